@@ -1,0 +1,53 @@
+"""warplens: static performance analysis of GPU kernels from what a compiler dumps.
+
+Public names load on first use (PEP 562), so `import analyzer` stays cheap:
+
+>>> import analyzer
+>>> module = analyzer.load("kernel.sass")          # doctest: +SKIP
+>>> module.kernels[0].mix["FFMA"]                   # doctest: +SKIP
+>>> report = analyzer.analyze("kernel.sass", gpu="h100")  # doctest: +SKIP
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from analyzer.hardware.load import load_gpu
+    from analyzer.ir.program import Kernel, Module
+    from analyzer.pipeline import analyze, load
+    from analyzer.report.report import Report
+    from analyzer.text.errors import WarplensError
+
+_HOMES = {
+    "analyze": "analyzer.pipeline",
+    "load": "analyzer.pipeline",
+    "load_gpu": "analyzer.hardware.load",
+    "Kernel": "analyzer.ir.program",
+    "Module": "analyzer.ir.program",
+    "Report": "analyzer.report.report",
+    "WarplensError": "analyzer.text.errors",
+}
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Kernel",
+    "Module",
+    "Report",
+    "WarplensError",
+    "__version__",
+    "analyze",
+    "load",
+    "load_gpu",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'analyzer' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

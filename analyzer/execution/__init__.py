@@ -1,0 +1,1 @@
+"""How often instructions run: trip counts and block counts without a GPU."""

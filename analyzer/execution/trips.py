@@ -1,0 +1,194 @@
+"""Trip counts of loops whose bounds are constants in the code.
+
+A loop with one exit, whose condition compares a register that grows by a constant each time with a
+constant, has a known number of iterations.
+"""
+
+from dataclasses import dataclass
+
+from analyzer.execution.constants import constant_before, writes_register
+from analyzer.flow.cfg import Cfg, EdgeKind
+from analyzer.flow.loops import Loop, LoopNest, dominates
+from analyzer.ir.opcode import Semantics
+from analyzer.ir.operand import Immediate, Operand, Predicate, Register
+from analyzer.ir.program import InstructionForm
+
+_LIMIT = 1 << 20
+_MASK = 0xFFFFFFFF
+_SIGN = 1 << 31
+_COMPARES = {
+    "LT": lambda a, b: a < b,
+    "LE": lambda a, b: a <= b,
+    "GT": lambda a, b: a > b,
+    "GE": lambda a, b: a >= b,
+    "EQ": lambda a, b: a == b,
+    "NE": lambda a, b: a != b,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Condition:
+    """The loop goes on while `compare(counter, bound)` equals `wanted`."""
+
+    row: int
+    block: int
+    form: InstructionForm
+    wanted: bool
+
+
+def constant_trip(cfg: Cfg, nest: LoopNest, loop: Loop) -> int | None:
+    """Iterations of a loop, None where its bounds are not constants seen in the code."""
+    condition = _condition(cfg, loop)
+    entry = _entry(cfg, loop)
+    if condition is None or entry is None:
+        return None
+    compared = condition.form.operands[2:4]
+    for place, operand in enumerate(compared):
+        if not isinstance(operand, Register) or operand.index is None:
+            continue
+        step_row = _step_row(cfg, loop, operand)
+        if step_row is None:
+            continue
+        bound_operand = compared[1 - place]
+        start = _at_entry(cfg, entry, Register(operand.file, operand.index))
+        bound = _bound(cfg, loop, entry, bound_operand)
+        step = _step(cfg, step_row, operand)
+        if start is None or bound is None or not step:
+            return None
+        if not dominates(nest.dominators, cfg.block_of[step_row], loop.latches[0]):
+            return None
+        first = step if _comes_before(cfg, nest, step_row, condition) else 0
+        return _count(condition, place, start + first, step, bound)
+    return None
+
+
+def _condition(cfg: Cfg, loop: Loop) -> _Condition | None:
+    """The comparison behind the loop's only exit."""
+    if len(loop.exits) != 1 or len(loop.latches) != 1:
+        return None
+    block, outside = loop.exits[0]
+    branch = cfg.kernel.form(cfg.blocks[block].stop - 1)
+    predicate, taken_when = _branch_predicate(branch)
+    if predicate is None:
+        return None
+    taken = [e.target for e in cfg.edges if e.source == block and e.kind is EdgeKind.TAKEN]
+    if len(taken) != 1:
+        return None
+    stays_when = taken_when if taken[0] != outside else not taken_when
+    for row in range(cfg.blocks[block].stop - 2, cfg.blocks[block].start - 1, -1):
+        form = cfg.kernel.form(row)
+        if not any(_same_predicate(o, predicate) for o in form.operands[:2]):
+            continue
+        if not _is_simple_compare(form, predicate):
+            return None
+        return _Condition(row, block, form, stays_when)
+    return None
+
+
+def _branch_predicate(branch: InstructionForm) -> tuple[Predicate | None, bool]:
+    """The predicate that a branch hangs on, and its value for which the branch is taken."""
+    candidates = [branch.guard, *branch.operands]
+    named = [p for p in candidates if isinstance(p, Predicate) and p.index is not None]
+    if len(named) != 1:
+        return None, True
+    return Predicate(named[0].file, named[0].index), not named[0].negated
+
+
+def _same_predicate(operand: Operand, predicate: Predicate) -> bool:
+    return isinstance(operand, Predicate) and operand == predicate
+
+
+def _is_simple_compare(form: InstructionForm, predicate: Predicate) -> bool:
+    """`ISETP.GE.AND P0, PT, a, b, PT`: one comparison, nothing else mixed in."""
+    if form.opcode.semantics is not Semantics.INT_COMPARE or not form.is_unconditional:
+        return False
+    if {"EX", "OR", "XOR", "64", "S64", "U64"} & set(form.opcode.modifiers) or len(form.operands) < 5:
+        return False
+    last = form.operands[4]
+    return (
+        form.operands[0] == predicate
+        and isinstance(last, Predicate)
+        and last.index is None
+        and not last.negated
+    )
+
+
+def _entry(cfg: Cfg, loop: Loop) -> int | None:
+    """The one block from which the loop is entered."""
+    outside = [b for b in cfg.predecessors[loop.header] if b not in loop.blocks]
+    return outside[0] if len(outside) == 1 else None
+
+
+def _step_row(cfg: Cfg, loop: Loop, register: Register) -> int | None:
+    """The only instruction of the loop that writes the register."""
+    rows = [
+        row
+        for block in loop.blocks
+        for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)
+        if writes_register(cfg.kernel.form(row), register)
+    ]
+    return rows[0] if len(rows) == 1 else None
+
+
+def _step(cfg: Cfg, row: int, register: Register) -> int | None:
+    """Constant that `R = R + constant` adds, as a signed number; None for any other form."""
+    form = cfg.kernel.form(row)
+    if form.opcode.semantics is not Semantics.INT_ADD or not form.is_unconditional:
+        return None
+    if {"X", "64"} & set(form.opcode.modifiers):
+        return None
+    sources = [o for o in form.operands[1:] if not isinstance(o, Predicate)]
+    itself = [o for o in sources if isinstance(o, Register) and o.index == register.index]
+    others = [o for o in sources if o not in itself]
+    constants = [o.value for o in others if isinstance(o, Immediate) and isinstance(o.value, int)]
+    zeros = [o for o in others if isinstance(o, Register) and o.index is None]
+    if len(itself) != 1 or itself[0].negated or len(constants) + len(zeros) != len(others):
+        return None
+    return _signed(sum(constants))
+
+
+def _at_entry(cfg: Cfg, entry: int, operand: Operand) -> int | None:
+    return constant_before(cfg, entry, cfg.blocks[entry].stop, operand)
+
+
+def _bound(cfg: Cfg, loop: Loop, entry: int, operand: Operand) -> int | None:
+    if isinstance(operand, Register) and operand.index is not None:
+        written = any(
+            writes_register(cfg.kernel.form(row), operand)
+            for block in loop.blocks
+            for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)
+        )
+        if written:
+            return None
+    return _at_entry(cfg, entry, operand)
+
+
+def _comes_before(cfg: Cfg, nest: LoopNest, row: int, condition: _Condition) -> bool:
+    block = cfg.block_of[row]
+    if block == condition.block:
+        return row < condition.row
+    return nest.order.index(block) < nest.order.index(condition.block)
+
+
+def _count(condition: _Condition, place: int, first: int, step: int, bound: int) -> int | None:
+    words = condition.form.opcode.modifiers
+    compare = next((_COMPARES[word] for word in words if word in _COMPARES), None)
+    if compare is None:
+        return None
+    view = _unsigned if "U32" in words else _signed
+    value = first
+    for trips in range(1, _LIMIT):
+        pair = (view(value), view(bound)) if place == 0 else (view(bound), view(value))
+        if compare(*pair) is not condition.wanted:
+            return trips
+        value += step
+    return None
+
+
+def _signed(value: int) -> int:
+    value &= _MASK
+    return value - (_MASK + 1) if value & _SIGN else value
+
+
+def _unsigned(value: int) -> int:
+    return value & _MASK

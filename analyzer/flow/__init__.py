@@ -1,0 +1,1 @@
+"""Control and data flow: blocks and edges, dominators, loops, def-use."""

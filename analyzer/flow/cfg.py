@@ -1,0 +1,345 @@
+"""Basic blocks and the edges between them.
+
+Edges follow what nvdisasm's -bbcfg draws, which tests compare with:
+- a guarded or conditional branch has a taken and a fall-through edge; BSYNC and calls fall through;
+- BSSY, WARPSYNC.COLLECTIVE and LEPC name an address, which starts a block, but do not go there;
+- a call whose callee never returns is a jump (ptxas writes loop exits so);
+- the self-branch and NOPs after a function's last instruction are padding, not control flow.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analyzer.ir.opcode import FLOW_KINDS, OpKind
+from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
+from analyzer.ir.program import InstructionForm, Kernel
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+
+class EdgeKind(StrEnum):
+    FALL_THROUGH = "fall_through"
+    TAKEN = "taken"
+    INDIRECT = "indirect"
+    ASSUMED = "assumed"  # an indirect branch whose table the dump does not hold
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    source: int
+    target: int
+    kind: EdgeKind
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Instructions [start, stop) of the kernel, entered at the first, left at the last."""
+
+    index: int
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, eq=False)
+class Cfg:
+    """Control-flow graph of a kernel; block 0 is the entry.
+
+    successors[b], predecessors[b]: block indices, in edge order; calls: (calling block, callee's block);
+    unresolved: addresses of indirect branches whose targets the dump does not give.
+    """
+
+    kernel: Kernel
+    blocks: tuple[Block, ...]
+    edges: tuple[Edge, ...]
+    calls: tuple[tuple[int, int], ...]
+    unresolved: tuple[int, ...]
+
+    @cached_property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.blocks]
+        for edge in self.edges:
+            if edge.target not in found[edge.source]:
+                found[edge.source].append(edge.target)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        found: list[list[int]] = [[] for _ in self.blocks]
+        for source, targets in enumerate(self.successors):
+            for target in targets:
+                found[target].append(source)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def flow(self) -> tuple[tuple[int, ...], ...]:
+        """Successors with each call's callee added, as execution may go."""
+        found = [list(targets) for targets in self.successors]
+        for caller, callee in self.calls:
+            if callee not in found[caller]:
+                found[caller].append(callee)
+        return tuple(map(tuple, found))
+
+    @cached_property
+    def block_of(self) -> tuple[int, ...]:
+        """Block index of each instruction."""
+        return tuple(block.index for block in self.blocks for _ in range(len(block)))
+
+    @property
+    def graph(self) -> "nx.DiGraph[int]":
+        """The blocks as a networkx graph: nodes carry `block`, edges their `kind`."""
+        import networkx as nx
+
+        graph: nx.DiGraph[int] = nx.DiGraph(name=self.kernel.name)
+        graph.add_nodes_from((block.index, {"block": block}) for block in self.blocks)
+        graph.add_edges_from((e.source, e.target, {"kind": e.kind}) for e in self.edges)
+        return graph
+
+
+def build_cfg(kernel: Kernel) -> Cfg:
+    """Blocks and edges of one kernel."""
+    return _Builder(kernel).build()
+
+
+class _Builder:
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.stop = _code_end(kernel)
+        vocabulary = kernel.vocabulary
+        is_flow = np.array([o.kind in FLOW_KINDS or o.name == "LEPC" for o in vocabulary.opcodes], dtype=bool)
+        rows = np.flatnonzero(is_flow[kernel.opcode_ids[: self.stop]]).tolist()
+        self.flow_rows: dict[int, InstructionForm] = {row: kernel.form(row) for row in rows}
+        self.row_of = _RowFinder(kernel, self.stop)
+        self.labels = {
+            name: row for name, address in kernel.labels if (row := self.row_of.at(address)) is not None
+        }
+        self.noted = dict(kernel.branch_targets)
+
+    def build(self) -> Cfg:
+        leaders = self._leaders()
+        starts = sorted(leaders)
+        stops = [*starts[1:], self.stop]
+        blocks = tuple(Block(i, a, b) for i, (a, b) in enumerate(zip(starts, stops, strict=True)))
+        block_at = {start: i for i, start in enumerate(starts)}
+        edges, calls, unresolved = self._edges(blocks, block_at)
+        edges += _assumed_edges(blocks, edges, calls, unresolved)
+        addresses = tuple(int(self.kernel.addresses[blocks[b].stop - 1]) for b in unresolved)
+        return Cfg(self.kernel, blocks, tuple(edges), tuple(calls), addresses)
+
+    def _leaders(self) -> set[int]:
+        leaders = {0, *self.labels.values()}
+        for row, form in self.flow_rows.items():
+            target = self._target(row, form)
+            if target is not None:
+                leaders.add(target)
+            leaders.update(self._indirect_rows(row))
+            if _ends_block(form) and row + 1 < self.stop:
+                leaders.add(row + 1)
+        return leaders
+
+    def _edges(
+        self, blocks: tuple[Block, ...], block_at: dict[int, int]
+    ) -> tuple[list[Edge], list[tuple[int, int]], list[int]]:
+        edges: list[Edge] = []
+        calls: list[tuple[int, int]] = []
+        unresolved: list[int] = []
+        direct: list[tuple[int, int, bool]] = []
+        for block in blocks:
+            row = block.stop - 1
+            form = self.flow_rows.get(row)
+            kind = form.opcode.kind if form else OpKind.NOP
+            if form is not None and kind is OpKind.BRANCH:
+                target = self._target(row, form)
+                if target is not None and not form.is_never:
+                    edges.append(Edge(block.index, block_at[target], EdgeKind.TAKEN))
+            elif form is not None and kind is OpKind.CALL:
+                target = self._target(row, form)
+                if target is not None:
+                    direct.append((block.index, block_at[target], form.is_unconditional))
+            elif kind is OpKind.BRANCH_INDIRECT:
+                rows = self._indirect_rows(row)
+                edges += [Edge(block.index, block_at[r], EdgeKind.INDIRECT) for r in rows]
+                if not rows:
+                    unresolved.append(block.index)
+            if block.stop < self.stop and (form is None or not _never_falls_through(form)):
+                edges.append(Edge(block.index, block.index + 1, EdgeKind.FALL_THROUGH))
+        self._place_calls(blocks, edges, calls, direct)
+        return edges, calls, unresolved
+
+    def _place_calls(
+        self,
+        blocks: tuple[Block, ...],
+        edges: list[Edge],
+        calls: list[tuple[int, int]],
+        direct: list[tuple[int, int, bool]],
+    ) -> None:
+        """Calls that come back are calls; those that never do are jumps."""
+        returning = _returning(blocks, edges, self.flow_rows, {callee for _, callee, _ in direct})
+        for caller, callee, unconditional in direct:
+            if callee in returning:
+                calls.append((caller, callee))
+                continue
+            edges.append(Edge(caller, callee, EdgeKind.TAKEN))
+            fall = Edge(caller, caller + 1, EdgeKind.FALL_THROUGH)
+            if unconditional and fall in edges:
+                edges.remove(fall)
+
+    def _target(self, row: int, form: InstructionForm) -> int | None:
+        """Row that a branch, call or convergence instruction names; None where it names none here."""
+        for operand in reversed(form.operands):
+            match operand:
+                case Immediate(value=int(value)) if _is_address_form(form):
+                    return self.row_of.at(value)
+                case Label(name=name):
+                    return self.labels.get(name.strip("`()"))
+                case _:
+                    continue
+        return None
+
+    def _indirect_rows(self, row: int) -> list[int]:
+        if self.flow_rows[row].opcode.kind is not OpKind.BRANCH_INDIRECT:
+            return []
+        targets = self.noted.get(int(self.kernel.addresses[row]), ())
+        rows = (self.row_of.at(address) for address in targets)
+        return [r for r in dict.fromkeys(rows) if r is not None]
+
+
+class _RowFinder:
+    """Address to row; nearly always rows are 16 bytes apart."""
+
+    def __init__(self, kernel: Kernel, stop: int) -> None:
+        self.addresses, self.stop = kernel.addresses, stop
+
+    def at(self, address: int) -> int | None:
+        row = int(np.searchsorted(self.addresses[: self.stop], address))
+        if row < self.stop and int(self.addresses[row]) == address:
+            return row
+        return None
+
+
+def _is_address_form(form: InstructionForm) -> bool:
+    """RET and indirect calls put a register before an offset that is no address."""
+    kind = form.opcode.kind
+    if kind in (OpKind.RETURN, OpKind.BRANCH_INDIRECT):
+        return False
+    if kind is OpKind.CALL:
+        return len(form.operands) == 1 and "REL" in form.opcode.modifiers
+    return kind is not OpKind.WARP_SYNC or len(form.operands) > 1
+
+
+def _is_conditional(form: InstructionForm) -> bool:
+    """`@P0 BRA`, `BRA P1, t`, `BRA.U UP0, t`, `BRA.DIV UR4, t`; a plain or @PT branch is not."""
+    if not form.is_unconditional:
+        return True
+    for operand in form.operands:
+        match operand:
+            case Predicate(index=index, negated=negated):
+                if index is not None or negated:
+                    return True
+            case Register(file=RegisterFile.UNIFORM):
+                return True
+            case _:
+                continue
+    return False
+
+
+_TERMINATORS = frozenset(
+    {
+        OpKind.BRANCH,
+        OpKind.BRANCH_INDIRECT,
+        OpKind.RETURN,
+        OpKind.EXIT,
+        OpKind.CONVERGENCE_WAIT,
+    }
+)
+
+
+def _ends_block(form: InstructionForm) -> bool:
+    if form.opcode.kind is OpKind.CALL:
+        return "REL" in form.opcode.modifiers
+    return form.opcode.kind in _TERMINATORS
+
+
+def _never_falls_through(form: InstructionForm) -> bool:
+    match form.opcode.kind:
+        case OpKind.BRANCH:
+            return not _is_conditional(form)
+        case OpKind.BRANCH_INDIRECT | OpKind.RETURN | OpKind.EXIT:
+            return form.is_unconditional
+        case _:
+            return False
+
+
+def _code_end(kernel: Kernel) -> int:
+    """Row after the last one that is not padding: NOPs, then the branch to itself."""
+    is_nop = [o.kind is OpKind.NOP for o in kernel.vocabulary.opcodes]
+    ids = kernel.opcode_ids
+    stop = len(kernel)
+    while stop > 1 and is_nop[ids[stop - 1]]:
+        stop -= 1
+    if stop > 1 and _is_self_branch(kernel, stop - 1):
+        return stop - 1
+    return len(kernel) if stop <= 1 else stop
+
+
+def _is_self_branch(kernel: Kernel, row: int) -> bool:
+    if kernel.opcode(row).kind is not OpKind.BRANCH:
+        return False
+    form = kernel.form(row)
+    if not form.is_unconditional or len(form.operands) != 1:
+        return False
+    match form.operands[0]:
+        case Immediate(value=value):
+            return value == int(kernel.addresses[row])
+        case Label(name=name):
+            return (name.strip("`()"), int(kernel.addresses[row])) in kernel.labels
+        case _:
+            return False
+
+
+def _returning(
+    blocks: tuple[Block, ...],
+    edges: list[Edge],
+    forms: dict[int, InstructionForm],
+    callees: set[int],
+) -> set[int]:
+    """Callees from which a RET can be reached without calling on."""
+    if not callees:
+        return set()
+    followers: dict[int, list[int]] = {}
+    for edge in edges:
+        followers.setdefault(edge.source, []).append(edge.target)
+    returning = set()
+    for callee in callees:
+        seen, work = {callee}, [callee]
+        while work:
+            block = work.pop()
+            form = forms.get(blocks[block].stop - 1)
+            if form is not None and form.opcode.kind is OpKind.RETURN:
+                returning.add(callee)
+                break
+            fresh = [b for b in followers.get(block, ()) if b not in seen]
+            seen.update(fresh)
+            work += fresh
+    return returning
+
+
+def _assumed_edges(
+    blocks: tuple[Block, ...],
+    edges: list[Edge],
+    calls: list[tuple[int, int]],
+    unresolved: list[int],
+) -> list[Edge]:
+    """A table branch without its table may go to every block that nothing else leads to."""
+    if not unresolved:
+        return []
+    reached = {0, *(edge.target for edge in edges), *(callee for _, callee in calls)}
+    orphans = [block.index for block in blocks if block.index not in reached]
+    return [Edge(b, orphan, EdgeKind.ASSUMED) for b in unresolved for orphan in orphans]

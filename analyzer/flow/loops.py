@@ -1,0 +1,183 @@
+"""Dominators and natural loops of a control-flow graph."""
+
+from dataclasses import dataclass
+
+from analyzer.flow.cfg import Cfg
+
+Graph = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A natural loop: blocks that reach a back edge to `header` without leaving through it.
+
+    parent: index of the next outer loop in the nest, None for an outermost one; depth counts from 1;
+    latches: blocks with a back edge; exits: (block inside, block outside).
+    """
+
+    index: int
+    header: int
+    blocks: frozenset[int]
+    latches: tuple[int, ...]
+    exits: tuple[tuple[int, int], ...]
+    parent: int | None
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """All loops of a graph, outer before inner.
+
+    loop_of[b]: innermost loop of a block; order: reachable blocks in reverse postorder;
+    irreducible: retreating edges whose target does not dominate their source.
+    """
+
+    loops: tuple[Loop, ...]
+    loop_of: tuple[int | None, ...]
+    order: tuple[int, ...]
+    dominators: tuple[int | None, ...]
+    irreducible: tuple[tuple[int, int], ...]
+
+    def around(self, block: int) -> tuple[int, ...]:
+        """Loops that hold a block, innermost first."""
+        found, current = [], self.loop_of[block]
+        while current is not None:
+            found.append(current)
+            current = self.loops[current].parent
+        return tuple(found)
+
+
+def reverse_postorder(graph: Graph, entry: int = 0) -> tuple[int, ...]:
+    """Blocks reachable from `entry`, each before its successors but for back edges."""
+    seen, order = {entry}, []
+    stack = [(entry, iter(graph[entry]))]
+    while stack:
+        block, rest = stack[-1]
+        for follower in rest:
+            if follower not in seen:
+                seen.add(follower)
+                stack.append((follower, iter(graph[follower])))
+                break
+        else:
+            order.append(block)
+            stack.pop()
+    return tuple(reversed(order))
+
+
+def immediate_dominators(graph: Graph, order: tuple[int, ...]) -> tuple[int | None, ...]:
+    """Immediate dominator of each block; the entry's is itself, an unreachable block's is None.
+
+    Cooper, Harvey and Kennedy, A Simple, Fast Dominance Algorithm (2001).
+    """
+    rank = {block: place for place, block in enumerate(order)}
+    predecessors: list[list[int]] = [[] for _ in graph]
+    for block in order:
+        for follower in graph[block]:
+            predecessors[follower].append(block)
+    dominators: list[int | None] = [None] * len(graph)
+    dominators[order[0]] = order[0]
+    changed = True
+    while changed:
+        changed = False
+        for block in order[1:]:
+            best: int | None = None
+            for before in predecessors[block]:
+                if dominators[before] is not None:
+                    best = before if best is None else _meet(best, before, dominators, rank)
+            if dominators[block] != best:
+                dominators[block] = best
+                changed = True
+    return tuple(dominators)
+
+
+def _meet(a: int, b: int, dominators: list[int | None], rank: dict[int, int]) -> int:
+    while a != b:
+        while rank[a] > rank[b]:
+            a = _above(a, dominators)
+        while rank[b] > rank[a]:
+            b = _above(b, dominators)
+    return a
+
+
+def _above(block: int, dominators: list[int | None]) -> int:
+    above = dominators[block]
+    return block if above is None else above
+
+
+def dominates(dominators: tuple[int | None, ...], a: int, b: int) -> bool:
+    """Every path from the entry to `b` goes through `a`."""
+    current: int | None = b
+    while current is not None and current != a:
+        above = dominators[current]
+        current = None if above == current else above
+    return current == a
+
+
+def find_loops(cfg: Cfg) -> LoopNest:
+    """Natural loops, nested; calls into functions of the same listing are followed."""
+    graph = cfg.flow
+    order = reverse_postorder(graph)
+    dominators = immediate_dominators(graph, order)
+    latches, irreducible = _back_edges(graph, order, dominators)
+    bodies = {header: _body(header, ends, cfg, order) for header, ends in latches.items()}
+    loops = _nest(graph, latches, bodies)
+    loop_of: list[int | None] = [None] * len(graph)
+    for loop in loops:  # outer first, so inner loops overwrite
+        for block in loop.blocks:
+            loop_of[block] = loop.index
+    return LoopNest(loops, tuple(loop_of), order, dominators, tuple(irreducible))
+
+
+def _back_edges(
+    graph: Graph, order: tuple[int, ...], dominators: tuple[int | None, ...]
+) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
+    rank = {block: place for place, block in enumerate(order)}
+    latches: dict[int, list[int]] = {}
+    irreducible = []
+    for block in order:
+        for follower in graph[block]:
+            if rank[follower] > rank[block]:
+                continue
+            if dominates(dominators, follower, block):
+                latches.setdefault(follower, []).append(block)
+            else:
+                irreducible.append((block, follower))
+    return latches, irreducible
+
+
+def _body(header: int, latches: list[int], cfg: Cfg, order: tuple[int, ...]) -> frozenset[int]:
+    reachable = set(order)
+    predecessors: dict[int, list[int]] = {}
+    for block in order:
+        for follower in cfg.flow[block]:
+            predecessors.setdefault(follower, []).append(block)
+    body = {header}
+    work = [latch for latch in latches if latch != header]
+    while work:
+        block = work.pop()
+        if block in body or block not in reachable:
+            continue
+        body.add(block)
+        work += predecessors.get(block, ())
+    return frozenset(body)
+
+
+def _nest(graph: Graph, latches: dict[int, list[int]], bodies: dict[int, frozenset[int]]) -> tuple[Loop, ...]:
+    headers = sorted(bodies, key=lambda header: (-len(bodies[header]), header))
+    loops: list[Loop] = []
+    for index, header in enumerate(headers):
+        body = bodies[header]
+        parents = [loop for loop in loops if header in loop.blocks and body <= loop.blocks]
+        parent = parents[-1] if parents else None
+        loops.append(
+            Loop(
+                index=index,
+                header=header,
+                blocks=body,
+                latches=tuple(latches[header]),
+                exits=tuple((b, t) for b in sorted(body) for t in graph[b] if t not in body),
+                parent=None if parent is None else parent.index,
+                depth=1 if parent is None else parent.depth + 1,
+            )
+        )
+    return tuple(loops)

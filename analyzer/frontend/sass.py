@@ -1,0 +1,526 @@
+"""SASS text of cuobjdump and nvdisasm to a `Module`.
+
+The scanner takes the text in chunks, splits lines with one compiled expression, interns each distinct
+instruction text, and keeps per kernel only columns; see facts/FORMATS.md for what the tools print.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from analyzer.frontend.resource_usage import parse_usage_line, read_usage_name
+from analyzer.frontend.sass_forms import MAX_TEXT, FormDecoder, ShapeError
+from analyzer.ir.opcode import Opcode
+from analyzer.ir.program import (
+    Dialect,
+    IdArray,
+    Kernel,
+    Module,
+    Origin,
+    Resources,
+    Vocabulary,
+    WordArray,
+)
+from analyzer.text.errors import InputError
+from analyzer.text.source import Diagnostic, Location, Severity, locate
+
+MIN_ARCH = 70
+_INSTRUCTION_BYTES = 16
+
+_LINE = re.compile(
+    rb"[ \t]*/\*([0-9a-f]{4,8})\*/[ \t]+([^;\n]*);"
+    rb"(?:[ \t]*/\* 0x[0-9a-f]{16} \*/[^\n]*\n[ \t]*/\* 0x([0-9a-f]{16}) \*/)?[^\n]*\n"
+    rb"|([^\n]*\n)"
+)
+_HEX_PAIR = re.compile(rb"^[ \t]*/\* 0x[0-9a-f]{16} \*/")
+_STARTED = re.compile(rb"^[ \t]*/\*[0-9a-fA-F]+\*/")
+_DATA = re.compile(rb"^[ \t]*/\*[0-9a-f]+\*/[ \t]+\.(byte|short|word|dword|quad|string|zero|b\d+)\b")
+_ARCH = re.compile(rb"sm_(\d+[af]?)\b")
+_ARCH_FLAG = re.compile(rb"EF_CUDA_SM(\d+)")
+_FUNCTION = re.compile(rb"^\s*Function\s*:\s*(\S+)\s*$")
+_SECTION = re.compile(rb"^\s*\.section\s+\.text\.([^,\s]+)")
+_LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
+_ORIGIN = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+_NOTE = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
+_SIZE = re.compile(rb"^\s*\.size\s")
+_NOISE = (
+    b"Fatbin",
+    b"=====",
+    b"arch =",
+    b"code version",
+    b"host =",
+    b"compile_size",
+    b"compressed",
+    b"producer",
+    b"identifier",
+    b"has debug",
+    b"ptxasOptions",
+    b"cuobjdump",
+    b"nvdisasm",
+    b"..........",
+    b"Resource usage",
+    b"Common:",
+    b"GLOBAL:",
+)
+
+
+class _Interner(dict[bytes, int]):
+    """Distinct instruction texts to ids; each new one is checked once."""
+
+    def __init__(self, decoder: FormDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.texts: list[str] = []
+        self.opcode_ids: list[int] = []
+        self.opcodes: dict[Opcode, int] = {}
+        self.notes: dict[int, tuple[str, ...]] = {}
+        self.failures: dict[int, ShapeError] = {}
+
+    def __missing__(self, raw: bytes) -> int:
+        text = raw.decode("utf-8").strip()
+        note = _NOTE.search(text)
+        if note or text.endswith(")"):
+            text = text.partition("  (*")[0].partition(" (*")[0].rstrip()
+        number = len(self.texts)
+        opcode = self._admit(text, number)
+        if note:
+            self.notes[number] = tuple(note[1].split(","))
+        self.texts.append(text)
+        self.opcode_ids.append(self.opcodes.setdefault(opcode, len(self.opcodes)))
+        self[raw] = number
+        return number
+
+    def _admit(self, text: str, number: int) -> Opcode:
+        if len(text) > MAX_TEXT:
+            raise ShapeError(MAX_TEXT, "too long")
+        try:
+            return self.decoder.admit(text)
+        except ShapeError as error:
+            self.failures[number] = error
+            return self.decoder.admit_unparsed(text, error)
+
+
+@dataclass(slots=True)
+class _Building:
+    """A kernel while its lines are read."""
+
+    name: str
+    arch: str
+    line: int
+    ids: list[IdArray] = field(default_factory=list)
+    addresses: list[int] = field(default_factory=list)
+    words: list[WordArray] = field(default_factory=list)
+    labels: list[tuple[str, int]] = field(default_factory=list)
+    origin_marks: list[tuple[int, int]] = field(default_factory=list)
+    is_entry: bool = True
+    has_hex: bool = True
+
+    def next_address(self) -> int:
+        return self.addresses[-1] + _INSTRUCTION_BYTES if self.addresses else 0
+
+
+def parse_sass(path: str, chunks: Iterable[bytes]) -> Module:
+    """Read SASS text; `chunks` are consecutive pieces of it, cut anywhere.
+
+    Raises InputError, with line, column and caret, where the text is not what the tools print.
+    """
+    return _Scanner(path).run(chunks)
+
+
+class _Scanner:
+    """State of one pass over a dump."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.decoder = FormDecoder()
+        self.interner = _Interner(self.decoder)
+        self.kernels: list[_Building] = []
+        self.current: _Building | None = None
+        self.arch = ""
+        self.dialect = Dialect.CUOBJDUMP
+        self.usage: dict[tuple[str, str], Resources] = {}
+        self.usage_name = ""
+        self.origins: dict[Origin, int] = {}
+        self.skipped_archs: dict[str, int] = {}
+        self.strays: list[Location] = []
+        self.n_strays = 0
+        self.failed_at: dict[int, Location] = {}
+        self.first_line = 1
+        self.cursor = 0
+        self.cursor_line = 1
+
+    def run(self, chunks: Iterable[bytes]) -> Module:
+        total = 0
+        for chunk in _at_line_ends(chunks):
+            total += len(chunk)
+            self._check_text(chunk)
+            self._scan(chunk)
+            self.first_line += chunk.count(b"\n")
+        if not total:
+            raise InputError(f"{self.path}: the file is empty", hint=_HINT_DUMP)
+        return self._module()
+
+    def _check_text(self, chunk: bytes) -> None:
+        if chunk.isascii():
+            return
+        try:
+            chunk.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                "the text is not UTF-8",
+                location=self._locate(chunk, error.start),
+                hint="re-create the dump; a shell that writes UTF-16 needs `| Out-File -Encoding utf8`",
+            ) from None
+
+    def _scan(self, chunk: bytes) -> None:
+        matches: list[tuple[bytes, bytes, bytes, bytes]] = _LINE.findall(chunk)
+        others = [i for i, match in enumerate(matches) if match[3]]
+        self.cursor, self.cursor_line = 0, self.first_line
+        position = 0
+        for other in (*others, len(matches)):
+            if other > position:
+                self._add_run(chunk, matches, position, other)
+            if other < len(matches):
+                self._other_line(chunk, matches, other)
+            position = other + 1
+
+    def _add_run(
+        self, chunk: bytes, matches: list[tuple[bytes, bytes, bytes, bytes]], start: int, stop: int
+    ) -> None:
+        addresses, texts, words, _ = zip(*matches[start:stop], strict=True)
+        kernel = self.current
+        if kernel is None:
+            raise InputError(
+                "an instruction stands before any function header",
+                location=self._locate(chunk, self._offset(chunk, start)),
+                hint="keep the `Function : NAME` line of cuobjdump, or the .section lines of nvdisasm",
+            )
+        if self._is_skipped(kernel.arch):
+            self.skipped_archs[kernel.arch] = self.skipped_archs.get(kernel.arch, 0) + stop - start
+            return
+        ids = self._intern(chunk, texts, words, start)
+        numbers = [int(address, 16) for address in addresses]
+        self._check_order(chunk, kernel, numbers, start)
+        kernel.ids.append(np.array(ids, dtype=np.int32))
+        kernel.addresses += numbers
+        self._add_words(kernel, words)
+
+    def _intern(
+        self, chunk: bytes, texts: tuple[bytes, ...], words: tuple[bytes, ...], start: int
+    ) -> list[int]:
+        n_failed = len(self.interner.failures)
+        try:
+            ids = list(map(self.interner.__getitem__, texts))
+        except ShapeError as error:
+            raise self._shape_error(chunk, error, start, texts) from None
+        if len(self.interner.failures) > n_failed:
+            self._judge_failures(chunk, ids, texts, words, start)
+        return ids
+
+    def _judge_failures(
+        self,
+        chunk: bytes,
+        ids: list[int],
+        texts: tuple[bytes, ...],
+        words: tuple[bytes, ...],
+        start: int,
+    ) -> None:
+        """An encoding proves that the tool meant an instruction; without one, odd text is an error."""
+        for place, number in enumerate(ids):
+            error = self.interner.failures.get(number)
+            if error is None or number in self.failed_at:
+                continue
+            if not words[place]:
+                raise self._shape_error(chunk, error, start + place, texts[place : place + 1])
+            self.failed_at[number] = self._text_location(chunk, start + place, error.column)
+
+    def _shape_error(
+        self, chunk: bytes, error: ShapeError, start: int, texts: tuple[bytes, ...]
+    ) -> InputError:
+        known = self.interner
+        place = next((i for i, text in enumerate(texts) if text not in known), 0)
+        location = self._text_location(chunk, start + place, error.column)
+        if error.column >= MAX_TEXT:
+            message = f"an instruction of more than {MAX_TEXT} characters"
+        else:
+            message = "this is not a SASS instruction"
+        return InputError(
+            message,
+            location=location,
+            hint="the line is damaged or from another tool: dump again with cuobjdump -sass",
+        )
+
+    def _check_order(self, chunk: bytes, kernel: _Building, numbers: list[int], start: int) -> None:
+        previous = kernel.addresses[-1] if kernel.addresses else -1
+        for place, number in enumerate(numbers):
+            if number <= previous:
+                raise InputError(
+                    f"address {number:#06x} does not follow {previous:#06x}",
+                    location=self._locate(chunk, self._offset(chunk, start + place)),
+                    hint="lines were lost or doubled: dump again with cuobjdump -sass",
+                )
+            previous = number
+
+    def _add_words(self, kernel: _Building, words: tuple[bytes, ...]) -> None:
+        joined = b"".join(words)
+        if len(joined) == 16 * len(words):
+            raw = np.frombuffer(bytes.fromhex(joined.decode()), dtype=">u8")
+            kernel.words.append(raw.astype(np.uint64))
+        else:
+            kernel.has_hex = False
+
+    def _other_line(self, chunk: bytes, matches: list[tuple[bytes, bytes, bytes, bytes]], index: int) -> None:
+        line = matches[index][3]
+        stripped = line.strip()
+        if not stripped or self._header(chunk, line, stripped):
+            return
+        if _HEX_PAIR.match(line) or _DATA.match(line):
+            if self.current is None or self._is_skipped(self.current.arch) or _DATA.match(line):
+                return
+        elif _STARTED.match(line):
+            raise self._unfinished(chunk, line, index)
+        elif stripped.startswith((b".", b"//", b"#", *_NOISE)):
+            return
+        if not self.kernels and not self.arch:
+            raise InputError(
+                "this is not a SASS dump",
+                location=self._locate(chunk, self._offset(chunk, index)),
+                hint=_HINT_DUMP,
+            )
+        self.n_strays += 1
+        if len(self.strays) < 1:
+            self.strays.append(self._locate(chunk, self._offset(chunk, index)))
+
+    def _unfinished(self, chunk: bytes, line: bytes, index: int) -> InputError:
+        body = line.rstrip()
+        offset = self._offset(chunk, index) + len(body)
+        return InputError(
+            "an instruction line ends before its `;`",
+            location=self._locate(chunk, offset),
+            hint="the dump is cut off or damaged: dump again with cuobjdump -sass",
+        )
+
+    def _header(self, chunk: bytes, line: bytes, stripped: bytes) -> bool:
+        """Take a line that carries facts; False where it is none."""
+        if match := _FUNCTION.match(line):
+            self._begin(chunk, line, match[1])
+        elif match := _SECTION.match(line):
+            self.dialect = Dialect.NVDISASM
+            self._begin(chunk, line, match[1])
+        elif stripped.startswith((b"code for ", b".target")):
+            if match := _ARCH.search(stripped):
+                self._set_arch(match[1].decode(), b"code for" in stripped)
+        elif stripped.startswith(b".headerflags"):
+            self._header_flags(stripped)
+        elif match := _LABEL.match(line):
+            self._label(match[1].decode())
+        elif match := _ORIGIN.search(line):
+            self._origin(match)
+        elif stripped.startswith(b".other") and self.current is not None:
+            self.current.is_entry = b"STO_CUDA_ENTRY" in stripped
+        elif name := read_usage_name(line):
+            self.usage_name = name
+        elif stripped.startswith(b"REG:"):
+            self.usage[self.arch, self.usage_name] = parse_usage_line(stripped.decode())
+        else:
+            return False
+        return True
+
+    def _begin(self, chunk: bytes, line: bytes, name: bytes) -> None:
+        self.current = _Building(name=name.decode(), arch=self.arch, line=self._header_line(chunk, line))
+        self.kernels.append(self.current)
+
+    def _header_line(self, chunk: bytes, line: bytes) -> int:
+        """Line number of a header; headers come in order, so the search goes on from the last one."""
+        offset = chunk.find(line, self.cursor)
+        self.cursor_line += chunk.count(b"\n", self.cursor, offset)
+        self.cursor = offset
+        return self.cursor_line
+
+    def _set_arch(self, number: str, starts_image: bool) -> None:
+        self.arch = f"sm_{number}"
+        if starts_image:
+            self.current = None
+        elif self.current is not None and not self.current.addresses:
+            self.current.arch = self.arch
+
+    def _header_flags(self, stripped: bytes) -> None:
+        match = _ARCH_FLAG.search(stripped)
+        if match and not self.arch:
+            self._set_arch(match[1].decode(), False)
+
+    def _label(self, name: str) -> None:
+        if self.current is not None and not self._is_skipped(self.current.arch):
+            self.current.labels.append((name, self.current.next_address()))
+
+    def _origin(self, match: re.Match[bytes]) -> None:
+        if self.current is None:
+            return
+        inlined = None
+        if match[3]:
+            inlined = Origin(match[3].decode(), int(match[4]))
+        origin = Origin(match[1].decode(), int(match[2]), inlined)
+        number = self.origins.setdefault(origin, len(self.origins))
+        marks, row = self.current.origin_marks, len(self.current.addresses)
+        if not marks or marks[-1][0] != row:  # of a chain of inlined lines the innermost comes first
+            marks.append((row, number))
+
+    def _is_skipped(self, arch: str) -> bool:
+        number = arch[3:].rstrip("af")
+        return bool(number) and int(number) < MIN_ARCH
+
+    def _offset(self, chunk: bytes, index: int) -> int:
+        """Byte offset in the chunk of match number `index`; slow, for errors and headers only."""
+        for place, match in enumerate(_LINE.finditer(chunk)):
+            if place == index:
+                return match.start()
+        return len(chunk)
+
+    def _text_location(self, chunk: bytes, index: int, column: int) -> Location:
+        for place, match in enumerate(_LINE.finditer(chunk)):
+            if place == index:
+                lead = len(match[2]) - len(match[2].lstrip())
+                offset = match.start(2) + lead + min(column, len(match[2].strip()))
+                return self._locate(chunk, offset)
+        return self._locate(chunk, 0)
+
+    def _locate(self, chunk: bytes, offset: int) -> Location:
+        return locate(self.path, chunk, offset, first_line=self.first_line)
+
+    def _module(self) -> Module:
+        if not self.kernels and not self.arch:
+            raise InputError(f"{self.path}: no kernel found", hint=_HINT_DUMP)
+        vocabulary = Vocabulary(
+            texts=tuple(self.interner.texts),
+            opcode_ids=np.array(self.interner.opcode_ids, dtype=np.int32),
+            opcodes=tuple(self.interner.opcodes),
+            decode=self.decoder.decode,
+        )
+        origins = tuple(self.origins)
+        kernels = tuple(
+            _finish(building, vocabulary, self.interner.notes, origins, self.usage)
+            for building in self.kernels
+            if building.addresses
+        )
+        if not kernels:
+            raise InputError(
+                f"{self.path}: no instruction found"
+                + (f" for sm_{MIN_ARCH} or later" if self.skipped_archs else ""),
+                hint=_HINT_DUMP,
+            )
+        return Module(
+            path=self.path,
+            dialect=self.dialect,
+            kernels=kernels,
+            vocabulary=vocabulary,
+            diagnostics=tuple(self._diagnostics()),
+        )
+
+    def _diagnostics(self) -> Iterator[Diagnostic]:
+        for arch, count in sorted(self.skipped_archs.items()):
+            yield Diagnostic(
+                Severity.WARNING,
+                "unsupported-architecture",
+                f"{arch} code is skipped: instruction encodings before sm_{MIN_ARCH} are not read",
+                count=count,
+            )
+        if self.strays:
+            yield Diagnostic(
+                Severity.WARNING,
+                "unrecognized-line",
+                "lines that no CUDA tool prints were skipped",
+                self.strays[0],
+                count=self.n_strays,
+            )
+        unknown = [opcode.name for opcode in self.interner.opcodes if not opcode.known]
+        for name in sorted(set(unknown)):
+            yield Diagnostic(
+                Severity.WARNING,
+                "unknown-opcode",
+                f"opcode {name} is not in the table; it is taken as a plain ALU instruction",
+                hint="add a line to hwdb/isa/opcodes.toml",
+            )
+        for number, location in self.failed_at.items():
+            yield Diagnostic(
+                Severity.WARNING,
+                "operand-syntax",
+                f"operands not understood: {self.interner.texts[number][:60]}",
+                location,
+            )
+
+
+_HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
+
+
+def _finish(
+    building: _Building,
+    vocabulary: Vocabulary,
+    notes: dict[int, tuple[str, ...]],
+    origins: tuple[Origin, ...],
+    usage: dict[tuple[str, str], Resources],
+) -> Kernel:
+    ids = np.concatenate(building.ids)
+    addresses = np.array(building.addresses, dtype=np.int64)
+    words = np.concatenate(building.words) if building.has_hex and building.words else None
+    kernel = Kernel(
+        name=building.name,
+        arch=building.arch,
+        vocabulary=vocabulary,
+        text_ids=ids,
+        addresses=addresses,
+        control_words=words,
+        line=building.line,
+        labels=tuple(building.labels),
+        branch_targets=_noted_targets(building, ids, addresses, notes),
+        origin_ids=_origin_column(building.origin_marks, len(ids)),
+        origins=origins,
+        is_entry=building.is_entry,
+    )
+    found = usage.get((building.arch, building.name)) or usage.get(("", building.name))
+    return kernel if found is None else replace(kernel, resources=found)
+
+
+def _noted_targets(
+    building: _Building,
+    ids: IdArray,
+    addresses: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
+    notes: dict[int, tuple[str, ...]],
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    if not notes:
+        return ()
+    places = dict(building.labels)
+    rows = np.flatnonzero(np.isin(ids, list(notes)))
+    return tuple(
+        (
+            int(addresses[row]),
+            tuple(places[label] for label in notes[int(ids[row])] if label in places),
+        )
+        for row in rows
+    )
+
+
+def _origin_column(marks: list[tuple[int, int]], n: int) -> IdArray | None:
+    if not marks:
+        return None
+    column = np.full(n, -1, dtype=np.int32)
+    for row, number in marks:
+        column[row:] = number
+    return column
+
+
+def _at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Cut the stream so that no instruction's two lines are torn apart; the last line gets its end."""
+    rest = b""
+    for chunk in chunks:
+        text = rest + chunk
+        end = text.rfind(b"\n") + 1
+        last = text.rfind(b"\n", 0, end - 1) + 1 if end else 0
+        if end and not _HEX_PAIR.match(text[last:end]):
+            end = last
+        if end:
+            yield text[:end]
+        rest = text[end:]
+    if rest:
+        yield rest if rest.endswith(b"\n") else rest + b"\n"

@@ -1,0 +1,1 @@
+"""GPUs and architectures as values, read from `hwdb/` and checked on load; occupancy."""

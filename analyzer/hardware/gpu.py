@@ -1,0 +1,83 @@
+"""One GPU: its product's figures and those of its architecture."""
+
+from dataclasses import dataclass
+
+from analyzer.hardware.schema import Arch, ClassFigures, Figure, GpuFile
+from analyzer.ir.machine import Basis, SchedClass, TensorRate
+from analyzer.ir.opcode import MmaShape
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A product with its architecture; `arch` is None for GPUs that serve operator models only.
+
+    key: name of its file in `hwdb/gpu`.
+    """
+
+    key: str
+    file: GpuFile
+    arch: Arch | None
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def sm_count(self) -> int:
+        return int(self.file.sm.count.value)
+
+    def clock(self, *, tensor: bool) -> Figure:
+        """SM clock in MHz under load: sustained where known (tensor work may lower it), else boost."""
+        clock = self.file.clock
+        lowered = clock.sustained_tensor_mhz if tensor else None
+        return lowered or clock.sustained_mhz or clock.boost_mhz
+
+    @property
+    def dram(self) -> Figure:
+        """Device memory rate in GB/s: the best measured, else the datasheet's."""
+        return self.file.memory.sustained_gbps or self.file.memory.bandwidth_gbps
+
+    def tensor_fma_per_cycle(self, rate: TensorRate) -> Figure | None:
+        """Dense multiply-adds per cycle and SM, None where the product has no such rate."""
+        row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK.get(rate, rate))
+        return None if row is None else row.fma_per_cycle_per_sm
+
+
+_FALLBACK = {
+    TensorRate.F16_ACC16: TensorRate.F16,
+    TensorRate.FP8_ACC16: TensorRate.FP8,
+    TensorRate.FP6: TensorRate.FP8,
+    TensorRate.FP8: TensorRate.F16,
+    TensorRate.BF16: TensorRate.F16,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class IssueCost:
+    """Cycles that one warp instruction holds its pipe of one sub-core, and what that rests on."""
+
+    cycles: float
+    basis: Basis
+
+
+def mma_issue_cycles(gpu: Gpu, arch: Arch, sched: SchedClass, shape: MmaShape) -> IssueCost | None:
+    """Initiation interval of a matrix instruction: FMA count over the tensor rate (AMALI equation 25).
+
+    A warpgroup's instruction is spread over its four warps' sub-cores; one of the tensor core's own
+    (tcgen05) takes the whole SM, so it counts for all sub-cores. None where the GPU has no such rate.
+    """
+    figure = gpu.tensor_fma_per_cycle(shape.rate)
+    if figure is None:
+        return None
+    subcores = arch.limits.subcores_per_sm.value
+    per_subcore = figure.value / subcores
+    if sched is not SchedClass.MMA_TENSOR_CORE and shape.warps == 1:
+        per_subcore *= arch.warp_mma_share.value
+    dense = 0.5 if shape.sparse else 1.0
+    work = shape.fma_count * dense / shape.warps
+    return IssueCost(work / per_subcore, figure.basis)
+
+
+def class_figures(arch: Arch, sched: SchedClass) -> ClassFigures:
+    """Figures of a scheduling class; an unsupported one is taken as the conservative `unknown`."""
+    return arch.sched.get(sched) or arch.sched[SchedClass.UNKNOWN]

@@ -1,0 +1,83 @@
+"""Resident CTAs of an SM and what limits them.
+
+CUDA's occupancy rules: registers are given to warps in units, warps to sub-cores evenly, shared memory
+in units with a reserve for each CTA (CUDA C++ Programming Guide, compute capabilities).
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from analyzer.hardware.schema import Limits
+
+WARP_LANES = 32
+
+
+class Limiter(StrEnum):
+    """What stops one more CTA from being resident."""
+
+    WARPS = "warps"
+    REGISTERS = "registers"
+    SHARED = "shared memory"
+    CTAS = "CTA slots"
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """CTAs and warps resident on one SM; zero CTAs mean that the kernel cannot launch."""
+
+    ctas_per_sm: int
+    warps_per_cta: int
+    warps_per_sm: int
+    max_warps_per_sm: int
+    limiter: Limiter
+
+    @property
+    def share(self) -> float:
+        """Resident warps over the most that the SM holds."""
+        return self.warps_per_sm / self.max_warps_per_sm
+
+
+def occupancy(limits: Limits, *, block_threads: int, registers: int, shared_bytes: int) -> Occupancy:
+    """Occupancy of a kernel; `shared_bytes` is static and dynamic together, per CTA."""
+    warps_per_cta = max(1, math.ceil(block_threads / WARP_LANES))
+    max_warps = int(limits.max_warps_per_sm.value)
+    bounds = {
+        Limiter.CTAS: int(limits.max_ctas_per_sm.value),
+        Limiter.WARPS: max_warps // warps_per_cta,
+        Limiter.REGISTERS: _register_bound(limits, warps_per_cta, registers),
+        Limiter.SHARED: _shared_bound(limits, shared_bytes),
+    }
+    if block_threads > limits.max_threads_per_cta.value:
+        bounds[Limiter.WARPS] = 0
+    limiter = min(bounds, key=lambda which: bounds[which])
+    ctas = bounds[limiter]
+    return Occupancy(
+        ctas_per_sm=ctas,
+        warps_per_cta=warps_per_cta,
+        warps_per_sm=ctas * warps_per_cta,
+        max_warps_per_sm=max_warps,
+        limiter=limiter,
+    )
+
+
+def _register_bound(limits: Limits, warps_per_cta: int, registers: int) -> int:
+    if registers > limits.max_registers_per_thread.value:
+        return 0
+    unit = int(limits.register_allocation_unit.value)
+    per_warp = max(unit, math.ceil(registers * WARP_LANES / unit) * unit)
+    subcores = int(limits.subcores_per_sm.value)
+    warps = int(limits.registers_per_sm.value) // subcores // per_warp * subcores
+    return warps // warps_per_cta
+
+
+def _shared_bound(limits: Limits, shared_bytes: int) -> int:
+    if shared_bytes > limits.shared_bytes_per_cta.value:
+        return 0
+    unit = int(limits.shared_allocation_unit_bytes.value)
+    wanted = shared_bytes + int(limits.shared_reserved_bytes_per_cta.value)
+    allocated = math.ceil(wanted / unit) * unit
+    return int(limits.shared_bytes_per_sm.value) // allocated if allocated else _UNBOUNDED
+
+
+_UNBOUNDED = 10_000

@@ -1,0 +1,182 @@
+"""Shape of the files in `hwdb/arch` and `hwdb/gpu`: what is read is checked against these.
+
+Units stand in the names. Every figure carries what it rests on and its source.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from analyzer.ir.machine import Basis, Completion, Pipe, SchedClass, TensorRate
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One number with its basis and source; `source` is an id of the file's [sources] or plain text."""
+
+    value: float
+    basis: Basis
+    source: str
+    note: str = ""
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one SM holds, and in which units it hands it out."""
+
+    subcores_per_sm: Figure
+    max_warps_per_sm: Figure
+    max_ctas_per_sm: Figure
+    max_threads_per_cta: Figure
+    registers_per_sm: Figure
+    max_registers_per_thread: Figure
+    register_allocation_unit: Figure
+    warp_allocation_granularity: Figure
+    shared_bytes_per_sm: Figure
+    shared_bytes_per_cta: Figure
+    shared_allocation_unit_bytes: Figure
+    shared_reserved_bytes_per_cta: Figure
+
+
+class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Latencies in SM cycles, widths in bytes per SM cycle and SM."""
+
+    l1_latency_cycles: Figure
+    shared_latency_cycles: Figure
+    l2_latency_cycles: Figure
+    dram_latency_cycles: Figure
+    l1_bytes_per_cycle_per_sm: Figure
+    shared_bytes_per_cycle_per_sm: Figure
+    l2_bytes_per_cycle_per_sm: Figure
+    l1_shared_bytes_per_sm: Figure
+    instruction_cache_bytes: Figure
+    line_bytes: Figure
+    sector_bytes: Figure
+
+
+class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One scheduling class on one architecture.
+
+    issue_cycles: cycles that one warp instruction holds its pipe of one sub-core
+    (32 / lanes; 0 for MMA classes, whose interval follows from the product's tensor rate).
+    latency_cycles: from issue to the first dependent issue, unloaded.
+    """
+
+    pipe: Pipe
+    alternate_pipe: Pipe | None = None
+    issue_cycles: Figure
+    latency_cycles: Figure
+    completion: Completion
+
+
+class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """hwdb/arch/NAME.toml, after its parent's rows have been filled in.
+
+    typical_gpu: the part taken where the user names none.
+    warp_mma_share: part of a product's tensor rate that MMA of single warps reaches; below 1 where
+    only warpgroup or tensor-core instructions reach the whole.
+    """
+
+    schema: Literal["warplens/arch/1"]
+    name: str
+    family: str
+    typical_gpu: str | None = None
+    inherits: str | None = None
+    sources: dict[str, str] = {}
+    unsupported: tuple[SchedClass, ...] = ()
+    warp_mma_share: Figure
+    limits: Limits
+    memory: MemoryPath
+    sched: dict[SchedClass, ClassFigures]
+
+
+class Sm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    count: Figure
+
+
+class Clock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    boost_mhz: Figure
+    base_mhz: Figure | None = None
+    tensor_mhz: Figure | None = None
+    sustained_mhz: Figure | None = None
+    sustained_tensor_mhz: Figure | None = None
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Device memory; sustained_gbps is the best rate seen, where anybody measured it."""
+
+    kind: str
+    bandwidth_gbps: Figure
+    size_gb: Figure | None = None
+    bus_bits: Figure | None = None
+    sustained_gbps: Figure | None = None
+    l2_latency_cycles: Figure | None = None
+    dram_latency_cycles: Figure | None = None
+
+
+class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    size_bytes: Figure
+    bandwidth_gbps: Figure | None = None
+
+
+class TensorFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    fma_per_cycle_per_sm: Figure
+
+
+class Peaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Dense peaks as the vendor prints them (FP32 accumulation where the two differ)."""
+
+    fp64_tflops: Figure | None = None
+    fp64_tensor_tflops: Figure | None = None
+    fp32_tflops: Figure | None = None
+    fp16_tflops: Figure | None = None
+    tf32_tensor_tflops: Figure | None = None
+    fp16_tensor_tflops: Figure | None = None
+    bf16_tensor_tflops: Figure | None = None
+    fp8_tensor_tflops: Figure | None = None
+    int8_tensor_tops: Figure | None = None
+    fp4_tensor_tflops: Figure | None = None
+
+
+class Power(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    tdp_w: Figure
+
+
+class Links(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """GPU to GPU (sum of both directions) and host link."""
+
+    nvlink_gbps: Figure | None = None
+    pcie: str = ""
+
+
+class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """overhead_us: an empty kernel's own duration; ctas_per_us: rate at which CTAs are handed out."""
+
+    overhead_us: Figure
+    ctas_per_us: Figure
+
+
+class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """hwdb/gpu/NAME.toml, after its parent's rows have been filled in.
+
+    support "kernels" needs an architecture file; "operators" serves operator models alone.
+    """
+
+    schema: Literal["warplens/gpu/1"]
+    name: str
+    vendor: str
+    chip: str
+    arch: str
+    support: Literal["kernels", "operators"] = "kernels"
+    year: int | None = None
+    inherits: str | None = None
+    aliases: tuple[str, ...] = ()
+    note: str = ""
+    sources: dict[str, str] = {}
+    sm: Sm
+    clock: Clock
+    memory: DeviceMemory
+    l2: L2Cache
+    tensor: dict[TensorRate, TensorFigures] = {}
+    peak: Peaks = Peaks()
+    power: Power | None = None
+    link: Links = Links()
+    launch: LaunchCosts

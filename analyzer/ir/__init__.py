@@ -1,0 +1,1 @@
+"""The program as values: opcodes, operands, control fields, instructions, kernels, modules."""

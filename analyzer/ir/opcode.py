@@ -1,0 +1,166 @@
+"""Opcodes as values: what an instruction is, resolved once from its name and modifiers."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from analyzer.ir.machine import SchedClass, TensorRate
+
+
+class OpKind(StrEnum):
+    """What an instruction does, as far as flow, demand and reports care."""
+
+    INTEGER = "integer"
+    FLOAT = "float"
+    HALF = "half"
+    DOUBLE = "double"
+    CONVERT = "convert"
+    SPECIAL_FUNCTION = "special_function"
+    MOVE = "move"
+    PREDICATE = "predicate"
+    MMA = "mma"
+    LOAD = "load"
+    STORE = "store"
+    ATOMIC = "atomic"
+    REDUCTION = "reduction"
+    ASYNC_COPY = "async_copy"  # LDGSTS: each lane copies global to shared
+    BULK_COPY = "bulk_copy"  # TMA and other engines: one thread, many bytes
+    PREFETCH = "prefetch"
+    TEXTURE = "texture"
+    FENCE = "fence"
+    BARRIER = "barrier"  # CTA and cluster barriers, mbarriers
+    SHUFFLE = "shuffle"
+    VOTE = "vote"
+    SPECIAL_REGISTER = "special_register"
+    CONTROL = "control"  # no effect on the order of instructions
+    NOP = "nop"
+    # flow
+    BRANCH = "branch"
+    BRANCH_INDIRECT = "branch_indirect"
+    CALL = "call"
+    RETURN = "return"
+    EXIT = "exit"
+    CONVERGENCE_OPEN = "convergence_open"  # BSSY: names where the warp meets again
+    CONVERGENCE_WAIT = "convergence_wait"  # BSYNC
+    CONVERGENCE_BREAK = "convergence_break"
+    WARP_SYNC = "warp_sync"  # with a target: .COLLECTIVE, .EXCLUSIVE
+    UNKNOWN = "unknown"
+
+
+class Semantics(StrEnum):
+    """Meanings that static trip counts and scoreboard waits rely on."""
+
+    INT_COMPARE = "int_compare"
+    INT_ADD = "int_add"
+    INT_MAD = "int_mad"
+    MOVE = "move"
+    SPECIAL_MOVE = "special_move"
+    HALF_FMA = "half_fma"
+    WAIT_SCOREBOARD = "wait_scoreboard"
+    WAIT_WARPGROUP = "wait_warpgroup"
+
+
+class Space(StrEnum):
+    """Address space of a memory instruction."""
+
+    GLOBAL = "global"
+    SHARED = "shared"
+    DISTRIBUTED_SHARED = "distributed_shared"
+    LOCAL = "local"
+    CONSTANT = "constant"
+    GENERIC = "generic"
+    TEXTURE = "texture"
+    TENSOR = "tensor"
+
+
+class DataType(StrEnum):
+    """Element types that modifiers name."""
+
+    F64 = "f64"
+    F32 = "f32"
+    TF32 = "tf32"
+    F16 = "f16"
+    BF16 = "bf16"
+    E5M2 = "e5m2"
+    E4M3 = "e4m3"
+    E3M2 = "e3m2"
+    E2M3 = "e2m3"
+    E2M1 = "e2m1"
+    S8 = "s8"
+    U8 = "u8"
+    S4 = "s4"
+    U4 = "u4"
+    B1 = "b1"
+    S32 = "s32"
+
+
+@dataclass(frozen=True, slots=True)
+class MmaShape:
+    """Matrix multiply of one instruction: m x n x k, for `warps` warps together (four for a warpgroup)."""
+
+    m: int
+    n: int
+    k: int
+    sparse: bool
+    rate: TensorRate
+    accumulator_bits: int
+    warps: int = 1
+
+    @property
+    def fma_count(self) -> int:
+        """Dense multiply-adds that the instruction stands for."""
+        return self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opcode:
+    """An opcode with its modifiers, resolved once; nothing later reads `name` except to print.
+
+    width_bytes: bytes that one lane moves (memory instructions, else 0).
+    flops: floating-point or integer-dot operations of one lane, an FMA counting two; MMA aside.
+    known: False where no table row fits and the conservative class was taken.
+    """
+
+    name: str
+    modifiers: tuple[str, ...]
+    kind: OpKind
+    sched: SchedClass
+    writes: str
+    widths: tuple[int, ...]
+    width: int
+    width_bytes: int
+    flops: int
+    space: Space | None
+    mma: MmaShape | None
+    semantics: Semantics | None
+    known: bool
+
+    @property
+    def mnemonic(self) -> str:
+        """Name and modifiers as printed: `LDG.E.128`."""
+        return ".".join((self.name, *self.modifiers))
+
+
+FLOW_KINDS = frozenset(
+    {
+        OpKind.BRANCH,
+        OpKind.BRANCH_INDIRECT,
+        OpKind.CALL,
+        OpKind.RETURN,
+        OpKind.EXIT,
+        OpKind.CONVERGENCE_OPEN,
+        OpKind.CONVERGENCE_WAIT,
+        OpKind.CONVERGENCE_BREAK,
+        OpKind.WARP_SYNC,
+    }
+)
+MEMORY_KINDS = frozenset(
+    {
+        OpKind.LOAD,
+        OpKind.STORE,
+        OpKind.ATOMIC,
+        OpKind.REDUCTION,
+        OpKind.ASYNC_COPY,
+        OpKind.BULK_COPY,
+        OpKind.TEXTURE,
+    }
+)

@@ -1,0 +1,193 @@
+"""The program as dumped: instruction forms, kernels as columns over them, modules.
+
+A dump repeats itself: a million instructions have some fifty thousand distinct texts. A `Vocabulary`
+holds each distinct text once; a `Kernel` holds arrays of indices into it, so counts are array sums
+and an `Instruction` is a view made on demand.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.ir.control import Control
+from analyzer.ir.opcode import Opcode
+from analyzer.ir.operand import Operand, Predicate
+from analyzer.text.source import Diagnostic
+
+IntArray = NDArray[np.int64]
+IdArray = NDArray[np.int32]
+WordArray = NDArray[np.uint64]
+
+
+class Dialect(StrEnum):
+    """Which tool's text a module was read from."""
+
+    CUOBJDUMP = "cuobjdump"
+    NVDISASM = "nvdisasm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstructionForm:
+    """What one distinct instruction text says, wherever it stands.
+
+    written, read: scalar registers and predicates by `storage` number (see `analyzer.isa.roles`);
+    operands that the text leaves implicit, such as the guard, are included.
+    """
+
+    text: str
+    guard: Predicate | None
+    opcode: Opcode
+    operands: tuple[Operand, ...]
+    written: tuple[int, ...]
+    read: tuple[int, ...]
+
+    @property
+    def is_unconditional(self) -> bool:
+        """No guard, or one that is always true."""
+        return self.guard is None or (self.guard.index is None and not self.guard.negated)
+
+    @property
+    def is_never(self) -> bool:
+        """A guard that is always false: the instruction does nothing."""
+        return self.guard is not None and self.guard.index is None and self.guard.negated
+
+
+class Vocabulary:
+    """The distinct instruction texts of a module.
+
+    `opcode_ids[text_id]` indexes `opcodes`; `form(text_id)` decodes operands on demand.
+    """
+
+    __slots__ = ("_decode", "_forms", "opcode_ids", "opcodes", "texts")
+
+    def __init__(
+        self,
+        texts: tuple[str, ...],
+        opcode_ids: IdArray,
+        opcodes: tuple[Opcode, ...],
+        decode: Callable[[str], InstructionForm],
+    ) -> None:
+        self.texts = texts
+        self.opcode_ids = opcode_ids
+        self.opcodes = opcodes
+        self._decode = decode
+        self._forms: list[InstructionForm | None] = [None] * len(texts)
+
+    def form(self, text_id: int) -> InstructionForm:
+        """The decoded form of a text; decoded once."""
+        form = self._forms[text_id]
+        if form is None:
+            form = self._forms[text_id] = self._decode(self.texts[text_id])
+        return form
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A source line, as `-lineinfo` and nvdisasm's -g give it; `inlined_at` where it was inlined."""
+
+    file: str
+    line: int
+    inlined_at: "Origin | None" = None
+
+    def __str__(self) -> str:
+        name = self.file.rsplit("/", 1)[-1]
+        return f"{name}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction of one kernel."""
+
+    index: int
+    address: int
+    form: InstructionForm
+    control: Control | None
+    origin: Origin | None = None
+
+    @property
+    def opcode(self) -> Opcode:
+        return self.form.opcode
+
+    def __str__(self) -> str:
+        return f"/*{self.address:04x}*/ {self.form.text} ;"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What a kernel asks of an SM; None where neither the dump nor a text beside it says.
+
+    registers_exact is False where the number was read off the highest register in the code.
+    """
+
+    registers: int | None = None
+    registers_exact: bool = False
+    shared_bytes: int | None = None
+    local_bytes: int | None = None
+    stack_bytes: int | None = None
+    barriers: int | None = None
+    block_threads: int | None = None
+    block_threads_exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kernel:
+    """One function of a dump, as columns; rows are instructions in address order.
+
+    text_ids[n], addresses[n]: see `Vocabulary`; control_words[n]: upper 64 bits of each instruction,
+    None where the dump has no hex; labels: nvdisasm's names of addresses; branch_targets: addresses
+    that an indirect branch may reach, by the address of the branch.
+    """
+
+    name: str
+    arch: str
+    vocabulary: Vocabulary
+    text_ids: IdArray
+    addresses: IntArray
+    control_words: WordArray | None
+    line: int
+    resources: Resources = Resources()
+    labels: tuple[tuple[str, int], ...] = ()
+    branch_targets: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    origin_ids: IdArray | None = None
+    origins: tuple[Origin, ...] = ()
+    is_entry: bool = True
+
+    def __len__(self) -> int:
+        return len(self.text_ids)
+
+    @property
+    def opcode_ids(self) -> IdArray:
+        """Index into `vocabulary.opcodes`, for each instruction."""
+        return self.vocabulary.opcode_ids[self.text_ids]
+
+    def form(self, index: int) -> InstructionForm:
+        return self.vocabulary.form(int(self.text_ids[index]))
+
+    def opcode(self, index: int) -> Opcode:
+        return self.vocabulary.opcodes[int(self.vocabulary.opcode_ids[self.text_ids[index]])]
+
+    def origin(self, index: int) -> Origin | None:
+        if self.origin_ids is None or self.origin_ids[index] < 0:
+            return None
+        return self.origins[int(self.origin_ids[index])]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Module:
+    """A whole input: its kernels in file order, and what the reader had to say."""
+
+    path: str
+    dialect: Dialect
+    kernels: tuple[Kernel, ...]
+    vocabulary: Vocabulary
+    diagnostics: tuple[Diagnostic, ...] = ()
+    toolchain: str = ""
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(self.kernels)
+
+    def __len__(self) -> int:
+        return len(self.kernels)

@@ -1,0 +1,1 @@
+"""What the instruction set says: opcodes, operand roles, matrix shapes, control bits (`hwdb/isa`)."""

@@ -1,0 +1,86 @@
+"""Matrix multiply shapes read from an instruction's modifiers; words and types in `hwdb/isa/mma.toml`."""
+
+import re
+import tomllib
+from functools import cache
+
+import msgspec
+
+from analyzer.ir.machine import TensorRate
+from analyzer.ir.opcode import DataType, MmaShape
+from analyzer.isa.schema import MmaFamilyRow, MmaFile
+from analyzer.resources import data_root
+
+_WARPGROUP_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
+_HALF_ACCUMULATORS = {
+    TensorRate.F16: TensorRate.F16_ACC16,
+    TensorRate.FP8: TensorRate.FP8_ACC16,
+    TensorRate.FP6: TensorRate.FP8_ACC16,
+}
+_ACCUMULATOR_BITS = {DataType.F16: 16, DataType.F32: 32, DataType.F64: 64, DataType.S32: 32}
+# Tile of a tcgen05 instruction whose descriptor is not known: the largest of one CTA (PTX ISA, tcgen05.mma).
+UNKNOWN_TILE_M, UNKNOWN_TILE_N = 128, 256
+
+
+@cache
+def mma_table() -> MmaFile:
+    """The shipped table of matrix shapes and types."""
+    text = (data_root("hwdb") / "isa" / "mma.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), MmaFile)
+
+
+def mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:
+    """Shape and rate of a matrix instruction, None where `name` is no matrix family.
+
+    AMALI equation 25 counts m*n*k fused multiply-adds from the modifiers.
+    """
+    table = mma_table()
+    family = table.families.get(name)
+    if family is None:
+        return None
+    types = [table.types[m] for m in modifiers if m in table.types]
+    accumulator_bits, inputs = _split_types(types, family)
+    extents = _extents(modifiers, table) or _tensor_core_extents(name, inputs, family, table)
+    rate = table.rates[inputs]
+    if accumulator_bits == 16:
+        rate = _HALF_ACCUMULATORS.get(rate, rate)
+    return MmaShape(
+        m=extents[0],
+        n=extents[1],
+        k=extents[2],
+        sparse="SP" in modifiers,
+        rate=rate,
+        accumulator_bits=accumulator_bits,
+        warps=family.warps,
+    )
+
+
+def _split_types(types: list[DataType], family: MmaFamilyRow) -> tuple[int, DataType]:
+    """Accumulator bits and input type: the accumulator, where printed, comes first; of two inputs
+    the wider one sets the rate.
+    """
+    bits = family.default_accumulator_bits
+    if types and types[0] in _ACCUMULATOR_BITS:
+        bits, types = _ACCUMULATOR_BITS[types[0]], types[1:]
+    if not types:
+        return bits, family.default_input
+    sizes = mma_table().bits
+    return bits, max(types, key=lambda t: sizes[t])
+
+
+def _extents(modifiers: tuple[str, ...], table: MmaFile) -> tuple[int, int, int] | None:
+    for word in modifiers:
+        if word in table.shapes:
+            return table.shapes[word]
+        match = _WARPGROUP_SHAPE.fullmatch(word)
+        if match:
+            return int(match[1]), int(match[2]), int(match[3])
+    return None
+
+
+def _tensor_core_extents(
+    name: str, inputs: DataType, family: MmaFamilyRow, table: MmaFile
+) -> tuple[int, int, int]:
+    """tcgen05: K follows from the bytes of one instruction; M and N stand in a descriptor register."""
+    k = family.k_bytes * 8 // table.bits[inputs] if family.k_bytes else 16
+    return UNKNOWN_TILE_M, UNKNOWN_TILE_N, k

@@ -1,0 +1,186 @@
+"""Which scalar registers an instruction writes and reads, from the opcode's row and its operands.
+
+A storage number names one 32-bit register or one predicate: R0..R254 are 0..254, UR0..UR62 follow
+at `UNIFORM_BASE`, predicates at `PREDICATE_BASE`, uniform predicates at `UNIFORM_PREDICATE_BASE`.
+"""
+
+import re
+from functools import cache
+
+from analyzer.ir.opcode import MEMORY_KINDS, MmaShape, Opcode, Space
+from analyzer.ir.operand import (
+    Address,
+    Constant,
+    Described,
+    Operand,
+    Predicate,
+    PredicateFile,
+    PredicateSet,
+    Register,
+    RegisterFile,
+)
+from analyzer.isa.mma import mma_table
+
+UNIFORM_BASE = 256
+PREDICATE_BASE = 320
+UNIFORM_PREDICATE_BASE = 328
+STORAGE_SIZE = 336
+_PREDICATES = 7
+_LANES = 32
+_REGISTER_BITS = 32
+_TENSOR_ROWS = re.compile(r"(\d+)dp(\d+)bit")
+_REPEAT = re.compile(r"x(\d+)")
+
+Storage = tuple[int, ...]
+
+
+def storage_name(number: int) -> str:
+    """`R5`, `UR4`, `P0`, `UP1` for a storage number."""
+    if number >= UNIFORM_PREDICATE_BASE:
+        return f"UP{number - UNIFORM_PREDICATE_BASE}"
+    if number >= PREDICATE_BASE:
+        return f"P{number - PREDICATE_BASE}"
+    if number >= UNIFORM_BASE:
+        return f"UR{number - UNIFORM_BASE}"
+    return f"R{number}"
+
+
+def register_storage(register: Register) -> int:
+    """Storage number of one register; -1 for RZ and URZ, which hold nothing."""
+    return (_register(register, 1) or (-1,))[0]
+
+
+def operand_roles(
+    opcode: Opcode, guard: Predicate | None, operands: tuple[Operand, ...]
+) -> tuple[Storage, Storage]:
+    """(written, read) storage numbers of one instruction, guard included among the read."""
+    n_written = _count_written(opcode.writes, operands)
+    widths = _register_widths(opcode, operands, n_written)
+    written: list[int] = []
+    read: list[int] = [] if guard is None else [*_predicate(guard)]
+    for place, (operand, width) in enumerate(zip(operands, widths, strict=True)):
+        if place < n_written:
+            written.extend(_storage(operand, width))
+        else:
+            read.extend(_storage(operand, width))
+    return tuple(written), tuple(read)
+
+
+@cache
+def _pattern(writes: str) -> tuple[tuple[str, bool], ...]:
+    """`rp?p?` as ((r, needed), (p, optional), (p, optional))."""
+    return tuple((letter, mark == "?") for letter, mark in re.findall(r"([rp])(\??)", writes))
+
+
+def _count_written(writes: str, operands: tuple[Operand, ...]) -> int:
+    place = 0
+    for letter, optional in _pattern(writes):
+        if place >= len(operands):
+            break
+        wanted = (Register,) if letter == "r" else (Predicate, PredicateSet)
+        if isinstance(operands[place], wanted):
+            place += 1
+        elif not optional:
+            break
+    return place
+
+
+def _register_widths(opcode: Opcode, operands: tuple[Operand, ...], n_written: int) -> list[int]:
+    """32-bit registers of each operand, as if it were a register."""
+    if opcode.mma is not None:
+        return _mma_widths(opcode.mma, opcode.name, operands)
+    if opcode.space is Space.TENSOR:
+        return [_tensor_memory_width(opcode.modifiers)] * len(operands)
+    if opcode.kind in MEMORY_KINDS and opcode.width_bytes:
+        n_data = max(1, sum(isinstance(o, Register) for o in operands[:n_written]))
+        return [max(1, opcode.width_bytes // (4 * n_data))] * len(operands)
+    if not opcode.widths:
+        return [opcode.width] * len(operands)
+    widths = iter(opcode.widths)
+    return [
+        1 if isinstance(operand, Predicate | PredicateSet) else next(widths, opcode.width)
+        for operand in operands
+    ]
+
+
+def _tensor_memory_width(modifiers: tuple[str, ...]) -> int:
+    """Registers of LDTM and STTM: repeats times bits of a row, halved for 16 rows (PTX tcgen05.ld)."""
+    repeat, factor = 1, 1.0
+    for word in modifiers:
+        if match := _REPEAT.fullmatch(word):
+            repeat = int(match[1])
+        elif match := _TENSOR_ROWS.fullmatch(word):
+            factor = int(match[2]) * int(match[1]) / (_REGISTER_BITS * _LANES)
+    return max(1, int(repeat * factor))
+
+
+def _mma_widths(shape: MmaShape, name: str, operands: tuple[Operand, ...]) -> list[int]:
+    """Fragment sizes of D, A, B, C in registers: elements x bits over the lanes that hold them."""
+    bits_of = mma_table().bits
+    family = mma_table().families[name]
+    input_bits = next(
+        (bits_of[t] for t, rate in mma_table().rates.items() if rate is shape.rate),
+        bits_of[family.default_input],
+    )
+
+    def registers(elements: int, bits: int) -> int:
+        return max(1, elements * bits // (_LANES * _REGISTER_BITS * shape.warps))
+
+    result = registers(shape.m * shape.n, shape.accumulator_bits)
+    a = registers(shape.m * shape.k // (2 if shape.sparse else 1), input_bits)
+    b = registers(shape.n * shape.k, input_bits)
+    places = iter((result, a, b, result, 1, 1))
+    widths = []
+    for place, operand in enumerate(operands):
+        if isinstance(operand, Predicate | PredicateSet):
+            widths.append(1)
+        elif place > 1 and isinstance(operands[place - 1], Described) and shape.warps > 1:
+            widths.append(result)
+        else:
+            widths.append(next(places, 1))
+    return widths
+
+
+def _storage(operand: Operand, width: int) -> Storage:
+    match operand:
+        case Register(suffixes=suffixes):
+            # A packed instruction may take one plain float: FFMA2 R4, R6.F32x2.HI_LO, R8.F32, ...
+            return _register(operand, 1 if "F32" in suffixes else width)
+        case Predicate():
+            return _predicate(operand)
+        case PredicateSet(file=file):
+            base = PREDICATE_BASE if file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
+            return tuple(range(base, base + _PREDICATES))
+        case Constant(base=base):
+            return () if base is None else _register(base, 1)
+        case Address():
+            return _address(operand)
+        case Described(kind=kind, descriptor=descriptor, address=address):
+            words = 2 if kind in {"desc", "gdesc"} else 1
+            inner = tuple(n for base in descriptor.bases for n in _register(base, words))
+            return inner if address is None else inner + _address(address)
+        case _:
+            return ()
+
+
+def _address(address: Address) -> Storage:
+    return tuple(
+        number for base in address.bases for number in _register(base, 2 if "64" in base.suffixes else 1)
+    )
+
+
+def _register(register: Register, width: int) -> Storage:
+    if register.index is None:
+        return ()
+    if register.file is RegisterFile.UNIFORM:
+        first, limit = UNIFORM_BASE + register.index, PREDICATE_BASE
+    else:
+        first, limit = register.index, UNIFORM_BASE
+    return tuple(range(first, min(first + max(width, 1), limit)))
+
+
+def _predicate(predicate: Predicate) -> Storage:
+    if predicate.index is None:
+        return ()
+    general = predicate.file is PredicateFile.GENERAL
+    return ((PREDICATE_BASE if general else UNIFORM_PREDICATE_BASE) + predicate.index,)

@@ -1,0 +1,80 @@
+"""Opcode names and modifiers to `Opcode` values, by the rows of `hwdb/isa/opcodes.toml`."""
+
+import tomllib
+from functools import cache
+
+import msgspec
+
+from analyzer.ir.machine import SchedClass
+from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.isa.mma import mma_shape
+from analyzer.isa.schema import OpcodeFile, OpcodeRow, WhenRow
+from analyzer.resources import data_root
+
+_SIZED_KINDS = frozenset(
+    {OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.TEXTURE}
+)
+_UNKNOWN = OpcodeRow(kind=OpKind.UNKNOWN, sched=SchedClass.UNKNOWN, writes="r?")
+
+
+@cache
+def opcode_table() -> OpcodeFile:
+    """The shipped opcode table."""
+    text = (data_root("hwdb") / "isa" / "opcodes.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), OpcodeFile)
+
+
+@cache
+def resolve(mnemonic: str) -> Opcode:
+    """The opcode that `mnemonic` (`LDG.E.128`) names; an unlisted one gets the conservative class."""
+    name, *words = mnemonic.split(".")
+    modifiers = tuple(words)
+    listed = opcode_table().opcode.get(name)
+    row = _UNKNOWN if listed is None else _specialize(listed, modifiers)
+    return Opcode(
+        name=name,
+        modifiers=modifiers,
+        kind=row.kind,
+        sched=row.sched,
+        writes=row.writes,
+        width=row.width,
+        widths=row.widths,
+        width_bytes=_width_bytes(row, modifiers),
+        flops=row.flops,
+        space=row.space,
+        mma=mma_shape(name, modifiers) if row.kind is OpKind.MMA else None,
+        semantics=row.semantics,
+        known=listed is not None,
+    )
+
+
+def _specialize(row: OpcodeRow, modifiers: tuple[str, ...]) -> OpcodeRow:
+    for rule in row.when:
+        if _fits(rule, modifiers):
+            changes = {field: value for field in _OVERRIDES if (value := getattr(rule, field)) is not None}
+            if rule.width is not None:
+                changes.setdefault("widths", ())
+            row = msgspec.structs.replace(row, **changes)
+    return row
+
+
+_OVERRIDES = ("kind", "sched", "writes", "width", "widths", "width_bytes", "flops", "space")
+
+
+def _fits(rule: WhenRow, modifiers: tuple[str, ...]) -> bool:
+    present = set(modifiers)
+    return (
+        present.issuperset(rule.has)
+        and (not rule.any or not present.isdisjoint(rule.any))
+        and present.isdisjoint(rule.lacks)
+        and (not rule.first or modifiers[:1] in {(word,) for word in rule.first})
+        and (not rule.last or modifiers[-1:] in {(word,) for word in rule.last})
+    )
+
+
+def _width_bytes(row: OpcodeRow, modifiers: tuple[str, ...]) -> int:
+    if row.kind not in _SIZED_KINDS:
+        return 0
+    widths = opcode_table().width_modifiers
+    sizes = [widths[word] for word in modifiers if word in widths]
+    return sizes[-1] if sizes else row.width_bytes

@@ -1,0 +1,51 @@
+"""Errors that a user can cause; anything else is a bug and may raise as Python does."""
+
+from analyzer.text.source import Diagnostic, Location, Severity
+
+
+class WarplensError(Exception):
+    """Root of all errors the command line turns into one message and exit code 1."""
+
+    code = "error"
+
+    def __init__(self, message: str, *, location: Location | None = None, hint: str = "") -> None:
+        super().__init__(message)
+        self.diagnostic = Diagnostic(
+            severity=Severity.ERROR, code=self.code, message=message, location=location, hint=hint
+        )
+
+
+class InputError(WarplensError):
+    """The dump, trace or binary cannot be read as what it claims to be."""
+
+    code = "input"
+
+
+class HardwareError(WarplensError):
+    """A hardware file is wrong, or a GPU name fits nothing."""
+
+    code = "hardware"
+
+
+class UsageError(WarplensError):
+    """The options contradict each other or the input."""
+
+    code = "usage"
+
+
+class ToolError(WarplensError):
+    """A CUDA tool is missing or failed."""
+
+    code = "tool"
+
+
+def describe(diagnostic: Diagnostic) -> str:
+    """A diagnostic as text: place, message, the line with its caret, and what to do."""
+    where = f"{diagnostic.location}: " if diagnostic.location else ""
+    times = f" ({diagnostic.count} times)" if diagnostic.count > 1 else ""
+    parts = [f"{where}{diagnostic.severity.value}: {diagnostic.message}{times}"]
+    if diagnostic.location and diagnostic.location.text:
+        parts.append(diagnostic.location.underlined())
+    if diagnostic.hint:
+        parts.append(f"    help: {diagnostic.hint}")
+    return "\n".join(parts)

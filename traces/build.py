@@ -1,0 +1,354 @@
+"""Rebuild every shipped dump: `python traces/build.py [--only 'triton/sm_90/*']`.
+
+Needs nvcc 13.0 for the CUDA kernels and a Python with triton==3.9.0 for the others (this one, or
+the one that `--triton-python` names); no GPU.  cuobjdump and nvdisasm are taken from PATH,
+CUDA_HOME or Triton's wheel.  Sources are copied to one fixed folder and compiled there, so that the
+paths inside line tables, and with them every byte, are the same from any checkout.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from functools import cache
+from pathlib import Path
+
+from variants import VARIANTS, Variant
+
+TRACES = Path(__file__).resolve().parent
+STAGE = Path("/tmp/warplens-traces")
+OTHER_PTXAS_FROM = 90  # Triton's wheel assembles from this architecture on with a newer ptxas
+FIXED_DATE = 1_750_000_000
+CUDA_ARCHS = (75, 80, 86, 89, 90, 100, 120)
+NVCC_FLAGS = ("-O3", "-lineinfo", "-cubin")
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One cubin: a source file, or a Triton variant, compiled for one architecture."""
+
+    suite: str
+    name: str
+    arch: int
+    variant: Variant | None = field(default=None, compare=False)
+
+    @property
+    def stem(self) -> str:
+        """Path of its dumps without a suffix."""
+        return f"{self.suite}/sm_{self.arch}/{self.name}"
+
+    @property
+    def cubin(self) -> Path:
+        """Where the compiler leaves it."""
+        return STAGE / "out" / f"{self.stem}.cubin"
+
+
+@dataclass(frozen=True)
+class Product:
+    """One shipped file: what a tool prints for a unit's cubin, or (no tool) a file copied as is."""
+
+    path: str
+    unit: Unit
+    command: tuple[str, ...] = ()
+
+
+def run(command: Sequence[str | Path], **extra: str) -> str:
+    """Standard output of a command; on failure its messages and an end."""
+    environment = os.environ | extra
+    done = subprocess.run(
+        command, env=environment, cwd=STAGE, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+# ---- what there is to build ----------------------------------------------------------------------
+
+
+def cuda_units() -> list[Unit]:
+    """The sixteen CUDA kernels lie in one file."""
+    return [Unit("cuda", "report16", arch) for arch in CUDA_ARCHS]
+
+
+def triton_units() -> list[Unit]:
+    """Every Triton variant on each of its architectures."""
+    return [
+        Unit("triton", variant.name, arch, variant)
+        for variant in VARIANTS
+        for arch in variant.archs
+    ]
+
+
+def dumps_of(unit: Unit) -> list[Product]:
+    """The dumps that every unit gets."""
+    products = [
+        Product(f"{unit.stem}.sass", unit, ("cuobjdump", "-sass")),
+        Product(f"{unit.stem}.res", unit, ("cuobjdump", "-res-usage")),
+    ]
+    return products + ([Product(f"{unit.stem}.json", unit)] if unit.variant else [])
+
+
+def samples(units: Iterable[Unit]) -> list[Product]:
+    """A few nvdisasm texts and small cubins, for tests of the other readers."""
+    by_stem = {unit.stem: unit for unit in units}
+
+    def text(stem: str, kind: str, *flags: str) -> Product:
+        name = "_".join(reversed(stem.split("/")[1:]))
+        return Product(f"nvdisasm/{name}.{kind}", by_stem[stem], ("nvdisasm", *flags))
+
+    def binary(stem: str) -> Product:
+        name = "_".join(reversed(stem.split("/")[1:]))
+        return Product(f"cubin/{name}.cubin", by_stem[stem])
+
+    return [
+        text("triton/sm_90/softmax", "hex_g.txt", "-c", "-hex", "-g"),
+        text("triton/sm_100/softmax", "hex_g.txt", "-c", "-hex", "-g"),
+        text("triton/sm_90/softmax", "gi.txt", "-c", "-gi"),
+        text("triton/sm_90/softmax", "txt", "-c"),
+        text("triton/sm_100/matmul", "txt", "-c"),
+        text("triton/sm_120/softmax", "plr.txt", "-c", "-plr"),
+        text("triton/sm_100/matmul", "dot", "-bbcfg"),
+        text("triton/sm_120/fused_moe", "dot", "-bbcfg"),
+        text("cuda/sm_80/report16", "dot", "-bbcfg"),
+        *(binary(f"triton/sm_{arch}/softmax") for arch in (80, 90, 100, 120)),
+        *(binary(f"triton/sm_{arch}/matmul_one_stage") for arch in (80, 90)),
+    ]
+
+
+def all_products() -> list[Product]:
+    """Every file that this script writes, origin.toml apart."""
+    units = cuda_units() + triton_units()
+    return [product for unit in units for product in dumps_of(unit)] + samples(units)
+
+
+# ---- tools ---------------------------------------------------------------------------------------
+
+
+class Tools:
+    """Finds compilers and disassemblers, and tells their versions."""
+
+    def __init__(self, triton_python: str) -> None:
+        """Triton and its tools belong to the Python named here."""
+        self.triton_python = triton_python
+        self.find = cache(self._find)
+        self.version = cache(self._version)
+        self.triton_package = cache(self._triton_package)
+
+    def _triton_package(self) -> Path | None:
+        """Folder of the Triton package, None where that Python has none."""
+        code = "import importlib.util as u; print((u.find_spec('triton') or u).origin or '')"
+        command = [self.triton_python, "-P", "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        origin = Path(done.stdout.strip())
+        return origin.parent if origin.name == "__init__.py" else None
+
+    def _folders(self) -> list[str]:
+        """Where tools may lie, best first."""
+        triton = self.triton_package()
+        homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
+        folders = [os.environ.get("PATH", "")] + [f"{home}/bin" for home in homes if home]
+        return folders + ([str(triton / "backends/nvidia/bin")] if triton else [])
+
+    def _find(self, name: str) -> str:
+        """Path of a tool."""
+        found = shutil.which(name, path=os.pathsep.join(self._folders()))
+        return found or sys.exit(f"{name} not found: install CUDA, or triton==3.9.0 (see README)")
+
+    def _version(self, name: str) -> str:
+        """Such as `nvcc 13.0.88`."""
+        return version_of(self.find(name), name)
+
+    def wheel_version(self, name: str) -> str:
+        """Version of an assembler inside Triton's wheel."""
+        folder = self.triton_package() or TRACES
+        return version_of(str(folder / "backends/nvidia/bin" / name), name)
+
+    def dump(self, command: Sequence[str], cubin: Path) -> str:
+        """Text that a tool prints for a cubin (cuobjdump calls nvdisasm through PATH)."""
+        name, *flags = command
+        path = os.pathsep.join([str(Path(self.find("nvdisasm")).parent), os.environ["PATH"]])
+        return run([self.find(name), *flags, cubin], PATH=path)
+
+
+def version_of(path: str, name: str) -> str:
+    """A CUDA tool's name and version, from what it prints for --version."""
+    match = re.search(r"V(\d+(?:\.\d+)+)", run([path, "--version"]))
+    return f"{name} {match.group(1) if match else 'unknown'}"
+
+
+# ---- compiling -----------------------------------------------------------------------------------
+
+
+def stage_sources() -> None:
+    """Copy the sources to the fixed folder."""
+    shutil.rmtree(STAGE, ignore_errors=True)
+    for pattern in ("cuda/*.cu", "triton/*.py", "variants.py"):
+        for source in TRACES.glob(pattern):
+            target = STAGE / "traces" / source.relative_to(TRACES)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            copy_undated(str(source), str(target))
+
+
+def copy_undated(source: str, target: str) -> None:
+    """Copy a file with a fixed date: ptxas writes dates of sources into line tables."""
+    shutil.copy(source, target)
+    os.utime(target, (FIXED_DATE, FIXED_DATE))
+
+
+def stage_triton(package: Path) -> Path:
+    """A folder to import Triton from: links to its parts, but a copy of its kernel library."""
+    site = STAGE / "site"
+    (site / "triton").mkdir(parents=True)
+    for part in package.iterdir():
+        if part.name == "language":
+            shutil.copytree(part, site / "triton/language", copy_function=copy_undated)
+        else:
+            (site / "triton" / part.name).symlink_to(part)
+    return site
+
+
+def compile_cuda(unit: Unit, tools: Tools) -> None:
+    """One nvcc run."""
+    print(f"  {tools.version('nvcc')}: {unit.name} for sm_{unit.arch}", flush=True)
+    unit.cubin.parent.mkdir(parents=True, exist_ok=True)
+    source = f"traces/{source_file(unit)}"
+    run([tools.find("nvcc"), *NVCC_FLAGS, f"-arch=sm_{unit.arch}", source, "-o", unit.cubin])
+
+
+def compile_triton(units: Sequence[Unit], tools: Tools) -> None:
+    """All Triton units in one process, through a fixed path to the Triton package."""
+    package = tools.triton_package()
+    if package is None:
+        sys.exit("Triton not found: pip install triton==3.9.0, or name a --triton-python")
+    settings = {
+        "PYTHONPATH": f"{stage_triton(package)}:{STAGE / 'traces'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TRITON_ALWAYS_COMPILE": "1",
+        "TRITON_CACHE_DIR": str(STAGE / "cache"),
+        "TRITON_DEFAULT_FP_FUSION": "1",
+    }
+    script = STAGE / "traces/triton/emit.py"
+    command = [tools.triton_python, str(script), str(STAGE / "out/triton")]
+    command += [f"{unit.name}:{unit.arch}" for unit in units]
+    subprocess.run(command, env=os.environ | settings, cwd=STAGE, check=True)
+
+
+def compile_units(units: Sequence[Unit], tools: Tools) -> None:
+    """Compile everything that the chosen products need."""
+    for unit in units:
+        if unit.suite == "cuda":
+            compile_cuda(unit, tools)
+    if chosen := [unit for unit in units if unit.suite == "triton"]:
+        compile_triton(chosen, tools)
+
+
+# ---- writing -------------------------------------------------------------------------------------
+
+
+def write_product(product: Product, tools: Tools) -> None:
+    """Dump or copy one file into traces/."""
+    target = TRACES / product.path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if product.command:
+        target.write_text(tools.dump(product.command, product.unit.cubin))
+    else:
+        shutil.copy(product.unit.cubin.with_suffix(target.suffix), target)
+    print(f"  {product.path} ({target.stat().st_size} bytes)", flush=True)
+
+
+def source_file(unit: Unit) -> str:
+    """The source of a unit, under traces/."""
+    return "triton/kernels.py" if unit.suite == "triton" else f"cuda/{unit.name}.cu"
+
+
+def compiler_of(unit: Unit, tools: Tools) -> tuple[str, str]:
+    """Compiler with its version, and the flags, in words."""
+    if unit.variant is None:
+        return tools.version("nvcc"), " ".join([*NVCC_FLAGS, f"-arch=sm_{unit.arch}"])
+    variant = unit.variant
+    version = run([tools.triton_python, "-P", "-c", "import triton; print(triton.__version__)"])
+    options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
+    flags = " ".join(f"{key}={value}" for key, value in (options | variant.constexprs).items())
+    assembler = tools.wheel_version("ptxas" if unit.arch < OTHER_PTXAS_FROM else "ptxas-blackwell")
+    return f"triton {version.strip()} with {assembler}", flags
+
+
+def sha256(path: str) -> str:
+    """Checksum of a file under traces/."""
+    return hashlib.sha256((TRACES / path).read_bytes()).hexdigest()
+
+
+def origin_of(product: Product, tools: Tools, compiler: tuple[str, str]) -> dict[str, str]:
+    """Where one file comes from."""
+    name, *flags = product.command or ("",)
+    source = source_file(product.unit)
+    return {
+        "compiler": compiler[0],
+        "flags": compiler[1],
+        "target": f"sm_{product.unit.arch}",
+        "dumped_with": " ".join([tools.version(name), *flags]) if name else "copied",
+        "source": source,
+        "source_sha256": sha256(source),
+        "sha256": sha256(product.path),
+    }
+
+
+def write_origin(folder: str, entries: dict[str, dict[str, str]]) -> None:
+    """Merge entries into a folder's origin.toml and drop those whose file is gone."""
+    path = TRACES / folder / "origin.toml"
+    known = tomllib.loads(path.read_text()) if path.exists() else {}
+    merged = {
+        name: entry
+        for name, entry in sorted((known | entries).items())
+        if (TRACES / folder / name).exists()
+    }
+    lines = ["# Written by traces/build.py: where each file of this folder comes from."]
+    for name, entry in merged.items():
+        lines += ["", f"[{json.dumps(name)}]"]
+        lines += [f"{key} = {json.dumps(value)}" for key, value in entry.items()]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def write_origins(products: Iterable[Product], tools: Tools) -> None:
+    """Write down the origin of each product in its top folder's origin.toml."""
+    compiler: Callable[[Unit], tuple[str, str]] = cache(lambda unit: compiler_of(unit, tools))
+    folders: dict[str, dict[str, dict[str, str]]] = {}
+    for product in products:
+        folder, name = product.path.split("/", 1)
+        entry = origin_of(product, tools, compiler(product.unit))
+        folders.setdefault(folder, {})[name] = entry
+    for folder, entries in folders.items():
+        write_origin(folder, entries)
+
+
+def main() -> None:
+    """Build what the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", metavar="GLOB", default="*", help="files under traces/ to build")
+    parser.add_argument("--triton-python", metavar="PYTHON", default=sys.executable)
+    options = parser.parse_args()
+    products = [product for product in all_products() if fnmatch(product.path, options.only)]
+    if not products:
+        sys.exit(f"nothing matches {options.only}")
+    tools = Tools(options.triton_python)
+    stage_sources()
+    units = {product.unit.stem: product.unit for product in products}
+    print(f"compiling {len(units)} cubins in {STAGE}", flush=True)
+    compile_units(list(units.values()), tools)
+    print(f"writing {len(products)} files to {TRACES}", flush=True)
+    for product in products:
+        write_product(product, tools)
+    write_origins(products, tools)
+
+
+if __name__ == "__main__":
+    main()

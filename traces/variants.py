@@ -1,0 +1,87 @@
+"""Which Triton kernels are compiled, with which argument types, tile sizes and options.
+
+A name that stands twice in `VARIANTS` under different `archs` is tuned per architecture, as an
+autotuner would leave it.
+"""
+
+from dataclasses import dataclass, field
+
+ALL_ARCHS = (80, 90, 100, 120)
+ALIGNED = ("a_stride", "b_stride", "c_stride", "k", "n", "columns", "stride", "head_stride",
+           "x_stride", "out_stride", "expert_stride", "weight_stride")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One compilation of one kernel; `types` holds the arguments that are not constexpr."""
+
+    name: str
+    kernel: str
+    types: dict[str, str]
+    constexprs: dict[str, int | bool]
+    num_warps: int = 4
+    num_stages: int = 3
+    archs: tuple[int, ...] = ALL_ARCHS
+    aligned: tuple[str, ...] = field(default=ALIGNED)
+
+
+def pointers(names: str, element: str) -> dict[str, str]:
+    """Types of the pointer arguments called `<name>_ptr`."""
+    return {f"{name}_ptr": f"*{element}" for name in names.split()}
+
+
+def integers(names: str) -> dict[str, str]:
+    """Types of 32-bit integer arguments."""
+    return dict.fromkeys(names.split(), "i32")
+
+
+MATMUL_TYPES = pointers("a b c", "fp16") | integers("m n k a_stride b_stride c_stride")
+ATTENTION_TYPES = (
+    pointers("q k v out", "bf16") | integers("length stride head_stride") | {"log2_scale": "fp32"}
+)
+MOE_TYPES = (
+    pointers("x weight out", "bf16")
+    | {"gate_ptr": "*fp32", "sorted_slot_ptr": "*i32", "block_expert_ptr": "*i32"}
+    | {"used_slots_ptr": "*i32"}
+    | integers("n k slots x_stride expert_stride weight_stride out_stride")
+)
+TMA_TYPES = {
+    "a_desc": "tensordesc<fp16[128, 64]>",
+    "b_desc": "tensordesc<fp16[128, 64]>",
+    "c_desc": "tensordesc<fp16[128, 128]>",
+} | integers("m n k")
+
+
+def tiles(m: int, n: int, k: int, **more: int | bool) -> dict[str, int | bool]:
+    """Tile sizes of a matrix product, walked in groups of eight tile rows."""
+    return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, **more}
+
+
+def attention(rows: int, num_warps: int, num_stages: int, archs: tuple[int, ...]) -> Variant:
+    """Causal flash attention with head size 64: `rows` queries a program, 32 keys a step."""
+    return Variant(
+        "flash_attention",
+        "flash_attention",
+        ATTENTION_TYPES,
+        {"DIM": 64, "BLOCK_M": rows, "BLOCK_N": 32, "CAUSAL": True},
+        num_warps,
+        num_stages,
+        archs,
+    )
+
+
+VARIANTS = (
+    Variant("matmul", "matmul", MATMUL_TYPES, tiles(128, 64, 32), num_stages=3),
+    Variant("matmul_one_stage", "matmul", MATMUL_TYPES, tiles(64, 64, 32), num_stages=1,
+            archs=(80, 90)),
+    Variant("matmul_tma_persistent", "matmul_tma_persistent", TMA_TYPES,
+            tiles(128, 128, 64, PROGRAMS=132), num_warps=8, archs=(90, 100, 120)),
+    attention(rows=128, num_warps=8, num_stages=2, archs=(80, 90, 120)),
+    attention(rows=64, num_warps=4, num_stages=1, archs=(100,)),
+    Variant("softmax", "softmax",
+            pointers("x out", "fp16") | integers("columns x_stride out_stride"), {"BLOCK": 1024}),
+    Variant("rmsnorm", "rmsnorm",
+            pointers("x weight out", "bf16") | integers("columns stride") | {"epsilon": "fp32"},
+            {"BLOCK": 1024}),
+    Variant("fused_moe", "fused_moe", MOE_TYPES, tiles(32, 64, 64, TOP_K=2, APPLY_GATE=True)),
+)  # fmt: skip
