@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from analyzer.hardware.load import load_gpu
     from analyzer.ir.program import Kernel, Module
-    from analyzer.pipeline import analyze, load
+    from analyzer.pipeline import Options, Program, analyze, load
     from analyzer.report.report import Report
     from analyzer.text.errors import WarplensError
 
@@ -22,6 +22,8 @@ _HOMES = {
     "analyze": "analyzer.pipeline",
     "load": "analyzer.pipeline",
     "load_gpu": "analyzer.hardware.load",
+    "Options": "analyzer.pipeline",
+    "Program": "analyzer.pipeline",
     "Kernel": "analyzer.ir.program",
     "Module": "analyzer.ir.program",
     "Report": "analyzer.report.report",
@@ -33,6 +35,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Kernel",
     "Module",
+    "Options",
+    "Program",
     "Report",
     "WarplensError",
     "__version__",

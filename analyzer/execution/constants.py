@@ -3,7 +3,7 @@
 import struct
 
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import Semantics
+from analyzer.ir.opcode import OpKind, Semantics
 from analyzer.ir.operand import Immediate, Operand, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import register_storage
@@ -46,6 +46,8 @@ def _register_before(cfg: Cfg, block: int, row: int, register: Register, depth: 
             block = before[0]
             row = cfg.blocks[block].stop - 1
         form = cfg.kernel.form(row)
+        if form.opcode.kind is OpKind.CALL:  # the callee may write anything
+            return None
         if writes_register(form, plain):
             return _evaluate(cfg, block, row, form, plain, depth)
     return None
@@ -79,7 +81,7 @@ def _evaluate(
             if c is not None and (a == 0 or b == 0):
                 return c
             return None if a is None or b is None or c is None else (a * b + c) & _MASK
-        case Semantics.HALF_FMA:
+        case Semantics.HALF_FMA if _HALF_FORMS.issuperset(form.opcode.modifiers):
             return _half_constant(sources)
         case _:
             return _special(form)
@@ -106,6 +108,9 @@ def _half_constant(sources: list[Register | Immediate]) -> int | None:
             return int(high_bits) << 16 | int(low_bits)
         case _:
             return None
+
+
+_HALF_FORMS = frozenset({"MMA"})  # others, such as BF16_V2, have other bits
 
 
 def _is_low_result(form: InstructionForm, register: Register) -> bool:

@@ -9,11 +9,10 @@ from enum import StrEnum
 
 from analyzer.execution.trips import constant_trip
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.loops import Loop, LoopNest
+from analyzer.flow.loops import Loop, LoopNest, dominates
 from analyzer.text.errors import UsageError
 
 ASSUMED_TRIPS = 16
-_BRANCH_ODDS = 0.5
 
 
 class Provenance(StrEnum):
@@ -83,7 +82,7 @@ def count_blocks(cfg: Cfg, nest: LoopNest, rules: tuple[TripRule, ...] = ()) -> 
         if trip.provenance is not Provenance.EXACT
     ]
     if used_odds:
-        assumptions.append(f"{used_odds} forward branches go either way half of the time")
+        assumptions.append(f"forward branches taken as often as not: {used_odds}")
     if cfg.unresolved:
         assumptions.append(
             f"{len(cfg.unresolved)} indirect branches: the dump holds no table, targets are guessed"
@@ -125,6 +124,9 @@ def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tu
     entered = [0.0] * len(nest.loops)
     header_of = {loop.header: loop for loop in nest.loops}
     back_edges = {(latch, loop.header) for loop in nest.loops for latch in loop.latches}
+    callees: dict[int, list[int]] = {}
+    for caller, callee in cfg.calls:
+        callees.setdefault(caller, []).append(callee)
     inflow[nest.order[0]] = 1.0
     used_odds = 0
     for block in nest.order:
@@ -133,20 +135,22 @@ def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tu
         if loop is not None:
             entered[loop.index] = inflow[block]
             counts[block] = inflow[block] * max(trips[loop.index], 0)
-        for callee in (c for b, c in cfg.calls if b == block):
+        for callee in callees.get(block, ()):
             inflow[callee] += counts[block]
-        staying = []
+        staying, leaving = [], 0.0
         for target in cfg.successors[block]:
-            if (block, target) in back_edges:
-                continue
             left = _outermost_left(nest, block, target)
             if left is None:
                 staying.append(target)
-            else:
-                inflow[target] += entered[left.index] / len(left.exits)
-        used_odds += len(staying) > 1
-        for target, odds in _odds(cfg, block, staying):
-            inflow[target] += counts[block] * odds
+                continue
+            share = entered[left.index] / len(left.exits)
+            inflow[target] += share
+            leaving += share
+        odds = _odds(cfg, nest, staying)
+        used_odds += len(odds) > 1 and max(odds) < 1
+        for target, share in zip(staying, odds, strict=True):
+            if (block, target) not in back_edges:
+                inflow[target] += max(0.0, counts[block] - leaving) * share
     return tuple(counts), used_odds
 
 
@@ -159,17 +163,33 @@ def _outermost_left(nest: LoopNest, block: int, target: int) -> Loop | None:
     return left
 
 
-def _odds(cfg: Cfg, block: int, targets: list[int]) -> list[tuple[int, float]]:
+def _odds(cfg: Cfg, nest: LoopNest, targets: list[int]) -> list[float]:
+    """Share of a block's executions that go on to each target.
+
+    Not taken: slow paths (calls of division or sqrt), early ends, ways around a loop; else all alike
+    (the call and loop heuristics of Ball and Larus, Branch Prediction for Free, 1993).
+    """
     if len(targets) < 2:
-        return [(target, 1.0) for target in targets]
-    cold = [t for t in targets if _is_cold(cfg, t)]
-    warm = [t for t in targets if t not in cold]
-    if warm and cold:
-        return [(t, 1.0 / len(warm)) for t in warm] + [(t, 0.0) for t in cold]
-    share = _BRANCH_ODDS * 2 / len(targets)
-    return [(target, share) for target in targets]
+        return [1.0] * len(targets)
+    warm = [t for t in targets if t not in cfg.callers] or targets
+    warm = [t for t in warm if not _ends_early(cfg, t)] or warm
+    into_loops = [t for t in warm if _opens_loop(nest, t)]
+    taken = into_loops if len(into_loops) == 1 else warm
+    return [1.0 / len(taken) if target in taken else 0.0 for target in targets]
 
 
-def _is_cold(cfg: Cfg, block: int) -> bool:
-    """A block that calls a function of the listing (slow paths of division, sqrt) or only ends the thread."""
-    return any(caller == block for caller, _ in cfg.calls)
+_LAST_WORDS = 3
+
+
+def _ends_early(cfg: Cfg, block: int) -> bool:
+    """A block that does little but end the thread."""
+    return not cfg.successors[block] and len(cfg.blocks[block]) <= _LAST_WORDS
+
+
+def _opens_loop(nest: LoopNest, target: int) -> bool:
+    """A loop can only be reached through this target: going elsewhere goes around it."""
+    return any(
+        dominates(nest.dominators, target, loop.header)
+        for loop in nest.loops
+        if target not in loop.blocks or target == loop.header
+    )

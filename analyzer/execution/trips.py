@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from analyzer.execution.constants import constant_before, writes_register
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import Loop, LoopNest, dominates
-from analyzer.ir.opcode import Semantics
+from analyzer.ir.opcode import OpKind, Semantics
 from analyzer.ir.operand import Immediate, Operand, Predicate, Register
 from analyzer.ir.program import InstructionForm
+from analyzer.isa.roles import predicate_storage
 
 _LIMIT = 1 << 20
 _MASK = 0xFFFFFFFF
@@ -40,7 +41,9 @@ def constant_trip(cfg: Cfg, nest: LoopNest, loop: Loop) -> int | None:
     """Iterations of a loop, None where its bounds are not constants seen in the code."""
     condition = _condition(cfg, loop)
     entry = _entry(cfg, loop)
-    if condition is None or entry is None:
+    if condition is None or entry is None or _has_call(cfg, loop):
+        return None
+    if not _runs_each_time(nest, loop, condition.block):
         return None
     compared = condition.form.operands[2:4]
     for place, operand in enumerate(compared):
@@ -55,11 +58,25 @@ def constant_trip(cfg: Cfg, nest: LoopNest, loop: Loop) -> int | None:
         step = _step(cfg, step_row, operand)
         if start is None or bound is None or not step:
             return None
-        if not dominates(nest.dominators, cfg.block_of[step_row], loop.latches[0]):
+        if not _runs_each_time(nest, loop, cfg.block_of[step_row]):
             return None
         first = step if _comes_before(cfg, nest, step_row, condition) else 0
         return _count(condition, place, start + first, step, bound)
     return None
+
+
+def _runs_each_time(nest: LoopNest, loop: Loop, block: int) -> bool:
+    """Exactly once an iteration: on every way to the latch, and in no inner loop."""
+    return nest.loop_of[block] == loop.index and dominates(nest.dominators, block, loop.latches[0])
+
+
+def _has_call(cfg: Cfg, loop: Loop) -> bool:
+    """A callee may write any register."""
+    return any(
+        cfg.kernel.opcode(row).kind is OpKind.CALL
+        for block in loop.blocks
+        for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)
+    )
 
 
 def _condition(cfg: Cfg, loop: Loop) -> _Condition | None:
@@ -77,7 +94,7 @@ def _condition(cfg: Cfg, loop: Loop) -> _Condition | None:
     stays_when = taken_when if taken[0] != outside else not taken_when
     for row in range(cfg.blocks[block].stop - 2, cfg.blocks[block].start - 1, -1):
         form = cfg.kernel.form(row)
-        if not any(_same_predicate(o, predicate) for o in form.operands[:2]):
+        if predicate_storage(predicate) not in form.written:
             continue
         if not _is_simple_compare(form, predicate):
             return None
@@ -92,10 +109,6 @@ def _branch_predicate(branch: InstructionForm) -> tuple[Predicate | None, bool]:
     if len(named) != 1:
         return None, True
     return Predicate(named[0].file, named[0].index), not named[0].negated
-
-
-def _same_predicate(operand: Operand, predicate: Predicate) -> bool:
-    return isinstance(operand, Predicate) and operand == predicate
 
 
 def _is_simple_compare(form: InstructionForm, predicate: Predicate) -> bool:
@@ -138,13 +151,18 @@ def _step(cfg: Cfg, row: int, register: Register) -> int | None:
     if {"X", "64"} & set(form.opcode.modifiers):
         return None
     sources = [o for o in form.operands[1:] if not isinstance(o, Predicate)]
-    itself = [o for o in sources if isinstance(o, Register) and o.index == register.index]
+    itself = [o for o in sources if o == Register(register.file, register.index, suffixes=_suffixes(o))]
     others = [o for o in sources if o not in itself]
     constants = [o.value for o in others if isinstance(o, Immediate) and isinstance(o.value, int)]
     zeros = [o for o in others if isinstance(o, Register) and o.index is None]
-    if len(itself) != 1 or itself[0].negated or len(constants) + len(zeros) != len(others):
+    if len(itself) != 1 or len(constants) + len(zeros) != len(others):
         return None
     return _signed(sum(constants))
+
+
+def _suffixes(operand: Operand) -> tuple[str, ...]:
+    """`.reuse` says nothing of the value."""
+    return operand.suffixes if isinstance(operand, Register) and operand.suffixes == ("reuse",) else ()
 
 
 def _at_entry(cfg: Cfg, entry: int, operand: Operand) -> int | None:

@@ -79,6 +79,11 @@ class Cfg:
         return tuple(map(tuple, found))
 
     @cached_property
+    def callers(self) -> frozenset[int]:
+        """Blocks that end in a call of a function in the same listing."""
+        return frozenset(caller for caller, _ in self.calls)
+
+    @cached_property
     def flow(self) -> tuple[tuple[int, ...], ...]:
         """Successors with each call's callee added, as execution may go."""
         found = [list(targets) for targets in self.successors]

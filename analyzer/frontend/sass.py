@@ -6,119 +6,32 @@ instruction text, and keeps per kernel only columns; see facts/FORMATS.md for wh
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from analyzer.frontend.resource_usage import parse_usage_line, read_usage_name
 from analyzer.frontend.sass_forms import MAX_TEXT, FormDecoder, ShapeError
-from analyzer.ir.opcode import Opcode
-from analyzer.ir.program import (
-    Dialect,
-    IdArray,
-    Kernel,
-    Module,
-    Origin,
-    Resources,
-    Vocabulary,
-    WordArray,
+from analyzer.frontend.sass_kernels import Interner, KernelBuilder, finish_kernel
+from analyzer.frontend.sass_lines import (
+    ARCH,
+    ARCH_FLAG,
+    DATA,
+    FUNCTION,
+    HEX_PAIR,
+    LABEL,
+    LINE,
+    NOISE,
+    ORIGIN,
+    SECTION,
+    STARTED,
+    at_line_ends,
 )
+from analyzer.ir.program import Dialect, Module, Origin, Resources, Vocabulary
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Location, Severity, locate
 
 MIN_ARCH = 70
-_INSTRUCTION_BYTES = 16
-
-_LINE = re.compile(
-    rb"[ \t]*/\*([0-9a-f]{4,8})\*/[ \t]+([^;\n]*);"
-    rb"(?:[ \t]*/\* 0x[0-9a-f]{16} \*/[^\n]*\n[ \t]*/\* 0x([0-9a-f]{16}) \*/)?[^\n]*\n"
-    rb"|([^\n]*\n)"
-)
-_HEX_PAIR = re.compile(rb"^[ \t]*/\* 0x[0-9a-f]{16} \*/")
-_STARTED = re.compile(rb"^[ \t]*/\*[0-9a-fA-F]+\*/")
-_DATA = re.compile(rb"^[ \t]*/\*[0-9a-f]+\*/[ \t]+\.(byte|short|word|dword|quad|string|zero|b\d+)\b")
-_ARCH = re.compile(rb"sm_(\d+[af]?)\b")
-_ARCH_FLAG = re.compile(rb"EF_CUDA_SM(\d+)")
-_FUNCTION = re.compile(rb"^\s*Function\s*:\s*(\S+)\s*$")
-_SECTION = re.compile(rb"^\s*\.section\s+\.text\.([^,\s]+)")
-_LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
-_ORIGIN = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
-_NOTE = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
-_SIZE = re.compile(rb"^\s*\.size\s")
-_NOISE = (
-    b"Fatbin",
-    b"=====",
-    b"arch =",
-    b"code version",
-    b"host =",
-    b"compile_size",
-    b"compressed",
-    b"producer",
-    b"identifier",
-    b"has debug",
-    b"ptxasOptions",
-    b"cuobjdump",
-    b"nvdisasm",
-    b"..........",
-    b"Resource usage",
-    b"Common:",
-    b"GLOBAL:",
-)
-
-
-class _Interner(dict[bytes, int]):
-    """Distinct instruction texts to ids; each new one is checked once."""
-
-    def __init__(self, decoder: FormDecoder) -> None:
-        super().__init__()
-        self.decoder = decoder
-        self.texts: list[str] = []
-        self.opcode_ids: list[int] = []
-        self.opcodes: dict[Opcode, int] = {}
-        self.notes: dict[int, tuple[str, ...]] = {}
-        self.failures: dict[int, ShapeError] = {}
-
-    def __missing__(self, raw: bytes) -> int:
-        text = raw.decode("utf-8").strip()
-        note = _NOTE.search(text)
-        if note or text.endswith(")"):
-            text = text.partition("  (*")[0].partition(" (*")[0].rstrip()
-        number = len(self.texts)
-        opcode = self._admit(text, number)
-        if note:
-            self.notes[number] = tuple(note[1].split(","))
-        self.texts.append(text)
-        self.opcode_ids.append(self.opcodes.setdefault(opcode, len(self.opcodes)))
-        self[raw] = number
-        return number
-
-    def _admit(self, text: str, number: int) -> Opcode:
-        if len(text) > MAX_TEXT:
-            raise ShapeError(MAX_TEXT, "too long")
-        try:
-            return self.decoder.admit(text)
-        except ShapeError as error:
-            self.failures[number] = error
-            return self.decoder.admit_unparsed(text, error)
-
-
-@dataclass(slots=True)
-class _Building:
-    """A kernel while its lines are read."""
-
-    name: str
-    arch: str
-    line: int
-    ids: list[IdArray] = field(default_factory=list)
-    addresses: list[int] = field(default_factory=list)
-    words: list[WordArray] = field(default_factory=list)
-    labels: list[tuple[str, int]] = field(default_factory=list)
-    origin_marks: list[tuple[int, int]] = field(default_factory=list)
-    is_entry: bool = True
-    has_hex: bool = True
-
-    def next_address(self) -> int:
-        return self.addresses[-1] + _INSTRUCTION_BYTES if self.addresses else 0
+_HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
 
 
 def parse_sass(path: str, chunks: Iterable[bytes]) -> Module:
@@ -135,9 +48,9 @@ class _Scanner:
     def __init__(self, path: str) -> None:
         self.path = path
         self.decoder = FormDecoder()
-        self.interner = _Interner(self.decoder)
-        self.kernels: list[_Building] = []
-        self.current: _Building | None = None
+        self.interner = Interner(self.decoder)
+        self.kernels: list[KernelBuilder] = []
+        self.current: KernelBuilder | None = None
         self.arch = ""
         self.dialect = Dialect.CUOBJDUMP
         self.usage: dict[tuple[str, str], Resources] = {}
@@ -153,7 +66,7 @@ class _Scanner:
 
     def run(self, chunks: Iterable[bytes]) -> Module:
         total = 0
-        for chunk in _at_line_ends(chunks):
+        for chunk in at_line_ends(chunks):
             total += len(chunk)
             self._check_text(chunk)
             self._scan(chunk)
@@ -175,7 +88,7 @@ class _Scanner:
             ) from None
 
     def _scan(self, chunk: bytes) -> None:
-        matches: list[tuple[bytes, bytes, bytes, bytes]] = _LINE.findall(chunk)
+        matches: list[tuple[bytes, bytes, bytes, bytes]] = LINE.findall(chunk)
         others = [i for i, match in enumerate(matches) if match[3]]
         self.cursor, self.cursor_line = 0, self.first_line
         position = 0
@@ -252,7 +165,7 @@ class _Scanner:
             hint="the line is damaged or from another tool: dump again with cuobjdump -sass",
         )
 
-    def _check_order(self, chunk: bytes, kernel: _Building, numbers: list[int], start: int) -> None:
+    def _check_order(self, chunk: bytes, kernel: KernelBuilder, numbers: list[int], start: int) -> None:
         previous = kernel.addresses[-1] if kernel.addresses else -1
         for place, number in enumerate(numbers):
             if number <= previous:
@@ -263,7 +176,7 @@ class _Scanner:
                 )
             previous = number
 
-    def _add_words(self, kernel: _Building, words: tuple[bytes, ...]) -> None:
+    def _add_words(self, kernel: KernelBuilder, words: tuple[bytes, ...]) -> None:
         joined = b"".join(words)
         if len(joined) == 16 * len(words):
             raw = np.frombuffer(bytes.fromhex(joined.decode()), dtype=">u8")
@@ -276,12 +189,12 @@ class _Scanner:
         stripped = line.strip()
         if not stripped or self._header(chunk, line, stripped):
             return
-        if _HEX_PAIR.match(line) or _DATA.match(line):
-            if self.current is None or self._is_skipped(self.current.arch) or _DATA.match(line):
+        if HEX_PAIR.match(line) or DATA.match(line):
+            if self.current is None or self._is_skipped(self.current.arch) or DATA.match(line):
                 return
-        elif _STARTED.match(line):
+        elif STARTED.match(line):
             raise self._unfinished(chunk, line, index)
-        elif stripped.startswith((b".", b"//", b"#", *_NOISE)):
+        elif stripped.startswith((b".", b"//", b"#", *NOISE)):
             return
         if not self.kernels and not self.arch:
             raise InputError(
@@ -304,19 +217,25 @@ class _Scanner:
 
     def _header(self, chunk: bytes, line: bytes, stripped: bytes) -> bool:
         """Take a line that carries facts; False where it is none."""
-        if match := _FUNCTION.match(line):
+        if match := FUNCTION.match(line):
             self._begin(chunk, line, match[1])
-        elif match := _SECTION.match(line):
+        elif match := SECTION.match(line):
             self.dialect = Dialect.NVDISASM
             self._begin(chunk, line, match[1])
         elif stripped.startswith((b"code for ", b".target")):
-            if match := _ARCH.search(stripped):
+            if match := ARCH.search(stripped):
                 self._set_arch(match[1].decode(), b"code for" in stripped)
         elif stripped.startswith(b".headerflags"):
             self._header_flags(stripped)
-        elif match := _LABEL.match(line):
+        else:
+            return self._function_fact(line, stripped)
+        return True
+
+    def _function_fact(self, line: bytes, stripped: bytes) -> bool:
+        """Lines that say something of the function they stand in."""
+        if match := LABEL.match(line):
             self._label(match[1].decode())
-        elif match := _ORIGIN.search(line):
+        elif match := ORIGIN.search(line):
             self._origin(match)
         elif stripped.startswith(b".other") and self.current is not None:
             self.current.is_entry = b"STO_CUDA_ENTRY" in stripped
@@ -329,7 +248,7 @@ class _Scanner:
         return True
 
     def _begin(self, chunk: bytes, line: bytes, name: bytes) -> None:
-        self.current = _Building(name=name.decode(), arch=self.arch, line=self._header_line(chunk, line))
+        self.current = KernelBuilder(name=name.decode(), arch=self.arch, line=self._header_line(chunk, line))
         self.kernels.append(self.current)
 
     def _header_line(self, chunk: bytes, line: bytes) -> int:
@@ -347,7 +266,7 @@ class _Scanner:
             self.current.arch = self.arch
 
     def _header_flags(self, stripped: bytes) -> None:
-        match = _ARCH_FLAG.search(stripped)
+        match = ARCH_FLAG.search(stripped)
         if match and not self.arch:
             self._set_arch(match[1].decode(), False)
 
@@ -373,13 +292,13 @@ class _Scanner:
 
     def _offset(self, chunk: bytes, index: int) -> int:
         """Byte offset in the chunk of match number `index`; slow, for errors and headers only."""
-        for place, match in enumerate(_LINE.finditer(chunk)):
+        for place, match in enumerate(LINE.finditer(chunk)):
             if place == index:
                 return match.start()
         return len(chunk)
 
     def _text_location(self, chunk: bytes, index: int, column: int) -> Location:
-        for place, match in enumerate(_LINE.finditer(chunk)):
+        for place, match in enumerate(LINE.finditer(chunk)):
             if place == index:
                 lead = len(match[2]) - len(match[2].lstrip())
                 offset = match.start(2) + lead + min(column, len(match[2].strip()))
@@ -400,7 +319,7 @@ class _Scanner:
         )
         origins = tuple(self.origins)
         kernels = tuple(
-            _finish(building, vocabulary, self.interner.notes, origins, self.usage)
+            finish_kernel(building, vocabulary, self.interner.notes, origins, self.usage)
             for building in self.kernels
             if building.addresses
         )
@@ -449,78 +368,3 @@ class _Scanner:
                 f"operands not understood: {self.interner.texts[number][:60]}",
                 location,
             )
-
-
-_HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
-
-
-def _finish(
-    building: _Building,
-    vocabulary: Vocabulary,
-    notes: dict[int, tuple[str, ...]],
-    origins: tuple[Origin, ...],
-    usage: dict[tuple[str, str], Resources],
-) -> Kernel:
-    ids = np.concatenate(building.ids)
-    addresses = np.array(building.addresses, dtype=np.int64)
-    words = np.concatenate(building.words) if building.has_hex and building.words else None
-    kernel = Kernel(
-        name=building.name,
-        arch=building.arch,
-        vocabulary=vocabulary,
-        text_ids=ids,
-        addresses=addresses,
-        control_words=words,
-        line=building.line,
-        labels=tuple(building.labels),
-        branch_targets=_noted_targets(building, ids, addresses, notes),
-        origin_ids=_origin_column(building.origin_marks, len(ids)),
-        origins=origins,
-        is_entry=building.is_entry,
-    )
-    found = usage.get((building.arch, building.name)) or usage.get(("", building.name))
-    return kernel if found is None else replace(kernel, resources=found)
-
-
-def _noted_targets(
-    building: _Building,
-    ids: IdArray,
-    addresses: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
-    notes: dict[int, tuple[str, ...]],
-) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    if not notes:
-        return ()
-    places = dict(building.labels)
-    rows = np.flatnonzero(np.isin(ids, list(notes)))
-    return tuple(
-        (
-            int(addresses[row]),
-            tuple(places[label] for label in notes[int(ids[row])] if label in places),
-        )
-        for row in rows
-    )
-
-
-def _origin_column(marks: list[tuple[int, int]], n: int) -> IdArray | None:
-    if not marks:
-        return None
-    column = np.full(n, -1, dtype=np.int32)
-    for row, number in marks:
-        column[row:] = number
-    return column
-
-
-def _at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut the stream so that no instruction's two lines are torn apart; the last line gets its end."""
-    rest = b""
-    for chunk in chunks:
-        text = rest + chunk
-        end = text.rfind(b"\n") + 1
-        last = text.rfind(b"\n", 0, end - 1) + 1 if end else 0
-        if end and not _HEX_PAIR.match(text[last:end]):
-            end = last
-        if end:
-            yield text[:end]
-        rest = text[end:]
-    if rest:
-        yield rest if rest.endswith(b"\n") else rest + b"\n"

@@ -63,18 +63,17 @@ class IssueCost:
 def mma_issue_cycles(gpu: Gpu, arch: Arch, sched: SchedClass, shape: MmaShape) -> IssueCost | None:
     """Initiation interval of a matrix instruction: FMA count over the tensor rate (AMALI equation 25).
 
-    A warpgroup's instruction is spread over its four warps' sub-cores; one of the tensor core's own
-    (tcgen05) takes the whole SM, so it counts for all sub-cores. None where the GPU has no such rate.
+    A warpgroup's instruction is spread over its four warps' sub-cores. One of the tensor core's own
+    (tcgen05) has the whole SM's rate: its pipe is the SM's. None where the GPU has no such rate.
     """
     figure = gpu.tensor_fma_per_cycle(shape.rate)
     if figure is None:
         return None
-    subcores = arch.limits.subcores_per_sm.value
-    per_subcore = figure.value / subcores
-    if sched is not SchedClass.MMA_TENSOR_CORE and shape.warps == 1:
-        per_subcore *= arch.warp_mma_share.value
-    dense = 0.5 if shape.sparse else 1.0
-    work = shape.fma_count * dense / shape.warps
+    work = shape.fma_count * (0.5 if shape.sparse else 1.0) / shape.warps
+    if sched is SchedClass.MMA_TENSOR_CORE:
+        return IssueCost(work / figure.value, figure.basis)
+    share = arch.warp_mma_share.value if shape.warps == 1 else 1.0
+    per_subcore = figure.value / arch.limits.subcores_per_sm.value * share
     return IssueCost(work / per_subcore, figure.basis)
 
 

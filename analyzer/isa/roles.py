@@ -50,6 +50,11 @@ def register_storage(register: Register) -> int:
     return (_register(register, 1) or (-1,))[0]
 
 
+def predicate_storage(predicate: Predicate) -> int:
+    """Storage number of a predicate; -1 for PT and UPT."""
+    return (_predicate(predicate) or (-1,))[0]
+
+
 def operand_roles(
     opcode: Opcode, guard: Predicate | None, operands: tuple[Operand, ...]
 ) -> tuple[Storage, Storage]:

@@ -1,0 +1,1 @@
+"""The `warplens` command, one file per subcommand."""

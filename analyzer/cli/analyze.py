@@ -1,0 +1,69 @@
+"""`warplens analyze`: the main job."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from analyzer.cli.options import InputOptions, input_options
+from analyzer.text.errors import UsageError
+
+
+@click.command()
+@input_options
+@click.option(
+    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
+@click.option("--loops", is_flag=True, help="Show all loops with their bounds.")
+@click.option("--advice", is_flag=True, help="Show what may be gained, and where.")
+@click.option("--listing", is_flag=True, help="Show the annotated listing.")
+@click.option("--all", "show_all", is_flag=True, help="Show loops, advice and listing.")
+@click.option(
+    "--min-coverage", type=click.FloatRange(0, 1), default=0.0, help="Fail below this share of known opcodes."
+)
+def analyze(
+    inputs: InputOptions,
+    *,
+    output_format: str,
+    output: Path | None,
+    loops: bool,
+    advice: bool,
+    listing: bool,
+    show_all: bool,
+    min_coverage: float,
+) -> None:
+    """Counts, bound, CPI stack, loops and predicted time of each kernel in FILE.
+
+    FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library; - is standard input.
+    """
+    from analyzer.pipeline import analyze_programs
+
+    options = inputs.pipeline_options(listing=listing or show_all, min_coverage=min_coverage)
+    report = analyze_programs(inputs.load(), inputs.gpu, options)
+    if output_format == "json":
+        from analyzer.render.json import render_json
+
+        write_text(render_json(report), output)
+        return
+    from analyzer.render.text import TextOptions, make_console, print_report
+
+    shown = TextOptions(loops=loops or show_all, advice=advice or show_all, listing=options.listing)
+    console = make_console(plain=output is not None)
+    if output is None:
+        print_report(report, console, shown)
+        return
+    with console.capture() as captured:
+        print_report(report, console, shown)
+    write_text(captured.get(), output)
+
+
+def write_text(text: str, output: Path | None) -> None:
+    """To the file, or to standard output for None. Raises UsageError where the file cannot be written."""
+    if output is None:
+        sys.stdout.write(text)
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None

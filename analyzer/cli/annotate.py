@@ -1,0 +1,23 @@
+"""`warplens annotate`: the listing with what each instruction costs."""
+
+import click
+
+from analyzer.cli.options import InputOptions, input_options
+from analyzer.text.errors import UsageError
+
+_MAX_KERNELS = 20
+
+
+@click.command()
+@input_options
+def annotate(inputs: InputOptions) -> None:
+    """The listing of each chosen kernel with pipe, predicted stall, control code, source and cause."""
+    from analyzer.pipeline import analyze_programs
+    from analyzer.render.text import make_console, print_listings
+
+    options = inputs.pipeline_options(listing=True)
+    programs = inputs.load()
+    n_kernels = sum(map(len, programs))
+    if n_kernels > _MAX_KERNELS and not options.kernels:
+        raise UsageError(f"{n_kernels} kernels in the input", hint="choose with -k NAME, or -k '*' for all")
+    print_listings(analyze_programs(programs, inputs.gpu, options), make_console())

@@ -1,0 +1,59 @@
+"""Entry point of the `warplens` command: subcommands, exit codes, and errors as one message.
+
+Exit codes: 0 clean, 1 the tool or its input failed, 2 a gate tripped.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from analyzer import __version__
+from analyzer.cli.analyze import analyze
+from analyzer.cli.annotate import annotate
+from analyzer.cli.doctor import doctor
+from analyzer.cli.gpus import gpus
+from analyzer.text.errors import WarplensError, describe
+
+FAILED = 1
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="warplens", message="%(prog)s %(version)s")
+def app() -> None:
+    """Static performance analysis of GPU kernels from what the compiler dumps; no GPU needed."""
+
+
+for command in (analyze, annotate, gpus, doctor):
+    app.add_command(command)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code and never raises for what a user can cause."""
+    try:
+        result = app.main(
+            args=None if arguments is None else list(arguments), prog_name="warplens", standalone_mode=False
+        )
+    except WarplensError as error:
+        print(describe(error.diagnostic), file=sys.stderr)
+        return FAILED
+    except click.exceptions.NoArgsIsHelpError as error:
+        print(error.format_message())
+        return FAILED
+    except click.Abort:
+        return FAILED
+    except click.ClickException as error:
+        print(f"error: {error.format_message()}", file=sys.stderr)
+        print("    help: warplens --help", file=sys.stderr)
+        return FAILED
+    except BrokenPipeError:
+        # The reader has gone (`| head`); keep the interpreter from complaining when it closes stdout.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """Console script."""
+    sys.exit(run())

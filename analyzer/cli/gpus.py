@@ -1,0 +1,68 @@
+"""`warplens gpus`: the hardware database with the source of each figure."""
+
+from pathlib import Path
+
+import click
+
+from analyzer.text.errors import UsageError
+
+
+class _ShowByDefault(click.Group):
+    """`gpus h100` means `gpus show h100`."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_ShowByDefault, invoke_without_command=True)
+@click.pass_context
+def gpus(context: click.Context) -> None:
+    """The known GPUs: all of them, or one with its figures: gpus NAME [--explain]."""
+    if context.invoked_subcommand is not None:
+        return
+    from analyzer.hardware.load import load_all_gpus
+    from analyzer.render.gpus import gpu_table
+    from analyzer.render.text import make_console
+
+    make_console().print(gpu_table(load_all_gpus()))
+
+
+@gpus.command()
+@click.argument("name")
+@click.option("--explain", is_flag=True, help="Add basis, source and note, and the architecture's figures.")
+def show(name: str, *, explain: bool) -> None:
+    """Show the figures of one GPU: a name, an alias or a TOML file."""
+    from analyzer.hardware.load import load_gpu
+    from analyzer.render.gpus import print_gpu
+    from analyzer.render.text import make_console
+
+    print_gpu(load_gpu(name), make_console(), explain=explain)
+
+
+@gpus.command()
+@click.option("--from", "parent", required=True, help="GPU that the new one inherits from.")
+@click.option(
+    "--output",
+    "-o",
+    type=click.Path(path_type=Path),
+    default=Path("my-gpu.toml"),
+    show_default=True,
+    help="File to write; its stem becomes the name.",
+)
+def new(parent: str, output: Path) -> None:
+    """Write a file of your own that inherits from a known GPU, ready to edit."""
+    from analyzer.hardware.load import load_gpu
+    from analyzer.render.gpus import new_gpu_file
+
+    gpu = load_gpu(parent)
+    if output.exists():
+        raise UsageError(f"{output} exists already", hint="choose another name with -o")
+    try:
+        output.write_text(new_gpu_file(gpu, output.stem), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+    click.echo(f"wrote {output}: edit it, then use --gpu {output}")

@@ -1,0 +1,117 @@
+"""Per-opcode figures on one GPU as arrays, so that a kernel's demand is a few array sums."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.hardware.gpu import Gpu, class_figures, mma_issue_cycles
+from analyzer.hardware.schema import Arch
+from analyzer.ir.machine import Completion, Pipe, SchedClass
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space
+from analyzer.ir.program import Vocabulary
+
+PIPES = tuple(Pipe)
+PIPE_INDEX = {pipe: i for i, pipe in enumerate(PIPES)}
+LANES = 32
+
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpcodeCosts:
+    """Figures of each opcode of a vocabulary on one GPU; arrays of shape [n_opcode].
+
+    issue_cycles: cycles that one warp instruction holds its pipe of one sub-core.
+    flops, global_bytes, shared_bytes, local_bytes: per warp instruction, all lanes active.
+    """
+
+    pipe: NDArray[np.int8]
+    alternate: NDArray[np.int8]
+    issue_cycles: FloatArray
+    latency_cycles: FloatArray
+    is_long: NDArray[np.bool_]
+    is_memory_load: NDArray[np.bool_]
+    flops: FloatArray
+    tensor_fma: FloatArray
+    global_bytes: FloatArray
+    shared_bytes: FloatArray
+    local_bytes: FloatArray
+    is_bulk_copy: FloatArray
+
+
+def opcode_costs(vocabulary: Vocabulary, gpu: Gpu, arch: Arch) -> OpcodeCosts:
+    """Costs of all opcodes of a module on one GPU."""
+    rows = [_Row(opcode, gpu, arch) for opcode in vocabulary.opcodes]
+
+    def column(name: str) -> FloatArray:
+        return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+
+    return OpcodeCosts(
+        pipe=np.array([row.pipe for row in rows], dtype=np.int8),
+        alternate=np.array([row.alternate for row in rows], dtype=np.int8),
+        issue_cycles=column("issue_cycles"),
+        latency_cycles=column("latency_cycles"),
+        is_long=np.array([row.is_long for row in rows], dtype=bool),
+        is_memory_load=np.array([_is_memory_load(row.opcode) for row in rows], dtype=bool),
+        flops=column("flops"),
+        tensor_fma=column("tensor_fma"),
+        global_bytes=np.array([_bytes(o, _GLOBAL) for o in vocabulary.opcodes], dtype=np.float64),
+        shared_bytes=np.array([_bytes(o, _SHARED) for o in vocabulary.opcodes], dtype=np.float64),
+        local_bytes=np.array([_bytes(o, _LOCAL) for o in vocabulary.opcodes], dtype=np.float64),
+        is_bulk_copy=np.array([o.kind is OpKind.BULK_COPY for o in vocabulary.opcodes], dtype=np.float64),
+    )
+
+
+_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
+_SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
+_LOCAL = frozenset({Space.LOCAL})
+
+
+class _Row:
+    """One opcode's figures."""
+
+    __slots__ = (
+        "alternate",
+        "flops",
+        "is_long",
+        "issue_cycles",
+        "latency_cycles",
+        "opcode",
+        "pipe",
+        "tensor_fma",
+    )
+
+    def __init__(self, opcode: Opcode, gpu: Gpu, arch: Arch) -> None:
+        figures = class_figures(arch, opcode.sched)
+        self.opcode = opcode
+        self.pipe = PIPE_INDEX[figures.pipe]
+        self.alternate = -1 if figures.alternate_pipe is None else PIPE_INDEX[figures.alternate_pipe]
+        self.issue_cycles = figures.issue_cycles.value
+        self.latency_cycles = figures.latency_cycles.value
+        self.is_long = figures.completion is Completion.LONG_SCOREBOARD
+        self.flops = float(opcode.flops * LANES)
+        self.tensor_fma = 0.0
+        if opcode.mma is not None:
+            self.tensor_fma = opcode.mma.fma_count / opcode.mma.warps
+            self.flops = 2.0 * self.tensor_fma
+            cost = mma_issue_cycles(gpu, arch, opcode.sched, opcode.mma)
+            if cost is not None:
+                self.issue_cycles = cost.cycles
+
+
+def _is_memory_load(opcode: Opcode) -> bool:
+    """Results that come from global memory, whose latency is a mix of cache levels."""
+    waits = opcode.kind in {OpKind.LOAD, OpKind.ATOMIC, OpKind.ASYNC_COPY}
+    waits = waits or opcode.sched is SchedClass.ASYNC_COPY
+    return waits and (opcode.space in _GLOBAL or opcode.sched is SchedClass.ASYNC_COPY)
+
+
+def _bytes(opcode: Opcode, spaces: frozenset[Space]) -> float:
+    """Bytes of one warp instruction; LDGSTS also writes what it reads to shared memory."""
+    if opcode.kind not in MEMORY_KINDS or opcode.kind is OpKind.BULK_COPY:
+        return 0.0
+    here = opcode.space in spaces
+    if opcode.kind is OpKind.ASYNC_COPY and spaces is _SHARED:
+        here = True
+    return float(opcode.width_bytes * LANES) if here else 0.0

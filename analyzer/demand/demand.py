@@ -1,0 +1,113 @@
+"""Operations per pipe and bytes per level of one warp, for a whole kernel or one loop iteration."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.demand.costs import PIPES, FloatArray, OpcodeCosts
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.machine import Pipe
+from analyzer.ir.program import Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class PipeDemand:
+    """Warp instructions that one warp sends to a pipe, and the cycles they hold it."""
+
+    operations: float
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineDemand:
+    """What one warp asks for; pipes in order of `Pipe`, zero ones left out.
+
+    instructions: issue slots; bytes are requested by the code, before any cache; flops count an FMA as two;
+    bulk_copies: executed instructions of copy engines, whose bytes the code does not name.
+    """
+
+    instructions: float
+    pipes: dict[Pipe, PipeDemand]
+    flops: float
+    tensor_fma: float
+    global_bytes: float
+    shared_bytes: float
+    local_bytes: float
+    bulk_copies: float
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """Flops per byte requested from global memory; None where nothing is requested."""
+        return self.flops / self.global_bytes if self.global_bytes else None
+
+    def busiest(self) -> tuple[Pipe, float] | None:
+        """The pipe with most cycles, None where no pipe is used."""
+        if not self.pipes:
+            return None
+        pipe = max(self.pipes, key=lambda p: self.pipes[p].cycles)
+        return pipe, self.pipes[pipe].cycles
+
+
+def instruction_weights(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray:
+    """Executions of each instruction [n], padding behind the code 0."""
+    weights = np.zeros(len(cfg.kernel))
+    lengths = np.array([len(block) for block in cfg.blocks])
+    total = int(lengths.sum())
+    weights[:total] = np.repeat(np.array(block_counts, dtype=np.float64), lengths)
+    return weights
+
+
+def measure_demand(kernel: Kernel, weights: FloatArray, costs: OpcodeCosts) -> PipelineDemand:
+    """Demand of one warp; `weights[n]` says how often it runs each instruction."""
+    n = len(kernel.vocabulary.opcodes)
+    executed = _sums(kernel.opcode_ids, weights, n)
+    cycles = executed * costs.issue_cycles
+    n_pipes = len(PIPES)
+    operations = _sums(costs.pipe, executed, n_pipes)
+    busy = _sums(costs.pipe, cycles, n_pipes)
+    shared = costs.alternate >= 0
+    if shared.any():
+        _balance(costs, shared, executed, cycles, operations, busy)
+    return PipelineDemand(
+        instructions=float(executed.sum()),
+        pipes={
+            pipe: PipeDemand(float(operations[i]), float(busy[i]))
+            for i, pipe in enumerate(PIPES)
+            if operations[i] > 0 and pipe is not Pipe.FRONTEND
+        },
+        flops=float(executed @ costs.flops),
+        tensor_fma=float(executed @ costs.tensor_fma),
+        global_bytes=float(executed @ costs.global_bytes),
+        shared_bytes=float(executed @ costs.shared_bytes),
+        local_bytes=float(executed @ costs.local_bytes),
+        bulk_copies=float(executed @ costs.is_bulk_copy),
+    )
+
+
+def _sums(ids: NDArray[np.integer[Any]], weights: FloatArray, n: int) -> FloatArray:
+    return np.bincount(ids, weights=weights, minlength=n).astype(np.float64)
+
+
+def _balance(
+    costs: OpcodeCosts,
+    shared: NDArray[np.bool_],
+    executed: FloatArray,
+    cycles: FloatArray,
+    operations: FloatArray,
+    busy: FloatArray,
+) -> None:
+    """Instructions that either half of a pipe takes go where there is room, as the scheduler would."""
+    pairs = {(int(a), int(b)) for a, b in zip(costs.pipe[shared], costs.alternate[shared], strict=True)}
+    for main, other in sorted(pairs):
+        movable = shared & (costs.pipe == main) & (costs.alternate == other)
+        movable_cycles, movable_operations = float(cycles[movable].sum()), float(executed[movable].sum())
+        moved = min(movable_cycles, max(0.0, (busy[main] - busy[other]) / 2))
+        if movable_cycles <= 0 or moved <= 0:
+            continue
+        share = moved / movable_cycles
+        busy[main] -= moved
+        busy[other] += moved
+        operations[main] -= movable_operations * share
+        operations[other] += movable_operations * share

@@ -1,0 +1,67 @@
+"""Instruction mix: how often each opcode stands in the code."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from analyzer.ir.opcode import OpKind
+from analyzer.ir.program import Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class Mix:
+    """Static counts; `counts[i]` belongs to opcode i of the kernel's vocabulary.
+
+    >>> mix["FFMA"], mix["LDG.E.128"]                   # doctest: +SKIP
+    """
+
+    kernel: Kernel
+
+    @cached_property
+    def counts(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        ids = self.kernel.opcode_ids
+        return np.bincount(ids, minlength=len(self.kernel.vocabulary.opcodes)).astype(np.int64)
+
+    @cached_property
+    def opcodes(self) -> dict[str, int]:
+        """Count by opcode name, most frequent first."""
+        totals: dict[str, int] = {}
+        for number in np.flatnonzero(self.counts):
+            name = self.kernel.vocabulary.opcodes[number].name
+            totals[name] = totals.get(name, 0) + int(self.counts[number])
+        return _by_frequency(totals)
+
+    @cached_property
+    def mnemonics(self) -> dict[str, int]:
+        """Count by opcode with modifiers, most frequent first."""
+        opcodes = self.kernel.vocabulary.opcodes
+        totals = {opcodes[n].mnemonic: int(self.counts[n]) for n in np.flatnonzero(self.counts)}
+        return _by_frequency(totals)
+
+    @cached_property
+    def kinds(self) -> dict[OpKind, int]:
+        """Count by what the instructions do."""
+        totals: dict[OpKind, int] = {}
+        for number in np.flatnonzero(self.counts):
+            kind = self.kernel.vocabulary.opcodes[number].kind
+            totals[kind] = totals.get(kind, 0) + int(self.counts[number])
+        return totals
+
+    @property
+    def total(self) -> int:
+        return len(self.kernel)
+
+    @cached_property
+    def coverage(self) -> float:
+        """Share of instructions whose opcode is in the table, so whose pipe is known."""
+        known = np.array([opcode.known for opcode in self.kernel.vocabulary.opcodes], dtype=bool)
+        return float(self.counts[known].sum()) / max(1, self.total)
+
+    def __getitem__(self, name: str) -> int:
+        """Count of an opcode (`FFMA`) or of an opcode with modifiers (`LDG.E.128`); 0 where absent."""
+        return self.opcodes.get(name, 0) or self.mnemonics.get(name, 0)
+
+
+def _by_frequency(totals: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(totals.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,90 @@
+"""What an input is, judged by its first bytes alone: names and suffixes lie."""
+
+import re
+from enum import StrEnum
+
+HEAD_BYTES = 1 << 16
+_EM_CUDA = 190
+_MAX_CONTROL_SHARE = 0.02
+_UTF8_MARK = b"\xef\xbb\xbf"
+_UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+_CONTROL = bytes(code for code in range(32) if code not in b"\t\n\v\f\r\x1b") + b"\x7f"
+
+_SASS = re.compile(
+    rb"^[ \t]*(?:Function[ \t]*:[ \t]*\S|code for sm_\d|\.section[ \t]+\.text\.|"
+    rb"\.headerflags[ \t]+@|/\*[0-9a-f]{4,8}\*/[ \t])",
+    re.M,
+)
+_PTX_VERSION = re.compile(rb"^[ \t]*\.version[ \t]+\d", re.M)
+_PTX_TARGET = re.compile(rb"^[ \t]*\.target[ \t]+\w", re.M)
+_TRITON = re.compile(rb"^[ \t]*tt\.func\b|^module\b[^\n]*\{|^#\w+ = #(?:ttg|triton_gpu)\b", re.M)
+_TRACE = re.compile(rb"^-kernel name[ \t]*=|^#traces format", re.M)
+
+
+class InputFormat(StrEnum):
+    """The kinds of input that are told apart, whether or not they can be read."""
+
+    SASS = "SASS text"
+    CUBIN = "cubin"
+    FATBIN = "fatbin"
+    HOST_BINARY = "host binary"
+    ARCHIVE = "archive"
+    PTX = "PTX"
+    TRITON_IR = "Triton IR"
+    TRACE = "instruction trace"
+    EMPTY = "empty"
+    UNKNOWN_BINARY = "unknown binary"
+    UTF16 = "UTF-16 text"
+    UNKNOWN_TEXT = "unknown text"
+
+
+def detect(head: bytes) -> InputFormat:
+    """The format of an input that begins with `head`; bytes beyond the first `HEAD_BYTES` are not read."""
+    head = head[:HEAD_BYTES]
+    if not head.removeprefix(_UTF8_MARK).strip():
+        return InputFormat.EMPTY
+    return _binary_format(head) or _text_format(head)
+
+
+def _binary_format(head: bytes) -> InputFormat | None:
+    """The format by magic number or by bytes that no text holds; None for text."""
+    if head.startswith(b"\x7fELF"):
+        return _elf_format(head)
+    if head.startswith(b"\x50\xed\x55\xba"):  # 0xBA55ED50, little endian
+        return InputFormat.FATBIN
+    if head.startswith((b"!<arch>\n", b"!<thin>\n")):
+        return InputFormat.ARCHIVE
+    if head.startswith(_UTF16_MARKS) or _is_unmarked_utf16(head):
+        return InputFormat.UTF16
+    n_control = len(head) - len(head.translate(None, _CONTROL))
+    if b"\0" in head or n_control > _MAX_CONTROL_SHARE * len(head):
+        return InputFormat.UNKNOWN_BINARY
+    return None
+
+
+def _elf_format(head: bytes) -> InputFormat:
+    if len(head) < 20:
+        return InputFormat.UNKNOWN_BINARY
+    machine = int.from_bytes(head[18:20], "big" if head[5] == 2 else "little")
+    return InputFormat.CUBIN if machine == _EM_CUDA else InputFormat.HOST_BINARY
+
+
+def _is_unmarked_utf16(head: bytes) -> bool:
+    """Every other byte is NUL and the rest is text."""
+    for zeros, letters in ((head[1::2], head[::2]), (head[::2], head[1::2])):
+        if len(zeros) >= 8 and zeros.count(0) > 0.9 * len(zeros):
+            return letters.isascii() and letters.translate(None, _CONTROL) == letters
+    return False
+
+
+def _text_format(head: bytes) -> InputFormat:
+    text = head.removeprefix(_UTF8_MARK)
+    if _TRACE.search(text):
+        return InputFormat.TRACE
+    if _SASS.search(text):
+        return InputFormat.SASS
+    if _PTX_VERSION.search(text) and _PTX_TARGET.search(text):
+        return InputFormat.PTX
+    if _TRITON.search(text):
+        return InputFormat.TRITON_IR
+    return InputFormat.UNKNOWN_TEXT

@@ -1,0 +1,280 @@
+"""Any input to a `Module`: what it is, who reads it, and what lies beside it."""
+
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import BinaryIO
+
+from analyzer.frontend.binaries import disassemble, read_binary_usage
+from analyzer.frontend.cubin_info import read_cubin_info
+from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
+from analyzer.frontend.resource_usage import read_usage
+from analyzer.frontend.sass import parse_sass
+from analyzer.ir.program import Kernel, Module, Resources
+from analyzer.text.errors import InputError
+from analyzer.text.source import Diagnostic, Severity
+
+STANDARD_INPUT = "-"
+_CHUNK_BYTES = 8 << 20
+_UTF8_MARK = b"\xef\xbb\xbf"
+_USAGE_SUFFIXES = (".res", ".res-usage")
+_MAX_METADATA_BYTES = 4 << 20
+_MAX_WARPS = 32
+_WARP_LANES = 32
+_RESERVING_ARCH = 90
+_RESERVED_SHARED_BYTES = 1024
+_ARCH = re.compile(r"sm_(\d+)")
+_BINARIES = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
+
+_Usage = Mapping[tuple[str, str], Resources]
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why a format is not read, and what to do."""
+
+    message: str
+    hint: str
+
+
+_REFUSALS = {
+    InputFormat.PTX: _Refusal(
+        "this is PTX, from which ptxas has yet to make instructions",
+        "assemble it first: ptxas -arch=sm_90 kernel.ptx -o kernel.cubin",
+    ),
+    InputFormat.TRITON_IR: _Refusal(
+        "this is Triton's intermediate code, not instructions",
+        "take the .cubin that lies beside it in Triton's cache (~/.triton/cache)",
+    ),
+    InputFormat.TRACE: _Refusal(
+        "this is an instruction trace of a run, which is not read yet",
+        "dump the program it was taken from: cuobjdump -sass program > program.sass",
+    ),
+    InputFormat.EMPTY: _Refusal(
+        "the input is empty", "make a dump with: cuobjdump -sass kernel.cubin > kernel.sass"
+    ),
+    InputFormat.UTF16: _Refusal(
+        "the text is UTF-16, as PowerShell's `>` writes it",
+        "dump again with: cuobjdump -sass kernel.cubin | Out-File -Encoding utf8 kernel.sass",
+    ),
+    InputFormat.UNKNOWN_BINARY: _Refusal(
+        "this is neither text nor a binary that holds GPU code",
+        "give a SASS dump, a cubin, a fatbin, or an ELF object or library; unpack it if it is compressed",
+    ),
+}
+
+
+def read_module(path: str, *, usage_path: str | None = None) -> Module:
+    """Read a SASS dump or a GPU binary, told apart by content; ``-`` is standard input.
+
+    usage_path: `cuobjdump -res-usage` text; without it `NAME.res` or `NAME.res-usage` beside a dump is taken.
+    Triton's `NAME.json` beside the input gives the block size and the dynamic shared memory.
+    `shared_bytes` of the kernels leaves out what the system reserves in each CTA (1024 bytes from sm_90 on).
+
+    Raises InputError where the input cannot be read as what it is, ToolError where a CUDA tool is missing
+    or fails.
+    """
+    usage = None if usage_path is None else _read_usage(Path(usage_path))
+    with _opened(path) as file:
+        module, is_dump = _read(path, file)
+    if usage is None and is_dump:
+        usage = _sibling_usage(path)
+    if usage:
+        module = _with_resources(module, lambda kernel: _of_kernel(usage, kernel))
+    metadata = _sibling_metadata(path)
+    return replace(module, kernels=tuple(_settled(kernel, metadata) for kernel in module.kernels))
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    """The input as a binary file; whatever the system refuses is an InputError."""
+    try:
+        if path == STANDARD_INPUT:
+            yield sys.stdin.buffer
+        else:
+            with open(path, "rb") as file:
+                yield file
+    except IsADirectoryError:
+        raise InputError(f"{path}: this is a folder", hint="name one of the files in it") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file", hint=f"looked in {Path.cwd()}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path!s}: {reason}", hint="check the path and its permissions") from None
+
+
+def _read(path: str, file: BinaryIO) -> tuple[Module, bool]:
+    """The module, and whether it was read from a text dump."""
+    head = file.read(HEAD_BYTES)
+    found = detect(head)
+    if refusal := _REFUSALS.get(found):
+        raise InputError(f"{_shown(path)}: {refusal.message}", hint=refusal.hint)
+    if found not in _BINARIES:
+        return parse_sass(_shown(path), _chunks(head.removeprefix(_UTF8_MARK), file)), True
+    if path != STANDARD_INPUT:
+        return _read_binary(path, path, found), False
+    with NamedTemporaryFile(prefix="warplens-") as copy:
+        for chunk in _chunks(head, file):
+            copy.write(chunk)
+        copy.flush()
+        return _read_binary(_shown(path), copy.name, found), False
+
+
+def _shown(path: str) -> str:
+    return "<stdin>" if path == STANDARD_INPUT else path
+
+
+def _chunks(head: bytes, file: BinaryIO) -> Iterator[bytes]:
+    return chain([head], iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+
+def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
+    if found is InputFormat.CUBIN:
+        stated = _cubin_resources(shown, path)
+        module = parse_sass(shown, disassemble(path))
+        return _with_resources(module, lambda kernel: stated.get(kernel.name))
+    usage = read_binary_usage(path)
+    refused: list[str] = []
+    archs = sorted({arch for arch, _ in usage})
+    module = parse_sass(shown, disassemble(path, archs=archs, refused=refused))
+    notes = tuple(Diagnostic(Severity.WARNING, "unsupported-architecture", text) for text in refused)
+    module = replace(module, diagnostics=(*module.diagnostics, *notes))
+    return _with_resources(module, lambda kernel: _of_kernel(usage, kernel))
+
+
+def _cubin_resources(shown: str, path: str) -> dict[str, Resources]:
+    try:
+        return read_cubin_info(Path(path).read_bytes())
+    except InputError as error:
+        raise InputError(f"{shown}: {error}", hint=error.diagnostic.hint) from None
+
+
+def _read_usage(path: Path) -> dict[tuple[str, str], Resources]:
+    hint = "make it with: cuobjdump -res-usage kernel.cubin > kernel.res"
+    try:
+        usage = read_usage(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint=hint) from None
+    except ValueError:
+        raise InputError(f"{path}: this is not resource usage as cuobjdump prints it", hint=hint) from None
+    if not usage:
+        raise InputError(f"{path}: no resource usage found", hint=hint)
+    return usage
+
+
+def _sibling_usage(path: str) -> dict[tuple[str, str], Resources] | None:
+    for suffix in _USAGE_SUFFIXES:
+        if (beside := _sibling(path, suffix)) is not None:
+            return _read_usage(beside)
+    return None
+
+
+def _sibling(path: str, suffix: str) -> Path | None:
+    """The file of the same stem with this suffix, if it exists and is not the input itself."""
+    own = Path(path)
+    if path == STANDARD_INPUT or not own.name or own.suffix == suffix:
+        return None
+    beside = own.with_suffix(suffix)
+    return beside if beside.is_file() else None
+
+
+def _of_kernel(usage: _Usage, kernel: Kernel) -> Resources | None:
+    """The kernel's entry: of its architecture, of that less its suffix, or of none.
+
+    An image that `arch = sm_100f` announces is disassembled as sm_100.
+    """
+    names = [kernel.arch, *(f"{kernel.arch.rstrip('af')}{suffix}" for suffix in ("", "a", "f")), ""]
+    return next((usage[arch, kernel.name] for arch in names if (arch, kernel.name) in usage), None)
+
+
+def _with_resources(module: Module, find: Callable[[Kernel], Resources | None]) -> Module:
+    kernels = []
+    for kernel in module.kernels:
+        found = find(kernel)
+        kernels.append(
+            kernel if found is None else replace(kernel, resources=_merged(kernel.resources, found))
+        )
+    return replace(module, kernels=tuple(kernels))
+
+
+def _merged(base: Resources, over: Resources) -> Resources:
+    """`over` where it says something, `base` elsewhere."""
+
+    def pick(first: int | None, second: int | None) -> int | None:
+        return second if first is None else first
+
+    return Resources(
+        registers=pick(over.registers, base.registers),
+        registers_exact=over.registers_exact if over.registers is not None else base.registers_exact,
+        shared_bytes=pick(over.shared_bytes, base.shared_bytes),
+        local_bytes=pick(over.local_bytes, base.local_bytes),
+        stack_bytes=pick(over.stack_bytes, base.stack_bytes),
+        barriers=pick(over.barriers, base.barriers),
+        block_threads=pick(over.block_threads, base.block_threads),
+        block_threads_exact=(
+            over.block_threads_exact if over.block_threads is not None else base.block_threads_exact
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _TritonMetadata:
+    """What Triton writes beside a kernel; shared_bytes is what it asks for at launch."""
+
+    name: str
+    n_warps: int
+    shared_bytes: int
+
+
+def _sibling_metadata(path: str) -> _TritonMetadata | None:
+    """Triton's metadata beside the input; None where that file is missing or is something else."""
+    beside = _sibling(path, ".json")
+    if beside is None:
+        return None
+    try:
+        if beside.stat().st_size > _MAX_METADATA_BYTES:
+            return None
+        content: object = json.loads(beside.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    name, n_warps, shared = (content.get(key) for key in ("name", "num_warps", "shared"))
+    if not isinstance(name, str) or type(n_warps) is not int or type(shared) is not int:
+        return None
+    return _TritonMetadata(name, n_warps, shared) if 0 < n_warps <= _MAX_WARPS and shared >= 0 else None
+
+
+def _settled(kernel: Kernel, metadata: _TritonMetadata | None) -> Kernel:
+    """The kernel without the system's shared memory, and with what Triton's metadata adds."""
+    resources = _without_reserve(kernel.resources, kernel.arch)
+    if metadata is not None and metadata.name == kernel.name:
+        resources = _launched(resources, metadata)
+    return kernel if resources is kernel.resources else replace(kernel, resources=resources)
+
+
+def _without_reserve(resources: Resources, arch: str) -> Resources:
+    """From sm_90 on the tools count the reserve of each CTA as the kernel's own; occupancy adds it again."""
+    match = _ARCH.match(arch)
+    stated = resources.shared_bytes
+    if match is None or int(match[1]) < _RESERVING_ARCH or stated is None:
+        return resources
+    return replace(resources, shared_bytes=max(0, stated - _RESERVED_SHARED_BYTES))
+
+
+def _launched(resources: Resources, metadata: _TritonMetadata) -> Resources:
+    shared_bytes = (resources.shared_bytes or 0) + metadata.shared_bytes
+    if resources.block_threads_exact:
+        return replace(resources, shared_bytes=shared_bytes)
+    return replace(
+        resources,
+        shared_bytes=shared_bytes,
+        block_threads=_WARP_LANES * metadata.n_warps,
+        block_threads_exact=True,
+    )

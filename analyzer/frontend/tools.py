@@ -1,0 +1,121 @@
+"""Finds NVIDIA's disassemblers: cuobjdump and nvdisasm."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+TOOL_NAMES = ("cuobjdump", "nvdisasm")
+_VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)")
+_RELEASE_NUMBERS = re.compile(r"\d+")
+_VERSION_TIMEOUT_S = 10
+_CUDA_ROOT = Path("/usr/local")
+
+
+@dataclass(frozen=True, slots=True)
+class CudaTool:
+    """An executable, where the search met it, and its version where that was asked for, else ``""``."""
+
+    name: str
+    path: str
+    origin: str
+    version: str = ""
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.path)
+
+
+def find_tool(name: str) -> CudaTool | None:
+    """The first tool of this name on PATH, in CUDA's folders, in Triton, or in NVIDIA's wheels.
+
+    Starts no process: `version` is left empty, see `with_version`.
+    """
+    for origin, folder in _folders(name):
+        # An empty path would make which() fall back to PATH.
+        if folder and (found := shutil.which(name, path=folder)):
+            return CudaTool(name, os.path.abspath(found), origin)
+    return None
+
+
+def with_version(tool: CudaTool) -> CudaTool:
+    """The tool with the version that it prints; empty where it prints none or does not run."""
+    try:
+        done = subprocess.run(
+            [tool.path, "--version"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return tool
+    match = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    return replace(tool, version=match[1] if match else "")
+
+
+def tools() -> tuple[CudaTool, ...]:
+    """The tools that are found, each with its version; of `TOOL_NAMES`, those left out are missing."""
+    found = (find_tool(name) for name in TOOL_NAMES)
+    return tuple(with_version(tool) for tool in found if tool is not None)
+
+
+def tool_environment(tool: CudaTool) -> dict[str, str]:
+    """Environment in which cuobjdump finds the nvdisasm it calls: beside it, else where the search met it."""
+    disassembler = find_tool("nvdisasm")
+    folders = [tool.folder]
+    if disassembler is not None:
+        folders.append(disassembler.folder)
+    return {**os.environ, "PATH": os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)])}
+
+
+def _folders(name: str) -> Iterator[tuple[str, str]]:
+    """(origin, search path) of each place, in order of trust."""
+    yield "PATH", os.environ.get("PATH", os.defpath)
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if root := os.environ.get(variable):
+            yield variable, os.path.join(root, "bin")
+    for root_path in _installed_toolkits():
+        yield str(root_path), str(root_path / "bin")
+    if folder := _triton_folder():
+        yield "triton", str(folder)
+    if folder := _wheel_folder(name):
+        yield f"nvidia-cuda-{name}", str(folder)
+
+
+def _installed_toolkits() -> list[Path]:
+    """`/usr/local/cuda`, which the administrator chose, then `cuda-*` from the newest."""
+    versioned = sorted(_CUDA_ROOT.glob("cuda-*"), key=_release, reverse=True)
+    return [_CUDA_ROOT / "cuda", *versioned]
+
+
+def _release(root: Path) -> tuple[int, ...]:
+    return tuple(int(number) for number in _RELEASE_NUMBERS.findall(root.name))
+
+
+def _triton_folder() -> Path | None:
+    """The folder of tools in Triton's wheel; Triton itself is not imported."""
+    try:
+        spec = find_spec("triton")
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "backends" / "nvidia" / "bin"
+
+
+def _wheel_folder(name: str) -> Path | None:
+    """The folder that NVIDIA's wheel of one tool put it in; the layout changes between releases."""
+    try:
+        files = distribution(f"nvidia-cuda-{name}").files or []
+    except PackageNotFoundError:
+        return None
+    for file in files:
+        if file.stem == name and file.parent.name == "bin":
+            return Path(str(file.locate())).parent
+    return None

@@ -1,0 +1,96 @@
+"""What all models share: what they are given, and what they answer."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from analyzer.demand.costs import FloatArray, OpcodeCosts
+from analyzer.demand.demand import PipelineDemand
+from analyzer.execution.counts import BlockCounts
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import LoopNest
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.occupancy import Occupancy
+from analyzer.hardware.schema import Arch
+from analyzer.ir.launch import Dim3
+from analyzer.ir.machine import Basis
+from analyzer.ir.program import Kernel
+
+
+class Stall(StrEnum):
+    """Where a warp's cycles go, in Nsight Compute's names (smsp__average_warps_issue_stalled_*).
+
+    `launch` is ours: the time around the kernel that no warp sees.
+    """
+
+    SELECTED = "selected"
+    WAIT = "wait"
+    SHORT_SCOREBOARD = "short_scoreboard"
+    LONG_SCOREBOARD = "long_scoreboard"
+    MATH_PIPE_THROTTLE = "math_pipe_throttle"
+    MIO_THROTTLE = "mio_throttle"
+    LG_THROTTLE = "lg_throttle"
+    TEX_THROTTLE = "tex_throttle"
+    BARRIER = "barrier"
+    GMMA = "gmma"
+    NOT_SELECTED = "not_selected"
+    DRAIN = "drain"
+    LAUNCH = "launch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One kernel on one GPU, ready for a model.
+
+    weights[n]: executions of each instruction by one warp. grid_ctas: CTAs of the launch, of one full
+    wave where the grid is not known (`grid` None).
+    block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
+    """
+
+    kernel: Kernel
+    cfg: Cfg
+    nest: LoopNest
+    counts: BlockCounts
+    weights: FloatArray
+    gpu: Gpu
+    arch: Arch
+    costs: OpcodeCosts
+    demand: PipelineDemand
+    occupancy: Occupancy
+    grid: Dim3 | None
+    grid_ctas: int
+    block: Dim3 | None
+    block_threads: int
+    guessed_tiles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Cycles and time of one launch, and what they rest on.
+
+    cycles: elapsed SM cycles, launch included; cpi_stack sums to them. low and high: see `assumptions`.
+    """
+
+    gpu: str
+    model: str
+    cycles: float
+    time_us: float
+    time_us_low: float
+    time_us_high: float
+    bound: str
+    occupancy: float
+    occupancy_limiter: str
+    ctas_per_sm: int
+    waves: float
+    clock_mhz: float
+    cpi_stack: dict[Stall, float]
+    bounds_cycles: dict[str, float]
+    basis: Basis
+    assumptions: tuple[str, ...]
+
+
+BASIS_ORDER = tuple(Basis)
+
+
+def weakest(*bases: Basis) -> Basis:
+    """The least trustworthy of several bases, which is what a result of all of them carries."""
+    return max(bases, key=BASIS_ORDER.index)

@@ -1,0 +1,108 @@
+"""Bounds of a loop's iteration: recurrence, pipes, issue, memory, and what one warp's walk says."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.demand.costs import FloatArray
+from analyzer.demand.demand import PipelineDemand, measure_demand
+from analyzer.flow.loops import Loop
+from analyzer.isa.roles import STORAGE_SIZE
+from analyzer.models.base import Situation, Stall
+from analyzer.models.bounds import ISSUE, LATENCY, SmShare, bound_cycles
+from analyzer.models.walk import WarpWalk
+from analyzer.models.warp import dram_share_of, memory_latency_cycles
+
+RECURRENCE = "recurrence"
+_MAX_RECURRENCE_ROWS = 4000
+_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopVerdict:
+    """One loop on one GPU, per iteration and with the resident warps of a full SM.
+
+    cycles_per_iteration: the longest of the bounds; walk_cycles: one warp alone, by its walk,
+    with `stack` saying where they go;
+    demand: of one warp and iteration.
+    """
+
+    loop: Loop
+    cycles_per_iteration: float
+    bound: str
+    bounds_cycles: dict[str, float]
+    walk_cycles: float
+    stack: dict[Stall, float]
+    demand: PipelineDemand
+
+
+def judge_loop(situation: Situation, walk: WarpWalk, loop: Loop) -> LoopVerdict:
+    """Bounds of one loop; inner loops count with their trips."""
+    weights = _per_iteration(situation, loop)
+    demand = measure_demand(situation.kernel, weights, situation.costs)
+    share = dram_share_of(situation)
+    occupancy, gpu = situation.occupancy, situation.gpu
+    resident = SmShare(float(occupancy.ctas_per_sm), occupancy.warps_per_cta, float(gpu.sm_count))
+    clock = gpu.clock(tensor=demand.tensor_fma > 0)
+    bounds = bound_cycles(situation, resident, share, clock.value, demand)
+    stack = walk.stack(weights)
+    walk_cycles = sum(stack.values())
+    bounds[LATENCY] = walk_cycles
+    recurrence = _recurrence(situation, loop, memory_latency_cycles(situation, share))
+    if recurrence:
+        bounds[RECURRENCE] = recurrence
+    candidates = {name: cycles for name, cycles in bounds.items() if name != RECURRENCE}
+    bound = max(candidates, key=lambda name: candidates[name], default=ISSUE)
+    cycles = candidates.get(bound, 0.0)
+    if bound == LATENCY and recurrence >= 0.9 * cycles:
+        bound = RECURRENCE
+    return LoopVerdict(
+        loop=loop,
+        cycles_per_iteration=cycles,
+        bound=bound,
+        bounds_cycles=dict(sorted(bounds.items(), key=lambda item: -item[1])),
+        walk_cycles=walk_cycles,
+        stack=dict(sorted(stack.items(), key=lambda item: -item[1])),
+        demand=demand,
+    )
+
+
+def _per_iteration(situation: Situation, loop: Loop) -> FloatArray:
+    """Executions of each instruction in one iteration; blocks outside count nothing."""
+    counts = situation.counts.per_warp
+    iterations = counts[loop.header]
+    weights = np.zeros(len(situation.kernel))
+    for number in loop.blocks:
+        block = situation.cfg.blocks[number]
+        weights[block.start : block.stop] = counts[number] / iterations if iterations else 1.0
+    return weights
+
+
+def _recurrence(situation: Situation, loop: Loop, memory_latency: float) -> float:
+    """Longest dependence cycle through registers, with nothing else in the way.
+
+    The body is run as pure data flow until the time of its latest result grows evenly. Bodies with inner
+    loops or of thousands of instructions give 0: not computed.
+    """
+    blocks = [situation.cfg.blocks[b] for b in sorted(loop.blocks)]
+    rows = [row for block in blocks for row in range(block.start, block.stop)]
+    is_inner = all(other.parent != loop.index for other in situation.nest.loops)
+    if not is_inner or len(rows) > _MAX_RECURRENCE_ROWS:
+        return 0.0
+    ids = situation.kernel.opcode_ids[rows]
+    costs = situation.costs
+    latency = np.where(costs.is_memory_load, memory_latency, costs.latency_cycles)[ids].tolist()
+    forms = [situation.kernel.form(row) for row in rows]
+    flow = [(f.read, f.written, cycles) for f, cycles in zip(forms, latency, strict=True) if f.written]
+    ready = [0.0] * STORAGE_SIZE
+    before = 0.0
+    growth = 0.0
+    for _ in range(_ROUNDS):
+        for read, written, cycles in flow:
+            done = cycles + max([ready[number] for number in read], default=0.0)
+            for number in written:
+                ready[number] = done
+        latest = max(ready)
+        growth, before = latest - before, latest
+    return growth if math.isfinite(growth) else 0.0

@@ -1,0 +1,41 @@
+"""Whether code of one architecture says anything about a GPU of another."""
+
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.load import base_arch
+from analyzer.ir.machine import SchedClass
+from analyzer.ir.program import Kernel
+
+# Units that have no counterpart where they are missing: a kernel built on them would be another kernel.
+_ESSENTIAL = frozenset(
+    {
+        SchedClass.MMA_WARPGROUP,
+        SchedClass.MMA_TENSOR_CORE,
+        SchedClass.MMA_FP8,
+        SchedClass.MMA_FP4,
+        SchedClass.TENSOR_MEMORY_LOAD,
+        SchedClass.TENSOR_MEMORY_STORE,
+        SchedClass.TENSOR_CORE_COPY,
+        SchedClass.TENSOR_CORE_CONTROL,
+        SchedClass.BULK_COPY,
+        SchedClass.CLUSTER_BARRIER,
+        SchedClass.RAY,
+    }
+)
+
+
+def is_native(kernel: Kernel, gpu: Gpu) -> bool:
+    """The GPU runs this code as it is: same architecture."""
+    return base_arch(kernel.arch) == gpu.file.arch
+
+
+def missing_units(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:
+    """Opcodes of the kernel for which the GPU has no unit at all; empty where transfer makes sense."""
+    if gpu.arch is None:
+        return ()
+    lacking = _ESSENTIAL.intersection(gpu.arch.unsupported)
+    if not lacking:
+        return ()
+    opcodes = kernel.vocabulary.opcodes
+    used = sorted(set(kernel.opcode_ids.tolist()))
+    names = (opcodes[number].name for number in used if opcodes[number].sched in lacking)
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,185 @@
+"""The first verdict: one warp's walk, resident warps that hide its waits, and throughput bounds.
+
+Per wave of CTAs an SM takes the longest of one warp's own time and what each resource needs for all
+resident warps; waves follow each other, the last one with what is left. A warp's stack comes from its
+walk; cycles beyond it are queueing for the bound. This is the reading of AMALI's S_I and S_IP that
+design/MODELS.md gives (equations 16 to 24), without its cache and launch terms.
+"""
+
+import math
+from dataclasses import dataclass
+
+from analyzer.ir.machine import Basis
+from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
+from analyzer.models.base import Prediction, Situation, Stall, weakest
+from analyzer.models.bounds import LATENCY, SmShare, bound_cycles, throttle_of
+from analyzer.models.walk import WarpWalk, walk_warp
+
+NAME = "warp"
+# Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
+# a part where shared memory or tensor cores show that tiles are used again by neighbours.
+STREAMING_DRAM_SHARE = 1.0
+TILED_DRAM_SHARE = 0.25
+# What the model itself may be off by on top of memory placement: not yet measured, so wide.
+MODEL_ERROR = 0.35
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    cycles: float
+    bound: str
+    stack: dict[Stall, float]
+    bounds: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A prediction with the situation and the walk that it rests on."""
+
+    situation: Situation
+    prediction: Prediction
+    walk: WarpWalk
+
+
+def predict(situation: Situation) -> Verdict:
+    """Cycles, stack and time of one kernel on one GPU."""
+    uses_tensor = situation.demand.tensor_fma > 0
+    clock = situation.gpu.clock(tensor=uses_tensor)
+    dram_share = dram_share_of(situation)
+    walk = _walk(situation, dram_share)
+    outcome = _outcome(situation, walk.stack(situation.weights), dram_share, clock.value)
+    best, worst = (
+        _outcome(situation, _shifted(situation, walk, dram_share, share), share, clock.value)
+        for share in (0.0, 1.0)
+    )
+    time_us = outcome.cycles / clock.value
+    occupancy = situation.occupancy
+    return Verdict(
+        situation,
+        Prediction(
+            gpu=situation.gpu.key,
+            model=NAME,
+            cycles=outcome.cycles,
+            time_us=time_us,
+            time_us_low=min(best.cycles, outcome.cycles) / clock.value * (1 - MODEL_ERROR),
+            time_us_high=max(worst.cycles, outcome.cycles) / clock.value * (1 + MODEL_ERROR),
+            bound=outcome.bound,
+            occupancy=occupancy.share,
+            occupancy_limiter=occupancy.limiter.value,
+            ctas_per_sm=occupancy.ctas_per_sm,
+            waves=situation.grid_ctas / (situation.gpu.sm_count * occupancy.ctas_per_sm),
+            clock_mhz=clock.value,
+            cpi_stack=outcome.stack,
+            bounds_cycles=outcome.bounds,
+            basis=weakest(clock.basis, situation.gpu.dram.basis, Basis.ASSUMED),
+            assumptions=_assumptions(situation, dram_share),
+        ),
+        walk,
+    )
+
+
+def memory_latency_cycles(situation: Situation, dram_share: float) -> float:
+    """Latency of a global load, a mix of L2 and DRAM by the share of misses."""
+    memory, path = situation.gpu.file.memory, situation.arch.memory
+    l2 = (memory.l2_latency_cycles or path.l2_latency_cycles).value
+    dram = (memory.dram_latency_cycles or path.dram_latency_cycles).value
+    return l2 + (dram - l2) * dram_share
+
+
+def _walk(situation: Situation, dram_share: float) -> WarpWalk:
+    latency = memory_latency_cycles(situation, dram_share)
+    return walk_warp(situation.kernel, situation.cfg, situation.nest, situation.costs, latency)
+
+
+def _shifted(situation: Situation, walk: WarpWalk, walked_share: float, share: float) -> dict[Stall, float]:
+    """The walk's stack had the latency of memory been another: each long wait moves by the difference."""
+    walked = memory_latency_cycles(situation, walked_share)
+    return walk.stack(situation.weights, memory_latency_cycles(situation, share) - walked)
+
+
+def _outcome(
+    situation: Situation, stack: dict[Stall, float], dram_share: float, clock_mhz: float
+) -> _Outcome:
+    gpu, occupancy = situation.gpu, situation.occupancy
+    per_sm = situation.grid_ctas / gpu.sm_count
+    slots = occupancy.ctas_per_sm
+    full_waves = int(situation.grid_ctas // (gpu.sm_count * slots))
+    rest = situation.grid_ctas - full_waves * gpu.sm_count * slots
+    total: dict[Stall, float] = {}
+    bounds: dict[str, float] = {}
+    bound = LATENCY
+    for waves, ctas in ((full_waves, float(slots)), (1 if rest else 0, math.ceil(rest / gpu.sm_count))):
+        if not waves:
+            continue
+        share = SmShare(ctas, occupancy.warps_per_cta, min(float(gpu.sm_count), situation.grid_ctas))
+        wave_bounds = bound_cycles(situation, share, dram_share, clock_mhz)
+        wave_bound = _add_wave(total, stack, wave_bounds, waves)
+        if not bounds:
+            bound = wave_bound
+        for name, cycles in wave_bounds.items():
+            bounds[name] = bounds.get(name, 0.0) + cycles * waves
+        bounds[LATENCY] = bounds.get(LATENCY, 0.0) + sum(stack.values()) * waves
+    launch = gpu.file.launch
+    total[Stall.LAUNCH] = launch.overhead_us.value * clock_mhz
+    dispatch = situation.grid_ctas / launch.ctas_per_us.value * clock_mhz
+    busy = sum(total.values())
+    if dispatch > busy:
+        total[Stall.LAUNCH] += dispatch - busy
+        bound = "launch"
+    elif per_sm and total[Stall.LAUNCH] > busy / 2:
+        bound = "launch"
+    return _Outcome(sum(total.values()), bound, _sorted(total), bounds)
+
+
+def _add_wave(
+    total: dict[Stall, float], stack: dict[Stall, float], bounds: dict[str, float], waves: int
+) -> str:
+    """Add the cycles of equal waves to the stack; returns what bounds them."""
+    own = sum(stack.values())
+    name = max(bounds, key=lambda which: bounds[which], default=LATENCY)
+    for stall, cycles in stack.items():
+        total[stall] = total.get(stall, 0.0) + cycles * waves
+    extra = bounds.get(name, 0.0) - own
+    if extra <= 0:
+        return LATENCY
+    stall = throttle_of(name)
+    total[stall] = total.get(stall, 0.0) + extra * waves
+    return name
+
+
+def _sorted(stack: dict[Stall, float]) -> dict[Stall, float]:
+    return dict(sorted(stack.items(), key=lambda item: -item[1]))
+
+
+def dram_share_of(situation: Situation) -> float:
+    """Share of global bytes taken from DRAM while addresses are unknown."""
+    demand = situation.demand
+    tiled = demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
+    return TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE
+
+
+def _assumptions(situation: Situation, dram_share: float) -> tuple[str, ...]:
+    notes = list(situation.counts.assumptions)
+    if situation.grid is None:
+        notes.append(f"grid not given: one full wave, {situation.grid_ctas} CTAs")
+    resources = situation.kernel.resources
+    if situation.block is None:
+        notes.append(f"block size not given: {situation.block_threads} threads")
+    if not resources.registers_exact:
+        notes.append("registers read off the code; add -res-usage text for the exact number")
+    if resources.shared_bytes is None:
+        notes.append("static shared memory not given: none assumed")
+    if situation.demand.global_bytes:
+        notes.append(
+            f"addresses unknown: {dram_share:.0%} of global bytes taken from DRAM, accesses coalesced"
+        )
+    if situation.kernel.control_words is None:
+        notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
+    if situation.demand.bulk_copies:
+        notes.append("bulk copies (TMA): their bytes do not stand in the code and are left out")
+    if situation.guessed_tiles:
+        tile = f"{UNKNOWN_TILE_M}x{UNKNOWN_TILE_N}"
+        notes.append(
+            f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
+        )
+    return tuple(notes)

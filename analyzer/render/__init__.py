@@ -1,0 +1,1 @@
+"""Outputs: each file prints a report in one format and computes nothing."""

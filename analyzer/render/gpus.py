@@ -1,0 +1,136 @@
+"""GPUs and their figures for a terminal, and a file to start one's own from."""
+
+from collections.abc import Iterator
+
+import msgspec
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.schema import Arch, ClassFigures, Figure, GpuFile
+from analyzer.ir.machine import TensorRate
+
+
+def gpu_table(gpus: tuple[Gpu, ...]) -> Table:
+    """One row per GPU; tensor FMA is dense FP16 per cycle and SM, `-` where there is none."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("name", "arch", "product"):
+        table.add_column(name, no_wrap=True)
+    for name in ("SMs", "MHz", "DRAM GB/s", "L2 MiB", "tensor FMA"):
+        table.add_column(name, justify="right")
+    for gpu in gpus:
+        rate = gpu.tensor_fma_per_cycle(TensorRate.F16)
+        table.add_row(
+            gpu.key,
+            gpu.file.arch,
+            gpu.name,
+            str(gpu.sm_count),
+            f"{gpu.clock(tensor=False).value:,.0f}",
+            f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
+            f"{gpu.file.l2.size_bytes.value / 2**20:,.1f}",
+            f"{rate.value:,.0f}" if rate else "-",
+        )
+    return table
+
+
+def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
+    """The figures of one GPU; with `explain` where each comes from, and the architecture's too."""
+    console.print(f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}", markup=False)
+    if gpu.file.note:
+        console.print(f"  {gpu.file.note}", markup=False)
+    console.print(_figure_table(dict(figures_of(gpu.file)), gpu.file.sources, explain=explain))
+    if explain and gpu.arch is not None:
+        console.print(f"architecture {gpu.arch.name}, {gpu.arch.family}", markup=False)
+        console.print(_figure_table(dict(figures_of(gpu.arch)), gpu.arch.sources, explain=True))
+        console.print(_class_table(gpu.arch))
+
+
+def figures_of(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Figure]]:
+    """All figures under a row with their dotted keys; scheduling classes left out."""
+    for name in row.__struct_fields__:
+        value = getattr(row, name)
+        key = f"{prefix}{name}"
+        match value:
+            case Figure():
+                yield key, value
+            case msgspec.Struct():
+                yield from figures_of(value, f"{key}.")
+            case dict() if name == "tensor":
+                for rate, figures in value.items():
+                    yield from figures_of(figures, f"{key}.{rate}.")
+            case _:
+                continue
+
+
+def _figure_table(figures: dict[str, Figure], sources: dict[str, str], *, explain: bool) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("figure", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("basis", no_wrap=True)
+    if explain:
+        table.add_column("source and note")
+    for key, figure in figures.items():
+        row = [
+            key,
+            f"{figure.value:,g}" if figure.value < 1e6 else f"{figure.value:,.0f}",
+            figure.basis.value,
+        ]
+        if explain:
+            source = sources.get(figure.source, figure.source)
+            row.append(f"{source}; {figure.note}" if figure.note else source)
+        table.add_row(*row)
+    return table
+
+
+def _class_table(arch: Arch) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("scheduling class", "pipe"):
+        table.add_column(name, no_wrap=True)
+    for name in ("issue cycles", "latency cycles"):
+        table.add_column(name, justify="right")
+    table.add_column("completion", no_wrap=True)
+    table.add_column("sources")
+    for sched, figures in arch.sched.items():
+        table.add_row(sched.value, _pipe_text(figures), *_class_cells(figures, arch.sources))
+    for sched in arch.unsupported:
+        table.add_row(sched.value, "unsupported", "", "", "", "")
+    return table
+
+
+def _pipe_text(figures: ClassFigures) -> str:
+    other = f" or {figures.alternate_pipe.value}" if figures.alternate_pipe else ""
+    return figures.pipe.value + other
+
+
+def _class_cells(figures: ClassFigures, sources: dict[str, str]) -> tuple[str, str, str, str]:
+    issue, latency = figures.issue_cycles, figures.latency_cycles
+    names = dict.fromkeys(
+        (sources.get(issue.source, issue.source), sources.get(latency.source, latency.source))
+    )
+    return (
+        f"{issue.value:g} ({issue.basis.value})",
+        f"{latency.value:g} ({latency.basis.value})",
+        figures.completion.value,
+        "; ".join(names),
+    )
+
+
+def new_gpu_file(parent: Gpu, name: str) -> str:
+    """Text of a GPU file that inherits all figures and shows the ones most often changed."""
+    file: GpuFile = parent.file
+
+    def line(key: str, figure: Figure | None) -> str:
+        value = 0 if figure is None else figure.value
+        return f'# {key} = {{ value = {value:g}, basis = "assumed", source = "my estimate" }}\n'
+
+    rate = parent.tensor_fma_per_cycle(TensorRate.F16)
+    return (
+        f"# {name}: as {file.name} but for what stands here. Figures: warplens gpus {parent.key} --explain\n"
+        f'schema = "warplens/gpu/1"\nname = "{name}"\ninherits = "{parent.key}"\n\n'
+        f"[sm]\n{line('count', file.sm.count)}\n"
+        f"[clock]\n{line('boost_mhz', file.clock.boost_mhz)}\n"
+        f"[memory]\n{line('bandwidth_gbps', file.memory.bandwidth_gbps)}\n"
+        f"[l2]\n{line('size_bytes', file.l2.size_bytes)}\n"
+        f"[tensor.f16]\n{line('fma_per_cycle_per_sm', rate)}"
+    )

@@ -1,0 +1,279 @@
+"""The report for a terminal, in layers: header, verdict, pipes, CPI stack; more on request."""
+
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from analyzer.render.listing import listing_table
+from analyzer.report.report import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report
+
+DETAILED_KERNELS = 6
+SUMMARY_ROWS = 40
+HOT_LOOPS = 3
+_BAR_CELLS = 30
+_NAME_CELLS = 100
+_PLAIN_WIDTH = 120
+_LISTING_WIDTH = 400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextOptions:
+    """Layers beyond the first four."""
+
+    loops: bool = False
+    advice: bool = False
+    listing: bool = False
+    explain: bool = False
+
+
+class _Console(Console):
+    """A reader that leaves early (`| head`) is the caller's business, not an exit with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def make_console(*, plain: bool = False) -> Console:
+    """Standard output; a fixed width and no styles where it is no terminal, so output is deterministic."""
+    console = _Console(soft_wrap=False, highlight=False)
+    if console.is_terminal and not plain:
+        return console
+    return _Console(width=_PLAIN_WIDTH, highlight=False, no_color=True, force_terminal=False)
+
+
+def print_report(report: Report, console: Console, options: TextOptions | None = None) -> None:
+    """Print all kernels in detail where they are few, else a table of the costliest."""
+    options = options or TextOptions()
+    detailed = len(report.kernels) <= DETAILED_KERNELS
+    if not detailed:
+        console.print(_summary(report))
+    else:
+        for index, kernel in enumerate(report.kernels):
+            if index:
+                console.print()
+            console.print(_kernel(kernel, options))
+    _print_warnings(report, console)
+
+
+def print_listings(report: Report, console: Console) -> None:
+    """The annotated listing of every kernel; columns are never cut where the output is no terminal."""
+    if not console.is_terminal:
+        console.width = _LISTING_WIDTH
+    for kernel in report.kernels:
+        gpu_name = kernel.predictions[0].gpu_name if kernel.predictions else "no GPU"
+        console.print(Text(f"kernel {kernel.demangled}   {kernel.architecture}   {gpu_name}", style="bold"))
+        console.print(listing_table(kernel))
+    _print_warnings(report, console)
+
+
+def _print_warnings(report: Report, console: Console) -> None:
+    for warning in report.warnings:
+        place = f"{warning.path}:{warning.line}: " if warning.line else ""
+        times = f" ({warning.count:,} times)" if warning.count > 1 else ""
+        console.print(Text(f"{place}warning: {warning.message}{times}", style="yellow"))
+
+
+def _summary(report: Report) -> RenderableType:
+    """One row a kernel, most time first; the rest is counted, so the total always stands."""
+    ordered = sorted(report.kernels, key=_cost, reverse=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("cycles", "time us", "occupancy", "regs", "inst"):
+        table.add_column(name, justify="right")
+    for name in ("bound", "GPU", "kernel"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for kernel in ordered[:SUMMARY_ROWS]:
+        table.add_row(*_summary_row(kernel))
+    rest = ordered[SUMMARY_ROWS:]
+    if rest:
+        instructions = f"{sum(k.instructions for k in rest):,}"
+        table.add_row("", "", "", "", instructions, "", "", f"[{len(rest)} others]", style="dim")
+    total = sum(kernel.instructions for kernel in report.kernels)
+    known = sum(kernel.instructions * kernel.coverage for kernel in report.kernels)
+    line = Text(
+        f"{len(report.kernels):,} kernels, {total:,} instructions, coverage {known / total:.2%}", style="bold"
+    )
+    note = Text("one kernel in detail: -k NAME; everything: --format json", style="dim")
+    return Group(line, table, note)
+
+
+def _cost(kernel: KernelReport) -> tuple[float, str]:
+    return (kernel.predictions[0].cycles if kernel.predictions else 0.0, kernel.name)
+
+
+def _summary_row(kernel: KernelReport) -> tuple[str, ...]:
+    first = kernel.predictions[0] if kernel.predictions else None
+    registers = "" if kernel.registers is None else str(kernel.registers)
+    name = kernel.demangled
+    if first is None:
+        reason = kernel.refused[0].gpu_name if kernel.refused else ""
+        return ("X", "X", "X", registers, f"{kernel.instructions:,}", "X", reason, name)
+    return (
+        f"{first.cycles:,.0f}",
+        _time(first.time_us),
+        f"{first.occupancy:.0%}",
+        registers,
+        f"{kernel.instructions:,}",
+        first.bound,
+        first.gpu_name,
+        name,
+    )
+
+
+def _kernel(kernel: KernelReport, options: TextOptions) -> RenderableType:
+    parts: list[RenderableType] = [_header(kernel), _verdicts(kernel)]
+    parts += [Text(f"refused: {refusal.reason}", style="red") for refusal in kernel.refused]
+    if kernel.predictions:
+        first = kernel.predictions[0]
+        parts += [_pipes(kernel), _stack(first)]
+        parts.append(_notes(first))
+    if options.loops and kernel.loops:
+        parts.append(_loops(kernel))
+    if options.advice:
+        parts.append(_advice(kernel))
+    if options.listing and kernel.listing:
+        parts.append(listing_table(kernel))
+    return Group(*parts)
+
+
+def _header(kernel: KernelReport) -> RenderableType:
+    name = kernel.demangled
+    shown = name if len(name) <= _NAME_CELLS else name[: _NAME_CELLS - 3] + "..."
+    facts = [
+        kernel.architecture,
+        f"{kernel.instructions:,} instructions",
+        f"coverage {kernel.coverage:.1%}",
+    ]
+    if kernel.registers is not None:
+        facts.append(f"{kernel.registers} registers" + ("" if kernel.registers_exact else " (from code)"))
+    if kernel.shared_bytes is not None:
+        facts.append(f"{kernel.shared_bytes:,} B shared")
+    if kernel.spill_bytes:
+        facts.append(f"{kernel.spill_bytes:,} B spilled")
+    facts.append(_launch_text(kernel))
+    return Group(Text.assemble("kernel ", (shown, "bold")), Text("  " + "   ".join(facts)))
+
+
+def _launch_text(kernel: KernelReport) -> str:
+    def text(dims: tuple[int, int, int] | None) -> str:
+        return "?" if dims is None else "x".join(map(str, dims))
+
+    return f"grid {text(kernel.launch.grid)} block {text(kernel.launch.block)}"
+
+
+def _verdicts(kernel: KernelReport) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("GPU", no_wrap=True)
+    for name in ("cycles", "time us", "low", "high"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    table.add_column("occupancy", no_wrap=True)
+    table.add_column("waves", justify="right")
+    table.add_column("CPI", justify="right")
+    for entry in kernel.predictions:
+        name = entry.gpu_name + (" (transferred)" if entry.transferred else "")
+        table.add_row(
+            name,
+            f"{entry.cycles:,.0f}",
+            _time(entry.time_us),
+            _time(entry.time_us_low),
+            _time(entry.time_us_high),
+            Text(entry.bound, style="bold"),
+            f"{entry.occupancy:.0%} ({entry.occupancy_limiter})",
+            f"{entry.waves:,.2f}",
+            _cpi(kernel, entry),
+        )
+    return table
+
+
+def _cpi(kernel: KernelReport, entry: PredictionEntry) -> str:
+    instructions = kernel.counts.instructions_per_warp * max(1.0, entry.waves)
+    return f"{entry.cycles / instructions:,.2f}" if instructions else ""
+
+
+def _time(time_us: float) -> str:
+    return f"{time_us:,.2f}" if time_us < 1000 else f"{time_us:,.0f}"
+
+
+def _pipes(kernel: KernelReport) -> RenderableType:
+    """Cycles of one warp on each pipe: a row for each hot loop's iteration, then the whole kernel."""
+    names = [name for name, entry in kernel.pipes.items() if entry.cycles >= 0.5][:9]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="pipe cycles of one warp", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in names:
+        table.add_column(name, justify="right")
+    table.add_column("bound", no_wrap=True)
+    for loop in kernel.loops[:HOT_LOOPS]:
+        table.add_row(_loop_name(loop), *(_cycles(loop.pipes, n) for n in names), loop.bound)
+    bound = kernel.predictions[0].bound
+    table.add_row("kernel", *(_cycles(kernel.pipes, n) for n in names), bound, style="bold")
+    return table
+
+
+def _cycles(pipes: dict[str, PipeEntry], name: str) -> str:
+    entry = pipes.get(name)
+    return f"{entry.cycles:,.0f}" if entry else "0"
+
+
+def _loop_name(loop: LoopEntry) -> str:
+    return f"loop {loop.source or hex(loop.header)}, each of {loop.trip_count:g}"
+
+
+def _stack(entry: PredictionEntry) -> RenderableType:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    for stall, cycles in entry.cpi_stack.items():
+        share = cycles / entry.cycles if entry.cycles else 0.0
+        if share < 0.005:
+            continue
+        bar = "█" * max(1, round(share * _BAR_CELLS))
+        table.add_row(f"  {stall}", f"{cycles:,.0f}", f"{share:.0%}", Text(bar, style="cyan"))
+    title = Text(f"cycles by stall, {entry.gpu_name}", style="italic")
+    return Padding(Group(title, table), (0, 0, 1, 0))
+
+
+def _notes(entry: PredictionEntry) -> RenderableType:
+    lines = [Text(f"rests on ({entry.basis}):", style="dim")]
+    lines += [Text(f"  - {note}", style="dim") for note in entry.assumptions]
+    return Group(*lines)
+
+
+def _loops(kernel: KernelReport) -> RenderableType:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="loops", title_justify="left")
+    table.add_column("loop", no_wrap=True)
+    for name in ("depth", "inst", "trips", "share", "cycles/iter"):
+        table.add_column(name, justify="right")
+    for name in ("trips from", "bound", "bounds, cycles"):
+        table.add_column(name)
+    for loop in kernel.loops:
+        bounds = ", ".join(f"{n} {c:,.0f}" for n, c in list(loop.bounds.items())[:4])
+        cycles = "" if loop.cycles_per_iteration is None else f"{loop.cycles_per_iteration:,.0f}"
+        table.add_row(
+            loop.source or hex(loop.header),
+            str(loop.depth),
+            f"{loop.instructions:,}",
+            f"{loop.trip_count:g}",
+            f"{loop.share:.0%}",
+            cycles,
+            loop.trip_reason,
+            loop.bound,
+            bounds,
+        )
+    return table
+
+
+def _advice(kernel: KernelReport) -> RenderableType:
+    if not kernel.advice:
+        return Text("advice: nothing found that would gain 3 % or more")
+    lines: list[RenderableType] = [Text("advice, largest possible gain first", style="italic")]
+    for number, entry in enumerate(kernel.advice, start=1):
+        place = entry.source or ("" if entry.address is None else hex(entry.address))
+        gain = f"up to {entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
+        lines.append(Text(f"  {number}. {entry.finding}  {place}  {gain}"))
+    return Group(*lines)

@@ -1,0 +1,1 @@
+"""The analysis as one value that every output prints and none computes."""

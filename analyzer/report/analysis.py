@@ -1,0 +1,44 @@
+"""What the pipeline found of one kernel, before it becomes report entries."""
+
+from dataclasses import dataclass
+
+from analyzer.demand.mix import Mix
+from analyzer.execution.counts import BlockCounts
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import LoopNest
+from analyzer.ir.launch import Launch
+from analyzer.ir.program import Kernel
+from analyzer.models.advice import Finding
+from analyzer.models.loops import LoopVerdict
+from analyzer.models.warp import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuVerdict:
+    """A kernel on one GPU; verdict is None where it was refused for `reason`."""
+
+    gpu: str
+    gpu_name: str
+    transferred: bool
+    reason: str
+    verdict: Verdict | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelAnalysis:
+    """One kernel on all GPUs; loops and findings are for the first GPU that was not refused."""
+
+    kernel: Kernel
+    cfg: Cfg
+    nest: LoopNest
+    counts: BlockCounts
+    mix: Mix
+    launch: Launch
+    verdicts: tuple[GpuVerdict, ...]
+    loops: tuple[LoopVerdict, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def first(self) -> Verdict | None:
+        """The verdict that pipes, loops and advice are shown for."""
+        return next((v.verdict for v in self.verdicts if v.verdict is not None), None)

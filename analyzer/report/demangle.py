@@ -1,0 +1,43 @@
+"""C++ names as people write them, where the system's C++ library is at hand."""
+
+import ctypes
+import ctypes.util
+from collections.abc import Callable
+from functools import cache
+
+# Mangled names beyond this are left alone: the library's parser recurses on untrusted input.
+_MAX_LENGTH = 2000
+
+
+def demangle(name: str) -> str:
+    """The demangled name; the name itself where it is no C++ name or cannot be demangled."""
+    if not name.startswith("_Z") or len(name) > _MAX_LENGTH:
+        return name
+    convert = _library()
+    return name if convert is None else convert(name)
+
+
+@cache
+def _library() -> Callable[[str], str] | None:
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        function = library.__cxa_demangle
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+
+    def convert(name: str) -> str:
+        status = ctypes.c_int()
+        pointer = function(name.encode(), None, None, ctypes.byref(status))
+        if status.value or not pointer:
+            return name
+        try:
+            text = ctypes.cast(pointer, ctypes.c_char_p).value
+        finally:
+            free(pointer)
+        return name if text is None else text.decode("utf-8", "replace")
+
+    return convert

@@ -1,0 +1,256 @@
+"""A kernel's analysis as its entry of the report."""
+
+from analyzer.demand.demand import PipelineDemand
+from analyzer.execution.counts import Provenance
+from analyzer.ir.launch import Dim3
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
+from analyzer.ir.operand import Address
+from analyzer.ir.program import Kernel
+from analyzer.models.base import Situation
+from analyzer.models.warp import Verdict
+from analyzer.report.analysis import GpuVerdict, KernelAnalysis
+from analyzer.report.demangle import demangle
+from analyzer.report.listing_view import listing_entries
+from analyzer.report.loop_view import loop_entries
+from analyzer.report.report import (
+    AdviceEntry,
+    BlockEntry,
+    CountsEntry,
+    KernelReport,
+    LaunchEntry,
+    MemoryEntry,
+    PipeEntry,
+    PredictionEntry,
+    RefusalEntry,
+    UnknownBranchEntry,
+)
+
+_INSTRUCTION_BYTES = 16
+_LANES = 32
+
+
+def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelReport:
+    """The report entry of one kernel; `listing` adds a row for each instruction."""
+    kernel, mix, first = analysis.kernel, analysis.mix, analysis.first
+    demand = first.situation.demand if first else None
+    return KernelReport(
+        name=kernel.name,
+        demangled=demangle(kernel.name),
+        architecture=kernel.arch,
+        line=kernel.line,
+        instructions=mix.total,
+        coverage=mix.coverage,
+        has_control_codes=kernel.control_words is not None,
+        registers=kernel.resources.registers,
+        registers_exact=kernel.resources.registers_exact,
+        shared_bytes=kernel.resources.shared_bytes,
+        spill_bytes=spill_bytes(kernel),
+        launch=_launch(analysis),
+        mix=mix.opcodes,
+        modifiers=mix.mnemonics,
+        pipes=pipe_entries(demand),
+        bytes=_bytes(demand),
+        flops=demand.flops if demand else 0.0,
+        tensor_fma=demand.tensor_fma if demand else 0.0,
+        arithmetic_intensity=demand.arithmetic_intensity if demand else None,
+        counts=_counts(analysis),
+        memory=_memory(analysis),
+        loops=loop_entries(analysis),
+        predictions=tuple(_prediction(v, v.verdict) for v in analysis.verdicts if v.verdict),
+        refused=tuple(
+            RefusalEntry(gpu=v.gpu, gpu_name=v.gpu_name, reason=v.reason)
+            for v in analysis.verdicts
+            if v.verdict is None
+        ),
+        advice=_advice(analysis),
+        listing=listing_entries(analysis) if listing else (),
+    )
+
+
+def pipe_entries(demand: PipelineDemand | None) -> dict[str, PipeEntry]:
+    """Operations and cycles by pipe, busiest first."""
+    if demand is None:
+        return {}
+    ordered = sorted(demand.pipes.items(), key=lambda item: -item[1].cycles)
+    return {pipe.value: PipeEntry(operations=use.operations, cycles=use.cycles) for pipe, use in ordered}
+
+
+def spill_bytes(kernel: Kernel) -> int:
+    """Bytes per thread of distinct stack slots that the kernel stores to."""
+    opcodes = kernel.vocabulary.opcodes
+    stores = {
+        number
+        for number, opcode in enumerate(opcodes)
+        if opcode.kind is OpKind.STORE and opcode.space is Space.LOCAL
+    }
+    if not stores:
+        return 0
+    slots: dict[str, int] = {}
+    for text_id in set(kernel.text_ids.tolist()):
+        if int(kernel.vocabulary.opcode_ids[text_id]) in stores:
+            form = kernel.vocabulary.form(text_id)
+            address = next((str(o) for o in form.operands if isinstance(o, Address)), "")
+            slots[address] = max(slots.get(address, 0), form.opcode.width_bytes)
+    return sum(slots.values())
+
+
+def _launch(analysis: KernelAnalysis) -> LaunchEntry:
+    def triple(dim: Dim3 | None) -> tuple[int, int, int] | None:
+        return None if dim is None else (dim.x, dim.y, dim.z)
+
+    launch = analysis.launch
+    return LaunchEntry(
+        grid=triple(launch.grid),
+        block=triple(launch.block),
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+    )
+
+
+def _bytes(demand: PipelineDemand | None) -> dict[str, float]:
+    if demand is None:
+        return {}
+    return {
+        "global": demand.global_bytes,
+        "shared": demand.shared_bytes,
+        "local": demand.local_bytes,
+    }
+
+
+def _grid_warps(analysis: KernelAnalysis) -> int | None:
+    grid, block = analysis.launch.grid, analysis.launch.block
+    if grid is None or block is None:
+        return None
+    return grid.count * -(-block.count // _LANES)
+
+
+def _counts(analysis: KernelAnalysis) -> CountsEntry:
+    counts, cfg, kernel = analysis.counts, analysis.cfg, analysis.kernel
+    warps = _grid_warps(analysis)
+    addresses = kernel.addresses.tolist()
+    instructions = sum(c * len(b) for c, b in zip(counts.per_warp, cfg.blocks, strict=True))
+    blocks = tuple(
+        BlockEntry(
+            start=addresses[block.start],
+            end=addresses[block.stop - 1] + _INSTRUCTION_BYTES,
+            successors=tuple(addresses[cfg.blocks[s].start] for s in cfg.successors[block.index]),
+            executed_warps=None if warps is None else count * warps,
+            executed_per_warp=count,
+            active_lanes=None,
+            provenance=counts.provenance.value,
+        )
+        for block, count in zip(cfg.blocks, counts.per_warp, strict=True)
+    )
+    return CountsEntry(
+        provenance=counts.provenance.value,
+        executed_warp_instructions=None if warps is None else instructions * warps,
+        instructions_per_warp=instructions,
+        assumptions=counts.assumptions,
+        blocks=blocks,
+        unknown_branches=_unknown_branches(analysis, instructions),
+    )
+
+
+def _unknown_branches(analysis: KernelAnalysis, total: float) -> tuple[UnknownBranchEntry, ...]:
+    """The exits of loops whose trips are assumed; `share` is what hangs on them."""
+    kernel, cfg = analysis.kernel, analysis.cfg
+    found = []
+    for trip in analysis.counts.trips:
+        if trip.provenance is Provenance.EXACT:
+            continue
+        loop = analysis.nest.loops[trip.loop]
+        exits = loop.exits or ((loop.latches[0], loop.header),)
+        row = cfg.blocks[exits[0][0]].stop - 1
+        inside = sum(analysis.counts.per_warp[b] * len(cfg.blocks[b]) for b in loop.blocks)
+        header = int(kernel.addresses[cfg.blocks[loop.header].start])
+        found.append(
+            UnknownBranchEntry(
+                address=int(kernel.addresses[row]),
+                instruction=kernel.form(row).text,
+                origin=str(kernel.origin(row) or ""),
+                share=inside / total if total else 0.0,
+                settle=f"--trip {header:#x}=N",
+            )
+        )
+    return tuple(found)
+
+
+def _memory(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
+    kernel, cfg = analysis.kernel, analysis.cfg
+    opcodes = kernel.vocabulary.opcodes
+    wanted = [opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT for opcode in opcodes]
+    ids, addresses = kernel.opcode_ids.tolist(), kernel.addresses.tolist()
+    warps = _grid_warps(analysis)
+    entries = []
+    for block, count in zip(cfg.blocks, analysis.counts.per_warp, strict=True):
+        for row in range(block.start, block.stop):
+            if not wanted[ids[row]]:
+                continue
+            opcode = opcodes[ids[row]]
+            entries.append(
+                MemoryEntry(
+                    address=addresses[row],
+                    opcode=opcode.mnemonic,
+                    space=opcode.space.value if opcode.space else "",
+                    requests=None if warps is None else count * warps,
+                    requests_per_warp=count,
+                    lanes=None,
+                    bytes=opcode.width_bytes * _LANES,
+                    sectors=None,
+                    wavefronts=None,
+                    unique_bytes=None,
+                    provenance=analysis.counts.provenance.value,
+                )
+            )
+    return tuple(entries)
+
+
+def _prediction(on_gpu: GpuVerdict, verdict: Verdict) -> PredictionEntry:
+    p = verdict.prediction
+    return PredictionEntry(
+        gpu=p.gpu,
+        gpu_name=on_gpu.gpu_name,
+        model=p.model,
+        cycles=p.cycles,
+        time_us=p.time_us,
+        time_us_low=p.time_us_low,
+        time_us_high=p.time_us_high,
+        bound=p.bound,
+        occupancy=p.occupancy,
+        occupancy_limiter=p.occupancy_limiter,
+        ctas_per_sm=p.ctas_per_sm,
+        waves=p.waves,
+        clock_mhz=p.clock_mhz,
+        cpi_stack={stall.value: cycles for stall, cycles in p.cpi_stack.items()},
+        bounds=p.bounds_cycles,
+        pipes=pipe_entries(verdict.situation.demand),
+        basis=p.basis.value,
+        transferred=on_gpu.transferred,
+        assumptions=(*_transfer_notes(on_gpu, verdict.situation), *p.assumptions),
+    )
+
+
+def _transfer_notes(on_gpu: GpuVerdict, situation: Situation) -> tuple[str, ...]:
+    if not on_gpu.transferred:
+        return ()
+    note = (
+        f"{situation.kernel.arch} code taken instruction by instruction to {situation.gpu.file.arch}: "
+        "it does not run there, and a compiler would write other code"
+    )
+    return (note,)
+
+
+def _advice(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
+    first = analysis.first
+    if first is None:
+        return ()
+    total, kernel = first.prediction.cycles, analysis.kernel
+    return tuple(
+        AdviceEntry(
+            finding=finding.text,
+            gain_cycles=finding.gain_cycles,
+            gain_share=finding.gain_cycles / total if total else 0.0,
+            address=None if finding.row is None else int(kernel.addresses[finding.row]),
+            source="" if finding.row is None else str(kernel.origin(finding.row) or ""),
+        )
+        for finding in analysis.findings
+    )

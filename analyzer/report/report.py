@@ -1,0 +1,220 @@
+"""The report of `analyze`: schema `warplens/analyze/1`, one value for all outputs.
+
+Field names are the JSON contract: keys may be added, never renamed. Units: cycles are SM cycles, times
+microseconds, bytes are of one warp unless a name says otherwise.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+SCHEMA: Literal["warplens/analyze/1"] = "warplens/analyze/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputEntry:
+    path: str
+    format: str
+    architecture: tuple[str, ...]
+    toolchain: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchEntry:
+    """Launch facts; None where not known."""
+
+    grid: tuple[int, int, int] | None
+    block: tuple[int, int, int] | None
+    dynamic_shared_bytes: int | None
+    arguments: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipeEntry:
+    """Warp instructions of one warp on a pipe, and the cycles of one sub-core's pipe that they hold."""
+
+    operations: float
+    cycles: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockEntry:
+    """A basic block: byte addresses [start, end), successors' start addresses, executions by one warp."""
+
+    start: int
+    end: int
+    successors: tuple[int, ...]
+    executed_warps: float | None
+    executed_per_warp: float
+    active_lanes: float | None
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownBranchEntry:
+    address: int
+    instruction: str
+    origin: str
+    share: float
+    settle: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountsEntry:
+    """Execution counts; sums over the grid are None while the launch is not known."""
+
+    provenance: str
+    executed_warp_instructions: float | None
+    instructions_per_warp: float
+    assumptions: tuple[str, ...]
+    blocks: tuple[BlockEntry, ...]
+    unknown_branches: tuple[UnknownBranchEntry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryEntry:
+    """One memory instruction: bytes of one warp request with all lanes active, executions by one warp."""
+
+    address: int
+    opcode: str
+    space: str
+    requests: float | None
+    requests_per_warp: float
+    lanes: float | None
+    bytes: int
+    sectors: float | None
+    wavefronts: float | None
+    unique_bytes: int | None
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopEntry:
+    """A natural loop on the first GPU: header address, cycles of one iteration with resident warps."""
+
+    header: int
+    depth: int
+    instructions: int
+    trip_count: float
+    provenance: str
+    trip_reason: str
+    cycles_per_iteration: float | None
+    bound: str
+    bounds: dict[str, float]
+    pipes: dict[str, PipeEntry]
+    cpi_stack: dict[str, float]
+    share: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionEntry:
+    """One kernel on one GPU by one model; cpi_stack sums to cycles."""
+
+    gpu: str
+    gpu_name: str
+    model: str
+    cycles: float
+    time_us: float
+    time_us_low: float
+    time_us_high: float
+    bound: str
+    occupancy: float
+    occupancy_limiter: str
+    ctas_per_sm: int
+    waves: float
+    clock_mhz: float
+    cpi_stack: dict[str, float]
+    bounds: dict[str, float]
+    pipes: dict[str, PipeEntry]
+    basis: str
+    transferred: bool
+    assumptions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusalEntry:
+    """A GPU on which the kernel cannot be predicted, and why."""
+
+    gpu: str
+    gpu_name: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceEntry:
+    """A finding with the cycles that acting on it may gain, at the instruction that shows it."""
+
+    finding: str
+    gain_cycles: float
+    gain_share: float
+    address: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListingEntry:
+    """One instruction as `annotate` prints it: waits in cycles, producer that it waits for."""
+
+    address: int
+    instruction: str
+    pipe: str
+    known: bool
+    control: str
+    executed_per_warp: float
+    stall_cycles: float
+    stall: str
+    producer: int | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelReport:
+    """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
+
+    name: str
+    demangled: str
+    architecture: str
+    line: int
+    instructions: int
+    coverage: float
+    has_control_codes: bool
+    registers: int | None
+    registers_exact: bool
+    shared_bytes: int | None
+    spill_bytes: int
+    launch: LaunchEntry
+    mix: dict[str, int]
+    modifiers: dict[str, int]
+    pipes: dict[str, PipeEntry]
+    bytes: dict[str, float]
+    flops: float
+    tensor_fma: float
+    arithmetic_intensity: float | None
+    counts: CountsEntry
+    memory: tuple[MemoryEntry, ...]
+    loops: tuple[LoopEntry, ...]
+    predictions: tuple[PredictionEntry, ...]
+    refused: tuple[RefusalEntry, ...]
+    advice: tuple[AdviceEntry, ...]
+    listing: tuple[ListingEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarningEntry:
+    code: str
+    message: str
+    path: str
+    line: int | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What `analyze` found in all inputs, on all GPUs asked for."""
+
+    schema: Literal["warplens/analyze/1"]
+    tool_version: str
+    inputs: tuple[InputEntry, ...]
+    gpus: tuple[str, ...]
+    kernels: tuple[KernelReport, ...]
+    warnings: tuple[WarningEntry, ...]

@@ -1,0 +1,105 @@
+"""Hypothesis profiles, and golden files.
+
+Golden files: a test takes the `golden` fixture and calls it with the text it made. The text must equal
+`tests/golden/MODULE/TEST.txt`, where MODULE and TEST are the test's own names. A missing file fails;
+`pytest --bless` writes what the test made. When the whole suite runs, a golden file that no test owns fails.
+
+Hypothesis: `HYPOTHESIS_PROFILE=deep` draws many examples at random; the default `ci` is the same each time.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+TESTS = Path(__file__).resolve().parent
+GOLDEN = TESTS / "golden"
+_UNOWNED = pytest.StashKey[list[str]]()
+
+_SLOW_OK = [HealthCheck.too_slow, HealthCheck.data_too_large]
+settings.register_profile(
+    "ci", max_examples=50, derandomize=True, deadline=None, database=None, suppress_health_check=_SLOW_OK
+)
+settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=_SLOW_OK)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--bless", action="store_true", help="rewrite golden files with what the tests made")
+
+
+def golden_stem(item: pytest.Item) -> Path:
+    """Path of a test's golden file without its suffix; `test_x[a/b]` becomes `test_x-a-b`."""
+    module = item.path.relative_to(TESTS).with_suffix("")
+    name = re.sub(r"[^\w-]+", "-", item.name).strip("-")
+    return GOLDEN / module / name
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compares a text with the golden file of this test."""
+
+    def check(text: str, *, suffix: str = ".txt") -> None:
+        path = golden_stem(request.node).with_suffix(suffix)
+        shown = path.relative_to(TESTS.parent)
+        if request.config.getoption("--bless"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.is_file():
+            pytest.fail(f"no golden file {shown}: look at the output, then run pytest --bless")
+        wanted = path.read_text(encoding="utf-8")
+        if text != wanted:
+            lines = difflib.unified_diff(
+                wanted.splitlines(), text.splitlines(), str(shown), "made by the test", lineterm=""
+            )
+            pytest.fail("\n".join([*lines, "if this is meant: pytest --bless"]), pytrace=False)
+
+    return check
+
+
+def _is_whole_suite(config: pytest.Config) -> bool:
+    options = config.option
+    narrowed = (options.keyword, options.markexpr, options.deselect, options.ignore, options.ignore_glob)
+    if any(narrowed) or getattr(options, "lf", False):
+        return False
+    places = {(config.invocation_params.dir / argument).resolve() for argument in config.args}
+    return places <= {TESTS, TESTS.parent}
+
+
+def _unowned(items: Iterable[pytest.Item]) -> list[str]:
+    owned = {golden_stem(item) for item in items if "golden" in getattr(item, "fixturenames", ())}
+    files = (path for path in GOLDEN.rglob("*") if path.is_file() and path.name != ".gitkeep")
+    return sorted(str(path.relative_to(TESTS.parent)) for path in files if path.with_suffix("") not in owned)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if _is_whole_suite(session.config) and not session.testsfailed and session.items:
+        session.config.stash[_UNOWNED] = _unowned(session.items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of pytest-xdist ends: it has collected, the controller has not."""
+    unowned = getattr(node, "workeroutput", {}).get("unowned_goldens", [])
+    if unowned:
+        node.config.stash[_UNOWNED] = unowned
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    unowned = session.config.stash.get(_UNOWNED, [])
+    output: dict[str, list[str]] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["unowned_goldens"] = unowned
+    elif unowned and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for path in config.stash.get(_UNOWNED, []):
+        terminalreporter.write_line(f"golden file of no test: {path}", red=True)

@@ -1,0 +1,220 @@
+"""Blocks and edges against the graphs that `nvdisasm -bbcfg` draws of the same cubins."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from paths import TRACES, nvdisasm_graphs, parse_lines, read_module
+
+from analyzer.flow.cfg import Cfg, EdgeKind, build_cfg
+from analyzer.frontend.sass import parse_sass
+from analyzer.ir.program import Kernel
+
+# The text whose control flow each graph shows: the same cubin, by either tool.
+TEXTS = {
+    "fused_moe_sm_120.dot": "triton/sm_120/fused_moe.sass",
+    "matmul_sm_100.dot": "nvdisasm/matmul_sm_100.txt",
+    "report16_sm_80.dot": "cuda/sm_80/report16.sass",
+}
+_QUOTED = r'"((?:[^"\\]|\\.)*)"'
+_NODE = re.compile(rf"^{_QUOTED}\n\[label={_QUOTED}\]", re.M)
+_EDGE = re.compile(rf"^{_QUOTED}:\w+(?::\w)? -> {_QUOTED}:\w+(?::\w)? \[", re.M)
+_FIELD = re.compile(r"^[{|}]*(?:<\w+>)?\s*")
+_TARGET = re.compile(r"`\(([^)]*)\)|(?<![\w.])0x[0-9a-f]+$")
+
+Range = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One function of a drawing: instruction texts of each node, and the edges between nodes."""
+
+    name: str
+    nodes: dict[str, tuple[str, ...]]
+    edges: tuple[tuple[str, str], ...]
+
+
+def read_graphs(path: Path) -> list[Graph]:
+    graphs = []
+    for part in path.read_text(encoding="utf-8").split('subgraph "cluster_')[1:]:
+        nodes = {match[1]: _instructions(match[2]) for match in _NODE.finditer(part)}
+        edges = tuple((match[1], match[2]) for match in _EDGE.finditer(part))
+        graphs.append(Graph(part[: part.index('"')], nodes, edges))
+    return graphs
+
+
+def _instructions(label: str) -> tuple[str, ...]:
+    lines = (_FIELD.sub("", line.strip()) for line in label.replace("\\ ", " ").split("\\l"))
+    plain = (re.sub(r"\\(.)", r"\1", line).strip() for line in lines)
+    return tuple(_comparable(_FIELD.sub("", line)) for line in plain if line.endswith(";"))
+
+
+def _comparable(text: str) -> str:
+    """Without blanks, branch tables and the target of a branch, which tools print in two ways."""
+    text = re.sub(r"\(\*.*?\*\)", "", text).strip().rstrip(";").strip()
+    return re.sub(r"\s+", "", _TARGET.sub("TARGET", text))
+
+
+def place_nodes(graph: Graph, kernel: Kernel) -> dict[str, Range]:
+    """Rows of each node, which the drawing lists in the order of the code."""
+    texts = [_comparable(kernel.form(index).text) for index in range(len(kernel))]
+    places: dict[str, Range] = {}
+    row = dict(kernel.labels).get(graph.name, 0) // 16
+    for node, instructions in graph.nodes.items():
+        stop = row + len(instructions)
+        assert tuple(texts[row:stop]) == instructions, f"{graph.name}: node {node} is not at row {row}"
+        places[node] = row, stop
+        row = stop
+    return places
+
+
+def drawn(graphs: list[Graph], kernel: Kernel) -> tuple[set[Range], set[tuple[int, int]]]:
+    """Blocks and edges of the drawing, as rows."""
+    blocks: set[Range] = set()
+    edges: set[tuple[int, int]] = set()
+    for graph in graphs:
+        places = place_nodes(graph, kernel)
+        blocks |= {place for place in places.values() if place[0] < place[1]}
+        edges |= {(places[source][0], places[target][0]) for source, target in graph.edges}
+    return blocks, edges
+
+
+def built(cfg: Cfg) -> tuple[set[Range], set[tuple[int, int]]]:
+    blocks = {(block.start, block.stop) for block in cfg.blocks}
+    edges = {(cfg.blocks[edge.source].start, cfg.blocks[edge.target].start) for edge in cfg.edges}
+    return blocks, edges
+
+
+def test_every_drawing_has_its_text() -> None:
+    assert {path.name for path in nvdisasm_graphs()} == set(TEXTS)
+
+
+def owner(graph: Graph, kernels: Sequence[Kernel]) -> str:
+    """The kernel whose code holds a function: its own, or the one that calls it in the same section."""
+    return next(k.name for k in kernels if graph.name == k.name or graph.name in dict(k.labels))
+
+
+def drawings() -> dict[tuple[str, str], list[Graph]]:
+    found: dict[tuple[str, str], list[Graph]] = {}
+    for name, text in TEXTS.items():
+        kernels = read_module(TRACES / text).kernels
+        for graph in read_graphs(TRACES / "nvdisasm" / name):
+            found.setdefault((name, owner(graph, kernels)), []).append(graph)
+    return found
+
+
+DRAWINGS = drawings()
+
+
+@pytest.mark.parametrize(("drawing", "function"), DRAWINGS)
+def test_blocks_and_edges_equal_the_drawing(drawing: str, function: str) -> None:
+    kernel = next(k for k in read_module(TRACES / TEXTS[drawing]) if k.name == function)
+    blocks, edges = drawn(DRAWINGS[drawing, function], kernel)
+    our_blocks, our_edges = built(build_cfg(kernel))
+    assert our_blocks == blocks
+    assert our_edges == edges
+    assert blocks, "nothing was compared"
+
+
+def test_every_kernel_of_a_drawn_text_is_drawn() -> None:
+    for drawing, text in TEXTS.items():
+        names = [kernel.name for kernel in read_module(TRACES / text)]
+        assert sorted(names) == sorted(function for name, function in DRAWINGS if name == drawing)
+
+
+@pytest.mark.parametrize("path", sorted({TRACES / text for text in TEXTS.values()}))
+def test_every_instruction_is_in_one_block(path: Path) -> None:
+    for kernel in read_module(path):
+        cfg = build_cfg(kernel)
+        stops = [0, *(block.stop for block in cfg.blocks)]
+        assert [block.start for block in cfg.blocks] == stops[:-1]
+        left_over = {kernel.opcode(row).name for row in range(stops[-1], len(kernel))}
+        assert left_over <= {"BRA", "NOP"}
+        assert len(cfg.block_of) == stops[-1]
+
+
+def test_padding_is_not_control_flow() -> None:
+    cfg = build_cfg(parse_lines("MOV R1, R2", "EXIT", "BRA 0x20", "NOP", "NOP"))
+    assert built(cfg) == ({(0, 2)}, set())
+
+
+def test_a_guarded_exit_falls_through() -> None:
+    cfg = build_cfg(parse_lines("@P0 EXIT", "MOV R1, R2", "EXIT"))
+    assert built(cfg) == ({(0, 1), (1, 3)}, {(0, 1)})
+
+
+def test_a_branch_that_is_never_taken_only_falls_through() -> None:
+    cfg = build_cfg(parse_lines("@!PT BRA 0x20", "MOV R1, R2", "EXIT"))
+    assert built(cfg) == ({(0, 1), (1, 2), (2, 3)}, {(0, 1), (1, 2)})
+
+
+@pytest.mark.parametrize("branch", ["@P0 BRA 0x20", "BRA P1, 0x20", "BRA.U !UP0, 0x20", "BRA.DIV UR4, 0x20"])
+def test_conditional_branches_have_two_edges(branch: str) -> None:
+    cfg = build_cfg(parse_lines(branch, "MOV R1, R2", "EXIT"))
+    kinds = {(edge.source, edge.target): edge.kind for edge in cfg.edges}
+    assert kinds[0, 2] is EdgeKind.TAKEN
+    assert kinds[0, 1] is EdgeKind.FALL_THROUGH
+
+
+@pytest.mark.parametrize("branch", ["BRA 0x20", "@PT BRA 0x20", "BRA.U UPT, 0x20"])
+def test_unconditional_branches_have_one_edge(branch: str) -> None:
+    cfg = build_cfg(parse_lines(branch, "MOV R1, R2", "EXIT"))
+    assert [(edge.source, edge.target) for edge in cfg.edges if edge.source == 0] == [(0, 2)]
+
+
+def test_a_convergence_point_starts_a_block_without_an_edge() -> None:
+    cfg = build_cfg(parse_lines("BSSY B0, 0x20", "MOV R1, R2", "MOV R3, R4", "BSYNC B0", "EXIT"))
+    assert built(cfg) == ({(0, 2), (2, 4), (4, 5)}, {(0, 2), (2, 4)})
+
+
+def test_a_call_returns_to_the_next_instruction() -> None:
+    cfg = build_cfg(parse_lines("CALL.REL.NOINC 0x20", "EXIT", "MOV R1, R2", "RET.REL.NODEC R2 0x0"))
+    assert cfg.calls == ((0, 2),)
+    assert built(cfg)[1] == {(0, 1)}
+    assert cfg.flow[0] == (1, 2)
+
+
+def test_a_call_that_never_returns_is_a_jump() -> None:
+    cfg = build_cfg(parse_lines("CALL.REL.NOINC 0x20", "EXIT", "MOV R1, R2", "EXIT"))
+    assert cfg.calls == ()
+    assert built(cfg)[1] == {(0, 2)}
+
+
+def test_a_branch_table_is_followed() -> None:
+    lines = [
+        "\t.target\tsm_100",
+        '\t.section\t.text.kernel,"ax",@progbits',
+        '        /*0000*/  BRX R4 -0x10  (*"BRANCH_TARGETS .L_x_1,.L_x_2"*);',
+        ".L_x_1:",
+        "        /*0010*/  EXIT ;",
+        ".L_x_2:",
+        "        /*0020*/  EXIT ;",
+        "",
+    ]
+    cfg = build_cfg(parse_sass("kernel.txt", ["\n".join(lines).encode()]).kernels[0])
+    assert [(e.target, e.kind) for e in cfg.edges] == [(1, EdgeKind.INDIRECT), (2, EdgeKind.INDIRECT)]
+    assert cfg.unresolved == ()
+
+
+def test_a_branch_table_that_is_not_printed_may_go_to_blocks_without_another_way_in() -> None:
+    cfg = build_cfg(parse_lines("BRX R4 -0x10", "EXIT", "EXIT"))
+    assert cfg.unresolved == (0,)
+    assert {(e.target, e.kind) for e in cfg.edges} == {(1, EdgeKind.ASSUMED), (2, EdgeKind.ASSUMED)}
+
+
+def test_a_target_outside_the_kernel_has_no_edge() -> None:
+    cfg = build_cfg(parse_lines("@P0 BRA 0x9990", "EXIT"))
+    assert [(edge.source, edge.target) for edge in cfg.edges] == [(0, 1)]
+
+
+def test_networkx_graph_has_the_same_blocks_and_edges() -> None:
+    cfg = build_cfg(read_module(TRACES / TEXTS["matmul_sm_100.dot"]).kernels[0])
+    graph = cfg.graph
+    assert sorted(graph.nodes) == [block.index for block in cfg.blocks]
+    assert set(graph.edges) == {(edge.source, edge.target) for edge in cfg.edges}
+    assert all(graph.nodes[block.index]["block"] is block for block in cfg.blocks)
+    forward = {(source, target) for source, row in enumerate(cfg.successors) for target in row}
+    backward = {(source, target) for target, row in enumerate(cfg.predecessors) for source in row}
+    assert forward == backward == set(graph.edges)

@@ -1,0 +1,142 @@
+"""Case files of grammars/cases/sass: SASS text, and what is read from it or the error that it gives.
+
+A case is text as a tool prints it, between lines that start with `// CHECK` (see `filecheck --help`) or
+`// COM:`; those count as blank lines, so line numbers are those of the file. Marks stand for what a text
+file cannot hold well: `<CUT>` ends the input in the middle of a line, `<BYTE ff>` is one byte,
+`<REPEAT 900 R1, >` repeats the text after the number.
+
+Leading blanks of an error's lines are printed as dots, so that a caret's column is checked.
+
+Run this file as a program to print what a case gives: `python tests/frontend/test_sass_cases.py CASE...`
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from filecheck.finput import FInput
+from filecheck.matcher import Matcher
+from filecheck.options import DumpInputKind, Options
+from filecheck.parser import Parser
+from paths import CASES
+
+from analyzer.frontend.sass import parse_sass
+from analyzer.ir.operand import Operand
+from analyzer.ir.program import InstructionForm, Kernel, Module
+from analyzer.isa.control_bits import decode_control
+from analyzer.isa.roles import storage_name
+from analyzer.text.errors import InputError, describe
+
+CASE_FILES = sorted((CASES / "sass").glob("*.test"))
+_DIRECTIVE = re.compile(r"^// (CHECK|COM).*$", re.M)
+_CUT = re.compile(r"<CUT>.*", re.S)
+_BYTE = re.compile(rb"<BYTE ([0-9a-f]{2})>")
+_REPEAT = re.compile(r"<REPEAT (\d+) ([^>]*)>")
+
+
+def case_input(text: str) -> bytes:
+    """The dump that a case file stands for."""
+    text = _CUT.sub("", _DIRECTIVE.sub("", text))
+    text = _REPEAT.sub(lambda match: match[2] * int(match[1]), text)
+    return _BYTE.sub(lambda match: bytes.fromhex(match[1].decode()), text.encode())
+
+
+def printed(name: str, data: bytes) -> str:
+    """What is read from a dump, one line for each instruction; or the error, as the user sees it."""
+    try:
+        module = parse_sass(name, [data])
+        return "\n".join(_module_lines(module)) + "\n"
+    except InputError as error:
+        return "\n".join(_shown(describe(error.diagnostic))) + "\n"
+
+
+def _module_lines(module: Module) -> Iterator[str]:
+    yield f"module {module.dialect.value}"
+    for kernel in module:
+        yield from _kernel_lines(kernel)
+    for diagnostic in module.diagnostics:
+        yield from _shown(f"[{diagnostic.code}] {describe(diagnostic)}")
+
+
+def _shown(message: str) -> Iterator[str]:
+    """Lines of a message; leading blanks as dots, since the place of a caret matters."""
+    for line in message.splitlines():
+        body = line.lstrip(" ")
+        yield "." * (len(line) - len(body)) + body
+
+
+def _kernel_lines(kernel: Kernel) -> Iterator[str]:
+    kind = "kernel" if kernel.is_entry else "function"
+    yield f"{kind} {kernel.name} {kernel.arch} line {kernel.line}"
+    if kernel.resources.registers is not None:
+        yield f"resources {kernel.resources.registers} registers, {kernel.resources.shared_bytes} B shared"
+    for index in range(len(kernel)):
+        yield " | ".join(_parts(kernel, index))
+    for address, targets in kernel.branch_targets:
+        yield f"targets of {address:04x}: {' '.join(f'{target:04x}' for target in targets)}"
+    for label, address in kernel.labels:
+        yield f"label {label} {address:04x}"
+
+
+def _parts(kernel: Kernel, index: int) -> Iterator[str]:
+    form, address = kernel.form(index), int(kernel.addresses[index])
+    guard = "" if form.guard is None else f"@{form.guard} "
+    known = "" if form.opcode.known else " (not in the table)"
+    yield f"{address:04x} {guard}{form.opcode.mnemonic} {form.opcode.kind.value}{known}"
+    yield "; ".join(map(_operand, form.operands)) or "no operands"
+    yield f"writes {_storage(form, 'written')}"
+    yield f"reads {_storage(form, 'read')}"
+    if kernel.control_words is not None:
+        yield str(decode_control(int(kernel.control_words[index])))
+    if origin := kernel.origin(index):
+        yield f"from {origin}" + (f" in {origin.inlined_at}" if origin.inlined_at else "")
+
+
+def _operand(operand: Operand) -> str:
+    return f"{type(operand).__name__} {operand}"
+
+
+def _storage(form: InstructionForm, side: str) -> str:
+    """Storage names in order; runs of more than four as `R24..R87`."""
+    numbers: tuple[int, ...] = getattr(form, side)
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1 and storage_name(number)[0] == storage_name(runs[-1][0])[0]:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    texts = [
+        f"{storage_name(run[0])}..{storage_name(run[-1])}"
+        if len(run) > 4
+        else " ".join(map(storage_name, run))
+        for run in runs
+    ]
+    return " ".join(texts) or "nothing"
+
+
+@pytest.mark.parametrize("case", CASE_FILES, ids=lambda case: case.stem)
+def test_case(case: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(case.name, case_input(case.read_text(encoding="utf-8")))
+    options = Options(
+        match_filename=str(case),
+        dump_input=DumpInputKind.FAIL,
+        comment_prefixes=["COM"],
+        match_full_lines=True,
+    )
+    options.check_prefixes = ["CHECK"]
+    matcher = Matcher(options, FInput(case.name, text), Parser.from_opts(options))
+    result = matcher.run()
+    assert result == 0, f"{capsys.readouterr().err}\n--- the case gives:\n{text}"
+
+
+def test_cases_are_many() -> None:
+    """A glob that finds nothing would pass silently."""
+    assert len(CASE_FILES) >= 60
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        print(printed(path.name, case_input(path.read_text(encoding="utf-8"))), end="")

@@ -1,0 +1,175 @@
+"""The search for CUDA's tools, and what their failures turn into."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import TRACES
+
+from analyzer.frontend.binaries import disassemble, read_binary_usage
+from analyzer.frontend.tools import find_tool, tool_environment, tools, with_version
+from analyzer.text.errors import InputError, ToolError
+
+CUBIN = str(TRACES / "cubin" / "softmax_sm_90.cubin")
+NEEDS_SHELL = pytest.mark.skipif(sys.platform == "win32", reason="stand-ins for the tools are shell scripts")
+pytestmark = NEEDS_SHELL
+
+
+def _tool(folder: Path, name: str, script: str) -> None:
+    """A stand-in for a tool, as a shell script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder first on PATH; only the shell is behind it, and no CUDA is configured."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", os.pathsep.join((str(folder), "/usr/bin", "/bin")))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    return folder
+
+
+@pytest.fixture
+def no_tools(bare: Path) -> Path:
+    """The same where nothing else brings a tool."""
+    if find_tool("nvdisasm") is not None or find_tool("cuobjdump") is not None:
+        pytest.skip("this machine has CUDA tools outside PATH")
+    return bare
+
+
+def _is_running(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_path_comes_before_the_cuda_folders(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _tool(tmp_path / "cuda" / "bin", "nvdisasm", "exit 0")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
+    found = find_tool("nvdisasm")
+    assert found is not None
+    assert (found.origin, found.folder) == ("CUDA_HOME", str(tmp_path / "cuda" / "bin"))
+    _tool(bare, "nvdisasm", "exit 0")
+    found = find_tool("nvdisasm")
+    assert found is not None
+    assert (found.origin, found.folder) == ("PATH", str(bare))
+
+
+def test_finding_starts_no_process(bare: Path) -> None:
+    _tool(bare, "cuobjdump", f"touch {bare}/was-started")
+    found = find_tool("cuobjdump")
+    assert found is not None
+    assert found.version == ""
+    assert not (bare / "was-started").exists()
+
+
+def test_version_is_read_when_asked(bare: Path) -> None:
+    _tool(bare, "cuobjdump", "echo 'Cuda compilation tools, release 13.1, V13.1.80'")
+    _tool(bare, "nvdisasm", "exit 3")
+    assert [(tool.name, tool.version) for tool in tools()] == [("cuobjdump", "13.1.80"), ("nvdisasm", "")]
+
+
+def test_cuobjdump_finds_an_nvdisasm_that_lies_elsewhere(
+    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _tool(bare, "cuobjdump", "nvdisasm")
+    _tool(tmp_path / "cuda" / "bin", "nvdisasm", "echo called")
+    monkeypatch.setenv("CUDA_PATH", str(tmp_path / "cuda"))
+    dumper = find_tool("cuobjdump")
+    assert dumper is not None
+    done = subprocess.run([dumper.path], env=tool_environment(dumper), capture_output=True, check=True)
+    assert done.stdout == b"called\n"
+
+
+def test_a_file_that_is_a_folder_or_not_executable_is_no_tool(no_tools: Path) -> None:
+    (no_tools / "nvdisasm").mkdir()
+    (no_tools / "cuobjdump").write_text("")
+    assert find_tool("nvdisasm") is None
+    assert find_tool("cuobjdump") is None
+
+
+def test_a_missing_tool_says_how_to_get_it(no_tools: Path) -> None:
+    with pytest.raises(ToolError, match="nvdisasm is not found") as caught:
+        disassemble(CUBIN)
+    assert "pip install 'warplens[tools]'" in caught.value.diagnostic.hint
+    with pytest.raises(ToolError, match="cuobjdump is not found"):
+        read_binary_usage(CUBIN)
+
+
+@pytest.mark.usefixtures("bare")
+def test_a_missing_file_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        disassemble(str(tmp_path / "absent.cubin"))
+
+
+def test_lines_come_with_labels_when_nvdisasm_can(bare: Path) -> None:
+    _tool(bare, "nvdisasm", 'echo "$1 $2 $3"')
+    assert b"".join(disassemble(CUBIN)) == b"-c -hex -gi\n"
+
+
+def test_falls_back_when_nvdisasm_fails_or_prints_nothing(bare: Path) -> None:
+    _tool(bare, "nvdisasm", '[ "$3" = -gi ] && { echo "nvdisasm fatal : no lines" >&2; exit 1; }; echo "$*"')
+    assert b"".join(disassemble(CUBIN)) == f"-c -hex {CUBIN}\n".encode()
+    _tool(bare, "nvdisasm", "exit 0")
+    _tool(bare, "cuobjdump", 'echo "$1"')
+    assert b"".join(disassemble(CUBIN)) == b"-sass\n"
+
+
+def test_a_failure_is_one_clear_error(bare: Path) -> None:
+    says = "echo 'nvdisasm fatal   : CUDA architecture \"SM70\" is deprecated' >&2; exit 1"
+    _tool(bare, "nvdisasm", says)
+    _tool(bare, "cuobjdump", says)
+    with pytest.raises(
+        ToolError, match=r'softmax_sm_90.cubin: CUDA architecture "SM70" is deprecated'
+    ) as caught:
+        list(disassemble(CUBIN))
+    assert "another CUDA release" in caught.value.diagnostic.hint
+
+
+def test_a_failure_half_way_is_not_hidden(bare: Path) -> None:
+    _tool(bare, "nvdisasm", "echo half; kill -9 $$")
+    chunks = disassemble(CUBIN)
+    assert next(chunks) == b"half\n"
+    with pytest.raises(ToolError, match="nvdisasm was killed"):
+        next(chunks)
+
+
+def test_a_reader_that_stops_leaves_no_process(bare: Path) -> None:
+    _tool(bare, "nvdisasm", "echo $$; exec yes")
+    chunks = disassemble(CUBIN)
+    pid = int(next(chunks).partition(b"\n")[0])
+    assert _is_running(pid) or sys.platform != "linux"
+    chunks.close()  # type: ignore[attr-defined]
+    assert not _is_running(pid)
+
+
+def test_each_architecture_of_a_library_is_read_for_itself(bare: Path) -> None:
+    """cuobjdump gives up a whole file at the first image that it cannot read."""
+    _tool(bare, "nvdisasm", "exit 0")
+    _tool(
+        bare,
+        "cuobjdump",
+        '[ "$3" = sm_70 ] && { echo "cuobjdump fatal : sm_70 is not defined for option" >&2; exit 1; }\n'
+        'echo "$3"',
+    )
+    refused: list[str] = []
+    archs = ("sm_60", "sm_70", "sm_90a", "sm_90", "sm_100f")
+    assert b"".join(disassemble("/bin/sh", archs=archs, refused=refused)) == b"sm_90\nsm_100\n"
+    assert [text.partition(" ")[0] for text in refused] == ["sm_70"]
+    with pytest.raises(ToolError, match="sm_70"):
+        list(disassemble("/bin/sh", archs=archs))
+
+
+def test_version_of_a_tool_that_does_not_start(bare: Path) -> None:
+    _tool(bare, "nvdisasm", "exit 0")
+    found = find_tool("nvdisasm")
+    assert found is not None
+    Path(found.path).unlink()
+    assert with_version(found) == found

@@ -1,0 +1,150 @@
+"""Hardware files of the user's own: how they are found, what they inherit, and how faults are told."""
+
+from pathlib import Path
+
+import pytest
+
+from analyzer.hardware.load import load_arch, load_gpu
+from analyzer.text.errors import HardwareError, describe
+
+VARIANT = """\
+schema = "warplens/gpu/1"
+name = "My H100"
+inherits = "h100-sxm"
+
+[sources]
+me = "measured here"
+
+[clock]
+sustained_mhz = { value = 1500, basis = "measured", source = "me" }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WARPLENS_HWDB", str(tmp_path / "own"))
+    (tmp_path / "own").mkdir()
+    return tmp_path / "own"
+
+
+def written(folder: Path, text: str, name: str = "mine.toml") -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def fault(path: Path) -> HardwareError:
+    with pytest.raises(HardwareError) as caught:
+        load_gpu(str(path))
+    return caught.value
+
+
+def test_a_variant_inherits_what_it_does_not_say(folder: Path) -> None:
+    gpu, parent = load_gpu(str(written(folder, VARIANT))), load_gpu("h100-sxm")
+    assert gpu.name == "My H100"
+    assert gpu.key == "mine"
+    assert gpu.clock(tensor=False).value == 1500
+    assert gpu.file.clock.boost_mhz == parent.file.clock.boost_mhz
+    assert gpu.sm_count == parent.sm_count
+    assert gpu.arch == parent.arch
+    assert gpu.file.aliases == ()
+    assert set(gpu.file.sources) > {"me"}
+
+
+def test_a_file_in_the_user_s_folder_is_found_by_name(folder: Path) -> None:
+    written(folder, VARIANT, "my-h100.toml")
+    assert load_gpu("My H100").clock(tensor=False).value == 1500
+
+
+def test_a_file_in_the_user_s_folder_goes_before_the_shipped_one(folder: Path) -> None:
+    shipped = load_gpu("t4").sm_count
+    text = VARIANT.replace("h100-sxm", "a10").replace("My H100", "T4 of mine")
+    written(folder, text, "t4.toml")
+    assert load_gpu("t4").name == "T4 of mine"
+    assert load_gpu("t4").sm_count != shipped
+
+
+def test_a_variant_of_a_variant(folder: Path) -> None:
+    written(folder, VARIANT, "first.toml")
+    text = VARIANT.replace("h100-sxm", "first").replace("1500", "1200").replace("My H100", "Second")
+    gpu = load_gpu(str(written(folder, text, "second.toml")))
+    assert (gpu.name, gpu.clock(tensor=False).value) == ("Second", 1200)
+    assert gpu.sm_count == load_gpu("h100-sxm").sm_count
+
+
+FAULTS = [
+    pytest.param(
+        VARIANT.replace("value = 1500", 'value = "fast"'),
+        "Expected `float`, got `str`",
+        9,
+        "sustained_mhz",
+        id="a-text-for-a-number",
+    ),
+    pytest.param(VARIANT.replace(', source = "me"', ""), "missing required field `source`", 9, "sustained_mhz", id="no-source"),
+    pytest.param(VARIANT.replace('"measured", source', '"guessed", source'), "Invalid enum value 'guessed'", 9, "sustained_mhz", id="unknown-basis"),
+    pytest.param(VARIANT.replace("[clock]", "[clocks]"), "unknown field `clocks`", 0, "", id="unknown-table"),
+    pytest.param(VARIANT.replace("sustained_mhz", "sustaned_mhz"), "unknown field `sustaned_mhz`", 8, "[clock]", id="misspelt-figure"),
+    pytest.param(VARIANT.replace("gpu/1", "gpu/9"), "Invalid enum value 'warplens/gpu/9'", 1, "schema", id="another-schema"),
+    pytest.param(VARIANT.replace('"h100-sxm"', '"h1000"'), "no file 'h1000' to inherit from", 3, "inherits", id="no-such-parent"),
+    pytest.param(VARIANT.replace("= 1500", "= "), "not TOML", 9, "sustained_mhz", id="not-toml"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "message", "line", "shown"), FAULTS)
+def test_faults_name_file_line_and_caret(
+    folder: Path, text: str, message: str, line: int, shown: str
+) -> None:
+    path = written(folder, text)
+    error = fault(path)
+    assert message in str(error)
+    location = error.diagnostic.location
+    assert location is not None
+    assert location.path == str(path)
+    if line:
+        assert location.line == line
+        assert location.text == text.splitlines()[line - 1]
+    told = describe(error.diagnostic).splitlines()
+    assert told[0].startswith(f"{path}:{location.line}:{location.column}: error: ")
+    assert shown in told[1]
+    assert set(told[2].strip()) == {"^"}
+    assert told[1][told[2].index("^")] == location.text[location.column - 1]
+
+
+def test_a_missing_table_is_told(folder: Path) -> None:
+    error = fault(written(folder, 'schema = "warplens/gpu/1"\nname = "bare"\n'))
+    assert "missing required field" in str(error)
+
+
+def test_files_that_inherit_from_each_other_are_told(folder: Path) -> None:
+    written(folder, VARIANT.replace("h100-sxm", "b"), "a.toml")
+    written(folder, VARIANT.replace("h100-sxm", "a"), "b.toml")
+    assert "in a circle" in str(fault(folder / "a.toml"))
+
+
+def test_a_missing_file_is_told(folder: Path) -> None:
+    assert "no such hardware file" in str(fault(folder / "none.toml"))
+
+
+def test_a_file_that_is_not_text_is_told(folder: Path) -> None:
+    path = folder / "binary.toml"
+    path.write_bytes(b"\xff\xfe\x00")
+    assert str(path) in str(fault(path))
+
+
+def test_an_unknown_name_brings_the_nearest() -> None:
+    with pytest.raises(HardwareError, match="no GPU is called 'rtx 4099'") as caught:
+        load_gpu("rtx 4099")
+    assert "rtx-4090" in caught.value.diagnostic.hint
+
+
+def test_an_ambiguous_name_brings_its_candidates() -> None:
+    with pytest.raises(HardwareError) as caught:
+        load_gpu("GeForce RTX")
+    hint = caught.value.diagnostic.hint
+    assert {"rtx-3090", "rtx-4090"} <= set(hint.removeprefix("nearest: ").replace(";", ",").split(", "))
+
+
+def test_an_unknown_architecture_brings_the_known() -> None:
+    with pytest.raises(HardwareError, match="no figures for architecture sm_50") as caught:
+        load_arch("sm_50")
+    assert "sm_90" in caught.value.diagnostic.hint

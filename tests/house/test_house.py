@@ -1,0 +1,90 @@
+"""Rules of the house that a reader would not find broken by reading one file."""
+
+import json
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from analyzer.render.json import schema_text
+
+ROOT = Path(__file__).resolve().parents[2]
+DUMP = ROOT / "traces" / "triton" / "sm_90" / "matmul.sass"
+MAX_LINES = 500
+HEAVY = {"torch", "sklearn", "matplotlib", "pandas", "scipy", "networkx", "pydantic", "hypothesis"}
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Top-level modules that a run of the command has loaded."""
+    code = (
+        "import sys\n"
+        "from analyzer.cli.app import run\n"
+        "code = run(sys.argv[1:])\n"
+        "print(' '.join(sorted({n.partition('.')[0] for n in sys.modules})), file=sys.stderr)\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_import_of_the_package_loads_almost_nothing() -> None:
+    code = "import analyzer, sys; print(' '.join(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"numpy", "lark", "rich", "click", *HEAVY} & set(done.stdout.split())
+
+
+def test_version_loads_no_numbers_and_no_grammar() -> None:
+    assert not {"numpy", "lark", "rich", *HEAVY} & modules_after("--version")
+
+
+def test_analyze_loads_no_heavy_package() -> None:
+    assert not HEAVY & modules_after("analyze", str(DUMP), "--gpu", "h100")
+
+
+def test_published_schema_is_the_generated_one() -> None:
+    published = ROOT / "hwdb" / "schema" / "analyze-1.json"
+    assert published.read_text(encoding="utf-8") == schema_text(), (
+        'write it with: python -c "from analyzer.render.json import schema_text as s; print(s(), end=str())"'
+        " > hwdb/schema/analyze-1.json"
+    )
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "analyzer").rglob("*.py")), ids=lambda p: p.name)
+def test_files_stay_short(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_wheel_holds_package_and_data_and_nothing_else(tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(tmp_path), str(ROOT)],
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    tops = {name.partition("/")[0] for name in names}
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert tops == {"analyzer", f"warplens-{version}.dist-info"}
+    for kind in ("grammars", "hwdb"):
+        shipped = {
+            f"analyzer/_shipped/{path.relative_to(ROOT)}"
+            for path in (ROOT / kind).rglob("*")
+            if path.is_file() and "cases" not in path.parts
+        }
+        assert shipped <= names
+    assert not [name for name in names if "/cases/" in name]
+
+
+def test_schema_describes_a_real_report() -> None:
+    import jsonschema
+
+    import analyzer
+    from analyzer.render.json import render_json, report_schema
+
+    report = analyzer.analyze(str(DUMP), gpu=["h100", "a100"])
+    jsonschema.validate(json.loads(render_json(report)), report_schema())

@@ -1,0 +1,170 @@
+"""The first verdict's invariants, on real kernels."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import analyzer
+from analyzer.execution.counts import TripRule
+from analyzer.hardware.gpu import mma_issue_cycles
+from analyzer.hardware.load import load_gpu
+from analyzer.ir.launch import Launch
+from analyzer.isa.table import resolve
+from analyzer.pipeline import Options, Program
+from analyzer.report.report import KernelReport, PredictionEntry
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT / "traces"
+DUMPS = [
+    TRACES / "cuda" / "sm_80" / "report16.sass",
+    TRACES / "triton" / "sm_80" / "matmul.sass",
+    TRACES / "triton" / "sm_90" / "matmul.sass",
+    TRACES / "triton" / "sm_90" / "flash_attention.sass",
+    TRACES / "triton" / "sm_100" / "matmul.sass",
+    TRACES / "triton" / "sm_120" / "softmax.sass",
+]
+PROGRAMS: dict[Path, Program] = {}
+
+
+def program(path: Path) -> Program:
+    if path not in PROGRAMS:
+        PROGRAMS[path] = analyzer.load(str(path))
+    return PROGRAMS[path]
+
+
+def predict(
+    path: Path, gpu: str | None = None, trips: int = 16, ctas: int | None = None
+) -> list[KernelReport]:
+    options = Options(trips=(TripRule(trips),), launch=Launch())
+    grid = None if ctas is None else (ctas, 1, 1)
+    return list(analyzer.analyze(program(path), gpu, grid=grid, options=options).kernels)
+
+
+def first(kernel: KernelReport) -> PredictionEntry:
+    return kernel.predictions[0]
+
+
+@given(
+    path=st.sampled_from(DUMPS),
+    trips=st.integers(0, 5000),
+    ctas=st.one_of(st.none(), st.integers(1, 100_000)),
+)
+def test_stack_sums_to_cycles_and_interval_holds_the_estimate(
+    path: Path, trips: int, ctas: int | None
+) -> None:
+    for kernel in predict(path, None, trips, ctas):
+        entry = first(kernel)
+        assert sum(entry.cpi_stack.values()) == pytest.approx(entry.cycles)
+        assert all(cycles >= 0 for cycles in entry.cpi_stack.values())
+        assert entry.time_us_low <= entry.time_us <= entry.time_us_high
+        assert entry.time_us == pytest.approx(entry.cycles / entry.clock_mhz)
+
+
+def edited(folder: Path, gpu: str, section: str, key: str, factor: float) -> str:
+    """A GPU file that inherits from `gpu`, with one figure multiplied."""
+    base = load_gpu(gpu).file
+    row = base
+    for name in section.split("."):
+        row = row[name] if isinstance(row, dict) else getattr(row, name)
+    value = getattr(row, key).value * factor
+    path = folder / f"edited-{section.replace('.', '-')}-{key}.toml"
+    path.write_text(
+        f'schema = "warplens/gpu/1"\nname = "edited"\ninherits = "{gpu}"\n[{section}]\n'
+        f'{key} = {{ value = {value}, basis = "assumed", source = "test" }}\n'
+    )
+    return str(path)
+
+
+@pytest.mark.parametrize("dump", DUMPS[:4], ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ("memory", "bandwidth_gbps"),
+        ("l2", "bandwidth_gbps"),
+        ("tensor.f16", "fma_per_cycle_per_sm"),
+        ("sm", "count"),
+        ("launch", "ctas_per_us"),
+    ],
+)
+def test_more_of_a_resource_never_costs_cycles(tmp_path: Path, dump: Path, section: str, key: str) -> None:
+    gpu = "h100-sxm"
+    faster = edited(tmp_path, gpu, section, key, 2.0)
+    for before, after in zip(predict(dump, gpu, 64, 5000), predict(dump, faster, 64, 5000), strict=True):
+        assert first(after).cycles <= first(before).cycles * (1 + 1e-9)
+
+
+def test_order_of_kernels_changes_nothing(tmp_path: Path) -> None:
+    text = DUMPS[0].read_text()
+    head, *functions = re.split(r"(?=^\t\tFunction : )", text, flags=re.M)
+    shuffled = tmp_path / "shuffled.sass"
+    shuffled.write_text(head + "".join(reversed(functions)))
+    before = {k.name: first(k).cycles for k in predict(DUMPS[0], "a100")}
+    after = {k.name: first(k).cycles for k in predict(shuffled, "a100")}
+    assert before == after
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "gpu", "cycles"),
+    [
+        ("HMMA.16816.F32", "a100", 8),  # AMALI section 4, A100
+        ("HMMA.1688.F32", "a100", 4),
+        ("HMMA.16816.F32", "rtx-3090", 32),  # GeForce: FP32 accumulation at half rate
+        ("HMMA.16816.F16", "rtx-3090", 16),
+        ("HGMMA.64x128x16.F32", "h100", 64),  # N / 2, MECHANISMS
+        ("QGMMA.64x128x32.F32.E4M3.E4M3", "h100", 64),
+        ("DMMA.884", "a100", 16),
+        ("HMMA.SP.16832.F32", "a100", 8),
+    ],
+)
+def test_tensor_initiation_intervals(mnemonic: str, gpu: str, cycles: float) -> None:
+    opcode, part = resolve(mnemonic), load_gpu(gpu)
+    assert opcode.mma is not None
+    assert part.arch is not None
+    cost = mma_issue_cycles(part, part.arch, opcode.sched, opcode.mma)
+    assert cost is not None
+    assert cost.cycles == pytest.approx(cycles)
+
+
+def test_tensor_bound_loop_sits_at_the_pipe_bound() -> None:
+    """Triton's sm_80 matmul: HMMA cycles of the resident warps bind the K loop on a GPU of half rate."""
+    (kernel,) = predict(DUMPS[1], "a40", 256, 10_000)
+    loop = kernel.loops[0]
+    assert kernel.mix["HMMA"] > 0
+    assert loop.pipes["tensor"].cycles > 0
+    assert loop.cycles_per_iteration is not None
+    assert loop.cycles_per_iteration >= loop.bounds["tensor"] * (1 - 1e-9)
+
+
+def test_dump_without_hex_words_is_analyzed_by_register_latencies(tmp_path: Path) -> None:
+    text = re.sub(r" */\* 0x[0-9a-f]{16} \*/", "", DUMPS[1].read_text())
+    plain = tmp_path / "plain.sass"
+    plain.write_text(text)
+    (with_hex,), (without,) = predict(DUMPS[1], "a100", 64), predict(plain, "a100", 64)
+    assert without.mix == with_hex.mix
+    assert not without.has_control_codes
+    assert any("no hex words" in note for note in first(without).assumptions)
+    assert first(without).cycles == pytest.approx(first(with_hex).cycles, rel=0.6)
+
+
+def test_trip_count_moves_time_in_proportion() -> None:
+    short, long = (first(predict(DUMPS[1], "a100", trips, 2000)[0]).cycles for trips in (100, 1000))
+    assert 8 < long / short < 10.5
+
+
+def test_known_tile_of_a_tensor_core_instruction_is_taken_from_its_descriptor() -> None:
+    (kernel,) = predict(DUMPS[4], "b200", 64)
+    assert kernel.mix["UTCHMMA"] > 0
+    assert not [note for note in first(kernel).assumptions if "tcgen05" in note]
+
+
+def test_launch_facts_replace_assumptions() -> None:
+    options = Options(trips=(TripRule(8),))
+    report = analyzer.analyze(
+        program(DUMPS[0]), "a100", grid=(1000, 1, 1), block=(128, 1, 1), options=options
+    )
+    notes = [note for kernel in report.kernels for note in first(kernel).assumptions]
+    assert not [note for note in notes if "grid not given" in note or "block size not given" in note]
+    assert report.kernels[0].counts.executed_warp_instructions is not None
