@@ -164,10 +164,12 @@ def analyze_programs(
         names = ", ".join(sorted({k.name for p in programs for k in p.kernels})[:5])
         raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {names}")
     reports = []
+    used: set[TripRule] = set()
     for program, kernels in chosen:
         analyst = _Analyst(program.module, options)
         for kernel in kernels:
             analysis = analyst.analyze(kernel, gpus or _typical(kernel.kernel))
+            used.update(trip.rule for trip in analysis.counts.trips if trip.rule)
             reports.append(kernel_report(analysis, listing=options.listing))
     _check_coverage(reports, options)
     refusals = [r.refused[0].reason for r in reports if r.refused and not r.predictions]
@@ -181,7 +183,10 @@ def analyze_programs(
         inputs=tuple(_input(program.module) for program in programs),
         gpus=tuple(dict.fromkeys(p.gpu for r in reports for p in r.predictions)),
         kernels=tuple(reports),
-        warnings=tuple(_warning(program.module, d) for program in programs for d in program.diagnostics),
+        warnings=(
+            *(_warning(program.module, d) for program in programs for d in program.diagnostics),
+            *(_unused(rule) for rule in options.trips if rule not in used and not rule.is_general),
+        ),
     )
 
 
@@ -241,6 +246,11 @@ def _input(module: Module) -> InputEntry:
     )
 
 
+def _unused(rule: TripRule) -> WarningEntry:
+    message = f"--trip {rule} fits no loop; `--loops` lists them"
+    return WarningEntry(code="unused-trip", message=message, path="", line=None, count=1)
+
+
 def _warning(module: Module, diagnostic: Diagnostic) -> WarningEntry:
     location = diagnostic.location
     return WarningEntry(
@@ -286,11 +296,14 @@ class _Analyst:
         )
 
     def _launch(self, kernel: Kernel) -> Launch:
-        launch = self.options.launch
-        threads = kernel.resources.block_threads
-        if launch.block is None and threads is not None and kernel.resources.block_threads_exact:
-            return replace(launch, block=Dim3(threads))
-        return launch
+        """What the user says, else what metadata does."""
+        launch, resources = self.options.launch, kernel.resources
+        block, dynamic = launch.block, launch.dynamic_shared_bytes
+        if block is None and resources.block_threads is not None and resources.block_threads_exact:
+            block = Dim3(resources.block_threads)
+        if dynamic is None:
+            dynamic = resources.dynamic_shared_bytes
+        return replace(launch, block=block, dynamic_shared_bytes=dynamic)
 
     def _verdict(self, loaded: LoadedKernel, counts: BlockCounts, gpu: Gpu) -> GpuVerdict:
         reason, verdict = "", None
@@ -345,7 +358,7 @@ class _Analyst:
     def _occupancy(self, kernel: Kernel, arch: Arch, threads: int) -> Occupancy:
         resources = kernel.resources
         static = resources.shared_bytes or 0
-        dynamic = self.options.launch.dynamic_shared_bytes or 0
+        dynamic = self._launch(kernel).dynamic_shared_bytes or 0
         return occupancy(
             arch.limits,
             block_threads=threads,

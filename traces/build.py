@@ -63,9 +63,7 @@ class Product:
 def run(command: Sequence[str | Path], **extra: str) -> str:
     """Standard output of a command; on failure its messages and an end."""
     environment = os.environ | extra
-    done = subprocess.run(
-        command, env=environment, cwd=STAGE, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=environment, cwd=STAGE, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"failed: {' '.join(map(str, command))}\n{done.stdout}{done.stderr}")
     return done.stdout
@@ -81,11 +79,7 @@ def cuda_units() -> list[Unit]:
 
 def triton_units() -> list[Unit]:
     """Every Triton variant on each of its architectures."""
-    return [
-        Unit("triton", variant.name, arch, variant)
-        for variant in VARIANTS
-        for arch in variant.archs
-    ]
+    return [Unit("triton", variant.name, arch, variant) for variant in VARIANTS for arch in variant.archs]
 
 
 def dumps_of(unit: Unit) -> list[Product]:
@@ -307,9 +301,7 @@ def write_origin(folder: str, entries: dict[str, dict[str, str]]) -> None:
     path = TRACES / folder / "origin.toml"
     known = tomllib.loads(path.read_text()) if path.exists() else {}
     merged = {
-        name: entry
-        for name, entry in sorted((known | entries).items())
-        if (TRACES / folder / name).exists()
+        name: entry for name, entry in sorted((known | entries).items()) if (TRACES / folder / name).exists()
     }
     lines = ["# Written by traces/build.py: where each file of this folder comes from."]
     for name, entry in merged.items():

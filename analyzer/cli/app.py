@@ -56,4 +56,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> None:
     """Console script."""
+    # numpy's linear algebra would start a thread per core, which costs more than a small dump does.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(run())

@@ -11,7 +11,7 @@ def doctor() -> None:
     from rich import box
     from rich.table import Table
 
-    from analyzer.frontend.tools import find_tool
+    from analyzer.frontend.tools import find_tool, with_version
     from analyzer.hardware.load import gpu_paths, known_archs, user_folder
     from analyzer.render.text import make_console
 
@@ -20,6 +20,7 @@ def doctor() -> None:
         table.add_column(name)
     for name, enables in _TOOLS:
         tool = find_tool(name)
+        tool = with_version(tool) if tool else None
         found = f"{tool.version or 'version unknown'} ({tool.origin}: {tool.path})" if tool else "no"
         table.add_row(name, found, enables)
     for module, enables in _PACKAGES:

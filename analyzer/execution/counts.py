@@ -10,6 +10,7 @@ from enum import StrEnum
 from analyzer.execution.trips import constant_trip
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest, dominates
+from analyzer.ir.program import Origin
 from analyzer.text.errors import UsageError
 
 ASSUMED_TRIPS = 16
@@ -32,6 +33,7 @@ class Trip:
     value: float
     provenance: Provenance
     reason: str
+    rule: "TripRule | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,22 @@ class TripRule:
     value: int
     address: int | None = None
     source: str = ""
+
+    @property
+    def is_general(self) -> bool:
+        """For every loop that nothing else settles."""
+        return self.address is None and not self.source
+
+    def names(self, address: int, origin: Origin | None) -> bool:
+        """Whether the rule is for the loop whose header stands there; any tail of the path will do."""
+        if self.address is not None:
+            return self.address == address
+        place = "" if origin is None else f"/{origin.file}:{origin.line}"
+        return bool(self.source) and place.endswith("/" + self.source.lstrip("/"))
+
+    def __str__(self) -> str:
+        where = self.source if self.address is None else hex(self.address)
+        return f"{where}={self.value}" if where else str(self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +93,18 @@ def parse_trip_rule(text: str) -> TripRule:
 def count_blocks(cfg: Cfg, nest: LoopNest, rules: tuple[TripRule, ...] = ()) -> BlockCounts:
     """Block counts of one warp."""
     trips = tuple(_trip(cfg, nest, loop, rules) for loop in nest.loops)
-    counts, used_odds = _propagate(cfg, nest, {trip.loop: trip.value for trip in trips})
+    counts, odds = _propagate(cfg, nest, {trip.loop: trip.value for trip in trips})
     assumptions = [
         f"loop at {_header_text(cfg, nest.loops[trip.loop])}: {trip.value:g} trips {trip.reason}"
         for trip in trips
         if trip.provenance is not Provenance.EXACT
     ]
-    if used_odds:
-        assumptions.append(f"forward branches taken as often as not: {used_odds}")
+    if odds.even:
+        assumptions.append(f"forward branches taken as often as not: {odds.even}")
+    if odds.ruled:
+        assumptions.append(
+            f"forward branches settled by rule (slow paths, early ends, ways around loops): {odds.ruled}"
+        )
     if cfg.unresolved:
         assumptions.append(
             f"{len(cfg.unresolved)} indirect branches: the dump holds no table, targets are guessed"
@@ -98,16 +120,16 @@ def count_blocks(cfg: Cfg, nest: LoopNest, rules: tuple[TripRule, ...] = ()) -> 
 
 def _trip(cfg: Cfg, nest: LoopNest, loop: Loop, rules: tuple[TripRule, ...]) -> Trip:
     row = cfg.blocks[loop.header].start
-    address, origin = int(cfg.kernel.addresses[row]), str(cfg.kernel.origin(row))
+    address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.origin(row)
     for rule in rules:
-        if rule.address == address or (rule.source and origin.endswith(rule.source)):
-            return Trip(loop.index, rule.value, Provenance.ASSUMED, "given by --trip")
+        if rule.names(address, origin):
+            return Trip(loop.index, rule.value, Provenance.ASSUMED, "given by --trip", rule)
     constant = constant_trip(cfg, nest, loop)
     if constant is not None:
         return Trip(loop.index, constant, Provenance.EXACT, "from constant bounds")
     for rule in rules:
-        if rule.address is None and not rule.source:
-            return Trip(loop.index, rule.value, Provenance.ASSUMED, "given by --trip")
+        if rule.is_general:
+            return Trip(loop.index, rule.value, Provenance.ASSUMED, "given by --trip", rule)
     return Trip(loop.index, ASSUMED_TRIPS, Provenance.ASSUMED, "assumed: no bound is known")
 
 
@@ -117,7 +139,15 @@ def _header_text(cfg: Cfg, loop: Loop) -> str:
     return f"{int(cfg.kernel.addresses[row]):#06x}" + (f" ({origin})" if origin else "")
 
 
-def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tuple[float, ...], int]:
+@dataclass(frozen=True, slots=True)
+class _Odds:
+    """Two-way branches whose odds were taken as even, and those that a rule settled."""
+
+    even: int
+    ruled: int
+
+
+def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tuple[float, ...], _Odds]:
     """Flow from the entry in reverse postorder; a loop's header multiplies, its exits carry what came in."""
     counts = [0.0] * len(cfg.blocks)
     inflow = [0.0] * len(cfg.blocks)
@@ -128,7 +158,7 @@ def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tu
     for caller, callee in cfg.calls:
         callees.setdefault(caller, []).append(callee)
     inflow[nest.order[0]] = 1.0
-    used_odds = 0
+    even = ruled = 0
     for block in nest.order:
         counts[block] = inflow[block]
         loop = header_of.get(block)
@@ -147,11 +177,12 @@ def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tu
             inflow[target] += share
             leaving += share
         odds = _odds(cfg, nest, staying)
-        used_odds += len(odds) > 1 and max(odds) < 1
+        even += len(odds) > 1 and max(odds) < 1
+        ruled += len(odds) > 1 and max(odds) == 1
         for target, share in zip(staying, odds, strict=True):
             if (block, target) not in back_edges:
                 inflow[target] += max(0.0, counts[block] - leaving) * share
-    return tuple(counts), used_odds
+    return tuple(counts), _Odds(even, ruled)
 
 
 def _outermost_left(nest: LoopNest, block: int, target: int) -> Loop | None:

@@ -1,20 +1,16 @@
 """Any input to a `Module`: what it is, who reads it, and what lies beside it."""
 
-import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import BinaryIO
 
-from analyzer.frontend.binaries import disassemble, read_binary_usage
-from analyzer.frontend.cubin_info import read_cubin_info
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
-from analyzer.frontend.resource_usage import read_usage
+from analyzer.frontend.resource_usage import find_usage, read_usage
 from analyzer.frontend.sass import parse_sass
 from analyzer.ir.program import Kernel, Module, Resources
 from analyzer.text.errors import InputError
@@ -31,8 +27,6 @@ _RESERVING_ARCH = 90
 _RESERVED_SHARED_BYTES = 1024
 _ARCH = re.compile(r"sm_(\d+)")
 _BINARIES = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
-
-_Usage = Mapping[tuple[str, str], Resources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +80,7 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
     if usage is None and is_dump:
         usage = _sibling_usage(path)
     if usage:
-        module = _with_resources(module, lambda kernel: _of_kernel(usage, kernel))
+        module = _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
     metadata = _sibling_metadata(path)
     return replace(module, kernels=tuple(_settled(kernel, metadata) for kernel in module.kernels))
 
@@ -119,6 +113,8 @@ def _read(path: str, file: BinaryIO) -> tuple[Module, bool]:
         return parse_sass(_shown(path), _chunks(head.removeprefix(_UTF8_MARK), file)), True
     if path != STANDARD_INPUT:
         return _read_binary(path, path, found), False
+    from tempfile import NamedTemporaryFile
+
     with NamedTemporaryFile(prefix="warplens-") as copy:
         for chunk in _chunks(head, file):
             copy.write(chunk)
@@ -135,6 +131,8 @@ def _chunks(head: bytes, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
+    from analyzer.frontend.binaries import disassemble, read_binary_usage
+
     if found is InputFormat.CUBIN:
         stated = _cubin_resources(shown, path)
         module = parse_sass(shown, disassemble(path))
@@ -145,10 +143,12 @@ def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
     module = parse_sass(shown, disassemble(path, archs=archs, refused=refused))
     notes = tuple(Diagnostic(Severity.WARNING, "unsupported-architecture", text) for text in refused)
     module = replace(module, diagnostics=(*module.diagnostics, *notes))
-    return _with_resources(module, lambda kernel: _of_kernel(usage, kernel))
+    return _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
 
 
 def _cubin_resources(shown: str, path: str) -> dict[str, Resources]:
+    from analyzer.frontend.cubin_info import read_cubin_info
+
     try:
         return read_cubin_info(Path(path).read_bytes())
     except InputError as error:
@@ -184,15 +184,6 @@ def _sibling(path: str, suffix: str) -> Path | None:
     return beside if beside.is_file() else None
 
 
-def _of_kernel(usage: _Usage, kernel: Kernel) -> Resources | None:
-    """The kernel's entry: of its architecture, of that less its suffix, or of none.
-
-    An image that `arch = sm_100f` announces is disassembled as sm_100.
-    """
-    names = [kernel.arch, *(f"{kernel.arch.rstrip('af')}{suffix}" for suffix in ("", "a", "f")), ""]
-    return next((usage[arch, kernel.name] for arch in names if (arch, kernel.name) in usage), None)
-
-
 def _with_resources(module: Module, find: Callable[[Kernel], Resources | None]) -> Module:
     kernels = []
     for kernel in module.kernels:
@@ -213,6 +204,7 @@ def _merged(base: Resources, over: Resources) -> Resources:
         registers=pick(over.registers, base.registers),
         registers_exact=over.registers_exact if over.registers is not None else base.registers_exact,
         shared_bytes=pick(over.shared_bytes, base.shared_bytes),
+        dynamic_shared_bytes=pick(over.dynamic_shared_bytes, base.dynamic_shared_bytes),
         local_bytes=pick(over.local_bytes, base.local_bytes),
         stack_bytes=pick(over.stack_bytes, base.stack_bytes),
         barriers=pick(over.barriers, base.barriers),
@@ -240,6 +232,8 @@ def _sibling_metadata(path: str) -> _TritonMetadata | None:
     try:
         if beside.stat().st_size > _MAX_METADATA_BYTES:
             return None
+        import json
+
         content: object = json.loads(beside.read_bytes())
     except (OSError, ValueError, RecursionError):
         return None
@@ -269,12 +263,11 @@ def _without_reserve(resources: Resources, arch: str) -> Resources:
 
 
 def _launched(resources: Resources, metadata: _TritonMetadata) -> Resources:
-    shared_bytes = (resources.shared_bytes or 0) + metadata.shared_bytes
+    resources = replace(resources, dynamic_shared_bytes=metadata.shared_bytes)
     if resources.block_threads_exact:
-        return replace(resources, shared_bytes=shared_bytes)
+        return resources
     return replace(
         resources,
-        shared_bytes=shared_bytes,
         block_threads=_WARP_LANES * metadata.n_warps,
         block_threads_exact=True,
     )

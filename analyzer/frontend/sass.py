@@ -24,6 +24,7 @@ from analyzer.frontend.sass_lines import (
     ORIGIN,
     SECTION,
     STARTED,
+    OverlongLine,
     at_line_ends,
 )
 from analyzer.ir.program import Dialect, Module, Origin, Resources, Vocabulary
@@ -54,7 +55,7 @@ class _Scanner:
         self.arch = ""
         self.dialect = Dialect.CUOBJDUMP
         self.usage: dict[tuple[str, str], Resources] = {}
-        self.usage_name = ""
+        self.usage_name = self.usage_arch = ""
         self.origins: dict[Origin, int] = {}
         self.skipped_archs: dict[str, int] = {}
         self.strays: list[Location] = []
@@ -66,11 +67,15 @@ class _Scanner:
 
     def run(self, chunks: Iterable[bytes]) -> Module:
         total = 0
-        for chunk in at_line_ends(chunks):
-            total += len(chunk)
-            self._check_text(chunk)
-            self._scan(chunk)
-            self.first_line += chunk.count(b"\n")
+        try:
+            for chunk in at_line_ends(chunks):
+                total += len(chunk)
+                self._check_text(chunk)
+                self._scan(chunk)
+                self.first_line += chunk.count(b"\n")
+        except OverlongLine:
+            location = Location(self.path, self.first_line, 1, "")
+            raise InputError("a line of more than 32 MiB", location=location, hint=_HINT_DUMP) from None
         if not total:
             raise InputError(f"{self.path}: the file is empty", hint=_HINT_DUMP)
         return self._module()
@@ -242,7 +247,9 @@ class _Scanner:
         elif name := read_usage_name(line):
             self.usage_name = name
         elif stripped.startswith(b"REG:"):
-            self.usage[self.arch, self.usage_name] = parse_usage_line(stripped.decode())
+            self.usage[self.usage_arch, self.usage_name] = parse_usage_line(stripped.decode())
+        elif stripped.startswith(b"arch =") and (match := ARCH.search(stripped)):
+            self.usage_arch = f"sm_{match[1].decode()}"
         else:
             return False
         return True
@@ -254,9 +261,9 @@ class _Scanner:
     def _header_line(self, chunk: bytes, line: bytes) -> int:
         """Line number of a header; headers come in order, so the search goes on from the last one."""
         offset = chunk.find(line, self.cursor)
-        self.cursor_line += chunk.count(b"\n", self.cursor, offset)
-        self.cursor = offset
-        return self.cursor_line
+        number = self.cursor_line + chunk.count(b"\n", self.cursor, offset)
+        self.cursor, self.cursor_line = offset + len(line), number + 1
+        return number
 
     def _set_arch(self, number: str, starts_image: bool) -> None:
         self.arch = f"sm_{number}"

@@ -107,7 +107,7 @@ class FormDecoder:
         if text in self.unparsed:
             operands: tuple[Operand, ...] = tuple(Unparsed(piece) for piece in pieces)
         else:
-            operands = tuple(o for piece in pieces for o in self._decode_piece(piece))
+            operands = self._decode_pieces(pieces)
         written, read = operand_roles(opcode, guard, operands)
         return InstructionForm(
             text=text, guard=guard, opcode=opcode, operands=operands, written=written, read=read
@@ -125,6 +125,13 @@ class FormDecoder:
         except UnexpectedInput as error:
             column = getattr(error, "pos_in_stream", None)
             raise ShapeError(len(text) if column is None or column < 0 else column, "") from error
+
+    def _decode_pieces(self, pieces: list[str]) -> tuple[Operand, ...]:
+        """Operands piece by piece; a comma that is part of an operand has cut it, so then all at once."""
+        try:
+            return tuple(operand for piece in pieces for operand in self._decode_piece(piece))
+        except UnexpectedInput:
+            return self._decode_piece(", ".join(pieces))
 
     def _decode_piece(self, text: str) -> tuple[Operand, ...]:
         operands = self._operands.get(text)
@@ -252,7 +259,7 @@ def _integer(node: Node, slots: Slots) -> Maker:
 
 
 def _number(node: Node, slots: Slots) -> Maker:
-    read = _reader(_tokens(node, "DECIMAL")[0], 0, slots)
+    read = _reader((_tokens(node, "DECIMAL") or _tokens(node, "COUNT"))[0], 0, slots)
     factor, suffixes = -1.0 if _sign(node) == "-" else 1.0, _suffixes(node)
     return lambda numbers: Immediate(factor * float(read(numbers)), suffixes)
 
@@ -264,9 +271,10 @@ def _named_float(node: Node, slots: Slots) -> Maker:
 
 
 def _offset(node: Node, slots: Slots) -> Callable[[Numbers], int]:
-    token = (_tokens(node, "HEX") or _tokens(node, "DECIMAL"))[0]
-    read, factor = _reader(token, 0, slots), -1 if _sign(node) == "-" else 1
-    return lambda numbers: factor * int(read(numbers), 0)
+    hexes = _tokens(node, "HEX")
+    read = _reader((hexes or _tokens(node, "COUNT"))[0], 0, slots)
+    factor, radix = -1 if _sign(node) == "-" else 1, 16 if hexes else 10
+    return lambda numbers: factor * int(read(numbers), radix)
 
 
 def _children(node: Node, name: str) -> list[Node]:
@@ -333,7 +341,7 @@ def _barrier(node: Node, slots: Slots) -> Maker:
 
 
 def _listed(node: Node, slots: Slots) -> Maker:
-    readers = [_reader(token, 0, slots) for token in _tokens(node, "DECIMAL")]
+    readers = [_reader(token, 0, slots) for token in _tokens(node, "COUNT")]
     return lambda numbers: Listed(tuple(int(read(numbers)) for read in readers))
 
 

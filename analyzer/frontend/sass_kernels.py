@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from analyzer.frontend.resource_usage import find_usage
 from analyzer.frontend.sass_forms import MAX_TEXT, FormDecoder, ShapeError
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.program import (
@@ -101,7 +102,7 @@ def finish_kernel(
         origins=origins,
         is_entry=building.is_entry,
     )
-    found = usage.get((building.arch, building.name)) or usage.get(("", building.name))
+    found = find_usage(usage, building.arch, building.name)
     return kernel if found is None else replace(kernel, resources=found)
 
 

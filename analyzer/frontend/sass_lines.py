@@ -42,6 +42,13 @@ NOISE = (
 )
 
 
+MAX_LINE_BYTES = 32 << 20
+
+
+class OverlongLine(Exception):
+    """A line of more than MAX_LINE_BYTES, which no tool prints."""
+
+
 def at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Cut the stream so that no instruction's two lines are torn apart; the last line gets its end."""
     rest = b""
@@ -54,5 +61,7 @@ def at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
         if end:
             yield text[:end]
         rest = text[end:]
+        if len(rest) > MAX_LINE_BYTES:
+            raise OverlongLine
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"

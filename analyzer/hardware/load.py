@@ -3,7 +3,6 @@
 Search order: a path, the user's folder (`WARPLENS_HWDB`, else `~/.config/warplens/gpu`), the shipped files.
 """
 
-import difflib
 import os
 import re
 import tomllib
@@ -114,6 +113,8 @@ def _find_key(name: str, paths: dict[str, Path]) -> str:
     starts = [key for key in paths if key.startswith(f"{wanted}-")]
     if len(starts) == 1:
         return starts[0]
+    import difflib
+
     near = difflib.get_close_matches(wanted, [*paths, *aliases], n=4, cutoff=0.25)
     keys = dict.fromkeys([*starts, *(aliases.get(n, n) for n in near)])
     raise HardwareError(

@@ -119,12 +119,14 @@ class Instruction:
 class Resources:
     """What a kernel asks of an SM; None where neither the dump nor a text beside it says.
 
+    shared_bytes is static, dynamic_shared_bytes what metadata says is asked for at launch.
     registers_exact is False where the number was read off the highest register in the code.
     """
 
     registers: int | None = None
     registers_exact: bool = False
     shared_bytes: int | None = None
+    dynamic_shared_bytes: int | None = None
     local_bytes: int | None = None
     stack_bytes: int | None = None
     barriers: int | None = None

@@ -59,13 +59,12 @@ def _split_types(types: list[DataType], family: MmaFamilyRow) -> tuple[int, Data
     """Accumulator bits and input type: the accumulator, where printed, comes first; of two inputs
     the wider one sets the rate.
     """
+    table = mma_table()
     bits = family.default_accumulator_bits
     if types and types[0] in _ACCUMULATOR_BITS:
         bits, types = _ACCUMULATOR_BITS[types[0]], types[1:]
-    if not types:
-        return bits, family.default_input
-    sizes = mma_table().bits
-    return bits, max(types, key=lambda t: sizes[t])
+    inputs = [t for t in types if t in table.rates]  # sm_70 names C's type as well as D's
+    return bits, max(inputs, key=lambda t: table.bits[t], default=family.default_input)
 
 
 def _extents(modifiers: tuple[str, ...], table: MmaFile) -> tuple[int, int, int] | None:

@@ -7,7 +7,7 @@ at `UNIFORM_BASE`, predicates at `PREDICATE_BASE`, uniform predicates at `UNIFOR
 import re
 from functools import cache
 
-from analyzer.ir.opcode import MEMORY_KINDS, MmaShape, Opcode, Space
+from analyzer.ir.opcode import MEMORY_KINDS, MmaShape, Opcode, OpKind
 from analyzer.ir.operand import (
     Address,
     Constant,
@@ -28,8 +28,6 @@ STORAGE_SIZE = 336
 _PREDICATES = 7
 _LANES = 32
 _REGISTER_BITS = 32
-_TENSOR_ROWS = re.compile(r"(\d+)dp(\d+)bit")
-_REPEAT = re.compile(r"x(\d+)")
 
 Storage = tuple[int, ...]
 
@@ -94,10 +92,10 @@ def _register_widths(opcode: Opcode, operands: tuple[Operand, ...], n_written: i
     """32-bit registers of each operand, as if it were a register."""
     if opcode.mma is not None:
         return _mma_widths(opcode.mma, opcode.name, operands)
-    if opcode.space is Space.TENSOR:
-        return [_tensor_memory_width(opcode.modifiers)] * len(operands)
     if opcode.kind in MEMORY_KINDS and opcode.width_bytes:
-        n_data = max(1, sum(isinstance(o, Register) for o in operands[:n_written]))
+        # A 256-bit access has two groups of registers; a store's data are what it reads.
+        data = operands if opcode.kind is OpKind.STORE else operands[:n_written]
+        n_data = max(1, sum(isinstance(o, Register) for o in data))
         return [max(1, opcode.width_bytes // (4 * n_data))] * len(operands)
     if not opcode.widths:
         return [opcode.width] * len(operands)
@@ -106,17 +104,6 @@ def _register_widths(opcode: Opcode, operands: tuple[Operand, ...], n_written: i
         1 if isinstance(operand, Predicate | PredicateSet) else next(widths, opcode.width)
         for operand in operands
     ]
-
-
-def _tensor_memory_width(modifiers: tuple[str, ...]) -> int:
-    """Registers of LDTM and STTM: repeats times bits of a row, halved for 16 rows (PTX tcgen05.ld)."""
-    repeat, factor = 1, 1.0
-    for word in modifiers:
-        if match := _REPEAT.fullmatch(word):
-            repeat = int(match[1])
-        elif match := _TENSOR_ROWS.fullmatch(word):
-            factor = int(match[2]) * int(match[1]) / (_REGISTER_BITS * _LANES)
-    return max(1, int(repeat * factor))
 
 
 def _mma_widths(shape: MmaShape, name: str, operands: tuple[Operand, ...]) -> list[int]:
@@ -185,7 +172,7 @@ def _register(register: Register, width: int) -> Storage:
 
 
 def _predicate(predicate: Predicate) -> Storage:
-    if predicate.index is None:
+    if predicate.index is None or predicate.index >= _PREDICATES:
         return ()
     general = predicate.file is PredicateFile.GENERAL
     return ((PREDICATE_BASE if general else UNIFORM_PREDICATE_BASE) + predicate.index,)

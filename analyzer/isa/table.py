@@ -1,12 +1,13 @@
 """Opcode names and modifiers to `Opcode` values, by the rows of `hwdb/isa/opcodes.toml`."""
 
+import re
 import tomllib
 from functools import cache
 
 import msgspec
 
 from analyzer.ir.machine import SchedClass
-from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.ir.opcode import Opcode, OpKind, Space
 from analyzer.isa.mma import mma_shape
 from analyzer.isa.schema import OpcodeFile, OpcodeRow, WhenRow
 from analyzer.resources import data_root
@@ -14,6 +15,10 @@ from analyzer.resources import data_root
 _SIZED_KINDS = frozenset(
     {OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.TEXTURE}
 )
+_LANES = 32
+_REGISTER_BYTES = 4
+_TENSOR_ROWS = re.compile(r"(\d+)dp(\d+)bit")
+_REPEAT = re.compile(r"x(\d+)")
 _UNKNOWN = OpcodeRow(kind=OpKind.UNKNOWN, sched=SchedClass.UNKNOWN, writes="r?")
 
 
@@ -72,9 +77,22 @@ def _fits(rule: WhenRow, modifiers: tuple[str, ...]) -> bool:
     )
 
 
+def tensor_memory_registers(modifiers: tuple[str, ...]) -> int:
+    """Registers of LDTM and STTM: repeats times bits of a row, halved for 16 rows (PTX, tcgen05.ld)."""
+    repeat, factor = 1, 1.0
+    for word in modifiers:
+        if match := _REPEAT.fullmatch(word):
+            repeat = int(match[1])
+        elif match := _TENSOR_ROWS.fullmatch(word):
+            factor = int(match[1]) * int(match[2]) / (_LANES * _REGISTER_BYTES * 8)
+    return max(1, int(repeat * factor))
+
+
 def _width_bytes(row: OpcodeRow, modifiers: tuple[str, ...]) -> int:
     if row.kind not in _SIZED_KINDS:
         return 0
+    if row.space is Space.TENSOR:
+        return _REGISTER_BYTES * tensor_memory_registers(modifiers)
     widths = opcode_table().width_modifiers
     sizes = [widths[word] for word in modifiers if word in widths]
     return sizes[-1] if sizes else row.width_bytes

@@ -149,8 +149,9 @@ def _header(kernel: KernelReport) -> RenderableType:
     ]
     if kernel.registers is not None:
         facts.append(f"{kernel.registers} registers" + ("" if kernel.registers_exact else " (from code)"))
-    if kernel.shared_bytes is not None:
-        facts.append(f"{kernel.shared_bytes:,} B shared")
+    shared_bytes = (kernel.shared_bytes or 0) + (kernel.launch.dynamic_shared_bytes or 0)
+    if shared_bytes or kernel.shared_bytes is not None:
+        facts.append(f"{shared_bytes:,} B shared")
     if kernel.spill_bytes:
         facts.append(f"{kernel.spill_bytes:,} B spilled")
     facts.append(_launch_text(kernel))

@@ -1,7 +1,5 @@
 """C++ names as people write them, where the system's C++ library is at hand."""
 
-import ctypes
-import ctypes.util
 from collections.abc import Callable
 from functools import cache
 
@@ -19,6 +17,8 @@ def demangle(name: str) -> str:
 
 @cache
 def _library() -> Callable[[str], str] | None:
+    import ctypes
+
     try:
         library = ctypes.CDLL("libstdc++.so.6")
         function = library.__cxa_demangle

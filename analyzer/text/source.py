@@ -27,7 +27,7 @@ class Location:
 
     def underlined(self) -> str:
         """The line with a caret under the offending part; a long line shows the part around it."""
-        start = max(0, self.column - 1 - _WINDOW // 2)
+        start = max(0, self.column - 1 - _WINDOW // 2) if len(self.text) > _WINDOW else 0
         shown = self.text[start : start + _WINDOW]
         head = "..." if start else ""
         tail = "..." if start + _WINDOW < len(self.text) else ""

@@ -17,6 +17,8 @@ from analyzer.text.errors import InputError
 
 CUBINS = sorted((TRACES / "cubin").glob("*.cubin"))
 SAMPLE = (TRACES / "cubin" / "softmax_sm_90.cubin").read_bytes()
+_TABLE = int.from_bytes(SAMPLE[0x28:0x30], "little")  # of sections
+_INFO = SAMPLE.find(b"\x04\x2f\x08\x00")  # the first EIATTR_REGCOUNT
 NO_TOOLS = "cuobjdump and nvdisasm are not installed here"
 
 
@@ -65,16 +67,17 @@ def test_what_is_no_cubin_is_refused(data: bytes) -> None:
     assert caught.value.diagnostic.hint
 
 
-def test_every_truncation_is_refused_or_read() -> None:
-    for size in range(0, len(SAMPLE), 61):
+def test_every_truncation_is_refused() -> None:
+    """Up to the end of the section table; only program headers stand behind it."""
+    n_sections = int.from_bytes(SAMPLE[0x3C:0x3E], "little")
+    for size in range(0, _TABLE + 64 * n_sections, 61):
         with pytest.raises(InputError):
             read_cubin_info(SAMPLE[:size])
 
 
 def test_a_section_beyond_the_file_is_named() -> None:
     data = bytearray(SAMPLE)
-    table = int.from_bytes(data[0x28:0x30], "little")
-    data[table + 64 + 0x20 : table + 64 + 0x28] = b"\xff" * 8  # size of the section of names
+    data[_TABLE + 64 + 0x20 : _TABLE + 64 + 0x28] = b"\xff" * 8  # size of the section of names
     with pytest.raises(InputError, match="section of names lies outside the file"):
         read_cubin_info(bytes(data))
 
@@ -82,10 +85,6 @@ def test_a_section_beyond_the_file_is_named() -> None:
 @given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), max_size=40))
 def test_mutations_never_escape(changes: list[tuple[int, int]]) -> None:
     _read_mutated(changes)
-
-
-_TABLE = int.from_bytes(SAMPLE[0x28:0x30], "little")
-_INFO = SAMPLE.find(b"\x04\x2f\x08\x00")
 
 
 @given(
@@ -108,7 +107,6 @@ def _read_mutated(changes: list[tuple[int, int]]) -> None:
     detect(bytes(data))
     try:
         found = read_cubin_info(bytes(data))
-    except InputError as error:
-        assert str(error)
-    else:
-        assert all(isinstance(resources, Resources) for resources in found.values())
+    except InputError:
+        return
+    assert all(isinstance(resources, Resources) for resources in found.values())

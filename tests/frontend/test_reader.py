@@ -144,7 +144,8 @@ def test_usage_and_metadata_beside_a_dump() -> None:
     assert _resources(DUMP) == Resources(
         registers=116,
         registers_exact=True,
-        shared_bytes=metadata["shared"],  # SHARED:1024 is the system's reserve alone
+        shared_bytes=0,  # SHARED:1024 is the system's reserve alone
+        dynamic_shared_bytes=metadata["shared"],
         local_bytes=0,
         stack_bytes=0,
         block_threads=32 * metadata["num_warps"],
@@ -224,7 +225,8 @@ def test_a_cubin_reads_as_its_dump(path: Path) -> None:
     module = read_module(str(path))
     assert module.dialect is Dialect.NVDISASM
     assert _texts(module) == _texts(dump)
-    assert [kernel.arch for kernel in module] == [kernel.arch for kernel in dump]
+    # CUDA 12's nvdisasm leaves out the suffix of sm_90a.
+    assert [kernel.arch.rstrip("af") for kernel in module] == [kernel.arch.rstrip("af") for kernel in dump]
     for ours, theirs in zip(module, dump, strict=True):
         assert ours.labels
         assert ours.origins

@@ -183,22 +183,8 @@ def computed_tflops(gpu: Gpu, name: str) -> list[float]:
     return [gpu.sm_count * fma * 2 * mhz * 1e-6 for mhz in clocks]
 
 
-# Reported: neither the rates nor a note of the figure explain these.
-UNEXPLAINED = {
-    ("a100-40gb-pcie", "fp16_tflops"),
-    ("a100-40gb-sxm", "fp16_tflops"),
-    ("a100-80gb-pcie", "fp16_tflops"),
-    ("a100-80gb-sxm", "fp16_tflops"),
-    ("gb200", "fp64_tflops"),
-    ("b300", "fp64_tflops"),
-    ("gb300", "fp64_tflops"),
-}
-
-
 def _peak_case(gpu: Gpu, name: str, figure: Figure) -> ParameterSet:
-    mark = pytest.mark.xfail(strict=True, reason="reported: peak does not follow from the rates")
-    marks = (mark,) if (gpu.key, name) in UNEXPLAINED else ()
-    return pytest.param(gpu, name, figure, id=f"{gpu.key}-{name}", marks=marks)
+    return pytest.param(gpu, name, figure, id=f"{gpu.key}-{name}")
 
 
 PEAKS = [_peak_case(gpu, name, figure) for gpu in NVIDIA for name, figure in printed_peaks(gpu)]

@@ -192,7 +192,6 @@ def test_tile_of_a_tensor_core_product_is_the_largest() -> None:
     assert (shape.m, shape.n) == (UNKNOWN_TILE_M, UNKNOWN_TILE_N)
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="reported: F32 is a modifier twice on sm_70")
 @pytest.mark.parametrize("mnemonic", ["HMMA.884.F32.F32.STEP0", "HMMA.884.F32.F32.STEP3"])
 def test_volta_product(mnemonic: str) -> None:
     shape = resolve(mnemonic).mma

@@ -73,16 +73,12 @@ def test_roles(text: str, written: str, read: str) -> None:
     assert [storage_name(number) for number in form.read] == read.split()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="reported: a 256-bit store's two data operands count eight registers each"
-)
 def test_a_256_bit_store_reads_two_groups_of_four() -> None:
     form = parse_lines("STG.E.NA.EFL2.256 desc[UR4][R2.64], R8, R16", arch="sm_100").form(0)
     names = [storage_name(number) for number in form.read]
     assert names[4:] == ["R8", "R9", "R10", "R11", "R16", "R17", "R18", "R19"]
 
 
-@pytest.mark.xfail(strict=True, reason="reported: bytes are halved for PACK16BIT, registers are not")
 def test_packed_tensor_memory_load_has_one_width() -> None:
     form = parse_lines("LDTM.x32.PACK16BIT R4, tmem[UR4]", arch="sm_100a").form(0)
     assert form.opcode.width_bytes == 4 * len(form.written)

@@ -50,9 +50,7 @@ def stable_metadata(compiled: Any, variant: Variant, arch: int) -> dict[str, Any
 def emit(variant: Variant, arch: int, out_dir: Path) -> None:
     """Compile one variant for one architecture and write its cubin and metadata."""
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
-    compiled = triton.compile(
-        source_of(variant), target=GPUTarget("cuda", arch, 32), options=options
-    )
+    compiled = triton.compile(source_of(variant), target=GPUTarget("cuda", arch, 32), options=options)
     folder = out_dir / f"sm_{arch}"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{variant.name}.cubin").write_bytes(compiled.asm["cubin"])

@@ -158,9 +158,7 @@ def rmsnorm(x_ptr, weight_ptr, out_ptr, columns, stride, epsilon, BLOCK: tl.cons
         inside = cols < columns
         x = tl.load(x_ptr + row + cols, mask=inside, other=0.0).to(tl.float32)
         weight = tl.load(weight_ptr + cols, mask=inside, other=0.0).to(tl.float32)
-        tl.store(
-            out_ptr + row + cols, (x * scale * weight).to(out_ptr.dtype.element_ty), mask=inside
-        )
+        tl.store(out_ptr + row + cols, (x * scale * weight).to(out_ptr.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -177,9 +175,7 @@ def fused_moe(
     of BLOCK_M rows has one expert (`block_expert`, -1: none); padding carries a slot >= `slots`.
     """
     used = tl.load(used_slots_ptr)
-    tile_m, tile_n = grouped_tile(
-        tl.program_id(0), tl.cdiv(used, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP
-    )
+    tile_m, tile_n = grouped_tile(tl.program_id(0), tl.cdiv(used, BLOCK_M), tl.cdiv(n, BLOCK_N), GROUP)
     if tile_m * BLOCK_M >= used:
         return
     expert = tl.load(block_expert_ptr + tile_m).to(tl.int64)

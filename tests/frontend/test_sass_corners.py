@@ -1,7 +1,4 @@
-"""Faults of the reader that are reported and not mended yet: each of these fails when it is mended.
-
-Then take the mark off, or move the text into a case file.
-"""
+"""Corners of the reader that once went wrong."""
 
 import pytest
 from paths import parse_lines
@@ -13,9 +10,6 @@ from analyzer.text.errors import InputError
 _HEAD = "\tcode for {arch}\n\t\tFunction : kernel\n        /*0000*/                   EXIT ;\n"
 
 
-@pytest.mark.xfail(
-    strict=True, reason="reported: the search for a header starts at the last one, not after it"
-)
 def test_same_kernel_in_two_images_stands_on_two_lines() -> None:
     """A fat binary holds each kernel once for every architecture."""
     text = _HEAD.format(arch="sm_80") + _HEAD.format(arch="sm_90")
@@ -33,7 +27,6 @@ TORN = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="reported: Kernel.form raises what is no InputError")
 @pytest.mark.parametrize("text", TORN)
 def test_what_is_admitted_can_be_decoded(text: str) -> None:
     try:
@@ -43,7 +36,6 @@ def test_what_is_admitted_can_be_decoded(text: str) -> None:
     assert kernel.form(0).operands
 
 
-@pytest.mark.xfail(strict=True, raises=KeyError, reason="reported: matrix types that no rate is known for")
 @pytest.mark.parametrize(
     "text",
     [
@@ -59,7 +51,6 @@ def test_odd_matrix_types_are_read_or_refused(text: str) -> None:
         return
 
 
-@pytest.mark.xfail(strict=True, reason="reported: P7 and up run into the uniform predicates")
 def test_a_predicate_that_does_not_exist_is_not_another_one() -> None:
     try:
         form = parse_lines("ISETP.GE.AND P9, PT, R1, R2, PT").form(0)
