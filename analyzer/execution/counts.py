@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from analyzer.execution.trips import constant_trip
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.loops import Loop, LoopNest, dominates
+from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.program import Origin
 from analyzer.text.errors import UsageError
 
@@ -204,7 +204,7 @@ def _odds(cfg: Cfg, nest: LoopNest, targets: list[int]) -> list[float]:
         return [1.0] * len(targets)
     warm = [t for t in targets if t not in cfg.callers] or targets
     warm = [t for t in warm if not _ends_early(cfg, t)] or warm
-    into_loops = [t for t in warm if _opens_loop(nest, t)]
+    into_loops = [t for t in warm if nest.leads_to_loop(t)]
     taken = into_loops if len(into_loops) == 1 else warm
     return [1.0 / len(taken) if target in taken else 0.0 for target in targets]
 
@@ -215,12 +215,3 @@ _LAST_WORDS = 3
 def _ends_early(cfg: Cfg, block: int) -> bool:
     """A block that does little but end the thread."""
     return not cfg.successors[block] and len(cfg.blocks[block]) <= _LAST_WORDS
-
-
-def _opens_loop(nest: LoopNest, target: int) -> bool:
-    """A loop can only be reached through this target: going elsewhere goes around it."""
-    return any(
-        dominates(nest.dominators, target, loop.header)
-        for loop in nest.loops
-        if target not in loop.blocks or target == loop.header
-    )

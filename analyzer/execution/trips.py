@@ -7,8 +7,8 @@ constant, has a known number of iterations.
 from dataclasses import dataclass
 
 from analyzer.execution.constants import constant_before, writes_register
-from analyzer.flow.cfg import Cfg, EdgeKind
-from analyzer.flow.loops import Loop, LoopNest, dominates
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.opcode import OpKind, Semantics
 from analyzer.ir.operand import Immediate, Operand, Predicate, Register
 from analyzer.ir.program import InstructionForm
@@ -67,7 +67,7 @@ def constant_trip(cfg: Cfg, nest: LoopNest, loop: Loop) -> int | None:
 
 def _runs_each_time(nest: LoopNest, loop: Loop, block: int) -> bool:
     """Exactly once an iteration: on every way to the latch, and in no inner loop."""
-    return nest.loop_of[block] == loop.index and dominates(nest.dominators, block, loop.latches[0])
+    return nest.loop_of[block] == loop.index and nest.dominates(block, loop.latches[0])
 
 
 def _has_call(cfg: Cfg, loop: Loop) -> bool:
@@ -88,10 +88,10 @@ def _condition(cfg: Cfg, loop: Loop) -> _Condition | None:
     predicate, taken_when = _branch_predicate(branch)
     if predicate is None:
         return None
-    taken = [e.target for e in cfg.edges if e.source == block and e.kind is EdgeKind.TAKEN]
-    if len(taken) != 1:
+    target = cfg.taken.get(block)
+    if target is None:
         return None
-    stays_when = taken_when if taken[0] != outside else not taken_when
+    stays_when = taken_when if target != outside else not taken_when
     for row in range(cfg.blocks[block].stop - 2, cfg.blocks[block].start - 1, -1):
         form = cfg.kernel.form(row)
         if predicate_storage(predicate) not in form.written:

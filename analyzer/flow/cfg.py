@@ -79,6 +79,11 @@ class Cfg:
         return tuple(map(tuple, found))
 
     @cached_property
+    def taken(self) -> dict[int, int]:
+        """Target of each block that ends in a direct branch."""
+        return {edge.source: edge.target for edge in self.edges if edge.kind is EdgeKind.TAKEN}
+
+    @cached_property
     def callers(self) -> frozenset[int]:
         """Blocks that end in a call of a function in the same listing."""
         return frozenset(caller for caller, _ in self.calls)

@@ -1,5 +1,6 @@
 """Dominators and natural loops of a control-flow graph."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from analyzer.flow.cfg import Cfg
@@ -29,7 +30,8 @@ class LoopNest:
     """All loops of a graph, outer before inner.
 
     loop_of[b]: innermost loop of a block; order: reachable blocks in reverse postorder;
-    irreducible: retreating edges whose target does not dominate their source.
+    irreducible: retreating edges whose target does not dominate their source;
+    header_places: numbers of the loops' headers in `tree`, ascending.
     """
 
     loops: tuple[Loop, ...]
@@ -37,6 +39,17 @@ class LoopNest:
     order: tuple[int, ...]
     dominators: tuple[int | None, ...]
     irreducible: tuple[tuple[int, int], ...]
+    tree: "DominatorTree"
+    header_places: tuple[int, ...]
+
+    def dominates(self, a: int, b: int) -> bool:
+        """Every path from the entry to `b` goes through `a`."""
+        return self.tree.dominates(a, b)
+
+    def leads_to_loop(self, block: int) -> bool:
+        """The block dominates a loop's header: that loop is only reached through it."""
+        first = bisect_left(self.header_places, self.tree.enter[block])
+        return first < len(self.header_places) and self.header_places[first] < self.tree.leave[block]
 
     def around(self, block: int) -> tuple[int, ...]:
         """Loops that hold a block, innermost first."""
@@ -104,13 +117,40 @@ def _above(block: int, dominators: list[int | None]) -> int:
     return block if above is None else above
 
 
-def dominates(dominators: tuple[int | None, ...], a: int, b: int) -> bool:
-    """Every path from the entry to `b` goes through `a`."""
-    current: int | None = b
-    while current is not None and current != a:
-        above = dominators[current]
-        current = None if above == current else above
-    return current == a
+@dataclass(frozen=True, slots=True)
+class DominatorTree:
+    """Numbers of a walk over the dominator tree: a block's subtree is one run of them.
+
+    enter[b], leave[b]: the run [enter, leave) of block b; -1 for unreachable blocks.
+    """
+
+    enter: tuple[int, ...]
+    leave: tuple[int, ...]
+
+    def dominates(self, a: int, b: int) -> bool:
+        """`b` lies in the subtree of `a`; unreachable blocks dominate nothing and are dominated by none."""
+        return self.enter[b] >= 0 and self.enter[a] <= self.enter[b] < self.leave[a]
+
+
+def dominator_tree(dominators: tuple[int | None, ...], entry: int = 0) -> DominatorTree:
+    """The tree of immediate dominators, numbered."""
+    children: list[list[int]] = [[] for _ in dominators]
+    for block, above in enumerate(dominators):
+        if above is not None and block != entry:
+            children[above].append(block)
+    enter, leave = [-1] * len(dominators), [-1] * len(dominators)
+    clock = 0
+    stack = [(entry, False)]
+    while stack:
+        block, done = stack.pop()
+        if done:
+            leave[block] = clock
+            continue
+        enter[block] = clock
+        clock += 1
+        stack.append((block, True))
+        stack += [(child, False) for child in children[block]]
+    return DominatorTree(tuple(enter), tuple(leave))
 
 
 def find_loops(cfg: Cfg) -> LoopNest:
@@ -118,18 +158,24 @@ def find_loops(cfg: Cfg) -> LoopNest:
     graph = cfg.flow
     order = reverse_postorder(graph)
     dominators = immediate_dominators(graph, order)
-    latches, irreducible = _back_edges(graph, order, dominators)
-    bodies = {header: _body(header, ends, cfg, order) for header, ends in latches.items()}
+    tree = dominator_tree(dominators, order[0])
+    latches, irreducible = _back_edges(graph, order, tree)
+    predecessors: dict[int, list[int]] = {}
+    for block in order:
+        for follower in graph[block]:
+            predecessors.setdefault(follower, []).append(block)
+    bodies = {header: _body(header, ends, predecessors) for header, ends in latches.items()}
     loops = _nest(graph, latches, bodies)
     loop_of: list[int | None] = [None] * len(graph)
     for loop in loops:  # outer first, so inner loops overwrite
         for block in loop.blocks:
             loop_of[block] = loop.index
-    return LoopNest(loops, tuple(loop_of), order, dominators, tuple(irreducible))
+    places = tuple(sorted(tree.enter[loop.header] for loop in loops))
+    return LoopNest(loops, tuple(loop_of), order, dominators, tuple(irreducible), tree, places)
 
 
 def _back_edges(
-    graph: Graph, order: tuple[int, ...], dominators: tuple[int | None, ...]
+    graph: Graph, order: tuple[int, ...], tree: DominatorTree
 ) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
     rank = {block: place for place, block in enumerate(order)}
     latches: dict[int, list[int]] = {}
@@ -138,24 +184,20 @@ def _back_edges(
         for follower in graph[block]:
             if rank[follower] > rank[block]:
                 continue
-            if dominates(dominators, follower, block):
+            if tree.dominates(follower, block):
                 latches.setdefault(follower, []).append(block)
             else:
                 irreducible.append((block, follower))
     return latches, irreducible
 
 
-def _body(header: int, latches: list[int], cfg: Cfg, order: tuple[int, ...]) -> frozenset[int]:
-    reachable = set(order)
-    predecessors: dict[int, list[int]] = {}
-    for block in order:
-        for follower in cfg.flow[block]:
-            predecessors.setdefault(follower, []).append(block)
+def _body(header: int, latches: list[int], predecessors: dict[int, list[int]]) -> frozenset[int]:
+    """Blocks that reach a latch without going through the header; `predecessors` are reachable ones."""
     body = {header}
     work = [latch for latch in latches if latch != header]
     while work:
         block = work.pop()
-        if block in body or block not in reachable:
+        if block in body:
             continue
         body.add(block)
         work += predecessors.get(block, ())

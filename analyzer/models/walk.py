@@ -52,6 +52,7 @@ class Cause(IntEnum):
     GMMA = 6
 
 
+N_CAUSES = len(Cause)
 STALL_OF = {
     Cause.WAIT: Stall.WAIT,
     Cause.SHORT: Stall.SHORT_SCOREBOARD,
@@ -97,7 +98,7 @@ def walk_warp(
         for _ in range(times):
             for block in blocks:
                 walker.block(cfg.blocks[block].start, cfg.blocks[block].stop)
-    return WarpWalk(np.array(walker.waits), np.array(walker.producer, dtype=np.int32))
+    return walker.result()
 
 
 def _visits(cfg: Cfg, nest: LoopNest) -> list[tuple[list[int], int]]:
@@ -139,7 +140,10 @@ class _Walker:
         self.pipe: list[int] = costs.pipe[ids].tolist()
         self.alternate: list[int] = costs.alternate[ids].tolist()
         self.is_long: list[bool] = costs.is_long[ids].tolist()
-        self.waits = [[0.0] * len(Cause) for _ in range(n)]
+        # Most instructions wait for nothing but their stall count: the rest is kept by row.
+        self.stalled = [0.0] * n
+        self.waits: dict[int, list[float]] = {}
+        self.pipe_waits: dict[int, float] = {}
         self.producer = [-1] * n
         self.special = _special_rows(kernel)
         self.time = 0.0
@@ -157,20 +161,29 @@ class _Walker:
         else:
             self.block = self._register_block
 
+    def result(self) -> WarpWalk:
+        """The waits of each instruction at its last visit."""
+        waits = np.zeros((len(self.stalled), N_CAUSES))
+        for row, causes in self.waits.items():
+            waits[row] = causes
+        waits[:, Cause.WAIT] += self.stalled
+        for row, cycles in self.pipe_waits.items():
+            pipe = Cause.MATH if self.pipe[row] in _MATH_PIPES else Cause.MEMORY_PIPE
+            waits[row, pipe] += cycles
+        return WarpWalk(waits, np.array(self.producer, dtype=np.int32))
+
     def _controlled_block(self, start: int, stop: int) -> None:
-        waits, boards = self.waits, self.scoreboards
+        boards, special = self.scoreboards, self.special
+        time = self.time
         for row in range(start, stop):
-            time = self.time
             mask = self.wait_mask[row]
-            if mask or row in self.special:
-                row_waits = waits[row] = [0.0] * len(Cause)
+            if mask or row in special:
+                causes = self.waits[row] = [0.0] * N_CAUSES
                 if mask:
-                    time = self._wait_boards(row, mask, time, row_waits)
-                if row in self.special:
-                    time = self._wait_special(row, time, row_waits)
-            else:
-                row_waits = waits[row]
-            time = self._take_pipe(row, time, row_waits)
+                    time = self._wait_boards(row, mask, time, causes)
+                if row in special:
+                    time = self._wait_special(row, time, causes)
+            time = self._take_pipe(row, time)
             barrier = self.write_barrier[row]
             if barrier != NO_BARRIER:
                 cause = Cause.LONG if self.is_long[row] else Cause.SHORT
@@ -180,25 +193,25 @@ class _Walker:
                 cause = Cause.LONG if self.is_long[row] else Cause.SHORT
                 _raise(boards[barrier], time + READ_RELEASE_CYCLES, cause, row)
             stall = self.stall[row]
-            row_waits[Cause.WAIT] = stall - 1.0
-            self.time = time + stall
+            self.stalled[row] = stall - 1.0
+            time += stall
+        self.time = time
 
     def _register_block(self, start: int, stop: int) -> None:
         """Without control codes: an instruction issues when its registers are there, one a cycle."""
         ready, writer = self.register_ready, self.register_writer
         for row in range(start, stop):
             form = self.kernel.form(row)
-            time, row_waits = self.time, [0.0] * len(Cause)
+            time, causes = self.time, [0.0] * N_CAUSES
             for number in form.read:
                 if ready[number] > time:
-                    cause = self._register_cause(writer[number])
-                    row_waits[cause] += ready[number] - time
+                    causes[self._register_cause(writer[number])] += ready[number] - time
                     time = ready[number]
                     self.producer[row] = writer[number]
             if row in self.special:
-                time = self._wait_special(row, time, row_waits)
-            self.waits[row] = row_waits
-            time = self._take_pipe(row, time, row_waits)
+                time = self._wait_special(row, time, causes)
+            self.waits[row] = causes
+            time = self._take_pipe(row, time)
             for number in form.written:
                 ready[number] = time + self.latency[row]
                 writer[number] = row
@@ -209,44 +222,43 @@ class _Walker:
             return Cause.LONG
         return Cause.SHORT if self.pipe[producer] not in _MATH_PIPES else Cause.WAIT
 
-    def _wait_boards(self, row: int, mask: int, time: float, row_waits: list[float]) -> float:
+    def _wait_boards(self, row: int, mask: int, time: float, causes: list[float]) -> float:
         for number in range(6):
             board = self.scoreboards[number]
             if mask >> number & 1 and board.ready > time:
-                row_waits[board.cause] += board.ready - time
+                causes[board.cause] += board.ready - time
                 self.producer[row] = board.producer
                 time = board.ready
         return time
 
-    def _take_pipe(self, row: int, time: float, row_waits: list[float]) -> float:
-        pipe, cycles = self.pipe[row], self.issue[row]
+    def _take_pipe(self, row: int, time: float) -> float:
+        pipe, free = self.pipe[row], self.pipe_free
         other = self.alternate[row]
-        if other >= 0 and self.pipe_free[other] < self.pipe_free[pipe]:
+        if other >= 0 and free[other] < free[pipe]:
             pipe = other
-        free = self.pipe_free[pipe]
-        if free > time:
-            row_waits[Cause.MATH if pipe in _MATH_PIPES else Cause.MEMORY_PIPE] = free - time
-            time = free
-        else:
-            row_waits[Cause.MATH] = row_waits[Cause.MEMORY_PIPE] = 0.0
-        self.pipe_free[pipe] = time + cycles
+        if free[pipe] > time:
+            self.pipe_waits[row] = free[pipe] - time
+            time = free[pipe]
+        elif row in self.pipe_waits:  # of an earlier visit
+            del self.pipe_waits[row]
+        free[pipe] = time + self.issue[row]
         return time
 
-    def _wait_special(self, row: int, time: float, row_waits: list[float]) -> float:
+    def _wait_special(self, row: int, time: float, causes: list[float]) -> float:
         special = self.special[row]
         if special.barrier_cycles:
-            row_waits[Cause.BARRIER] = special.barrier_cycles
+            causes[Cause.BARRIER] = special.barrier_cycles
             return time + special.barrier_cycles
         if special.waits_warpgroup:
             done = self.pipe_free[_TENSOR]
-            row_waits[Cause.GMMA] = max(0.0, done - time)
+            causes[Cause.GMMA] = max(0.0, done - time)
             return max(time, done)
         board = self.scoreboards[special.scoreboard]
         keep = special.outstanding
         pending = board.pending[: len(board.pending) - keep] if keep else board.pending
         done = max(pending, default=0.0)
         if done > time:
-            row_waits[board.cause] += done - time
+            causes[board.cause] += done - time
             self.producer[row] = board.producer
         return max(time, done)
 

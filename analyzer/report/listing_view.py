@@ -3,7 +3,7 @@
 import numpy as np
 
 from analyzer.isa.control_bits import decode_control
-from analyzer.models.walk import STALL_OF, Cause
+from analyzer.models.walk import N_CAUSES, STALL_OF, Cause
 from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.report import ListingEntry
 
@@ -18,7 +18,7 @@ def listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
     entries = []
     for row in range(n):
         opcode = kernel.opcode(row)
-        waits = walk.waits[row] if walk else np.zeros(len(Cause))
+        waits = walk.waits[row] if walk else np.zeros(N_CAUSES)
         producer = int(walk.producer[row]) if walk else -1
         worst = int(np.argmax(waits))
         figures = situation.arch.sched.get(opcode.sched) if situation else None
