@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import numpy as np
-
 from analyzer import __version__
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.mix import Mix
+from analyzer.demand.registers import with_registers
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
 from analyzer.flow.cfg import Cfg, build_cfg
@@ -29,7 +28,6 @@ from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.program import Instruction, Kernel, Module
 from analyzer.isa.control_bits import decode_control
-from analyzer.isa.roles import UNIFORM_BASE
 from analyzer.models.advice import find_advice
 from analyzer.models.base import Situation
 from analyzer.models.loops import judge_loop
@@ -365,16 +363,3 @@ class _Analyst:
             registers=resources.registers or WARP_LANES,
             shared_bytes=static + dynamic,
         )
-
-
-def with_registers(kernel: Kernel) -> Kernel:
-    """The kernel with its register count, read off the code where nothing states it."""
-    if kernel.resources.registers is not None:
-        return kernel
-    highest = -1
-    for text_id in np.unique(kernel.text_ids).tolist():
-        form = kernel.vocabulary.form(text_id)
-        for number in (*form.written, *form.read):
-            if highest < number < UNIFORM_BASE:
-                highest = number
-    return replace(kernel, resources=replace(kernel.resources, registers=highest + 1))

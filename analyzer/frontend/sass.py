@@ -4,8 +4,10 @@ The scanner takes the text in chunks, splits lines with one compiled expression,
 instruction text, and keeps per kernel only columns; see facts/FORMATS.md for what the tools print.
 """
 
+import gc
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -40,7 +42,20 @@ def parse_sass(path: str, chunks: Iterable[bytes]) -> Module:
 
     Raises InputError, with line, column and caret, where the text is not what the tools print.
     """
-    return _Scanner(path).run(chunks)
+    with _collector_paused():
+        return _Scanner(path).run(chunks)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """The scanner makes millions of tuples and no cycle: the collector would look through them in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Scanner:

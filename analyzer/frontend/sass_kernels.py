@@ -36,8 +36,10 @@ class Interner(dict[bytes, int]):
 
     def __missing__(self, raw: bytes) -> int:
         text = raw.decode("utf-8").strip()
-        note = _NOTE.search(text)
-        text = text.partition("(*")[0].rstrip()
+        note = None
+        if "(*" in text:
+            note = _NOTE.search(text)
+            text = text.partition("(*")[0].rstrip()
         number = len(self.texts)
         opcode = self._admit(text, number)
         if note:
