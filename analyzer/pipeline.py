@@ -84,7 +84,7 @@ class LoadedKernel:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A loaded input: kernels by position or by name (`program["gemm*"]` takes the first that fits)."""
+    """A loaded input: kernels by name; `program["gemm*"]` takes the first that fits."""
 
     module: Module
 
@@ -97,10 +97,10 @@ class Program:
         return self.module.diagnostics
 
     def __getitem__(self, name: str) -> LoadedKernel:
-        for kernel in self.kernels:
-            if _fits(kernel.kernel, (name,)):
-                return kernel
-        raise KeyError(name)
+        found = _named(self.kernels, name)
+        if not found:
+            raise KeyError(name)
+        return found[0]
 
     def __len__(self) -> int:
         return len(self.module.kernels)
@@ -215,14 +215,17 @@ def _typical(kernel: Kernel) -> tuple[Gpu, ...]:
     return () if name is None else (load_gpu(name),)
 
 
-def _fits(kernel: Kernel, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatch.fnmatchcase(kernel.name, p) or p in kernel.name for p in patterns)
+def _named(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:
+    """Kernels of exactly this name; where there is none, those that fit it as a glob or hold it."""
+    exact = [kernel for kernel in kernels if kernel.name == pattern]
+    return exact or [k for k in kernels if fnmatch.fnmatchcase(k.name, pattern) or pattern in k.name]
 
 
 def _choose(program: Program, options: Options) -> list[LoadedKernel]:
     if not options.kernels:
         return list(program.kernels)
-    return [kernel for kernel in program.kernels if _fits(kernel.kernel, options.kernels)]
+    chosen = {id(kernel) for pattern in options.kernels for kernel in _named(program.kernels, pattern)}
+    return [kernel for kernel in program.kernels if id(kernel) in chosen]
 
 
 def _check_coverage(reports: Sequence[KernelReport], options: Options) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from analyzer.ir.control import Control
 from analyzer.ir.opcode import Opcode
-from analyzer.ir.operand import Operand, Predicate
+from analyzer.ir.operand import Operand, Predicate, Unparsed
 from analyzer.text.source import Diagnostic
 
 IntArray = NDArray[np.int64]
@@ -75,6 +75,10 @@ class Vocabulary:
         self.opcodes = opcodes
         self._decode = decode
         self._forms: list[InstructionForm | None] = [None] * len(texts)
+
+    def is_unparsed(self, text_id: int) -> bool:
+        """Whether the grammar refused the text's operands."""
+        return any(isinstance(operand, Unparsed) for operand in self.form(text_id).operands)
 
     def form(self, text_id: int) -> InstructionForm:
         """The decoded form of a text; decoded once."""

@@ -79,7 +79,7 @@ def _occupancy(situation: Situation, prediction: Prediction) -> list[Finding]:
     gain = prediction.cycles * (1 - occupancy.ctas_per_sm / (occupancy.ctas_per_sm + 1))
     text = (
         f"occupancy is {occupancy.share:.0%}, limited by {occupancy.limiter.value} "
-        f"({occupancy.ctas_per_sm} CTAs per SM); room for one more CTA would hide more latency"
+        f"(CTAs per SM: {occupancy.ctas_per_sm}); room for one more would hide more latency"
     )
     return [Finding(text, gain, None)]
 

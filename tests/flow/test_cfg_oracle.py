@@ -1,16 +1,13 @@
 """Blocks and edges against the graphs that `nvdisasm -bbcfg` draws of the same cubins."""
 
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from bbcfg import Graph, built, drawn, owner, read_graphs
 from paths import TRACES, nvdisasm_graphs, parse_lines, read_module
 
-from analyzer.flow.cfg import Cfg, EdgeKind, build_cfg
+from analyzer.flow.cfg import EdgeKind, build_cfg
 from analyzer.frontend.sass import parse_sass
-from analyzer.ir.program import Kernel
 
 # The text whose control flow each graph shows: the same cubin, by either tool.
 TEXTS = {
@@ -18,82 +15,10 @@ TEXTS = {
     "matmul_sm_100.dot": "nvdisasm/matmul_sm_100.txt",
     "report16_sm_80.dot": "cuda/sm_80/report16.sass",
 }
-_QUOTED = r'"((?:[^"\\]|\\.)*)"'
-_NODE = re.compile(rf"^{_QUOTED}\n\[label={_QUOTED}\]", re.M)
-_EDGE = re.compile(rf"^{_QUOTED}:\w+(?::\w)? -> {_QUOTED}:\w+(?::\w)? \[", re.M)
-_FIELD = re.compile(r"^[{|}]*(?:<\w+>)?\s*")
-_TARGET = re.compile(r"`\(([^)]*)\)|(?<![\w.])0x[0-9a-f]+$")
-
-Range = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """One function of a drawing: instruction texts of each node, and the edges between nodes."""
-
-    name: str
-    nodes: dict[str, tuple[str, ...]]
-    edges: tuple[tuple[str, str], ...]
-
-
-def read_graphs(path: Path) -> list[Graph]:
-    graphs = []
-    for part in path.read_text(encoding="utf-8").split('subgraph "cluster_')[1:]:
-        nodes = {match[1]: _instructions(match[2]) for match in _NODE.finditer(part)}
-        edges = tuple((match[1], match[2]) for match in _EDGE.finditer(part))
-        graphs.append(Graph(part[: part.index('"')], nodes, edges))
-    return graphs
-
-
-def _instructions(label: str) -> tuple[str, ...]:
-    lines = (_FIELD.sub("", line.strip()) for line in label.replace("\\ ", " ").split("\\l"))
-    plain = (re.sub(r"\\(.)", r"\1", line).strip() for line in lines)
-    return tuple(_comparable(_FIELD.sub("", line)) for line in plain if line.endswith(";"))
-
-
-def _comparable(text: str) -> str:
-    """Without blanks, branch tables and the target of a branch, which tools print in two ways."""
-    text = re.sub(r"\(\*.*?\*\)", "", text).strip().rstrip(";").strip()
-    return re.sub(r"\s+", "", _TARGET.sub("TARGET", text))
-
-
-def place_nodes(graph: Graph, kernel: Kernel) -> dict[str, Range]:
-    """Rows of each node, which the drawing lists in the order of the code."""
-    texts = [_comparable(kernel.form(index).text) for index in range(len(kernel))]
-    places: dict[str, Range] = {}
-    row = dict(kernel.labels).get(graph.name, 0) // 16
-    for node, instructions in graph.nodes.items():
-        stop = row + len(instructions)
-        assert tuple(texts[row:stop]) == instructions, f"{graph.name}: node {node} is not at row {row}"
-        places[node] = row, stop
-        row = stop
-    return places
-
-
-def drawn(graphs: list[Graph], kernel: Kernel) -> tuple[set[Range], set[tuple[int, int]]]:
-    """Blocks and edges of the drawing, as rows."""
-    blocks: set[Range] = set()
-    edges: set[tuple[int, int]] = set()
-    for graph in graphs:
-        places = place_nodes(graph, kernel)
-        blocks |= {place for place in places.values() if place[0] < place[1]}
-        edges |= {(places[source][0], places[target][0]) for source, target in graph.edges}
-    return blocks, edges
-
-
-def built(cfg: Cfg) -> tuple[set[Range], set[tuple[int, int]]]:
-    blocks = {(block.start, block.stop) for block in cfg.blocks}
-    edges = {(cfg.blocks[edge.source].start, cfg.blocks[edge.target].start) for edge in cfg.edges}
-    return blocks, edges
 
 
 def test_every_drawing_has_its_text() -> None:
     assert {path.name for path in nvdisasm_graphs()} == set(TEXTS)
-
-
-def owner(graph: Graph, kernels: Sequence[Kernel]) -> str:
-    """The kernel whose code holds a function: its own, or the one that calls it in the same section."""
-    return next(k.name for k in kernels if graph.name == k.name or graph.name in dict(k.labels))
 
 
 def drawings() -> dict[tuple[str, str], list[Graph]]:

@@ -1,0 +1,158 @@
+"""How well real dumps are read: parsed, known, counted, and equal to NVIDIA's own tools.
+
+    python bench/corpus.py DUMP.sass ... [--graphs FOLDER]
+
+DUMP is `cuobjdump -sass` text; FOLDER holds pairs NAME.hex.txt (`nvdisasm -c -hex`) and NAME.dot
+(`nvdisasm -bbcfg`). Prints one table by architecture, as docs/corpus.md shows it.
+"""
+
+import argparse
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from bbcfg import compare_graph
+from rich.console import Console
+from rich.table import Table
+
+import analyzer
+from analyzer.hardware.load import base_arch, load_arch
+from analyzer.ir.program import Kernel, Module
+from analyzer.isa.control_bits import decode_columns
+from analyzer.text.errors import WarplensError
+
+# An independent reading of a dump: address, guard, opcode name, up to the terminator.
+_PLAIN = re.compile(rb"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@\S+\s+)?([A-Z][A-Z0-9_]*)[^;\n]*;", re.M)
+# Opcodes whose extra operand prints `.reuse` without a bit of its own (facts/FORMATS.md, section 7).
+_REUSE_EXCEPTIONS = re.compile(r"\b(HMMA|IMMA)\.SP|\b[OQ]MMA\.SF")
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums over the kernels of one architecture."""
+
+    kernels: int = 0
+    instructions: int = 0
+    unparsed: int = 0
+    unknown_pipe: int = 0
+    reuse_differs: int = 0
+    files: set[str] = field(default_factory=set)
+
+
+def add_kernel(tally: Tally, kernel: Kernel, unparsed: frozenset[int]) -> None:
+    """Count one kernel's instructions by what is known of them."""
+    opcodes = kernel.vocabulary.opcodes
+    supported = load_arch(kernel.arch).sched
+    has_pipe = np.array([o.known and o.sched in supported for o in opcodes], dtype=bool)
+    tally.kernels += 1
+    tally.instructions += len(kernel)
+    tally.unknown_pipe += int((~has_pipe[kernel.opcode_ids]).sum())
+    ids, counts = np.unique(kernel.text_ids, return_counts=True)
+    tally.unparsed += sum(int(n) for i, n in zip(ids, counts, strict=True) if i in unparsed)
+    tally.reuse_differs += reuse_differences(kernel)
+
+
+def reuse_differences(kernel: Kernel) -> int:
+    """Instructions whose reuse bits are not as many as the `.reuse` suffixes in their text."""
+    if kernel.control_words is None:
+        return 0
+    masks = decode_columns(kernel.control_words).reuse_mask
+    bits = np.unpackbits(masks[:, None], axis=1).sum(axis=1)
+    texts = kernel.vocabulary.texts
+    printed = np.array([text.count(".reuse") for text in texts])
+    exempt = np.array([bool(_REUSE_EXCEPTIONS.search(text)) for text in texts])
+    return int(((bits != printed[kernel.text_ids]) & ~exempt[kernel.text_ids]).sum())
+
+
+def opcode_counts_equal(path: Path, module: Module) -> bool:
+    """Opcode histogram of all kernels against a plain expression over the text."""
+    ours: Counter[str] = Counter()
+    for kernel in module.kernels:
+        names = [opcode.name for opcode in kernel.vocabulary.opcodes]
+        for number, count in enumerate(np.bincount(kernel.opcode_ids, minlength=len(names))):
+            ours[names[number]] += int(count)
+    plain = Counter(name.decode() for name in _PLAIN.findall(path.read_bytes()))
+    return Counter({n: c for n, c in ours.items() if c}) == plain
+
+
+def survey(paths: Iterable[Path], console: Console) -> dict[str, Tally]:
+    """Read each dump; what cannot be read is said."""
+    tallies: dict[str, Tally] = {}
+    for path in paths:
+        try:
+            module = analyzer.load(str(path)).module
+        except WarplensError as error:
+            console.print(f"{path.name}: {error}", markup=False)
+            continue
+        skipped = any(d.code == "unsupported-architecture" for d in module.diagnostics)
+        if not skipped and not opcode_counts_equal(path, module):
+            console.print(f"{path.name}: opcode counts differ from the text", markup=False)
+        vocabulary = module.vocabulary
+        unparsed = frozenset(i for i in range(len(vocabulary.texts)) if vocabulary.is_unparsed(i))
+        for kernel in module.kernels:
+            tally = tallies.setdefault(base_arch(kernel.arch), Tally())
+            tally.files.add(str(path))
+            add_kernel(tally, kernel, unparsed)
+    return tallies
+
+
+def table_of(tallies: dict[str, Tally]) -> Table:
+    """One row per architecture and a total."""
+    table = Table(title="real dumps, by architecture")
+    for name in ("arch", "dumps", "kernels", "instructions", "parsed", "known pipe", "reuse bits differ"):
+        table.add_column(name, justify="left" if name == "arch" else "right")
+    total = Tally()
+    for arch, tally in sorted(tallies.items(), key=lambda item: int(item[0][3:])):
+        table.add_row(arch, *_cells(tally))
+        total.kernels += tally.kernels
+        total.instructions += tally.instructions
+        total.unparsed += tally.unparsed
+        total.unknown_pipe += tally.unknown_pipe
+        total.reuse_differs += tally.reuse_differs
+        total.files |= tally.files
+    table.add_row("all", *_cells(total), style="bold")
+    return table
+
+
+def _cells(tally: Tally) -> tuple[str, ...]:
+    n = max(1, tally.instructions)
+    return (
+        str(len(tally.files)),
+        f"{tally.kernels:,}",
+        f"{tally.instructions:,}",
+        f"{1 - tally.unparsed / n:.4%}",
+        f"{1 - tally.unknown_pipe / n:.4%}",
+        f"{tally.reuse_differs:,}",
+    )
+
+
+def graphs_equal(folder: Path, console: Console) -> None:
+    """Control flow against every graph that nvdisasm drew."""
+    equal = different = 0
+    for graph in sorted(folder.glob("*.dot")):
+        text = graph.with_suffix(".hex.txt")
+        if text.exists():
+            right, wrong = compare_graph(analyzer.load(str(text)).module, graph)
+            equal += right
+            different += wrong
+    console.print(f"control flow equal to nvdisasm -bbcfg: {equal:,} of {equal + different:,} kernels")
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("dumps", nargs="*", type=Path)
+    parser.add_argument("--graphs", type=Path)
+    arguments = parser.parse_args()
+    console = Console(width=110)
+    if arguments.dumps:
+        console.print(table_of(survey(arguments.dumps, console)))
+    if arguments.graphs:
+        graphs_equal(arguments.graphs, console)
+
+
+if __name__ == "__main__":
+    main()
