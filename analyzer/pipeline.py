@@ -22,7 +22,7 @@ from analyzer.flow.cfg import Cfg, build_cfg
 from analyzer.flow.loops import LoopNest, find_loops
 from analyzer.frontend.reader import read_module
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.load import known_archs, load_all_gpus, load_arch, load_gpu
+from analyzer.hardware.load import base_arch, known_archs, load_all_gpus, load_arch, load_gpu
 from analyzer.hardware.occupancy import WARP_LANES, Occupancy, occupancy
 from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3, Launch
@@ -183,6 +183,7 @@ def analyze_programs(
         kernels=tuple(reports),
         warnings=(
             *(_warning(program.module, d) for program in programs for d in program.diagnostics),
+            *_without_figures(programs, gpus),
             *(_unused(rule) for rule in options.trips if rule not in used and not rule.is_general),
         ),
     )
@@ -245,6 +246,22 @@ def _input(module: Module) -> InputEntry:
         architecture=tuple(dict.fromkeys(kernel.arch for kernel in module.kernels)),
         toolchain=module.toolchain,
     )
+
+
+def _without_figures(programs: Sequence[Program], gpus: tuple[Gpu, ...]) -> Iterator[WarningEntry]:
+    """Architectures that have no figures, or that the dump does not name, so only counts are given."""
+    counts: dict[tuple[str, str], int] = {}
+    for program in programs:
+        for kernel in program.module.kernels:
+            if base_arch(kernel.arch) not in known_archs():
+                place = (program.module.path, kernel.arch)
+                counts[place] = counts.get(place, 0) + 1
+    for (path, arch), count in counts.items():
+        what = f"architecture {arch} is not known" if arch else "the dump names no architecture"
+        so = "taken to the GPU as it is" if gpus else "counts only; --gpu NAME takes the code to a known GPU"
+        yield WarningEntry(
+            code="unknown-architecture", message=f"{what}: {so}", path=path, line=None, count=count
+        )
 
 
 def _unused(rule: TripRule) -> WarningEntry:

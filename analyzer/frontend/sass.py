@@ -13,7 +13,7 @@ import numpy as np
 
 from analyzer.frontend.resource_usage import parse_usage_line, read_usage_name
 from analyzer.frontend.sass_forms import MAX_TEXT, FormDecoder, ShapeError
-from analyzer.frontend.sass_kernels import Interner, KernelBuilder, finish_kernel
+from analyzer.frontend.sass_kernels import INSTRUCTION_BYTES, Interner, KernelBuilder, finish_kernel
 from analyzer.frontend.sass_lines import (
     ARCH,
     ARCH_FLAG,
@@ -58,6 +58,18 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+class _Places:
+    """How often something was met, and where first."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.first: Location | None = None
+
+    def add(self, location: Location) -> None:
+        self.count += 1
+        self.first = self.first or location
+
+
 class _Scanner:
     """State of one pass over a dump."""
 
@@ -73,8 +85,9 @@ class _Scanner:
         self.usage_name = self.usage_arch = ""
         self.origins: dict[Origin, int] = {}
         self.skipped_archs: dict[str, int] = {}
-        self.strays: list[Location] = []
-        self.n_strays = 0
+        self.strays = _Places()
+        self.gaps = _Places()
+        self.first_skipped: Location | None = None
         self.failed_at: dict[int, Location] = {}
         self.first_line = 1
         self.cursor = 0
@@ -132,6 +145,8 @@ class _Scanner:
             )
         if self._is_skipped(kernel.arch):
             self.skipped_archs[kernel.arch] = self.skipped_archs.get(kernel.arch, 0) + stop - start
+            if self.first_skipped is None:
+                self.first_skipped = self._locate(chunk, self._offset(chunk, start))
             return
         ids = self._intern(chunk, texts, words, start)
         numbers = [int(address, 16) for address in addresses]
@@ -186,14 +201,18 @@ class _Scanner:
         )
 
     def _check_order(self, chunk: bytes, kernel: KernelBuilder, numbers: list[int], start: int) -> None:
-        previous = kernel.addresses[-1] if kernel.addresses else -1
+        previous = kernel.addresses[-1] if kernel.addresses else -INSTRUCTION_BYTES
+        if numbers[-1] - previous == INSTRUCTION_BYTES * len(numbers) and numbers == sorted(numbers):
+            return
         for place, number in enumerate(numbers):
-            if number <= previous:
+            if number <= max(previous, -1):
                 raise InputError(
                     f"address {number:#06x} does not follow {previous:#06x}",
                     location=self._locate(chunk, self._offset(chunk, start + place)),
                     hint="lines were lost or doubled: dump again with cuobjdump -sass",
                 )
+            if number != previous + INSTRUCTION_BYTES:
+                self.gaps.add(self._locate(chunk, self._offset(chunk, start + place)))
             previous = number
 
     def _add_words(self, kernel: KernelBuilder, words: tuple[bytes, ...]) -> None:
@@ -222,9 +241,7 @@ class _Scanner:
                 location=self._locate(chunk, self._offset(chunk, index)),
                 hint=_HINT_DUMP,
             )
-        self.n_strays += 1
-        if len(self.strays) < 1:
-            self.strays.append(self._locate(chunk, self._offset(chunk, index)))
+        self.strays.add(self._locate(chunk, self._offset(chunk, index)))
 
     def _unfinished(self, chunk: bytes, line: bytes, index: int) -> InputError:
         body = line.rstrip()
@@ -346,11 +363,7 @@ class _Scanner:
             if building.addresses
         )
         if not kernels:
-            raise InputError(
-                f"{self.path}: no instruction found"
-                + (f" for sm_{MIN_ARCH} or later" if self.skipped_archs else ""),
-                hint=_HINT_DUMP,
-            )
+            raise self._nothing_found()
         return Module(
             path=self.path,
             dialect=self.dialect,
@@ -358,6 +371,16 @@ class _Scanner:
             vocabulary=vocabulary,
             diagnostics=tuple(self._diagnostics()),
         )
+
+    def _nothing_found(self) -> InputError:
+        if self.skipped_archs:
+            names = ", ".join(sorted(self.skipped_archs))
+            return InputError(
+                f"{names} code: encodings before sm_{MIN_ARCH} are not read",
+                location=self.first_skipped,
+                hint=f"compile for sm_{MIN_ARCH} or later and dump again",
+            )
+        return InputError(f"{self.path}: no instruction found", hint=_HINT_DUMP)
 
     def _diagnostics(self) -> Iterator[Diagnostic]:
         for arch, count in sorted(self.skipped_archs.items()):
@@ -367,13 +390,21 @@ class _Scanner:
                 f"{arch} code is skipped: instruction encodings before sm_{MIN_ARCH} are not read",
                 count=count,
             )
-        if self.strays:
+        if self.strays.count:
             yield Diagnostic(
                 Severity.WARNING,
                 "unrecognized-line",
                 "lines that no CUDA tool prints were skipped",
-                self.strays[0],
-                count=self.n_strays,
+                self.strays.first,
+                count=self.strays.count,
+            )
+        if self.gaps.count:
+            yield Diagnostic(
+                Severity.WARNING,
+                "missing-instructions",
+                "addresses leave gaps: instructions are missing from the dump",
+                self.gaps.first,
+                count=self.gaps.count,
             )
         unknown = [opcode.name for opcode in self.interner.opcodes if not opcode.known]
         for name in sorted(set(unknown)):

@@ -18,7 +18,7 @@ from analyzer.ir.program import (
     WordArray,
 )
 
-_INSTRUCTION_BYTES = 16
+INSTRUCTION_BYTES = 16
 _NOTE = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 
 
@@ -76,7 +76,7 @@ class KernelBuilder:
 
     def next_address(self) -> int:
         """Address that the next instruction will have."""
-        return self.addresses[-1] + _INSTRUCTION_BYTES if self.addresses else 0
+        return self.addresses[-1] + INSTRUCTION_BYTES if self.addresses else 0
 
 
 def finish_kernel(

@@ -77,6 +77,7 @@ def base_arch(arch: str) -> str:
     return re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
 
 
+@cache
 def known_archs() -> tuple[str, ...]:
     """Names of the architectures that have a file."""
     return tuple(sorted((p.stem for p in (data_root("hwdb") / "arch").glob("*.toml")), key=_arch_order))

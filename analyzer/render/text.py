@@ -72,9 +72,10 @@ def print_listings(report: Report, console: Console) -> None:
 
 def _print_warnings(report: Report, console: Console) -> None:
     for warning in report.warnings:
-        place = f"{warning.path}:{warning.line}: " if warning.line else ""
+        line = f":{warning.line}" if warning.line else ""
+        place = f"{warning.path}{line}: " if warning.path else ""
         times = f" ({warning.count:,} times)" if warning.count > 1 else ""
-        console.print(Text(f"{place}warning: {warning.message}{times}", style="yellow"))
+        console.print(Text(f"{place}warning: {warning.message}{times}", style="yellow"), soft_wrap=True)
 
 
 def _summary(report: Report) -> RenderableType:
@@ -124,7 +125,9 @@ def _summary_row(kernel: KernelReport) -> tuple[str, ...]:
 
 
 def _kernel(kernel: KernelReport, options: TextOptions) -> RenderableType:
-    parts: list[RenderableType] = [_header(kernel), _verdicts(kernel)]
+    parts: list[RenderableType] = [_header(kernel)]
+    if kernel.predictions:
+        parts.append(_verdicts(kernel))
     parts += [Text(f"refused: {refusal.reason}", style="red") for refusal in kernel.refused]
     if kernel.predictions:
         first = kernel.predictions[0]
@@ -143,7 +146,7 @@ def _header(kernel: KernelReport) -> RenderableType:
     name = kernel.demangled
     shown = name if len(name) <= _NAME_CELLS else name[: _NAME_CELLS - 3] + "..."
     facts = [
-        kernel.architecture,
+        kernel.architecture or "architecture ?",
         f"{kernel.instructions:,} instructions",
         f"coverage {kernel.coverage:.1%}",
     ]

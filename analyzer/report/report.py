@@ -4,40 +4,37 @@ Field names are the JSON contract: keys may be added, never renamed. Units: cycl
 microseconds, bytes are of one warp unless a name says otherwise.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+import msgspec
 
 SCHEMA: Literal["warplens/analyze/1"] = "warplens/analyze/1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputEntry:
+class InputEntry(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     format: str
     architecture: tuple[str, ...]
     toolchain: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchEntry:
+class LaunchEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Launch facts; None where not known."""
 
     grid: tuple[int, int, int] | None
     block: tuple[int, int, int] | None
     dynamic_shared_bytes: int | None
-    arguments: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipeEntry:
+class PipeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Warp instructions of one warp on a pipe, and the cycles of one sub-core's pipe that they hold."""
 
     operations: float
     cycles: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockEntry:
+class BlockEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A basic block: byte addresses [start, end), successors' start addresses, executions by one warp."""
 
     start: int
@@ -49,8 +46,7 @@ class BlockEntry:
     provenance: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownBranchEntry:
+class UnknownBranchEntry(msgspec.Struct, frozen=True, kw_only=True):
     address: int
     instruction: str
     origin: str
@@ -58,8 +54,7 @@ class UnknownBranchEntry:
     settle: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountsEntry:
+class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Execution counts; sums over the grid are None while the launch is not known."""
 
     provenance: str
@@ -70,8 +65,7 @@ class CountsEntry:
     unknown_branches: tuple[UnknownBranchEntry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryEntry:
+class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One memory instruction: bytes of one warp request with all lanes active, executions by one warp."""
 
     address: int
@@ -87,8 +81,7 @@ class MemoryEntry:
     provenance: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopEntry:
+class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A natural loop on the first GPU: header address, cycles of one iteration with resident warps."""
 
     header: int
@@ -106,8 +99,7 @@ class LoopEntry:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PredictionEntry:
+class PredictionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One kernel on one GPU by one model; cpi_stack sums to cycles."""
 
     gpu: str
@@ -131,8 +123,7 @@ class PredictionEntry:
     assumptions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefusalEntry:
+class RefusalEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU on which the kernel cannot be predicted, and why."""
 
     gpu: str
@@ -140,8 +131,7 @@ class RefusalEntry:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdviceEntry:
+class AdviceEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A finding with the cycles that acting on it may gain, at the instruction that shows it."""
 
     finding: str
@@ -151,8 +141,7 @@ class AdviceEntry:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListingEntry:
+class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One instruction as `annotate` prints it: waits in cycles, producer that it waits for."""
 
     address: int
@@ -167,8 +156,7 @@ class ListingEntry:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelReport:
+class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
     name: str
@@ -199,8 +187,7 @@ class KernelReport:
     listing: tuple[ListingEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WarningEntry:
+class WarningEntry(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     message: str
     path: str
@@ -208,8 +195,7 @@ class WarningEntry:
     count: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(msgspec.Struct, frozen=True, kw_only=True):
     """What `analyze` found in all inputs, on all GPUs asked for."""
 
     schema: Literal["warplens/analyze/1"]
