@@ -19,6 +19,14 @@ _GIGA = 1e9
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where requests to global memory are served: the share that goes beyond L1, and beyond L2."""
+
+    l2_share: float
+    dram_share: float
+
+
+@dataclass(frozen=True, slots=True)
 class SmShare:
     """Work of one SM: how many CTAs it runs at a time, and how many of all SMs are busy."""
 
@@ -30,11 +38,11 @@ class SmShare:
 def bound_cycles(
     situation: Situation,
     share: SmShare,
-    dram_share: float,
+    placement: Placement,
     clock_mhz: float,
     demand: PipelineDemand | None = None,
 ) -> dict[str, float]:
-    """Cycles by resource for `share.ctas` CTAs on one SM; `dram_share` of global bytes come from DRAM.
+    """Cycles by resource for `share.ctas` CTAs on one SM, its global bytes placed by `placement`.
 
     demand: of one warp, the whole kernel's where not given.
     """
@@ -46,7 +54,7 @@ def bound_cycles(
     for pipe, use in demand.pipes.items():
         users = share.ctas if pipe in _OF_ONE_THREAD else per_subcore
         bounds[pipe.value] = users * use.cycles
-    bounds |= _memory_bounds(situation, demand, warps, share.busy_sms, dram_share, clock_mhz)
+    bounds |= _memory_bounds(situation, demand, warps, share.busy_sms, placement, clock_mhz)
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
@@ -59,11 +67,11 @@ def _memory_bounds(
     demand: PipelineDemand,
     warps: float,
     busy_sms: float,
-    dram_share: float,
+    placement: Placement,
     clock_mhz: float,
 ) -> dict[str, float]:
     memory, gpu = situation.arch.memory, situation.gpu
-    beyond_l1 = demand.global_bytes * warps
+    requested = demand.global_bytes * warps
     cached = (demand.global_bytes + demand.local_bytes) * warps
     cycle_s = 1.0 / (clock_mhz * _MEGA)
     l2 = gpu.file.l2.bandwidth_gbps
@@ -74,8 +82,8 @@ def _memory_bounds(
     return {
         SHARED: demand.shared_bytes * warps / memory.shared_bytes_per_cycle_per_sm.value,
         L1: cached / memory.l1_bytes_per_cycle_per_sm.value,
-        L2: beyond_l1 / l2_per_sm,
-        DRAM: beyond_l1 * dram_share / dram_per_sm,
+        L2: requested * placement.l2_share / l2_per_sm,
+        DRAM: requested * placement.dram_share / dram_per_sm,
     }
 
 

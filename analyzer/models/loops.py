@@ -12,7 +12,7 @@ from analyzer.isa.roles import STORAGE_SIZE
 from analyzer.models.base import Situation, Stall
 from analyzer.models.bounds import ISSUE, LATENCY, SmShare, bound_cycles
 from analyzer.models.walk import WarpWalk
-from analyzer.models.warp import dram_share_of, memory_latency_cycles
+from analyzer.models.warp import assumed_placement, memory_latency_cycles
 
 RECURRENCE = "recurrence"
 _MAX_RECURRENCE_ROWS = 4000
@@ -41,15 +41,15 @@ def judge_loop(situation: Situation, walk: WarpWalk, loop: Loop) -> LoopVerdict:
     """Bounds of one loop; inner loops count with their trips."""
     weights = _per_iteration(situation, loop)
     demand = measure_demand(situation.kernel, weights, situation.costs)
-    share = dram_share_of(situation)
+    placement = assumed_placement(situation)
     occupancy, gpu = situation.occupancy, situation.gpu
     resident = SmShare(float(occupancy.ctas_per_sm), occupancy.warps_per_cta, float(gpu.sm_count))
     clock = gpu.clock(tensor=demand.tensor_fma > 0)
-    bounds = bound_cycles(situation, resident, share, clock.value, demand)
+    bounds = bound_cycles(situation, resident, placement, clock.value, demand)
     stack = walk.stack(weights)
     walk_cycles = sum(stack.values())
     bounds[LATENCY] = walk_cycles
-    recurrence = _recurrence(situation, loop, memory_latency_cycles(situation, share))
+    recurrence = _recurrence(situation, loop, memory_latency_cycles(situation, placement))
     if recurrence:
         bounds[RECURRENCE] = recurrence
     candidates = {name: cycles for name, cycles in bounds.items() if name != RECURRENCE}

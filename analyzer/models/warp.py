@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analyzer.ir.machine import Basis
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 from analyzer.models.base import Prediction, Situation, Stall, weakest
-from analyzer.models.bounds import LATENCY, SmShare, bound_cycles, throttle_of
+from analyzer.models.bounds import LATENCY, Placement, SmShare, bound_cycles, throttle_of
 from analyzer.models.walk import WarpWalk, walk_warp
 
 NAME = "warp"
@@ -42,15 +42,19 @@ class Verdict:
 
 
 def predict(situation: Situation) -> Verdict:
-    """Cycles, stack and time of one kernel on one GPU."""
+    """Cycles, stack and time of one kernel on one GPU.
+
+    The interval spans from all of memory's requests hitting L1 to all of them going to DRAM, widened by
+    what the model itself may be off.
+    """
     uses_tensor = situation.demand.tensor_fma > 0
     clock = situation.gpu.clock(tensor=uses_tensor)
-    dram_share = dram_share_of(situation)
-    walk = _walk(situation, dram_share)
-    outcome = _outcome(situation, walk.stack(situation.weights), dram_share, clock.value)
+    placement = assumed_placement(situation)
+    walk = _walk(situation, placement)
+    outcome = _outcome(situation, walk.stack(situation.weights), placement, clock.value)
     best, worst = (
-        _outcome(situation, _shifted(situation, walk, dram_share, share), share, clock.value)
-        for share in (0.0, 1.0)
+        _outcome(situation, _shifted(situation, walk, placement, extreme), extreme, clock.value)
+        for extreme in (Placement(0.0, 0.0), Placement(1.0, 1.0))
     )
     time_us = outcome.cycles / clock.value
     occupancy = situation.occupancy
@@ -72,33 +76,36 @@ def predict(situation: Situation) -> Verdict:
             cpi_stack=outcome.stack,
             bounds_cycles=outcome.bounds,
             basis=weakest(clock.basis, situation.gpu.dram.basis, Basis.ASSUMED),
-            assumptions=_assumptions(situation, dram_share),
+            assumptions=_assumptions(situation, placement),
         ),
         walk,
     )
 
 
-def memory_latency_cycles(situation: Situation, dram_share: float) -> float:
-    """Latency of a global load, a mix of L2 and DRAM by the share of misses."""
+def memory_latency_cycles(situation: Situation, placement: Placement) -> float:
+    """Latency of a global load: the mix of L1, L2 and DRAM by the shares served there."""
     memory, path = situation.gpu.file.memory, situation.arch.memory
+    l1 = path.l1_latency_cycles.value
     l2 = (memory.l2_latency_cycles or path.l2_latency_cycles).value
     dram = (memory.dram_latency_cycles or path.dram_latency_cycles).value
-    return l2 + (dram - l2) * dram_share
+    return l1 + (l2 - l1) * placement.l2_share + (dram - l2) * placement.dram_share
 
 
-def _walk(situation: Situation, dram_share: float) -> WarpWalk:
-    latency = memory_latency_cycles(situation, dram_share)
+def _walk(situation: Situation, placement: Placement) -> WarpWalk:
+    latency = memory_latency_cycles(situation, placement)
     return walk_warp(situation.kernel, situation.cfg, situation.nest, situation.costs, latency)
 
 
-def _shifted(situation: Situation, walk: WarpWalk, walked_share: float, share: float) -> dict[Stall, float]:
+def _shifted(
+    situation: Situation, walk: WarpWalk, walked: Placement, placement: Placement
+) -> dict[Stall, float]:
     """The walk's stack had the latency of memory been another: each long wait moves by the difference."""
-    walked = memory_latency_cycles(situation, walked_share)
-    return walk.stack(situation.weights, memory_latency_cycles(situation, share) - walked)
+    longer = memory_latency_cycles(situation, placement) - memory_latency_cycles(situation, walked)
+    return walk.stack(situation.weights, longer)
 
 
 def _outcome(
-    situation: Situation, stack: dict[Stall, float], dram_share: float, clock_mhz: float
+    situation: Situation, stack: dict[Stall, float], placement: Placement, clock_mhz: float
 ) -> _Outcome:
     gpu, occupancy = situation.gpu, situation.occupancy
     per_sm = situation.grid_ctas / gpu.sm_count
@@ -112,7 +119,7 @@ def _outcome(
         if not waves:
             continue
         share = SmShare(ctas, occupancy.warps_per_cta, min(float(gpu.sm_count), situation.grid_ctas))
-        wave_bounds = bound_cycles(situation, share, dram_share, clock_mhz)
+        wave_bounds = bound_cycles(situation, share, placement, clock_mhz)
         wave_bound = _add_wave(total, stack, wave_bounds, waves)
         if not bounds:
             bound = wave_bound
@@ -151,14 +158,14 @@ def _sorted(stack: dict[Stall, float]) -> dict[Stall, float]:
     return dict(sorted(stack.items(), key=lambda item: -item[1]))
 
 
-def dram_share_of(situation: Situation) -> float:
-    """Share of global bytes taken from DRAM while addresses are unknown."""
+def assumed_placement(situation: Situation) -> Placement:
+    """Where requests are served while addresses are unknown: beyond L1 always, beyond L2 by kind of code."""
     demand = situation.demand
     tiled = demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
-    return TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE
+    return Placement(1.0, TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE)
 
 
-def _assumptions(situation: Situation, dram_share: float) -> tuple[str, ...]:
+def _assumptions(situation: Situation, placement: Placement) -> tuple[str, ...]:
     notes = list(situation.counts.assumptions)
     if situation.grid is None:
         notes.append(f"grid not given: one full wave, {situation.grid_ctas} CTAs")
@@ -170,8 +177,10 @@ def _assumptions(situation: Situation, dram_share: float) -> tuple[str, ...]:
     if resources.shared_bytes is None:
         notes.append("static shared memory not given: none assumed")
     if situation.demand.global_bytes:
+        share = f"{placement.dram_share:.0%}"
         notes.append(
-            f"addresses unknown: {dram_share:.0%} of global bytes taken from DRAM, accesses coalesced"
+            f"addresses unknown: accesses coalesced, none hits L1, {share} of global bytes come from DRAM; "
+            "scattered accesses, bank conflicts and atomics on one address lie outside the interval"
         )
     if situation.kernel.control_words is None:
         notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
