@@ -7,6 +7,7 @@
 """
 
 import fnmatch
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -47,6 +48,7 @@ class LoadedKernel:
     """A kernel with what can be known of it without a GPU, worked out when asked for."""
 
     kernel: Kernel
+    ordinal: int = 1
 
     @property
     def name(self) -> str:
@@ -90,7 +92,7 @@ class Program:
 
     @cached_property
     def kernels(self) -> tuple[LoadedKernel, ...]:
-        return tuple(LoadedKernel(kernel) for kernel in self.module.kernels)
+        return tuple(LoadedKernel(kernel, n) for n, kernel in enumerate(self.module.kernels, start=1))
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -217,7 +219,12 @@ def _typical(kernel: Kernel) -> tuple[Gpu, ...]:
 
 
 def _named(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:
-    """Kernels of exactly this name; where there is none, those that fit it as a glob or hold it."""
+    """Kernels of exactly this name; where there is none, those that fit it as a glob or hold it.
+
+    `#N` is the Nth kernel of the input.
+    """
+    if re.fullmatch(r"#\d+", pattern):
+        return [kernel for kernel in kernels if kernel.ordinal == int(pattern[1:])]
     exact = [kernel for kernel in kernels if kernel.name == pattern]
     return exact or [k for k in kernels if fnmatch.fnmatchcase(k.name, pattern) or pattern in k.name]
 
@@ -289,12 +296,13 @@ class _Analyst:
         self._costs: dict[str, OpcodeCosts] = {}
 
     def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
-        loaded = LoadedKernel(with_registers(loaded.kernel))
+        loaded = replace(loaded, kernel=with_registers(loaded.kernel))
         cfg, nest = loaded.cfg, loaded.loops
         counts = count_blocks(cfg, nest, self.options.trips)
         verdicts = tuple(self._verdict(loaded, counts, gpu) for gpu in gpus)
         analysis = KernelAnalysis(
             kernel=loaded.kernel,
+            ordinal=loaded.ordinal,
             cfg=cfg,
             nest=nest,
             counts=counts,

@@ -62,7 +62,7 @@ class InputOptions:
 _DECORATORS = (
     click.argument("files", nargs=-1, required=True, metavar="FILE..."),
     click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
-    click.option("--kernel", "-k", multiple=True, help="Glob or part of a kernel's name, repeatable."),
+    click.option("--kernel", "-k", multiple=True, help="Name, glob or part of a name, or #N; repeatable."),
     click.option("--grid", help="CTAs of the launch: 132,1,1 or 132x1x1 or 132."),
     click.option("--block", help="Threads of a CTA, written as --grid."),
     click.option(

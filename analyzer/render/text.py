@@ -14,6 +14,7 @@ from analyzer.report.report import KernelReport, LoopEntry, PipeEntry, Predictio
 DETAILED_KERNELS = 6
 SUMMARY_ROWS = 40
 HOT_LOOPS = 3
+_SUMMARY_NAME_CELLS = 46
 _BAR_CELLS = 30
 _NAME_CELLS = 100
 _PLAIN_WIDTH = 120
@@ -82,22 +83,23 @@ def _summary(report: Report) -> RenderableType:
     """One row a kernel, most time first; the rest is counted, so the total always stands."""
     ordered = sorted(report.kernels, key=_cost, reverse=True)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("cycles", "time us", "occupancy", "regs", "inst"):
-        table.add_column(name, justify="right")
-    for name in ("bound", "GPU", "kernel"):
-        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for name in ("#", "cycles", "time us", "occup.", "regs", "inst"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name in ("bound", "GPU"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("kernel", no_wrap=True, max_width=_SUMMARY_NAME_CELLS)
     for kernel in ordered[:SUMMARY_ROWS]:
         table.add_row(*_summary_row(kernel))
     rest = ordered[SUMMARY_ROWS:]
     if rest:
         instructions = f"{sum(k.instructions for k in rest):,}"
-        table.add_row("", "", "", "", instructions, "", "", f"[{len(rest)} others]", style="dim")
+        table.add_row("", "", "", "", "", instructions, "", "", f"[{len(rest)} others]", style="dim")
     total = sum(kernel.instructions for kernel in report.kernels)
     known = sum(kernel.instructions * kernel.coverage for kernel in report.kernels)
     line = Text(
         f"{len(report.kernels):,} kernels, {total:,} instructions, coverage {known / total:.2%}", style="bold"
     )
-    note = Text("one kernel in detail: -k NAME; everything: --format json", style="dim")
+    note = Text("one kernel in detail: -k NAME or -k '#N'; everything: --format json", style="dim")
     return Group(line, table, note)
 
 
@@ -111,8 +113,9 @@ def _summary_row(kernel: KernelReport) -> tuple[str, ...]:
     name = kernel.demangled
     if first is None:
         reason = kernel.refused[0].gpu_name if kernel.refused else ""
-        return ("X", "X", "X", registers, f"{kernel.instructions:,}", "X", reason, name)
+        return (f"{kernel.ordinal}", "X", "X", "X", registers, f"{kernel.instructions:,}", "X", reason, name)
     return (
+        f"{kernel.ordinal}",
         f"{first.cycles:,.0f}",
         _time(first.time_us),
         f"{first.occupancy:.0%}",

@@ -29,6 +29,7 @@ class KernelAnalysis:
     """One kernel on all GPUs; loops and findings are for the first GPU that was not refused."""
 
     kernel: Kernel
+    ordinal: int
     cfg: Cfg
     nest: LoopNest
     counts: BlockCounts

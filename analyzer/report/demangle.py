@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from functools import cache
 
-# Mangled names beyond this are left alone: the library's parser recurses on untrusted input.
-_MAX_LENGTH = 2000
+# CUTLASS has names of several thousand characters; beyond this it is no name that a compiler made.
+_MAX_LENGTH = 16_000
 
 
 def demangle(name: str) -> str:

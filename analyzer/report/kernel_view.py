@@ -37,6 +37,7 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
+        ordinal=analysis.ordinal,
         line=kernel.line,
         instructions=mix.total,
         coverage=mix.coverage,

@@ -157,11 +157,15 @@ class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
+    """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list.
+
+    ordinal: place among the kernels of its input, from 1.
+    """
 
     name: str
     demangled: str
     architecture: str
+    ordinal: int
     line: int
     instructions: int
     coverage: float

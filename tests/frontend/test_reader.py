@@ -231,9 +231,7 @@ def test_a_cubin_reads_as_its_dump(path: Path) -> None:
         assert ours.labels
         assert ours.origins
         # The dump has Triton's metadata beside it, the cubin has not; barriers stand in the cubin only.
-        assert replace(ours.resources, barriers=None, shared_bytes=0) == replace(
-            theirs.resources, shared_bytes=0
-        )
+        assert replace(ours.resources, barriers=None) == replace(theirs.resources, dynamic_shared_bytes=None)
 
 
 @needs_tools
