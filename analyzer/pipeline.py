@@ -20,6 +20,7 @@ from analyzer.demand.registers import with_registers
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
 from analyzer.flow.cfg import Cfg, build_cfg
+from analyzer.flow.defuse import DefUse
 from analyzer.flow.loops import LoopNest, find_loops
 from analyzer.frontend.reader import read_module
 from analyzer.hardware.gpu import Gpu
@@ -62,6 +63,11 @@ class LoadedKernel:
     @cached_property
     def loops(self) -> LoopNest:
         return find_loops(self.cfg)
+
+    @cached_property
+    def defuse(self) -> DefUse:
+        """Def-use chains through registers, predicates, uniform registers and scoreboards."""
+        return DefUse(self.cfg)
 
     @cached_property
     def mix(self) -> Mix:

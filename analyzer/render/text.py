@@ -14,7 +14,7 @@ from analyzer.report.report import KernelReport, LoopEntry, PipeEntry, Predictio
 DETAILED_KERNELS = 6
 SUMMARY_ROWS = 40
 HOT_LOOPS = 3
-_SUMMARY_NAME_CELLS = 46
+_SUMMARY_NAME_CELLS = 40
 _BAR_CELLS = 30
 _NAME_CELLS = 100
 _PLAIN_WIDTH = 120
