@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzer.ir.opcode import OpKind
+from analyzer.ir.opcode import OpKind, Space
 from analyzer.ir.program import Kernel
 
 
@@ -47,6 +47,18 @@ class Mix:
             kind = self.kernel.vocabulary.opcodes[number].kind
             totals[kind] = totals.get(kind, 0) + int(self.counts[number])
         return totals
+
+    @cached_property
+    def constant_operands(self) -> int:
+        """Instructions that read a constant bank in place of a register; loads of constants aside."""
+        vocabulary = self.kernel.vocabulary
+        loads = np.array([opcode.space is Space.CONSTANT for opcode in vocabulary.opcodes], dtype=bool)
+        ids, counts = np.unique(self.kernel.text_ids, return_counts=True)
+        return sum(
+            int(count)
+            for number, count in zip(ids.tolist(), counts.tolist(), strict=True)
+            if "c[" in vocabulary.texts[number] and not loads[vocabulary.opcode_ids[number]]
+        )
 
     @property
     def total(self) -> int:

@@ -16,6 +16,7 @@ SUMMARY_ROWS = 40
 HOT_LOOPS = 3
 _SUMMARY_NAME_CELLS = 40
 _BAR_CELLS = 30
+_TRANSFER = "NOT NATIVE: {arch} code is priced instruction by instruction on {gpus}, where it does not run"
 _NAME_CELLS = 100
 _PLAIN_WIDTH = 120
 _LISTING_WIDTH = 400
@@ -131,10 +132,15 @@ def _kernel(kernel: KernelReport, options: TextOptions) -> RenderableType:
     parts: list[RenderableType] = [_header(kernel)]
     if kernel.predictions:
         parts.append(_verdicts(kernel))
+    moved = [entry.gpu_name for entry in kernel.predictions if entry.transferred]
+    if moved:
+        parts.append(
+            Text(_TRANSFER.format(arch=kernel.architecture, gpus=", ".join(moved)), style="bold yellow")
+        )
     parts += [Text(f"refused: {refusal.reason}", style="red") for refusal in kernel.refused]
     if kernel.predictions:
         first = kernel.predictions[0]
-        parts += [_pipes(kernel), _stack(first)]
+        parts += [_demand(kernel), _pipes(kernel), _stack(first)]
         parts.append(_notes(first))
     if options.loops and kernel.loops:
         parts.append(_loops(kernel))
@@ -203,6 +209,17 @@ def _cpi(kernel: KernelReport, entry: PredictionEntry) -> str:
 
 def _time(time_us: float) -> str:
     return f"{time_us:,.2f}" if time_us < 1000 else f"{time_us:,.0f}"
+
+
+def _demand(kernel: KernelReport) -> RenderableType:
+    """What one warp asks for: instructions, operations, bytes."""
+    facts = [f"{kernel.counts.instructions_per_warp:,.0f} instructions"]
+    if kernel.flops:
+        facts.append(f"{kernel.flops:,.0f} flop")
+    facts += [f"{count:,.0f} B {level}" for level, count in kernel.bytes.items() if count]
+    if kernel.arithmetic_intensity:
+        facts.append(f"{kernel.arithmetic_intensity:,.2f} flop/B")
+    return Text("one warp: " + "   ".join(facts))
 
 
 def _pipes(kernel: KernelReport) -> RenderableType:

@@ -49,6 +49,7 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
         launch=_launch(analysis),
         mix=mix.opcodes,
         modifiers=mix.mnemonics,
+        constant_operands=mix.constant_operands,
         pipes=pipe_entries(demand),
         bytes=_bytes(demand),
         flops=demand.flops if demand else 0.0,

@@ -177,6 +177,7 @@ class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
     launch: LaunchEntry
     mix: dict[str, int]
     modifiers: dict[str, int]
+    constant_operands: int
     pipes: dict[str, PipeEntry]
     bytes: dict[str, float]
     flops: float
