@@ -11,7 +11,7 @@ from typing import IO
 
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
 from analyzer.frontend.resource_usage import read_usage
-from analyzer.frontend.sass import MIN_ARCH
+from analyzer.frontend.sass_findings import MIN_ARCH
 from analyzer.frontend.tools import CudaTool, find_tool, tool_environment
 from analyzer.ir.program import Resources
 from analyzer.text.errors import InputError, ToolError

@@ -5,6 +5,9 @@ facts/FORMATS.md, sections 1 and 2, says where each comes from.
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
+
+from analyzer.text.source import Location, locate
 
 # An instruction with its two hex words, of which the second holds the control fields, or any other line.
 LINE = re.compile(
@@ -65,3 +68,52 @@ def at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
             raise OverlongLine
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
+
+
+Match = tuple[bytes, bytes, bytes, bytes]
+
+
+class Chunk:
+    """A piece of a dump that begins at line `first_line`; `matches` are its lines by `LINE`, in order.
+
+    Where a match stands is looked for only when somebody asks: that is slow, and asked for errors only.
+    """
+
+    def __init__(self, path: str, data: bytes, first_line: int) -> None:
+        self.path, self.data, self.first_line = path, data, first_line
+        self.n_lines = data.count(b"\n")
+        self._cursor, self._cursor_line = 0, first_line
+
+    @cached_property
+    def matches(self) -> list[Match]:
+        """(address, text, upper word, other line) of each; an instruction or another line, never both."""
+        return LINE.findall(self.data)
+
+    def locate(self, offset: int) -> Location:
+        """Place of a byte."""
+        return locate(self.path, self.data, offset, first_line=self.first_line)
+
+    def start(self, index: int) -> Location:
+        """Where match `index` begins."""
+        return self.locate(self._find(index).start())
+
+    def end(self, index: int) -> Location:
+        """Just after the last character of match `index`."""
+        match = self._find(index)
+        return self.locate(match.start() + len(match[0].rstrip()))
+
+    def text(self, index: int, column: int) -> Location:
+        """A column of the instruction text of match `index`, blanks before it left out."""
+        match = self._find(index)
+        lead = len(match[2]) - len(match[2].lstrip())
+        return self.locate(match.start(2) + lead + min(column, len(match[2].strip())))
+
+    def line_of(self, line: bytes) -> int:
+        """Number of a header line; headers are asked for in order, so the search goes on from the last."""
+        offset = self.data.find(line, self._cursor)
+        number = self._cursor_line + self.data.count(b"\n", self._cursor, offset)
+        self._cursor, self._cursor_line = offset + len(line), number + 1
+        return number
+
+    def _find(self, index: int) -> re.Match[bytes]:
+        return next(match for place, match in enumerate(LINE.finditer(self.data)) if place == index)

@@ -12,6 +12,7 @@ from analyzer.report.analysis import GpuVerdict, KernelAnalysis
 from analyzer.report.demangle import demangle
 from analyzer.report.listing_view import listing_entries
 from analyzer.report.loop_view import loop_entries
+from analyzer.report.pipe_view import pipe_entries
 from analyzer.report.report import (
     AdviceEntry,
     BlockEntry,
@@ -19,7 +20,6 @@ from analyzer.report.report import (
     KernelReport,
     LaunchEntry,
     MemoryEntry,
-    PipeEntry,
     PredictionEntry,
     RefusalEntry,
     UnknownBranchEntry,
@@ -67,14 +67,6 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
         advice=_advice(analysis),
         listing=listing_entries(analysis) if listing else (),
     )
-
-
-def pipe_entries(demand: PipelineDemand | None) -> dict[str, PipeEntry]:
-    """Operations and cycles by pipe, busiest first."""
-    if demand is None:
-        return {}
-    ordered = sorted(demand.pipes.items(), key=lambda item: -item[1].cycles)
-    return {pipe.value: PipeEntry(operations=use.operations, cycles=use.cycles) for pipe, use in ordered}
 
 
 def spill_bytes(kernel: Kernel) -> int:

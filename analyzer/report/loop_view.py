@@ -2,7 +2,8 @@
 
 from analyzer.models.loops import LoopVerdict
 from analyzer.report.analysis import KernelAnalysis
-from analyzer.report.report import LoopEntry, PipeEntry
+from analyzer.report.pipe_view import pipe_entries
+from analyzer.report.report import LoopEntry
 
 
 def loop_entries(analysis: KernelAnalysis) -> tuple[LoopEntry, ...]:
@@ -31,18 +32,11 @@ def _entry(analysis: KernelAnalysis, index: int, verdict: LoopVerdict | None, sh
         cycles_per_iteration=verdict.cycles_per_iteration if verdict else None,
         bound=verdict.bound if verdict else "",
         bounds=verdict.bounds_cycles if verdict else {},
-        pipes=_pipes(verdict),
+        pipes=pipe_entries(verdict.demand if verdict else None),
         cpi_stack=_stack(verdict),
         share=share,
         source=str(analysis.kernel.origin(row) or ""),
     )
-
-
-def _pipes(verdict: LoopVerdict | None) -> dict[str, PipeEntry]:
-    if verdict is None:
-        return {}
-    ordered = sorted(verdict.demand.pipes.items(), key=lambda item: -item[1].cycles)
-    return {pipe.value: PipeEntry(operations=use.operations, cycles=use.cycles) for pipe, use in ordered}
 
 
 def _stack(verdict: LoopVerdict | None) -> dict[str, float]:

@@ -201,3 +201,13 @@ def test_an_unknown_opcode_lowers_coverage_by_one(data: bytes, which: int, text:
     assert [len(kernel) for kernel in after] == [len(kernel) for kernel in before]
     warnings = [d for d in after.diagnostics if d.code == "unknown-opcode"]
     assert len(warnings) == 1
+
+
+def test_many_strange_lines_cost_no_more_than_their_number() -> None:
+    """Only the first of them is looked up; 200,000 took minutes when each was."""
+    text = b"\tcode for sm_80\n\t\tFunction : k\n" + b"what is this line\n" * 200_000
+    text += b"        /*0000*/                   EXIT ;\n"
+    (diagnostic,) = parse_sass("odd.sass", [text]).diagnostics
+    assert diagnostic.count == 200_000
+    assert diagnostic.location is not None
+    assert diagnostic.location.line == 3

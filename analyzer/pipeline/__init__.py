@@ -1,0 +1,13 @@
+"""The one place that puts the storeys together: bytes to report.
+
+>>> import analyzer
+>>> program = analyzer.load("kernel.sass")                       # doctest: +SKIP
+>>> kernel = program["gemm"]; kernel.cfg.graph; kernel.mix["HMMA"]  # doctest: +SKIP
+>>> analyzer.analyze(program, gpu="h100", grid=(132, 1, 1))      # doctest: +SKIP
+"""
+
+from analyzer.pipeline.analyst import Options
+from analyzer.pipeline.program import LoadedKernel, Program, load
+from analyzer.pipeline.run import analyze, analyze_programs, find_gpus
+
+__all__ = ["LoadedKernel", "Options", "Program", "analyze", "analyze_programs", "find_gpus", "load"]

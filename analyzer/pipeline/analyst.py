@@ -1,0 +1,140 @@
+"""One kernel on any number of GPUs: flow, counts, demand, verdicts."""
+
+from dataclasses import dataclass, field, replace
+
+from analyzer.demand.costs import OpcodeCosts, opcode_costs
+from analyzer.demand.demand import instruction_weights, measure_demand
+from analyzer.demand.registers import with_registers
+from analyzer.demand.tiles import with_known_tiles
+from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.occupancy import WARP_LANES, Occupancy, occupancy
+from analyzer.hardware.schema import Arch
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.ir.program import Kernel, Module
+from analyzer.models.advice import find_advice
+from analyzer.models.base import Situation
+from analyzer.models.loops import judge_loop
+from analyzer.models.portability import is_native, missing_units
+from analyzer.models.warp import predict
+from analyzer.pipeline.program import LoadedKernel
+from analyzer.report.analysis import GpuVerdict, KernelAnalysis
+
+ASSUMED_BLOCK_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to analyze: `kernels` are globs or parts of names, all where empty; `listing` adds instructions."""
+
+    kernels: tuple[str, ...] = ()
+    trips: tuple[TripRule, ...] = ()
+    launch: Launch = field(default_factory=Launch)
+    listing: bool = False
+    min_coverage: float = 0.0
+
+
+class Analyst:
+    """Analyzes the kernels of one module; costs are worked out once per GPU."""
+
+    def __init__(self, module: Module, options: Options) -> None:
+        self.module = module
+        self.options = options
+        self._costs: dict[str, OpcodeCosts] = {}
+
+    def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
+        loaded = replace(loaded, kernel=with_registers(loaded.kernel))
+        cfg, nest = loaded.cfg, loaded.loops
+        counts = count_blocks(cfg, nest, self.options.trips)
+        verdicts = tuple(self._verdict(loaded, counts, gpu) for gpu in gpus)
+        analysis = KernelAnalysis(
+            kernel=loaded.kernel,
+            ordinal=loaded.ordinal,
+            cfg=cfg,
+            nest=nest,
+            counts=counts,
+            mix=loaded.mix,
+            launch=self._launch(loaded.kernel),
+            verdicts=verdicts,
+            loops=(),
+            findings=(),
+        )
+        first = analysis.first
+        if first is None:
+            return analysis
+        return replace(
+            analysis,
+            loops=tuple(judge_loop(first.situation, first.walk, loop) for loop in nest.loops),
+            findings=find_advice(first.situation, first.prediction, first.walk),
+        )
+
+    def _launch(self, kernel: Kernel) -> Launch:
+        """What the user says, else what metadata does."""
+        launch, resources = self.options.launch, kernel.resources
+        block, dynamic = launch.block, launch.dynamic_shared_bytes
+        if block is None and resources.block_threads is not None and resources.block_threads_exact:
+            block = Dim3(resources.block_threads)
+        if dynamic is None:
+            dynamic = resources.dynamic_shared_bytes
+        return replace(launch, block=block, dynamic_shared_bytes=dynamic)
+
+    def _verdict(self, loaded: LoadedKernel, counts: BlockCounts, gpu: Gpu) -> GpuVerdict:
+        reason, verdict = "", None
+        missing = missing_units(loaded.kernel, gpu)
+        if gpu.arch is None:
+            reason = f"{gpu.name} has figures for operator models only"
+        elif missing:
+            reason = f"{gpu.name} ({gpu.file.arch}) has no {', '.join(missing)}, which the kernel needs"
+        else:
+            situation = self._situation(loaded, counts, gpu, gpu.arch)
+            if situation.occupancy.ctas_per_sm:
+                verdict = predict(situation)
+            else:
+                reason = f"a CTA does not fit on {gpu.name}: too much {situation.occupancy.limiter.value}"
+        return GpuVerdict(
+            gpu=gpu.key,
+            gpu_name=gpu.name,
+            transferred=not is_native(loaded.kernel, gpu),
+            reason=reason,
+            verdict=verdict,
+        )
+
+    def _situation(self, loaded: LoadedKernel, counts: BlockCounts, gpu: Gpu, arch: Arch) -> Situation:
+        kernel, cfg = loaded.kernel, loaded.cfg
+        costs = self._costs.get(gpu.key)
+        if costs is None:
+            costs = self._costs[gpu.key] = opcode_costs(kernel.vocabulary, gpu, arch)
+        tiled = with_known_tiles(cfg, costs)
+        launch = self._launch(kernel)
+        threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
+        resident = self._occupancy(kernel, arch, threads)
+        weights = instruction_weights(cfg, counts.per_warp)
+        wave = gpu.sm_count * max(1, resident.ctas_per_sm)
+        return Situation(
+            kernel=kernel,
+            cfg=cfg,
+            nest=loaded.loops,
+            counts=counts,
+            weights=weights,
+            gpu=gpu,
+            arch=arch,
+            costs=tiled.costs,
+            demand=measure_demand(kernel, weights, tiled.costs),
+            occupancy=resident,
+            grid=launch.grid,
+            grid_ctas=launch.grid.count if launch.grid else wave,
+            block=launch.block,
+            block_threads=threads,
+            guessed_tiles=tiled.guessed,
+        )
+
+    def _occupancy(self, kernel: Kernel, arch: Arch, threads: int) -> Occupancy:
+        resources = kernel.resources
+        static = resources.shared_bytes or 0
+        dynamic = self._launch(kernel).dynamic_shared_bytes or 0
+        return occupancy(
+            arch.limits,
+            block_threads=threads,
+            registers=resources.registers or WARP_LANES,
+            shared_bytes=static + dynamic,
+        )

@@ -1,0 +1,105 @@
+"""A loaded input and its kernels, with what can be known of them without a GPU."""
+
+import fnmatch
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from analyzer.demand.mix import Mix
+from analyzer.flow.cfg import Cfg, build_cfg
+from analyzer.flow.defuse import DefUse
+from analyzer.flow.loops import LoopNest, find_loops
+from analyzer.frontend.reader import read_module
+from analyzer.ir.program import Instruction, Kernel, Module
+from analyzer.isa.control_bits import decode_control
+from analyzer.text.source import Diagnostic
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedKernel:
+    """A kernel with what can be known of it without a GPU, worked out when asked for."""
+
+    kernel: Kernel
+    ordinal: int = 1
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    @cached_property
+    def cfg(self) -> Cfg:
+        """Control-flow graph; `cfg.graph` is its networkx form."""
+        return build_cfg(self.kernel)
+
+    @cached_property
+    def loops(self) -> LoopNest:
+        return find_loops(self.cfg)
+
+    @cached_property
+    def defuse(self) -> DefUse:
+        """Def-use chains through registers, predicates, uniform registers and scoreboards."""
+        return DefUse(self.cfg)
+
+    @cached_property
+    def mix(self) -> Mix:
+        return Mix(self.kernel)
+
+    @property
+    def instructions(self) -> Iterator[Instruction]:
+        """The instructions in address order, decoded as they are asked for."""
+        for row in range(len(self.kernel)):
+            words = self.kernel.control_words
+            yield Instruction(
+                index=row,
+                address=int(self.kernel.addresses[row]),
+                form=self.kernel.form(row),
+                control=None if words is None else decode_control(int(words[row])),
+                origin=self.kernel.origin(row),
+            )
+
+    def __len__(self) -> int:
+        return len(self.kernel)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A loaded input: kernels by name; `program["gemm*"]` takes the first that fits."""
+
+    module: Module
+
+    @cached_property
+    def kernels(self) -> tuple[LoadedKernel, ...]:
+        return tuple(LoadedKernel(kernel, n) for n, kernel in enumerate(self.module.kernels, start=1))
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        return self.module.diagnostics
+
+    def __getitem__(self, name: str) -> LoadedKernel:
+        found = named_kernels(self.kernels, name)
+        if not found:
+            raise KeyError(name)
+        return found[0]
+
+    def __len__(self) -> int:
+        return len(self.module.kernels)
+
+
+def load(path: str, *, usage_path: str | None = None) -> Program:
+    """Read a dump or binary; `usage_path` is `cuobjdump -res-usage` text, else looked for beside it.
+
+    Raises InputError where the file cannot be read as what it claims to be.
+    """
+    return Program(read_module(path, usage_path=usage_path))
+
+
+def named_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:
+    """Kernels of exactly this name; where there is none, those that fit it as a glob or hold it.
+
+    `#N` is the Nth kernel of the input.
+    """
+    if re.fullmatch(r"#\d+", pattern):
+        return [kernel for kernel in kernels if kernel.ordinal == int(pattern[1:])]
+    exact = [kernel for kernel in kernels if kernel.name == pattern]
+    return exact or [k for k in kernels if fnmatch.fnmatchcase(k.name, pattern) or pattern in k.name]
