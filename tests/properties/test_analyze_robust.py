@@ -1,0 +1,70 @@
+"""Whatever is done to a dump, `analyze` reports or explains; it never fails in a way of its own."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from paths import TRACES
+
+from analyzer.cli.app import run
+
+DUMPS = [
+    TRACES / "cuda" / "sm_80" / "report16.sass",
+    TRACES / "triton" / "sm_90" / "softmax.sass",
+    TRACES / "triton" / "sm_100" / "matmul.sass",
+    TRACES / "nvdisasm" / "softmax_sm_90.txt",
+]
+# Pieces that mean something somewhere, put where they do not belong.
+ODD = [
+    *("R255", "UR63", "P7", "0xffffffffffffffffffffffff", "c[0x0][0x999999]", "desc[", "{1,2", "1e999"),
+    *("BRA 0x0", "BRA 0xfffffff0", "CALL.REL.NOINC 0x40", "RET.REL.NODEC R2 0x0", "BRX R4 -0x10", "EXIT"),
+    *("HMMA.16816.F32", "HGMMA.0x0x0.F32", "HGMMA.64x99999x16", "UTCHMMA", "LDTM.x128", "BSYNC B0"),
+    *(
+        "R99999999999999",
+        "SB9",
+        "DEPBAR.LE SB5, 0x99",
+        "@!UPT",
+        ".128",
+        "-",
+        "WARPSYNC.COLLECTIVE R3, 0x2dc0",
+    ),
+]
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    data = bytearray(draw(st.sampled_from(DUMPS)).read_bytes())
+    for _ in range(draw(st.integers(1, 8))):
+        place = draw(st.integers(0, len(data) - 1))
+        blank = data.find(b" ", place)
+        following = data.find(b" ", blank + 1)
+        match draw(st.sampled_from(["odd", "word", "cut", "copy", "byte"])):
+            case "odd":
+                data[place:place] = draw(st.sampled_from(ODD)).encode()
+            case "word" if 0 < blank < following:
+                data[blank + 1 : following] = draw(st.sampled_from(ODD)).encode()
+            case "cut":
+                del data[place : place + draw(st.integers(1, 200))]
+            case "copy":
+                source = draw(st.integers(0, len(data) - 1))
+                data[place:place] = data[source : source + draw(st.integers(1, 300))]
+            case _:
+                data[place] = draw(st.integers(1, 255))
+        if not data:
+            break
+    return bytes(data)
+
+
+@settings(suppress_health_check=[*HealthCheck])
+@given(data=damaged(), gpu=st.sampled_from(["a100", "h100", "b200", "rtx 5090"]))
+def test_a_damaged_dump_is_reported_or_explained(
+    data: bytes, gpu: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dump = tmp_path / "damaged.sass"
+    dump.write_bytes(data)
+    code = run(["analyze", str(dump), "--all", "--gpu", gpu])
+    captured = capsys.readouterr()
+    assert code in (0, 1)
+    assert (code == 0) == (captured.err == "")
+    assert code == 0 or captured.err.partition("error: ")[2]
