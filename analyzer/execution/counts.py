@@ -127,6 +127,8 @@ def _trip(cfg: Cfg, nest: LoopNest, loop: Loop, rules: tuple[TripRule, ...]) -> 
     constant = constant_trip(cfg, nest, loop)
     if constant is not None:
         return Trip(loop.index, constant, Provenance.EXACT, "from constant bounds")
+    if not loop.exits:
+        return Trip(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
     for rule in rules:
         if rule.is_general:
             return Trip(loop.index, rule.value, Provenance.ASSUMED, "given by --trip", rule)

@@ -244,9 +244,13 @@ def _is_address_form(form: InstructionForm) -> bool:
     return kind is not OpKind.WARP_SYNC or len(form.operands) > 1
 
 
+# Branches on the state of the warp's lanes; sm_75 prints them without an operand.
+_MASK_BRANCHES = frozenset({"DIV", "CONV"})
+
+
 def _is_conditional(form: InstructionForm) -> bool:
     """`@P0 BRA`, `BRA P1, t`, `BRA.U UP0, t`, `BRA.DIV UR4, t`; a plain or @PT branch is not."""
-    if not form.is_unconditional:
+    if not form.is_unconditional or not _MASK_BRANCHES.isdisjoint(form.opcode.modifiers):
         return True
     for operand in form.operands:
         match operand:
@@ -294,9 +298,14 @@ def _code_end(kernel: Kernel) -> int:
     stop = len(kernel)
     while stop > 1 and is_nop[ids[stop - 1]]:
         stop -= 1
-    if stop > 1 and _is_self_branch(kernel, stop - 1):
+    if stop > 1 and _is_self_branch(kernel, stop - 1) and _leaves(kernel, stop - 2):
         return stop - 1
     return len(kernel) if stop <= 1 else stop
+
+
+def _leaves(kernel: Kernel, row: int) -> bool:
+    """The instruction never goes on to the next one; code after a trap is reached as far as anyone knows."""
+    return kernel.opcode(row).kind in FLOW_KINDS and _never_falls_through(kernel.form(row))
 
 
 def _is_self_branch(kernel: Kernel, row: int) -> bool:
