@@ -143,3 +143,15 @@ def test_networkx_graph_has_the_same_blocks_and_edges() -> None:
     forward = {(source, target) for source, row in enumerate(cfg.successors) for target in row}
     backward = {(source, target) for target, row in enumerate(cfg.predecessors) for source in row}
     assert forward == backward == set(graph.edges)
+
+
+def test_a_branch_on_divergence_has_two_ways_even_without_an_operand() -> None:
+    """sm_75 prints `BRA.DIV target`, later architectures `BRA.DIV UR4, target`."""
+    for branch in ("BRA.DIV 0x30", "BRA.DIV UR4, 0x30", "BRA.CONV ~URZ, 0x30"):
+        cfg = build_cfg(parse_lines(branch, "NOP", "EXIT", "EXIT"))
+        assert built(cfg)[1] == {(0, 1), (0, 3)}, branch
+
+
+def test_code_after_a_trap_is_reached_as_far_as_anyone_knows() -> None:
+    cfg = build_cfg(parse_lines("BPT.TRAP 0x1", "BRA 0x10", "NOP"))
+    assert built(cfg) == ({(0, 1), (1, 2)}, {(0, 1), (1, 1)})
