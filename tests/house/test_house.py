@@ -61,7 +61,8 @@ def test_files_stay_short(path: Path) -> None:
 
 def test_wheel_holds_package_and_data_and_nothing_else(tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "-w", str(tmp_path), str(ROOT)],
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
+        cwd=ROOT,
         check=True,
         capture_output=True,
     )
