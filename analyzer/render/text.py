@@ -14,6 +14,7 @@ from analyzer.report.report import KernelReport, LoopEntry, PipeEntry, Predictio
 DETAILED_KERNELS = 6
 SUMMARY_ROWS = 40
 HOT_LOOPS = 3
+REFUSALS = 3
 _SUMMARY_NAME_CELLS = 40
 _BAR_CELLS = 30
 _TRANSFER = "NOT NATIVE: {arch} code is priced instruction by instruction on {gpus}, where it does not run"
@@ -137,7 +138,7 @@ def _kernel(kernel: KernelReport, options: TextOptions) -> RenderableType:
         parts.append(
             Text(_TRANSFER.format(arch=kernel.architecture, gpus=", ".join(moved)), style="bold yellow")
         )
-    parts += [Text(f"refused: {refusal.reason}", style="red") for refusal in kernel.refused]
+    parts += [Text(line, style="red") for line in _refusals(kernel)]
     if kernel.predictions:
         first = kernel.predictions[0]
         parts += [_demand(kernel), _pipes(kernel), _stack(first)]
@@ -209,6 +210,15 @@ def _cpi(kernel: KernelReport, entry: PredictionEntry) -> str:
 
 def _time(time_us: float) -> str:
     return f"{time_us:,.2f}" if time_us < 1000 else f"{time_us:,.0f}"
+
+
+def _refusals(kernel: KernelReport) -> list[str]:
+    """One line each where they are few."""
+    refused = kernel.refused
+    lines = [f"refused: {refusal.reason}" for refusal in refused[:REFUSALS]]
+    if len(refused) > REFUSALS:
+        lines.append(f"refused: {len(refused) - REFUSALS} more GPUs, see --format json")
+    return lines
 
 
 def _demand(kernel: KernelReport) -> RenderableType:
