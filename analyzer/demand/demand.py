@@ -42,13 +42,6 @@ class PipelineDemand:
         """Flops per byte requested from global memory; None where nothing is requested."""
         return self.flops / self.global_bytes if self.global_bytes else None
 
-    def busiest(self) -> tuple[Pipe, float] | None:
-        """The pipe with most cycles, None where no pipe is used."""
-        if not self.pipes:
-            return None
-        pipe = max(self.pipes, key=lambda p: self.pipes[p].cycles)
-        return pipe, self.pipes[pipe].cycles
-
 
 def instruction_weights(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray:
     """Executions of each instruction [n], padding behind the code 0."""

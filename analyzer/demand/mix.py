@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import Space
 from analyzer.ir.program import Kernel
 
 
@@ -38,15 +38,6 @@ class Mix:
         opcodes = self.kernel.vocabulary.opcodes
         totals = {opcodes[n].mnemonic: int(self.counts[n]) for n in np.flatnonzero(self.counts)}
         return _by_frequency(totals)
-
-    @cached_property
-    def kinds(self) -> dict[OpKind, int]:
-        """Count by what the instructions do."""
-        totals: dict[OpKind, int] = {}
-        for number in np.flatnonzero(self.counts):
-            kind = self.kernel.vocabulary.opcodes[number].kind
-            totals[kind] = totals.get(kind, 0) + int(self.counts[number])
-        return totals
 
     @cached_property
     def constant_operands(self) -> int:

@@ -75,10 +75,6 @@ class FormDecoder:
         self._shapes: set[tuple[str, ...]] = set()
         self.unparsed: dict[str, ShapeError] = {}
 
-    @property
-    def n_shapes(self) -> int:
-        return len(self._shapes)
-
     def admit(self, text: str) -> Opcode:
         """Check a text's shape against the grammar, once for each shape; returns its opcode.
 
