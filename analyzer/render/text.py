@@ -2,20 +2,21 @@
 
 from dataclasses import dataclass
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from analyzer.render.listing import listing_table
+from analyzer.render.tables import Column, Fit, make_table, numbers
 from analyzer.report.report import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report
 
 DETAILED_KERNELS = 6
 SUMMARY_ROWS = 40
 HOT_LOOPS = 3
+_PIPE_COLUMNS = 7
 REFUSALS = 3
-_SUMMARY_NAME_CELLS = 40
+_SUMMARY_NAME_CELLS = 48
 _BAR_CELLS = 30
 _TRANSFER = "NOT NATIVE: {arch} code is priced instruction by instruction on {gpus}, where it does not run"
 _NAME_CELLS = 100
@@ -84,25 +85,29 @@ def _print_warnings(report: Report, console: Console) -> None:
 def _summary(report: Report) -> RenderableType:
     """One row a kernel, most time first; the rest is counted, so the total always stands."""
     ordered = sorted(report.kernels, key=_cost, reverse=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("#", "cycles", "time us", "occup.", "regs", "inst"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for name in ("bound", "GPU"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("kernel", no_wrap=True, max_width=_SUMMARY_NAME_CELLS)
-    for kernel in ordered[:SUMMARY_ROWS]:
-        table.add_row(*_summary_row(kernel))
+    rows = [_summary_row(kernel) for kernel in ordered[:SUMMARY_ROWS]]
     rest = ordered[SUMMARY_ROWS:]
     if rest:
         instructions = f"{sum(k.instructions for k in rest):,}"
-        table.add_row("", "", "", "", "", instructions, "", "", f"[{len(rest)} others]", style="dim")
+        rows.append(("", "", "", "", "", instructions, "", f"[{len(rest)} others]", ""))
+    columns = [
+        *numbers("#", "cycles", "time us", "occup.", "regs", "inst"),
+        Column("bound", Fit.WHOLE),
+        Column("kernel", Fit.CUT, _SUMMARY_NAME_CELLS),
+        Column("GPU", Fit.CUT),
+    ]
+    if len(report.gpus) == 1:  # then the line above the table names it
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     total = sum(kernel.instructions for kernel in report.kernels)
     known = sum(kernel.instructions * kernel.coverage for kernel in report.kernels)
+    gpu = ordered[0].predictions[0].gpu_name if len(report.gpus) == 1 else ""
     line = Text(
-        f"{len(report.kernels):,} kernels, {total:,} instructions, coverage {known / total:.2%}", style="bold"
+        f"{len(report.kernels):,} kernels, {total:,} instructions, coverage {known / total:.2%}"
+        + (f", on {gpu}" if gpu else ""),
+        style="bold",
     )
     note = Text("one kernel in detail: -k NAME or -k '#N'; everything: --format json", style="dim")
-    return Group(line, table, note)
+    return Group(line, make_table(columns, rows), note)
 
 
 def _cost(kernel: KernelReport) -> tuple[float, str]:
@@ -115,7 +120,7 @@ def _summary_row(kernel: KernelReport) -> tuple[str, ...]:
     name = kernel.demangled
     if first is None:
         reason = kernel.refused[0].gpu_name if kernel.refused else ""
-        return (f"{kernel.ordinal}", "X", "X", "X", registers, f"{kernel.instructions:,}", "X", reason, name)
+        return (f"{kernel.ordinal}", "X", "X", "X", registers, f"{kernel.instructions:,}", "X", name, reason)
     return (
         f"{kernel.ordinal}",
         f"{first.cycles:,.0f}",
@@ -124,8 +129,8 @@ def _summary_row(kernel: KernelReport) -> tuple[str, ...]:
         registers,
         f"{kernel.instructions:,}",
         first.bound,
-        first.gpu_name,
         name,
+        first.gpu_name,
     )
 
 
@@ -141,7 +146,7 @@ def _kernel(kernel: KernelReport, options: TextOptions) -> RenderableType:
     parts += [Text(line, style="red") for line in _refusals(kernel)]
     if kernel.predictions:
         first = kernel.predictions[0]
-        parts += [_demand(kernel), _pipes(kernel), _stack(first)]
+        parts += [_demand(kernel), _pipes(kernel), _stack(kernel, first)]
         parts.append(_notes(first))
     if options.loops and kernel.loops:
         parts.append(_loops(kernel))
@@ -179,18 +184,9 @@ def _launch_text(kernel: KernelReport) -> str:
 
 
 def _verdicts(kernel: KernelReport) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("GPU", no_wrap=True)
-    for name in ("cycles", "time us", "low", "high"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bound", no_wrap=True)
-    table.add_column("occupancy", no_wrap=True)
-    table.add_column("waves", justify="right")
-    table.add_column("CPI", justify="right")
-    for entry in kernel.predictions:
-        name = entry.gpu_name + (" (transferred)" if entry.transferred else "")
-        table.add_row(
-            name,
+    rows = [
+        (
+            entry.gpu_name + (" (transferred)" if entry.transferred else ""),
             f"{entry.cycles:,.0f}",
             _time(entry.time_us),
             _time(entry.time_us_low),
@@ -198,14 +194,22 @@ def _verdicts(kernel: KernelReport) -> RenderableType:
             Text(entry.bound, style="bold"),
             f"{entry.occupancy:.0%} ({entry.occupancy_limiter})",
             f"{entry.waves:,.2f}",
-            _cpi(kernel, entry),
         )
-    return table
+        for entry in kernel.predictions
+    ]
+    columns = [
+        Column("GPU", Fit.CUT),
+        *numbers("cycles", "time us", "low", "high"),
+        Column("bound", Fit.WHOLE),
+        Column("occupancy", Fit.CUT),
+        *numbers("waves"),
+    ]
+    return make_table(columns, rows)
 
 
 def _cpi(kernel: KernelReport, entry: PredictionEntry) -> str:
     instructions = kernel.counts.instructions_per_warp * max(1.0, entry.waves)
-    return f"{entry.cycles / instructions:,.2f}" if instructions else ""
+    return f"{entry.cycles / instructions:,.2f}" if instructions else "?"
 
 
 def _time(time_us: float) -> str:
@@ -234,17 +238,14 @@ def _demand(kernel: KernelReport) -> RenderableType:
 
 def _pipes(kernel: KernelReport) -> RenderableType:
     """Cycles of one warp on each pipe: a row for each hot loop's iteration, then the whole kernel."""
-    names = [name for name, entry in kernel.pipes.items() if entry.cycles >= 0.5][:9]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="pipe cycles of one warp", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("bound", no_wrap=True)
-    for loop in kernel.loops[:HOT_LOOPS]:
-        table.add_row(_loop_name(loop), *(_cycles(loop.pipes, n) for n in names), loop.bound)
-    bound = kernel.predictions[0].bound
-    table.add_row("kernel", *(_cycles(kernel.pipes, n) for n in names), bound, style="bold")
-    return table
+    names = [name for name, entry in kernel.pipes.items() if entry.cycles >= 0.5][:_PIPE_COLUMNS]
+    rows = [
+        (_loop_name(loop), *(_cycles(loop.pipes, n) for n in names), loop.bound)
+        for loop in kernel.loops[:HOT_LOOPS]
+    ]
+    rows.append(("kernel", *(_cycles(kernel.pipes, n) for n in names), kernel.predictions[0].bound))
+    columns = [Column("", Fit.CUT), *numbers(*names), Column("bound", Fit.WHOLE)]
+    return make_table(columns, rows, title="pipe cycles of one warp")
 
 
 def _cycles(pipes: dict[str, PipeEntry], name: str) -> str:
@@ -256,7 +257,7 @@ def _loop_name(loop: LoopEntry) -> str:
     return f"loop {loop.source or hex(loop.header)}, each of {loop.trip_count:g}"
 
 
-def _stack(entry: PredictionEntry) -> RenderableType:
+def _stack(kernel: KernelReport, entry: PredictionEntry) -> RenderableType:
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -268,7 +269,7 @@ def _stack(entry: PredictionEntry) -> RenderableType:
             continue
         bar = "█" * max(1, round(share * _BAR_CELLS))
         table.add_row(f"  {stall}", f"{cycles:,.0f}", f"{share:.0%}", Text(bar, style="cyan"))
-    title = Text(f"cycles by stall, {entry.gpu_name}", style="italic")
+    title = Text(f"cycles by stall, {entry.gpu_name}, CPI {_cpi(kernel, entry)}", style="italic")
     return Padding(Group(title, table), (0, 0, 1, 0))
 
 
@@ -279,27 +280,28 @@ def _notes(entry: PredictionEntry) -> RenderableType:
 
 
 def _loops(kernel: KernelReport) -> RenderableType:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="loops", title_justify="left")
-    table.add_column("loop", no_wrap=True)
-    for name in ("depth", "inst", "trips", "share", "cycles/iter"):
-        table.add_column(name, justify="right")
-    for name in ("trips from", "bound", "bounds, cycles"):
-        table.add_column(name)
-    for loop in kernel.loops:
-        bounds = ", ".join(f"{n} {c:,.0f}" for n, c in list(loop.bounds.items())[:4])
-        cycles = "" if loop.cycles_per_iteration is None else f"{loop.cycles_per_iteration:,.0f}"
-        table.add_row(
+    rows = [
+        (
             loop.source or hex(loop.header),
             str(loop.depth),
             f"{loop.instructions:,}",
             f"{loop.trip_count:g}",
             f"{loop.share:.0%}",
-            cycles,
+            "" if loop.cycles_per_iteration is None else f"{loop.cycles_per_iteration:,.0f}",
             loop.trip_reason,
             loop.bound,
-            bounds,
+            ", ".join(f"{n} {c:,.0f}" for n, c in list(loop.bounds.items())[:4]),
         )
-    return table
+        for loop in kernel.loops
+    ]
+    columns = [
+        Column("loop", Fit.WHOLE),
+        *numbers("depth", "inst", "trips", "share", "cycles/iter"),
+        Column("trips from", Fit.FOLD),
+        Column("bound", Fit.WHOLE),
+        Column("bounds, cycles", Fit.FOLD),
+    ]
+    return make_table(columns, rows, title="loops")
 
 
 def _advice(kernel: KernelReport) -> RenderableType:

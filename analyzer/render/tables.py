@@ -1,0 +1,54 @@
+"""Tables whose numbers are never cut: what has to give way on a narrow terminal is said per column."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rich import box
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+Cell = str | Text
+Row = Sequence[Cell]
+
+
+class Fit(StrEnum):
+    """What a column does where space is short."""
+
+    NUMBER = "number"  # right-aligned, never shortened
+    WHOLE = "whole"  # left-aligned, never shortened
+    CUT = "cut"  # shortened with an ellipsis
+    FOLD = "fold"  # goes on in the next line
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    name: str
+    fit: Fit = Fit.NUMBER
+    max_width: int | None = None
+
+
+def make_table(columns: Sequence[Column], rows: Sequence[Row], *, title: str = "") -> Table:
+    """A table with a rule under its head; every row has as many cells as there are columns."""
+    table = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title or None, title_justify="left"
+    )
+    for place, column in enumerate(columns):
+        width = max(cell_len(str(cell)) for cell in (column.name, *(row[place] for row in rows)))
+        whole = column.fit in {Fit.NUMBER, Fit.WHOLE}
+        table.add_column(
+            column.name,
+            justify="right" if column.fit is Fit.NUMBER else "left",
+            no_wrap=column.fit is not Fit.FOLD,
+            min_width=width if whole else None,
+            max_width=column.max_width,
+        )
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def numbers(*names: str) -> list[Column]:
+    """Columns of figures."""
+    return [Column(name) for name in names]
