@@ -192,8 +192,8 @@ def _verdicts(kernel: KernelReport) -> RenderableType:
             _time(entry.time_us_low),
             _time(entry.time_us_high),
             Text(entry.bound, style="bold"),
-            f"{entry.occupancy:.0%} ({entry.occupancy_limiter})",
             f"{entry.waves:,.2f}",
+            f"{entry.occupancy:.0%} ({entry.occupancy_limiter})",
         )
         for entry in kernel.predictions
     ]
@@ -201,8 +201,8 @@ def _verdicts(kernel: KernelReport) -> RenderableType:
         Column("GPU", Fit.CUT),
         *numbers("cycles", "time us", "low", "high"),
         Column("bound", Fit.WHOLE),
-        Column("occupancy", Fit.CUT),
         *numbers("waves"),
+        Column("occupancy", Fit.CUT),
     ]
     return make_table(columns, rows)
 
