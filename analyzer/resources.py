@@ -1,6 +1,5 @@
 """Finds grammars/ and hwdb/: inside an installed wheel, else in the checkout beside the package."""
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +11,6 @@ def data_root(kind: DataKind) -> Path:
 
     The shipped copy is asked first, so that a foreign `site-packages/hwdb` is never read.
     """
-    shipped = Path(str(files("analyzer"))) / "_shipped" / kind
-    if shipped.is_dir():
-        return shipped
-    return Path(__file__).resolve().parents[1] / kind
+    package = Path(__file__).resolve().parent
+    shipped = package / "_shipped" / kind
+    return shipped if shipped.is_dir() else package.parent / kind
