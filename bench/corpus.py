@@ -26,8 +26,9 @@ from analyzer.text.errors import WarplensError
 
 # An independent reading of a dump: address, guard, opcode name, up to the terminator.
 _PLAIN = re.compile(rb"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@\S+\s+)?([A-Z][A-Z0-9_]*)[^;\n]*;", re.M)
-# Opcodes whose extra operand prints `.reuse` without a bit of its own (facts/FORMATS.md, section 7).
-_REUSE_EXCEPTIONS = re.compile(r"\b(HMMA|IMMA)\.SP|\b[OQ]MMA\.SF")
+# An extra operand that prints `.reuse` without a bit of its own (facts/FORMATS.md, section 7); texture
+# instructions have the bit set and print nothing.
+_REUSE_EXCEPTIONS = re.compile(r"\b(HMMA|IMMA)\.SP|\b[OQ]MMA\.SF|\bT(EX|LD4)\b")
 
 
 @dataclass(slots=True)

@@ -190,16 +190,26 @@ class _Builder:
         calls: list[tuple[int, int]],
         direct: list[tuple[int, int, bool]],
     ) -> None:
-        """Calls that come back are calls; those that never do are jumps."""
-        returning = _returning(blocks, edges, self.flow_rows, {callee for _, callee, _ in direct})
+        """Calls that come back are calls; those that never do are jumps, and recursion is drawn as one."""
+        reach = _reach(edges, {callee for _, callee, _ in direct})
+        jumps: list[Edge] = []
         for caller, callee, unconditional in direct:
-            if callee in returning:
+            is_recursive = caller in reach[callee]
+            returns = any(self._is_return(blocks[block]) for block in reach[callee])
+            if returns and not is_recursive:
                 calls.append((caller, callee))
                 continue
-            edges.append(Edge(caller, callee, EdgeKind.TAKEN))
+            jumps.append(Edge(caller, callee, EdgeKind.TAKEN))
+            if returns:
+                continue
             fall = Edge(caller, caller + 1, EdgeKind.FALL_THROUGH)
             if unconditional and fall in edges:
                 edges.remove(fall)
+        edges += jumps
+
+    def _is_return(self, block: Block) -> bool:
+        form = self.flow_rows.get(block.stop - 1)
+        return form is not None and form.opcode.kind is OpKind.RETURN
 
     def _target(self, row: int, form: InstructionForm) -> int | None:
         """Row that a branch, call or convergence instruction names; None where it names none here."""
@@ -207,7 +217,7 @@ class _Builder:
             match operand:
                 case Immediate(value=int(value)) if _is_address_form(form):
                     return self.row_of.at(value)
-                case Label(name=name):
+                case Label(name=name) if _is_address_form(form):
                     return self.labels.get(name.strip("`()"))
                 case _:
                     continue
@@ -234,13 +244,18 @@ class _RowFinder:
         return None
 
 
+def _is_direct_call(form: InstructionForm) -> bool:
+    """`CALL.REL.NOINC 0x370`; with a register before it the address only says where that counts from."""
+    return len(form.operands) == 1 and "REL" in form.opcode.modifiers
+
+
 def _is_address_form(form: InstructionForm) -> bool:
     """RET and indirect calls put a register before an offset that is no address."""
     kind = form.opcode.kind
     if kind in (OpKind.RETURN, OpKind.BRANCH_INDIRECT):
         return False
     if kind is OpKind.CALL:
-        return len(form.operands) == 1 and "REL" in form.opcode.modifiers
+        return _is_direct_call(form)
     return kind is not OpKind.WARP_SYNC or len(form.operands) > 1
 
 
@@ -277,7 +292,7 @@ _TERMINATORS = frozenset(
 
 def _ends_block(form: InstructionForm) -> bool:
     if form.opcode.kind is OpKind.CALL:
-        return "REL" in form.opcode.modifiers
+        return _is_direct_call(form)
     return form.opcode.kind in _TERMINATORS
 
 
@@ -323,31 +338,22 @@ def _is_self_branch(kernel: Kernel, row: int) -> bool:
             return False
 
 
-def _returning(
-    blocks: tuple[Block, ...],
-    edges: list[Edge],
-    forms: dict[int, InstructionForm],
-    callees: set[int],
-) -> set[int]:
-    """Callees from which a RET can be reached without calling on."""
-    if not callees:
-        return set()
+def _reach(edges: list[Edge], starts: set[int]) -> dict[int, set[int]]:
+    """Blocks that each start leads to, itself included, without going into calls."""
+    if not starts:
+        return {}
     followers: dict[int, list[int]] = {}
     for edge in edges:
         followers.setdefault(edge.source, []).append(edge.target)
-    returning = set()
-    for callee in callees:
-        seen, work = {callee}, [callee]
+    found = {}
+    for start in starts:
+        seen, work = {start}, [start]
         while work:
-            block = work.pop()
-            form = forms.get(blocks[block].stop - 1)
-            if form is not None and form.opcode.kind is OpKind.RETURN:
-                returning.add(callee)
-                break
-            fresh = [b for b in followers.get(block, ()) if b not in seen]
+            fresh = [block for block in followers.get(work.pop(), ()) if block not in seen]
             seen.update(fresh)
             work += fresh
-    return returning
+        found[start] = seen
+    return found
 
 
 def _assumed_edges(

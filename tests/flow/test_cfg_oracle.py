@@ -155,3 +155,25 @@ def test_a_branch_on_divergence_has_two_ways_even_without_an_operand() -> None:
 def test_code_after_a_trap_is_reached_as_far_as_anyone_knows() -> None:
     cfg = build_cfg(parse_lines("BPT.TRAP 0x1", "BRA 0x10", "NOP"))
     assert built(cfg) == ({(0, 1), (1, 2)}, {(0, 1), (1, 1)})
+
+
+def test_a_call_through_a_register_goes_on_in_the_same_block() -> None:
+    """nvdisasm prints the kernel's own name behind the register, which says nothing of the target."""
+    for call in ("CALL.REL.NOINC R6 `(kernel)", "CALL.REL.NOINC R6 0x0", "CALL.ABS.NOINC R8"):
+        cfg = build_cfg(parse_lines("MOV R1, R2", call, "MOV R3, R4", "EXIT"))
+        assert built(cfg) == ({(0, 4)}, set()), call
+        assert cfg.calls == ()
+
+
+def test_recursion_is_drawn_and_other_calls_are_not() -> None:
+    cfg = build_cfg(
+        parse_lines(
+            "CALL.REL.NOINC 0x20",
+            "EXIT",
+            "@P0 RET.REL.NODEC R20 0x0",
+            "CALL.REL.NOINC 0x20",
+            "RET.REL.NODEC R20 0x0",
+        )
+    )
+    assert built(cfg)[1] == {(0, 1), (2, 3), (3, 2), (3, 4)}
+    assert cfg.calls == ((0, 2),)
