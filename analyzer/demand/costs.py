@@ -7,13 +7,12 @@ from numpy.typing import NDArray
 
 from analyzer.hardware.gpu import Gpu, class_figures, mma_issue_cycles
 from analyzer.hardware.schema import Arch
-from analyzer.ir.machine import Completion, Pipe, SchedClass
+from analyzer.ir.machine import WARP_LANES, Completion, Pipe, SchedClass
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space
 from analyzer.ir.program import Vocabulary
 
 PIPES = tuple(Pipe)
 PIPE_INDEX = {pipe: i for i, pipe in enumerate(PIPES)}
-LANES = 32
 
 FloatArray = NDArray[np.float64]
 
@@ -90,7 +89,7 @@ class _Row:
         self.issue_cycles = figures.issue_cycles.value
         self.latency_cycles = figures.latency_cycles.value
         self.is_long = figures.completion is Completion.LONG_SCOREBOARD
-        self.flops = float(opcode.flops * LANES)
+        self.flops = float(opcode.flops * WARP_LANES)
         self.tensor_fma = 0.0
         if opcode.mma is not None:
             self.tensor_fma = opcode.mma.fma_count / opcode.mma.warps
@@ -102,9 +101,9 @@ class _Row:
 
 def _is_memory_load(opcode: Opcode) -> bool:
     """Results that come from global memory, whose latency is a mix of cache levels."""
-    waits = opcode.kind in {OpKind.LOAD, OpKind.ATOMIC, OpKind.ASYNC_COPY}
-    waits = waits or opcode.sched is SchedClass.ASYNC_COPY
-    return waits and (opcode.space in _GLOBAL or opcode.sched is SchedClass.ASYNC_COPY)
+    if opcode.sched is SchedClass.ASYNC_COPY:
+        return True
+    return opcode.kind in {OpKind.LOAD, OpKind.ATOMIC, OpKind.ASYNC_COPY} and opcode.space in _GLOBAL
 
 
 def _bytes(opcode: Opcode, spaces: frozenset[Space]) -> float:
@@ -114,4 +113,4 @@ def _bytes(opcode: Opcode, spaces: frozenset[Space]) -> float:
     here = opcode.space in spaces
     if opcode.kind is OpKind.ASYNC_COPY and spaces is _SHARED:
         here = True
-    return float(opcode.width_bytes * LANES) if here else 0.0
+    return float(opcode.width_bytes * WARP_LANES) if here else 0.0

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import Opcode, Space
 from analyzer.ir.program import Kernel
 
 
@@ -43,7 +43,7 @@ class Mix:
     def constant_operands(self) -> int:
         """Instructions that read a constant bank in place of a register; loads of constants aside."""
         vocabulary = self.kernel.vocabulary
-        loads = np.array([opcode.space is Space.CONSTANT for opcode in vocabulary.opcodes], dtype=bool)
+        loads = vocabulary.mask(_loads_constant)
         ids, counts = np.unique(self.kernel.text_ids, return_counts=True)
         return sum(
             int(count)
@@ -58,12 +58,20 @@ class Mix:
     @cached_property
     def coverage(self) -> float:
         """Share of instructions whose opcode is in the table, so whose pipe is known."""
-        known = np.array([opcode.known for opcode in self.kernel.vocabulary.opcodes], dtype=bool)
+        known = self.kernel.vocabulary.mask(_is_known)
         return float(self.counts[known].sum()) / max(1, self.total)
 
     def __getitem__(self, name: str) -> int:
         """Count of an opcode (`FFMA`) or of an opcode with modifiers (`LDG.E.128`); 0 where absent."""
         return self.opcodes.get(name, 0) or self.mnemonics.get(name, 0)
+
+
+def _loads_constant(opcode: Opcode) -> bool:
+    return opcode.space is Space.CONSTANT
+
+
+def _is_known(opcode: Opcode) -> bool:
+    return opcode.known
 
 
 def _by_frequency(totals: dict[str, int]) -> dict[str, int]:

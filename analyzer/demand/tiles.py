@@ -12,6 +12,7 @@ from analyzer.demand.costs import OpcodeCosts
 from analyzer.execution.constants import constant_before
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
+from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Described
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 
@@ -29,8 +30,7 @@ class TiledCosts:
 def with_known_tiles(cfg: Cfg, costs: OpcodeCosts) -> TiledCosts:
     """Scale each tcgen05 opcode's work from the tile assumed for it to the mean of the tiles found."""
     kernel = cfg.kernel
-    opcodes = kernel.vocabulary.opcodes
-    wanted = np.array([o.sched is SchedClass.MMA_TENSOR_CORE for o in opcodes], dtype=bool)
+    wanted = kernel.vocabulary.mask(_has_tile)
     if not wanted.any():
         return TiledCosts(costs, 0)
     ids = kernel.opcode_ids
@@ -40,7 +40,7 @@ def with_known_tiles(cfg: Cfg, costs: OpcodeCosts) -> TiledCosts:
         area = _tile_area(cfg, row)
         guessed += area is None
         areas.setdefault(int(ids[row]), []).append(area or float(UNKNOWN_TILE_M * UNKNOWN_TILE_N))
-    scale = np.ones(len(opcodes))
+    scale = np.ones(len(wanted))
     for number, found in areas.items():
         scale[number] = sum(found) / len(found) / (UNKNOWN_TILE_M * UNKNOWN_TILE_N)
     return TiledCosts(
@@ -52,6 +52,10 @@ def with_known_tiles(cfg: Cfg, costs: OpcodeCosts) -> TiledCosts:
         ),
         guessed,
     )
+
+
+def _has_tile(opcode: Opcode) -> bool:
+    return opcode.sched is SchedClass.MMA_TENSOR_CORE
 
 
 def _tile_area(cfg: Cfg, row: int) -> float | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.ir.opcode import FLOW_KINDS, OpKind
+from analyzer.ir.opcode import FLOW_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
 from analyzer.ir.program import InstructionForm, Kernel
 
@@ -122,8 +122,7 @@ class _Builder:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.stop = _code_end(kernel)
-        vocabulary = kernel.vocabulary
-        is_flow = np.array([o.kind in FLOW_KINDS or o.name == "LEPC" for o in vocabulary.opcodes], dtype=bool)
+        is_flow = kernel.vocabulary.mask(_names_address)
         rows = np.flatnonzero(is_flow[kernel.opcode_ids[: self.stop]]).tolist()
         self.flow_rows: dict[int, InstructionForm] = {row: kernel.form(row) for row in rows}
         self.row_of = _RowFinder(kernel, self.stop)
@@ -231,6 +230,14 @@ class _Builder:
         return [r for r in dict.fromkeys(rows) if r is not None]
 
 
+def _names_address(opcode: Opcode) -> bool:
+    return opcode.kind in FLOW_KINDS or opcode.name == "LEPC"
+
+
+def _is_nop(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.NOP
+
+
 class _RowFinder:
     """Address to row; nearly always rows are 16 bytes apart."""
 
@@ -308,7 +315,7 @@ def _never_falls_through(form: InstructionForm) -> bool:
 
 def _code_end(kernel: Kernel) -> int:
     """Row after the last one that is not padding: NOPs, then the branch to itself."""
-    is_nop = [o.kind is OpKind.NOP for o in kernel.vocabulary.opcodes]
+    is_nop = kernel.vocabulary.mask(_is_nop)
     ids = kernel.opcode_ids
     stop = len(kernel)
     while stop > 1 and is_nop[ids[stop - 1]]:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
 from analyzer.frontend.resource_usage import find_usage, read_usage
 from analyzer.frontend.sass import parse_sass
+from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.program import Kernel, Module, Resources
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Severity
@@ -22,7 +23,6 @@ _UTF8_MARK = b"\xef\xbb\xbf"
 _USAGE_SUFFIXES = (".res", ".res-usage")
 _MAX_METADATA_BYTES = 4 << 20
 _MAX_WARPS = 32
-_WARP_LANES = 32
 _RESERVING_ARCH = 90
 _RESERVED_SHARED_BYTES = 1024
 _ARCH = re.compile(r"sm_(\d+)")
@@ -268,6 +268,6 @@ def _launched(resources: Resources, metadata: _TritonMetadata) -> Resources:
         return resources
     return replace(
         resources,
-        block_threads=_WARP_LANES * metadata.n_warps,
+        block_threads=WARP_LANES * metadata.n_warps,
         block_threads_exact=True,
     )

@@ -22,7 +22,7 @@ from analyzer.frontend.sass_findings import (
     shape_error,
 )
 from analyzer.frontend.sass_forms import FormDecoder, ShapeError
-from analyzer.frontend.sass_kernels import INSTRUCTION_BYTES, Interner, KernelBuilder, finish_kernel
+from analyzer.frontend.sass_kernels import Interner, KernelBuilder, finish_kernel
 from analyzer.frontend.sass_lines import (
     ARCH,
     ARCH_FLAG,
@@ -38,7 +38,7 @@ from analyzer.frontend.sass_lines import (
     OverlongLine,
     at_line_ends,
 )
-from analyzer.ir.program import Dialect, Module, Origin, Resources, Vocabulary
+from analyzer.ir.program import INSTRUCTION_BYTES, Dialect, Module, Origin, Resources, Vocabulary
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location
 

@@ -9,6 +9,7 @@ from analyzer.frontend.resource_usage import find_usage
 from analyzer.frontend.sass_forms import MAX_TEXT, FormDecoder, ShapeError
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.program import (
+    INSTRUCTION_BYTES,
     IdArray,
     IntArray,
     Kernel,
@@ -18,7 +19,6 @@ from analyzer.ir.program import (
     WordArray,
 )
 
-INSTRUCTION_BYTES = 16
 _NOTE = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 
 

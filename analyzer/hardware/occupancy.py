@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from analyzer.hardware.schema import Limits
-
-WARP_LANES = 32
+from analyzer.ir.machine import WARP_LANES
 
 
 class Limiter(StrEnum):

@@ -6,6 +6,8 @@ scheduling class, an architecture file maps the class to a pipe and its figures.
 
 from enum import StrEnum
 
+WARP_LANES = 32
+
 
 class Basis(StrEnum):
     """What a figure rests on, strongest first."""

@@ -20,6 +20,9 @@ from analyzer.text.source import Diagnostic
 IntArray = NDArray[np.int64]
 IdArray = NDArray[np.int32]
 WordArray = NDArray[np.uint64]
+BoolArray = NDArray[np.bool_]
+
+INSTRUCTION_BYTES = 16
 
 
 class Dialect(StrEnum):
@@ -61,7 +64,7 @@ class Vocabulary:
     `opcode_ids[text_id]` indexes `opcodes`; `form(text_id)` decodes operands on demand.
     """
 
-    __slots__ = ("_decode", "_forms", "opcode_ids", "opcodes", "texts")
+    __slots__ = ("_decode", "_forms", "_masks", "opcode_ids", "opcodes", "texts")
 
     def __init__(
         self,
@@ -75,6 +78,14 @@ class Vocabulary:
         self.opcodes = opcodes
         self._decode = decode
         self._forms: list[InstructionForm | None] = [None] * len(texts)
+        self._masks: dict[Callable[[Opcode], bool], BoolArray] = {}
+
+    def mask(self, test: Callable[[Opcode], bool]) -> BoolArray:
+        """Which opcodes pass a test, [n_opcode]; kept for the next kernel, so pass a named function."""
+        mask = self._masks.get(test)
+        if mask is None:
+            mask = self._masks[test] = np.array([test(opcode) for opcode in self.opcodes], dtype=bool)
+        return mask
 
     def is_unparsed(self, text_id: int) -> bool:
         """Whether the grammar refused the text's operands."""

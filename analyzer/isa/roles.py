@@ -7,6 +7,7 @@ at `UNIFORM_BASE`, predicates at `PREDICATE_BASE`, uniform predicates at `UNIFOR
 import re
 from functools import cache
 
+from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import MEMORY_KINDS, MmaShape, Opcode, OpKind
 from analyzer.ir.operand import (
     Address,
@@ -26,7 +27,6 @@ PREDICATE_BASE = 320
 UNIFORM_PREDICATE_BASE = 328
 STORAGE_SIZE = 336
 _PREDICATES = 7
-_LANES = 32
 _REGISTER_BITS = 32
 
 Storage = tuple[int, ...]
@@ -116,7 +116,7 @@ def _mma_widths(shape: MmaShape, name: str, operands: tuple[Operand, ...]) -> li
     )
 
     def registers(elements: int, bits: int) -> int:
-        return max(1, elements * bits // (_LANES * _REGISTER_BITS * shape.warps))
+        return max(1, elements * bits // (WARP_LANES * _REGISTER_BITS * shape.warps))
 
     result = registers(shape.m * shape.n, shape.accumulator_bits)
     a = registers(shape.m * shape.k // (2 if shape.sparse else 1), input_bits)

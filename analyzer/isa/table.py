@@ -6,7 +6,7 @@ from functools import cache
 
 import msgspec
 
-from analyzer.ir.machine import SchedClass
+from analyzer.ir.machine import WARP_LANES, SchedClass
 from analyzer.ir.opcode import Opcode, OpKind, Space
 from analyzer.isa.mma import mma_shape
 from analyzer.isa.schema import OpcodeFile, OpcodeRow, WhenRow
@@ -15,7 +15,6 @@ from analyzer.resources import data_root
 _SIZED_KINDS = frozenset(
     {OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.TEXTURE}
 )
-_LANES = 32
 _REGISTER_BYTES = 4
 _TENSOR_ROWS = re.compile(r"(\d+)dp(\d+)bit")
 _REPEAT = re.compile(r"x(\d+)")
@@ -84,7 +83,7 @@ def tensor_memory_registers(modifiers: tuple[str, ...]) -> int:
         if match := _REPEAT.fullmatch(word):
             repeat = int(match[1])
         elif match := _TENSOR_ROWS.fullmatch(word):
-            factor = int(match[1]) * int(match[2]) / (_LANES * _REGISTER_BYTES * 8)
+            factor = int(match[1]) * int(match[2]) / (WARP_LANES * _REGISTER_BYTES * 8)
     return max(1, int(repeat * factor))
 
 

@@ -1,7 +1,9 @@
 """What all models share: what they are given, and what they answer."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.demand.demand import PipelineDemand
@@ -14,6 +16,8 @@ from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3
 from analyzer.ir.machine import Basis
 from analyzer.ir.program import Kernel
+
+_Key = TypeVar("_Key", bound=str)
 
 
 class Stall(StrEnum):
@@ -86,6 +90,11 @@ class Prediction:
     bounds_cycles: dict[str, float]
     basis: Basis
     assumptions: tuple[str, ...]
+
+
+def largest_first(cycles: Mapping[_Key, float]) -> dict[_Key, float]:
+    """The same entries in the order in which reports show them."""
+    return dict(sorted(cycles.items(), key=lambda item: -item[1]))
 
 
 BASIS_ORDER = tuple(Basis)

@@ -1,6 +1,5 @@
 """Bounds of a loop's iteration: recurrence, pipes, issue, memory, and what one warp's walk says."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +8,7 @@ from analyzer.demand.costs import FloatArray
 from analyzer.demand.demand import PipelineDemand, measure_demand
 from analyzer.flow.loops import Loop
 from analyzer.isa.roles import STORAGE_SIZE
-from analyzer.models.base import Situation, Stall
+from analyzer.models.base import Situation, Stall, largest_first
 from analyzer.models.bounds import ISSUE, LATENCY, SmShare, bound_cycles
 from analyzer.models.walk import WarpWalk
 from analyzer.models.warp import assumed_placement, memory_latency_cycles
@@ -23,8 +22,7 @@ _ROUNDS = 4
 class LoopVerdict:
     """One loop on one GPU, per iteration and with the resident warps of a full SM.
 
-    cycles_per_iteration: the longest of the bounds; walk_cycles: one warp alone, by its walk,
-    with `stack` saying where they go;
+    cycles_per_iteration: the longest of the bounds; stack: where one warp alone spends its cycles;
     demand: of one warp and iteration.
     """
 
@@ -32,7 +30,6 @@ class LoopVerdict:
     cycles_per_iteration: float
     bound: str
     bounds_cycles: dict[str, float]
-    walk_cycles: float
     stack: dict[Stall, float]
     demand: PipelineDemand
 
@@ -47,8 +44,7 @@ def judge_loop(situation: Situation, walk: WarpWalk, loop: Loop) -> LoopVerdict:
     clock = gpu.clock(tensor=demand.tensor_fma > 0)
     bounds = bound_cycles(situation, resident, placement, clock.value, demand)
     stack = walk.stack(weights)
-    walk_cycles = sum(stack.values())
-    bounds[LATENCY] = walk_cycles
+    bounds[LATENCY] = sum(stack.values())
     recurrence = _recurrence(situation, loop, memory_latency_cycles(situation, placement))
     if recurrence:
         bounds[RECURRENCE] = recurrence
@@ -61,9 +57,8 @@ def judge_loop(situation: Situation, walk: WarpWalk, loop: Loop) -> LoopVerdict:
         loop=loop,
         cycles_per_iteration=cycles,
         bound=bound,
-        bounds_cycles=dict(sorted(bounds.items(), key=lambda item: -item[1])),
-        walk_cycles=walk_cycles,
-        stack=dict(sorted(stack.items(), key=lambda item: -item[1])),
+        bounds_cycles=largest_first(bounds),
+        stack=largest_first(stack),
         demand=demand,
     )
 
@@ -105,4 +100,4 @@ def _recurrence(situation: Situation, loop: Loop, memory_latency: float) -> floa
                 ready[number] = done
         latest = max(ready)
         growth, before = latest - before, latest
-    return growth if math.isfinite(growth) else 0.0
+    return growth

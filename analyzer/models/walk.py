@@ -279,9 +279,7 @@ _MAX_PENDING = 64
 
 
 def _special_rows(kernel: Kernel) -> dict[int, _Special]:
-    opcodes = kernel.vocabulary.opcodes
-    interesting = np.array([_is_special(opcode) for opcode in opcodes], dtype=bool)
-    rows = np.flatnonzero(interesting[kernel.opcode_ids]).tolist()
+    rows = np.flatnonzero(kernel.vocabulary.mask(_is_special)[kernel.opcode_ids]).tolist()
     found: dict[int, _Special] = {}
     for row in rows:
         special = _special(kernel, row)

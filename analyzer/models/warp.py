@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from analyzer.ir.machine import Basis
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
-from analyzer.models.base import Prediction, Situation, Stall, weakest
+from analyzer.models.base import Prediction, Situation, Stall, largest_first, weakest
 from analyzer.models.bounds import LATENCY, Placement, SmShare, bound_cycles, throttle_of
 from analyzer.models.walk import WarpWalk, walk_warp
 
@@ -108,7 +108,6 @@ def _outcome(
     situation: Situation, stack: dict[Stall, float], placement: Placement, clock_mhz: float
 ) -> _Outcome:
     gpu, occupancy = situation.gpu, situation.occupancy
-    per_sm = situation.grid_ctas / gpu.sm_count
     slots = occupancy.ctas_per_sm
     full_waves = int(situation.grid_ctas // (gpu.sm_count * slots))
     rest = situation.grid_ctas - full_waves * gpu.sm_count * slots
@@ -133,9 +132,9 @@ def _outcome(
     if dispatch > busy:
         total[Stall.LAUNCH] += dispatch - busy
         bound = "launch"
-    elif per_sm and total[Stall.LAUNCH] > busy / 2:
+    elif total[Stall.LAUNCH] > busy / 2:
         bound = "launch"
-    return _Outcome(sum(total.values()), bound, _sorted(total), bounds)
+    return _Outcome(sum(total.values()), bound, largest_first(total), bounds)
 
 
 def _add_wave(
@@ -152,10 +151,6 @@ def _add_wave(
     stall = throttle_of(name)
     total[stall] = total.get(stall, 0.0) + extra * waves
     return name
-
-
-def _sorted(stack: dict[Stall, float]) -> dict[Stall, float]:
-    return dict(sorted(stack.items(), key=lambda item: -item[1]))
 
 
 def assumed_placement(situation: Situation) -> Placement:

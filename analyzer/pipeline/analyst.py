@@ -8,10 +8,10 @@ from analyzer.demand.registers import with_registers
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.occupancy import WARP_LANES, Occupancy, occupancy
+from analyzer.hardware.occupancy import Occupancy, occupancy
 from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.ir.program import Kernel, Module
+from analyzer.ir.program import Kernel
 from analyzer.models.advice import find_advice
 from analyzer.models.base import Situation
 from analyzer.models.loops import judge_loop
@@ -35,10 +35,9 @@ class Options:
 
 
 class Analyst:
-    """Analyzes the kernels of one module; costs are worked out once per GPU."""
+    """Analyzes the kernels of one module, whose opcodes' costs are worked out once per GPU."""
 
-    def __init__(self, module: Module, options: Options) -> None:
-        self.module = module
+    def __init__(self, options: Options) -> None:
         self.options = options
         self._costs: dict[str, OpcodeCosts] = {}
 
@@ -107,7 +106,7 @@ class Analyst:
         tiled = with_known_tiles(cfg, costs)
         launch = self._launch(kernel)
         threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
-        resident = self._occupancy(kernel, arch, threads)
+        resident = _occupancy(kernel, launch, arch, threads)
         weights = instruction_weights(cfg, counts.per_warp)
         wave = gpu.sm_count * max(1, resident.ctas_per_sm)
         return Situation(
@@ -128,13 +127,11 @@ class Analyst:
             guessed_tiles=tiled.guessed,
         )
 
-    def _occupancy(self, kernel: Kernel, arch: Arch, threads: int) -> Occupancy:
-        resources = kernel.resources
-        static = resources.shared_bytes or 0
-        dynamic = self._launch(kernel).dynamic_shared_bytes or 0
-        return occupancy(
-            arch.limits,
-            block_threads=threads,
-            registers=resources.registers or WARP_LANES,
-            shared_bytes=static + dynamic,
-        )
+
+def _occupancy(kernel: Kernel, launch: Launch, arch: Arch, threads: int) -> Occupancy:
+    return occupancy(
+        arch.limits,
+        block_threads=threads,
+        registers=kernel.resources.registers or 0,
+        shared_bytes=(kernel.resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0),
+    )

@@ -55,8 +55,8 @@ def analyze_programs(
         raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {names}")
     reports = []
     used: set[TripRule] = set()
-    for program, kernels in chosen:
-        analyst = Analyst(program.module, options)
+    for _, kernels in chosen:
+        analyst = Analyst(options)
         for kernel in kernels:
             analysis = analyst.analyze(kernel, gpus or _typical(kernel.kernel))
             used.update(trip.rule for trip in analysis.counts.trips if trip.rule)

@@ -1,11 +1,13 @@
 """What the pipeline found of one kernel, before it becomes report entries."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 from analyzer.demand.mix import Mix
 from analyzer.execution.counts import BlockCounts
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.loops import LoopNest
+from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.launch import Launch
 from analyzer.ir.program import Kernel
 from analyzer.models.advice import Finding
@@ -24,7 +26,7 @@ class GpuVerdict:
     verdict: Verdict | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class KernelAnalysis:
     """One kernel on all GPUs; loops and findings are for the first GPU that was not refused."""
 
@@ -38,6 +40,19 @@ class KernelAnalysis:
     verdicts: tuple[GpuVerdict, ...]
     loops: tuple[LoopVerdict, ...]
     findings: tuple[Finding, ...]
+
+    @cached_property
+    def instructions_per_warp(self) -> float:
+        """Instructions that one warp executes."""
+        return self._executed(range(len(self.cfg.blocks)))
+
+    def share_of(self, loop: Loop) -> float:
+        """Part of the executed instructions that the loop holds."""
+        total = self.instructions_per_warp
+        return self._executed(loop.blocks) / total if total else 0.0
+
+    def _executed(self, blocks: Iterable[int]) -> float:
+        return sum(self.counts.per_warp[block] * len(self.cfg.blocks[block]) for block in blocks)
 
     @property
     def first(self) -> Verdict | None:

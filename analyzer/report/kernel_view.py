@@ -3,9 +3,10 @@
 from analyzer.demand.demand import PipelineDemand
 from analyzer.execution.counts import Provenance
 from analyzer.ir.launch import Dim3
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
+from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space
 from analyzer.ir.operand import Address
-from analyzer.ir.program import Kernel
+from analyzer.ir.program import INSTRUCTION_BYTES, Kernel
 from analyzer.models.base import Situation
 from analyzer.models.warp import Verdict
 from analyzer.report.analysis import GpuVerdict, KernelAnalysis
@@ -24,9 +25,6 @@ from analyzer.report.report import (
     RefusalEntry,
     UnknownBranchEntry,
 )
-
-_INSTRUCTION_BYTES = 16
-_LANES = 32
 
 
 def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelReport:
@@ -71,21 +69,25 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
 
 def spill_bytes(kernel: Kernel) -> int:
     """Bytes per thread of distinct stack slots that the kernel stores to."""
-    opcodes = kernel.vocabulary.opcodes
-    stores = {
-        number
-        for number, opcode in enumerate(opcodes)
-        if opcode.kind is OpKind.STORE and opcode.space is Space.LOCAL
-    }
-    if not stores:
+    vocabulary = kernel.vocabulary
+    stores = vocabulary.mask(_stores_local)
+    if not stores.any():
         return 0
     slots: dict[str, int] = {}
     for text_id in set(kernel.text_ids.tolist()):
-        if int(kernel.vocabulary.opcode_ids[text_id]) in stores:
-            form = kernel.vocabulary.form(text_id)
+        if stores[vocabulary.opcode_ids[text_id]]:
+            form = vocabulary.form(text_id)
             address = next((str(o) for o in form.operands if isinstance(o, Address)), "")
             slots[address] = max(slots.get(address, 0), form.opcode.width_bytes)
     return sum(slots.values())
+
+
+def _stores_local(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.STORE and opcode.space is Space.LOCAL
+
+
+def _reaches_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT
 
 
 def _launch(analysis: KernelAnalysis) -> LaunchEntry:
@@ -114,18 +116,18 @@ def _grid_warps(analysis: KernelAnalysis) -> int | None:
     grid, block = analysis.launch.grid, analysis.launch.block
     if grid is None or block is None:
         return None
-    return grid.count * -(-block.count // _LANES)
+    return grid.count * -(-block.count // WARP_LANES)
 
 
 def _counts(analysis: KernelAnalysis) -> CountsEntry:
     counts, cfg, kernel = analysis.counts, analysis.cfg, analysis.kernel
     warps = _grid_warps(analysis)
     addresses = kernel.addresses.tolist()
-    instructions = sum(c * len(b) for c, b in zip(counts.per_warp, cfg.blocks, strict=True))
+    instructions = analysis.instructions_per_warp
     blocks = tuple(
         BlockEntry(
             start=addresses[block.start],
-            end=addresses[block.stop - 1] + _INSTRUCTION_BYTES,
+            end=addresses[block.stop - 1] + INSTRUCTION_BYTES,
             successors=tuple(addresses[cfg.blocks[s].start] for s in cfg.successors[block.index]),
             executed_warps=None if warps is None else count * warps,
             executed_per_warp=count,
@@ -140,11 +142,11 @@ def _counts(analysis: KernelAnalysis) -> CountsEntry:
         instructions_per_warp=instructions,
         assumptions=counts.assumptions,
         blocks=blocks,
-        unknown_branches=_unknown_branches(analysis, instructions),
+        unknown_branches=_unknown_branches(analysis),
     )
 
 
-def _unknown_branches(analysis: KernelAnalysis, total: float) -> tuple[UnknownBranchEntry, ...]:
+def _unknown_branches(analysis: KernelAnalysis) -> tuple[UnknownBranchEntry, ...]:
     """The exits of loops whose trips are assumed; `share` is what hangs on them."""
     kernel, cfg = analysis.kernel, analysis.cfg
     found = []
@@ -154,14 +156,13 @@ def _unknown_branches(analysis: KernelAnalysis, total: float) -> tuple[UnknownBr
         loop = analysis.nest.loops[trip.loop]
         exits = loop.exits or ((loop.latches[0], loop.header),)
         row = cfg.blocks[exits[0][0]].stop - 1
-        inside = sum(analysis.counts.per_warp[b] * len(cfg.blocks[b]) for b in loop.blocks)
         header = int(kernel.addresses[cfg.blocks[loop.header].start])
         found.append(
             UnknownBranchEntry(
                 address=int(kernel.addresses[row]),
                 instruction=kernel.form(row).text,
                 origin=str(kernel.origin(row) or ""),
-                share=inside / total if total else 0.0,
+                share=analysis.share_of(loop),
                 settle=f"--trip {header:#x}=N",
             )
         )
@@ -171,7 +172,7 @@ def _unknown_branches(analysis: KernelAnalysis, total: float) -> tuple[UnknownBr
 def _memory(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
     kernel, cfg = analysis.kernel, analysis.cfg
     opcodes = kernel.vocabulary.opcodes
-    wanted = [opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT for opcode in opcodes]
+    wanted = kernel.vocabulary.mask(_reaches_memory)
     ids, addresses = kernel.opcode_ids.tolist(), kernel.addresses.tolist()
     warps = _grid_warps(analysis)
     entries = []
@@ -188,7 +189,7 @@ def _memory(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
                     requests=None if warps is None else count * warps,
                     requests_per_warp=count,
                     lanes=None,
-                    bytes=opcode.width_bytes * _LANES,
+                    bytes=opcode.width_bytes * WARP_LANES,
                     sectors=None,
                     wavefronts=None,
                     unique_bytes=None,

@@ -1,5 +1,6 @@
 """Loops as report entries, the one that costs most first."""
 
+from analyzer.flow.loops import Loop
 from analyzer.models.loops import LoopVerdict
 from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.pipe_view import pipe_entries
@@ -9,18 +10,12 @@ from analyzer.report.report import LoopEntry
 def loop_entries(analysis: KernelAnalysis) -> tuple[LoopEntry, ...]:
     """All loops of the kernel, by their share of executed instructions."""
     verdicts = {verdict.loop.index: verdict for verdict in analysis.loops}
-    per_warp, blocks = analysis.counts.per_warp, analysis.cfg.blocks
-    total = sum(count * len(block) for count, block in zip(per_warp, blocks, strict=True))
-    entries = []
-    for loop in analysis.nest.loops:
-        inside = sum(per_warp[b] * len(blocks[b]) for b in loop.blocks)
-        share = inside / total if total else 0.0
-        entries.append(_entry(analysis, loop.index, verdicts.get(loop.index), share))
+    entries = [_entry(analysis, loop, verdicts.get(loop.index)) for loop in analysis.nest.loops]
     return tuple(sorted(entries, key=lambda entry: (-entry.share, entry.header)))
 
 
-def _entry(analysis: KernelAnalysis, index: int, verdict: LoopVerdict | None, share: float) -> LoopEntry:
-    loop, trip = analysis.nest.loops[index], analysis.counts.trips[index]
+def _entry(analysis: KernelAnalysis, loop: Loop, verdict: LoopVerdict | None) -> LoopEntry:
+    trip = analysis.counts.trips[loop.index]
     row = analysis.cfg.blocks[loop.header].start
     return LoopEntry(
         header=int(analysis.kernel.addresses[row]),
@@ -34,7 +29,7 @@ def _entry(analysis: KernelAnalysis, index: int, verdict: LoopVerdict | None, sh
         bounds=verdict.bounds_cycles if verdict else {},
         pipes=pipe_entries(verdict.demand if verdict else None),
         cpi_stack=_stack(verdict),
-        share=share,
+        share=analysis.share_of(loop),
         source=str(analysis.kernel.origin(row) or ""),
     )
 
