@@ -5,8 +5,8 @@ Exact counts from launch facts come with abstract execution; until then each cou
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
+from analyzer.execution.provenance import Provenance
 from analyzer.execution.trips import constant_trip
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
@@ -14,15 +14,6 @@ from analyzer.ir.program import Origin
 from analyzer.text.errors import UsageError
 
 ASSUMED_TRIPS = 16
-
-
-class Provenance(StrEnum):
-    """What a count rests on, best first."""
-
-    EXACT = "exact"
-    TRACED = "traced"
-    ASSUMED = "assumed"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)

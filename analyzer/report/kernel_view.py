@@ -1,7 +1,7 @@
 """A kernel's analysis as its entry of the report."""
 
 from analyzer.demand.demand import PipelineDemand
-from analyzer.execution.counts import Provenance
+from analyzer.execution.provenance import Provenance
 from analyzer.ir.launch import Dim3
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space

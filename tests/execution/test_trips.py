@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from interpreter import Machine
 from paths import parse_lines, read_kernel, read_module, sass_dumps
 
-from analyzer.execution.counts import Provenance, count_blocks
+from analyzer.execution.counts import count_blocks
+from analyzer.execution.provenance import Provenance
 from analyzer.execution.trips import constant_trip
 from analyzer.flow.cfg import Cfg, build_cfg
 from analyzer.flow.loops import LoopNest, find_loops

@@ -1,0 +1,97 @@
+"""What a kernel executes: how often each block runs and what memory it touches, whoever found out.
+
+Abstract execution, a recorded trace and static guesses all fill this one value.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.provenance import Provenance
+from analyzer.ir.launch import Launch
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WarpClass:
+    """Warps that run every block equally often.
+
+    block_counts[b]: executions of block b by one of them; block_lanes[b]: active lanes summed over those
+    executions; example: (CTA, warp in CTA) of one of them.
+    """
+
+    n_warps: int
+    block_counts: IntArray
+    block_lanes: IntArray
+    example: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryAccess:
+    """What one memory instruction did, summed over the whole grid; None where it is not known.
+
+    requests: executions with at least one active lane; lanes: active lanes; bytes: asked for by them;
+    sectors: 32-byte sectors touched, per request and summed (global, local); wavefronts: passes that the
+    data path takes; unique_bytes: distinct bytes touched by the grid.
+    """
+
+    row: int
+    requests: int
+    lanes: int
+    bytes: int
+    sectors: int | None
+    wavefronts: int | None
+    unique_bytes: int | None
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownBranch:
+    """A branch that launch facts did not decide.
+
+    origin: where the unknown came from, as text (a load, an argument, a constant bank); origin_row: that
+    instruction, None where it is none; rule: what was assumed; settle: how the user may settle it;
+    share: of all executed warp instructions, those that hang on it.
+    """
+
+    row: int
+    origin: str
+    origin_row: int | None
+    rule: str
+    settle: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """Bytes of global memory that the whole grid asks for, and the distinct ones among them."""
+
+    read_bytes: int
+    read_unique_bytes: int | None
+    written_bytes: int
+    written_unique_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExecutionProfile:
+    """Execution of a whole grid.
+
+    block_warps[b], block_lanes[b]: warp executions of block b and active lanes in them, summed over the grid;
+    block_provenance[b]: what they rest on. Classes cover all warps that were looked at, weighted to the grid.
+    looked_at_ctas: CTAs that were executed (or traced) one by one; the others equal one of them.
+    """
+
+    launch: Launch
+    n_warps: int
+    looked_at_ctas: int
+    classes: tuple[WarpClass, ...]
+    block_warps: IntArray
+    block_lanes: IntArray
+    block_provenance: tuple[Provenance, ...]
+    accesses: tuple[MemoryAccess, ...]
+    traffic: Traffic | None
+    unknown_branches: tuple[UnknownBranch, ...]
+    provenance: Provenance
+    assumptions: tuple[str, ...]

@@ -1,0 +1,86 @@
+"""One instruction compiled for abstract execution: what it reads, what it writes, and a numpy function.
+
+Values are arrays that broadcast to [n_warp, 32]: a register that is the same in all lanes has shape
+[n_warp, 1], one that is the same in all warps [1, 32], a constant [1, 1]. Registers are uint32,
+predicates bool. Storage numbers are those of `analyzer.isa.roles`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint32]
+Bits = NDArray[np.bool_]
+Value = NDArray[Any]  # Words or Bits
+
+Apply = Callable[..., tuple[Value, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantRead:
+    """A 32-bit word of a constant bank at `offset` plus the register `base`, where there is one."""
+
+    bank: int
+    offset: int
+    base: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialRead:
+    """A special register by its printed name: SR_TID.X, SR_CTAID.Y, SR_LANEID ..."""
+
+    name: str
+
+
+Read = int | ConstantRead | SpecialRead
+
+
+class AffineRule(StrEnum):
+    """How results behave when inputs grow by a constant each iteration: input(t) = v + d * t.
+
+    Closing a loop in one step rests on this, so a rule must be a theorem, not a habit.
+
+    LINEAR: each uint32 result is, modulo 2^32, a sum of inputs with factors that no varying input enters
+        (add, subtract, move, bit complement, select by a fixed predicate, shift left by a fixed amount).
+        Predicates among the results are monotone in t while no varying input wraps (carries).
+    PRODUCT: LINEAR, while of the two groups of reads in `factors` only one varies.
+    PAIR: two results that are the low and high word of a 64-bit sum of sign- or zero-extended inputs and
+        64-bit pairs; `factors` as for PRODUCT. Linear modulo 2^64 while no varying input wraps.
+    MONOTONE: every result is constant as long as the values of `watch` (the results themselves where it is
+        None) are; each of those is a monotone function of t while no varying input wraps, signed or unsigned.
+    SELECT: results are LINEAR as long as the values of `watch`, each monotone in t, stay the same.
+    BITWISE: each result bit depends on the same bit of each input only (LOP3).
+    FIXED: nothing is known: no input may vary.
+    """
+
+    LINEAR = "linear"
+    PRODUCT = "product"
+    PAIR = "pair"
+    MONOTONE = "monotone"
+    SELECT = "select"
+    BITWISE = "bitwise"
+    FIXED = "fixed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Step:
+    """A compiled instruction.
+
+    reads: raw words that `apply` takes, in order (no negation applied yet); writes: storage numbers of its
+    results, in order, -1 for a result that nothing keeps (RZ, PT). The guard is not among the reads.
+    uses_mask: `apply` takes the active lanes, a bool array that broadcasts to [n_warp, 32], before the words;
+    it combines lanes, so results may depend on every active lane of the warp.
+    factors: places in `reads` of the two factors of a product; watch: see `AffineRule`.
+    """
+
+    reads: tuple[Read, ...]
+    writes: tuple[int, ...]
+    apply: Apply
+    rule: AffineRule
+    uses_mask: bool = False
+    factors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    watch: Apply | None = None
