@@ -6,7 +6,7 @@ autotuner would leave it.
 
 from dataclasses import dataclass, field
 
-ALL_ARCHS = (80, 90, 100, 120)
+ALL_ARCHS = (80, 89, 90, 100, 120)
 ALIGNED = ("a_stride", "b_stride", "c_stride", "k", "n", "columns", "stride", "head_stride",
            "x_stride", "out_stride", "expert_stride", "weight_stride")  # fmt: skip
 
@@ -51,37 +51,52 @@ TMA_TYPES = {
     "c_desc": "tensordesc<fp16[128, 128]>",
 } | integers("m n k")
 
+GROUPED_TYPES = {
+    "a_ptrs": "*i64", "b_ptrs": "*i64", "c_ptrs": "*i64", "sizes_ptr": "*i32", "groups": "i32",
+}  # fmt: skip
+
 
 def tiles(m: int, n: int, k: int, **more: int | bool) -> dict[str, int | bool]:
     """Tile sizes of a matrix product, walked in groups of eight tile rows."""
     return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, **more}
 
 
-def attention(rows: int, num_warps: int, num_stages: int, archs: tuple[int, ...]) -> Variant:
-    """Causal flash attention with head size 64: `rows` queries a program, 32 keys a step."""
-    return Variant(
-        "flash_attention",
-        "flash_attention",
-        ATTENTION_TYPES,
-        {"DIM": 64, "BLOCK_M": rows, "BLOCK_N": 32, "CAUSAL": True},
-        num_warps,
-        num_stages,
-        archs,
-    )
+def attention(
+    name: str, dim: int, rows: int, num_warps: int, num_stages: int, archs: tuple[int, ...]
+) -> Variant:
+    """Flash attention with head size `dim`: `rows` queries a program, 32 keys a step."""
+    sizes = {"DIM": dim, "BLOCK_M": rows, "BLOCK_N": 32, "CAUSAL": name == "flash_attention"}
+    return Variant(name, "flash_attention", ATTENTION_TYPES, sizes, num_warps, num_stages, archs)
+
+
+def staged_matmul(name: str, rows: int, num_stages: int, archs: tuple[int, ...]) -> Variant:
+    """A small matrix product with a pipeline of its own depth."""
+    return Variant(name, "matmul", MATMUL_TYPES, tiles(rows, 32, 32), num_stages=num_stages, archs=archs)
 
 
 VARIANTS = (
     Variant("matmul", "matmul", MATMUL_TYPES, tiles(128, 64, 32), num_stages=3),
     Variant("matmul_one_stage", "matmul", MATMUL_TYPES, tiles(64, 64, 32), num_stages=1,
-            archs=(80, 90)),
+            archs=(80, 90, 120)),
+    staged_matmul("matmul_two_stages", rows=32, num_stages=2, archs=(80, 89, 120)),
+    staged_matmul("matmul_two_stages", rows=64, num_stages=2, archs=(90,)),
+    staged_matmul("matmul_four_stages", rows=32, num_stages=4, archs=(80, 120)),
+    staged_matmul("matmul_four_stages", rows=64, num_stages=4, archs=(90,)),
+    Variant("matmul_unaligned", "matmul", MATMUL_TYPES, tiles(32, 32, 16), num_stages=1,
+            archs=(80, 90, 120), aligned=()),
     Variant("matmul_tma_persistent", "matmul_tma_persistent", TMA_TYPES,
             tiles(128, 128, 64, PROGRAMS=132), num_warps=8, archs=(90, 100, 120)),
-    attention(rows=128, num_warps=8, num_stages=2, archs=(80, 90, 120)),
-    attention(rows=64, num_warps=4, num_stages=1, archs=(100,)),
+    attention("flash_attention", dim=64, rows=128, num_warps=8, num_stages=2, archs=(80, 90, 120)),
+    attention("flash_attention", dim=32, rows=64, num_warps=4, num_stages=1, archs=(89,)),
+    attention("flash_attention", dim=64, rows=64, num_warps=4, num_stages=1, archs=(100,)),
+    attention("flash_attention_full", dim=32, rows=64, num_warps=4, num_stages=1, archs=ALL_ARCHS),
     Variant("softmax", "softmax",
             pointers("x out", "fp16") | integers("columns x_stride out_stride"), {"BLOCK": 1024}),
     Variant("rmsnorm", "rmsnorm",
             pointers("x weight out", "bf16") | integers("columns stride") | {"epsilon": "fp32"},
             {"BLOCK": 1024}),
-    Variant("fused_moe", "fused_moe", MOE_TYPES, tiles(32, 64, 64, TOP_K=2, APPLY_GATE=True)),
+    Variant("fused_moe", "fused_moe", MOE_TYPES, tiles(32, 64, 64, TOP_K=2, APPLY_GATE=True),
+            archs=(80, 90, 100, 120)),
+    Variant("grouped_gemm", "grouped_gemm", GROUPED_TYPES,
+            {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "PROGRAMS": 24}),
 )  # fmt: skip

@@ -169,7 +169,7 @@ def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tu
             share = entered[left.index] / len(left.exits)
             inflow[target] += share
             leaving += share
-        odds = _odds(cfg, nest, staying)
+        odds = branch_odds(cfg, nest, staying)
         even += len(odds) > 1 and max(odds) < 1
         ruled += len(odds) > 1 and max(odds) == 1
         for target, share in zip(staying, odds, strict=True):
@@ -187,7 +187,7 @@ def _outermost_left(nest: LoopNest, block: int, target: int) -> Loop | None:
     return left
 
 
-def _odds(cfg: Cfg, nest: LoopNest, targets: list[int]) -> list[float]:
+def branch_odds(cfg: Cfg, nest: LoopNest, targets: list[int]) -> list[float]:
     """Share of a block's executions that go on to each target.
 
     Not taken: slow paths (calls of division or sqrt), early ends, ways around a loop; else all alike

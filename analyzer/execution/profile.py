@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.launch import Launch
+from analyzer.ir.opcode import Space
 
 IntArray = NDArray[np.int64]
 
@@ -32,12 +33,16 @@ class WarpClass:
 class MemoryAccess:
     """What one memory instruction did, summed over the whole grid; None where it is not known.
 
+    An LDGSTS has two: the global side, which loads, and the shared side, which stores.
+
     requests: executions with at least one active lane; lanes: active lanes; bytes: asked for by them;
     sectors: 32-byte sectors touched, per request and summed (global, local); wavefronts: passes that the
     data path takes; unique_bytes: distinct bytes touched by the grid.
     """
 
     row: int
+    space: Space
+    is_store: bool
     requests: int
     lanes: int
     bytes: int
@@ -79,7 +84,9 @@ class ExecutionProfile:
     """Execution of a whole grid.
 
     block_warps[b], block_lanes[b]: warp executions of block b and active lanes in them, summed over the grid;
-    block_provenance[b]: what they rest on. Classes cover all warps that were looked at, weighted to the grid.
+    block_provenance[b]: what they rest on.
+    loop_entries[l]: how often a warp comes to loop l of the nest from outside. Classes cover all
+    warps that were looked at, weighted to the grid.
     looked_at_ctas: CTAs that were executed (or traced) one by one; the others equal one of them.
     """
 
@@ -90,6 +97,7 @@ class ExecutionProfile:
     block_warps: IntArray
     block_lanes: IntArray
     block_provenance: tuple[Provenance, ...]
+    loop_entries: NDArray[np.float64]
     accesses: tuple[MemoryAccess, ...]
     traffic: Traffic | None
     unknown_branches: tuple[UnknownBranch, ...]

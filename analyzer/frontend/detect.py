@@ -18,7 +18,12 @@ _SASS = re.compile(
 _PTX_VERSION = re.compile(rb"^[ \t]*\.version[ \t]+\d", re.M)
 _PTX_TARGET = re.compile(rb"^[ \t]*\.target[ \t]+\w", re.M)
 _TRITON = re.compile(rb"^[ \t]*tt\.func\b|^module\b[^\n]*\{|^#\w+ = #(?:ttg|triton_gpu)\b", re.M)
-_TRACE = re.compile(rb"^-kernel name[ \t]*=|^#traces format", re.M)
+_TRACE = re.compile(
+    rb"^-kernel name[ \t]*=|^#traces format|"
+    rb"\A\s*(?:Memcpy(?:HtoD|DtoH),0x|kernel[\w.-]*\.trace)",
+    re.M,
+)
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 
 class InputFormat(StrEnum):
@@ -43,7 +48,23 @@ def detect(head: bytes) -> InputFormat:
     head = head[:HEAD_BYTES]
     if not head.removeprefix(_UTF8_MARK).strip():
         return InputFormat.EMPTY
+    if head.startswith((_GZIP, _XZ)):
+        is_trace = _text_format(_unpacked(head)) is InputFormat.TRACE
+        return InputFormat.TRACE if is_trace else InputFormat.UNKNOWN_BINARY
     return _binary_format(head) or _text_format(head)
+
+
+def _unpacked(head: bytes) -> bytes:
+    """The first bytes of what is packed; empty where it is damaged."""
+    import lzma
+    import zlib
+
+    try:
+        if head.startswith(_GZIP):
+            return zlib.decompressobj(31).decompress(head, HEAD_BYTES)
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(head, HEAD_BYTES)
+    except (zlib.error, lzma.LZMAError):
+        return b""
 
 
 def _binary_format(head: bytes) -> InputFormat | None:

@@ -7,22 +7,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
+from analyzer.frontend.kernel_facts import KernelFacts, with_facts
 from analyzer.frontend.resource_usage import find_usage, read_usage
 from analyzer.frontend.sass import parse_sass
-from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.program import Kernel, Module, Resources
+from analyzer.frontend.triton_metadata import TritonMetadata, read_metadata, with_metadata
+from analyzer.ir.program import INSTRUCTION_BYTES, Kernel, Module, Resources
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Severity
+
+if TYPE_CHECKING:
+    from analyzer.frontend.cubin_info import CubinInfo
 
 STANDARD_INPUT = "-"
 _CHUNK_BYTES = 8 << 20
 _UTF8_MARK = b"\xef\xbb\xbf"
 _USAGE_SUFFIXES = (".res", ".res-usage")
-_MAX_METADATA_BYTES = 4 << 20
-_MAX_WARPS = 32
+_ELF_SUFFIXES = (".elf", ".elf.txt")
+_ELF_MAGIC = b"\x7fELF"
 _RESERVING_ARCH = 90
 _RESERVED_SHARED_BYTES = 1024
 _ARCH = re.compile(r"sm_(\d+)")
@@ -46,10 +50,6 @@ _REFUSALS = {
         "this is Triton's intermediate code, not instructions",
         "take the .cubin that lies beside it in Triton's cache (~/.triton/cache)",
     ),
-    InputFormat.TRACE: _Refusal(
-        "this is an instruction trace of a run, which is not read yet",
-        "dump the program it was taken from: cuobjdump -sass program > program.sass",
-    ),
     InputFormat.EMPTY: _Refusal(
         "the input is empty", "make a dump with: cuobjdump -sass kernel.cubin > kernel.sass"
     ),
@@ -65,10 +65,12 @@ _REFUSALS = {
 
 
 def read_module(path: str, *, usage_path: str | None = None) -> Module:
-    """Read a SASS dump or a GPU binary, told apart by content; ``-`` is standard input.
+    """Read a SASS dump, a GPU binary or a trace, told apart by content; ``-`` is standard input.
 
     usage_path: `cuobjdump -res-usage` text; without it `NAME.res` or `NAME.res-usage` beside a dump is taken.
-    Triton's `NAME.json` beside the input gives the block size and the dynamic shared memory.
+    `NAME.elf` or `NAME.elf.txt` (`cuobjdump -elf` text), or `NAME.cubin`, beside a dump gives parameters and
+    constants, and so does such text in the dump itself.
+    Triton's `NAME.json` beside the input gives block size, dynamic shared memory and the arguments' names.
     `shared_bytes` of the kernels leaves out what the system reserves in each CTA (1024 bytes from sm_90 on).
 
     Raises InputError where the input cannot be read as what it is, ToolError where a CUDA tool is missing
@@ -79,6 +81,8 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
         module, is_dump = _read(path, file)
     if usage is None and is_dump:
         usage = _sibling_usage(path)
+    if is_dump and (find_facts := _sibling_facts(path)) is not None:
+        module = with_facts(module, find_facts)
     if usage:
         module = _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
     metadata = _sibling_metadata(path)
@@ -109,8 +113,12 @@ def _read(path: str, file: BinaryIO) -> tuple[Module, bool]:
     found = detect(head)
     if refusal := _REFUSALS.get(found):
         raise InputError(f"{_shown(path)}: {refusal.message}", hint=refusal.hint)
+    if found is InputFormat.TRACE:
+        from analyzer.frontend.trace_files import read_trace_module
+
+        return read_trace_module(_shown(path), _chunks(head.removeprefix(_UTF8_MARK), file)), False
     if found not in _BINARIES:
-        return parse_sass(_shown(path), _chunks(head.removeprefix(_UTF8_MARK), file)), True
+        return _read_dump(_shown(path), head.removeprefix(_UTF8_MARK), file), True
     if path != STANDARD_INPUT:
         return _read_binary(path, path, found), False
     from tempfile import NamedTemporaryFile
@@ -120,6 +128,18 @@ def _read(path: str, file: BinaryIO) -> tuple[Module, bool]:
             copy.write(chunk)
         copy.flush()
         return _read_binary(_shown(path), copy.name, found), False
+
+
+def _read_dump(shown: str, head: bytes, file: BinaryIO) -> Module:
+    """A text dump, which `cuobjdump -elf -sass` begins with tables."""
+    if b"ELF:" not in head and b"elf:" not in head:
+        return parse_sass(shown, _chunks(head, file))
+    from analyzer.frontend.elf_text import ElfFilter, find_facts
+
+    tables = ElfFilter()
+    module = parse_sass(shown, tables.chunks(_chunks(head, file)))
+    facts = tables.facts()
+    return with_facts(module, lambda kernel: find_facts(facts, kernel.arch, kernel.name))
 
 
 def _shown(path: str) -> str:
@@ -134,9 +154,10 @@ def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
     from analyzer.frontend.binaries import disassemble, read_binary_usage
 
     if found is InputFormat.CUBIN:
-        stated = _cubin_resources(shown, path)
+        stated = _cubin_info(shown, path)
         module = parse_sass(shown, disassemble(path))
-        return _with_resources(module, lambda kernel: stated.get(kernel.name))
+        module = _with_resources(module, lambda kernel: stated.resources.get(kernel.name))
+        return with_facts(module, lambda kernel: stated.facts.get(kernel.name))
     usage = read_binary_usage(path)
     refused: list[str] = []
     archs = sorted({arch for arch, _ in usage})
@@ -146,11 +167,11 @@ def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
     return _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
 
 
-def _cubin_resources(shown: str, path: str) -> dict[str, Resources]:
-    from analyzer.frontend.cubin_info import read_cubin_info
+def _cubin_info(shown: str, path: str) -> "CubinInfo":
+    from analyzer.frontend.cubin_info import read_cubin
 
     try:
-        return read_cubin_info(Path(path).read_bytes())
+        return read_cubin(Path(path).read_bytes())
     except InputError as error:
         raise InputError(f"{shown}: {error}", hint=error.diagnostic.hint) from None
 
@@ -173,6 +194,44 @@ def _sibling_usage(path: str) -> dict[tuple[str, str], Resources] | None:
         if (beside := _sibling(path, suffix)) is not None:
             return _read_usage(beside)
     return None
+
+
+def _sibling_facts(path: str) -> Callable[[Kernel], KernelFacts | None] | None:
+    """What finds the facts of a kernel in a file beside the dump; None where there is no such file."""
+    for suffix in (*_ELF_SUFFIXES, ".cubin"):
+        if (beside := _sibling(path, suffix)) is None:
+            continue
+        try:
+            with beside.open("rb") as file:
+                is_binary = file.read(len(_ELF_MAGIC)) == _ELF_MAGIC
+        except OSError as error:
+            raise InputError(f"{beside}: {error.strerror or error}", hint="check its permissions") from None
+        return _cubin_facts(beside) if is_binary else _elf_text_facts(beside)
+    return None
+
+
+def _cubin_facts(path: Path) -> Callable[[Kernel], KernelFacts | None]:
+    """Facts of kernels whose code is as long in the cubin as in the dump: it may be of another build."""
+    stated = _cubin_info(str(path), str(path))
+
+    def find(kernel: Kernel) -> KernelFacts | None:
+        same = stated.code_bytes.get(kernel.name) == len(kernel) * INSTRUCTION_BYTES
+        return stated.facts.get(kernel.name) if same else None
+
+    return find
+
+
+def _elf_text_facts(path: Path) -> Callable[[Kernel], KernelFacts | None]:
+    from analyzer.frontend.elf_text import find_facts, read_elf_text
+
+    hint = "make it with: cuobjdump -elf kernel.cubin > kernel.elf"
+    try:
+        facts = read_elf_text(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint=hint) from None
+    if not facts:
+        raise InputError(f"{path}: this is not what cuobjdump -elf prints", hint=hint)
+    return lambda kernel: find_facts(facts, kernel.arch, kernel.name)
 
 
 def _sibling(path: str, suffix: str) -> Path | None:
@@ -215,42 +274,20 @@ def _merged(base: Resources, over: Resources) -> Resources:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _TritonMetadata:
-    """What Triton writes beside a kernel; shared_bytes is what it asks for at launch."""
-
-    name: str
-    n_warps: int
-    shared_bytes: int
-
-
-def _sibling_metadata(path: str) -> _TritonMetadata | None:
+def _sibling_metadata(path: str) -> TritonMetadata | None:
     """Triton's metadata beside the input; None where that file is missing or is something else."""
     beside = _sibling(path, ".json")
-    if beside is None:
-        return None
-    try:
-        if beside.stat().st_size > _MAX_METADATA_BYTES:
-            return None
-        import json
-
-        content: object = json.loads(beside.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    if not isinstance(content, dict):
-        return None
-    name, n_warps, shared = (content.get(key) for key in ("name", "num_warps", "shared"))
-    if not isinstance(name, str) or type(n_warps) is not int or type(shared) is not int:
-        return None
-    return _TritonMetadata(name, n_warps, shared) if 0 < n_warps <= _MAX_WARPS and shared >= 0 else None
+    return None if beside is None else read_metadata(beside)
 
 
-def _settled(kernel: Kernel, metadata: _TritonMetadata | None) -> Kernel:
+def _settled(kernel: Kernel, metadata: TritonMetadata | None) -> Kernel:
     """The kernel without the system's shared memory, and with what Triton's metadata adds."""
     resources = _without_reserve(kernel.resources, kernel.arch)
+    if resources is not kernel.resources:
+        kernel = replace(kernel, resources=resources)
     if metadata is not None and metadata.name == kernel.name:
-        resources = _launched(resources, metadata)
-    return kernel if resources is kernel.resources else replace(kernel, resources=resources)
+        kernel = with_metadata(kernel, metadata)
+    return kernel
 
 
 def _without_reserve(resources: Resources, arch: str) -> Resources:
@@ -260,14 +297,3 @@ def _without_reserve(resources: Resources, arch: str) -> Resources:
     if match is None or int(match[1]) < _RESERVING_ARCH or stated is None:
         return resources
     return replace(resources, shared_bytes=max(0, stated - _RESERVED_SHARED_BYTES))
-
-
-def _launched(resources: Resources, metadata: _TritonMetadata) -> Resources:
-    resources = replace(resources, dynamic_shared_bytes=metadata.shared_bytes)
-    if resources.block_threads_exact:
-        return resources
-    return replace(
-        resources,
-        block_threads=WARP_LANES * metadata.n_warps,
-        block_threads_exact=True,
-    )

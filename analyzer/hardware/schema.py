@@ -67,6 +67,39 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     completion: Completion
 
 
+class ConstantBankWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Byte offsets in constant bank 0 of what the driver writes there; absent where there is no such word.
+
+    block_dim, grid_dim, cluster_dim, cluster_counts (clusters in the grid) and cluster_reciprocals (1 /
+    cluster_dim as floats) are three words; windows, global_descriptor and grid_id have 64 bits.
+    argument_window holds the generic address of the word at argument_window_start, user_window that of
+    bank 3, workspace that of a cooperative launch's workspace. On sm_100 and later code subtracts
+    SR_CgaSize x 0xa0 from the offsets of workspace, dynamic_shared_bytes and the cluster's words.
+    """
+
+    arguments: Figure
+    block_dim: Figure
+    grid_dim: Figure
+    stack_pointer: Figure
+    dynamic_shared_bytes: Figure
+    local_window: Figure
+    user_window: Figure
+    grid_id: Figure
+    sm_count: Figure
+    argument_window: Figure
+    argument_window_start: Figure
+    workspace_low: Figure
+    workspace_high: Figure
+    shared_window: Figure | None = None
+    global_descriptor: Figure | None = None
+    reserved_shared_bytes: Figure | None = None
+    explicit_cluster: Figure | None = None
+    cluster_dim: Figure | None = None
+    cluster_reciprocals: Figure | None = None
+    cluster_counts: Figure | None = None
+    cluster_ctas: Figure | None = None
+
+
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """hwdb/arch/NAME.toml, after its parent's rows have been filled in.
 
@@ -83,6 +116,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sources: dict[str, str] = {}
     unsupported: tuple[SchedClass, ...] = ()
     warp_mma_share: Figure
+    constant_bank: ConstantBankWords
     limits: Limits
     memory: MemoryPath
     sched: dict[SchedClass, ClassFigures]

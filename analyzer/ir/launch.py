@@ -1,6 +1,20 @@
 """How a kernel is launched; anything may be unknown."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_BLOCK = (1024, 1024, 64)
+MAX_BLOCK_THREADS = 1024
+MAX_CLUSTER_CTAS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +27,125 @@ class Dim3:
     def count(self) -> int:
         return self.x * self.y * self.z
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        return (self.x, self.y, self.z)
+
     def __str__(self) -> str:
         return f"{self.x}x{self.y}x{self.z}"
 
 
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The address of an allocation of its own, far from every other; what it holds is not known."""
+
+    def __str__(self) -> str:
+        return "ptr"
+
+
+@dataclass(frozen=True, slots=True)
+class Null:
+    """The null pointer."""
+
+    def __str__(self) -> str:
+        return "null"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A TMA descriptor passed by value: its address counts, its bits are not known."""
+
+    def __str__(self) -> str:
+        return "tensormap"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Buffer:
+    """The address of an allocation that holds these bytes; `path` is where they came from."""
+
+    contents: "NDArray[np.uint8]"
+    path: str
+
+    def __str__(self) -> str:
+        return f"@{self.path}"
+
+
+ArgumentValue = Pointer | Null | TensorMap | Buffer | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The value of one parameter, by its place in the compiled signature from 0, or by its name."""
+
+    which: int | str
+    value: ArgumentValue
+
+    def __str__(self) -> str:
+        return f"{self.which}={self.value}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Launch dimensions and shared memory asked for at launch; None where not known."""
+    """Launch dimensions, shared memory asked for at launch and arguments; None where not known."""
 
     grid: Dim3 | None = None
     block: Dim3 | None = None
+    cluster: Dim3 | None = None
     dynamic_shared_bytes: int | None = None
+    arguments: tuple[Argument, ...] = ()
+
+
+def check_launch(launch: Launch) -> None:
+    """Raises UsageError for dimensions that no GPU takes, or that do not go together."""
+    if launch.grid is not None:
+        _check_sizes("grid", launch.grid, MAX_GRID)
+    if launch.block is not None:
+        _check_sizes("block", launch.block, MAX_BLOCK)
+        _check_count("block", launch.block, MAX_BLOCK_THREADS, "threads, a CTA")
+    if launch.cluster is not None:
+        _check_sizes("cluster", launch.cluster, (MAX_CLUSTER_CTAS,) * 3)
+        _check_count("cluster", launch.cluster, MAX_CLUSTER_CTAS, "CTAs, a cluster")
+    if launch.grid is not None and launch.cluster is not None:
+        pairs = zip("xyz", launch.grid.sizes, launch.cluster.sizes, strict=True)
+        for axis, grid, cluster in pairs:
+            if grid % cluster:
+                raise UsageError(
+                    f"cluster {launch.cluster} does not divide grid {launch.grid}: {grid} CTAs in {axis}",
+                    hint="the grid counts CTAs, not clusters",
+                )
+    if launch.dynamic_shared_bytes is not None and launch.dynamic_shared_bytes < 0:
+        raise UsageError(f"dynamic shared memory of {launch.dynamic_shared_bytes} bytes: it cannot be negative")
+
+
+def _check_sizes(what: str, dims: Dim3, most: tuple[int, int, int]) -> None:
+    for axis, size, limit in zip("xyz", dims.sizes, most, strict=True):
+        if not 1 <= size <= limit:
+            raise UsageError(f"{what} {dims}: {axis} must be 1 to {limit}")
+
+
+def _check_count(what: str, dims: Dim3, most: int, unit: str) -> None:
+    if dims.count > most:
+        raise UsageError(f"{what} {dims}: {dims.count:,} {unit} has at most {most:,}")
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchBook:
+    """Launches of many kernels: the first glob that fits a kernel's name counts."""
+
+    entries: tuple[tuple[str, tuple[Launch, ...]], ...] = ()
+
+    def launches_for(self, *names: str) -> tuple[Launch, ...]:
+        """The launches of a kernel by any of its names (mangled, demangled); empty where no glob fits."""
+        for glob, launches in self.entries:
+            if _fits(glob, names):
+                return launches
+        return ()
+
+    def unused(self, kernels: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """Globs that count for none of the kernels, each given by its names."""
+        used = {next((glob for glob, _ in self.entries if _fits(glob, names)), None) for names in kernels}
+        return tuple(glob for glob, _ in self.entries if glob not in used)
+
+
+def _fits(glob: str, names: Sequence[str]) -> bool:
+    return any(name == glob or fnmatchcase(name, glob) for name in names)

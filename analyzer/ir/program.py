@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.ir.control import Control
+from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Operand, Predicate, Unparsed
 from analyzer.text.source import Diagnostic
@@ -30,6 +31,7 @@ class Dialect(StrEnum):
 
     CUOBJDUMP = "cuobjdump"
     NVDISASM = "nvdisasm"
+    TRACE = "trace"  # of an instruction tracer: what ran, as far as it says
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,65 @@ class Resources:
     block_threads_exact: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of a kernel: `offset` counts from where the arguments start in constant bank 0.
+
+    is_pointer: None where nothing tells; type_name: as the source's compiler wrote it, such as `*fp16`,
+    "" where not known; is_hidden: the compiler's own, null at launch.
+    """
+
+    ordinal: int
+    offset: int
+    size_bytes: int
+    name: str = ""
+    is_pointer: bool | None = None
+    type_name: str = ""
+    is_hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterType:
+    """What a source's signature says of a parameter; where it stands follows from the architecture."""
+
+    name: str
+    type_name: str
+    size_bytes: int
+    align_bytes: int
+    is_pointer: bool = False
+    is_hidden: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relocation:
+    """Bytes that the loader fills in with an address: of an object of so many bytes, else None."""
+
+    offset: int
+    size_bytes: int
+    symbol: str
+    object_bytes: int | None = None
+    addend: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnsetConstant:
+    """A variable in constant memory that the binary leaves zero, for the host to set."""
+
+    offset: int
+    size_bytes: int
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantBank:
+    """A constant bank other than 0 as the binary has it."""
+
+    number: int
+    contents: bytes
+    relocations: tuple[Relocation, ...] = ()
+    unset: tuple[UnsetConstant, ...] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kernel:
     """One function of a dump, as columns; rows are instructions in address order.
@@ -156,6 +217,10 @@ class Kernel:
     text_ids[n], addresses[n]: see `Vocabulary`; control_words[n]: upper 64 bits of each instruction,
     None where the dump has no hex; labels: nvdisasm's names of addresses; branch_targets: addresses
     that an indirect branch may reach, by the address of the branch.
+
+    What lies beside the code, None where no source says: parameters by ordinal, and the offset in constant
+    bank 0 at which they start; signature: the parameters as Triton's metadata has them; constants: the
+    banks other than 0; cluster: the CTAs of a cluster that the kernel was built for.
     """
 
     name: str
@@ -171,6 +236,11 @@ class Kernel:
     origin_ids: IdArray | None = None
     origins: tuple[Origin, ...] = ()
     is_entry: bool = True
+    parameters: tuple[Parameter, ...] | None = None
+    parameter_base: int | None = None
+    signature: tuple[ParameterType, ...] | None = None
+    constants: tuple[ConstantBank, ...] | None = None
+    cluster: Dim3 | None = None
 
     def __len__(self) -> int:
         return len(self.text_ids)

@@ -8,7 +8,7 @@ import re
 from functools import cache
 
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import MEMORY_KINDS, MmaShape, Opcode, OpKind
+from analyzer.ir.opcode import MEMORY_KINDS, MmaShape, Opcode, OpKind, Space
 from analyzer.ir.operand import (
     Address,
     Constant,
@@ -27,6 +27,7 @@ PREDICATE_BASE = 320
 UNIFORM_PREDICATE_BASE = 328
 STORAGE_SIZE = 336
 _PREDICATES = 7
+_WIDE_SPACES = frozenset({Space.GLOBAL, Space.GENERIC})
 _REGISTER_BITS = 32
 
 Storage = tuple[int, ...]
@@ -64,9 +65,31 @@ def operand_roles(
     for place, (operand, width) in enumerate(zip(operands, widths, strict=True)):
         if place < n_written:
             written.extend(_storage(operand, width))
+        elif isinstance(operand, Address):
+            read.extend(address_storage(opcode, place, operand))
         else:
             read.extend(_storage(operand, width))
     return tuple(written), tuple(read)
+
+
+def address_storage(opcode: Opcode, place: int, address: Address) -> Storage:
+    """Storage numbers that the address at operand `place` is summed from."""
+    wide = is_wide_address(opcode, place)
+    return tuple(
+        number for base in address.bases for number in _register(base, 2 if is_pair(base, wide) else 1)
+    )
+
+
+def is_wide_address(opcode: Opcode, place: int) -> bool:
+    """64-bit address: `.E` says so; LDGSTS names its shared side first, which is never wide."""
+    if opcode.kind is OpKind.ASYNC_COPY and place == 0:
+        return False
+    return opcode.space in _WIDE_SPACES and "E" in opcode.modifiers
+
+
+def is_pair(base: Register, wide: bool) -> bool:
+    """`R2.64`, and in a wide address all but `R2.U32`: Volta and Turing print no `.64`."""
+    return "64" in base.suffixes or (wide and "U32" not in base.suffixes)
 
 
 @cache
@@ -145,20 +168,18 @@ def _storage(operand: Operand, width: int) -> Storage:
             return tuple(range(base, base + _PREDICATES))
         case Constant(base=base):
             return () if base is None else _register(base, 1)
-        case Address():
-            return _address(operand)
+        case Address(bases=bases):
+            return tuple(number for base in bases for number in _register(base, 1))
         case Described(kind=kind, descriptor=descriptor, address=address):
             words = 2 if kind in {"desc", "gdesc"} else 1
             inner = tuple(n for base in descriptor.bases for n in _register(base, words))
-            return inner if address is None else inner + _address(address)
+            return inner if address is None else inner + _pairs(address)
         case _:
             return ()
 
 
-def _address(address: Address) -> Storage:
-    return tuple(
-        number for base in address.bases for number in _register(base, 2 if "64" in base.suffixes else 1)
-    )
+def _pairs(address: Address) -> Storage:
+    return tuple(n for base in address.bases for n in _register(base, 2 if is_pair(base, False) else 1))
 
 
 def _register(register: Register, width: int) -> Storage:

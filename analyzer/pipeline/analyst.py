@@ -7,18 +7,21 @@ from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.registers import with_registers
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
+from analyzer.execution.rules import TakenRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy, occupancy
 from analyzer.hardware.schema import Arch
-from analyzer.ir.launch import Dim3, Launch
+from analyzer.ir.launch import Dim3, Launch, LaunchBook
 from analyzer.ir.program import Kernel
 from analyzer.models.advice import find_advice
 from analyzer.models.base import Situation
 from analyzer.models.loops import judge_loop
 from analyzer.models.portability import is_native, missing_units
 from analyzer.models.warp import predict
+from analyzer.pipeline.executing import counts_of, execute_kernel
 from analyzer.pipeline.program import LoadedKernel
 from analyzer.report.analysis import GpuVerdict, KernelAnalysis
+from analyzer.report.demangle import demangle
 
 ASSUMED_BLOCK_THREADS = 256
 
@@ -30,6 +33,8 @@ class Options:
     kernels: tuple[str, ...] = ()
     trips: tuple[TripRule, ...] = ()
     launch: Launch = field(default_factory=Launch)
+    launch_book: LaunchBook | None = None
+    taken: tuple[TakenRule, ...] = ()
     listing: bool = False
     min_coverage: float = 0.0
 
@@ -40,20 +45,33 @@ class Analyst:
     def __init__(self, options: Options) -> None:
         self.options = options
         self._costs: dict[str, OpcodeCosts] = {}
+        self.used: set[TripRule] = set()
 
-    def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
+    def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> tuple[KernelAnalysis, ...]:
+        """One analysis for each launch that the kernel has."""
         loaded = replace(loaded, kernel=with_registers(loaded.kernel))
+        return tuple(self._analyze(loaded, launch, gpus) for launch in self._launches(loaded.kernel))
+
+    def _analyze(self, loaded: LoadedKernel, launch: Launch, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
         cfg, nest = loaded.cfg, loaded.loops
-        counts = count_blocks(cfg, nest, self.options.trips)
-        verdicts = tuple(self._verdict(loaded, counts, gpu) for gpu in gpus)
+        executed = execute_kernel(loaded, launch, trips=self.options.trips, taken=self.options.taken)
+        if executed is None:
+            counts = count_blocks(cfg, nest, self.options.trips)
+        else:
+            counts = counts_of(executed, cfg, nest)
+        self.used.update(trip.rule for trip in counts.trips if trip.rule)
+        if executed is not None:
+            self.used |= executed.used
+        verdicts = tuple(self._verdict(loaded, launch, counts, gpu) for gpu in gpus)
         analysis = KernelAnalysis(
             kernel=loaded.kernel,
             ordinal=loaded.ordinal,
             cfg=cfg,
             nest=nest,
             counts=counts,
+            profile=executed.profile if executed else None,
             mix=loaded.mix,
-            launch=self._launch(loaded.kernel),
+            launch=launch,
             verdicts=verdicts,
             loops=(),
             findings=(),
@@ -67,17 +85,13 @@ class Analyst:
             findings=find_advice(first.situation, first.prediction, first.walk),
         )
 
-    def _launch(self, kernel: Kernel) -> Launch:
-        """What the user says, else what metadata does."""
-        launch, resources = self.options.launch, kernel.resources
-        block, dynamic = launch.block, launch.dynamic_shared_bytes
-        if block is None and resources.block_threads is not None and resources.block_threads_exact:
-            block = Dim3(resources.block_threads)
-        if dynamic is None:
-            dynamic = resources.dynamic_shared_bytes
-        return replace(launch, block=block, dynamic_shared_bytes=dynamic)
+    def _launches(self, kernel: Kernel) -> tuple[Launch, ...]:
+        """Those of the launch file where it names the kernel, else the one of the command line."""
+        book = self.options.launch_book
+        found = book.launches_for(kernel.name, demangle(kernel.name)) if book else ()
+        return tuple(_with_metadata(launch, kernel) for launch in found or (self.options.launch,))
 
-    def _verdict(self, loaded: LoadedKernel, counts: BlockCounts, gpu: Gpu) -> GpuVerdict:
+    def _verdict(self, loaded: LoadedKernel, launch: Launch, counts: BlockCounts, gpu: Gpu) -> GpuVerdict:
         reason, verdict = "", None
         missing = missing_units(loaded.kernel, gpu)
         if gpu.arch is None:
@@ -85,7 +99,7 @@ class Analyst:
         elif missing:
             reason = f"{gpu.name} ({gpu.file.arch}) has no {', '.join(missing)}, which the kernel needs"
         else:
-            situation = self._situation(loaded, counts, gpu, gpu.arch)
+            situation = self._situation(loaded, launch, counts, gpu, gpu.arch)
             if situation.occupancy.ctas_per_sm:
                 verdict = predict(situation)
             else:
@@ -98,13 +112,14 @@ class Analyst:
             verdict=verdict,
         )
 
-    def _situation(self, loaded: LoadedKernel, counts: BlockCounts, gpu: Gpu, arch: Arch) -> Situation:
+    def _situation(
+        self, loaded: LoadedKernel, launch: Launch, counts: BlockCounts, gpu: Gpu, arch: Arch
+    ) -> Situation:
         kernel, cfg = loaded.kernel, loaded.cfg
         costs = self._costs.get(gpu.key)
         if costs is None:
             costs = self._costs[gpu.key] = opcode_costs(kernel.vocabulary, gpu, arch)
         tiled = with_known_tiles(cfg, costs)
-        launch = self._launch(kernel)
         threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
         resident = _occupancy(kernel, launch, arch, threads)
         weights = instruction_weights(cfg, counts.per_warp)
@@ -126,6 +141,17 @@ class Analyst:
             block_threads=threads,
             guessed_tiles=tiled.guessed,
         )
+
+
+def _with_metadata(launch: Launch, kernel: Kernel) -> Launch:
+    """What the user leaves open, as metadata says it."""
+    resources = kernel.resources
+    block, dynamic = launch.block, launch.dynamic_shared_bytes
+    if block is None and resources.block_threads is not None and resources.block_threads_exact:
+        block = Dim3(resources.block_threads)
+    if dynamic is None:
+        dynamic = resources.dynamic_shared_bytes
+    return replace(launch, block=block, dynamic_shared_bytes=dynamic)
 
 
 def _occupancy(kernel: Kernel, launch: Launch, arch: Arch, threads: int) -> Occupancy:

@@ -58,9 +58,9 @@ def analyze_programs(
     for _, kernels in chosen:
         analyst = Analyst(options)
         for kernel in kernels:
-            analysis = analyst.analyze(kernel, gpus or _typical(kernel.kernel))
-            used.update(trip.rule for trip in analysis.counts.trips if trip.rule)
-            reports.append(kernel_report(analysis, listing=options.listing))
+            for analysis in analyst.analyze(kernel, gpus or _typical(kernel.kernel)):
+                reports.append(kernel_report(analysis, listing=options.listing))
+        used |= analyst.used
     _check_coverage(reports, options)
     refusals = [r.refused[0].reason for r in reports if r.refused and not r.predictions]
     if gpus and refusals and len(refusals) == len(reports):

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from analyzer.demand.mix import Mix
 from analyzer.execution.counts import BlockCounts
+from analyzer.execution.profile import ExecutionProfile
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.launch import Launch
@@ -28,13 +29,14 @@ class GpuVerdict:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KernelAnalysis:
-    """One kernel on all GPUs; loops and findings are for the first GPU that was not refused."""
+    """One kernel and launch on all GPUs; loops and findings are for the first GPU that was not refused."""
 
     kernel: Kernel
     ordinal: int
     cfg: Cfg
     nest: LoopNest
     counts: BlockCounts
+    profile: ExecutionProfile | None
     mix: Mix
     launch: Launch
     verdicts: tuple[GpuVerdict, ...]

@@ -1,29 +1,24 @@
 """A kernel's analysis as its entry of the report."""
 
 from analyzer.demand.demand import PipelineDemand
-from analyzer.execution.provenance import Provenance
 from analyzer.ir.launch import Dim3
-from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space
+from analyzer.ir.opcode import Opcode, OpKind, Space
 from analyzer.ir.operand import Address
-from analyzer.ir.program import INSTRUCTION_BYTES, Kernel
+from analyzer.ir.program import Kernel
 from analyzer.models.base import Situation
 from analyzer.models.warp import Verdict
 from analyzer.report.analysis import GpuVerdict, KernelAnalysis
+from analyzer.report.counts_view import count_entries, memory_entries, traffic_entry
 from analyzer.report.demangle import demangle
 from analyzer.report.listing_view import listing_entries
 from analyzer.report.loop_view import loop_entries
 from analyzer.report.pipe_view import pipe_entries
 from analyzer.report.report import (
     AdviceEntry,
-    BlockEntry,
-    CountsEntry,
     KernelReport,
     LaunchEntry,
-    MemoryEntry,
     PredictionEntry,
     RefusalEntry,
-    UnknownBranchEntry,
 )
 
 
@@ -53,8 +48,9 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
         flops=demand.flops if demand else 0.0,
         tensor_fma=demand.tensor_fma if demand else 0.0,
         arithmetic_intensity=demand.arithmetic_intensity if demand else None,
-        counts=_counts(analysis),
-        memory=_memory(analysis),
+        counts=count_entries(analysis),
+        memory=memory_entries(analysis),
+        traffic=traffic_entry(analysis.profile),
         loops=loop_entries(analysis),
         predictions=tuple(_prediction(v, v.verdict) for v in analysis.verdicts if v.verdict),
         refused=tuple(
@@ -86,10 +82,6 @@ def _stores_local(opcode: Opcode) -> bool:
     return opcode.kind is OpKind.STORE and opcode.space is Space.LOCAL
 
 
-def _reaches_memory(opcode: Opcode) -> bool:
-    return opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT
-
-
 def _launch(analysis: KernelAnalysis) -> LaunchEntry:
     def triple(dim: Dim3 | None) -> tuple[int, int, int] | None:
         return None if dim is None else (dim.x, dim.y, dim.z)
@@ -110,93 +102,6 @@ def _bytes(demand: PipelineDemand | None) -> dict[str, float]:
         "shared": demand.shared_bytes,
         "local": demand.local_bytes,
     }
-
-
-def _grid_warps(analysis: KernelAnalysis) -> int | None:
-    grid, block = analysis.launch.grid, analysis.launch.block
-    if grid is None or block is None:
-        return None
-    return grid.count * -(-block.count // WARP_LANES)
-
-
-def _counts(analysis: KernelAnalysis) -> CountsEntry:
-    counts, cfg, kernel = analysis.counts, analysis.cfg, analysis.kernel
-    warps = _grid_warps(analysis)
-    addresses = kernel.addresses.tolist()
-    instructions = analysis.instructions_per_warp
-    blocks = tuple(
-        BlockEntry(
-            start=addresses[block.start],
-            end=addresses[block.stop - 1] + INSTRUCTION_BYTES,
-            successors=tuple(addresses[cfg.blocks[s].start] for s in cfg.successors[block.index]),
-            executed_warps=None if warps is None else count * warps,
-            executed_per_warp=count,
-            active_lanes=None,
-            provenance=counts.provenance.value,
-        )
-        for block, count in zip(cfg.blocks, counts.per_warp, strict=True)
-    )
-    return CountsEntry(
-        provenance=counts.provenance.value,
-        executed_warp_instructions=None if warps is None else instructions * warps,
-        instructions_per_warp=instructions,
-        assumptions=counts.assumptions,
-        blocks=blocks,
-        unknown_branches=_unknown_branches(analysis),
-    )
-
-
-def _unknown_branches(analysis: KernelAnalysis) -> tuple[UnknownBranchEntry, ...]:
-    """The exits of loops whose trips are assumed; `share` is what hangs on them."""
-    kernel, cfg = analysis.kernel, analysis.cfg
-    found = []
-    for trip in analysis.counts.trips:
-        if trip.provenance is Provenance.EXACT:
-            continue
-        loop = analysis.nest.loops[trip.loop]
-        exits = loop.exits or ((loop.latches[0], loop.header),)
-        row = cfg.blocks[exits[0][0]].stop - 1
-        header = int(kernel.addresses[cfg.blocks[loop.header].start])
-        found.append(
-            UnknownBranchEntry(
-                address=int(kernel.addresses[row]),
-                instruction=kernel.form(row).text,
-                origin=str(kernel.origin(row) or ""),
-                share=analysis.share_of(loop),
-                settle=f"--trip {header:#x}=N",
-            )
-        )
-    return tuple(found)
-
-
-def _memory(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
-    kernel, cfg = analysis.kernel, analysis.cfg
-    opcodes = kernel.vocabulary.opcodes
-    wanted = kernel.vocabulary.mask(_reaches_memory)
-    ids, addresses = kernel.opcode_ids.tolist(), kernel.addresses.tolist()
-    warps = _grid_warps(analysis)
-    entries = []
-    for block, count in zip(cfg.blocks, analysis.counts.per_warp, strict=True):
-        for row in range(block.start, block.stop):
-            if not wanted[ids[row]]:
-                continue
-            opcode = opcodes[ids[row]]
-            entries.append(
-                MemoryEntry(
-                    address=addresses[row],
-                    opcode=opcode.mnemonic,
-                    space=opcode.space.value if opcode.space else "",
-                    requests=None if warps is None else count * warps,
-                    requests_per_warp=count,
-                    lanes=None,
-                    bytes=opcode.width_bytes * WARP_LANES,
-                    sectors=None,
-                    wavefronts=None,
-                    unique_bytes=None,
-                    provenance=analysis.counts.provenance.value,
-                )
-            )
-    return tuple(entries)
 
 
 def _prediction(on_gpu: GpuVerdict, verdict: Verdict) -> PredictionEntry:

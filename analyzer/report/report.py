@@ -52,6 +52,7 @@ class UnknownBranchEntry(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     share: float
     settle: str
+    rule: str
 
 
 class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,13 +61,19 @@ class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
     provenance: str
     executed_warp_instructions: float | None
     instructions_per_warp: float
+    looked_at_ctas: int | None
     assumptions: tuple[str, ...]
     blocks: tuple[BlockEntry, ...]
     unknown_branches: tuple[UnknownBranchEntry, ...]
 
 
 class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One memory instruction: bytes of one warp request with all lanes active, executions by one warp."""
+    """One memory instruction, summed over the grid; None where neither the launch nor a trace says.
+
+    requests: executions with an active lane; lanes, bytes: what those lanes ask for; sectors: 32-byte sectors
+    that the requests touch; wavefronts: passes of the data path; unique_bytes: distinct bytes of the grid.
+    requests_per_warp: of the mean warp. Of an LDGSTS the global side comes first, then the shared side.
+    """
 
     address: int
     opcode: str
@@ -74,11 +81,20 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     requests: float | None
     requests_per_warp: float
     lanes: float | None
-    bytes: int
+    bytes: float | None
     sectors: float | None
     wavefronts: float | None
     unique_bytes: int | None
     provenance: str
+
+
+class TrafficEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Global memory of the whole grid: bytes asked for, and distinct ones among them (None: not known)."""
+
+    read_bytes: int
+    read_unique_bytes: int | None
+    written_bytes: int
+    written_unique_bytes: int | None
 
 
 class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,6 +201,7 @@ class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
     arithmetic_intensity: float | None
     counts: CountsEntry
     memory: tuple[MemoryEntry, ...]
+    traffic: TrafficEntry | None
     loops: tuple[LoopEntry, ...]
     predictions: tuple[PredictionEntry, ...]
     refused: tuple[RefusalEntry, ...]

@@ -200,3 +200,45 @@ def fused_moe(
     out_tile = out_ptr + slot[:, None] * out_stride + cols[None, :]
     inside = real[:, None] & (cols[None, :] < n)
     tl.store(out_tile, acc.to(out_ptr.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def grouped_gemm(
+    a_ptrs, b_ptrs, c_ptrs, sizes_ptr, groups,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, PROGRAMS: tl.constexpr,
+):  # fmt: skip
+    """Many products C = A @ B of different sizes, shared out tile by tile to PROGRAMS programs.
+
+    `a_ptrs`, `b_ptrs`, `c_ptrs` hold addresses, multiples of 16, one a group; `sizes` holds m, n / 8
+    and k / 8 of each group. Matrices are dense.
+    """
+    first = tl.program_id(0)
+    for group in range(groups):
+        m = tl.load(sizes_ptr + group * 3)
+        n = tl.load(sizes_ptr + group * 3 + 1) * 8
+        k = tl.load(sizes_ptr + group * 3 + 2) * 8
+        a_ptr = tl.load(a_ptrs + group).to(tl.pointer_type(tl.float16))
+        b_ptr = tl.load(b_ptrs + group).to(tl.pointer_type(tl.float16))
+        c_ptr = tl.load(c_ptrs + group).to(tl.pointer_type(tl.float16))
+        tiles_n = tl.cdiv(n, BLOCK_N)
+        tiles = tl.cdiv(m, BLOCK_M) * tiles_n
+        for tile in range(first, tiles, PROGRAMS):
+            rows = tile // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+            cols = tile % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+            ks = tl.arange(0, BLOCK_K)
+            a_tile = a_ptr + rows[:, None] * k + ks[None, :]
+            b_tile = b_ptr + ks[:, None] * n + cols[None, :]
+            a_tile = tl.multiple_of(a_tile, [16, 16])
+            b_tile = tl.multiple_of(b_tile, [16, 16])
+            acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            for left in range(k, 0, -BLOCK_K):
+                a = tl.load(a_tile, mask=(rows[:, None] < m) & (ks[None, :] < left), other=0.0)
+                b = tl.load(b_tile, mask=(ks[:, None] < left) & (cols[None, :] < n), other=0.0)
+                acc = tl.dot(a, b, acc)
+                a_tile += BLOCK_K
+                b_tile += BLOCK_K * n
+            c_tile = tl.multiple_of(c_ptr + rows[:, None] * n + cols[None, :], [16, 16])
+            tl.store(c_tile, acc.to(tl.float16), mask=(rows[:, None] < m) & (cols[None, :] < n))
+        # The round goes on in the next group where it stopped in this one.
+        taken = tl.cdiv(max(tiles - first, 0), PROGRAMS)
+        first += taken * PROGRAMS - tiles

@@ -1,0 +1,110 @@
+"""Options that say how kernels are launched and which way their branches go."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from analyzer.ir.launch import Argument, Dim3, Launch, check_launch
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.execution.rules import TakenRule
+    from analyzer.ir.launch import LaunchBook
+
+_MAX_EXTENT = 2**31 - 1
+_MAX_THREADS = 1024
+
+LAUNCH_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+    click.option("--grid", help="CTAs of the launch: 132,1,1 or 132x1x1 or 132."),
+    click.option("--block", help="Threads of a CTA, written as --grid."),
+    click.option("--cluster", help="CTAs of a cluster, written as --grid."),
+    click.option(
+        "--dynamic-shared", type=click.IntRange(min=0), help="Bytes of dynamic shared memory per CTA."
+    ),
+    click.option(
+        "--arg",
+        multiple=True,
+        metavar="WHICH=VALUE",
+        help="Argument by place from 0 or by name; VALUE is a number, ptr, null, tensormap or @data.npy; repeatable.",
+    ),
+    click.option(
+        "--launch", type=click.Path(path_type=Path), help="JSON file of launches, by globs of kernel names."
+    ),
+    click.option(
+        "--taken",
+        multiple=True,
+        metavar="ADDRESS=yes|no|SHARE",
+        help="Which way a branch goes that nothing else settles; repeatable.",
+    ),
+)
+
+
+def read_launch(
+    *,
+    grid: str | None,
+    block: str | None,
+    cluster: str | None,
+    dynamic_shared: int | None,
+    arguments: Sequence[str],
+) -> Launch:
+    """The launch that the options describe. Raises UsageError."""
+    launch = Launch(
+        grid=parse_dims("--grid", grid, _MAX_EXTENT),
+        block=parse_dims("--block", block, _MAX_THREADS),
+        cluster=parse_dims("--cluster", cluster, _MAX_EXTENT),
+        dynamic_shared_bytes=dynamic_shared,
+        arguments=read_arguments(arguments),
+    )
+    check_launch(launch)
+    return launch
+
+
+def read_arguments(texts: Sequence[str]) -> tuple[Argument, ...]:
+    """Values of --arg. Raises UsageError."""
+    if not texts:
+        return ()
+    from analyzer.execution.argument_text import parse_argument
+
+    return tuple(parse_argument(text) for text in texts)
+
+
+def read_launch_book(path: Path | None) -> "LaunchBook | None":
+    """What --launch names. Raises UsageError."""
+    if path is None:
+        return None
+    from analyzer.pipeline.launch_file import load_launch_file
+
+    return load_launch_file(path)
+
+
+def read_taken_rules(texts: Sequence[str]) -> "tuple[TakenRule, ...]":
+    """Values of --taken. Raises UsageError."""
+    from analyzer.execution.rules import parse_taken_rule
+
+    rules = tuple(parse_taken_rule(text) for text in texts)
+    addresses = [rule.address for rule in rules]
+    twice = next((address for address in addresses if addresses.count(address) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--taken {twice:#x} is given twice", hint="give each branch once")
+    return rules
+
+
+def parse_dims(option: str, text: str | None, most: int) -> Dim3 | None:
+    """`132`, `132,1,1` or `132x1x1`; the product may be at most `most`. Raises UsageError."""
+    if text is None:
+        return None
+    parts = [part.strip() for part in re.split(r"[,x]", text.lower())]
+    if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[0-9]{1,10}", part) for part in parts):
+        raise UsageError(
+            f"{option} {text}: not one to three positive numbers", hint=f"write {option} 128,1,1"
+        )
+    numbers = [int(part) for part in parts]
+    dims = Dim3(*numbers)
+    if min(numbers) < 1 or max(numbers) > _MAX_EXTENT:
+        raise UsageError(f"{option} {text}: each number must be 1 to {_MAX_EXTENT}")
+    if option == "--block" and dims.count > most:
+        raise UsageError(f"{option} {text}: {dims.count:,} threads, a CTA has at most {most:,}")
+    return dims

@@ -1,0 +1,206 @@
+"""Loops in closed form: many iterations at once, where registers grow evenly.
+
+At each arrival at a loop's header the registers that the loop needs are remembered. Where the last arrivals
+differ by the same amounts every `period` iterations, a `Trial` checks one period and says how many alike
+follow; they are then taken in one step.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.lanes import Deltas, Group, Origins, View
+from analyzer.execution.machine import Machine, StopExecution
+from analyzer.execution.program import Segment
+from analyzer.execution.step import Value
+from analyzer.execution.trial import ENDLESS, Trial, TrialFailed
+from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
+
+IntArray = NDArray[np.int64]
+
+_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
+_LEAST_REPEATS = 2
+_HISTORY = 2 * _PERIODS[-1] + 1
+
+
+@dataclass(slots=True, eq=False)
+class _Snapshot:
+    values: dict[int, Value]
+    origins: dict[int, Origins | None]
+
+
+@dataclass(slots=True, eq=False)
+class _History:
+    """Arrivals of one group at one header, latest last."""
+
+    group: Group
+    snapshots: list[_Snapshot] = field(default_factory=list)
+    arrivals: int = 0
+    next_try: int = 3
+    failures: int = 0
+
+
+class Closer:
+    """Watches the headers of a machine and takes many iterations at once where it may."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.histories: dict[int, _History] = {}
+        self.needed: dict[int, list[int]] = {}
+
+    def __call__(self, segment: Segment, group: Group) -> bool:
+        """Called before a group runs a loop's header; True where the group has nothing to run."""
+        history = self.histories.get(segment.index)
+        if history is None or not _same_group(history.group, group):
+            history = self.histories[segment.index] = _History(_copy(group))
+        history.snapshots.append(self._snapshot(segment, group))
+        del history.snapshots[:-_HISTORY]
+        history.arrivals += 1
+        if history.arrivals < history.next_try:
+            return False
+        if self._close(segment, group, history):
+            del self.histories[segment.index]
+        else:
+            history.failures += 1
+            history.next_try = history.arrivals + min(4 << history.failures, 256) // 4
+        return False
+
+    def _slots(self, segment: Segment) -> list[int]:
+        if segment.index not in self.needed:
+            mask = self.machine.kernel.slice.needed[segment.block]
+            self.needed[segment.index] = [slot for slot in range(STORAGE_SIZE) if mask >> slot & 1]
+        tracked = self.machine.tracked
+        return self.needed[segment.index] + (list(tracked.local.values()) if tracked else [])
+
+    def _snapshot(self, segment: Segment, group: Group) -> _Snapshot:
+        view = View(self.machine.state, group, group.mask)
+        slots = self._slots(segment)
+        self.machine.state.owned.clear()  # what is remembered must not be written in place
+        return _Snapshot(
+            {slot: view.value(slot) for slot in slots}, {slot: view.origin(slot) for slot in slots}
+        )
+
+    def _close(self, segment: Segment, group: Group, history: _History) -> bool:
+        for period in _PERIODS:
+            if 2 * period + 1 > len(history.snapshots):
+                return False
+            growth = _even_growth(history.snapshots, period, group)
+            if growth is not None and self._try(segment, group, period, growth, history.snapshots[-1]):
+                return True
+        return False
+
+    def _try(
+        self,
+        segment: Segment,
+        group: Group,
+        period: int,
+        growth: dict[int, Deltas],
+        now: _Snapshot,
+    ) -> bool:
+        machine = self.machine
+        trial = Trial(machine, segment, group)
+        view = View(trial.state, group, group.mask)
+        for slot, delta in growth.items():
+            view.write(slot, view.value(slot), view.origin(slot), delta)
+        view.flush()
+        try:
+            tally = trial.run_period(period)
+        except TrialFailed:
+            return False
+        times = trial.limits
+        least = times[group.rows]
+        if bool((least < _LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
+            return False
+        if bool((least >= ENDLESS).any()):
+            address = int(machine.kernel.cfg.kernel.addresses[machine.kernel.cfg.blocks[segment.block].start])
+            raise StopExecution(f"the loop at {address:#x} has no end")
+        # the last of the alike iterations is left to be executed, so that its exit is seen
+        repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
+        repeats[group.rows] = np.maximum(least, 0)
+        machine.tally.blocks += tally.blocks * repeats
+        machine.tally.lanes += tally.lanes * repeats
+        machine.tally.memory.absorb(tally.memory, repeats)
+        machine.tally.doubted |= tally.doubted
+        for row, weight in tally.hanging.items():
+            mean = float(repeats[group.rows].mean())
+            machine.tally.hanging[row] = machine.tally.hanging.get(row, 0.0) + weight * mean
+        self._advance(segment, group, growth, repeats[group.rows])
+        return True
+
+    def _is_even(
+        self, trial: Trial, segment: Segment, group: Group, growth: dict[int, Deltas], now: _Snapshot
+    ) -> bool:
+        """The registers have grown by what they were taken to grow by, and would again."""
+        view = View(trial.state, group, group.mask)
+        for slot in self._slots(segment):
+            before, after = now.values[slot], view.value(slot)
+            origin, later = now.origins[slot], view.origin(slot)
+            if not _same_unknown(origin, later, group):
+                return False
+            relevant = group.mask if later is None else group.mask & (later == 0)
+            wanted = growth.get(slot)
+            grown = before if wanted is None else before + wanted
+            if bool(((after != grown) & relevant).any()):
+                return False
+            delta = view.delta(slot)
+            left = np.zeros((1, 1), np.uint32) if wanted is None else wanted
+            right = np.zeros((1, 1), np.uint32) if delta is None else delta
+            if bool(((left != right) & relevant).any()):
+                return False
+        return True
+
+    def _advance(self, segment: Segment, group: Group, growth: dict[int, Deltas], repeats: IntArray) -> None:
+        view = View(self.machine.state, group, group.mask)
+        times = repeats if (repeats != repeats[0]).any() else repeats[:1]
+        for slot, delta in growth.items():
+            view.write(slot, view.value(slot) + delta * times[:, None].astype(np.uint32), view.origin(slot))
+        view.flush()
+
+
+def _same_group(first: Group, second: Group) -> bool:
+    return (
+        len(first.rows) == len(second.rows)
+        and first.doubts == second.doubts
+        and bool((first.rows == second.rows).all())
+        and bool((first.mask == second.mask).all())
+    )
+
+
+def _copy(group: Group) -> Group:
+    return Group(group.rows, group.mask, group.is_whole, group.is_full, group.doubts)
+
+
+def _even_growth(snapshots: list[_Snapshot], period: int, group: Group) -> dict[int, Deltas] | None:
+    """Growth of each register per period, None where the last two periods differ."""
+    old, middle, new = snapshots[-1 - 2 * period], snapshots[-1 - period], snapshots[-1]
+    found: dict[int, Deltas] = {}
+    for slot, value in new.values.items():
+        origin = new.origins[slot]
+        relevant = group.mask if origin is None else group.mask & (origin == 0)
+        before = middle.values.get(slot)
+        earlier = old.values.get(slot)
+        if before is None or earlier is None:
+            return None
+        if value is before and before is earlier:
+            continue
+        if slot >= PREDICATE_BASE and slot < STORAGE_SIZE:
+            if bool(((value != before) & relevant).any()):
+                return None
+            continue
+        delta = value - before
+        if bool(((before - earlier != delta) & relevant).any()):
+            return None
+        delta = np.where(relevant, delta, 0).astype(np.uint32) if origin is not None else delta
+        if delta.any():
+            found[slot] = delta
+    return found
+
+
+def _same_unknown(first: Origins | None, second: Origins | None, group: Group) -> bool:
+    if first is None and second is None:
+        return True
+    zero = np.zeros((1, 1), dtype=np.int32)
+    left = (zero if first is None else first) != 0
+    right = (zero if second is None else second) != 0
+    return not bool(((left != right) & group.mask).any())

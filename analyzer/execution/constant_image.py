@@ -1,0 +1,92 @@
+"""The constant banks that a launch sees, word by word, and the allocations that its pointers lead to."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.bank_words import Windows
+from analyzer.ir.program import Parameter
+
+FIRST_ALLOCATION = 0x7F00_0000_0000
+ALLOCATION_SPACING = 1 << 36
+ANY_BANK = -1
+_NO_WORDS = (np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int32))
+
+Words = tuple[NDArray[np.uint32], NDArray[np.int32]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Allocation:
+    """Memory that a pointer leads to: `label` as in `argument 0 (x)`; size and contents None where not known.
+
+    is_parameter: the parameter itself, in constant bank 0, by its generic address (a tensor map).
+    """
+
+    address: int
+    size_bytes: int | None
+    label: str
+    ordinal: int | None = None
+    name: str = ""
+    contents: NDArray[np.uint8] | None = None
+    is_parameter: bool = False
+
+    @property
+    def end(self) -> int:
+        """The address after the last that is taken to belong to it."""
+        return self.address + (ALLOCATION_SPACING if self.size_bytes is None else self.size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConstantImage:
+    """Constant banks of one launch. A word's origin is 0 where it is known, else its place in `unknowns`.
+
+    allocations are in order of address; assumptions are sentences for the report; banks: values and origins
+    of each bank's words; outside: the origin of words beyond them, by bank, that of other banks at ANY_BANK.
+    """
+
+    unknowns: tuple[str, ...]
+    allocations: tuple[Allocation, ...]
+    assumptions: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
+    parameter_base: int
+    banks: dict[int, Words]
+    outside: dict[int, int]
+    windows: Windows
+
+    def read_words(
+        self, bank: int, offsets: NDArray[np.int64]
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
+        """(values, origins) of the words at these byte offsets, rounded down to words; unknown ones are 0."""
+        values, origins = self.banks.get(bank, _NO_WORDS)
+        beyond = self._outside(bank)
+        if not len(values):
+            return np.zeros(offsets.shape, dtype=np.uint32), np.full(offsets.shape, beyond, dtype=np.int32)
+        places = offsets >> 2
+        inside = (places >= 0) & (places < len(values))
+        safe = np.where(inside, places, 0)
+        return (
+            np.where(inside, values[safe], np.uint32(0)),
+            np.where(inside, origins[safe], np.int32(beyond)),
+        )
+
+    def word(self, bank: int, offset: int) -> tuple[int, int]:
+        """(value, origin) of one word; see `read_words`."""
+        values, origins = self.banks.get(bank, _NO_WORDS)
+        place = offset >> 2
+        if not 0 <= place < len(values):
+            return 0, self._outside(bank)
+        return int(values[place]), int(origins[place])
+
+    def find_allocations(self, addresses: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Place in `allocations` of the one that each address falls into, -1 where none does."""
+        if not self.allocations:
+            return np.full(addresses.shape, -1, dtype=np.int32)
+        starts = np.array([a.address for a in self.allocations], dtype=np.int64)
+        ends = np.array([a.end for a in self.allocations], dtype=np.int64)
+        places = np.searchsorted(starts, addresses, side="right") - 1
+        safe = np.maximum(places, 0)
+        return np.where((places >= 0) & (addresses < ends[safe]), safe, -1).astype(np.int32)
+
+    def _outside(self, bank: int) -> int:
+        return self.outside.get(bank, self.outside[ANY_BANK])

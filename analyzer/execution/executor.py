@@ -1,0 +1,317 @@
+"""Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.closing import Closer
+from analyzer.execution.footprint import Footprint, union_bytes
+from analyzer.execution.guesses import Guesser
+from analyzer.execution.image import ConstantImage
+from analyzer.execution.machine import Machine, StopExecution
+from analyzer.execution.memory import AccessTotals
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess, Traffic, UnknownBranch, WarpClass
+from analyzer.execution.program import CompiledKernel, compile_kernel
+from analyzer.execution.provenance import Provenance, worst
+from analyzer.execution.sampling import Sample, choose_ctas
+from analyzer.execution.warps import Batch, Shape
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import LoopNest
+from analyzer.ir.launch import Launch
+from analyzer.ir.opcode import OpKind, Space
+
+IntArray = NDArray[np.int64]
+
+STEP_LIMIT = 200_000
+_CHUNK_WARPS = 4096
+_SHARED_CHUNK_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExecutionOptions:
+    """How to execute.
+
+    closes_loops: take alike iterations at once; off only to check that it changes nothing.
+    max_ctas: execute no more CTAs than these one by one; None leaves it to `sampling`.
+    """
+
+    guesser: Guesser
+    closes_loops: bool = True
+    step_limit: int = STEP_LIMIT
+    max_warps: int | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Sums:
+    """What the chunks of a launch add up to."""
+
+    blocks: NDArray[np.float64]
+    lanes: NDArray[np.float64]
+    entries: NDArray[np.float64]
+    accesses: dict[tuple[int, Space], AccessTotals] = field(default_factory=dict)
+    hanging: dict[int, float] = field(default_factory=dict)
+    doubted: set[int] = field(default_factory=set)
+    origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    classes: list[WarpClass] = field(default_factory=list)
+    stopped: str = ""
+
+
+def execute(
+    cfg: Cfg,
+    nest: LoopNest,
+    launch: Launch,
+    shape: Shape,
+    image: ConstantImage,
+    options: ExecutionOptions | None = None,
+    compiled: CompiledKernel | None = None,
+) -> ExecutionProfile:
+    """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile."""
+    kernel = compiled or compile_kernel(cfg, nest)
+    options = options or ExecutionOptions(guesser=Guesser(kernel))
+    sample = choose_ctas(kernel, image, shape, options)
+    n_blocks = len(cfg.blocks)
+    sums = _Sums(np.zeros(n_blocks), np.zeros(n_blocks), np.zeros(len(nest.loops)))
+    for numbers, weights in _chunks(kernel, shape, sample):
+        batch = Batch(kernel, image, shape, numbers, weights)
+        _run(kernel, batch, options, sums)
+    return _Profile(kernel, launch, shape, image, options, sample, sums).build()
+
+
+def _chunks(
+    kernel: CompiledKernel, shape: Shape, sample: Sample
+) -> list[tuple[IntArray, NDArray[np.float64]]]:
+    size = max(1, _CHUNK_WARPS // shape.warps_per_cta)
+    if kernel.slice.keeps_shared:
+        size = max(1, min(size, _SHARED_CHUNK_BYTES // max(1, shape.shared_bytes)))
+    return [
+        (sample.numbers[first : first + size], sample.weights[first : first + size])
+        for first in range(0, len(sample.numbers), size)
+    ]
+
+
+def _run(kernel: CompiledKernel, batch: Batch, options: ExecutionOptions, sums: _Sums) -> None:
+    options.guesser.restart()
+    machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
+    if options.closes_loops:
+        machine.on_header = Closer(machine)
+    machine.start()
+    try:
+        machine.run()
+    except StopExecution as stop:
+        sums.stopped = str(stop)
+    tally = machine.tally
+    tally.memory.reduce()
+    sums.blocks += tally.blocks @ batch.weights
+    sums.lanes += tally.lanes @ batch.weights
+    sums.entries += tally.entries
+    for key, totals in tally.memory.totals.items():
+        _merge(sums.accesses, key, totals)
+    for row, weight in tally.hanging.items():
+        sums.hanging[row] = sums.hanging.get(row, 0.0) + weight
+        sums.origins.setdefault(row, batch.origin_text(batch.origins[row]))
+    sums.doubted |= tally.doubted
+    for row in tally.hanging:
+        sums.doubted |= batch.regions.blocks(row, batch.meeting_block(row))
+    sums.classes += _classes(tally.blocks, tally.lanes, batch)
+
+
+def _merge(
+    accesses: dict[tuple[int, Space], AccessTotals], key: tuple[int, Space], more: AccessTotals
+) -> None:
+    own = accesses.get(key)
+    if own is None:
+        accesses[key] = more
+        return
+    own.requests += more.requests
+    own.lanes += more.lanes
+    own.sectors += more.sectors
+    own.wavefronts += more.wavefronts
+    own.is_known &= more.is_known
+    own.is_doubtful |= more.is_doubtful
+    own.footprint.merge(more.footprint)
+
+
+def _classes(blocks: IntArray, lanes: IntArray, batch: Batch) -> list[WarpClass]:
+    """Warps with equal counts and lanes in every block."""
+    random = np.random.default_rng(len(blocks)).integers(1, 1 << 62, (2, len(blocks)), dtype=np.int64)
+    keys = random[0] @ blocks + random[1] @ lanes
+    _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
+    weights = np.bincount(which.reshape(-1), weights=batch.weights, minlength=len(firsts))
+    return [
+        WarpClass(
+            n_warps=round(float(weight)),
+            block_counts=blocks[:, first].copy(),
+            block_lanes=lanes[:, first].copy(),
+            example=(int(batch.cta_numbers[batch.ctas[first]]), int(batch.warps[first])),
+        )
+        for first, weight in zip(firsts.tolist(), weights, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Profile:
+    """Puts a profile together."""
+
+    kernel: CompiledKernel
+    launch: Launch
+    shape: Shape
+    image: ConstantImage
+    options: ExecutionOptions
+    sample: Sample
+    sums: _Sums
+
+    def build(self) -> ExecutionProfile:
+        blocks = self._block_provenance()
+        accesses = tuple(self._access(totals, blocks) for totals in self._ordered())
+        return ExecutionProfile(
+            launch=self.launch,
+            n_warps=self.shape.grid.count * self.shape.warps_per_cta,
+            looked_at_ctas=len(self.sample.numbers),
+            classes=_joined_classes(self.sums.classes),
+            block_warps=_whole(self.sums.blocks),
+            block_lanes=_whole(self.sums.lanes),
+            block_provenance=blocks,
+            loop_entries=self.sums.entries,
+            accesses=accesses,
+            traffic=self._traffic(),
+            unknown_branches=self._unknown(),
+            provenance=worst(blocks),
+            assumptions=self._assumptions(),
+        )
+
+    def _ordered(self) -> list[AccessTotals]:
+        return [
+            self.sums.accesses[key] for key in sorted(self.sums.accesses, key=lambda k: (k[0], k[1].value))
+        ]
+
+    def _block_provenance(self) -> tuple[Provenance, ...]:
+        if self.sums.stopped:
+            return (Provenance.UNKNOWN,) * len(self.kernel.cfg.blocks)
+        base = Provenance.EXACT if self.sample.is_proven else Provenance.ASSUMED
+        return tuple(
+            Provenance.ASSUMED if block.index in self.sums.doubted else base
+            for block in self.kernel.cfg.blocks
+        )
+
+    def _access(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> MemoryAccess:
+        access = totals.access
+        own = blocks[self.kernel.cfg.block_of[access.row]]
+        if totals.is_doubtful:
+            own = worst((own, Provenance.ASSUMED))
+        known = totals.is_known and access.address is not None
+        if not known and access.kind is not OpKind.BULK_COPY:
+            own = Provenance.UNKNOWN
+        elif not self.sample.is_whole and not self.sample.is_even:
+            own = worst((own, Provenance.ASSUMED))
+        in_global = access.space in (Space.GLOBAL, Space.GENERIC)
+        has_sectors = in_global or access.space is Space.LOCAL
+        return MemoryAccess(
+            row=access.row,
+            space=access.space,
+            is_store=access.kind in (OpKind.STORE, OpKind.REDUCTION),
+            requests=round(totals.requests),
+            lanes=round(totals.lanes),
+            bytes=round(totals.lanes) * access.width_bytes,
+            sectors=round(totals.sectors) if known and has_sectors else None,
+            wavefronts=round(totals.wavefronts) if known else None,
+            unique_bytes=totals.footprint.unique_bytes() if known and in_global and self._has_whole else None,
+            provenance=own,
+        )
+
+    @property
+    def _has_whole(self) -> bool:
+        """Footprints hold the whole grid's accesses."""
+        return self.sample.is_whole
+
+    def _traffic(self) -> Traffic:
+        def of(kinds: frozenset[OpKind]) -> tuple[int, int | None]:
+            chosen = [
+                totals
+                for totals in self._ordered()
+                if totals.access.space in (Space.GLOBAL, Space.GENERIC) and totals.access.kind in kinds
+            ]
+            asked = sum(round(t.lanes) * t.access.width_bytes for t in chosen)
+            known = self._has_whole and all(t.is_known and t.access.address is not None for t in chosen)
+            prints: list[Footprint] = [t.footprint for t in chosen]
+            return asked, union_bytes(prints) if known else None
+
+        read, read_unique = of(_READS)
+        written, written_unique = of(_WRITES)
+        return Traffic(
+            read_bytes=read,
+            read_unique_bytes=read_unique,
+            written_bytes=written,
+            written_unique_bytes=written_unique,
+        )
+
+    def _unknown(self) -> tuple[UnknownBranch, ...]:
+        lengths = np.array([len(block) for block in self.kernel.cfg.blocks])
+        total = float(self.sums.blocks @ lengths) or 1.0
+        found = []
+        for row, weight in sorted(self.sums.hanging.items(), key=lambda item: -item[1]):
+            text, origin_row = self.sums.origins[row]
+            found.append(
+                UnknownBranch(
+                    row=row,
+                    origin=text or self._origin(origin_row),
+                    origin_row=origin_row,
+                    rule=self.options.guesser.rules.get(row, "all ways taken"),
+                    settle=self._settle(row, origin_row),
+                    share=min(1.0, weight / total),
+                )
+            )
+        return tuple(found)
+
+    def _origin(self, row: int | None) -> str:
+        if row is None:
+            return ""
+        kernel = self.kernel.cfg.kernel
+        return f"{int(kernel.addresses[row]):#06x} {kernel.form(row).text}"
+
+    def _settle(self, row: int, origin_row: int | None) -> str:
+        kernel, cfg = self.kernel.cfg.kernel, self.kernel.cfg
+        address = int(kernel.addresses[row])
+        loop = self.options.guesser.loop_of_exit(row)
+        hint = f"--taken {address:#x}=SHARE"
+        if loop is not None:
+            header = int(kernel.addresses[cfg.blocks[loop.header].start])
+            hint = f"--trip {header:#x}=N"
+        if origin_row is not None and kernel.opcode(origin_row).space in (Space.GLOBAL, Space.GENERIC):
+            return f"--arg WHICH=@data.npy for what it loads, or {hint}"
+        return hint
+
+    def _assumptions(self) -> tuple[str, ...]:
+        notes = list(self.image.assumptions)
+        if self.sums.stopped:
+            notes.append(f"execution {self.sums.stopped}: counts are of what ran until then")
+        notes += self.sample.notes
+        return tuple(notes)
+
+
+_READS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
+_WRITES = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
+
+
+def _whole(sums: NDArray[np.float64]) -> IntArray:
+    found: IntArray = np.rint(sums).astype(np.int64)
+    return found
+
+
+def _joined_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
+    """Classes of several chunks: equal ones become one; most numerous first."""
+    found: dict[tuple[bytes, bytes], WarpClass] = {}
+    for one in classes:
+        key = (one.block_counts.tobytes(), one.block_lanes.tobytes())
+        known = found.get(key)
+        found[key] = (
+            one
+            if known is None
+            else WarpClass(
+                n_warps=known.n_warps + one.n_warps,
+                block_counts=known.block_counts,
+                block_lanes=known.block_lanes,
+                example=known.example,
+            )
+        )
+    return tuple(sorted(found.values(), key=lambda c: -c.n_warps))

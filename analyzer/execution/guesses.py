@@ -1,0 +1,173 @@
+"""What an undecided branch does: what the user says of it, else a stated rule.
+
+- A loop's exit: the trips that the user gave, else one for a loop that only waits, else `ASSUMED_TRIPS`.
+- Another branch: the share that the user gave, else slow paths and early ends are not taken and loops are
+  entered, else half of the warps (of the lanes, where the condition differs among them) take it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.counts import ASSUMED_TRIPS, TripRule, branch_odds
+from analyzer.execution.lanes import Origins, View
+from analyzer.execution.machine import Machine
+from analyzer.execution.program import CompiledKernel, End
+from analyzer.execution.rules import TakenRule
+from analyzer.execution.step import Bits
+from analyzer.execution.trial import Trial
+from analyzer.flow.loops import Loop
+from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind
+
+IntArray = NDArray[np.int64]
+
+_SPREAD = 0x9E3779B1  # an odd number that scatters neighbouring warps
+_SPIN_LENGTH = 24
+
+
+class Guesser:
+    """Decides branches that launch facts do not; `rules[row]` says how the branch at a row was decided."""
+
+    def __init__(
+        self, kernel: CompiledKernel, trips: tuple[TripRule, ...] = (), taken: tuple[TakenRule, ...] = ()
+    ) -> None:
+        self.kernel, self.trips = kernel, trips
+        self.taken = {rule.address: rule.share for rule in taken}
+        self.rules: dict[int, str] = {}
+        self.used: set[TripRule] = set()
+        self.trip_of: dict[int, int] = {}
+        self.left_at: dict[int, IntArray] = {}
+
+    def restart(self) -> None:
+        """Forget what belongs to the warps of one batch."""
+        self.left_at.clear()
+
+    def __call__(self, machine: Machine, view: View, end: End, unknown: Origins) -> Bits:
+        """Whether each lane takes the branch."""
+        address = int(self.kernel.cfg.kernel.addresses[end.row])
+        if address in self.taken:
+            self.rules[end.row] = f"taken by {self.taken[address]:.0%}, as --taken says"
+            return self._spread(view, unknown, self.taken[address])
+        loop = self._loop_left(end)
+        if loop is not None:
+            return self._leave(machine, view, end, loop)
+        return self._forward(view, end, unknown)
+
+    # ---- loops -----------------------------------------------------------------------------------
+
+    def loop_of_exit(self, row: int) -> Loop | None:
+        """The loop that the branch at a row leaves; None where it leaves none."""
+        block = self.kernel.cfg.block_of[row]
+        first, last = self.kernel.entry_of[block], self.kernel.entry_of[block]
+        while last + 1 < len(self.kernel.segments) and self.kernel.segments[last + 1].block == block:
+            last += 1
+        return next(
+            (self._loop_left(s.end) for s in self.kernel.segments[first : last + 1] if s.end.row == row), None
+        )
+
+    def _loop_left(self, end: End) -> Loop | None:
+        """The innermost loop that one side of the branch leaves and the other does not."""
+        segments, nest = self.kernel.segments, self.kernel.nest
+        block = self.kernel.cfg.block_of[end.row]
+        sides = [None if side is None else segments[side].block for side in (end.target, end.fall)]
+        for index in nest.around(block):
+            loop = nest.loops[index]
+            inside = [side in loop.blocks for side in sides]
+            if inside[0] != inside[1]:
+                return loop
+        return None
+
+    def _leave(self, machine: Machine, view: View, end: End, loop: Loop) -> Bits:
+        rows = view.group.rows
+        trips = self._trips(loop, end)
+        parent = machine.parent if isinstance(machine, Trial) else machine
+        header = machine.tally.blocks[loop.header]
+        if parent is not machine:
+            header = header + parent.tally.blocks[loop.header]
+        left = self.left_at.get(loop.index)
+        arrivals = header[rows] - (0 if left is None else left[rows])
+        stays = (arrivals < trips)[:, None]
+        if isinstance(machine, Trial):
+            more = -((arrivals - trips) // machine.wanted)[:, None]
+            machine.limit(view, np.maximum(more, 1), view.active)
+        elif not stays.all():
+            if left is None:
+                left = self.left_at[loop.index] = np.zeros(machine.batch.n_warps, dtype=np.int64)
+            leaving = rows[~stays[:, 0]]
+            left[leaving] = header[leaving]
+        target = None if end.target is None else self.kernel.segments[end.target].block
+        leads_out = target not in loop.blocks
+        return ~stays if leads_out else stays
+
+    def _trips(self, loop: Loop, end: End) -> int:
+        if loop.index not in self.trip_of:
+            self.trip_of[loop.index], text = self._settle(loop)
+            self.rules[end.row] = text
+        else:
+            self.rules.setdefault(end.row, "as the loop's other exit")
+        return self.trip_of[loop.index]
+
+    def _settle(self, loop: Loop) -> tuple[int, str]:
+        cfg = self.kernel.cfg
+        row = cfg.blocks[loop.header].start
+        address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.origin(row)
+        for rule in self.trips:
+            if rule.names(address, origin):
+                self.used.add(rule)
+                return rule.value, f"{rule.value} trips, as --trip says"
+        if self._only_waits(loop):
+            return 1, "a loop that waits is passed at once"
+        for rule in self.trips:
+            if rule.is_general:
+                return rule.value, f"{rule.value} trips, as --trip says"
+        return ASSUMED_TRIPS, f"{ASSUMED_TRIPS} trips assumed"
+
+    def _only_waits(self, loop: Loop) -> bool:
+        """A short loop that reads memory at one place over and over and writes none."""
+        cfg = self.kernel.cfg
+        rows = [
+            row for block in loop.blocks for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)
+        ]
+        if len(rows) > _SPIN_LENGTH:
+            return False
+        forms = [cfg.kernel.form(row) for row in rows]
+        written = {slot for form in forms for slot in form.written}
+        reads = False
+        for form in forms:
+            kind = form.opcode.kind
+            if kind in (OpKind.STORE, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.MMA):
+                return False
+            if kind in MEMORY_KINDS:
+                if not written.isdisjoint(set(form.read)):
+                    return False
+                reads = True
+        return reads
+
+    # ---- other branches --------------------------------------------------------------------------
+
+    def _forward(self, view: View, end: End, unknown: Origins) -> Bits:
+        segments = self.kernel.segments
+        if end.target is None or end.fall is None:
+            self.rules[end.row] = "an early end is not taken"
+            return np.zeros((1, 1), dtype=bool)
+        sides = [segments[end.target].block, segments[end.fall].block]
+        if sides[0] == sides[1]:
+            self.rules[end.row] = "both ways are the same"
+            return np.zeros((1, 1), dtype=bool)
+        share = branch_odds(self.kernel.cfg, self.kernel.nest, sides)[0]
+        self.rules[end.row] = (
+            "half of the warps take it"
+            if 0 < share < 1
+            else f"{'taken' if share else 'not taken'}: slow paths and early ends are rare, loops are entered"
+        )
+        return self._spread(view, unknown, share)
+
+    def _spread(self, view: View, unknown: Origins, share: float) -> Bits:
+        """Warps, or where the condition differs by lane lanes, that make up a share."""
+        if share <= 0 or share >= 1:
+            return np.full((1, 1), share > 0, dtype=bool)
+        if unknown.shape[1] > 1:
+            lanes = (np.arange(WARP_LANES) * 11 % WARP_LANES)[None, :]
+            return np.asarray(lanes < round(share * WARP_LANES))
+        scattered = (view.group.rows * _SPREAD) % (1 << 32) / float(1 << 32)
+        return np.asarray(scattered < share)[:, None]

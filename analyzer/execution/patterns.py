@@ -1,0 +1,151 @@
+"""Lane addresses of many warps, compressed: most warps repeat a pattern from their first active lane on."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Addresses = NDArray[np.uint64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+LANES = 32
+_CHUNK = 2048  # rows at a time: half a MiB of addresses stays in the cache
+_LANE_FACTORS: Addresses = np.random.default_rng(0x5EED).integers(0, 2**64, LANES, np.uint64) | np.uint64(1)
+_MASK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Patterns:
+    """Warp w's active lanes are at bases[w] + offsets[of[w]], modulo 2^64.
+
+    bases[w]: address of the first active lane, 0 where none is; offsets[k, 32]: 0 in inactive lanes;
+    active[k, 32]. Few rows k as a rule, but equal rows may occur.
+    """
+
+    bases: Addresses
+    of: IntArray
+    offsets: IntArray
+    active: BoolArray
+
+    def at_residues(self, modulus: int) -> tuple[Addresses, BoolArray, IntArray]:
+        """Rows of addresses that stand for all warps, if cost is the same `modulus` bytes further on.
+
+        Returns addresses [m, 32], active lanes [m, 32], and for each warp the row that equals it.
+        """
+        n_patterns = len(self.offsets)
+        residues = (self.bases % np.uint64(modulus)).astype(np.int64)
+        if n_patterns * modulus > 4 * len(self.bases) + 1024:
+            keys, which = np.unique(self.of * modulus + residues, return_inverse=True)
+        else:
+            wanted = self.of * modulus + residues
+            seen = np.zeros(n_patterns * modulus, np.bool_)
+            seen[wanted] = True
+            keys = np.flatnonzero(seen)
+            which = (np.cumsum(seen) - 1)[wanted]
+        rows = keys // modulus
+        offsets = self.offsets[rows] + (keys % modulus)[:, None]
+        return offsets.view(np.uint64), self.active[rows], which.astype(np.int64, copy=False)
+
+
+def compress(addresses: ArrayLike, active: ArrayLike) -> Patterns:
+    """Finds the patterns that lane addresses repeat; both arguments broadcast to [n_warp, 32]."""
+    table = np.atleast_2d(np.asarray(addresses))
+    table = table.astype(np.uint64, copy=False)
+    masks = np.atleast_2d(np.asarray(active, np.bool_))
+    n_warps, n_lanes = np.broadcast_shapes(table.shape, masks.shape, (1, LANES))
+    if n_lanes != LANES:
+        raise ValueError(f"{n_lanes} lanes in a warp of {LANES}")
+    if len(masks) > 1 and bool((masks == masks[0]).all()):
+        masks = masks[:1]
+    if len(masks) == 1:
+        return _compress_same_mask(table, np.broadcast_to(masks, (1, LANES)), n_warps)
+    masks = np.broadcast_to(masks, (n_warps, LANES))
+    leads = masks.argmax(axis=1)
+    bases = np.broadcast_to(table, (n_warps, LANES))[np.arange(n_warps), leads]
+    bases = np.where(masks[np.arange(n_warps), leads], bases, np.uint64(0))
+    return _group(_Relative(table, bases, masks))
+
+
+def _compress_same_mask(table: Addresses, mask: BoolArray, n_warps: int) -> Patterns:
+    zeros: IntArray = np.broadcast_to(np.int64(0), n_warps)
+    if not mask.any():
+        nothing = np.zeros((1, LANES), np.int64)
+        return Patterns(bases=np.zeros(n_warps, np.uint64), of=zeros, offsets=nothing, active=mask)
+    lead = 0 if table.shape[1] == 1 else int(mask[0].argmax())
+    bases = np.broadcast_to(table[:, lead], n_warps)
+    relative = _Relative(table, bases, mask)
+    first = relative.rows(0, 1)
+    if table.shape[1] == 1 or len(table) == 1 or relative.repeats(first):
+        return Patterns(bases=bases, of=zeros, offsets=first.view(np.int64), active=mask)
+    return _group(relative)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Relative:
+    """Lane addresses minus the base of their warp, 0 in inactive lanes, made a chunk at a time."""
+
+    table: Addresses
+    bases: Addresses
+    masks: BoolArray
+
+    def rows(self, start: int, stop: int) -> Addresses:
+        table = self.table[start:stop] if len(self.table) > 1 else self.table
+        masks = self.masks[start:stop] if len(self.masks) > 1 else self.masks
+        offsets: Addresses = table - self.bases[start:stop, None]
+        offsets = np.broadcast_to(offsets, (len(offsets), LANES))
+        return offsets.copy() if masks.all() else np.where(masks, offsets, np.uint64(0))
+
+    def at(self, warps: NDArray[np.intp]) -> "_Relative":
+        table = self.table[warps] if len(self.table) > 1 else self.table
+        masks = self.masks[warps] if len(self.masks) > 1 else self.masks
+        return _Relative(table, self.bases[warps], masks)
+
+    def chunks(self) -> Iterator[tuple[int, int, Addresses]]:
+        n_warps = len(self.bases)
+        for start in range(0, n_warps, _CHUNK):
+            stop = min(start + _CHUNK, n_warps)
+            yield start, stop, self.rows(start, stop)
+
+    def repeats(self, pattern: Addresses) -> bool:
+        if not np.array_equal(self.rows(len(self.bases) - 1, len(self.bases)), pattern):
+            return False
+        return all(bool((rows == pattern).all()) for _, _, rows in self.chunks())
+
+
+def _group(relative: _Relative) -> Patterns:
+    """Groups equal rows by a hash, then compares each row with the one that stands for it."""
+    n_warps = len(relative.bases)
+    words = _mask_words(relative.masks)
+    hashes = np.broadcast_to(words.astype(np.uint64) * _MASK_FACTOR, n_warps).copy()
+    for start, stop, rows in relative.chunks():
+        hashes[start:stop] += rows @ _LANE_FACTORS
+    _, firsts, of = np.unique(hashes, return_index=True, return_inverse=True)
+    of = of.astype(np.int64, copy=False)
+    if len(firsts) <= n_warps // 2:
+        offsets = relative.at(firsts).rows(0, len(firsts))
+        if _stand_for(relative, words, firsts, of, offsets):
+            active = np.broadcast_to(relative.at(firsts).masks, offsets.shape)
+            return Patterns(bases=relative.bases, of=of, offsets=offsets.view(np.int64), active=active)
+    offsets = np.concatenate([rows for _, _, rows in relative.chunks()])
+    active = np.broadcast_to(relative.masks, offsets.shape)
+    every = np.arange(n_warps, dtype=np.int64)
+    return Patterns(bases=relative.bases, of=every, offsets=offsets.view(np.int64), active=active)
+
+
+def _mask_words(masks: BoolArray) -> NDArray[np.uint32]:
+    packed = np.packbits(masks, axis=1)
+    return np.ascontiguousarray(packed).view(np.uint32)[:, 0]
+
+
+def _stand_for(
+    relative: _Relative,
+    words: NDArray[np.uint32],
+    firsts: NDArray[np.intp],
+    of: IntArray,
+    offsets: Addresses,
+) -> bool:
+    if len(words) > 1 and not np.array_equal(words[firsts][of], words):
+        return False
+    return all(np.array_equal(offsets[of[start:stop]], rows) for start, stop, rows in relative.chunks())

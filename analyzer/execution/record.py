@@ -1,0 +1,31 @@
+"""How execution tells a listener what it runs, block by block."""
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Warps = NDArray[np.int64]
+Lanes = NDArray[np.bool_]
+Addresses = NDArray[np.uint64]
+
+
+class Recorder(Protocol):
+    """Told of execution while it goes on.
+
+    Calls come in execution order. `warps` are distinct global warp numbers, CTA * warps_per_cta + warp; row i
+    of `active` [n, 32] and `addresses` [n, 32] belongs to warps[i]. A caller that closes loops in one step
+    must not do so for warps that are recorded. Arrays may be reused by the caller once a call returns.
+    """
+
+    def block(self, block: int, warps: Warps, active: Lanes) -> None:
+        """These warps run a block of the graph once; the calls up to the next one are about this run."""
+        ...
+
+    def access(self, row: int, warps: Warps, active: Lanes, addresses: Addresses) -> None:
+        """The memory instruction at `row` touches one address in each active lane; others are ignored."""
+        ...
+
+    def guard(self, row: int, warps: Warps, active: Lanes) -> None:
+        """The instruction at `row` runs in these lanes of the block's only; none is allowed."""
+        ...

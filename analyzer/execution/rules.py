@@ -1,0 +1,46 @@
+"""What the user says of branches that nothing else settles."""
+
+import re
+from dataclasses import dataclass
+
+from analyzer.text.errors import UsageError
+
+_HINT = "write --taken 0x370=yes, --taken 0x370=no, or a share of the warps as in --taken 0x370=0.25"
+_SHARES = {"yes": 1.0, "no": 0.0}
+_ADDRESS = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,8})")
+_SHARE = re.compile(r"[0-9]{0,9}\.?[0-9]{0,17}(?:[eE]-?[0-9]{1,2})?%?")
+
+
+@dataclass(frozen=True, slots=True)
+class TakenRule:
+    """How often the branch at an address is taken: by all who come there (1), by none (0), or by a share."""
+
+    address: int
+    share: float
+
+    def __str__(self) -> str:
+        share = {1.0: "yes", 0.0: "no"}.get(self.share, f"{self.share:g}")
+        return f"{self.address:#x}={share}"
+
+
+def parse_taken_rule(text: str) -> TakenRule:
+    """`0x370=yes`, `0370=no`, `0x370=0.25` or `0x370=25%`; addresses are hexadecimal. Raises UsageError."""
+    where, _, how = text.partition("=")
+    address = _ADDRESS.fullmatch(where.strip())
+    if address is None:
+        raise UsageError(f"--taken {text}: {where!r} is not an address", hint=_HINT)
+    share = _share(how.strip().lower())
+    if share is None or not 0.0 <= share <= 1.0:
+        raise UsageError(f"--taken {text}: {how!r} is neither yes, no nor a share from 0 to 1", hint=_HINT)
+    return TakenRule(int(address[1], 16), share)
+
+
+def _share(text: str) -> float | None:
+    if text in _SHARES:
+        return _SHARES[text]
+    if not _SHARE.fullmatch(text):
+        return None
+    try:
+        return float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError:
+        return None

@@ -1,0 +1,326 @@
+"""Repeated byte intervals: joined, closed where a formula does, unrolled only where it must be.
+
+A run is the interval [start, start + length) repeated under nested strides: it stands at
+start + sum of t_d * step_d for all t_d below count_d. Normal form: strides ascend, those that
+repeat once have step 0 and come last.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_LAST = np.int64(2**63 - 1)
+_MAX_CLUSTERS = 256  # looked at one by one; more are unrolled together
+_MAX_ROUNDS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Runs:
+    """starts[m], lengths[m] > 0, steps[m, d], counts[m, d] >= 1."""
+
+    starts: IntArray
+    lengths: IntArray
+    steps: IntArray
+    counts: IntArray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def is_plain(self) -> bool:
+        return not (self.counts > 1).any()
+
+    def take(self, rows: NDArray[np.intp] | BoolArray) -> "Runs":
+        return Runs(
+            starts=self.starts[rows],
+            lengths=self.lengths[rows],
+            steps=self.steps[rows],
+            counts=self.counts[rows],
+        )
+
+    def stops(self) -> IntArray:
+        """End of the last repetition, in normal form."""
+        ends: IntArray = self.starts + self.lengths + (self.steps * (self.counts - 1)).sum(axis=1)
+        return ends
+
+
+def make_runs(starts: IntArray, lengths: IntArray) -> Runs:
+    """Intervals that do not repeat."""
+    none = np.zeros((len(starts), 0), np.int64)
+    return Runs(starts=starts, lengths=lengths, steps=none, counts=none)
+
+
+def concatenate(parts: list[Runs]) -> Runs:
+    """All runs of `parts`, with as many strides as the one that has most."""
+    depth = max((part.steps.shape[1] for part in parts), default=0)
+    if not parts:
+        return make_runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    return Runs(
+        starts=np.concatenate([part.starts for part in parts]),
+        lengths=np.concatenate([part.lengths for part in parts]),
+        steps=np.concatenate([_pad(part.steps, depth, 0) for part in parts]),
+        counts=np.concatenate([_pad(part.counts, depth, 1) for part in parts]),
+    )
+
+
+def _pad(columns: IntArray, depth: int, value: int) -> IntArray:
+    return np.pad(columns, ((0, 0), (0, depth - columns.shape[1])), constant_values=value)
+
+
+def simplify(runs: Runs) -> Runs:
+    """The same bytes in fewer or simpler runs: strides absorbed, neighbours joined, chains closed."""
+    runs = _absorb(runs)
+    for _ in range(_MAX_ROUNDS):
+        if runs.is_plain:
+            break
+        before = len(runs)
+        runs = _absorb(_join(runs))
+        if len(runs) < before:
+            continue
+        runs = _absorb(_chain(runs))
+        if len(runs) == before:
+            return runs
+    return _join(runs)
+
+
+def unroll(runs: Runs, limit: int) -> Runs | None:
+    """Disjoint plain intervals in ascending order, None where more than `limit` would be held.
+
+    `runs` are as `simplify` left them.
+    """
+    while not runs.is_plain:
+        times = runs.counts[:, 0]
+        total = int(times.sum())
+        if total > limit:
+            return None
+        rows = np.repeat(np.arange(len(runs)), times)
+        turn = np.arange(total) - np.repeat(np.cumsum(times) - times, times)
+        wide = runs.take(rows)
+        runs = simplify(
+            Runs(
+                starts=wide.starts + turn * wide.steps[:, 0],
+                lengths=wide.lengths,
+                steps=wide.steps[:, 1:],
+                counts=wide.counts[:, 1:],
+            )
+        )
+    return None if len(runs) > limit else runs
+
+
+def measure(runs: Runs, limit: int) -> int | None:
+    """Distinct bytes of all runs, None where more than `limit` intervals would have to be held.
+
+    `runs` are as `simplify` left them.
+    """
+    if runs.is_plain:
+        return int(runs.lengths.sum())
+    runs = runs.take(np.argsort(runs.starts, kind="stable"))
+    heads = _cluster_heads(runs)
+    sizes = np.diff(np.append(heads, len(runs)))
+    closed = np.zeros(len(runs), np.bool_)
+    closed[heads[sizes == 1]] = True
+    closed &= _is_disjoint(runs)
+    volume = runs.lengths[closed] * runs.counts[closed].prod(axis=1)
+    rest = runs.take(~closed)
+    other = _measure_clusters(rest, limit) if len(rest) else 0
+    return None if other is None else int(volume.sum()) + other
+
+
+def _measure_clusters(runs: Runs, limit: int) -> int | None:
+    """Each cluster by itself, those that are alike but for where they lie once; all together if too many."""
+    total = 0
+    clusters = _distinct_clusters(runs)
+    if clusters is None:
+        plain = unroll(runs, limit)
+        return None if plain is None else int(plain.lengths.sum())
+    for cluster, times in clusters:
+        part = _measure_cluster(cluster, limit)
+        if part is None:
+            return None
+        total += part * times
+    return total
+
+
+def _distinct_clusters(runs: Runs) -> list[tuple[Runs, int]] | None:
+    """Clusters that differ in more than where they lie, and how many there are of each; None for too many."""
+    heads = _cluster_heads(runs)
+    sizes = np.diff(np.append(heads, len(runs)))
+    near = runs.starts - np.repeat(runs.starts[heads], sizes)
+    rows = np.column_stack([near, runs.lengths, runs.steps, runs.counts]).view(np.uint64)
+    place = np.arange(len(runs)) - np.repeat(heads, sizes)
+    factors = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], np.uint64) | np.uint64(1)
+    hashes = np.add.reduceat((rows @ factors) * (2 * place + 1).astype(np.uint64), heads)
+    _, firsts, which, times = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
+    if len(firsts) > _MAX_CLUSTERS:
+        return None
+    twins = np.repeat(heads[firsts][which], sizes) + place  # the same row of the cluster that stands for this
+    if not np.array_equal(sizes[firsts][which], sizes) or not np.array_equal(rows[twins], rows):
+        return None
+    spans = zip(heads[firsts], sizes[firsts], times, strict=True)
+    return [(runs.take(np.arange(head, head + size)), int(n_times)) for head, size, n_times in spans]
+
+
+def _measure_cluster(runs: Runs, limit: int) -> int | None:
+    """Where all runs share their widest stride and fit in one step of it, one repetition stands for all."""
+    widest = int(np.argmax(runs.steps[0]))
+    step, count = int(runs.steps[0, widest]), int(runs.counts[0, widest])
+    if count > 1 and (runs.steps[:, widest] == step).all() and (runs.counts[:, widest] == count).all():
+        counts = runs.counts.copy()
+        steps = runs.steps.copy()
+        counts[:, widest] = 1
+        steps[:, widest] = 0
+        inner = Runs(starts=runs.starts, lengths=runs.lengths, steps=steps, counts=counts)
+        if int(inner.stops().max() - inner.starts.min()) <= step:
+            once = measure(simplify(inner), limit)
+            return None if once is None else once * count
+    plain = unroll(runs, limit)
+    return None if plain is None else int(plain.lengths.sum())
+
+
+def _cluster_heads(runs: Runs) -> NDArray[np.intp]:
+    """First rows of the groups whose extents do not overlap; `runs` ascend by start."""
+    reach = np.maximum.accumulate(runs.stops())
+    return np.flatnonzero(np.append(True, runs.starts[1:] >= reach[:-1]))
+
+
+def _is_disjoint(runs: Runs) -> BoolArray:
+    extent = runs.lengths.copy()
+    disjoint = np.ones(len(runs), np.bool_)
+    for d in range(runs.steps.shape[1]):
+        many = runs.counts[:, d] > 1
+        disjoint &= ~many | (runs.steps[:, d] >= extent)
+        extent += runs.steps[:, d] * (runs.counts[:, d] - 1)
+    return disjoint
+
+
+def _absorb(runs: Runs) -> Runs:
+    """Normal form; a stride no longer than the interval makes it longer, one that continues another too."""
+    if not runs.steps.shape[1]:
+        return runs
+    steps, counts = runs.steps.copy(), runs.counts.copy()
+    starts, lengths = runs.starts.copy(), runs.lengths.copy()
+    down = steps < 0
+    starts += np.where(down, steps * (counts - 1), 0).sum(axis=1)
+    np.abs(steps, out=steps)
+    _quiet(steps, counts)
+    _sort_strides(steps, counts)
+    depth = steps.shape[1]
+    for d in range(depth):
+        taken = (counts[:, d] > 1) & (steps[:, d] <= lengths)
+        if not taken.any():
+            continue
+        lengths += np.where(taken, steps[:, d] * (counts[:, d] - 1), 0)
+        counts[taken, d] = 1
+    _quiet(steps, counts)
+    _sort_strides(steps, counts)
+    for d in range(depth - 1, 0, -1):
+        _fuse(steps, counts, d)
+    _sort_strides(steps, counts)
+    used = int((counts > 1).any(axis=0).sum())
+    return Runs(starts=starts, lengths=lengths, steps=steps[:, :used], counts=counts[:, :used])
+
+
+def _quiet(steps: IntArray, counts: IntArray) -> None:
+    once = (counts == 1) | (steps == 0)
+    steps[once] = 0
+    counts[once] = 1
+
+
+def _sort_strides(steps: IntArray, counts: IntArray) -> None:
+    if steps.shape[1] < 2:
+        return
+    order = np.argsort(np.where(counts > 1, steps, _LAST), axis=1, kind="stable")
+    steps[:] = np.take_along_axis(steps, order, axis=1)
+    counts[:] = np.take_along_axis(counts, order, axis=1)
+
+
+def _fuse(steps: IntArray, counts: IntArray, d: int) -> None:
+    """Stride d steps over whole steps of stride d - 1 and leaves no gap: both are one."""
+    inner, outer = steps[:, d - 1], steps[:, d]
+    pair = (counts[:, d] > 1) & (counts[:, d - 1] > 1)
+    pair &= outer % np.maximum(inner, 1) == 0
+    pair &= outer <= inner * counts[:, d - 1]
+    more = (counts[:, d] - 1) * (outer // np.maximum(inner, 1))
+    counts[:, d - 1] += np.where(pair, more, 0)
+    counts[pair, d] = 1
+    steps[pair, d] = 0
+
+
+def _join(runs: Runs) -> Runs:
+    """Overlapping and touching intervals that repeat alike become one."""
+    groups = _group_numbers([*runs.steps.T, *runs.counts.T], len(runs))
+    starts, stops, rows = merge_intervals(groups, runs.starts, runs.starts + runs.lengths)
+    return Runs(starts=starts, lengths=stops - starts, steps=runs.steps[rows], counts=runs.counts[rows])
+
+
+def _chain(runs: Runs) -> Runs:
+    """Intervals that lie whole steps apart and repeat by that step become one with a higher count."""
+    for d in range(runs.steps.shape[1]):
+        step = np.maximum(runs.steps[:, d], 1)
+        others = [
+            c for e in range(runs.steps.shape[1]) if e != d for c in (runs.steps[:, e], runs.counts[:, e])
+        ]
+        alike = [runs.steps[:, d], runs.lengths, runs.starts % step, *others]
+        turns = runs.starts // step
+        alone = np.where(runs.counts[:, d] == 1, np.arange(len(runs)) + 1, 0)
+        groups = _group_numbers([*alike, alone], len(runs))
+        first, last, rows = merge_intervals(groups, turns, turns + runs.counts[:, d])
+        if len(rows) == len(runs):
+            continue
+        counts = runs.counts[rows]
+        counts[:, d] = last - first
+        starts = runs.starts[rows] + (first - turns[rows]) * step[rows]
+        runs = Runs(starts=starts, lengths=runs.lengths[rows], steps=runs.steps[rows], counts=counts)
+    return runs
+
+
+def _group_numbers(columns: list[IntArray], n_rows: int) -> IntArray:
+    """Numbers rows by the combination of their values: equal numbers, equal rows."""
+    numbers = np.zeros(n_rows, np.int64)
+    for column in columns:
+        if not n_rows or (column == column[0]).all():
+            continue
+        values, which = np.unique(column, return_inverse=True)
+        _, numbers = np.unique(numbers * len(values) + which, return_inverse=True)
+    return numbers.astype(np.int64, copy=False)
+
+
+def merge_intervals(
+    groups: IntArray, starts: IntArray, stops: IntArray
+) -> tuple[IntArray, IntArray, NDArray[np.intp]]:
+    """Union within each group: starts, stops, and a row of the same group for each.
+
+    The i earliest starts and the i earliest stops belong to the same intervals where the i-th stop lies
+    before the next start: there the union has a gap. So both are sorted by themselves, and groups are laid
+    end to end. Where the groups reach too far for that, intervals come back as they were.
+    """
+    rows = np.arange(len(starts))
+    n_groups = int(groups.max(initial=0)) + 1
+    if n_groups == 1:
+        merged_starts, merged_stops = _union(starts, stops)
+        return merged_starts, merged_stops, np.zeros(len(merged_starts), np.intp)
+    lows = np.full(n_groups, _LAST)
+    np.minimum.at(lows, groups, starts)
+    spans = np.zeros(n_groups, np.int64)
+    np.maximum.at(spans, groups, stops - lows[groups] + 1)
+    if float(spans.astype(np.float64).sum()) > 2.0**62:
+        return starts, stops, rows
+    ends = np.cumsum(spans)
+    shift = ends - spans - lows
+    laid_starts, laid_stops = _union(starts + shift[groups], stops + shift[groups])
+    group = np.searchsorted(ends, laid_starts, side="right")
+    member = np.zeros(n_groups, np.intp)
+    member[groups] = rows
+    return laid_starts - shift[group], laid_stops - shift[group], member[group]
+
+
+def _union(starts: IntArray, stops: IntArray) -> tuple[IntArray, IntArray]:
+    starts, stops = np.sort(starts), np.sort(stops)
+    gaps = np.flatnonzero(starts[1:] > stops[:-1])
+    first = np.append(0, gaps + 1)[: len(starts)]
+    last = np.append(gaps, len(stops) - 1)[: len(stops)]
+    return starts[first], stops[last]

@@ -1,0 +1,118 @@
+"""Shift and add: LEA, ULEA, ISCADD."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from analyzer.execution.semantics.operands import (
+    WORD_BITS,
+    Addend,
+    NotUnderstoodError,
+    Parts,
+    Source,
+    make_step,
+)
+from analyzer.execution.step import AffineRule, Step, Value
+from analyzer.ir.program import InstructionForm
+
+_DISCARDED = -1
+_CARRY = np.uint64(1 << WORD_BITS)
+
+
+def compile_shift_add(form: InstructionForm) -> Step:
+    """LEA: a shifted left plus b; `.HI` adds the upper word of the shifted pair c:a, `.SX32` of a alone."""
+    parts = Parts(form)
+    is_high, is_extended, is_signed = parts.flag("HI"), parts.flag("X"), parts.flag("SX32")
+    result = parts.result()
+    carry_out = (*parts.result_bits(1), _DISCARDED)[0]
+    a, b = parts.plain_word(), parts.addend()
+    c = parts.plain_word() if is_high and not is_signed else None
+    shift = parts.immediate(WORD_BITS - 1)
+    carry_in = parts.bit() if is_extended else None
+    parts.finish()
+    if (is_extended or is_signed) and not is_high:
+        raise NotUnderstoodError
+    if is_extended and b.negated:
+        raise NotUnderstoodError
+    writes = (result, carry_out)
+    if not is_high:
+        return _low(a, b, shift, writes)
+    return _high(a, b, c, carry_in, shift, writes)
+
+
+def compile_scaled_add(form: InstructionForm) -> Step:
+    """ISCADD: a shifted left plus b."""
+    parts = Parts(form)
+    result, a, b = parts.result(), parts.word(), parts.addend()
+    shift = parts.immediate(WORD_BITS - 1)
+    parts.finish()
+    return _low(a, b, shift, (result, _DISCARDED))
+
+
+def _low(a: Source, b: Addend, shift: int, writes: tuple[int, int]) -> Step:
+    amount, negated = np.uint32(shift), b.negated
+
+    def add(x: Value, y: Value) -> tuple[Value, ...]:
+        return ((x << amount) - y if negated else (x << amount) + y,)
+
+    def add_with_carry(x: Value, y: Value) -> tuple[Value, ...]:
+        shifted = x << amount
+        if negated:  # 2^32 - y + shifted passes 2^32 where shifted >= y
+            return shifted - y, shifted >= y
+        total = shifted + y
+        return total, total < y
+
+    def carries(x: Value, y: Value) -> tuple[Value, ...]:
+        """Multiples of 2^32 in the shifted word, and in the whole sum: the carry is their difference."""
+        whole = x.astype(np.uint64) << np.uint64(shift)
+        whole = whole + _CARRY - y if negated else whole + y
+        return whole >> np.uint64(WORD_BITS), x.astype(np.uint64) >> np.uint64(WORD_BITS - shift)
+
+    if writes[1] == _DISCARDED:
+        if b.source.is_zero:
+            return make_step(lambda x: (x << amount,), [a], writes[:1], AffineRule.LINEAR)
+        return make_step(add, [a, b.source], writes[:1], AffineRule.LINEAR)
+    return make_step(add_with_carry, [a, b.source], writes, AffineRule.SELECT, watch=carries)
+
+
+def _high(
+    a: Source, b: Addend, c: Source | None, carry_in: Source | None, shift: int, writes: tuple[int, int]
+) -> Step:
+    sources = [a, b.source, *([] if c is None or c.is_zero else [c])]
+    has_upper, negated, has_carry = len(sources) == 3, b.negated, carry_in is not None
+    if carry_in is not None:
+        sources.append(carry_in)
+    from_low = _moved_up(shift, is_signed=c is None)
+
+    def upper(x: Value, *others: Value) -> Value:
+        return from_low(x) | others[0] << np.uint32(shift) if has_upper else from_low(x)
+
+    def apply(x: Value, y: Value, *others: Value) -> tuple[Value, ...]:
+        total = upper(x, *others) - y if negated else upper(x, *others) + y
+        return (total + others[-1] if has_carry else total,)
+
+    def apply_with_carry(x: Value, y: Value, *others: Value) -> tuple[Value, ...]:
+        addend = _CARRY - y.astype(np.uint64) if negated else y
+        total = upper(x, *others).astype(np.uint64) + addend
+        total = total + others[-1] if has_carry else total
+        return total.astype(np.uint32), total >= _CARRY
+
+    def watch(x: Value, *others: Value) -> tuple[Value, ...]:
+        # While these stay, the result is b plus a shifted c plus a constant.
+        return (from_low(x),)
+
+    if writes[1] == _DISCARDED:
+        return make_step(apply, sources, writes[:1], AffineRule.SELECT, watch=watch)
+    if has_upper:  # the shifted c may wrap where c does not, and the carry then comes and goes
+        return make_step(apply_with_carry, sources, writes)
+    return make_step(apply_with_carry, sources, writes, AffineRule.SELECT, watch=watch)
+
+
+def _moved_up(shift: int, *, is_signed: bool) -> Callable[[Value], Value]:
+    """What a left shift of a pair moves from its low word into the upper one."""
+    if is_signed:
+        down = np.int32(min(WORD_BITS - shift, WORD_BITS - 1))
+        return lambda x: (x.view(np.int32) >> down).view(np.uint32)
+    if shift == 0:
+        return lambda x: x & np.uint32(0)
+    return lambda x: x >> np.uint32(WORD_BITS - shift)

@@ -1,0 +1,213 @@
+"""Which instructions control flow and addresses depend on, so that only they need be executed.
+
+A backward pass over the blocks: a register is needed if a branch, a guard or an address may read it, or
+an instruction whose result is needed. A value that only instructions under one guard read is not needed
+before a write under the same guard, which keeps `@P MOV R6` / `@P IMAD.WIDE R6` from dragging in what
+R6 held before.
+"""
+
+from dataclasses import dataclass
+
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.machine import SchedClass
+from analyzer.ir.opcode import FLOW_KINDS, MEMORY_KINDS, OpKind, Space
+from analyzer.ir.operand import Address, Described, Predicate
+from analyzer.ir.program import InstructionForm
+from analyzer.isa.roles import address_storage, predicate_storage
+
+Guard = tuple[int, bool]  # storage number of the predicate, negated
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slice:
+    """Rows to execute, and what each block needs at its entry.
+
+    rows[r]: whether instruction r is needed; needed[b]: mask of storage numbers at the start of block b;
+    keeps_shared, keeps_local: contents of shared or local memory are needed.
+    """
+
+    rows: tuple[bool, ...]
+    needed: tuple[int, ...]
+    keeps_shared: bool
+    keeps_local: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """An instruction as the pass sees it: masks over storage numbers."""
+
+    writes: int
+    reads: int
+    always: int
+    guard: Guard | None
+
+
+def slice_control(cfg: Cfg) -> Slice:
+    """The slice of a kernel that decides branches, guards of memory accesses, and addresses."""
+    keeps_shared = keeps_local = False
+    while True:
+        found = _Pass(cfg, keeps_shared, keeps_local).run()
+        shared = keeps_shared or _loads_from(cfg, found.rows, Space.SHARED)
+        local = keeps_local or _loads_from(cfg, found.rows, Space.LOCAL)
+        if (shared, local) == (keeps_shared, keeps_local):
+            return found
+        keeps_shared, keeps_local = shared, local
+
+
+def _loads_from(cfg: Cfg, rows: tuple[bool, ...], space: Space) -> bool:
+    kernel = cfg.kernel
+    return any(
+        needed and kernel.opcode(row).space in (space, Space.GENERIC) and kernel.opcode(row).kind in _LOADING
+        for row, needed in enumerate(rows)
+    )
+
+
+_LOADING = frozenset({OpKind.LOAD, OpKind.ATOMIC})
+
+
+class _Pass:
+    def __init__(self, cfg: Cfg, keeps_shared: bool, keeps_local: bool) -> None:
+        self.cfg, self.keeps_shared, self.keeps_local = cfg, keeps_shared, keeps_local
+        self.known: dict[int, _Use] = {}
+        self.uses = [[self._use(row) for row in range(block.start, block.stop)] for block in cfg.blocks]
+        self.followers = _followers(cfg)
+
+    def run(self) -> Slice:
+        needed = [0] * len(self.cfg.blocks)
+        before: list[list[int]] = [[] for _ in needed]
+        for block, followers in enumerate(self.followers):
+            for follower in followers:
+                before[follower].append(block)
+        work = list(range(len(needed)))
+        waiting = set(work)
+        while work:
+            block = work.pop()
+            waiting.discard(block)
+            entry = self._through(block, needed)
+            if entry != needed[block]:
+                needed[block] = entry
+                fresh = [b for b in before[block] if b not in waiting]
+                waiting.update(fresh)
+                work += fresh
+        rows = [False] * len(self.cfg.kernel)
+        for block in range(len(needed)):
+            self._through(block, needed, rows)
+        return Slice(tuple(rows), tuple(needed), self.keeps_shared, self.keeps_local)
+
+    def _through(self, block: int, needed: list[int], rows: list[bool] | None = None) -> int:
+        """Needs at the block's entry from those of its followers; marks rows whose result is needed."""
+        live = 0
+        for follower in self.followers[block]:
+            live |= needed[follower]
+        start = self.cfg.blocks[block].start
+        owned: dict[Guard, int] = {}  # what only instructions under this guard read
+        for place in range(len(self.uses[block]) - 1, -1, -1):
+            use = self.uses[block][place]
+            wanted = bool(use.writes & live)
+            if rows is not None and wanted:
+                rows[start + place] = True
+            if use.writes:
+                live &= ~_kill(use, owned)
+            reads = use.always | (use.reads if wanted else 0)
+            if reads:
+                live |= _add_needs(use, reads, live, owned)
+        return live
+
+    def _use(self, row: int) -> _Use:
+        text_id = int(self.cfg.kernel.text_ids[row])
+        use = self.known.get(text_id)
+        if use is None:
+            use = self.known[text_id] = self._use_of(self.cfg.kernel.form(row))
+        return use
+
+    def _use_of(self, form: InstructionForm) -> _Use:
+        if form.is_never:
+            return _Use(0, 0, 0, None)
+        guard = guard_of(form)
+        return _Use(_mask(form.written), _mask(form.read), self._always(form), guard)
+
+    def _always(self, form: InstructionForm) -> int:
+        """What is needed though no one may want the result: of branches everything, of accesses addresses."""
+        opcode = form.opcode
+        waits = opcode.sched is SchedClass.CTA_BARRIER and self.keeps_shared
+        if opcode.kind in FLOW_KINDS or waits:
+            return _mask(form.read)
+        if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
+            return 0
+        reads = address_needs(form) | _guard_bit(form)
+        stores = opcode.kind in (OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION)
+        keeps_shared = self.keeps_shared and opcode.space in (Space.SHARED, Space.GENERIC)
+        keeps_local = self.keeps_local and opcode.space in (Space.LOCAL, Space.GENERIC)
+        if stores and (keeps_shared or keeps_local):
+            reads |= _mask(form.read)
+        return reads
+
+
+def _kill(use: _Use, owned: dict[Guard, int]) -> int:
+    """What a write makes unneeded before it; `owned` forgets it, and guards whose predicate changes here."""
+    killed = use.writes if use.guard is None else use.writes & owned.get(use.guard, 0)
+    for guard in list(owned):
+        if use.writes >> guard[0] & 1:
+            del owned[guard]
+        else:
+            owned[guard] &= ~killed
+    return killed
+
+
+def _add_needs(use: _Use, reads: int, live: int, owned: dict[Guard, int]) -> int:
+    """What a read makes needed before it, its guard included."""
+    own = 0 if use.guard is None else owned.get(use.guard, 0) | (reads & ~live & ~(1 << use.guard[0]))
+    for guard in owned:
+        owned[guard] &= ~reads
+    if use.guard is None:
+        return reads
+    owned[use.guard] = own
+    return reads | 1 << use.guard[0]
+
+
+def address_needs(form: InstructionForm) -> int:
+    """Mask of what a memory instruction's addresses, and predicates that mask its lanes, read."""
+    needs = 0
+    for place, operand in enumerate(form.operands):
+        match operand:
+            case Address():
+                needs |= _mask(address_storage(form.opcode, place, operand))
+            case Described(address=Address() as address):
+                needs |= _mask(address_storage(form.opcode, place, address))
+            case Predicate() if place:
+                needs |= _mask((predicate_storage(operand),))
+            case _:
+                pass
+    return needs & _mask(form.read)
+
+
+def guard_of(form: InstructionForm) -> Guard | None:
+    """The guard of an instruction, None where there is none or it is always true."""
+    if form.guard is None or form.guard.index is None:
+        return None
+    return predicate_storage(form.guard), form.guard.negated
+
+
+def _guard_bit(form: InstructionForm) -> int:
+    guard = guard_of(form)
+    return 0 if guard is None else 1 << guard[0]
+
+
+def _mask(numbers: tuple[int, ...]) -> int:
+    mask = 0
+    for number in numbers:
+        if number >= 0:
+            mask |= 1 << number
+    return mask
+
+
+def _followers(cfg: Cfg) -> list[tuple[int, ...]]:
+    """Successors as execution goes: calls enter the callee, returns come back behind every call."""
+    returns = tuple({after for caller in cfg.callers for after in cfg.successors[caller]})
+    found = []
+    for block in cfg.blocks:
+        followers = cfg.flow[block.index]
+        if cfg.kernel.opcode(block.stop - 1).kind is OpKind.RETURN:
+            followers = (*followers, *returns)
+        found.append(followers)
+    return found

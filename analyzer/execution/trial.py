@@ -1,0 +1,337 @@
+"""One iteration of a loop, executed once for all iterations to come.
+
+Each register of the loop is taken to be v + d * t in iteration t. If one pass over the loop's body, under
+the rules that opcodes follow (`AffineRule`), leaves every register at v + d with the same d, and no branch,
+guard or wrap comes out otherwise before iteration T, then by induction T iterations run alike: their
+counts are those of one times T, their addresses those of one plus t times a step.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, View, joined
+from analyzer.execution.machine import Machine, StopExecution, Tally
+from analyzer.execution.memory import TrackedMemory, address_steps, lane_addresses
+from analyzer.execution.program import Access, Segment
+from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
+from analyzer.ir.opcode import Space
+
+IntArray = NDArray[np.int64]
+
+ENDLESS = 1 << 40
+_MAX_STEPS = 256
+_HALF = 1 << 31
+
+
+class TrialFailed(Exception):
+    """The loop cannot be closed from here; it is executed iteration by iteration."""
+
+
+class Trial(Machine):
+    """Executes one period of a loop with growing registers; `limits[row]` is how often it repeats alike."""
+
+    def __init__(self, parent: Machine, segment: Segment, group: Group) -> None:
+        super().__init__(parent.kernel, parent.batch, parent.decide, step_limit=_MAX_STEPS)
+        self.parent, self.segment, self.first = parent, segment, group
+        self.state: LaneState = parent.state.copy()
+        self.live = parent.live
+        self.masks = {number: mask.copy() for number, mask in parent.masks.items()}
+        self.tally.memory.reduces = False
+        self.limits: IntArray = np.full(self.batch.n_warps, ENDLESS, dtype=np.int64)
+        if parent.tracked is not None:
+            self.tracked = TrackedMemory(self.batch)
+            self.tracked.local = dict(parent.tracked.local)
+        self.loop = parent.headers[segment.index]
+        self.arrivals = 0
+        self.wanted = 1
+        self.back: Group | None = None
+        self.on_header = self._arrive
+
+    def run_period(self, iterations: int) -> Tally:
+        """Execute so many iterations; what they tally. Raises TrialFailed."""
+        self.wanted = iterations
+        group = self.first
+        self.enter(
+            self.segment.index,
+            Group(group.rows, group.mask.copy(), group.is_whole, group.is_full, group.doubts),
+        )
+        try:
+            with np.errstate(all="ignore"):
+                while self.queue:
+                    self.step()
+        except StopExecution:
+            raise TrialFailed("too long") from None
+        back = self.back
+        if back is None or self.waiting or self.meeting:
+            raise TrialFailed("warps part")
+        same = len(back.rows) == len(group.rows) and bool((back.rows == group.rows).all())
+        if not same or bool((back.mask != group.mask).any()) or back.doubts != group.doubts:
+            raise TrialFailed("other warps come back")
+        return self.tally
+
+    def _arrive(self, segment: Segment, group: Group) -> bool:
+        if segment.index != self.segment.index:
+            return False
+        self.arrivals += 1
+        if self.arrivals <= self.wanted:
+            return False
+        if self.back is not None:
+            raise TrialFailed("warps part")
+        self.back = group
+        return True
+
+    def enter(self, index: int | None, group: Group) -> None:
+        if index is None or (len(group.rows) and self.kernel.segments[index].block not in self.loop.blocks):
+            raise TrialFailed("the loop ends")
+        super().enter(index, group)
+
+    def _die(self, group: Group, gone: Bits) -> None:
+        raise TrialFailed("a thread ends")
+
+    # ---- what grows ------------------------------------------------------------------------------
+
+    def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
+        deltas = [view.delta(what) if isinstance(what, int) else None for what in step.reads]
+        for what in step.reads:
+            if isinstance(what, ConstantRead) and what.base is not None and view.delta(what.base) is not None:
+                raise TrialFailed("an array of constants is indexed")
+        if all(delta is None for delta in deltas):
+            super().apply(step, view, lanes, unknown)
+            return
+        if step.uses_mask or step.rule is AffineRule.FIXED:
+            raise TrialFailed("an instruction that is not affine")
+        origin = unknown
+        words = []
+        for what in step.reads:
+            value, source = self.read(what, view)
+            words.append(value)
+            origin = joined(origin, source)
+        relevant = view.active if lanes is None else view.active & lanes
+        if origin is not None:
+            relevant = relevant & (origin == 0)
+        growth = _Growth(self, step, view, words, deltas, relevant)
+        mask = None if lanes is None else self._within(lanes, view)
+        for slot, result, delta in zip(step.writes, growth.first, growth.deltas(), strict=True):
+            if slot >= 0:
+                view.write(slot, result, origin, delta, mask)
+
+    def limit(self, view: View, counts: IntArray, relevant: Bits) -> None:
+        """No more iterations than `counts`, lane by lane."""
+        least = np.where(relevant, counts, ENDLESS).min(axis=1)
+        rows = view.group.rows
+        self.limits[rows] = np.minimum(self.limits[rows], least)
+
+    def stay_in_range(
+        self, view: View, value: Value, delta: Deltas, relevant: Bits, *, whole: bool = False
+    ) -> None:
+        """No more iterations than value + delta * t stays where it is read alike, signed and unsigned.
+
+        whole: only the unsigned range counts.
+        """
+        within = np.uint32(0xFFFFFFFF if whole else _HALF - 1)
+        if delta.size == 1:
+            step = int(delta.view(np.int32)[0, 0])
+            room = (~value if step >= 0 else value) & within
+            least = np.where(relevant, room, within).min(axis=1).astype(np.int64)
+            counts = least // max(1, abs(step)) + 1
+        else:
+            steps = delta.view(np.int32).astype(np.int64)
+            rooms = (np.where(steps >= 0, ~value, value) & within).astype(np.int64)
+            rooms = np.where(relevant & (steps != 0), rooms, ENDLESS << 1)
+            counts = rooms // np.maximum(np.abs(steps), 1) + 1
+            counts = counts.min(axis=1)
+        rows = view.group.rows
+        self.limits[rows] = np.minimum(self.limits[rows], counts)
+
+    def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
+        active = view.active if lanes is None else view.active & lanes
+        for guard in access.masks:
+            more, source = self.guard(guard, view)
+            if source is not None:
+                more, unknown = more | (source != 0), joined(unknown, source)
+            active = active & more
+        addresses = origin = steps = None
+        if access.address is not None:
+            addresses, origin = lane_addresses(access.address, view)
+            steps = address_steps(access.address, view)
+            for term in access.address.terms:
+                delta = view.delta(term.slot)
+                if delta is not None and term.pair:
+                    relevant = active if origin is None else active & (origin == 0)
+                    self.stay_in_range(view, view.value(term.slot), delta, relevant, whole=True)
+        self.tally.memory.record(access, view.group, active, addresses, origin, unknown, steps)
+        moves = steps is not None and bool(steps.any())
+        if access.space is Space.SHARED and self.tracked is not None and (access.results or access.data):
+            raise TrialFailed("shared memory changes")
+        if moves and ((access.results and self.batch.has_buffers) or access.space is Space.LOCAL):
+            raise TrialFailed("a buffer is read on")
+        self._transfer(access, view, lanes, addresses, origin)
+
+
+class _Growth:
+    """Results of one step for growing inputs: their first values, their growth, how long that holds."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        step: Step,
+        view: View,
+        words: list[Value],
+        deltas: list[Deltas | None],
+        relevant: Bits,
+    ) -> None:
+        self.trial, self.step, self.view, self.relevant = trial, step, view, relevant
+        self.words, self.grows = words, deltas
+        self.first = step.apply(*words)
+
+    def at(self, t: IntArray, function: Apply) -> tuple[Value, ...]:
+        """`function` of the inputs in iteration t, [n_warp, 1] or [1, 1]."""
+        times = t.astype(np.uint32)
+        words = [
+            word if delta is None else word + delta * times
+            for word, delta in zip(self.words, self.grows, strict=True)
+        ]
+        return function(*words)
+
+    def deltas(self) -> list[Deltas | None]:
+        """Growth of each result, None where there is none."""
+        rule = self.step.rule
+        if rule is AffineRule.BITWISE:
+            return self._bitwise()
+        if rule in (AffineRule.PRODUCT, AffineRule.PAIR) and self._both_factors():
+            raise TrialFailed("a product of two that grow")
+        needs_range = rule in (AffineRule.PAIR, AffineRule.MONOTONE, AffineRule.SELECT) or any(
+            result.dtype == np.bool_ for result in self.first
+        )
+        if needs_range:
+            self._keep_ranges()
+        if rule is AffineRule.MONOTONE:
+            self._hold(self.step.watch or self.step.apply)
+            return [None] * len(self.first)
+        if rule is AffineRule.SELECT and self.step.watch is not None:
+            self._hold(self.step.watch)
+        one = np.ones((1, 1), dtype=np.int64)
+        second = self.at(one, self.step.apply)
+        if rule is AffineRule.PAIR:
+            return self._pair(second)
+        if any(result.dtype == np.bool_ for result in self.first):
+            self._hold(lambda *words: tuple(r for r in self.step.apply(*words) if r.dtype == np.bool_))
+        return [
+            None if after.dtype == np.bool_ else _nonzero(after - before)
+            for before, after in zip(self.first, second, strict=True)
+        ]
+
+    def _both_factors(self) -> bool:
+        return all(any(self.grows[place] is not None for place in places) for places in self.step.factors)
+
+    def _keep_ranges(self) -> None:
+        for word, delta in zip(self.words, self.grows, strict=True):
+            if delta is not None:
+                self.trial.stay_in_range(self.view, word, delta, self.relevant)
+
+    def _pair(self, second: tuple[Value, ...]) -> list[Deltas | None]:
+        """Low and high word of a 64-bit sum: the high one grows evenly while the low one does not wrap."""
+        low, high = self.first[0], self.first[1]
+        before = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+        after = second[0].astype(np.uint64) | second[1].astype(np.uint64) << np.uint64(32)
+        growth = after - before
+        low_delta = growth.astype(np.uint32)
+        signed = low_delta.view(np.int32).astype(np.int64)
+        high_delta = ((growth.view(np.int64) - signed) >> 32).astype(np.uint32)
+        if low_delta.any():
+            self.trial.stay_in_range(self.view, low, low_delta, self.relevant, whole=True)
+        return [_nonzero(low_delta), _nonzero(high_delta)]
+
+    def _hold(self, watch: Apply) -> None:
+        """No more iterations than until what `watch` gives changes; each is monotone in t."""
+        trial, rows = self.trial, self.view.group.rows
+        limits = trial.limits[rows]
+        shape = (1, 1) if bool((limits == limits[:1]).all()) else (len(rows), 1)
+        last = limits[: shape[0]].reshape(shape) - 1
+        start = self.at(np.zeros((1, 1), dtype=np.int64), watch)
+        if self._same(start, self.at(last, watch)).all():
+            return
+        low, high = np.zeros_like(last), last
+        if shape[0] == 1 and len(rows) > 1 and any(len(v) > 1 for v in start):
+            low, high = np.zeros((len(rows), 1), np.int64), np.repeat(last, len(rows), axis=0)
+        still = self._same(start, self.at(high, watch))
+        low = np.where(still, high, low)
+        for _ in range(42):
+            if not (high - low > 1).any():
+                break
+            middle = (low + high) // 2
+            same = self._same(start, self.at(middle, watch))
+            low = np.where(same, middle, low)
+            high = np.where(same, high, middle)
+        counts = np.where(still, last + 1, high)
+        trial.limits[rows] = np.minimum(limits, counts[:, 0])
+
+    def _same(self, start: tuple[Value, ...], now: tuple[Value, ...]) -> Bits:
+        """Per warp, [n, 1] or [1, 1]: whether all relevant lanes have the same."""
+        same: Bits = np.ones((1, 1), dtype=bool)
+        for before, after in zip(start, now, strict=True):
+            differs = (before != after) & self.relevant
+            same = same & ~differs.any(axis=1, keepdims=True)
+        return same
+
+    def _bitwise(self) -> list[Deltas | None]:
+        """LOP3: bits below the lowest one that grows are fixed; above, the result follows one input."""
+        growing = [place for place, delta in enumerate(self.grows) if delta is not None]
+        if len(growing) != 1:
+            raise TrialFailed("two that grow in one logic operation")
+        place = growing[0]
+        delta = self.grows[place]
+        assert delta is not None
+        zeros, ones = list(self.words), list(self.words)
+        zeros[place] = np.zeros((1, 1), dtype=np.uint32)
+        ones[place] = np.full((1, 1), 0xFFFFFFFF, dtype=np.uint32)
+        off, on = self.step.apply(*zeros), self.step.apply(*ones)
+        fixed = int(np.bitwise_or.reduce(delta, axis=None))
+        lowest = (fixed & -fixed) if fixed else 0
+        moving = np.uint32(0xFFFFFFFF & ~(lowest - 1)) if lowest else np.uint32(0)
+        found: list[Deltas | None] = []
+        for first, a, b in zip(self.first, off, on, strict=True):
+            if first.dtype == np.bool_:
+                self._keep_ranges()
+                raise TrialFailed("a predicate of logic")
+            found.append(self._follow(place, delta, (a ^ b) & moving, b, moving))
+        return found
+
+    def _follow(
+        self, place: int, delta: Deltas, depends: Value, on: Value, moving: np.uint32
+    ) -> Deltas | None:
+        """Growth of one result, whose bits `depends` follow the input (inverted where `on` has them off)."""
+        relevant = np.broadcast_to(self.relevant, np.broadcast_shapes(self.relevant.shape, depends.shape))
+        seen = np.broadcast_to(depends, relevant.shape)[relevant]
+        if not seen.size or not seen.any():
+            return None
+        sense = int(seen.flat[0])
+        alike = bool((seen == sense).all())
+        direct = alike and bool(
+            (np.broadcast_to(on, relevant.shape)[relevant] & np.uint32(sense) == sense).all()
+        )
+        if direct and sense == int(moving):
+            return delta
+        if direct and _is_low_part(sense, int(moving)):
+            self._stay(place, sense.bit_length())
+            return delta
+        joint = int(np.bitwise_or.reduce(seen))
+        self._stay(place, (joint & -joint).bit_length() - 1)
+        return None
+
+    def _stay(self, place: int, bit: int) -> None:
+        """No more iterations than the input's bits from `bit` on stay the same."""
+        self._keep_ranges()
+        if bit < 32:
+            shift = np.uint32(bit)
+            self._hold(lambda *words: (words[place] >> shift,))
+
+
+def _is_low_part(sense: int, moving: int) -> bool:
+    """The bits form one run that begins where the input begins to move."""
+    lowest = sense & -sense
+    return lowest == moving & -moving and (sense + lowest) & sense == 0
+
+
+def _nonzero(delta: Deltas) -> Deltas | None:
+    return delta.astype(np.uint32, copy=False) if delta.any() else None

@@ -1,0 +1,284 @@
+"""The warps of some CTAs: who they are, what special registers and constants they see."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.image import ConstantImage
+from analyzer.execution.lanes import Group, Origins, pick
+from analyzer.execution.memory import Loaded
+from analyzer.execution.program import Access, CompiledKernel
+from analyzer.execution.step import Bits, Value, Words
+from analyzer.flow.postdom import blocks_between, immediate_postdominators
+from analyzer.ir.launch import Dim3
+from analyzer.ir.machine import WARP_LANES
+
+IntArray = NDArray[np.int64]
+_LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, :]
+_MASK32 = 0xFFFFFFFF
+
+
+class Regions:
+    """Static facts about branches: where their paths meet, and what runs in between."""
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        self.kernel = kernel
+        self._meeting: dict[int, int | None] = {}
+        self._writes: dict[tuple[int, int | None], tuple[int, ...]] = {}
+
+    @cached_property
+    def _postdominators(self) -> tuple[int | None, ...]:
+        return immediate_postdominators(self.kernel.cfg.flow)
+
+    def meeting_block(self, row: int) -> int | None:
+        """The block where all ways on from the branch at `row` meet; None where only the end is common."""
+        return self._postdominators[self.kernel.cfg.block_of[row]]
+
+    def blocks(self, row: int, stop: int | None) -> frozenset[int]:
+        """Blocks that may run between the branch and its meeting block."""
+        return blocks_between(self.kernel.cfg.flow, self.kernel.cfg.block_of[row], stop)
+
+    def writes(self, row: int, stop: int | None) -> tuple[int, ...]:
+        """Registers of the slice that those blocks write."""
+        key = (row, stop)
+        if key not in self._writes:
+            cfg, rows = self.kernel.cfg, self.kernel.slice.rows
+            found: set[int] = set()
+            for block in self.blocks(row, stop):
+                span = cfg.blocks[block]
+                for number in range(span.start, span.stop):
+                    if rows[number]:
+                        found.update(cfg.kernel.form(number).written)
+            self._writes[key] = tuple(sorted(found))
+        return self._writes[key]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Launch dimensions that are all known."""
+
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3
+    shared_bytes: int
+
+    @property
+    def warps_per_cta(self) -> int:
+        return -(-self.block.count // WARP_LANES)
+
+
+class Batch:
+    """CTAs executed together; row r is warp r % warps_per_cta of the CTA `cta_numbers[r // warps_per_cta]`.
+
+    weights[r]: CTAs of the grid that this row's CTA stands for.
+    """
+
+    def __init__(
+        self,
+        kernel: CompiledKernel,
+        image: ConstantImage,
+        shape: Shape,
+        cta_numbers: IntArray,
+        weights: NDArray[np.float64],
+    ) -> None:
+        self.kernel, self.image, self.shape = kernel, image, shape
+        self.cta_numbers = cta_numbers
+        per_cta = shape.warps_per_cta
+        self.n_warps = len(cta_numbers) * per_cta
+        self.ctas: IntArray = np.repeat(np.arange(len(cta_numbers), dtype=np.int64), per_cta)
+        self.warps: IntArray = np.tile(np.arange(per_cta, dtype=np.int64), len(cta_numbers))
+        self.weights: NDArray[np.float64] = np.repeat(weights, per_cta)
+        self.regions = Regions(kernel)
+        self.shared_bytes = shape.shared_bytes
+        self.origins: dict[int, int] = {}
+        self._own: list[str] = []
+        self._specials: dict[str, tuple[Value, Origins | None]] = {}
+        self._constants: dict[tuple[int, int], tuple[Words, Origins | None]] = {}
+        thread = self._threads()
+        live: Bits = thread < shape.block.count
+        self.live: Bits = np.ascontiguousarray(np.broadcast_to(live, (self.n_warps, WARP_LANES)))
+        self.all_live = bool(live.all())
+
+    def _threads(self) -> NDArray[np.int64]:
+        """Number of each thread in its CTA; one row where a CTA has one warp."""
+        if self.shape.warps_per_cta == 1:
+            return _LANES.astype(np.int64)
+        return self.warps[:, None] * WARP_LANES + _LANES.astype(np.int64)
+
+    # ---- what is unknown -------------------------------------------------------------------------
+
+    @property
+    def _text_base(self) -> int:
+        return len(self.kernel.cfg.kernel) + 1
+
+    def note_origin(self, row: int, origin: int) -> None:
+        """Remember what the branch at `row` hangs on."""
+        self.origins.setdefault(row, origin)
+
+    def origin_text(self, origin: int) -> tuple[str, int | None]:
+        """What an origin number stands for, and its row where it is an instruction."""
+        if origin <= len(self.kernel.cfg.kernel):
+            return "", origin - 1
+        place = origin - self._text_base
+        unknowns = self.image.unknowns
+        return (unknowns[place] if place < len(unknowns) else self._own[place - len(unknowns)]), None
+
+    @property
+    def has_buffers(self) -> bool:
+        """Some allocation's contents are known."""
+        return any(allocation.contents is not None for allocation in self.image.allocations)
+
+    def meeting_block(self, row: int) -> int | None:
+        return self.regions.meeting_block(row)
+
+    def region_writes(self, row: int, stop: int | None) -> tuple[int, ...]:
+        return self.regions.writes(row, stop)
+
+    # ---- constants -------------------------------------------------------------------------------
+
+    def constant(self, bank: int, offset: int) -> tuple[Words, Origins | None]:
+        """A word of a constant bank."""
+        found = self._constants.get((bank, offset))
+        if found is None:
+            value, unknown = self.image.word(bank, offset)
+            origin = None if not unknown else np.full((1, 1), self._text_base + unknown, np.int32)
+            found = self._constants[bank, offset] = (np.full((1, 1), value, np.uint32), origin)
+        return found
+
+    def constants(self, bank: int, offsets: IntArray) -> tuple[Words, Origins | None]:
+        """Words of a constant bank, at an offset of each lane's own."""
+        if offsets.size == 1:
+            return self.constant(bank, int(offsets[0, 0]))
+        values, unknown = self.image.read_words(bank, offsets)
+        origin = np.where(unknown > 0, unknown + self._text_base, 0).astype(np.int32)
+        return values, origin if origin.any() else None
+
+    # ---- special registers -----------------------------------------------------------------------
+
+    def special(self, name: str, group: Group) -> tuple[Value, Origins | None]:
+        """A special register by its printed name; unknown ones (clocks, SM numbers) have an origin."""
+        if name not in self._specials:
+            maker = _SPECIALS.get(name)
+            value = _ZERO if maker is None else maker(self)
+            unknown = None if maker else np.full((1, 1), self._special_origin(name), np.int32)
+            self._specials[name] = (value, unknown)
+        value, origin = self._specials[name]
+        return pick(value, group.rows), origin
+
+    def _special_origin(self, name: str) -> int:
+        self._own.append(f"special register {name}")
+        return self._text_base + len(self.image.unknowns) + len(self._own) - 1
+
+    def thread_index(self, axis: int) -> Words:
+        """threadIdx along an axis."""
+        block, thread = self.shape.block, self._threads()
+        if axis == 0:
+            found = thread % block.x if block.x < block.count else thread
+        elif axis == 1:
+            found = thread // block.x % block.y
+        else:
+            found = thread // (block.x * block.y)
+        return _small(found.astype(np.uint32))
+
+    def cta_index(self, axis: int) -> Words:
+        """blockIdx along an axis, [n_warp, 1]."""
+        grid = self.shape.grid
+        number = self.cta_numbers
+        found = (number % grid.x, number // grid.x % grid.y, number // (grid.x * grid.y))[axis]
+        return _small(np.repeat(found, self.shape.warps_per_cta)[:, None].astype(np.uint32))
+
+    def cluster_rank(self) -> Words:
+        """Rank of the CTA in its cluster."""
+        cluster = self.shape.cluster
+        x, y, z = (self.cta_index(axis).astype(np.int64) for axis in range(3))
+        rank = x % cluster.x + cluster.x * (y % cluster.y + cluster.y * (z % cluster.z))
+        return _small(np.asarray(rank).astype(np.uint32))
+
+    # ---- memory ----------------------------------------------------------------------------------
+
+    def load_global(self, access: Access, addresses: NDArray[np.uint64]) -> list[Loaded] | None:
+        """What supplied buffers hold there, register by register; None where none is touched."""
+        n_words = len([slot for slot in access.results if slot < 256])
+        size = access.width_bytes
+        for allocation in self.image.allocations:
+            contents = allocation.contents
+            if contents is None:
+                continue
+            offsets = (addresses - np.uint64(allocation.address)).astype(np.int64)
+            inside = (offsets >= 0) & (offsets + size <= len(contents))
+            if not inside.any():
+                continue
+            unknown = None if inside.all() else np.where(inside, 0, access.row + 1).astype(np.int32)
+            safe = np.where(inside, offsets, 0)
+            words = [self._word(contents, safe + 4 * k, min(4, size), access) for k in range(n_words)]
+            return [Loaded(word, unknown) for word in words]
+        return None
+
+    @staticmethod
+    def _word(contents: NDArray[np.uint8], offsets: IntArray, size: int, access: Access) -> Words:
+        value = np.zeros(offsets.shape, dtype=np.uint32)
+        for byte in range(size):
+            value |= contents[offsets + byte].astype(np.uint32) << np.uint32(8 * byte)
+        if access.is_signed and size < 4:
+            bits = np.uint32(8 * size)
+            sign = np.uint32(1) << (bits - np.uint32(1))
+            value = (value ^ sign) - sign
+        return value
+
+
+_ZERO: Words = np.zeros((1, 1), dtype=np.uint32)
+
+
+def _small(values: Words) -> Words:
+    """The same in one row or one column where that says it all."""
+    if values.shape[0] > 1 and bool((values == values[:1]).all()):
+        values = values[:1]
+    if values.shape[1] > 1 and bool((values == values[:, :1]).all()):
+        values = values[:, :1]
+    return values
+
+
+def _lane_mask(rule: Callable[[int], int]) -> Callable[[Batch], Value]:
+    words = np.array([[rule(lane) & _MASK32 for lane in range(WARP_LANES)]], dtype=np.uint32)
+    return lambda batch: words
+
+
+def _constant(rule: Callable[[Batch], int]) -> Callable[[Batch], Value]:
+    return lambda batch: np.full((1, 1), rule(batch), dtype=np.uint32)
+
+
+_SPECIALS: dict[str, Callable[[Batch], Value]] = {
+    "SR_TID.X": lambda batch: batch.thread_index(0),
+    "SR_TID.Y": lambda batch: batch.thread_index(1),
+    "SR_TID.Z": lambda batch: batch.thread_index(2),
+    "SR_TID": lambda batch: (
+        batch.thread_index(0)
+        | batch.thread_index(1) << np.uint32(16)
+        | batch.thread_index(2) << np.uint32(26)
+    ),
+    "SR_CTAID.X": lambda batch: batch.cta_index(0),
+    "SR_CTAID.Y": lambda batch: batch.cta_index(1),
+    "SR_CTAID.Z": lambda batch: batch.cta_index(2),
+    "SR_NTID.X": _constant(lambda batch: batch.shape.block.x),
+    "SR_NTID.Y": _constant(lambda batch: batch.shape.block.y),
+    "SR_NTID.Z": _constant(lambda batch: batch.shape.block.z),
+    "SR_NCTAID.X": _constant(lambda batch: batch.shape.grid.x),
+    "SR_NCTAID.Y": _constant(lambda batch: batch.shape.grid.y),
+    "SR_NCTAID.Z": _constant(lambda batch: batch.shape.grid.z),
+    "SR_CgaCtaId": lambda batch: batch.cluster_rank(),
+    "SR_CgaSize": _constant(lambda batch: batch.shape.cluster.count),
+    "SR_LANEID": lambda batch: _LANES,
+    "SR_EQMASK": _lane_mask(lambda lane: 1 << lane),
+    "SR_LTMASK": _lane_mask(lambda lane: (1 << lane) - 1),
+    "SR_LEMASK": _lane_mask(lambda lane: (2 << lane) - 1),
+    "SR_GTMASK": _lane_mask(lambda lane: ~((2 << lane) - 1)),
+    "SR_GEMASK": _lane_mask(lambda lane: ~((1 << lane) - 1)),
+    "SR_SWINHI": _constant(lambda batch: batch.image.windows.shared >> 32),
+    "SR_LWINHI": _constant(lambda batch: batch.image.windows.local >> 32),
+    "SR_SWINLO": _constant(lambda batch: 0),
+    "SR_LWINLO": _constant(lambda batch: 0),
+    "SRZ": _constant(lambda batch: 0),
+}

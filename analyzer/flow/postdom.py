@@ -1,0 +1,32 @@
+"""Where paths that a branch parts meet again: immediate postdominators."""
+
+from analyzer.flow.loops import Graph, immediate_dominators, reverse_postorder
+
+
+def immediate_postdominators(graph: Graph) -> tuple[int | None, ...]:
+    """For each block the first block that every way out of it passes; None where only the end is common.
+
+    Blocks that never reach an end (endless loops) have None as well.
+    """
+    end = len(graph)
+    backward: list[list[int]] = [[] for _ in range(end + 1)]
+    for block, followers in enumerate(graph):
+        for follower in followers:
+            backward[follower].append(block)
+        if not followers:
+            backward[end].append(block)
+    reverse = tuple(map(tuple, backward))
+    found = immediate_dominators(reverse, reverse_postorder(reverse, end))
+    return tuple(None if above is None or above == end else above for above in found[:end])
+
+
+def blocks_between(graph: Graph, start: int, stop: int | None) -> frozenset[int]:
+    """Blocks that may run after `start` before `stop` is reached; `start` only if a path comes back to it."""
+    seen: set[int] = set()
+    work = [block for block in graph[start] if block != stop]
+    while work:
+        block = work.pop()
+        if block not in seen:
+            seen.add(block)
+            work += [follower for follower in graph[block] if follower != stop]
+    return frozenset(seen)

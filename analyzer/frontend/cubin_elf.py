@@ -1,0 +1,167 @@
+"""The tables of a cubin's ELF container: a bounded read, with no tool.
+
+The file is not trusted, so each offset and size is checked before it is used, and so is the sum of all reads.
+"""
+
+import struct
+from dataclasses import dataclass, field
+
+from analyzer.text.errors import InputError
+
+ABI_CUDA_13 = 0x41  # EI_OSABI of the layout that ptxas 13 writes; before it was 0x33
+SHT_SYMTAB = 2
+SHT_RELA = 4
+SHT_NOBITS = 8
+SHT_REL = 9
+STT_OBJECT = 1
+_EM_CUDA = 190
+_HEADER = struct.Struct("<QQQIHHHHHH")  # of the ELF header, from e_entry on
+_HEADER_AT = 24
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_MAX_NAME = 1 << 15
+_MAX_READ_TIMES = 8  # names and sections may share bytes, but not so much that a small file is costly
+
+
+class DamagedError(Exception):
+    """An offset, size or index points outside the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A row of the section table; `info` is a relocation section's target, `link` its symbol table."""
+
+    name: str
+    type: int
+    flags: int
+    offset: int
+    size: int
+    link: int
+    info: int
+
+    def of(self, prefix: str) -> str:
+        """The kernel that the section belongs to; empty where its name begins otherwise."""
+        return self.name.removeprefix(prefix) if self.name.startswith(prefix) else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symbol:
+    """A row of the symbol table; `section` is an index into the section table."""
+
+    name: str
+    is_object: bool
+    section: int
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class _SymbolTable:
+    """The symbol table, the names beside it, and those symbols that were looked up."""
+
+    table: bytes
+    names: bytes
+    known: dict[int, Symbol] = field(default_factory=dict)
+
+
+def unpack(layout: struct.Struct, data: bytes, offset: int, what: str) -> tuple[int, ...]:
+    """Fields at an offset. Raises DamagedError where the data ends before."""
+    if offset < 0 or offset + layout.size > len(data):
+        raise DamagedError(f"{what} is cut off")
+    return layout.unpack_from(data, offset)
+
+
+class CubinElf:
+    """Sections and symbols of one cubin. All methods raise DamagedError."""
+
+    __slots__ = ("_data", "_n_read", "_symbols", "sections")
+
+    def __init__(self, data: bytes) -> None:
+        if data[:6] != b"\x7fELF\x02\x01" or data[18:20] != _EM_CUDA.to_bytes(2, "little"):
+            raise InputError(
+                "this is not a 64-bit cubin", hint="make one with: nvcc -cubin, or ptxas x.ptx -o x.cubin"
+            )
+        self._data = data
+        self._n_read = 0
+        self.sections: tuple[Section, ...] = self._read_sections()
+        self._symbols = self._read_symbols()
+
+    @property
+    def abi(self) -> int:
+        return self._data[7]
+
+    @property
+    def n_symbols(self) -> int:
+        return len(self._symbols.table) // _SYMBOL.size
+
+    def body(self, section: Section) -> bytes:
+        """What the section holds; nothing for one that takes no room in the file."""
+        if section.type == SHT_NOBITS:
+            return b""
+        return self._slice(section.offset, section.size, f"section {section.name[:80]}")
+
+    def symbol(self, index: int) -> Symbol:
+        known = self._symbols.known.get(index)
+        if known is None:
+            row = unpack(_SYMBOL, self._symbols.table, index * _SYMBOL.size, "a symbol")
+            known = self._symbols.known[index] = Symbol(
+                name=self._text(self._symbols.names, row[0]),
+                is_object=row[1] & 0xF == STT_OBJECT,
+                section=row[3],
+                offset=row[4],
+                size=row[5],
+            )
+        return known
+
+    def _read_sections(self) -> tuple[Section, ...]:
+        header = unpack(_HEADER, self._data, _HEADER_AT, "the ELF header")
+        table, entry_size, count, names_index = header[2], header[7], header[8], header[9]
+        if not count:
+            return ()
+        if entry_size != _SECTION.size:
+            raise DamagedError("the section table has an unknown form")
+        rows = [
+            unpack(_SECTION, self._data, table + row * _SECTION.size, "the section table")
+            for row in range(count)
+        ]
+        if names_index >= count:
+            raise DamagedError("the section of names does not exist")
+        names = self._slice(rows[names_index][4], rows[names_index][5], "the section of names")
+        return tuple(
+            Section(
+                name=self._text(names, row[0]),
+                type=row[1],
+                flags=row[2],
+                offset=row[4],
+                size=row[5],
+                link=row[6],
+                info=row[7],
+            )
+            for row in rows
+        )
+
+    def _read_symbols(self) -> _SymbolTable:
+        table = next((s for s in self.sections if s.type == SHT_SYMTAB), None)
+        if table is None:
+            return _SymbolTable(b"", b"")
+        if table.link >= len(self.sections):
+            raise DamagedError("the symbol names do not exist")
+        return _SymbolTable(self.body(table), self.body(self.sections[table.link]))
+
+    def _slice(self, offset: int, size: int, what: str) -> bytes:
+        if offset + size > len(self._data):
+            raise DamagedError(f"{what} lies outside the file")
+        self._charge(size)
+        return self._data[offset : offset + size]
+
+    def _charge(self, n_bytes: int) -> None:
+        self._n_read += n_bytes
+        if self._n_read > _MAX_READ_TIMES * len(self._data):
+            raise DamagedError("its sections overlap")
+
+    def _text(self, names: bytes, offset: int) -> str:
+        end = names.find(b"\0", offset, offset + _MAX_NAME)
+        if end < 0:
+            raise DamagedError("a name does not end")
+        self._charge(end - offset)
+        return names[offset:end].decode("utf-8", "replace")

@@ -1,0 +1,78 @@
+"""What lies beside a kernel's code, as a cubin states it or `cuobjdump -elf` prints it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from analyzer.ir.launch import Dim3
+from analyzer.ir.program import ConstantBank, Kernel, Module, Parameter
+
+_MAX_BLOCK_THREADS = 1024
+_MAX_CLUSTER_CTAS = 16
+_POINTER_BYTES = 8
+
+
+@dataclass(slots=True, kw_only=True)
+class KernelFacts:
+    """Facts of one kernel; None where nothing is said."""
+
+    parameters: dict[int, Parameter] = field(default_factory=dict)
+    parameter_base: int | None = None
+    has_layout: bool = False
+    constants: list[ConstantBank] = field(default_factory=list)
+    cluster: Dim3 | None = None
+    block_threads: int | None = None
+
+    def take_parameter(self, ordinal: int, offset: int, size_bytes: int, space: int) -> None:
+        """EIATTR_KPARAM_INFO; a space other than 0 is that which a pointer points to."""
+        self.has_layout = True
+        is_long = size_bytes == _POINTER_BYTES
+        self.parameters[ordinal] = Parameter(
+            ordinal=ordinal,
+            offset=offset,
+            size_bytes=size_bytes,
+            is_pointer=True if is_long and space else None if is_long else False,
+        )
+
+    def take_block(self, x: int, y: int, z: int) -> None:
+        """EIATTR_REQNTID."""
+        threads = x * y * z
+        self.block_threads = threads if 0 < threads <= _MAX_BLOCK_THREADS else None
+
+    def take_cluster(self, x: int, y: int, z: int) -> None:
+        """EIATTR_CTA_PER_CLUSTER."""
+        self.cluster = Dim3(x, y, z) if 0 < x * y * z <= _MAX_CLUSTER_CTAS else None
+
+    def ordered_parameters(self) -> tuple[Parameter, ...] | None:
+        """Parameters by ordinal; None where some are missing or lie over each other."""
+        if not self.has_layout:
+            return None
+        found = tuple(self.parameters[ordinal] for ordinal in sorted(self.parameters))
+        if [p.ordinal for p in found] != list(range(len(found))):
+            return None
+        end = 0
+        for parameter in found:
+            if parameter.offset < end or parameter.size_bytes < 1:
+                return None
+            end = parameter.offset + parameter.size_bytes
+        return found
+
+
+def with_facts(module: Module, find: Callable[[Kernel], KernelFacts | None]) -> Module:
+    """The module with what was found of its kernels."""
+    return replace(module, kernels=tuple(_with(kernel, find(kernel)) for kernel in module.kernels))
+
+
+def _with(kernel: Kernel, facts: KernelFacts | None) -> Kernel:
+    if facts is None:
+        return kernel
+    resources = kernel.resources
+    if facts.block_threads is not None:
+        resources = replace(resources, block_threads=facts.block_threads, block_threads_exact=True)
+    return replace(
+        kernel,
+        resources=resources,
+        parameters=facts.ordered_parameters(),
+        parameter_base=facts.parameter_base,
+        constants=tuple(sorted(facts.constants, key=lambda bank: bank.number)),
+        cluster=facts.cluster,
+    )

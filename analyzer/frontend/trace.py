@@ -1,0 +1,368 @@
+"""Instruction traces of NVBit's Accel-Sim tracer to `Trace` values.
+
+Read are tracer versions 1 to 5, as written (`kernel-1.trace`: each line says its CTA and warp) and grouped by
+thread block (`kernel-1.traceg`). Lines are split by one compiled expression; each distinct instruction text
+meets the grammar once.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.frontend.trace_addresses import AddressLists, BadTail
+from analyzer.frontend.trace_lines import LineError, TraceChunk, TracedForm, at_lines, parse_form, tail_fault
+from analyzer.frontend.trace_state import FIRST_GROUPED_WITHOUT_PLACE, Grouping, HeaderBuilder
+from analyzer.ir.trace import (
+    IdArray,
+    IntArray,
+    MaskArray,
+    Trace,
+    TracedInstruction,
+    TraceHeader,
+    active_lanes,
+)
+from analyzer.text.errors import InputError
+from analyzer.text.source import Location
+
+HINT = "trace again with Accel-Sim's tracer (util/tracer_nvbit)"
+MAX_INSTRUCTIONS = 200_000_000
+_MAX_PC = 1 << 32
+_PLACE_WORDS = 4  # CTA x, y, z and warp
+_INSTRUCTION_BYTES = 16
+_IMMEDIATE_LIMIT = 1 << 63
+_OPAQUE = ("UTMA", "UBLK")  # copies by the tensor memory accelerator: their lists say something else
+_TWICE = "LDGSTS"  # traced once for each of its two addresses, the shared one first
+
+
+def parse_trace(path: str, chunks: Iterable[bytes]) -> Trace:
+    """Read one trace; `chunks` are consecutive pieces of it, cut anywhere.
+
+    Raises InputError, with line, column and caret, where the text is not what the tracer writes.
+    """
+    return _Scanner(path).run(chunks)
+
+
+class _Forms(dict[bytes, int]):
+    """Distinct instruction texts to ids; texts that differ in the width alone are one instruction."""
+
+    def __init__(self) -> None:
+        super().__init__({b"": -1})
+        self.forms: list[TracedForm] = []
+        self.identities: dict[tuple[object, ...], int] = {}
+        self.instruction_of: list[int] = []
+
+    def __missing__(self, raw: bytes) -> int:
+        form = parse_form(raw.decode())
+        identity = (form.dests, form.mnemonic, form.sources)
+        number = self[raw] = len(self.forms)
+        self.forms.append(form)
+        self.instruction_of.append(self.identities.setdefault(identity, number))
+        return number
+
+
+class _Counters(dict[bytes, int]):
+    """Program counters, each text converted once."""
+
+    def __missing__(self, raw: bytes) -> int:
+        value = int(raw, 16)
+        if value >= _MAX_PC:
+            raise LineError(0, "no function is as large as that")
+        self[raw] = value
+        return value
+
+
+class _Places(dict[bytes, int]):
+    """`31 0 0 3 ` before an ungrouped line to the global warp number."""
+
+    def __init__(self, header: TraceHeader) -> None:
+        super().__init__()
+        self.header = header
+
+    def __missing__(self, raw: bytes) -> int:
+        words = raw.split()
+        if len(words) < _PLACE_WORDS + self.header.has_lines:
+            raise LineError(0, "thread block and warp are missing before the program counter")
+        x, y, z, warp = map(int, words[:_PLACE_WORDS])
+        grid, warps = self.header.grid, self.header.warps_per_cta
+        if x >= grid.x or y >= grid.y or z >= grid.z or warp >= warps:
+            raise LineError(0, f"this warp is outside of a grid of {grid} with {warps} warps each")
+        number = self[raw] = (x + grid.x * (y + grid.y * z)) * warps + warp
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """Instruction lines of a chunk as columns; rows: their matches."""
+
+    rows: IntArray
+    forms: IdArray
+    counters: IntArray
+    masks: MaskArray
+
+
+class _Scanner:
+    """State of one pass over a trace."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.header_builder = HeaderBuilder()
+        self.header: TraceHeader | None = None
+        self.grouping: Grouping | None = None
+        self.places: _Places | None = None
+        self.forms, self.counters = _Forms(), _Counters({b"": -1})
+        self.known: dict[int, int] = {}
+        self.instructions: list[TracedInstruction] = []
+        self.ids: list[IdArray] = []
+        self.masks: list[MaskArray] = []
+        self.warps: list[IntArray] = []
+        self.access_at: list[IntArray] = []
+        self.lists = AddressLists()
+        self.count = 0
+
+    def run(self, chunks: Iterable[bytes]) -> Trace:
+        n_lines = 0
+        for chunk in at_lines(self.path, chunks):
+            self._scan(chunk)
+            n_lines += chunk.n_lines
+        where = Location(self.path, n_lines + 1, 1, "")
+        if self.header is None or not self.count:
+            raise InputError(f"{self.path}: no instruction found", hint=HINT)
+        if self.grouping is not None and self.grouping.in_block:
+            raise InputError("the trace ends in the middle of a thread block", location=where, hint=HINT)
+        return self._finish(self.header)
+
+    def _scan(self, chunk: TraceChunk) -> None:
+        others = [place for place, match in enumerate(chunk.matches) if match[5]]
+        begin = 0
+        for other in (*others, len(chunk.matches)):
+            if other > begin:
+                self._begin_run(chunk, begin, other)
+            if other < len(chunk.matches):
+                self._other_line(chunk, other)
+            begin = other + 1
+        if len(others) < len(chunk.matches):
+            self._add(chunk)
+
+    def _begin_run(self, chunk: TraceChunk, begin: int, end: int) -> None:
+        """Lines [begin, end) are instructions: of the current warp, or with their places."""
+        header = self._header(chunk, begin)
+        if self.grouping is not None and self.grouping.in_block:
+            try:
+                self.grouping.add(end - begin)
+            except LineError as error:
+                raise chunk.error(begin, error.message) from None
+        elif self.grouping is not None and self.grouping.warps:
+            raise chunk.error(begin, "an instruction stands outside of #BEGIN_TB and #END_TB")
+        elif self.places is None:
+            self.places = _Places(header)
+
+    def _header(self, chunk: TraceChunk, index: int) -> TraceHeader:
+        if self.header is None:
+            try:
+                self.header = self.header_builder.finish()
+            except LineError as error:
+                raise chunk.error(index, error.message, hint=HINT) from None
+            self.grouping = Grouping(self.header)
+        return self.header
+
+    def _other_line(self, chunk: TraceChunk, index: int) -> None:
+        raw = chunk.matches[index][5]
+        text = raw.strip()
+        if not text or (text.startswith(b"#") and not text.startswith((b"#BEGIN", b"#END"))):
+            return
+        try:
+            line = raw.decode("utf-8").rstrip()
+            if text.startswith(b"-") and self.header is None:
+                self.header_builder.take(line)
+            elif text.startswith((b"#", b"thread", b"warp", b"insts", b"cluster")) and self.places is None:
+                self._header(chunk, index)
+                assert self.grouping is not None
+                self.grouping.take(line)
+            else:
+                raise chunk.bad_line(index)
+        except UnicodeDecodeError as error:
+            raise chunk.error(index, "the text is not UTF-8", column=error.start) from None
+        except LineError as error:
+            raise chunk.error(index, error.message, column=error.column) from None
+
+    def _add(self, chunk: TraceChunk) -> None:
+        """The instruction lines of a chunk, all at once."""
+        places, counters, masks, forms, tails, _ = zip(*chunk.matches, strict=True)
+        form_ids = np.array(_looked_up(chunk, self.forms, forms, 4), dtype=np.int32)
+        pcs = np.array(_looked_up(chunk, self.counters, counters, 2), dtype=np.int64)
+        rows = np.flatnonzero(form_ids >= 0)
+        words = np.frombuffer(bytes.fromhex(b"".join(masks).decode()), dtype=">u4").astype(np.uint32)
+        lines = _Lines(rows, form_ids[rows], pcs[rows], words)
+        if self.count + len(rows) > MAX_INSTRUCTIONS:
+            raise chunk.error(int(rows[0]), "the trace is too long", hint="trace fewer thread blocks")
+        self._check_places(chunk, places)
+        self._add_addresses(chunk, lines, tails)
+        self.ids.append(self._instructions(lines, places, tails))
+        self.masks.append(words)
+        self.count += len(rows)
+
+    def _check_places(self, chunk: TraceChunk, places: tuple[bytes, ...]) -> None:
+        if self.places is not None:
+            used = [place for place, match in zip(places, chunk.matches, strict=True) if not match[5]]
+            if self.places.header.has_lines:
+                used = [place.rsplit(None, 1)[0] for place in used]
+            self.warps.append(np.array(_looked_up(chunk, self.places, tuple(used), 1), dtype=np.int64))
+            return
+        assert self.header is not None
+        version = self.header.tracer_version.partition(".")[0]
+        is_old = version.isdigit() and int(version) < FIRST_GROUPED_WITHOUT_PLACE
+        expected = self.header.has_lines + (_PLACE_WORDS if is_old else 0)
+        for place in set(places):
+            if place.count(b" ") != expected:
+                index = next((i for i, m in enumerate(chunk.matches) if m[0] == place and not m[5]), -1)
+                if index >= 0:
+                    raise chunk.error(index, f"{expected} numbers are expected before the program counter")
+
+    def _add_addresses(self, chunk: TraceChunk, lines: _Lines, tails: tuple[bytes, ...]) -> None:
+        forms = self.forms.forms
+        listed = np.array(
+            [f.width_bytes > 0 and not f.mnemonic.startswith(_OPAQUE) for f in forms], dtype=bool
+        )
+        opaque = np.array([f.mnemonic.startswith(_OPAQUE) for f in forms], dtype=bool)
+        at = np.flatnonzero(listed[lines.forms])
+        rows = lines.rows[at].tolist()
+        lanes = _count(lines.masks[at])
+        try:
+            self.lists.read([tails[row] for row in rows], lanes.tolist())
+        except BadTail as bad:
+            raise _bad_tail(chunk, rows[bad.index], int(lanes[bad.index]), True) from None
+        self.access_at.append(at + self.count)
+        plain = lines.rows[~(listed | opaque)[lines.forms]].tolist()
+        for tail in {tails[row] for row in plain}:
+            if not _is_immediate(tail):
+                row = next(row for row in plain if tails[row] == tail)
+                raise _bad_tail(chunk, row, 0, False)
+
+    def _instructions(self, lines: _Lines, places: tuple[bytes, ...], tails: tuple[bytes, ...]) -> IdArray:
+        """Places of the lines' instructions in `instructions`; new ones are added."""
+        of = np.array(self.forms.instruction_of, dtype=np.int64)
+        keys, first, inverse = np.unique(
+            (lines.counters << 31) | of[lines.forms], return_index=True, return_inverse=True
+        )
+        for key, place in sorted(zip(keys.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]):
+            if key not in self.known:
+                self.known[key] = len(self.instructions)
+                row = int(lines.rows[place])
+                self.instructions.append(self._instruction(lines, place, places[row], tails[row]))
+        numbers = np.array([self.known[key] for key in keys.tolist()], dtype=np.int32)
+        self._widen(lines, numbers[inverse])
+        return numbers[inverse]
+
+    def _instruction(self, lines: _Lines, place: int, before: bytes, tail: bytes) -> TracedInstruction:
+        form = self.forms.forms[int(lines.forms[place])]
+        words = before.split()
+        assert self.header is not None
+        return TracedInstruction(
+            pc=int(lines.counters[place]),
+            address=int(lines.counters[place]),
+            mnemonic=form.mnemonic,
+            dests=form.dests,
+            sources=form.sources,
+            width_bytes=form.width_bytes,
+            immediate=int(tail) if not form.width_bytes and tail.strip() else 0,
+            line=int(words[-1]) if self.header.has_lines and words else 0,
+        )
+
+    def _widen(self, lines: _Lines, numbers: IdArray) -> None:
+        """An instruction first met without addresses may have some later."""
+        widths = np.array([form.width_bytes for form in self.forms.forms], dtype=np.int64)[lines.forms]
+        largest = np.zeros(len(self.instructions), dtype=np.int64)
+        np.maximum.at(largest, numbers, widths)
+        for place in np.flatnonzero(largest).tolist():
+            if self.instructions[place].width_bytes < largest[place]:
+                self.instructions[place] = replace(self.instructions[place], width_bytes=int(largest[place]))
+
+    def _finish(self, header: TraceHeader) -> Trace:
+        ids, masks = np.concatenate(self.ids), np.concatenate(self.masks)
+        access_at = np.concatenate(self.access_at)
+        access_ids = np.arange(len(access_at), dtype=np.int64)
+        if self.places is not None:
+            warps_of = np.concatenate(self.warps)
+        else:
+            assert self.grouping is not None
+            numbers = np.array(self.grouping.warps, dtype=np.int64)
+            warps_of = np.repeat(numbers, self.grouping.counts)
+        order = np.argsort(warps_of, kind="stable")
+        order = order[~_doubled(ids[order], warps_of[order], self._is_twice())]
+        has_access = np.full(len(ids), -1, dtype=np.int64)
+        has_access[access_at] = access_ids
+        moved = has_access[order]
+        warps = np.unique(warps_of) if self.places is not None else np.sort(numbers)
+        starts = np.searchsorted(warps_of[order], np.append(warps, header.n_warps))
+        rank, instructions = _placed(self.instructions)
+        return Trace(
+            path=self.path,
+            header=header,
+            instructions=instructions,
+            ids=rank[ids[order]],
+            masks=masks[order],
+            warps=warps,
+            starts=starts.astype(np.int64),
+            access_at=np.flatnonzero(moved >= 0),
+            access_ids=moved[moved >= 0],
+            addresses=self.lists.table(),
+        )
+
+    def _is_twice(self) -> NDArray[np.bool_]:
+        return np.array([i.mnemonic.startswith(_TWICE) for i in self.instructions], dtype=bool)
+
+
+def _looked_up(chunk: TraceChunk, known: dict[bytes, int], texts: tuple[bytes, ...], group: int) -> list[int]:
+    try:
+        return list(map(known.__getitem__, texts))
+    except LineError as error:
+        wrong = next(text for text in texts if text not in known)
+        index = next(
+            i for i, match in enumerate(chunk.matches) if match[group - 1].startswith(wrong) and wrong
+        )
+        raise chunk.error(index, error.message, group=group, column=error.column) from None
+
+
+def _bad_tail(chunk: TraceChunk, index: int, lanes: int, has_addresses: bool) -> InputError:
+    fault = tail_fault(chunk.matches[index][4].decode(), lanes, has_addresses)
+    return chunk.error(index, fault.message, group=5, column=fault.column)
+
+
+def _is_immediate(tail: bytes) -> bool:
+    try:
+        return not tail.strip() or abs(int(tail)) < _IMMEDIATE_LIMIT
+    except ValueError:
+        return False
+
+
+def _count(masks: MaskArray) -> IntArray:
+    lanes: IntArray = active_lanes(masks).sum(axis=1, dtype=np.int64)
+    return lanes
+
+
+def _doubled(ids: IdArray, warps: IntArray, is_twice: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The first of two lines that stand for one instruction with two addresses."""
+    doubled = np.zeros(len(ids), dtype=bool)
+    doubled[:-1] = is_twice[ids[:-1]] & (ids[:-1] == ids[1:]) & (warps[:-1] == warps[1:])
+    return doubled
+
+
+def _placed(instructions: list[TracedInstruction]) -> tuple[IdArray, tuple[TracedInstruction, ...]]:
+    """Instructions in address order, and where each went.
+
+    A called function of another section has offsets of its own, which collide with the kernel's: what comes
+    second at an offset is put behind all the rest.
+    """
+    span = max(instruction.pc for instruction in instructions) + _INSTRUCTION_BYTES
+    taken: dict[int, int] = {}
+    placed = []
+    for instruction in instructions:
+        layer = taken.get(instruction.pc, 0)
+        taken[instruction.pc] = layer + 1
+        placed.append(replace(instruction, address=instruction.pc + layer * span))
+    order = sorted(range(len(placed)), key=lambda number: placed[number].address)
+    rank = np.empty(len(placed), dtype=np.int32)
+    rank[order] = np.arange(len(placed), dtype=np.int32)
+    return rank, tuple(placed[number] for number in order)

@@ -1,0 +1,187 @@
+"""Lines of instruction traces: how a stream of them is cut and split, and what each kind says.
+
+The grammar (grammars/trace.lark) is asked for every header and marker, once for each distinct instruction,
+and for the place of an error; lists of addresses are numbers only and are read without it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from analyzer.frontend.grammar import load_grammar
+from analyzer.text.errors import InputError
+from analyzer.text.source import Location, locate
+
+if TYPE_CHECKING:
+    from lark import Lark, Tree
+
+MAX_LINE_BYTES = 1 << 14
+_STARTS = (
+    "header",
+    "marker",
+    "line",
+    "form",
+    "nothing_tail",
+    "list_tail",
+    "stride_tail",
+    "delta_tail",
+    "entry",
+)
+_MAX_REGISTER = 255
+_MAX_WIDTH = 128
+_BLANKS = re.compile(rb"[ \t]{2,}|\t|^ ", re.M)
+_HINT = "trace again, or leave out the damaged file"
+
+# Place, program counter, mask, instruction and tail of an instruction line; or any other line.
+LINE = re.compile(
+    rb"((?:\d+ )*)([0-9a-f]+) ([0-9a-f]{8}) (\d+ (?:R\d+ )*[A-Z][\w.]* \d+ (?:R\d+ )*\d+)(?!\w)"
+    rb"([0-9a-fx -]*)\r?\n"
+    rb"|([^\n]*\n)"
+)
+_PLACE = re.compile(r"(?:\d+ )*(?=[0-9a-f]+ [0-9a-f]{8} )")
+Match = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
+
+_TAIL_RULES = {"0": "list_tail", "1": "stride_tail", "2": "delta_tail"}
+
+
+@dataclass(frozen=True, slots=True)
+class TracedForm:
+    """What a distinct instruction text says: `1 R4 LDG.E 1 R2 4`."""
+
+    dests: tuple[int, ...]
+    mnemonic: str
+    sources: tuple[int, ...]
+    width_bytes: int
+
+
+class LineError(Exception):
+    """A text that says nothing sensible: where in it, and why."""
+
+    def __init__(self, column: int, message: str) -> None:
+        super().__init__(message)
+        self.column, self.message = column, message
+
+
+def trace_grammar() -> "Lark":
+    """The grammar of all kinds of lines."""
+    return load_grammar("trace", _STARTS)
+
+
+def parse_line(rule: str, text: str) -> "Tree[Any]":
+    """The tree of a line. Raises LineError."""
+    from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+
+    try:
+        return trace_grammar().parse(text, start=rule)
+    except UnexpectedCharacters as error:
+        column = int(error.pos_in_stream or 0)
+    except UnexpectedToken as error:
+        column = len(text.rstrip()) if error.token.type == "$END" else int(error.pos_in_stream or 0)
+    except UnexpectedInput:
+        column = len(text.rstrip())
+    raise LineError(column, "this is not a line of an instruction trace")
+
+
+def parse_form(text: str) -> TracedForm:
+    """An instruction without its counter and mask. Raises LineError."""
+    children: list[Any] = parse_line("form", text).children
+    results, opcode, sources, width = children
+    form = TracedForm(
+        dests=_registers(results, text),
+        mnemonic=str(opcode),
+        sources=_registers(sources, text),
+        width_bytes=int(width),
+    )
+    if form.width_bytes > _MAX_WIDTH:
+        raise LineError(width.start_pos, f"no lane moves more than {_MAX_WIDTH} bytes")
+    return form
+
+
+def _registers(node: Any, text: str) -> tuple[int, ...]:
+    count, *registers = node.children
+    if int(count) != len(registers):
+        raise LineError(count.start_pos, f"{count} registers are announced, {len(registers)} follow")
+    numbers = tuple(int(register[1:]) for register in registers)
+    for number, register in zip(numbers, registers, strict=True):
+        if number > _MAX_REGISTER:
+            raise LineError(register.start_pos, f"registers end at R{_MAX_REGISTER}")
+    return numbers
+
+
+def tail_fault(tail: str, lanes: int, has_addresses: bool) -> LineError:
+    """Why the list of addresses after an instruction cannot be read; columns count from the tail's start."""
+    words = tail.split()
+    if has_addresses and not words:
+        return LineError(len(tail), "addresses of the active lanes are missing")
+    rule = _TAIL_RULES.get(words[0], "stride_tail") if has_addresses else "nothing_tail"
+    try:
+        parse_line(rule, tail)
+    except LineError as error:
+        return error
+    return LineError(len(tail.rstrip()), f"the addresses do not fit {lanes} active lanes")
+
+
+class TraceChunk:
+    """Whole lines of a trace from line `first_line` on; `matches` are those lines by `LINE`."""
+
+    def __init__(self, path: str, data: bytes, first_line: int) -> None:
+        self.path, self.first_line = path, first_line
+        self.data = (
+            _BLANKS.sub(_one_blank, data) if b"  " in data or b"\t" in data or b"\n " in data else data
+        )
+        self.n_lines = data.count(b"\n")
+
+    @cached_property
+    def matches(self) -> list[Match]:
+        return LINE.findall(self.data)
+
+    def error(
+        self, index: int, message: str, *, group: int = 0, column: int = 0, hint: str = _HINT
+    ) -> InputError:
+        """An error at a column of a part of match `index`."""
+        match = next(found for place, found in enumerate(LINE.finditer(self.data)) if place == index)
+        return InputError(message, location=self.locate(match.start(group) + column), hint=hint)
+
+    def locate(self, offset: int) -> Location:
+        return locate(self.path, self.data, min(offset, len(self.data) - 1), first_line=self.first_line)
+
+    def bad_line(self, index: int) -> InputError:
+        """The error for a line that is no instruction and no marker."""
+        text = self.matches[index][5].decode("utf-8", "replace").rstrip("\r\n")
+        rule, start = "line", 0
+        if text.startswith("-"):
+            rule = "header"
+        elif text.startswith(("#", "thread", "warp", "insts", "cluster")):
+            rule = "marker"
+        elif place := _PLACE.match(text):
+            start = place.end()
+        try:
+            parse_line(rule, text[start:])
+        except LineError as error:
+            return self.error(index, error.message, column=start + error.column)
+        return self.error(index, "this is not a line of an instruction trace")
+
+
+def _one_blank(match: re.Match[bytes]) -> bytes:
+    return b"" if match[0] == b" " or match.start() == 0 or match.string[match.start() - 1] == 10 else b" "
+
+
+def at_lines(path: str, chunks: Iterable[bytes]) -> Iterator[TraceChunk]:
+    """Cut the stream between lines; the last line gets its end."""
+    rest, line = b"", 1
+    for chunk in chunks:
+        text = rest + chunk
+        end = text.rfind(b"\n") + 1
+        if end:
+            cut = TraceChunk(path, text[:end], line)
+            yield cut
+            line += cut.n_lines
+        rest = text[end:]
+        if len(rest) > MAX_LINE_BYTES:
+            raise InputError(
+                "a line is too long for a trace", location=Location(path, line, 1, ""), hint=_HINT
+            )
+    if rest.strip():
+        yield TraceChunk(path, rest + b"\n", line)

@@ -1,0 +1,163 @@
+"""What Triton writes beside a kernel as NAME.json."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from analyzer.ir.launch import Dim3
+from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.program import Kernel, Parameter, ParameterType, Resources
+
+_MAX_BYTES = 4 << 20
+_MAX_WARPS = 32
+_MAX_CTAS = 16
+_MAX_RANK = 5
+_TMA_ARCH = 90
+_TENSOR_MAP_BYTES = 128
+_TENSOR_MAP_ALIGN = 64
+_SCALARS = {
+    "i1": 1, "i8": 1, "u8": 1, "u1": 1,
+    "i16": 2, "u16": 2, "fp16": 2, "bf16": 2,
+    "i32": 4, "u32": 4, "fp32": 4, "f32": 4,
+    "i64": 8, "u64": 8, "fp64": 8,
+}  # fmt: skip
+_DESCRIPTOR = re.compile(r"tensordesc<[^\[\]<>]*\[([0-9, ]*)\].*>")
+_N_HIDDEN = 2
+_NUMBER = re.compile(r"sm_(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TritonMetadata:
+    """shared_bytes is what is asked for at launch; signature: types by name as in the source, or None."""
+
+    name: str
+    n_warps: int
+    shared_bytes: int
+    n_ctas: int = 1
+    signature: tuple[tuple[str, str], ...] | None = None
+
+
+def read_metadata(path: Path) -> TritonMetadata | None:
+    """The metadata of a file; None where it is something else."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            return None
+        content: object = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(content, dict):
+        return None
+    name, n_warps, shared = (content.get(key) for key in ("name", "num_warps", "shared"))
+    if not isinstance(name, str) or type(n_warps) is not int or type(shared) is not int:
+        return None
+    if not 0 < n_warps <= _MAX_WARPS or shared < 0:
+        return None
+    n_ctas = content.get("num_ctas")
+    return TritonMetadata(
+        name,
+        n_warps,
+        shared,
+        n_ctas if type(n_ctas) is int and 0 < n_ctas <= _MAX_CTAS else 1,
+        _signature(content.get("signature")),
+    )
+
+
+def with_metadata(kernel: Kernel, metadata: TritonMetadata) -> Kernel:
+    """The kernel with its launch and the names of its parameters; what the binary says comes first."""
+    types = parameter_types(metadata, kernel.arch)
+    parameters, signature = kernel.parameters, None
+    if types is not None and parameters is None:
+        signature = types
+    elif types is not None and parameters is not None:
+        parameters = _named(parameters, types)
+    cluster = Dim3(metadata.n_ctas) if kernel.cluster is None and metadata.n_ctas > 1 else kernel.cluster
+    return replace(
+        kernel,
+        resources=_launched(kernel.resources, metadata),
+        parameters=parameters,
+        signature=signature,
+        cluster=cluster,
+    )
+
+
+def parameter_types(metadata: TritonMetadata, arch: str) -> tuple[ParameterType, ...] | None:
+    """The compiled signature, constants left out; None where a type is not known."""
+    if metadata.signature is None:
+        return None
+    types: list[ParameterType] = []
+    for name, type_name in metadata.signature:
+        if type_name == "constexpr":
+            continue
+        found = list(_types(name, type_name, arch))
+        if not found:
+            return None
+        types += found
+    hidden = ParameterType(
+        name="", type_name="*i8", size_bytes=8, align_bytes=8, is_pointer=True, is_hidden=True
+    )
+    return (*types, *[hidden] * _N_HIDDEN)
+
+
+def _types(name: str, type_name: str, arch: str) -> Iterator[ParameterType]:
+    """What one argument becomes; nothing for a type that is not known."""
+    if descriptor := _DESCRIPTOR.fullmatch(type_name):
+        yield from _descriptor(name, descriptor[1], arch)
+    elif type_name.startswith("*"):
+        yield ParameterType(name=name, type_name=type_name, size_bytes=8, align_bytes=8, is_pointer=True)
+    elif type_name == "nvTmaDesc":
+        yield _tensor_map(name)
+    elif size := _SCALARS.get(type_name):
+        yield ParameterType(name=name, type_name=type_name, size_bytes=size, align_bytes=size)
+
+
+def _descriptor(name: str, shape: str, arch: str) -> Iterator[ParameterType]:
+    """A tensor map, then the shape and the strides; before sm_90 there are no tensor maps."""
+    number = _NUMBER.match(arch)
+    rank = len(shape.split(","))
+    if number is None or int(number[1]) < _TMA_ARCH or not 1 <= rank <= _MAX_RANK:
+        return
+    yield _tensor_map(name)
+    for axis in range(rank):
+        yield ParameterType(name=f"{name}.shape.{axis}", type_name="i32", size_bytes=4, align_bytes=4)
+    for axis in range(rank):
+        yield ParameterType(name=f"{name}.stride.{axis}", type_name="i64", size_bytes=8, align_bytes=8)
+
+
+def _tensor_map(name: str) -> ParameterType:
+    return ParameterType(
+        name=name, type_name="tensormap", size_bytes=_TENSOR_MAP_BYTES, align_bytes=_TENSOR_MAP_ALIGN
+    )
+
+
+def _signature(content: object) -> tuple[tuple[str, str], ...] | None:
+    if not isinstance(content, Mapping):
+        return None
+    pairs = tuple((name, kind) for name, kind in content.items() if isinstance(name, str))
+    return pairs if all(isinstance(kind, str) for _, kind in pairs) else None
+
+
+def _named(parameters: tuple[Parameter, ...], types: tuple[ParameterType, ...]) -> tuple[Parameter, ...]:
+    """The binary's parameters with the metadata's names, where the two agree on the sizes."""
+    for n_hidden in range(_N_HIDDEN + 1):
+        fitting = types[: len(types) - n_hidden]
+        if [t.size_bytes for t in fitting] == [p.size_bytes for p in parameters]:
+            return tuple(
+                replace(
+                    parameter,
+                    name=kind.name,
+                    type_name=kind.type_name,
+                    is_pointer=kind.is_pointer,
+                    is_hidden=kind.is_hidden,
+                )
+                for parameter, kind in zip(parameters, fitting, strict=True)
+            )
+    return parameters
+
+
+def _launched(resources: Resources, metadata: TritonMetadata) -> Resources:
+    resources = replace(resources, dynamic_shared_bytes=metadata.shared_bytes)
+    if resources.block_threads_exact:
+        return resources
+    return replace(resources, block_threads=WARP_LANES * metadata.n_warps, block_threads_exact=True)

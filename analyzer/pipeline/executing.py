@@ -1,0 +1,87 @@
+"""Abstract execution of a loaded kernel, where its launch is known."""
+
+from dataclasses import dataclass
+
+from analyzer.execution.counts import BlockCounts, Trip, TripRule
+from analyzer.execution.executor import ExecutionOptions, execute
+from analyzer.execution.guesses import Guesser
+from analyzer.execution.image import build_image
+from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.program import compile_kernel
+from analyzer.execution.provenance import Provenance, worst
+from analyzer.execution.rules import TakenRule
+from analyzer.execution.warps import Shape
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import LoopNest
+from analyzer.hardware.load import load_arch
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.pipeline.program import LoadedKernel
+from analyzer.text.errors import HardwareError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Executed:
+    """A profile, and the rules of the user that it used."""
+
+    profile: ExecutionProfile
+    used: frozenset[TripRule]
+
+
+def execute_kernel(
+    loaded: LoadedKernel,
+    launch: Launch,
+    *,
+    trips: tuple[TripRule, ...] = (),
+    taken: tuple[TakenRule, ...] = (),
+    closes_loops: bool = True,
+    max_warps: int | None = None,
+) -> Executed | None:
+    """Execute a kernel abstractly; None where grid, block or the architecture is not known.
+
+    Raises UsageError for arguments that do not fit the kernel.
+    """
+    if launch.grid is None or launch.block is None:
+        return None
+    try:
+        arch = load_arch(loaded.kernel.arch)
+    except HardwareError:
+        return None
+    image = build_image(loaded.kernel, launch, arch)
+    resources = loaded.kernel.resources
+    shape = Shape(
+        grid=launch.grid,
+        block=launch.block,
+        cluster=launch.cluster or loaded.kernel.cluster or Dim3(1),
+        shared_bytes=(resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0) + _RESERVED_BYTES,
+    )
+    compiled = compile_kernel(loaded.cfg, loaded.loops)
+    guesser = Guesser(compiled, trips, taken)
+    options = ExecutionOptions(guesser=guesser, closes_loops=closes_loops, max_warps=max_warps)
+    profile = execute(loaded.cfg, loaded.loops, launch, shape, image, options, compiled)
+    return Executed(profile, frozenset(guesser.used))
+
+
+_RESERVED_BYTES = 1024  # from sm_90 on the system's own bytes come first
+
+
+def counts_of(executed: Executed, cfg: Cfg, nest: LoopNest) -> BlockCounts:
+    """What models take: executions of each block by the mean warp, and trips of loops."""
+    profile = executed.profile
+    n_warps = max(1, profile.n_warps)
+    trips = []
+    for loop in nest.loops:
+        entries = float(profile.loop_entries[loop.index])
+        runs = float(profile.block_warps[loop.header])
+        provenance = worst(profile.block_provenance[block] for block in loop.blocks)
+        reason = "executed" if provenance is Provenance.EXACT else "assumed: see unknown branches"
+        trips.append(Trip(loop.index, runs / entries if entries else 0.0, provenance, reason))
+    notes = [
+        f"branch at {int(cfg.kernel.addresses[branch.row]):#06x}: {branch.rule}; it hangs on {branch.origin}"
+        for branch in profile.unknown_branches
+    ]
+    return BlockCounts(
+        per_warp=tuple((profile.block_warps / n_warps).tolist()),
+        trips=tuple(trips),
+        provenance=profile.provenance,
+        assumptions=(*notes, *profile.assumptions),
+    )

@@ -1,0 +1,109 @@
+"""Traces as text: `kernel-N.traceg` of tracer version 5, grouped by thread block.
+
+Accel-Sim's simulator wants every thread block of the grid; a trace of some of them is for other readers.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.ir.launch import Dim3
+from analyzer.ir.trace import MaskArray, Trace, TracedInstruction, TraceHeader
+
+_FORMAT = (
+    "#traces format = [line_num] PC mask dest_num [reg_dests] opcode src_num [reg_srcs] mem_width "
+    "[adrrescompress?] [mem_addresses] immediate"
+)
+_DEFAULT_VERSION = "5"
+
+
+def render_traceg(trace: Trace) -> Iterator[str]:
+    """The text in pieces: header, then one for each warp; lines end with a blank, as the tracer's."""
+    yield _header(trace.header)
+    heads = [_head(instruction, trace.header.has_lines) for instruction in trace.instructions]
+    lists = _AddressTexts(trace)
+    per_cta, current = trace.header.warps_per_cta, -1
+    for place, warp in enumerate(trace.warps.tolist()):
+        cta = warp // per_cta
+        begin = ""
+        if cta != current:
+            begin = ("\n#END_TB\n" if current >= 0 else "") + _begin(trace.header.grid, cta)
+            current = cta
+        first, last = int(trace.starts[place]), int(trace.starts[place + 1])
+        lines = [f"{begin}\nwarp = {warp % per_cta}\ninsts = {last - first}\n"]
+        for at in range(first, last):
+            before, after, width, immediate = heads[trace.ids[at]]
+            tail = lists.at(at)
+            size = f"{width} {tail}" if tail else "0"
+            lines.append(f"{before} {trace.masks[at]:08x} {after} {size} {immediate} \n")
+        yield "".join(lines)
+    yield "\n#END_TB\n"
+
+
+def _header(header: TraceHeader) -> str:
+    lines = [
+        f"-kernel name = {header.name}",
+        f"-kernel id = {header.kernel_id}",
+        f"-grid dim = {_size(header.grid)}",
+        f"-block dim = {_size(header.block)}",
+        f"-shmem = {header.shared_bytes or 0}",
+        f"-nregs = {header.registers or 0}",
+        f"-binary version = {header.binary_version or 0}",
+        f"-cuda stream id = {header.stream}",
+        f"-shmem base_addr = 0x{header.shared_base:016x}",
+        f"-local mem base_addr = 0x{header.local_base:016x}",
+        f"-nvbit version = {header.nvbit_version or 'none'}",
+        f"-accelsim tracer version = {_DEFAULT_VERSION}",
+        f"-enable lineinfo = {int(header.has_lines)}",
+    ]
+    return "\n".join((*lines, "", _FORMAT, "", ""))
+
+
+def _size(size: Dim3) -> str:
+    return f"({size.x},{size.y},{size.z})"
+
+
+def _begin(grid: Dim3, cta: int) -> str:
+    x, y, z = cta % grid.x, cta // grid.x % grid.y, cta // (grid.x * grid.y)
+    return f"\n#BEGIN_TB\n\nthread block = {x},{y},{z}\n"
+
+
+def _head(instruction: TracedInstruction, has_lines: bool) -> tuple[str, str, int, int]:
+    """What stands before the mask, after it, the width, and the immediate."""
+    before = f"{instruction.pc:04x}"
+    if has_lines:
+        before = f"{instruction.line} {before}"
+    registers = [
+        " ".join((str(len(numbers)), *(f"R{number}" for number in numbers)))
+        for numbers in (instruction.dests, instruction.sources)
+    ]
+    after = f"{registers[0]} {instruction.mnemonic} {registers[1]}"
+    return before, after, max(instruction.width_bytes, 1), instruction.immediate
+
+
+class _AddressTexts:
+    """Address lists of a trace as text."""
+
+    def __init__(self, trace: Trace) -> None:
+        table = trace.addresses
+        self.rows = np.full(len(trace), -1, dtype=np.int64)
+        self.rows[trace.access_at] = trace.access_ids
+        self.bases, self.strides = table.bases.tolist(), table.strides.tolist()
+        self.offsets, self.deltas = table.offsets.tolist(), table.deltas.tolist()
+        self.is_one = _single_lane(trace.masks)
+
+    def at(self, place: int) -> str:
+        """The list of one line, "" where it has none."""
+        row = int(self.rows[place])
+        if row < 0:
+            return ""
+        steps = self.deltas[self.offsets[row] : self.offsets[row + 1]]
+        if steps or self.is_one[place]:
+            return " ".join((f"2 0x{self.bases[row]:x}", *map(str, steps)))
+        return f"1 0x{self.bases[row]:x} {self.strides[row]}"
+
+
+def _single_lane(masks: MaskArray) -> NDArray[np.bool_]:
+    single: NDArray[np.bool_] = (masks != 0) & (masks & (masks - np.uint32(1)) == 0)
+    return single

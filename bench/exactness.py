@@ -1,0 +1,182 @@
+"""How exactly real kernels are executed without a GPU: counts against closed forms of their algorithms.
+
+    python bench/exactness.py > docs/exactness.md
+
+Runs each launch of tests/execution/closed_forms.py and prints one line per kernel. Nothing is rounded: a
+truth holds when the number in the report equals it.
+"""
+
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+import analyzer
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer
+from analyzer.pipeline.program import Program
+from analyzer.report.report import KernelReport
+from analyzer.text.errors import WarplensError
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+
+from execution.closed_forms import (  # type: ignore[import-not-found]  # noqa: E402
+    CASES,
+    Array,
+    Case,
+    Truth,
+    Value,
+)
+
+HEADING = """# What is exact
+
+Counts of abstract execution against closed forms of the algorithms: bytes loaded and stored, each byte of the
+output stored once, tensor instructions, barriers, trip counts. A launch is exact when the report says so and
+every truth holds to the last digit. Made with `python bench/exactness.py`; the launches and their truths are
+in tests/execution/closed_forms.py, the kernels in traces/.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the report of one case came to; `found` holds a value for each truth, None where it has none."""
+
+    case: Case
+    provenance: str
+    found: tuple[tuple[Truth, float | None], ...]
+    seconds: float
+    reason: str = ""
+
+    @property
+    def failed(self) -> list[str]:
+        """What is not as it must be."""
+        wrong = [
+            f"{truth}: {value} for {truth.value}" for truth, value in self.found if not holds(truth, value)
+        ]
+        if (self.provenance == "exact") != self.case.is_exact:
+            wrong.insert(0, f"counts are {self.provenance}{self.reason and ': '}{self.reason}")
+        return wrong
+
+
+def holds(truth: Truth, value: float | None) -> bool:
+    if truth.measure == "unknown_branches":
+        return value is not None and value >= truth.value
+    return value == truth.value
+
+
+def run_case(case: Case) -> Outcome:
+    """Analyze one launch. A refusal is an outcome, too."""
+    program = load(case.path)
+    start = time.perf_counter()
+    try:
+        options = analyzer.Options(kernels=(case.kernel,), launch=launch_of(case))
+        kernel = analyzer.analyze(program, options=options).kernels[0]
+    except WarplensError as error:
+        found = tuple((truth, None) for truth in case.truths)
+        return Outcome(case, "refused", found, time.perf_counter() - start, str(error))
+    seconds = time.perf_counter() - start
+    rows = [(i.address, i.opcode.name.split(".")[0]) for i in program[case.kernel].instructions]
+    found = tuple((truth, measure(truth, kernel, rows)) for truth in case.truths)
+    reason = next((branch.origin for branch in kernel.counts.unknown_branches), "")
+    return Outcome(case, kernel.counts.provenance, found, seconds, reason)
+
+
+@lru_cache(maxsize=2)
+def load(path: str) -> Program:
+    return analyzer.load(str(ROOT / "traces" / path))
+
+
+def launch_of(case: Case) -> Launch:
+    return Launch(
+        grid=Dim3(*case.grid),
+        block=Dim3(*case.block),
+        dynamic_shared_bytes=case.shared or None,
+        arguments=tuple(Argument(which, argument_of(value)) for which, value in case.arguments.items()),
+    )
+
+
+def argument_of(value: Value) -> ArgumentValue:
+    if not isinstance(value, Array):
+        number: int | float = value
+        return number
+    if value.contents is None:
+        return Pointer()
+    return Buffer(np.frombuffer(value.contents.tobytes(), np.uint8), "closed_forms.npy")
+
+
+def measure(truth: Truth, kernel: KernelReport, rows: list[tuple[int, str]]) -> float | None:
+    """The report's number for a truth; sums over instructions are None where a part is not known."""
+    match truth.measure:
+        case "read" | "read_unique" | "written" | "written_unique":
+            traffic = kernel.traffic
+            names = {"read": "read_bytes", "written": "written_bytes"}
+            name = names.get(truth.measure, truth.measure + "_bytes")
+            return None if traffic is None else getattr(traffic, name)
+        case "warps" | "lanes":
+            field = "executed_warps" if truth.measure == "warps" else "active_lanes"
+            blocks = [(b.start, b.end, getattr(b, field)) for b in kernel.counts.blocks]
+            addresses = [address for address, opcode in rows if opcode == truth.opcode]
+            return total(n for start, end, n in blocks for a in addresses if start <= a < end)
+        case "unknown_branches":
+            return len(kernel.counts.unknown_branches)
+        case _:
+            field = "lanes" if truth.measure == "touched" else truth.measure
+            entries = [m for m in kernel.memory if m.opcode.split(".")[0] == truth.opcode]
+            return total(getattr(m, field) for m in entries)
+
+
+def total(numbers: Iterable[float | None]) -> float | None:
+    known = list(numbers)
+    return None if None in known else sum(n for n in known if n is not None)
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+
+def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """One line for the launches of a kernel that end alike."""
+    grouped: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    for outcome in outcomes:
+        case = outcome.case
+        name = case.kernel if case.suite == "cuda" else f"{case.dump} (Triton)"
+        grouped[name, verdict(outcome)].append(outcome)
+    yield "| kernel | architectures | launches | verdict | truths checked |"
+    yield "|---|---|---|---|---|"
+    for (name, result), group in grouped.items():
+        archs = ", ".join(str(arch) for arch in sorted({outcome.case.arch for outcome in group}))
+        shapes = len({outcome.case.shape for outcome in group})
+        truths = sum(len(outcome.case.truths) for outcome in group)
+        kinds = ", ".join(dict.fromkeys(str(t) for outcome in group for t in outcome.case.truths))
+        yield f"| `{name}` | {archs} | {len(group)} ({shapes} shapes) | {result} | {truths}: {kinds} |"
+
+
+def verdict(outcome: Outcome) -> str:
+    if outcome.failed:
+        return f"**differs**: {'; '.join(outcome.failed)}"
+    if outcome.case.is_exact:
+        return "exact"
+    return f"not exact, and says so: {outcome.reason}"
+
+
+def main() -> None:
+    """Print the page; the exit status tells whether all is as it must be."""
+    outcomes = [run_case(case) for case in sorted(CASES, key=lambda case: case.path)]
+    order = {case: place for place, case in enumerate(CASES)}
+    outcomes.sort(key=lambda outcome: order[outcome.case])
+    print(HEADING)
+    print("\n".join(table(outcomes)))
+    good = sum(not outcome.failed for outcome in outcomes)
+    truths = sum(len(outcome.case.truths) for outcome in outcomes)
+    seconds = sum(outcome.seconds for outcome in outcomes)
+    print(f"\n{good} of {len(outcomes)} launches are as they must be; {truths} truths in all.")
+    print(f"executed in {seconds:.0f} s", file=sys.stderr)
+    sys.exit(good != len(outcomes))
+
+
+if __name__ == "__main__":
+    main()

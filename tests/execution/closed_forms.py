@@ -1,0 +1,779 @@
+"""Launches of shipped kernels, and what they must come to: closed forms of the algorithms, not read off SASS.
+
+Each family gives cases for every architecture that its kernel was compiled for. A truth is left out where the
+algorithm does not decide it: vectorizing compilers are free in the number of loads, so totals are in bytes.
+Sources: traces/cuda/*.cu, traces/triton/kernels.py with the tile sizes of traces/variants.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import log2, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+ARCHS = (80, 89, 90, 100, 120)
+WARP = 32
+SECTOR_BYTES = 32
+F16, F32 = 2, 4
+
+Dim = tuple[int, ...]
+
+
+# ---- what a case is ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Array:
+    """A pointer argument to an allocation of its own; `contents` where the kernel's control needs them."""
+
+    contents: NDArray[np.generic] | None = None
+
+
+Value = Array | int | float
+
+
+@dataclass(frozen=True)
+class Truth:
+    """`measure` (of the instructions called `opcode`, where one is named) comes to `value`.
+
+    Measures: read, read_unique, written, written_unique (bytes of global memory); warps, lanes (executions of
+    an opcode by warps, by active lanes of its block); requests, touched, sectors, wavefronts (executions,
+    lanes, sectors, passes of the memory instructions of an opcode); unknown_branches (at least so many).
+    """
+
+    measure: str
+    value: int
+    opcode: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.measure} {self.opcode}".strip()
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Case:
+    """One launch of one kernel on one architecture; `arguments` by position, or name where metadata has names.
+
+    is_exact: all counts are; else they hang on memory that is not supplied, and an unknown branch says so.
+    """
+
+    suite: str
+    dump: str
+    kernel: str
+    arch: int
+    shape: str
+    grid: Dim
+    block: Dim
+    arguments: Mapping[int | str, Value]
+    truths: tuple[Truth, ...]
+    shared: int = 0
+    is_exact: bool = True
+
+    @property
+    def path(self) -> str:
+        """The dump, under traces/."""
+        return f"{self.suite}/sm_{self.arch}/{self.dump}.sass"
+
+    def __str__(self) -> str:
+        return f"{self.dump if self.suite == 'triton' else self.kernel}-{self.shape}-sm_{self.arch}"
+
+
+def read(total: int, distinct: int) -> tuple[Truth, ...]:
+    return Truth("read", total), Truth("read_unique", distinct)
+
+
+def written(size: int) -> tuple[Truth, ...]:
+    """Each byte of the output stored exactly once."""
+    return Truth("written", size), Truth("written_unique", size)
+
+
+def of(measure: str, **by_opcode: int) -> tuple[Truth, ...]:
+    return tuple(Truth(measure, value, opcode) for opcode, value in by_opcode.items())
+
+
+def tiles(size: int, tile: int) -> int:
+    return -(-size // tile)
+
+
+def shape_text(*sizes: int) -> str:
+    return "x".join(map(str, sizes))
+
+
+def buffer(values: Iterable[int], dtype: type[np.generic]) -> Array:
+    return Array(np.array(list(values), dtype=dtype))
+
+
+# ---- CUDA ----------------------------------------------------------------------------------------
+
+
+def cuda(
+    dump: str,
+    kernel: str,
+    shape: str,
+    grid: Dim,
+    block: Dim,
+    arguments: Sequence[Value],
+    *truths: tuple[Truth, ...],
+    shared: int = 0,
+    is_exact: bool = True,
+) -> Iterator[Case]:
+    """The same launch on every architecture."""
+    for arch in ARCHS:
+        yield Case(
+            suite="cuda",
+            dump=dump,
+            kernel=kernel,
+            arch=arch,
+            shape=shape,
+            grid=grid,
+            block=block,
+            arguments=dict(enumerate(arguments)),
+            truths=sum(truths, ()),
+            shared=shared,
+            is_exact=is_exact,
+        )
+
+
+def warps_1d(n: int) -> int:
+    return tiles(n, WARP)
+
+
+def elementwise() -> Iterator[Case]:
+    """One element a thread: requests and sectors follow, for arrays start at multiples of 256 bytes."""
+    for n in (1, 31, 1000, 1_048_577):
+        grid, block = (tiles(n, 256),), (256,)
+        sectors = tiles(F32 * n, SECTOR_BYTES)
+        common = (read(2 * F32 * n, 2 * F32 * n), written(F32 * n))
+        requests = (
+            of("requests", LDG=2 * warps_1d(n), STG=warps_1d(n)),
+            of("sectors", LDG=2 * sectors, STG=sectors),
+        )
+        three = Array(), Array(), Array()
+        yield from cuda("report16", "vector_add", f"{n}", grid, block, (*three, n), *common, *requests)
+        yield from cuda("report16", "saxpy", f"{n}", grid, block, (2.0, *three, n), *common, *requests)
+        yield from cuda("report16", "vector_add_divergent", f"{n}", grid, block, (*three, n), *common)
+    for n in (1, 250, 100_003):
+        moved = tiles(n, 8)
+        yield from cuda(
+            "report16",
+            "strided_copy_8",
+            f"{n}",
+            (tiles(moved, 256),),
+            (256,),
+            (Array(), Array(), n),
+            read(F32 * moved, F32 * moved),
+            written(F32 * moved),
+            of("sectors", LDG=moved, STG=moved),
+        )
+
+
+def grid_stride() -> Iterator[Case]:
+    """A warp takes 32 neighbours a step, so each 32 elements are one request of each array."""
+    for n, blocks, threads in (
+        (1, 1, 32),
+        (1000, 2, 64),
+        (100_003, 7, 96),
+        (65_536, 4, 256),
+        (300_000, 2048, 128),
+    ):
+        shape = f"{n}-by-{blocks}x{threads}"
+        truths = (
+            read(2 * F32 * n, 2 * F32 * n),
+            written(F32 * n),
+            of("requests", LDG=2 * warps_1d(n), STG=warps_1d(n)),
+            of("touched", LDG=2 * n, STG=n),
+        )
+        three = Array(), Array(), Array()
+        for kernel, arguments in (
+            ("vector_add_grid_stride", (*three, n)),
+            ("saxpy_grid_stride", (2.0, *three, n)),
+        ):
+            yield from cuda("exactness", kernel, shape, (blocks,), (threads,), arguments, *truths)
+
+
+def row_sums() -> Iterator[Case]:
+    for rows, cols in ((1, 0), (1, 1), (33, 1000), (257, 17), (100_000, 5)):
+        yield from cuda(
+            "exactness",
+            "row_sums_64",
+            shape_text(rows, cols),
+            (tiles(rows, 128),),
+            (128,),
+            (Array(), Array(), rows, cols),
+            read(F32 * rows * cols, F32 * rows * cols),
+            written(F32 * rows),
+            of("requests", LDG=warps_1d(rows) * cols, STG=warps_1d(rows)),
+            of("lanes", FADD=rows * cols),
+        )
+    for n in (1, 33, 300):
+        steps = sum(min(WARP * (warp + 1), n) for warp in range(warps_1d(n)))  # its last row is the longest
+        yield from cuda(
+            "exactness",
+            "triangular_row_sums",
+            f"{n}",
+            (tiles(n, 64),),
+            (64,),
+            (Array(), Array(), n),
+            read(F32 * n * (n + 1) // 2, F32 * n * (n + 1) // 2),
+            written(F32 * n),
+            of("requests", LDG=steps, STG=warps_1d(n)),
+            of("lanes", FADD=n * (n + 1) // 2),
+        )
+
+
+def sparse_rows() -> Iterator[Case]:
+    """Trip counts from memory: exact with the row pointers, unknown without."""
+    rows = 1000
+    first = np.concatenate([[0], np.cumsum(np.arange(rows) * 7919 % 13)]).astype(np.int32)
+    nonzeros = int(first[-1])
+    launch = "exactness", "csr_row_sums"
+    sizes = (tiles(rows, 128),), (128,)
+    yield from cuda(
+        *launch,
+        f"{rows}-supplied",
+        *sizes,
+        (Array(first), Array(), Array(), rows),
+        written(F32 * rows),
+        (Truth("read_unique", F32 * (rows + 1 + nonzeros)),),
+        of("lanes", FADD=nonzeros),
+    )
+    unknown = (Truth("unknown_branches", 1),)
+    yield from cuda(
+        *launch, f"{rows}-unknown", *sizes, (Array(), Array(), Array(), rows), unknown, is_exact=False
+    )
+
+
+def matmuls() -> Iterator[Case]:
+    for n in (1, 17, 64, 100):
+        yield from cuda(
+            "report16",
+            "matmul_naive",
+            f"{n}",
+            (tiles(n, 16), tiles(n, 16)),
+            (16, 16),
+            (Array(), Array(), Array(), n),
+            read(2 * F32 * n**3, 2 * F32 * n**2),
+            written(F32 * n**2),
+            of("lanes", FFMA=n**3),
+        )
+    for n in (1, 31, 64, 100):
+        yield from cuda("report16", "matmul_tiled", f"{n}", *tiled_matmul((n, n, n), 32))
+    for m, n, k in ((1, 1, 1), (3, 5, 7), (33, 65, 129), (16, 16, 0), (48, 1000, 10)):
+        yield from cuda(
+            "exactness",
+            "matmul_naive_rect",
+            shape_text(m, n, k),
+            (tiles(n, 16), tiles(m, 16)),
+            (16, 16),
+            (Array(), Array(), Array(), m, n, k),
+            read(2 * F32 * m * n * k, F32 * (m * k + k * n)),
+            written(F32 * m * n),
+            of("lanes", FFMA=m * n * k),
+        )
+        arguments = tiled_matmul((m, n, k), 16)
+        yield from cuda("exactness", "matmul_tiled_rect", shape_text(m, n, k), *arguments)
+
+
+def tiled_matmul(shape: tuple[int, int, int], tile: int) -> tuple[object, ...]:
+    """Grid, block, arguments and truths: each operand is loaded once for each tile across the other side."""
+    m, n, k = shape
+    grid = tiles(n, tile), tiles(m, tile)
+    steps = tiles(k, tile)
+    threads = tile * tile
+    three = Array(), Array(), Array()
+    return (
+        grid,
+        (tile, tile),
+        (*three, n) if tile == 32 else (*three, m, n, k),
+        read(F32 * (m * k * grid[0] + k * n * grid[1]), F32 * (m * k + k * n)),
+        written(F32 * m * n),
+        of("warps", BAR=prod(grid) * threads // WARP * steps * 2),
+        of("touched", STS=prod(grid) * threads * steps * 2),
+        of("lanes", FFMA=prod(grid) * threads * steps * tile),
+    )
+
+
+def reductions() -> Iterator[Case]:
+    for n, threads in ((1, 64), (1000, 128), (100_003, 256), (1_000_000, 1024)):
+        grid = tiles(n, 2 * threads)
+        barriers = grid * threads // WARP * (1 + int(log2(threads)))
+        for kernel, inputs in (("reduce_sum", 1), ("dot_product", 2)):
+            yield from cuda(
+                "report16",
+                kernel,
+                f"{n}-by-{threads}",
+                (grid,),
+                (threads,),
+                (*[Array()] * (inputs + 1), n),
+                read(inputs * F32 * n, inputs * F32 * n),
+                written(F32 * grid),
+                of("warps", BAR=barriers),
+                shared=F32 * threads,
+            )
+    for n, grid, threads in ((1, 1, 64), (5000, 3, 128), (100_003, 16, 256), (77_777, 2, 1024)):
+        barriers = grid * threads // WARP * (int(log2(threads)) - 5)
+        tree = sum(2**level for level in range(6, int(log2(threads))))  # threads that add, down to 64
+        yield from cuda(
+            "exactness",
+            "block_sum",
+            f"{n}-by-{grid}x{threads}",
+            (grid,),
+            (threads,),
+            (Array(), Array(), n),
+            read(F32 * n, F32 * n),
+            written(F32 * grid),
+            of("requests", LDG=warps_1d(n), STG=grid),
+            of("touched", STS=grid * (threads + tree), LDS=grid * 2 * (tree + WARP)),
+            of("warps", BAR=barriers, SHFL=5 * grid),
+            shared=F32 * threads,
+        )
+
+
+def transposes() -> Iterator[Case]:
+    for rows, cols in ((1, 1), (64, 64), (33, 65), (1000, 513)):
+        size = F32 * rows * cols
+        moves = read(size, size), written(size)
+        arguments = Array(), Array(), rows, cols
+        shape = shape_text(rows, cols)
+        grid = tiles(cols, 16), tiles(rows, 16)
+        yield from cuda("report16", "naive_transpose", shape, grid, (16, 16), arguments, *moves)
+        grid = tiles(cols, 32), tiles(rows, 32)
+        warps = prod(grid) * 32
+        ways = (
+            ("report16", "shared_transpose", (32, 32), 1, 1),
+            ("exactness", "transpose_tiled", (32, 8), 4, 32),
+        )
+        for dump, kernel, block, times, conflicts in ways:
+            truths = [
+                *moves,
+                of("warps", BAR=warps // times),
+                of("touched", LDS=rows * cols, STS=rows * cols),
+            ]
+            if rows % 32 == cols % 32 == 0:
+                truths.append(of("wavefronts", LDS=warps * conflicts, STS=warps))
+            yield from cuda(dump, kernel, shape, grid, block, arguments, *truths)
+    for n in (1, 64, 100):
+        size = F32 * n * n
+        grid = tiles(n, 32), tiles(n, 32)
+        conflicts = of("wavefronts", LDS=prod(grid) * 32 * 32) if n % 32 == 0 else ()
+        yield from cuda(
+            "report16",
+            "shared_bank_conflict",
+            f"{n}",
+            grid,
+            (32, 32),
+            (Array(), Array(), n),
+            written(size),
+            read(size, size),
+            conflicts,
+        )
+    for shape in ((1, 1, 1, 1), (2, 7, 5, 3), (3, 16, 9, 32)):
+        count = prod(shape)
+        yield from cuda(
+            "exactness",
+            "channels_first",
+            shape_text(*shape),
+            (tiles(count, 128),),
+            (128,),
+            (Array(), Array(), *shape),
+            read(F32 * count, F32 * count),
+            written(F32 * count),
+            of("requests", LDG=warps_1d(count), STG=warps_1d(count)),
+        )
+
+
+def convolutions() -> Iterator[Case]:
+    for height, width in ((7, 7), (19, 40), (133, 65)):
+        for kernel, taps in (("conv2d_3x3", 3), ("conv2d_7x7", 7)):
+            outputs = (height - taps + 1) * (width - taps + 1)
+            yield from cuda(
+                "report16",
+                kernel,
+                shape_text(height, width),
+                (tiles(width, 16), tiles(height, 16)),
+                (16, 16),
+                (Array(), Array(), Array(), height, width),
+                read(2 * F32 * taps**2 * outputs, F32 * (height * width + taps**2)),
+                written(F32 * outputs),
+                of("lanes", FFMA=taps**2 * outputs),
+            )
+    for height, width in ((1, 1), (16, 16), (35, 50), (200, 333)):
+        grid = tiles(width, 16), tiles(height, 16)
+        inputs = loaded_with_halo(height) * loaded_with_halo(width)
+        yield from cuda(
+            "exactness",
+            "conv2d_halo",
+            shape_text(height, width),
+            grid,
+            (16, 16),
+            (Array(), Array(), Array(), height, width),
+            read(F32 * (inputs + 25 * height * width), F32 * (height * width + 25)),
+            written(F32 * height * width),
+            of("warps", BAR=prod(grid) * 8),
+            of("touched", STS=prod(grid) * 20 * 20),
+            of("lanes", FFMA=25 * height * width),
+        )
+
+
+def loaded_with_halo(size: int) -> int:
+    """Positions that tiles of 16 load along one side, two more at each end, those outside left out."""
+    return sum(min(start + 18, size) - max(start - 2, 0) for start in range(0, size, 16))
+
+
+def stencils() -> Iterator[Case]:
+    for depth, height, width in ((2, 5, 5), (3, 3, 3), (6, 9, 40)):
+        inner = depth - 2, height - 2, width - 2
+        points = prod(inner)
+        faces = 2 * (inner[0] * inner[1] + inner[1] * inner[2] + inner[0] * inner[2]) if points else 0
+        touched = faces + (points if points > 1 else 0)
+        yield from cuda(
+            "exactness",
+            "stencil_3d",
+            shape_text(depth, height, width),
+            (tiles(width, 16), tiles(height, 4), tiles(depth, 2)),
+            (16, 4, 2),
+            (Array(), Array(), depth, height, width),
+            read(6 * F32 * points, F32 * touched),
+            written(F32 * points),
+        )
+
+
+def irregular() -> Iterator[Case]:
+    """Control follows from the launch, some addresses from memory."""
+    n = 1000
+    index = (np.arange(n) * 37 % 501).astype(np.int32)
+    distinct = F32 * (n + len(np.unique(index)))
+    for shape, indices, truths in (
+        ("supplied", Array(index), read(2 * F32 * n, distinct)),
+        ("unknown", Array(), (Truth("read", 2 * F32 * n),)),
+    ):
+        yield from cuda(
+            "report16",
+            "random_access",
+            f"{n}-{shape}",
+            (tiles(n, 256),),
+            (256,),
+            (Array(), indices, Array(), n),
+            truths,
+            written(F32 * n),
+        )
+    for n, grid, threads in ((1, 1, 256), (10_007, 5, 128)):
+        yield from cuda(
+            "report16",
+            "histogram",
+            f"{n}-by-{grid}x{threads}",
+            (grid,),
+            (threads,),
+            (Array(), n, Array()),
+            of("touched", LDG=n, RED=256 * grid, STS=256 * grid, LDS=256 * grid),
+            of("requests", LDG=warps_1d(n)),
+            of("warps", BAR=grid * threads // WARP * 2),
+            shared=1024,
+        )
+    for grid, threads, times in ((1, 32, 1), (3, 96, 10)):
+        yield from cuda(
+            "report16",
+            "atomic_hotspot",
+            f"{times}-by-{grid}x{threads}",
+            (grid,),
+            (threads,),
+            (Array(), times),
+            of("requests", RED=grid * threads // WARP * times),
+        )
+
+
+# ---- Triton --------------------------------------------------------------------------------------
+
+
+def triton(
+    dump: str,
+    kernel: str,
+    arch: int,
+    shape: str,
+    grid: Dim,
+    warps: int,
+    arguments: Mapping[str, Value],
+    *truths: tuple[Truth, ...],
+    is_exact: bool = True,
+) -> Case:
+    """A launch of a Triton kernel; shared memory is in the metadata beside the dump, pointers are implied."""
+    return Case(
+        suite="triton",
+        dump=dump,
+        kernel=kernel,
+        arch=arch,
+        shape=shape,
+        grid=grid,
+        block=(WARP * warps,),
+        arguments=dict(arguments),
+        truths=sum(truths, ()),
+        is_exact=is_exact,
+    )
+
+
+def rowwise() -> Iterator[Case]:
+    """Softmax reads a row once; RMSNorm twice, and its weights once a row."""
+    for arch in ARCHS:
+        for rows, cols, gap in ((1, 16, 0), (7, 1008, 16), (1500, 1024, 0)):
+            size = F16 * rows * cols
+            stride = cols + gap
+            yield triton(
+                "softmax",
+                "softmax",
+                arch,
+                shape_text(rows, cols),
+                (rows,),
+                4,
+                {"columns": cols, "x_stride": stride, "out_stride": stride},
+                read(size, size),
+                written(size),
+            )
+        for rows, cols in ((1, 16), (5, 1040), (300, 4096)):
+            size = F16 * rows * cols
+            yield triton(
+                "rmsnorm",
+                "rmsnorm",
+                arch,
+                shape_text(rows, cols),
+                (rows,),
+                4,
+                {"columns": cols, "stride": cols, "epsilon": 1e-5},
+                read(3 * size, size + F16 * cols),
+                written(size),
+            )
+
+
+# Tile rows, columns, depth of a step; architectures.
+TRITON_MATMULS: tuple[tuple[str, tuple[int, int, int], tuple[int, ...]], ...] = (
+    ("matmul", (128, 64, 32), ARCHS),
+    ("matmul_one_stage", (64, 64, 32), (80, 90, 120)),
+    ("matmul_two_stages", (32, 32, 32), (80, 89, 120)),
+    ("matmul_two_stages", (64, 32, 32), (90,)),
+    ("matmul_four_stages", (32, 32, 32), (80, 120)),
+    ("matmul_four_stages", (64, 32, 32), (90,)),
+    ("matmul_unaligned", (32, 32, 16), (80, 90, 120)),
+)
+
+
+def triton_matmuls() -> Iterator[Case]:
+    """Rows and columns beyond the edge wrap, so a tile loads all of its rows; only K is masked."""
+    aligned = ((1, 16, 16), (128, 64, 32), (130, 80, 48), (257, 208, 1040), (2048, 1008, 96))
+    ragged = ((1, 1, 1), (33, 31, 17), (100, 257, 75))
+    for name, tile, archs in TRITON_MATMULS:
+        for arch in archs:
+            for shape in ragged if name == "matmul_unaligned" else aligned:
+                yield triton_matmul(name, tile, arch, shape)
+
+
+def triton_matmul(name: str, tile: tuple[int, int, int], arch: int, shape: tuple[int, int, int]) -> Case:
+    m, n, k = shape
+    rows, cols, depth = tile
+    programs = tiles(m, rows) * tiles(n, cols)
+    return triton(
+        name,
+        "matmul",
+        arch,
+        shape_text(m, n, k),
+        (programs,),
+        4,
+        {"m": m, "n": n, "k": k, "a_stride": k, "b_stride": n, "c_stride": n},
+        read(F16 * programs * (rows + cols) * k, F16 * (m * k + k * n)),
+        written(F16 * m * n),
+        products(arch, programs * tiles(k, depth), tile),
+    )
+
+
+def products(arch: int, steps: int, tile: tuple[int, int, int], warps: int = 4) -> tuple[Truth, ...]:
+    """Executions of the tensor instruction by warps, for `steps` products of tiles.
+
+    HMMA covers 16 x 8 x 16 for one warp. HGMMA covers 64 rows and 16 deep for the four warps of a group, all
+    columns at once. UTCHMMA does so for up to 128 rows and is issued by one warp.
+    """
+    rows, cols, depth = tile
+    if arch == 90 and rows >= 64:
+        return of("warps", HGMMA=steps * rows // 64 * 4 * depth // 16)
+    if arch == 100 and rows >= 64:
+        return of("warps", UTCHMMA=steps * tiles(rows, 128) * depth // 16)
+    return of("warps", HMMA=steps * rows * cols * depth // (16 * 8 * 16))
+
+
+def persistent_matmuls() -> Iterator[Case]:
+    """132 programs share tiles of 128 x 128; TMA moves two tiles in a step and one out a tile."""
+    tile = 128, 128, 64
+    for arch in (90, 100, 120):
+        for m, n, k in ((128, 128, 64), (256, 1000, 200), (1, 16, 64), (2048, 1920, 128)):
+            count = tiles(m, 128) * tiles(n, 128)
+            steps = count * tiles(k, 64)
+            yield triton(
+                "matmul_tma_persistent",
+                "matmul_tma_persistent",
+                arch,
+                shape_text(m, n, k),
+                (132,),
+                8,
+                {"m": m, "n": n, "k": k},
+                of("requests", UTMALDG=2 * steps),
+                products(arch, steps, tile, warps=8),
+            )
+
+
+# Head size, rows and keys of a step, warps, by kernel and architecture.
+ATTENTION = {
+    **{("flash_attention", arch): (64, 128, 32, 8) for arch in (80, 90, 120)},
+    ("flash_attention", 89): (32, 64, 32, 4),
+    ("flash_attention", 100): (64, 64, 32, 4),
+    **{("flash_attention_full", arch): (32, 64, 32, 4) for arch in ARCHS},
+}
+
+
+def attentions() -> Iterator[Case]:
+    for (name, arch), sizes in ATTENTION.items():
+        lengths = (32, 96, 512) if name.endswith("full") else (16, 128, 208, 1000)
+        for length in lengths:
+            for heads in (1, 3):
+                if heads == 1 or length < 200:
+                    yield attention(name, arch, length - length % 16, heads, sizes)
+
+
+def attention(name: str, arch: int, length: int, heads: int, sizes: tuple[int, int, int, int]) -> Case:
+    """Causal: a program looks at the keys up to its last row; the length cuts the last program short."""
+    dim, rows, keys, warps = sizes
+    blocks = tiles(length, rows)
+    is_causal = name == "flash_attention"
+    steps = sum((first + rows if is_causal else length) // keys for first in range(0, blocks * rows, rows))
+    seen = sum(min(first + rows, length) if is_causal else length for first in range(0, blocks * rows, rows))
+    row_bytes = F16 * dim
+    return triton(
+        name,
+        "flash_attention",
+        arch,
+        shape_text(heads, length),
+        (blocks, heads),
+        warps,
+        {"length": length, "stride": dim, "head_stride": length * dim, "log2_scale": 0.18},
+        read(heads * row_bytes * (length + 2 * seen), heads * row_bytes * 3 * length),
+        written(heads * row_bytes * length),
+        attention_products(arch, heads * steps, sizes),
+    )
+
+
+def attention_products(arch: int, steps: int, sizes: tuple[int, int, int, int]) -> tuple[Truth, ...]:
+    """Scores are rows x keys from `dim` deep, then rows x dim from `keys` deep."""
+    dim, rows, keys, _ = sizes
+    scores = products(arch, steps, (rows, keys, dim))[0]
+    weighted = products(arch, steps, (rows, dim, keys))[0]
+    return of("warps", **{scores.opcode: scores.value + weighted.value})
+
+
+GROUPED_PROGRAMS = 24
+
+
+def grouped() -> Iterator[Case]:
+    """Sizes and addresses lie in buffers: exact with them, unknown without."""
+    problems = (
+        ((1, 8, 8),),
+        ((64, 64, 64), (33, 40, 72), (0, 16, 16), (100, 200, 56)),
+        ((512, 512, 64), (1, 1024, 32), (300, 96, 264)),
+    )
+    for arch in ARCHS:
+        for groups in problems:
+            yield grouped_case(arch, groups)
+        yield triton(
+            "grouped_gemm",
+            "grouped_gemm",
+            arch,
+            "3-unknown",
+            (GROUPED_PROGRAMS,),
+            4,
+            {"groups": 3},
+            (Truth("unknown_branches", 1),),
+            is_exact=False,
+        )
+
+
+def grouped_case(arch: int, groups: Sequence[tuple[int, int, int]]) -> Case:
+    steps = sum(tiles(m, 32) * tiles(n, 32) * tiles(k, 32) for m, n, k in groups)
+    bases = [np.arange(len(groups)) * (1 << 24) + (matrix << 34) for matrix in (16, 17, 18)]
+    sizes = [size for m, n, k in groups for size in (m, n // 8, k // 8)]
+    output = F16 * sum(m * n for m, n, _ in groups)
+    loaded = F16 * sum(m * k * tiles(n, 32) + k * n * tiles(m, 32) for m, n, k in groups)
+    return triton(
+        "grouped_gemm",
+        "grouped_gemm",
+        arch,
+        "+".join(shape_text(*group) for group in groups),
+        (GROUPED_PROGRAMS,),
+        4,
+        {
+            "a_ptrs": buffer(bases[0], np.int64),
+            "b_ptrs": buffer(bases[1], np.int64),
+            "c_ptrs": buffer(bases[2], np.int64),
+            "sizes_ptr": buffer(sizes, np.int32),
+            "groups": len(groups),
+        },
+        written(output),
+        of("touched", LDGSTS=loaded // 16, STG=output // 16),
+        products(arch, steps, (32, 32, 32)),
+    )
+
+
+def mixtures() -> Iterator[Case]:
+    """Slots sorted by expert and padded to blocks of 32: what to do lies in buffers."""
+    top_k, rows, cols, depth = 2, 32, 64, 64
+    for arch in (80, 90, 100, 120):
+        for tokens, n, k, experts in ((1, 64, 64, 2), (50, 160, 96, 4)):
+            slots = tokens * top_k
+            blocks, order = routed(slots, experts, rows)
+            used = len(order)
+            programs = tiles(slots + experts * (rows - 1), rows) * tiles(n, cols)
+            steps = len(blocks) * tiles(n, cols) * tiles(k, depth)
+            yield triton(
+                "fused_moe",
+                "fused_moe",
+                arch,
+                f"{tokens}-tokens-{shape_text(n, k)}",
+                (programs,),
+                4,
+                {
+                    "sorted_slot_ptr": buffer(order, np.int32),
+                    "block_expert_ptr": buffer(blocks, np.int32),
+                    "used_slots_ptr": buffer([used], np.int32),
+                    **{"n": n, "k": k, "slots": slots, "x_stride": k},
+                    **{"expert_stride": n * k, "weight_stride": k, "out_stride": n},
+                },
+                written(F16 * slots * n),
+                products(80, steps, (rows, cols, depth)),
+            )
+
+
+def routed(slots: int, experts: int, rows: int) -> tuple[list[int], list[int]]:
+    """The expert of each block, and the slots in order; padding is `slots`. Expert 1 gets none."""
+    blocks, order = [], []
+    for expert in (e for e in range(experts) if e != 1):
+        mine = [slot for slot in range(slots) if slot * 5 // 3 % experts == expert or (
+            expert == 0 and slot * 5 // 3 % experts == 1)]  # fmt: skip
+        padded = tiles(len(mine), rows) * rows
+        order += mine + [slots] * (padded - len(mine))
+        blocks += [expert] * (padded // rows)
+    return blocks, order
+
+
+FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
+    elementwise,
+    grid_stride,
+    row_sums,
+    sparse_rows,
+    matmuls,
+    reductions,
+    transposes,
+    convolutions,
+    stencils,
+    irregular,
+    rowwise,
+    triton_matmuls,
+    persistent_matmuls,
+    attentions,
+    grouped,
+    mixtures,
+)
+CASES = tuple(case for family in FAMILIES for case in family())

@@ -1,0 +1,10 @@
+"""Execution of real kernels comes to the closed forms of their algorithms, to the last digit."""
+
+import pytest
+from exactness import run_case
+from execution.closed_forms import CASES, Case
+
+
+@pytest.mark.parametrize("case", sorted(CASES, key=lambda case: case.path), ids=str)
+def test_closed_forms(case: Case) -> None:
+    assert run_case(case).failed == []
