@@ -80,7 +80,7 @@ def run_case(case: Case) -> Outcome:
         found = tuple((truth, None) for truth in case.truths)
         return Outcome(case, "refused", found, time.perf_counter() - start, str(error))
     seconds = time.perf_counter() - start
-    rows = [(i.address, i.opcode.name.split(".")[0]) for i in program[case.kernel].instructions]
+    rows = [(i.address, family(i.opcode.name)) for i in program[case.kernel].instructions]
     found = tuple((truth, measure(truth, kernel, rows)) for truth in case.truths)
     reason = next((branch.origin for branch in kernel.counts.unknown_branches), "")
     return Outcome(case, kernel.counts.provenance, found, seconds, reason)
@@ -126,8 +126,17 @@ def measure(truth: Truth, kernel: KernelReport, rows: list[tuple[int, str]]) -> 
             return len(kernel.counts.unknown_branches)
         case _:
             field = "lanes" if truth.measure == "touched" else truth.measure
-            entries = [m for m in kernel.memory if m.opcode.split(".")[0] == truth.opcode]
+            entries = [m for m in kernel.memory if family(m.opcode) == truth.opcode]
+            sides = {m.space for m in entries}
+            if "global" in sides and len(sides) > 1:  # a copy from global to shared memory
+                entries = [m for m in entries if m.space == "global"]
             return total(getattr(m, field) for m in entries)
+
+
+def family(opcode: str) -> str:
+    """The name without modifiers; `REDG` is what `RED` is called from sm_90 on."""
+    name = opcode.split(".")[0]
+    return "RED" if name == "REDG" else name
 
 
 def total(numbers: Iterable[float | None]) -> float | None:

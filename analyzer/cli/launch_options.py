@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 _MAX_EXTENT = 2**31 - 1
 _MAX_THREADS = 1024
 
-LAUNCH_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+LAUNCH_OPTIONS: tuple[Decorator, ...] = (
     click.option("--grid", help="CTAs of the launch: 132,1,1 or 132x1x1 or 132."),
     click.option("--block", help="Threads of a CTA, written as --grid."),
     click.option("--cluster", help="CTAs of a cluster, written as --grid."),
@@ -28,7 +30,7 @@ LAUNCH_OPTIONS: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] =
         "--arg",
         multiple=True,
         metavar="WHICH=VALUE",
-        help="Argument by place from 0 or by name; VALUE is a number, ptr, null, tensormap or @data.npy; repeatable.",
+        help="Argument by place from 0 or by name: a number, ptr, null, tensormap or @data.npy; repeatable.",
     ),
     click.option(
         "--launch", type=click.Path(path_type=Path), help="JSON file of launches, by globs of kernel names."

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,40})")
-_FLOAT = re.compile(r"[-+]?(?:(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?|inf|nan)", re.I)
+_FLOAT = re.compile(
+    r"[-+]?(?:(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?|inf|nan)", re.I
+)
 _WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null(), "tensormap": TensorMap()}
 _HINT = "a value is a number (1024, 0x400, -1, 1e-5), ptr, null, tensormap or @data.npy"
 _NPY = b"\x93NUMPY"
@@ -68,7 +70,9 @@ def read_buffer(name: str, folder: Path | None = None) -> Buffer:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
         raise UsageError(f"{name or '@'}: {reason}", hint=hint) from None
     if not len(contents):
-        raise UsageError(f"{path}: the array is empty, and no memory has 0 bytes", hint="give null, or some data")
+        raise UsageError(
+            f"{path}: the array is empty, and no memory has 0 bytes", hint="give null, or some data"
+        )
     return Buffer(contents, name)
 
 

@@ -104,10 +104,14 @@ class View:
 
     def origin(self, slot: int) -> Origins | None:
         if self.group.is_whole:
+            known = self.state.origins[slot]
+            if known is not None and not known.any():
+                self.state.origins[slot] = None
             return self.state.origins[slot]
         if slot not in self.origins:
             found = self.state.origins[slot]
-            self.origins[slot] = None if found is None else pick(found, self.group.rows)
+            own = None if found is None else pick(found, self.group.rows)
+            self.origins[slot] = own if own is not None and own.any() else None
         return self.origins[slot]
 
     def delta(self, slot: int) -> Deltas | None:

@@ -27,6 +27,8 @@ Decide = Callable[["Machine", View, End, Origins], Bits]
 
 
 _LAST = 1 << 30
+_CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
+_KEPT = frozenset({Space.SHARED, Space.LOCAL})
 
 
 class StopExecution(Exception):
@@ -210,7 +212,7 @@ class Machine:
                     self._access(access, view, lanes, unknown)
             case ActionKind.FORGET:
                 self.forget(action.writes, view, action.row + 1, lanes)
-            case ActionKind.PASS:
+            case ActionKind.PASS | ActionKind.ALLOCATE:
                 self._pass(action, view, lanes)
             case _:
                 self._converge(action, view, lanes)
@@ -236,7 +238,8 @@ class Machine:
             if slot >= PREDICATE_BASE:
                 view.write(slot, np.ones((1, 1), dtype=bool), None, None, mask)
             elif slot >= 0:
-                view.write(slot, view.value(slot), np.full((1, 1), action.row + 1, np.int32), None, mask)
+                known = None if action.kind is ActionKind.ALLOCATE else np.full((1, 1), action.row + 1, np.int32)
+                view.write(slot, np.zeros((1, 1), dtype=np.uint32), known, None, mask)
 
     def _within(self, lanes: Bits, view: View) -> Bits:
         return lanes if view.group.is_full else lanes & view.group.mask
@@ -308,10 +311,10 @@ class Machine:
                 loaded = self._load(access, view, addresses)
             if loaded is None:
                 self.forget(access.results, view, access.row + 1, lanes)
-                return
-            for slot, word in zip(access.results, loaded, strict=True):
-                view.write(slot, word.value, word.origin, word.delta, mask)
-        elif self.tracked is not None and access.data and access.space in (Space.SHARED, Space.LOCAL):
+            else:
+                for slot, word in zip(access.results, loaded, strict=True):
+                    view.write(slot, word.value, word.origin, word.delta, mask)
+        if self.tracked is not None and access.kind in _CHANGES and access.space in _KEPT:
             active = np.broadcast_to(
                 view.active if lanes is None else view.active & lanes, (len(view.group.rows), WARP_LANES)
             )
@@ -622,6 +625,8 @@ class Machine:
         group = view.group
         view.flush()
         ctas = self.batch.ctas[group.rows]
+        if self._all_came(group, ctas, end):
+            return [(end.fall, group)]
         passed: list[tuple[int | None, Group]] = []
         for cta in np.unique(ctas).tolist():
             here = ctas == cta
@@ -635,6 +640,15 @@ class Machine:
                 self.waiting.setdefault(key, []).append((end.fall if end.fall is not None else -1, part))
             self._open_barrier(key, end.count)
         return passed
+
+    def _all_came(self, group: Group, ctas: IntArray, end: End) -> bool:
+        """All live warps of these CTAs come to the barrier at once, and nobody was there before."""
+        if not group.is_full or end.arrives_only or self.arrived:
+            return False
+        n_ctas = len(self.batch.cta_numbers)
+        came = np.bincount(ctas, minlength=n_ctas)
+        alive = np.bincount(self.batch.ctas, weights=self.live.any(axis=1), minlength=n_ctas)
+        return bool(((came == 0) | (came == alive)).all())
 
     def _open_barrier(self, key: tuple[int, int], count: int | None) -> None:
         """Let those at a barrier go on once enough threads have come."""

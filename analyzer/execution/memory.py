@@ -28,6 +28,9 @@ IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
 _BANK_ROW_BYTES = 128
+RESERVED_SHARED_BYTES = 1024
+_WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
+_OPERATIONS = {"OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor, "ADD": np.add}
 _FLUSH_LANES = 1 << 22
 _LOW = np.uint64(32)
 
@@ -251,6 +254,7 @@ class SharedContents:
     def __init__(self, n_ctas: int, n_bytes: int) -> None:
         self.values = np.zeros((n_ctas, n_bytes), dtype=np.uint8)
         self.known = np.zeros((n_ctas, n_bytes), dtype=bool)
+        self.known[:, :RESERVED_SHARED_BYTES] = True  # the system's own bytes start at zero
 
     @property
     def n_bytes(self) -> int:
@@ -267,7 +271,7 @@ class TrackedMemory:
 
     def _contents(self) -> SharedContents:
         if self.shared is None:
-            self.shared = SharedContents(len(self.batch.cta_numbers), self.batch.shared_bytes)
+            self.shared = SharedContents(len(self.batch.cta_numbers), -(-self.batch.shared_bytes // 16) * 16)
         return self.shared
 
     def store(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
@@ -281,11 +285,17 @@ class TrackedMemory:
             contents.known[ctas] = False
             return
         shape = active.shape
-        at = np.broadcast_to(addresses, shape)[active].astype(np.int64)
+        at = (np.broadcast_to(addresses, shape)[active] & _WITHIN_CTA).astype(np.int64)
+        plain = access.kind is OpKind.STORE and access.data and not access.n_matrices and not view.group.doubts
+        if not at.size:
+            return
+        if not plain and not contents.known[:, int(at.min()) : int(at.max()) + access.width_bytes].any():
+            return
         owner = np.broadcast_to(ctas[:, None], shape)[active]
         inside = at + access.width_bytes <= contents.n_bytes
         at, owner = at[inside], owner[inside]
-        plain = access.kind is OpKind.STORE and not access.n_matrices and not view.group.doubts
+        if access.operation and not view.group.doubts and self._combine(access, view, active, inside, at, owner):
+            return
         for place in range(max(1, access.width_bytes // 4)):
             slot = access.data[place] if place < len(access.data) else None
             word = known = None
@@ -301,6 +311,31 @@ class TrackedMemory:
                     contents.values[owner, target] = (word >> np.uint32(8 * byte)).astype(np.uint8)
                     contents.known[owner, target] = known
 
+    def _combine(
+        self, access: Access, view: View, active: Bits, inside: Bits, at: IntArray, owner: IntArray
+    ) -> bool:
+        """Carry out an atomic on known words; False where that cannot be done."""
+        contents = self._contents()
+        if access.width_bytes != 4 or len(access.data) != 1 or (at & 3).any():
+            return False
+        slot = access.data[0]
+        words = contents.values.view(np.uint32)
+        if view.origin(slot) is not None or not contents.known[owner, at].all():
+            return False
+        data = np.broadcast_to(view.value(slot), active.shape)[active][inside]
+        _OPERATIONS[access.operation].at(words, (owner, at >> 2), data)
+        return True
+
+    def knows_any(self, addresses: Addresses | None, width_bytes: int) -> bool:
+        """Some byte in the range of these shared addresses is known."""
+        if self.shared is None:
+            return False
+        if addresses is None:
+            return bool(self.shared.known.any())
+        low = int((addresses & _WITHIN_CTA).min())
+        high = int((addresses & _WITHIN_CTA).max()) + width_bytes
+        return bool(self.shared.known[:, low:high].any())
+
     def load(self, access: Access, view: View, addresses: Addresses) -> list[Loaded] | None:
         """What the group loads, register by register; None where nothing of it is known."""
         if access.space is Space.LOCAL:
@@ -309,6 +344,7 @@ class TrackedMemory:
             return None
         contents = self._contents()
         ctas = self.batch.ctas[view.group.rows][:, None]
+        addresses = addresses & _WITHIN_CTA
         inside = addresses + np.uint64(access.width_bytes) <= contents.n_bytes
         at = np.where(inside, addresses, 0).astype(np.int64)
         found: list[Loaded] = []

@@ -24,6 +24,7 @@ class ActionKind(StrEnum):
     STEP = "step"
     FORGET = "forget"  # results are unknown
     PASS = "pass"  # a wait that ends: predicates true, registers unknown
+    ALLOCATE = "allocate"  # tensor memory is there: predicates true, from column 0 on
     ACCESS = "access"
     OPEN = "open"  # BSSY
     BREAK = "break"
@@ -54,7 +55,7 @@ class Access:
     """What a memory instruction touches.
 
     masks: further predicates that switch lanes off (of an LDGSTS's global side); results: registers that take
-    what is loaded; data: registers that are stored, where the slice keeps contents.
+    what is loaded; data: registers that are stored; operation: of an atomic, as its modifier names it.
     """
 
     row: int
@@ -67,6 +68,7 @@ class Access:
     data: tuple[int, ...]
     n_matrices: int
     is_signed: bool
+    operation: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -260,6 +262,8 @@ class _Compiler:
             return None
         if opcode.kind is OpKind.BARRIER:
             return Action(ActionKind.PASS, row, guard, form.written)
+        if opcode.sched is SchedClass.TENSOR_CORE_CONTROL:
+            return Action(ActionKind.ALLOCATE, row, guard, form.written)
         step = self._step(row, form)
         if step is None:
             self.unknown.add(row)
@@ -330,6 +334,7 @@ class _Compiler:
             data=data,
             n_matrices=opcode.width_bytes // 4 if opcode.sched is SchedClass.SHARED_MATRIX else 0,
             is_signed=not _SIGNED.isdisjoint(opcode.modifiers),
+            operation=next((word for word in opcode.modifiers if word in _OPERATIONS), ""),
         )
 
     def _wait(self, row: int, following: int) -> End:
@@ -432,6 +437,7 @@ class _Compiler:
         )
 
 
+_OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD"})
 _SIGNED = frozenset({"S8", "S16"})
 
 

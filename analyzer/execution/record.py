@@ -23,7 +23,10 @@ class Recorder(Protocol):
         ...
 
     def access(self, row: int, warps: Warps, active: Lanes, addresses: Addresses) -> None:
-        """The memory instruction at `row` touches one address in each active lane; others are ignored."""
+        """The memory instruction at `row` touches one address in each active lane; others are ignored.
+
+        Of an asynchronous copy (LDGSTS) tell the shared side first, then the global one, or that one only.
+        """
         ...
 
     def guard(self, row: int, warps: Warps, active: Lanes) -> None:

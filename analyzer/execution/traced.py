@@ -16,6 +16,7 @@ from analyzer.execution.traced_memory import measure_accesses, measure_traffic
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest, find_loops
 from analyzer.ir.launch import Launch
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
 from analyzer.ir.trace import IntArray, Trace
 from analyzer.text.errors import InputError
 
@@ -72,8 +73,8 @@ def match_rows(trace: Trace, cfg: Cfg) -> IntArray:
             rows[number] = -1
             continue
         raise InputError(
-            f"{trace.path}: at {instruction.pc:#06x} the trace has {instruction.mnemonic}, "
-            f"{kernel.name} has {found}",
+            f"{trace.path}: the trace does not fit {kernel.name}: at {instruction.pc:#06x} "
+            f"it has {instruction.mnemonic}, the kernel {found}",
             hint="the dump is of another build than the one that was traced",
         )
     return rows
@@ -173,12 +174,29 @@ def _launch(trace: Trace, cfg: Cfg) -> Launch:
     return replace(launch, dynamic_shared_bytes=max(0, launch.dynamic_shared_bytes - static))
 
 
+def _untraced_memory(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
+    """Traffic that leaves no addresses: shared sides of asynchronous copies, textures, bulk copies."""
+    listed = set(np.unique(trace.ids[trace.access_at]).tolist())
+    ran = np.unique(trace.ids[trace.masks != 0]).tolist()
+    opcodes = {number: cfg.kernel.opcode(int(rows[number])) for number in ran if rows[number] >= 0}
+    copies = sum(opcode.kind is OpKind.ASYNC_COPY for opcode in opcodes.values())
+    silent = sum(
+        opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT and number not in listed
+        for number, opcode in opcodes.items()
+    )
+    if copies:
+        yield f"{copies} asynchronous copies: what they write to shared memory is not traced"
+    if silent:
+        yield f"{silent} memory instructions were traced without addresses; their traffic is left out"
+
+
 def _assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
     traced, grid = len(trace.ctas), trace.header.grid.count
     if traced != grid:
         yield f"{traced} of {grid} thread blocks were traced; the others are taken to do the same on average"
     if missing := len(_missing_warps(trace)):
         yield f"{missing} warps of traced thread blocks left no line; they are taken to run nothing"
+    yield from _untraced_memory(trace, cfg, rows)
     if foreign := int((rows < 0).sum()):
         yield f"{foreign} instructions of called functions share addresses with the kernel; left out"
     known = rows[trace.ids]

@@ -14,7 +14,7 @@ from analyzer.execution.machine import Machine, StopExecution, Tally
 from analyzer.execution.memory import TrackedMemory, address_steps, lane_addresses
 from analyzer.execution.program import Access, Segment
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import OpKind, Space
 
 IntArray = NDArray[np.int64]
 
@@ -121,6 +121,10 @@ class Trial(Machine):
         rows = view.group.rows
         self.limits[rows] = np.minimum(self.limits[rows], least)
 
+    def _is_near_known(self, access: Access, addresses: NDArray[np.uint64] | None) -> bool:
+        tracked = self.parent.tracked
+        return tracked is not None and tracked.knows_any(addresses, access.width_bytes)
+
     def stay_in_range(
         self, view: View, value: Value, delta: Deltas, relevant: Bits, *, whole: bool = False
     ) -> None:
@@ -161,8 +165,11 @@ class Trial(Machine):
                     self.stay_in_range(view, view.value(term.slot), delta, relevant, whole=True)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown, steps)
         moves = steps is not None and bool(steps.any())
-        if access.space is Space.SHARED and self.tracked is not None and (access.results or access.data):
-            raise TrialFailed("shared memory changes")
+        if access.space is Space.SHARED and self.tracked is not None:
+            changes = access.kind is not OpKind.LOAD and (access.data or self._is_near_known(access, addresses))
+            if access.results or changes or (moves and access.kind is not OpKind.LOAD):
+                raise TrialFailed("shared memory changes")
+            return
         if moves and ((access.results and self.batch.has_buffers) or access.space is Space.LOCAL):
             raise TrialFailed("a buffer is read on")
         self._transfer(access, view, lanes, addresses, origin)

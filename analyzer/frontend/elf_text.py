@@ -30,8 +30,13 @@ _PARAMETER = re.compile(
 )
 _SPACE = re.compile(r"\s+Pointee's logAlignment : \S+\s+Space : 0x([0-9a-f]{1,8})")
 _WORD = re.compile(r"0x([0-9a-f]{8})")
-_SYMBOL = re.compile(
-    r"\s*0x[0-9a-f]+\s+(0x[0-9a-f]+|0)\s+(0x[0-9a-f]+|0)\s+(0x[0-9a-f]+|0)\s+(?:0x[0-9a-f]+|0)\s+(0x[0-9a-f]+|0)\s+(\S.*)"
+# Value, size, type, section and name: cuobjdump 13.1 prints the type as a number, 13.5 as a word.
+_HEX = r"(0x[0-9a-f]{1,16}|0)"
+_SYMBOLS = (
+    re.compile(
+        rf"\s*{_HEX}\s+{_HEX}\s+{_HEX}\s+(?P<type>{_HEX})\s+{_HEX}\s+(?P<section>{_HEX})\s+(?P<name>\S+)"
+    ),
+    re.compile(rf"\s*{_HEX}\s+{_HEX}\s+{_HEX}\s+(?P<type>OBJECT)\s.*\s(?P<section>{_HEX})\s+(?P<name>\S+)"),
 )
 _SECTION_ROW = re.compile(
     r"\s*([0-9a-f]+)\s+[0-9a-f]+\s+[0-9a-f]+\s+[0-9a-f]+\s+[0-9a-f]+\s+\S.*?\s+[0-9a-f]+\s+[0-9a-f]+\s+[0-9a-f]+\s+(\S+)"
@@ -192,12 +197,15 @@ class ElfTextParser:
             kernel.take_cluster(*numbers)
 
     def _take_symbol(self, text: str) -> None:
-        if not (match := _SYMBOL.fullmatch(text)):
+        match = next((m for pattern in _SYMBOLS if (m := pattern.fullmatch(text))), None)
+        if match is None:
             return
-        value, size, info, section = (int(match[i], 16) for i in range(1, 5))
-        if info & 0xF == _STT_OBJECT and size:
-            self._cubin.objects[match[5]] = size
-            self._cubin.variables.setdefault(section, []).append((value, size, match[5]))
+        value, size = int(match[2], 16), int(match[3], 16)
+        is_object = match["type"] == "OBJECT" or int(match["type"], 16) & 0xF == _STT_OBJECT
+        if is_object and size:
+            self._cubin.objects[match["name"]] = size
+            variables = self._cubin.variables.setdefault(int(match["section"], 16), [])
+            variables.append((value, size, match["name"]))
 
     def _take_words(self, text: str) -> None:
         for word in _WORD.findall(text):

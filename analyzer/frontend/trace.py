@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analyzer.frontend.trace_addresses import AddressLists, BadTail
 from analyzer.frontend.trace_lines import LineError, TraceChunk, TracedForm, at_lines, parse_form, tail_fault
-from analyzer.frontend.trace_state import FIRST_GROUPED_WITHOUT_PLACE, Grouping, HeaderBuilder
+from analyzer.frontend.trace_state import Grouping, HeaderBuilder
 from analyzer.ir.trace import (
     IdArray,
     IntArray,
@@ -26,9 +26,11 @@ from analyzer.ir.trace import (
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location
 
-HINT = "trace again with Accel-Sim's tracer (util/tracer_nvbit)"
+HINT = "trace again with Accel-Sim's tracer, or dump the program: cuobjdump -sass program > program.sass"
 MAX_INSTRUCTIONS = 200_000_000
 _MAX_PC = 1 << 32
+_MAX_PLACE = 200
+_WITH_PLACES = ("", "0", "1", "2")  # versions whose grouped lines still have their places
 _PLACE_WORDS = 4  # CTA x, y, z and warp
 _INSTRUCTION_BYTES = 16
 _IMMEDIATE_LIMIT = 1 << 63
@@ -82,7 +84,7 @@ class _Places(dict[bytes, int]):
 
     def __missing__(self, raw: bytes) -> int:
         words = raw.split()
-        if len(words) < _PLACE_WORDS + self.header.has_lines:
+        if len(words) < _PLACE_WORDS or len(raw) > _MAX_PLACE:
             raise LineError(0, "thread block and warp are missing before the program counter")
         x, y, z, warp = map(int, words[:_PLACE_WORDS])
         grid, warps = self.header.grid, self.header.warps_per_cta
@@ -128,7 +130,7 @@ class _Scanner:
             n_lines += chunk.n_lines
         where = Location(self.path, n_lines + 1, 1, "")
         if self.header is None or not self.count:
-            raise InputError(f"{self.path}: no instruction found", hint=HINT)
+            raise InputError(f"{self.path}: no instruction found in the trace", hint=HINT)
         if self.grouping is not None and self.grouping.in_block:
             raise InputError("the trace ends in the middle of a thread block", location=where, hint=HINT)
         return self._finish(self.header)
@@ -205,17 +207,17 @@ class _Scanner:
 
     def _check_places(self, chunk: TraceChunk, places: tuple[bytes, ...]) -> None:
         if self.places is not None:
-            used = [place for place, match in zip(places, chunk.matches, strict=True) if not match[5]]
-            if self.places.header.has_lines:
-                used = [place.rsplit(None, 1)[0] for place in used]
-            self.warps.append(np.array(_looked_up(chunk, self.places, tuple(used), 1), dtype=np.int64))
+            rows = [row for row, match in enumerate(chunk.matches) if not match[5]]
+            used = tuple(places[row] for row in rows)
+            if self.places.header.has_lines:  # the last number is the source line
+                used = tuple(place[: place.rstrip().rfind(b" ") + 1] for place in used)
+            self.warps.append(np.array(_looked_up(chunk, self.places, used, 1, rows), dtype=np.int64))
             return
         assert self.header is not None
-        version = self.header.tracer_version.partition(".")[0]
-        is_old = version.isdigit() and int(version) < FIRST_GROUPED_WITHOUT_PLACE
+        is_old = self.header.tracer_version.partition(".")[0] in _WITH_PLACES
         expected = self.header.has_lines + (_PLACE_WORDS if is_old else 0)
         for place in set(places):
-            if place.count(b" ") != expected:
+            if place.count(b" ") != expected or len(place) > _MAX_PLACE:
                 index = next((i for i, m in enumerate(chunk.matches) if m[0] == place and not m[5]), -1)
                 if index >= 0:
                     raise chunk.error(index, f"{expected} numbers are expected before the program counter")
@@ -314,14 +316,19 @@ class _Scanner:
         return np.array([i.mnemonic.startswith(_TWICE) for i in self.instructions], dtype=bool)
 
 
-def _looked_up(chunk: TraceChunk, known: dict[bytes, int], texts: tuple[bytes, ...], group: int) -> list[int]:
+def _looked_up(
+    chunk: TraceChunk,
+    known: dict[bytes, int],
+    texts: tuple[bytes, ...],
+    group: int,
+    rows: list[int] | None = None,
+) -> list[int]:
+    """The numbers of texts, which are a part of the lines `rows`, or of all lines."""
     try:
         return list(map(known.__getitem__, texts))
     except LineError as error:
-        wrong = next(text for text in texts if text not in known)
-        index = next(
-            i for i, match in enumerate(chunk.matches) if match[group - 1].startswith(wrong) and wrong
-        )
+        index = next(place for place, text in enumerate(texts) if text not in known)
+        index = index if rows is None else rows[index]
         raise chunk.error(index, error.message, group=group, column=error.column) from None
 
 

@@ -43,7 +43,13 @@ def read_traces(path: str, chunks: Iterable[bytes]) -> tuple[Trace, ...]:
     named = [step for step in parse_list(path, whole).steps if isinstance(step, Path)]
     if not named:
         raise InputError(f"{path}: the list names no trace", hint=HINT)
-    return tuple(parse_trace(str(file), decompressed(str(file), _read(file))) for file in named)
+    hint = "the list of kernels names it: put it beside the list"
+    return tuple(parse_trace(str(file), decompressed(str(file), _read(file, hint))) for file in named)
+
+
+def load_traces(path: str) -> tuple[Trace, ...]:
+    """`read_traces` of a file. Raises InputError."""
+    return read_traces(path, _read(Path(path)))
 
 
 def read_trace_module(path: str, chunks: Iterable[bytes]) -> Module:
@@ -143,11 +149,9 @@ def _bounded(path: str, chunks: Iterable[bytes]) -> bytes:
     return data
 
 
-def _read(file: Path) -> Iterator[bytes]:
+def _read(file: Path, hint: str = "check the path and its permissions") -> Iterator[bytes]:
     try:
         with file.open("rb") as opened:
             yield from iter(lambda: opened.read(_CHUNK_BYTES), b"")
     except OSError as error:
-        raise InputError(
-            f"{file}: {error.strerror or error}", hint="the list of kernels names it: put it beside the list"
-        ) from None
+        raise InputError(f"{file}: {error.strerror or error}", hint=hint) from None

@@ -5,6 +5,7 @@ traced, and `?` stands for a result that is not. A guard is written where lanes 
 branch; which predicate it is, nobody knows. Branch targets are those seen (see `trace_flow`).
 """
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ from analyzer.isa.roles import operand_roles
 from analyzer.isa.table import resolve
 from analyzer.text.source import Diagnostic, Severity
 
+_NEEDS_RESULT = re.compile(r"r(?!\?)")
 _JUMPS = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL})
 _GUARDED = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL, OpKind.RETURN, OpKind.EXIT})
 _UNKNOWN_GUARD = Predicate(PredicateFile.GENERAL, 7)  # P7 does not exist: no instruction writes it
@@ -120,8 +122,8 @@ def _form(
 
 
 def _operands(instruction: TracedInstruction, opcode: Opcode, target: int | None) -> tuple[Operand, ...]:
-    results: list[Operand] = [_register(number) for number in instruction.dests]
-    if not results and opcode.writes.startswith("r") and instruction.sources:
+    results: list[Operand] = [_register(number) for number in instruction.dests[:1]]
+    if not results and _NEEDS_RESULT.search(opcode.writes) and instruction.sources:
         results.append(Special("?"))  # a uniform register, which is not traced
     sources: list[Operand] = [_register(number) for number in instruction.sources]
     n_addresses = 0

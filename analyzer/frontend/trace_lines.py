@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from analyzer.frontend.grammar import load_grammar
+from analyzer.ir.trace import FIRST_UNIFORM
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location, locate
 
@@ -36,8 +37,8 @@ _HINT = "trace again, or leave out the damaged file"
 
 # Place, program counter, mask, instruction and tail of an instruction line; or any other line.
 LINE = re.compile(
-    rb"((?:\d+ )*)([0-9a-f]+) ([0-9a-f]{8}) (\d+ (?:R\d+ )*[A-Z][\w.]* \d+ (?:R\d+ )*\d+)(?!\w)"
-    rb"([0-9a-fx -]*)\r?\n"
+    rb"((?:\d+ )*)([0-9a-f]+) ([0-9a-f]{8}) (\d+ (?:U?R\d+ )*[A-Z][\w.]* \d+ (?:U?R\d+ )*\d+)(?!\w)"
+    rb"([0-9a-fx -]*)(?:NoVal *|Val [^\n]*)?\r?\n"
     rb"|([^\n]*\n)"
 )
 _PLACE = re.compile(r"(?:\d+ )*(?=[0-9a-f]+ [0-9a-f]{8} )")
@@ -103,11 +104,13 @@ def _registers(node: Any, text: str) -> tuple[int, ...]:
     count, *registers = node.children
     if int(count) != len(registers):
         raise LineError(count.start_pos, f"{count} registers are announced, {len(registers)} follow")
-    numbers = tuple(int(register[1:]) for register in registers)
-    for number, register in zip(numbers, registers, strict=True):
-        if number > _MAX_REGISTER:
-            raise LineError(register.start_pos, f"registers end at R{_MAX_REGISTER}")
-    return numbers
+    numbers = []
+    for register in registers:
+        file, _, digits = register.rpartition("R")
+        if int(digits) > _MAX_REGISTER:
+            raise LineError(register.start_pos, f"registers end at {file}R{_MAX_REGISTER}")
+        numbers.append(int(digits) + (FIRST_UNIFORM if file else 0))
+    return tuple(numbers)
 
 
 def tail_fault(tail: str, lanes: int, has_addresses: bool) -> LineError:

@@ -14,7 +14,6 @@ _MAX_BLOCK = (1024, 1024, 64)
 _MAX_THREADS = 1024
 _MAX_NAME = 1 << 14
 _MAX_NUMBER = 1 << 63
-FIRST_GROUPED_WITHOUT_PLACE = 3  # tracer version from which grouped lines leave out CTA and warp
 
 
 @dataclass(slots=True)
@@ -82,7 +81,7 @@ def _dimensions(tokens: list[Any], limits: tuple[int, int, int]) -> Dim3:
     return Dim3(*map(int, tokens))
 
 
-_NUMBER = re.compile(r"(?<![\w])\d+(?!\w)")
+_NUMBER = re.compile(r"(?<!\w)\d{1,20}(?!\w)")
 
 
 @lru_cache(maxsize=64)

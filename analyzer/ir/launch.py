@@ -114,7 +114,9 @@ def check_launch(launch: Launch) -> None:
                     hint="the grid counts CTAs, not clusters",
                 )
     if launch.dynamic_shared_bytes is not None and launch.dynamic_shared_bytes < 0:
-        raise UsageError(f"dynamic shared memory of {launch.dynamic_shared_bytes} bytes: it cannot be negative")
+        raise UsageError(
+            f"dynamic shared memory of {launch.dynamic_shared_bytes} bytes: it cannot be negative"
+        )
 
 
 def _check_sizes(what: str, dims: Dim3, most: tuple[int, int, int]) -> None:

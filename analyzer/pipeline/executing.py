@@ -15,6 +15,7 @@ from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.hardware.load import load_arch
 from analyzer.ir.launch import Dim3, Launch
+from analyzer.ir.program import Resources
 from analyzer.pipeline.program import LoadedKernel
 from analyzer.text.errors import HardwareError
 
@@ -47,12 +48,11 @@ def execute_kernel(
     except HardwareError:
         return None
     image = build_image(loaded.kernel, launch, arch)
-    resources = loaded.kernel.resources
     shape = Shape(
         grid=launch.grid,
         block=launch.block,
         cluster=launch.cluster or loaded.kernel.cluster or Dim3(1),
-        shared_bytes=(resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0) + _RESERVED_BYTES,
+        shared_bytes=_shared_bytes(loaded.kernel.resources, launch),
     )
     compiled = compile_kernel(loaded.cfg, loaded.loops)
     guesser = Guesser(compiled, trips, taken)
@@ -61,6 +61,14 @@ def execute_kernel(
     return Executed(profile, frozenset(guesser.used))
 
 
+def _shared_bytes(resources: Resources, launch: Launch) -> int:
+    """Extent of a CTA's shared memory; all that any GPU has where the launch does not say."""
+    if resources.shared_bytes is None or launch.dynamic_shared_bytes is None:
+        return _MOST_SHARED_BYTES
+    return resources.shared_bytes + launch.dynamic_shared_bytes + _RESERVED_BYTES
+
+
+_MOST_SHARED_BYTES = 228 << 10
 _RESERVED_BYTES = 1024  # from sm_90 on the system's own bytes come first
 
 

@@ -1,6 +1,7 @@
 """Execution counts and memory accesses as report entries."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.provenance import Provenance
@@ -107,14 +108,17 @@ def _unknown_exits(analysis: KernelAnalysis) -> tuple[UnknownBranchEntry, ...]:
 
 
 def memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
-    """Memory instructions in address order; of an LDGSTS the global side, then the shared side."""
+    """Memory instructions in address order."""
     if analysis.profile is not None:
         return tuple(_executed(analysis, access) for access in _all_accesses(analysis, analysis.profile))
     return tuple(_guessed(analysis))
 
 
 def _all_accesses(analysis: KernelAnalysis, profile: ExecutionProfile) -> list[MemoryAccess]:
-    """Those that ran, and those that no warp came to."""
+    """Those that ran, and those that no warp came to.
+
+    An LDGSTS is one entry, of its global side; its wavefronts are those of what it writes to shared memory.
+    """
     ran = {access.row for access in profile.accesses}
     kernel, cfg = analysis.kernel, analysis.cfg
     wanted = kernel.vocabulary.mask(_reaches_memory)
@@ -136,7 +140,11 @@ def _all_accesses(analysis: KernelAnalysis, profile: ExecutionProfile) -> list[M
         for row in range(block.start, block.stop)
         if wanted[ids[row]] and row not in ran
     ]
-    return sorted([*profile.accesses, *idle], key=lambda access: access.row)
+    merged: dict[int, MemoryAccess] = {}
+    for access in profile.accesses:
+        first = merged.get(access.row)
+        merged[access.row] = access if first is None else replace(first, wavefronts=access.wavefronts)
+    return sorted([*merged.values(), *idle], key=lambda access: access.row)
 
 
 def _executed(analysis: KernelAnalysis, access: MemoryAccess) -> MemoryEntry:

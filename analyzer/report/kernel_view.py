@@ -90,7 +90,9 @@ def _launch(analysis: KernelAnalysis) -> LaunchEntry:
     return LaunchEntry(
         grid=triple(launch.grid),
         block=triple(launch.block),
+        cluster=triple(launch.cluster or analysis.kernel.cluster),
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        arguments={str(argument.which): str(argument.value) for argument in launch.arguments},
     )
 
 

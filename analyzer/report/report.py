@@ -19,10 +19,11 @@ class InputEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LaunchEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Launch facts; None where not known."""
+    """Launch facts; None where not known. Arguments as the user gave them, by place or name."""
 
     grid: tuple[int, int, int] | None
     block: tuple[int, int, int] | None
+    cluster: tuple[int, int, int] | None = None
     dynamic_shared_bytes: int | None
     arguments: dict[str, str] = {}
 
@@ -72,7 +73,8 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: executions with an active lane; lanes, bytes: what those lanes ask for; sectors: 32-byte sectors
     that the requests touch; wavefronts: passes of the data path; unique_bytes: distinct bytes of the grid.
-    requests_per_warp: of the mean warp. Of an LDGSTS the global side comes first, then the shared side.
+    requests_per_warp: of the mean warp. An LDGSTS stands for its global side, but for
+    the wavefronts, which are of what it writes to shared memory.
     """
 
     address: int

@@ -39,7 +39,8 @@ class Truth:
 
     Measures: read, read_unique, written, written_unique (bytes of global memory); warps, lanes (executions of
     an opcode by warps, by active lanes of its block); requests, touched, sectors, wavefronts (executions,
-    lanes, sectors, passes of the memory instructions of an opcode); unknown_branches (at least so many).
+    lanes, sectors, passes of the memory instructions of an opcode, on the global side where it has two);
+    unknown_branches (at least so many).
     """
 
     measure: str
@@ -168,7 +169,10 @@ def elementwise() -> Iterator[Case]:
 
 
 def grid_stride() -> Iterator[Case]:
-    """A warp takes 32 neighbours a step, so each 32 elements are one request of each array."""
+    """A warp takes 32 neighbours a step, so each 32 elements are one request of each array.
+
+    The other loop is unrolled: lanes that run it a different number of times part, and make more requests.
+    """
     for n, blocks, threads in (
         (1, 1, 32),
         (1000, 2, 64),
@@ -180,15 +184,15 @@ def grid_stride() -> Iterator[Case]:
         truths = (
             read(2 * F32 * n, 2 * F32 * n),
             written(F32 * n),
-            of("requests", LDG=2 * warps_1d(n), STG=warps_1d(n)),
             of("touched", LDG=2 * n, STG=n),
         )
+        requests = of("requests", LDG=2 * warps_1d(n), STG=warps_1d(n))
         three = Array(), Array(), Array()
-        for kernel, arguments in (
-            ("vector_add_grid_stride", (*three, n)),
-            ("saxpy_grid_stride", (2.0, *three, n)),
+        for kernel, arguments, more in (
+            ("vector_add_grid_stride", (*three, n), requests),
+            ("saxpy_grid_stride", (2.0, *three, n), ()),
         ):
-            yield from cuda("exactness", kernel, shape, (blocks,), (threads,), arguments, *truths)
+            yield from cuda("exactness", kernel, shape, (blocks,), (threads,), arguments, *truths, more)
 
 
 def row_sums() -> Iterator[Case]:
@@ -203,7 +207,6 @@ def row_sums() -> Iterator[Case]:
             read(F32 * rows * cols, F32 * rows * cols),
             written(F32 * rows),
             of("requests", LDG=warps_1d(rows) * cols, STG=warps_1d(rows)),
-            of("lanes", FADD=rows * cols),
         )
     for n in (1, 33, 300):
         steps = sum(min(WARP * (warp + 1), n) for warp in range(warps_1d(n)))  # its last row is the longest
@@ -254,7 +257,7 @@ def matmuls() -> Iterator[Case]:
             (Array(), Array(), Array(), n),
             read(2 * F32 * n**3, 2 * F32 * n**2),
             written(F32 * n**2),
-            of("lanes", FFMA=n**3),
+            of("touched", LDG=2 * n**3),
         )
     for n in (1, 31, 64, 100):
         yield from cuda("report16", "matmul_tiled", f"{n}", *tiled_matmul((n, n, n), 32))
@@ -467,7 +470,7 @@ def irregular() -> Iterator[Case]:
             (Array(), n, Array()),
             of("touched", LDG=n, RED=256 * grid, STS=256 * grid, LDS=256 * grid),
             of("requests", LDG=warps_1d(n)),
-            of("warps", BAR=grid * threads // WARP * 2),
+            of("lanes", BAR=grid * threads * 2),
             shared=1024,
         )
     for grid, threads, times in ((1, 32, 1), (3, 96, 10)):
@@ -598,7 +601,7 @@ def products(arch: int, steps: int, tile: tuple[int, int, int], warps: int = 4) 
 
 
 def persistent_matmuls() -> Iterator[Case]:
-    """132 programs share tiles of 128 x 128; TMA moves two tiles in a step and one out a tile."""
+    """132 programs share tiles of 128 x 128. TMA loads two boxes a step; a tile leaves in two boxes of 128-byte rows."""
     tile = 128, 128, 64
     for arch in (90, 100, 120):
         for m, n, k in ((128, 128, 64), (256, 1000, 200), (1, 16, 64), (2048, 1920, 128)):
@@ -612,7 +615,7 @@ def persistent_matmuls() -> Iterator[Case]:
                 (132,),
                 8,
                 {"m": m, "n": n, "k": k},
-                of("requests", UTMALDG=2 * steps),
+                of("requests", UTMALDG=2 * steps, UTMASTG=2 * count),
                 products(arch, steps, tile, warps=8),
             )
 
@@ -718,7 +721,11 @@ def grouped_case(arch: int, groups: Sequence[tuple[int, int, int]]) -> Case:
 
 
 def mixtures() -> Iterator[Case]:
-    """Slots sorted by expert and padded to blocks of 32: what to do lies in buffers."""
+    """Slots sorted by expert and padded to blocks of 32: what to do lies in buffers.
+
+    Programs are walked in groups of eight tile rows. Of those beyond the last block, a started group's compute
+    columns that do not exist and store nothing; the others end at once.
+    """
     top_k, rows, cols, depth = 2, 32, 64, 64
     for arch in (80, 90, 100, 120):
         for tokens, n, k, experts in ((1, 64, 64, 2), (50, 160, 96, 4)):
@@ -726,7 +733,8 @@ def mixtures() -> Iterator[Case]:
             blocks, order = routed(slots, experts, rows)
             used = len(order)
             programs = tiles(slots + experts * (rows - 1), rows) * tiles(n, cols)
-            steps = len(blocks) * tiles(n, cols) * tiles(k, depth)
+            at_work = min(programs, tiles(len(blocks), 8) * 8 * tiles(n, cols))
+            steps = at_work * tiles(k, depth)
             yield triton(
                 "fused_moe",
                 "fused_moe",

@@ -54,7 +54,9 @@ def printed(name: str, data: bytes) -> str:
         return "\n".join(_trace_lines(parse_trace(name, [data]))) + "\n"
     except InputError as error:
         lines = describe(error.diagnostic).splitlines()
-        return "\n".join("." * (len(line) - len(line.lstrip(" "))) + line.lstrip(" ") for line in lines) + "\n"
+        return (
+            "\n".join("." * (len(line) - len(line.lstrip(" "))) + line.lstrip(" ") for line in lines) + "\n"
+        )
 
 
 def _trace_lines(trace: Trace) -> Iterator[str]:
@@ -149,7 +151,7 @@ def test_packed_traces_are_read_as_they_are(pack: object, tmp_path: Path) -> Non
         (trace,) = read_traces("x", (raw[i : i + size] for i in range(0, len(raw), size)))
         same(plain, trace)
     packed.write_bytes(pack(data)[:-20])
-    with pytest.raises(InputError, match="ends too early|damaged"):
+    with pytest.raises(InputError, match="the compressed file is damaged"):
         read_traces("x", [packed.read_bytes()])
     assert detect(pack(b"something else")) is InputFormat.UNKNOWN_BINARY
 
@@ -161,7 +163,9 @@ def test_a_trace_is_a_module_like_any_other() -> None:
     assert kernel.resources.block_threads_exact
     assert kernel.control_words is None
     cfg = build_cfg(kernel)
-    assert any(target <= source for source, targets in enumerate(cfg.successors) for target in targets), "no loop"
+    assert any(target <= source for source, targets in enumerate(cfg.successors) for target in targets), (
+        "no loop"
+    )
 
 
 def test_list_of_kernels_names_traces_beside_it(tmp_path: Path) -> None:
@@ -182,7 +186,9 @@ def test_list_of_kernels_names_traces_beside_it(tmp_path: Path) -> None:
         read_module(str(path))
 
 
-@pytest.mark.parametrize("line", ["kernel-1/../../etc/passwd", "/etc/passwd", "kernel-1.traceg extra", "../kernel-1.traceg"])
+@pytest.mark.parametrize(
+    "line", ["kernel-1/../../etc/passwd", "/etc/passwd", "kernel-1.traceg extra", "../kernel-1.traceg"]
+)
 def test_list_of_kernels_leads_nowhere_else(line: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_list("kernelslist.g", f"MemcpyHtoD,0x7f,8\n{line}\n".encode())
@@ -193,7 +199,12 @@ def test_list_of_kernels_leads_nowhere_else(line: str) -> None:
 _ADDRESS = st.integers(0, (1 << 64) - 1)
 
 
-@given(st.lists(st.tuples(st.integers(0, (1 << 32) - 1), _ADDRESS, st.integers(-1000, 1000), st.booleans()), min_size=1))
+@given(
+    st.lists(
+        st.tuples(st.integers(0, (1 << 32) - 1), _ADDRESS, st.integers(-1000, 1000), st.booleans()),
+        min_size=1,
+    )
+)
 def test_compressed_addresses_are_the_same_addresses(rows: list[tuple[int, int, int, bool]]) -> None:
     masks = np.array([mask for mask, *_ in rows], dtype=np.uint32)
     active = active_lanes(masks)
@@ -214,7 +225,7 @@ def test_compressed_addresses_are_the_same_addresses(rows: list[tuple[int, int, 
 
 
 @given(st.data())
-def test_a_damaged_trace_gives_one_clear_error_or_a_trace(data: st.DataObject) -> None:
+def test_a_damaged_trace_gives_an_input_error_or_a_trace(data: st.DataObject) -> None:
     text = bytearray((TRACES / "nvbit" / "loop.traceg").read_bytes()[:4000])
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(text) - 1))
@@ -224,18 +235,24 @@ def test_a_damaged_trace_gives_one_clear_error_or_a_trace(data: st.DataObject) -
             case 1:
                 del text[place : place + data.draw(st.integers(1, 60))]
             case _:
-                text[place:place] = data.draw(st.sampled_from([b" ", b"\n", b"R2 ", b"-", b"0x", b"9" * 30, b"\xff", b"#"]))
+                text[place:place] = data.draw(
+                    st.sampled_from([b" ", b"\n", b"R2 ", b"-", b"0x", b"9" * 30, b"\xff", b"#"])
+                )
     try:
         trace = parse_trace("damaged", [bytes(text)])
-    except InputError as error:
-        assert describe(error.diagnostic)
-    else:
-        assert build_cfg(trace_module("damaged", [trace]).kernels[0]).blocks
+    except InputError:
+        return
+    assert build_cfg(trace_module("damaged", [trace]).kernels[0]).blocks
 
 
-@pytest.mark.parametrize("rule", ["1 0x_1 4", "1 0x1_0 4", "1 -5 4", "2 0x5 1 2 3 -", "0 0x1", "1 0x1ffffffffffffffff 4", "3 0x1 4"])
+@pytest.mark.parametrize(
+    "rule",
+    ["1 0x_1 4", "1 0x1_0 4", "1 -5 4", "2 0x5 1 2 3 -", "0 0x1", "1 0x1ffffffffffffffff 4", "3 0x1 4"],
+)
 def test_numbers_that_python_would_take_are_refused(rule: str) -> None:
-    text = (TRACES / "nvbit" / "vector_add.traceg").read_text().replace("8 1 0x7f0000000000 8 0", f"8 {rule}", 1)
+    text = (
+        (TRACES / "nvbit" / "vector_add.traceg").read_text().replace("8 1 0x7f0000000000 8 0", f"8 {rule}", 1)
+    )
     with pytest.raises(InputError) as caught:
         parse_trace("x", [text.encode()])
     assert caught.value.diagnostic.location is not None

@@ -66,9 +66,13 @@ def _piece(shift: int, spreads: bool, mask: int) -> Apply:
         return lambda x: (((x << amount).view(np.int32) >> np.int32(WORD_BITS - 1)).view(np.uint32) & keep,)
     if shift > 0:
         up = np.uint32(shift)
+        if mask == WORD_MASK << shift & WORD_MASK:
+            return lambda x: (x << up,)
         return lambda x: (x << up & keep,)
     if shift < 0:
         down = np.uint32(-shift)
+        if mask == WORD_MASK >> -shift:
+            return lambda x: (x >> down,)
         return lambda x: (x >> down & keep,)
     return lambda x: (x & keep,)
 

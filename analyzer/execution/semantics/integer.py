@@ -1,4 +1,4 @@
-"""Integer sums and products: IADD3, VIADD, IMAD, LEA, ISCADD, IDP and their uniform twins."""
+"""Integer sums: IADD3, IADD, VIADD and their uniform twins; carries in and out."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def compile_add(form: InstructionForm) -> Step:
         raise NotUnderstoodError
     if is_wide:
         return _wide_sum(addends, results, carries_out)
-    total = _Sum(addends, carries_in)
+    total = Sum(addends, carries_in)
     kept = [bit for bit in carries_out if bit != _DISCARDED]
     if not kept:
         return make_step(total.low(), total.sources, results, AffineRule.LINEAR)
@@ -61,10 +61,13 @@ def _two(bits: Sequence[int]) -> tuple[int, int]:
 def _wide_sum(addends: list[Addend], results: tuple[int, ...], carries_out: tuple[int, ...]) -> Step:
     if any(bit != _DISCARDED for bit in carries_out):
         raise NotUnderstoodError
+    addends = sorted((a for a in addends if not a.source.is_zero), key=lambda addend: addend.negated)
+    words = [half for addend in addends for half in addend.source.halves or ()]
+    if len(addends) == 2 and len(words) == 4 and not addends[0].negated:
+        function = _subtract_pairs if addends[1].negated else _add_pairs
+        return make_step(function, words, results, AffineRule.PAIR)
     sources = [
-        addend.source.mapped(np.negative) if addend.negated else addend.source
-        for addend in addends
-        if not addend.source.is_zero
+        addend.source.mapped(np.negative) if addend.negated else addend.source for addend in addends
     ] or [pair_literal(0)]
 
     def apply(first: Value, *others: Value) -> tuple[Value, ...]:
@@ -75,7 +78,16 @@ def _wide_sum(addends: list[Addend], results: tuple[int, ...], carries_out: tupl
     return make_step(apply, sources, results, AffineRule.PAIR)
 
 
-class _Sum:
+def _add_pairs(a_low: Value, a_high: Value, b_low: Value, b_high: Value) -> tuple[Value, ...]:
+    low = a_low + b_low
+    return low, a_high + b_high + (low < b_low)
+
+
+def _subtract_pairs(a_low: Value, a_high: Value, b_low: Value, b_high: Value) -> tuple[Value, ...]:
+    return a_low - b_low, a_high - b_high - (a_low < b_low)
+
+
+class Sum:
     """A sum of words: plain ones, ones with a minus, and a constant."""
 
     __slots__ = ("_bias", "_n_minus", "_n_plus", "most", "sources")
@@ -155,138 +167,3 @@ _SUMS_WITH_CARRY: dict[tuple[int, int], Apply] = {
 
 def _as_word(bit: Value) -> Value:
     return bit.astype(np.uint32)
-
-
-# Products
-
-
-def compile_multiply_add(form: InstructionForm) -> Step:
-    """IMAD: low word, `.WIDE` or `.HI` of a 64-bit sum; MOV, IADD, SHL say only what it is used for."""
-    parts = Parts(form)
-    for word in ("MOV", "IADD", "SHL"):
-        parts.flag(word)
-    is_unsigned, is_extended = parts.flag("U32"), parts.flag("X")
-    is_wide, is_high = parts.flag("WIDE"), parts.flag("HI")
-    results = parts.results(2 if is_wide else 1)
-    carry_out = (*parts.result_bits(1), _DISCARDED)[0]
-    if is_wide or is_high:
-        a, b, c = parts.plain_word(), parts.plain_word(), parts.addend(wide=True)
-    else:
-        a, b, c = parts.word(), parts.word(), parts.addend()
-    carry_in = parts.bit() if is_extended else None
-    parts.finish()
-    if not is_wide and not is_high:
-        if carry_out != _DISCARDED or (is_extended and c.negated):
-            raise NotUnderstoodError
-        return _low_product(a, b, c, carry_in, results)
-    if c.negated and (carry_out != _DISCARDED or carry_in is not None):
-        raise NotUnderstoodError
-    if carry_out != _DISCARDED and (carry_in is not None or not is_unsigned):
-        raise NotUnderstoodError
-    if is_high and carry_in is not None:
-        raise NotUnderstoodError
-    return _wide_product(a, b, c, carry_in, (*results, carry_out), is_unsigned=is_unsigned)
-
-
-def _low_product(a: Source, b: Source, c: Addend, carry: Source | None, results: tuple[int, ...]) -> Step:
-    carries = [] if carry is None else [carry]
-    if a.literal is not None:
-        a, b = b, a
-    if a.is_zero or b.is_zero:
-        total = _Sum([c], carries)
-        return make_step(total.low(), total.sources, results, AffineRule.LINEAR)
-    if b.literal == 1:
-        total = _Sum([Addend(a, False), c], carries)
-        return make_step(total.low(), total.sources, results, AffineRule.LINEAR)
-    rest = _Sum([c], carries)
-    rule, factors = (AffineRule.PRODUCT, ([a], [b])) if b.literal is None else (AffineRule.LINEAR, ([], []))
-    if rest.sources[0].is_zero:
-        return make_step(lambda x, y: (x * y,), [a, b], results, rule, factors=factors)
-    add = rest.low()
-
-    def apply(x: Value, y: Value, *others: Value) -> tuple[Value, ...]:
-        return (x * y + add(*others)[0],)
-
-    function = apply if len(rest.sources) > 1 or c.negated else _multiply_add
-    return make_step(function, [a, b, *rest.sources], results, rule, factors=factors)
-
-
-def _multiply_add(x: Value, y: Value, z: Value) -> tuple[Value, ...]:
-    return (x * y + z,)
-
-
-def _wide_product(
-    a: Source, b: Source, c: Addend, carry: Source | None, writes: tuple[int, ...], *, is_unsigned: bool
-) -> Step:
-    """A 64-bit product and sum; three writes are those of .WIDE, two those of .HI."""
-    extend = _unsigned_wide if is_unsigned else _signed_wide
-    wide_a, wide_b = a.mapped(extend), b.mapped(extend)
-    has_sum = not c.source.is_zero
-    sources = [wide_a, wide_b] + ([c.source] if has_sum else [])
-    if carry is not None:
-        sources.append(carry)
-    is_wide = len(writes) == 3
-
-    def total(x: Value, y: Value, *others: Value) -> Value:
-        product = x * y
-        if has_sum:
-            product = product - others[0] if c.negated else product + others[0]
-        return product if carry is None else product + others[-1]
-
-    def with_carry(x: Value, y: Value, *others: Value) -> tuple[Value, ...]:
-        number = total(x, y, *others)
-        halves = split_pair(number) if is_wide else (_upper(number),)
-        return (*halves, number < others[0] if has_sum else _NEVER)
-
-    if writes[-1] != _DISCARDED:
-        return make_step(with_carry, sources, writes)
-    if not is_wide:
-        # With one factor and no sum the upper half only grows or only shrinks.
-        is_monotone = not has_sum and b.literal is not None
-        rule = AffineRule.MONOTONE if is_monotone else AffineRule.FIXED
-        return make_step(lambda *values: (_upper(total(*values)),), sources, writes[:1], rule)
-    factors: tuple[list[Source], list[Source]] = (
-        ([wide_a], [wide_b]) if a.literal is None and b.literal is None else ([], [])
-    )
-    return make_step(
-        lambda *values: split_pair(total(*values)), sources, writes[:2], AffineRule.PAIR, factors=factors
-    )
-
-
-def _upper(number: Value) -> Value:
-    return (number >> np.uint64(WORD_BITS)).astype(np.uint32)
-
-
-def _unsigned_wide(word: Value) -> Value:
-    return word.astype(np.uint64)
-
-
-def _signed_wide(word: Value) -> Value:
-    return word.view(np.int32).astype(np.int64).view(np.uint64)
-
-
-_PRODUCT_PARTS = {"S8": np.int8, "U8": np.uint8}
-
-
-def compile_dot(form: InstructionForm) -> Step:
-    """IDP.4A: four byte products added to a word."""
-    match form.opcode.modifiers:
-        case ("4A", left, right) if left in _PRODUCT_PARTS and right in _PRODUCT_PARTS:
-            a_type, b_type = _PRODUCT_PARTS[left], _PRODUCT_PARTS[right]
-        case _:
-            raise NotUnderstoodError
-    parts = Parts(form)
-    for word in form.opcode.modifiers:
-        parts.flag(word)
-    result, a, b, c = parts.result(), parts.plain_word(), parts.plain_word(), parts.word()
-    parts.finish()
-
-    def apply(x: Value, y: Value, z: Value) -> tuple[Value, ...]:
-        total = z
-        for shift in range(0, WORD_BITS, 8):
-            left = (x >> np.uint32(shift)).astype(a_type).astype(np.int32)
-            right = (y >> np.uint32(shift)).astype(b_type).astype(np.int32)
-            total = total + (left * right).view(np.uint32)
-        return (total,)
-
-    return make_step(apply, [a, b, c], [result])

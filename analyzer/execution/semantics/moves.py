@@ -57,10 +57,14 @@ def compile_select(form: InstructionForm) -> Step:
     a, b = (parts.plain_pair() if is_wide else parts.plain_word() for _ in range(2))
     bit = parts.bit()
     parts.finish()
+    if bit.convert is np.logical_not:  # cheaper the other way round
+        a, b, bit = b, a, Source(bit.reads)
     if is_wide:
         return make_step(lambda x, y, p: split_pair(select(p, x, y)), [a, b, bit], results, AffineRule.PAIR)
     if a.is_zero and b.literal == 1:  # the way a predicate becomes a number
         return make_step(lambda p: ((~p).astype(np.uint32),), [bit], results, AffineRule.LINEAR)
+    if a.literal == 1 and b.is_zero:
+        return make_step(lambda p: (p.astype(np.uint32),), [bit], results, AffineRule.LINEAR)
     return make_step(lambda x, y, p: (select(p, x, y),), [a, b, bit], results, AffineRule.LINEAR)
 
 

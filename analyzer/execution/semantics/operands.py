@@ -42,6 +42,16 @@ class Source:
     def is_zero(self) -> bool:
         return self.literal == 0
 
+    @property
+    def halves(self) -> "tuple[Source, Source] | None":
+        """The two words of an undecorated pair, which need no joining."""
+        if self.literal is not None:
+            return word_literal(self.literal), word_literal(self.literal >> WORD_BITS)
+        if self.convert is not join_pair:
+            return None
+        low, high = self.reads
+        return Source((low,)), Source((high,))
+
     def mapped(self, change: Callable[[Value], Value]) -> "Source":
         """The same input seen through `change`; its literal is lost."""
         if self.constant is not None:

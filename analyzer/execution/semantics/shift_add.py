@@ -82,7 +82,7 @@ def _high(
     has_upper, negated, has_carry = len(sources) == 3, b.negated, carry_in is not None
     if carry_in is not None:
         sources.append(carry_in)
-    from_low = _moved_up(shift, is_signed=c is None)
+    from_low = moved_up(shift, is_signed=c is None)
 
     def upper(x: Value, *others: Value) -> Value:
         return from_low(x) | others[0] << np.uint32(shift) if has_upper else from_low(x)
@@ -108,7 +108,7 @@ def _high(
     return make_step(apply_with_carry, sources, writes, AffineRule.SELECT, watch=watch)
 
 
-def _moved_up(shift: int, *, is_signed: bool) -> Callable[[Value], Value]:
+def moved_up(shift: int, *, is_signed: bool) -> Callable[[Value], Value]:
     """What a left shift of a pair moves from its low word into the upper one."""
     if is_signed:
         down = np.int32(min(WORD_BITS - shift, WORD_BITS - 1))

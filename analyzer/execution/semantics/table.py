@@ -34,7 +34,7 @@ from analyzer.execution.semantics.floating import (
     compile_float_select,
     compile_float_set,
 )
-from analyzer.execution.semantics.integer import compile_add, compile_dot, compile_multiply_add
+from analyzer.execution.semantics.integer import compile_add
 from analyzer.execution.semantics.lanes import (
     compile_elect,
     compile_first_lane,
@@ -63,6 +63,7 @@ from analyzer.execution.semantics.predicate import (
     compile_predicates_to_word,
     compile_word_to_predicates,
 )
+from analyzer.execution.semantics.products import compile_dot, compile_multiply_add
 from analyzer.execution.semantics.shift_add import compile_scaled_add, compile_shift_add
 from analyzer.execution.semantics.shifts import (
     compile_funnel_shift,

@@ -1,0 +1,147 @@
+"""How far production kernels are executed without help: the share of their branches that the launch decides.
+
+    python bench/production.py CUBIN...
+
+Each entry of bench/production.toml whose `cubin` glob fits one of the given paths is executed with its launch.
+A conditional branch counts where a warp reached it; it is settled when all its executions were decided by
+launch, arguments and constants. No contents of memory are supplied.
+"""
+
+import argparse
+import sys
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import analyzer
+from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Null, Pointer
+from analyzer.ir.opcode import OpKind
+from analyzer.ir.operand import Predicate
+from analyzer.ir.program import InstructionForm
+from analyzer.pipeline.program import LoadedKernel
+from analyzer.report.report import KernelReport
+from analyzer.text.errors import WarplensError
+
+LAUNCHES = Path(__file__).with_suffix(".toml")
+_WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null()}
+_JUMPS = (OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.EXIT, OpKind.RETURN, OpKind.CALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One entry of the list: branches that were reached, and those that were not decided; `note` says why."""
+
+    title: str
+    arch: str
+    reached: int = 0
+    unsettled: int = 0
+    hanging: float = 0.0
+    provenance: str = ""
+    note: str = ""
+    seconds: float = 0.0
+
+
+def run_entry(entry: dict[str, Any], path: Path) -> Outcome:
+    """Execute one kernel; a refusal is an outcome."""
+    title = entry["title"]
+    try:
+        loaded = analyzer.load(str(path))[entry["kernel"]]
+        start = time.perf_counter()
+        program = analyzer.load(str(path))
+        options = analyzer.Options(kernels=(loaded.name,), launch=launch_of(entry))
+        report = analyzer.analyze(program, options=options).kernels[0]
+    except WarplensError as error:
+        return Outcome(title, "", note=f"refused: {error}")
+    except KeyError:
+        return Outcome(title, "", note=f"no kernel of this name in {path.name}")
+    seconds = time.perf_counter() - start
+    reached = reached_branches(loaded, report)
+    unknown = report.counts.unknown_branches
+    unsettled = reached & {branch.address for branch in unknown}
+    return Outcome(
+        title,
+        report.architecture,
+        len(reached),
+        len(unsettled),
+        max((branch.share for branch in unknown), default=0.0),
+        report.counts.provenance,
+        "; ".join(dict.fromkeys(branch.origin for branch in unknown[:3])),
+        seconds,
+    )
+
+
+def launch_of(entry: dict[str, Any]) -> Launch:
+    arguments = [
+        Argument(int(which), _WORDS[value] if isinstance(value, str) else value)
+        for which, value in entry.get("arguments", {}).items()
+    ]
+    cluster = entry.get("cluster")
+    return Launch(
+        grid=Dim3(*entry["grid"]),
+        block=Dim3(*entry["block"]),
+        cluster=Dim3(*cluster) if cluster else None,
+        dynamic_shared_bytes=entry.get("shared"),
+        arguments=tuple(arguments),
+    )
+
+
+def reached_branches(loaded: LoadedKernel, report: KernelReport) -> set[int]:
+    """Addresses of conditional branches that a warp executed."""
+    ran = [(block.start, block.end) for block in report.counts.blocks if block.executed_warps]
+    return {
+        instruction.address
+        for instruction in loaded.instructions
+        if is_conditional(instruction.form) and any(start <= instruction.address < end for start, end in ran)
+    }
+
+
+def is_conditional(form: InstructionForm) -> bool:
+    """Guarded, or with predicates among its operands, or to an address from a register."""
+    if form.opcode.kind not in _JUMPS or form.is_never:
+        return False
+    has_condition = any(isinstance(operand, Predicate) for operand in form.operands)
+    return not form.is_unconditional or has_condition or form.opcode.kind is OpKind.BRANCH_INDIRECT
+
+
+def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    yield "| kernel | architecture | branches reached | settled | share | counts | hangs on |"
+    yield "|---|---|---|---|---|---|---|"
+    for one in outcomes:
+        settled = one.reached - one.unsettled
+        share = f"{settled / one.reached:.0%}" if one.reached else "-"
+        note = one.note.replace("|", "\\|")
+        yield (
+            f"| {one.title} | {one.arch} | {one.reached} | {settled} | {share} | {one.provenance or '-'} | {note} |"
+        )
+    reached = sum(one.reached for one in outcomes)
+    settled = reached - sum(one.unsettled for one in outcomes)
+    exact = sum(one.provenance == "exact" for one in outcomes)
+    yield ""
+    yield (
+        f"{settled} of {reached} branches settled ({settled / max(1, reached):.1%}); "
+        f"counts are exact for {exact} of {len(outcomes)} kernels."
+    )
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("cubin", nargs="+", type=Path)
+    paths = parser.parse_args().cubin
+    outcomes = []
+    for entry in tomllib.loads(LAUNCHES.read_text(encoding="utf-8"))["kernel"]:
+        found = next((path for path in paths if fnmatch(str(path), entry["cubin"])), None)
+        if found is None:
+            print(f"{entry['title']}: no path fits {entry['cubin']}", file=sys.stderr)
+            continue
+        outcomes.append(run_entry(entry, found))
+        print(f"{entry['title']}: {outcomes[-1].seconds:.1f} s", file=sys.stderr)
+    print("\n".join(lines(outcomes)))
+
+
+if __name__ == "__main__":
+    main()

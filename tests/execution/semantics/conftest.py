@@ -1,0 +1,110 @@
+"""Runs one instruction on drawn words, and compares it with a function of plain integers."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from analyzer.execution.semantics import compile_step
+from analyzer.execution.step import ConstantRead, Read, SpecialRead, Step
+from analyzer.frontend.sass_forms import FormDecoder
+from analyzer.ir.program import InstructionForm
+from analyzer.isa.roles import PREDICATE_BASE, UNIFORM_BASE, UNIFORM_PREDICATE_BASE, storage_name
+
+_EDGES = (0, 1, 2, 31, 32, 33, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x3F800000, 0xFF800000)
+_N_SAMPLES = 6
+_DECODER = FormDecoder()
+
+Reference = Callable[..., dict[str, int]]
+
+
+def decode(text: str) -> InstructionForm:
+    _DECODER.admit(text)
+    return _DECODER.decode(text)
+
+
+def name_of(read: Read) -> str:
+    """`R5`, `P0`, `c0_0x160`, `c3_R9_0x8` or the special register's name."""
+    match read:
+        case ConstantRead(bank=bank, offset=offset, base=None):
+            return f"c{bank}_{offset:#x}"
+        case ConstantRead(bank=bank, offset=offset, base=base):
+            assert base is not None
+            return f"c{bank}_{storage_name(base)}_{offset:#x}"
+        case SpecialRead(name=name):
+            return name
+        case _:
+            return storage_name(read)
+
+
+def is_predicate(read: Read) -> bool:
+    if not isinstance(read, int):
+        return False
+    return PREDICATE_BASE <= read < UNIFORM_PREDICATE_BASE + 8 and read >= UNIFORM_BASE
+
+
+def words() -> st.SearchStrategy[int]:
+    """Any word, those at the edges and small ones often."""
+    return st.sampled_from(_EDGES) | st.integers(0, 0xFFFFFFFF) | st.integers(0, 64)
+
+
+@dataclass(frozen=True)
+class Harness:
+    """What tests need of instruction texts."""
+
+    def step(self, text: str) -> Step:
+        step = compile_step(decode(text))
+        assert step is not None, text
+        return step
+
+    def refuses(self, text: str) -> bool:
+        return compile_step(decode(text)) is None
+
+    def names(self, text: str) -> list[str]:
+        return [name_of(read) for read in self.step(text).reads]
+
+    def run(self, text: str, values: dict[str, Any], mask: Any = None) -> dict[str, np.ndarray]:
+        """Results by register name; `values` by name, each an array."""
+        step = self.step(text)
+        inputs = [values[name_of(read)] for read in step.reads]
+        results = step.apply(*([mask] if step.uses_mask else []), *inputs)
+        assert len(results) == len(step.writes)
+        named = {}
+        for number, result in zip(step.writes, results, strict=True):
+            assert result.ndim == 2
+            if number < 0:
+                continue
+            name = storage_name(number)
+            assert result.dtype == (np.bool_ if "P" in name else np.uint32), (text, name, result.dtype)
+            named[name] = result
+        return named
+
+    def check(self, text: str, reference: Reference, data: st.DataObject) -> None:
+        """Each sample of drawn inputs gives what the reference says."""
+        step = self.step(text)
+        reads = {name_of(read): is_predicate(read) for read in step.reads}
+        drawn = {
+            name: data.draw(
+                st.lists(st.booleans() if bit else words(), min_size=_N_SAMPLES, max_size=_N_SAMPLES),
+                label=name,
+            )
+            for name, bit in reads.items()
+        }
+        inputs = {
+            name: np.array(values, dtype=np.bool_ if reads[name] else np.uint32)[:, None]
+            for name, values in drawn.items()
+        }
+        results = self.run(text, inputs)
+        for row in range(_N_SAMPLES):
+            sample = {name: values[row] for name, values in drawn.items()}
+            wanted = {name: int(value) & 0xFFFFFFFF for name, value in reference(**sample).items()}
+            found = {n: int(np.broadcast_to(r, (_N_SAMPLES, 1))[row, 0]) for n, r in results.items()}
+            assert found == wanted, (text, sample)
+
+
+@pytest.fixture(scope="session")
+def harness() -> Harness:
+    return Harness()
