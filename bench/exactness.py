@@ -66,7 +66,7 @@ class Outcome:
 def holds(truth: Truth, value: float | None) -> bool:
     if truth.measure == "unknown_branches":
         return value is not None and value >= truth.value
-    return value == truth.value
+    return value is not None and value == int(truth.value)
 
 
 def run_case(case: Case) -> Outcome:
@@ -77,8 +77,8 @@ def run_case(case: Case) -> Outcome:
         options = analyzer.Options(kernels=(case.kernel,), launch=launch_of(case))
         kernel = analyzer.analyze(program, options=options).kernels[0]
     except WarplensError as error:
-        found = tuple((truth, None) for truth in case.truths)
-        return Outcome(case, "refused", found, time.perf_counter() - start, str(error))
+        nothing: tuple[tuple[Truth, float | None], ...] = tuple((truth, None) for truth in case.truths)
+        return Outcome(case, "refused", nothing, time.perf_counter() - start, str(error))
     seconds = time.perf_counter() - start
     rows = [(i.address, family(i.opcode.name)) for i in program[case.kernel].instructions]
     found = tuple((truth, measure(truth, kernel, rows)) for truth in case.truths)

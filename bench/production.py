@@ -2,9 +2,9 @@
 
     python bench/production.py CUBIN...
 
-Each entry of bench/production.toml whose `cubin` glob fits one of the given paths is executed with its launch.
-A conditional branch counts where a warp reached it; it is settled when all its executions were decided by
-launch, arguments and constants. No contents of memory are supplied.
+Each entry of bench/production.toml whose `cubin` glob fits one of the given paths is executed with its
+launch. A conditional branch counts where a warp reached it; it is settled when all its executions were
+decided by launch, arguments and constants. No contents of memory are supplied.
 """
 
 import argparse
@@ -114,9 +114,8 @@ def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
         settled = one.reached - one.unsettled
         share = f"{settled / one.reached:.0%}" if one.reached else "-"
         note = one.note.replace("|", "\\|")
-        yield (
-            f"| {one.title} | {one.arch} | {one.reached} | {settled} | {share} | {one.provenance or '-'} | {note} |"
-        )
+        counts = one.provenance or "-"
+        yield f"| {one.title} | {one.arch} | {one.reached} | {settled} | {share} | {counts} | {note} |"
     reached = sum(one.reached for one in outcomes)
     settled = reached - sum(one.unsettled for one in outcomes)
     exact = sum(one.provenance == "exact" for one in outcomes)

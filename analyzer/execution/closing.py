@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from analyzer.execution.lanes import Deltas, Group, Origins, View
 from analyzer.execution.machine import Machine, StopExecution
 from analyzer.execution.program import Segment
-from analyzer.execution.step import Value
+from analyzer.execution.step import Bits, Value
 from analyzer.execution.trial import ENDLESS, Trial, TrialFailed
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
@@ -74,7 +74,7 @@ class Closer:
         return self.needed[segment.index] + (list(tracked.local.values()) if tracked else [])
 
     def _snapshot(self, segment: Segment, group: Group) -> _Snapshot:
-        view = View(self.machine.state, group, group.mask)
+        view = View(self.machine.state, group)
         slots = self._slots(segment)
         self.machine.state.owned.clear()  # what is remembered must not be written in place
         return _Snapshot(
@@ -85,7 +85,7 @@ class Closer:
         for period in _PERIODS:
             if 2 * period + 1 > len(history.snapshots):
                 return False
-            growth = _even_growth(history.snapshots, period, group)
+            growth = _even_growth(history.snapshots, period, View(self.machine.state, group).mask)
             if growth is not None and self._try(segment, group, period, growth, history.snapshots[-1]):
                 return True
         return False
@@ -100,7 +100,7 @@ class Closer:
     ) -> bool:
         machine = self.machine
         trial = Trial(machine, segment, group)
-        view = View(trial.state, group, group.mask)
+        view = View(trial.state, group)
         for slot, delta in growth.items():
             view.write(slot, view.value(slot), view.origin(slot), delta)
         view.flush()
@@ -132,13 +132,14 @@ class Closer:
         self, trial: Trial, segment: Segment, group: Group, growth: dict[int, Deltas], now: _Snapshot
     ) -> bool:
         """The registers have grown by what they were taken to grow by, and would again."""
-        view = View(trial.state, group, group.mask)
+        view = View(trial.state, group)
+        mask = view.mask
         for slot in self._slots(segment):
             before, after = now.values[slot], view.value(slot)
             origin, later = now.origins[slot], view.origin(slot)
-            if not _same_unknown(origin, later, group):
+            if not _same_unknown(origin, later, mask):
                 return False
-            relevant = group.mask if later is None else group.mask & (later == 0)
+            relevant = mask if later is None else mask & (later == 0)
             wanted = growth.get(slot)
             grown = before if wanted is None else before + wanted
             if bool(((after != grown) & relevant).any()):
@@ -151,10 +152,11 @@ class Closer:
         return True
 
     def _advance(self, segment: Segment, group: Group, growth: dict[int, Deltas], repeats: IntArray) -> None:
-        view = View(self.machine.state, group, group.mask)
+        view = View(self.machine.state, group)
         times = repeats if (repeats != repeats[0]).any() else repeats[:1]
+        shaped = view.shaped(times[:, None].astype(np.uint32))
         for slot, delta in growth.items():
-            view.write(slot, view.value(slot) + delta * times[:, None].astype(np.uint32), view.origin(slot))
+            view.write(slot, view.value(slot) + delta * shaped, view.origin(slot))
         view.flush()
 
 
@@ -171,13 +173,13 @@ def _copy(group: Group) -> Group:
     return Group(group.rows, group.mask, group.is_whole, group.is_full, group.doubts)
 
 
-def _even_growth(snapshots: list[_Snapshot], period: int, group: Group) -> dict[int, Deltas] | None:
+def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[int, Deltas] | None:
     """Growth of each register per period, None where the last two periods differ."""
     old, middle, new = snapshots[-1 - 2 * period], snapshots[-1 - period], snapshots[-1]
     found: dict[int, Deltas] = {}
     for slot, value in new.values.items():
         origin = new.origins[slot]
-        relevant = group.mask if origin is None else group.mask & (origin == 0)
+        relevant = mask if origin is None else mask & (origin == 0)
         before = middle.values.get(slot)
         earlier = old.values.get(slot)
         if before is None or earlier is None:
@@ -197,10 +199,10 @@ def _even_growth(snapshots: list[_Snapshot], period: int, group: Group) -> dict[
     return found
 
 
-def _same_unknown(first: Origins | None, second: Origins | None, group: Group) -> bool:
+def _same_unknown(first: Origins | None, second: Origins | None, mask: Bits) -> bool:
     if first is None and second is None:
         return True
     zero = np.zeros((1, 1), dtype=np.int32)
     left = (zero if first is None else first) != 0
     right = (zero if second is None else second) != 0
-    return not bool(((left != right) & group.mask).any())
+    return not bool(((left != right) & mask).any())

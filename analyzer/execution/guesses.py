@@ -88,8 +88,8 @@ class Guesser:
         arrivals = header[rows] - (0 if left is None else left[rows])
         stays = (arrivals < trips)[:, None]
         if isinstance(machine, Trial):
-            more = -((arrivals - trips) // machine.wanted)[:, None]
-            machine.limit(view, np.maximum(more, 1), view.active)
+            more = -((arrivals - trips) // machine.wanted)
+            machine.limit(view, np.maximum(more, 1))
         elif not stays.all():
             if left is None:
                 left = self.left_at[loop.index] = np.zeros(machine.batch.n_warps, dtype=np.int64)

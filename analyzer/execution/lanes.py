@@ -1,7 +1,11 @@
 """Registers of many warps at once, and the view of them that a group of warps works on.
 
-Arrays broadcast to [n_warp, 32] and stay as small as they are uniform. Beside each value stands the
-origin of what is not known of it: None where all lanes are known, else int32, 0 where a lane is known.
+The state holds arrays that broadcast to [n_cta, n_warp_per_cta, 32] and stay as small as they are uniform: what
+depends on the thread alone has one row for all CTAs, what depends on the CTA alone one column. A group of all
+warps works on these arrays as they are; any other on rows taken out of them, [n_row, 32] or [1, 32] and so on.
+
+Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
+where a lane is known.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.step import Bits, Value, Words
+from analyzer.ir.machine import WARP_LANES
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 Origins = NDArray[np.int32]
@@ -18,36 +23,48 @@ Rows = NDArray[np.int64]
 Deltas = NDArray[np.uint32]
 
 ALL_LANES: Bits = np.ones((1, 1), dtype=bool)
-_ZERO: Words = np.zeros((1, 1), dtype=np.uint32)
-_FALSE: Bits = np.zeros((1, 1), dtype=bool)
+_ZERO: Words = np.zeros((1, 1, 1), dtype=np.uint32)
+_FALSE: Bits = np.zeros((1, 1, 1), dtype=bool)
 
 
 def first_value(slot: int) -> Value:
     """What a register holds before anything is written: zero, or false."""
-    return _FALSE if slot >= PREDICATE_BASE else _ZERO
+    return _FALSE if PREDICATE_BASE <= slot < STORAGE_SIZE else _ZERO
 
 
 class LaneState:
-    """All registers and predicates of `n_warps` warps, by storage number.
+    """All registers and predicates of `n_ctas` x `per_cta` warps, by storage number.
 
-    deltas[slot]: growth per iteration while a loop is being closed; None is none.
+    Slots beyond `STORAGE_SIZE` are words of the stack. deltas[slot]: growth per iteration while a loop is being
+    closed; None is none. owned: arrays that nothing else refers to, which may be written in place.
     """
 
-    __slots__ = ("deltas", "n_warps", "origins", "owned", "values")
+    __slots__ = ("deltas", "n_ctas", "origins", "owned", "per_cta", "values")
 
-    def __init__(self, n_warps: int) -> None:
-        self.n_warps = n_warps
+    def __init__(self, n_ctas: int, per_cta: int) -> None:
+        self.n_ctas, self.per_cta = n_ctas, per_cta
         self.values: list[Value] = [first_value(slot) for slot in range(STORAGE_SIZE)]
         self.origins: list[Origins | None] = [None] * STORAGE_SIZE
         self.deltas: list[Deltas | None] = [None] * STORAGE_SIZE
         self.owned: set[tuple[int, int]] = set()
 
+    @property
+    def n_warps(self) -> int:
+        return self.n_ctas * self.per_cta
+
     def copy(self) -> "LaneState":
         """A copy that shares the arrays; neither side may write in place after."""
-        other = LaneState(self.n_warps)
+        other = LaneState(self.n_ctas, self.per_cta)
         other.values, other.origins, other.deltas = list(self.values), list(self.origins), list(self.deltas)
         self.owned.clear()
         return other
+
+    def add_slot(self) -> int:
+        """A further register, for a word of the stack."""
+        self.values.append(_ZERO)
+        self.origins.append(None)
+        self.deltas.append(None)
+        return len(self.values) - 1
 
 
 @dataclass(slots=True, eq=False)
@@ -74,32 +91,72 @@ class Doubt:
     origin: int
 
 
-def pick(array: NDArray[Any], rows: Rows) -> NDArray[Any]:
-    """The rows of an array that may stand for all of them."""
-    return array if array.shape[0] == 1 else array[rows]
-
-
-@dataclass(slots=True, eq=False)
 class View:
     """Registers as one group sees them; `flush` writes back what it changed.
 
-    active: lanes of the group, as small as it broadcasts.
+    active: lanes of the group, as small as it broadcasts; mask: the same for every warp of the group.
     """
 
-    state: LaneState
-    group: Group
-    active: Bits
-    values: dict[int, Value] = field(default_factory=dict)
-    origins: dict[int, Origins | None] = field(default_factory=dict)
-    deltas: dict[int, Deltas | None] = field(default_factory=dict)
-    dirty: set[int] = field(default_factory=set)
+    __slots__ = ("_places", "active", "deltas", "dirty", "group", "mask", "origins", "state", "values")
+
+    def __init__(self, state: LaneState, group: Group, *, all_lanes: bool = False) -> None:
+        self.state, self.group = state, group
+        self.mask: Bits = group.mask
+        if group.is_whole:
+            self.mask = group.mask.reshape(state.n_ctas, state.per_cta, WARP_LANES)
+        self.active: Bits = ALL_LANES if all_lanes else self.mask
+        self.values: dict[int, Value] = {}
+        self.origins: dict[int, Origins | None] = {}
+        self.deltas: dict[int, Deltas | None] = {}
+        self.dirty: set[int] = set()
+        self._places: tuple[Rows, Rows] | None = None
+
+    # ---- shapes ----------------------------------------------------------------------------------
+
+    def pick(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The group's rows of an array of the state."""
+        if self.group.is_whole:
+            return array
+        if array.shape[0] == 1 and array.shape[1] == 1:
+            return array[0]
+        if self._places is None:
+            self._places = np.divmod(self.group.rows, self.state.per_cta)
+        ctas, warps = self._places
+        if array.shape[1] == 1:
+            return array[ctas, 0]
+        return array[0][warps] if array.shape[0] == 1 else array[ctas, warps]
+
+    def flat(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array of the view with one row per warp, or one row where all are alike."""
+        if array.ndim == 2:
+            return array
+        if array.shape[0] == 1 and array.shape[1] == 1:
+            return array[0]
+        shape = (self.state.n_ctas, self.state.per_cta, array.shape[2])
+        return np.broadcast_to(array, shape).reshape(-1, array.shape[2])
+
+    def shaped(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """One row per warp as an array of the view."""
+        if not self.group.is_whole or rows.shape[0] == 1:
+            return rows
+        return rows.reshape(self.state.n_ctas, self.state.per_cta, rows.shape[1])
+
+    def per_warp(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array of the view that was reduced over lanes, as one number per warp or one for all."""
+        if array.size == 1:
+            return array.reshape(1)
+        if array.ndim == 2:
+            return np.broadcast_to(array, (self.state.n_ctas, self.state.per_cta)).reshape(-1)
+        return array
+
+    # ---- registers -------------------------------------------------------------------------------
 
     def value(self, slot: int) -> Value:
         if self.group.is_whole:
             return self.state.values[slot]
         found = self.values.get(slot)
         if found is None:
-            found = self.values[slot] = pick(self.state.values[slot], self.group.rows)
+            found = self.values[slot] = self.pick(self.state.values[slot])
         return found
 
     def origin(self, slot: int) -> Origins | None:
@@ -110,7 +167,7 @@ class View:
             return self.state.origins[slot]
         if slot not in self.origins:
             found = self.state.origins[slot]
-            own = None if found is None else pick(found, self.group.rows)
+            own = None if found is None else self.pick(found)
             self.origins[slot] = own if own is not None and own.any() else None
         return self.origins[slot]
 
@@ -119,7 +176,7 @@ class View:
             return self.state.deltas[slot]
         if slot not in self.deltas:
             found = self.state.deltas[slot]
-            self.deltas[slot] = None if found is None else pick(found, self.group.rows)
+            self.deltas[slot] = None if found is None else self.pick(found)
         return self.deltas[slot]
 
     def write(
@@ -132,17 +189,17 @@ class View:
     ) -> None:
         """Set a register in `lanes` (all lanes of the group where None)."""
         if lanes is None and not self.group.is_full:
-            lanes = self.group.mask
+            lanes = self.mask
         if lanes is not None:
             value = np.where(lanes, value, self.value(slot))
             origin = _merged(lanes, origin, self.origin(slot))
             delta = _merged(lanes, delta, self.delta(slot))
         if self.group.is_whole:
             state = self.state
-            state.values[slot], state.origins[slot], state.deltas[slot] = value, origin, delta
-            state.owned.discard((0, slot))
-            state.owned.discard((1, slot))
-            state.owned.discard((2, slot))
+            state.values[slot] = value if value.ndim == 3 else value[None]
+            state.origins[slot] = _deep(origin)
+            state.deltas[slot] = _deep(delta)
+            state.owned -= {(0, slot), (1, slot), (2, slot)}
             return
         self.values[slot], self.origins[slot], self.deltas[slot] = value, origin, delta
         self.dirty.add(slot)
@@ -157,10 +214,10 @@ class View:
             ):
                 if own is None and whole[slot] is None:
                     continue
-                empty = np.zeros((1, 1), dtype=np.int32 if kind == 1 else np.uint32)
+                dtype = np.int32 if kind == 1 else np.uint32
                 if whole[slot] is None:
-                    whole[slot] = empty
-                self._put(kind, whole, slot, empty if own is None else own)
+                    whole[slot] = np.zeros((1, 1, 1), dtype=dtype)
+                self._put(kind, whole, slot, np.zeros((1, 1), dtype=dtype) if own is None else own)
         self.dirty.clear()
         self.values.clear()
         self.origins.clear()
@@ -168,12 +225,16 @@ class View:
 
     def _put(self, kind: int, arrays: list[Any], slot: int, own: NDArray[Any]) -> None:
         current = arrays[slot]
-        columns = max(current.shape[1], own.shape[1])
-        shape = (self.state.n_warps, columns)
+        columns = max(current.shape[2], own.shape[1])
+        shape = (self.state.n_ctas, self.state.per_cta, columns)
         if current.shape != shape or (kind, slot) not in self.state.owned:
             current = arrays[slot] = np.broadcast_to(current, shape).copy()
             self.state.owned.add((kind, slot))
-        current[self.group.rows] = own
+        current.reshape(-1, columns)[self.group.rows] = own
+
+
+def _deep(array: NDArray[Any] | None) -> NDArray[Any] | None:
+    return array if array is None or array.ndim == 3 else array[None]
 
 
 def _merged(lanes: Bits, new: NDArray[Any] | None, old: NDArray[Any] | None) -> NDArray[Any] | None:

@@ -66,7 +66,7 @@ class Machine:
         step_limit: int,
     ) -> None:
         self.kernel, self.batch, self.decide = kernel, batch, decide
-        self.state = LaneState(batch.n_warps)
+        self.state = LaneState(len(batch.cta_numbers), batch.shape.warps_per_cta)
         self.live: Bits = batch.live.copy()
         n_blocks = len(kernel.cfg.blocks)
         self.tally = Tally(
@@ -147,7 +147,7 @@ class Machine:
                 continue
             written = self.batch.region_writes(doubt.row, doubt.block)
             needed = self.kernel.slice.needed[block]
-            view = View(self.state, group, self._active(group))
+            view = View(self.state, group)
             unknown = np.full((1, 1), doubt.origin, dtype=np.int32)
             for slot in written:
                 if needed >> slot & 1:
@@ -156,15 +156,11 @@ class Machine:
             group.doubts = group.doubts[:place]
             return
 
-    def _active(self, group: Group) -> Bits:
-        if group.is_full and self.batch.all_live and bool(group.mask.all()):
-            return ALL_LANES
-        return group.mask
-
     def execute(self, segment: Segment, group: Group) -> None:
         """Run one segment and send the group on."""
         self.steps += 1
-        view = View(self.state, group, self._active(group))
+        all_lanes = group.is_full and self.batch.all_live and bool(group.mask.all())
+        view = View(self.state, group, all_lanes=all_lanes)
         if segment.is_first:
             self._count(segment.block, group, view)
         for action in segment.actions:
@@ -238,18 +234,21 @@ class Machine:
             if slot >= PREDICATE_BASE:
                 view.write(slot, np.ones((1, 1), dtype=bool), None, None, mask)
             elif slot >= 0:
-                known = None if action.kind is ActionKind.ALLOCATE else np.full((1, 1), action.row + 1, np.int32)
+                known = (
+                    None if action.kind is ActionKind.ALLOCATE else np.full((1, 1), action.row + 1, np.int32)
+                )
                 view.write(slot, np.zeros((1, 1), dtype=np.uint32), known, None, mask)
 
     def _within(self, lanes: Bits, view: View) -> Bits:
-        return lanes if view.group.is_full else lanes & view.group.mask
+        return lanes if view.group.is_full else lanes & view.mask
 
     def read(self, what: Read, view: View) -> tuple[Value, Origins | None]:
         """A word that a step reads, and the origin of what is not known of it."""
         if isinstance(what, int):
             return view.value(what), view.origin(what)
         if isinstance(what, SpecialRead):
-            return self.batch.special(what.name, view.group)
+            value, origin = self.batch.special(what.name)
+            return view.pick(value), origin
         return self._constant(what, view)
 
     def _constant(self, what: ConstantRead, view: View) -> tuple[Value, Origins | None]:
@@ -271,7 +270,8 @@ class Machine:
                 origin = joined(origin, source)
         if step.uses_mask:
             active = view.active if lanes is None else view.active & lanes
-            results = step.apply(np.broadcast_to(active, (len(view.group.rows), WARP_LANES)), *words)
+            rows = np.broadcast_to(view.flat(active), (len(view.group.rows), WARP_LANES))
+            results = tuple(map(view.shaped, step.apply(rows, *map(view.flat, words))))
             if origin is not None:
                 origin = _whole_warp(origin, active)
         else:
@@ -315,9 +315,8 @@ class Machine:
                 for slot, word in zip(access.results, loaded, strict=True):
                     view.write(slot, word.value, word.origin, word.delta, mask)
         if self.tracked is not None and access.kind in _CHANGES and access.space in _KEPT:
-            active = np.broadcast_to(
-                view.active if lanes is None else view.active & lanes, (len(view.group.rows), WARP_LANES)
-            )
+            active = view.flat(view.active if lanes is None else view.active & lanes)
+            active = np.broadcast_to(active, (len(view.group.rows), WARP_LANES))
             self.tracked.store(access, view, active, addresses if known else None)
 
     def _load(self, access: Access, view: View, addresses: NDArray[np.uint64]) -> list[Loaded] | None:
@@ -337,7 +336,7 @@ class Machine:
 
     def _converge(self, action: Action, view: View, lanes: Bits | None) -> None:
         group = view.group
-        active = group.mask if lanes is None else group.mask & lanes
+        active = group.mask if lanes is None else group.mask & view.flat(lanes)
         masks = self.barrier_masks(action.barrier)
         match action.kind:
             case ActionKind.OPEN:
@@ -348,10 +347,11 @@ class Machine:
                 self._recheck(action.barrier, group)
             case ActionKind.SAVE:
                 for slot in action.writes:
-                    view.write(slot, masks[group.rows], None, None, None if lanes is None else active)
+                    within = None if lanes is None else view.shaped(active)
+                    view.write(slot, view.shaped(masks[group.rows]), None, None, within)
             case ActionKind.RESTORE:
                 for slot in action.writes:
-                    value = np.broadcast_to(view.value(slot), active.shape)
+                    value = np.broadcast_to(view.flat(view.value(slot)), active.shape)
                     masks[group.rows] = np.where(active, value, masks[group.rows])
             case _:
                 pass
@@ -461,8 +461,9 @@ class Machine:
         doubts = view.group.doubts
         if unknown is not None:
             origin = int(np.where(view.active, unknown, 0).max())
+            unknown = view.flat(unknown)
             guess = self.decide(self, view, end, unknown)
-            taken = np.where(unknown != 0, guess, taken)
+            taken = np.where(unknown != 0, guess, view.flat(taken))
             doubts = self._doubted(end.row, origin, doubts)
         return self._split(end.target, end.fall, taken, view, doubts)
 
@@ -484,7 +485,8 @@ class Machine:
         group = view.group
         group.doubts = doubts
         if taken.size == 1:
-            return [(target if taken[0, 0] else fall, group)]
+            return [(target if taken.reshape(1)[0] else fall, group)]
+        taken = view.flat(taken)
         goes = group.mask & taken
         if not goes.any():
             return [(fall, group)]
@@ -507,12 +509,12 @@ class Machine:
         group = view.group
         wanted = self.live[group.rows]
         if end.slot is not None and end.slot >= 0:
-            words = np.broadcast_to(view.value(end.slot)[:, :1], (len(group.rows), 1)).astype(np.uint32)
-            wanted = wanted & ((words >> np.arange(WARP_LANES, dtype=np.uint32)) & 1).astype(bool)
+            words = np.broadcast_to(view.flat(view.value(end.slot))[:, :1], (len(group.rows), 1))
+            wanted = wanted & ((words >> np.arange(WARP_LANES, dtype=np.uint32)) & np.uint32(1) == 1)
         together = ~(wanted & ~group.mask).any(axis=1, keepdims=True)
         taken = together if end.wants_together else ~together
         if end.guard is not None:
-            taken = taken & self.guard(end.guard, view)[0]
+            taken = taken & view.flat(self.guard(end.guard, view)[0])
         return self._split(end.target, end.fall, taken, view, group.doubts)
 
     def _indirect(self, end: End, view: View) -> list[tuple[int | None, Group]]:
@@ -523,7 +525,7 @@ class Machine:
             doubts = self._doubted(end.row, source or end.row + 1, group.doubts)
             group.doubts = doubts
             return [(end.targets[0][1] if end.targets else end.fall, group)]
-        word = np.broadcast_to(view.value(end.slot), group.mask.shape).astype(np.int64)
+        word = np.broadcast_to(view.flat(view.value(end.slot)), group.mask.shape).astype(np.int64)
         word = np.where(word >= 1 << 31, word - (1 << 32), word)
         left = group.mask.copy()
         found: list[tuple[int | None, Group]] = []
@@ -549,8 +551,10 @@ class Machine:
         doubts = group.doubts
         if unknown is not None:
             origin = int(np.where(view.active, unknown, 0).max())
-            taken = np.where(unknown != 0, self.decide(self, view, end, unknown), taken)
+            unknown = view.flat(unknown)
+            taken = np.where(unknown != 0, self.decide(self, view, end, unknown), view.flat(taken))
             doubts = self._doubted(end.row, origin, doubts)
+        taken = view.flat(taken)
         gone = group.mask & taken
         if not gone.any():
             group.doubts = doubts
@@ -700,7 +704,7 @@ def _lane_bits(word: int) -> Bits:
 
 def _whole_warp(origin: Origins, active: Bits) -> Origins:
     """Lanes mix: one unknown active lane makes the warp's result unknown."""
-    found: Origins = np.where(active, origin, 0).max(axis=1, keepdims=True).astype(np.int32)
+    found: Origins = np.where(active, origin, 0).max(axis=-1, keepdims=True).astype(np.int32)
     return found
 
 

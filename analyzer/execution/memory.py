@@ -153,24 +153,50 @@ class MemoryLog:
 
 def _add(totals: AccessTotals, entry: Entry, batch: "Batch") -> None:
     weights = batch.weights if entry.rows is None else batch.weights[entry.rows]
-    n_warps = len(weights)
-    n_active = _lanes_of(entry.active)
-    counts = np.ones(1, dtype=np.int64) if entry.counts is None else entry.counts
+    counts, addresses, active, steps = entry.counts, entry.addresses, entry.active, entry.steps
+    if entry.rows is None:
+        collapsed = _collapsed(entry, batch)
+        if collapsed is not None:
+            weights, counts, addresses, active, steps = collapsed
+        else:
+            shape = (len(batch.cta_numbers), batch.shape.warps_per_cta)
+            active = _one_row_per_warp(active, shape)
+            addresses = None if addresses is None else _one_row_per_warp(addresses, shape)
+            steps = None if steps is None else _one_row_per_warp(steps, shape)
+    counts = np.ones(1, dtype=np.int64) if counts is None else counts
+    n_active = _lanes_of(active)
     times = weights * counts
     totals.requests += float((times * (n_active > 0)).sum())
     totals.lanes += float((times * n_active).sum())
-    if entry.addresses is None or totals.access.address is None:
+    if addresses is None or totals.access.address is None:
         return
-    addresses = entry.addresses
-    if len(addresses) == 1 and len(entry.active) == 1:
-        # all warps do the same: one row stands for them
-        same = entry.steps is None or entry.steps.shape[0] == 1
-        counts_alike = bool((counts == counts[:1]).all())
-        if same and counts_alike:
-            _measure(totals, entry, addresses, float(weights.sum()), counts[:1])
-            return
-    addresses = np.broadcast_to(addresses, (n_warps, addresses.shape[1]))
-    _measure(totals, entry, addresses, weights, counts)
+    addresses = np.broadcast_to(addresses, (len(weights), addresses.shape[1]))
+    _measure(totals, addresses, active, steps, weights, counts)
+
+
+def _collapsed(
+    entry: Entry, batch: "Batch"
+) -> tuple[Any, IntArray | None, Addresses | None, Bits, IntArray | None] | None:
+    """An entry of all warps in which CTAs do not differ, as that of one CTA with all their weight."""
+    arrays = (entry.active, entry.addresses, entry.steps)
+    if any(array is not None and array.ndim == 3 and len(array) > 1 for array in arrays):
+        return None
+    shape = (len(batch.cta_numbers), batch.shape.warps_per_cta)
+    counts = entry.counts
+    if counts is not None:
+        table = counts.reshape(shape)
+        if bool((table != table[:1]).any()):
+            return None
+        counts = table[0]
+    active, addresses, steps = (None if a is None else a[0] if a.ndim == 3 else a for a in arrays)
+    assert active is not None
+    return batch.weights.reshape(shape).sum(axis=0), counts, addresses, active, steps
+
+
+def _one_row_per_warp(array: NDArray[Any], shape: tuple[int, int]) -> NDArray[Any]:
+    if array.ndim == 2:
+        return array
+    return np.broadcast_to(array, (*shape, array.shape[2])).reshape(-1, array.shape[2])
 
 
 def _lanes_of(active: Bits) -> IntArray:
@@ -179,27 +205,31 @@ def _lanes_of(active: Bits) -> IntArray:
 
 
 def _measure(
-    totals: AccessTotals, entry: Entry, addresses: Addresses, weights: Any, counts: IntArray
+    totals: AccessTotals,
+    addresses: Addresses,
+    active: Bits,
+    steps: IntArray | None,
+    weights: Any,
+    counts: IntArray,
 ) -> None:
     access = totals.access
-    steps = entry.steps
     if steps is not None and not steps.any():
         steps = None
     for shift, share in _phases(access, steps, counts):
         moved = addresses if shift is None else addresses + shift
-        patterns = compress(moved, entry.active)
+        patterns = compress(moved, active)
         weight = weights * share
         if access.space in (Space.SHARED, Space.DISTRIBUTED_SHARED):
-            totals.wavefronts += float((_wavefronts(access, patterns, moved, entry.active) * weight).sum())
+            totals.wavefronts += float((_wavefronts(access, patterns, moved, active) * weight).sum())
         else:
-            sectors = _sectors(access, patterns, moved, entry.active)
+            sectors = _sectors(access, patterns, moved, active)
             totals.sectors += float((sectors * weight).sum())
             totals.wavefronts += float((np.maximum(sectors / 4, sectors > 0) * weight).sum())
     if access.space in (Space.GLOBAL, Space.GENERIC):
         strides = () if steps is None else (Stride(steps, counts if len(counts) > 1 else int(counts[0])),)
         if steps is None and (counts < 1).any():
             strides = (Stride(0, counts),)
-        totals.footprint.add(addresses, entry.active, access.width_bytes, strides)
+        totals.footprint.add(addresses, active, access.width_bytes, strides)
 
 
 def _phases(access: Access, steps: IntArray | None, counts: IntArray) -> list[tuple[Addresses | None, Any]]:
@@ -285,8 +315,10 @@ class TrackedMemory:
             contents.known[ctas] = False
             return
         shape = active.shape
-        at = (np.broadcast_to(addresses, shape)[active] & _WITHIN_CTA).astype(np.int64)
-        plain = access.kind is OpKind.STORE and access.data and not access.n_matrices and not view.group.doubts
+        at = (np.broadcast_to(view.flat(addresses), shape)[active] & _WITHIN_CTA).astype(np.int64)
+        plain = (
+            access.kind is OpKind.STORE and access.data and not access.n_matrices and not view.group.doubts
+        )
         if not at.size:
             return
         if not plain and not contents.known[:, int(at.min()) : int(at.max()) + access.width_bytes].any():
@@ -294,15 +326,21 @@ class TrackedMemory:
         owner = np.broadcast_to(ctas[:, None], shape)[active]
         inside = at + access.width_bytes <= contents.n_bytes
         at, owner = at[inside], owner[inside]
-        if access.operation and not view.group.doubts and self._combine(access, view, active, inside, at, owner):
+        if (
+            access.operation
+            and not view.group.doubts
+            and self._combine(access, view, active, inside, at, owner)
+        ):
             return
         for place in range(max(1, access.width_bytes // 4)):
             slot = access.data[place] if place < len(access.data) else None
             word = known = None
             if plain and slot is not None:
-                word = np.broadcast_to(view.value(slot), shape)[active][inside]
+                word = np.broadcast_to(view.flat(view.value(slot)), shape)[active][inside]
                 origin = view.origin(slot)
-                known = True if origin is None else np.broadcast_to(origin == 0, shape)[active][inside]
+                known = True
+                if origin is not None:
+                    known = np.broadcast_to(view.flat(origin) == 0, shape)[active][inside]
             for byte in range(min(4, access.width_bytes)):
                 target = at + 4 * place + byte
                 if word is None:
@@ -322,7 +360,7 @@ class TrackedMemory:
         words = contents.values.view(np.uint32)
         if view.origin(slot) is not None or not contents.known[owner, at].all():
             return False
-        data = np.broadcast_to(view.value(slot), active.shape)[active][inside]
+        data = np.broadcast_to(view.flat(view.value(slot)), active.shape)[active][inside]
         _OPERATIONS[access.operation].at(words, (owner, at >> 2), data)
         return True
 
@@ -344,7 +382,7 @@ class TrackedMemory:
             return None
         contents = self._contents()
         ctas = self.batch.ctas[view.group.rows][:, None]
-        addresses = addresses & _WITHIN_CTA
+        addresses = view.flat(addresses) & _WITHIN_CTA
         inside = addresses + np.uint64(access.width_bytes) <= contents.n_bytes
         at = np.where(inside, addresses, 0).astype(np.int64)
         found: list[Loaded] = []
@@ -358,8 +396,10 @@ class TrackedMemory:
             if access.is_signed and access.width_bytes < 4:
                 sign = np.uint32(1 << (8 * access.width_bytes - 1))
                 value = (value ^ sign) - sign
-            origin = None if known.all() else np.where(known, 0, access.row + 1).astype(np.int32)
-            found.append(Loaded(value, origin))
+            origin = None
+            if not known.all():
+                origin = view.shaped(np.where(known, 0, access.row + 1).astype(np.int32))
+            found.append(Loaded(view.shaped(value), origin))
         return found
 
     def _store_local(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
@@ -369,19 +409,15 @@ class TrackedMemory:
             for slot in self.local.values():
                 view.write(slot, view.value(slot), unknown)
             return
-        mask = None if bool((active == view.group.mask).all()) else active
+        mask = None if bool((active == view.group.mask).all()) else view.shaped(active)
         for place, source in enumerate(access.data):
-            slot = self.local_slot(int(addresses[0, 0]) + 4 * place, view)
+            slot = self.local_slot(int(addresses.reshape(1)[0]) + 4 * place, view)
             view.write(slot, view.value(source), view.origin(source), view.delta(source), mask)
 
     def local_slot(self, address: int, view: View) -> int:
         """Storage number that stands for a word of the stack."""
         if address not in self.local:
-            state = view.state
-            self.local[address] = len(state.values)
-            state.values.append(np.zeros((1, 1), dtype=np.uint32))
-            state.origins.append(None)
-            state.deltas.append(None)
+            self.local[address] = view.state.add_slot()
         return self.local[address]
 
     def _load_local(self, access: Access, view: View, addresses: Addresses) -> list[Loaded] | None:
@@ -389,7 +425,7 @@ class TrackedMemory:
             return None
         found: list[Loaded] = []
         for place in range(len(access.results)):
-            slot = self.local.get(int(addresses[0, 0]) + 4 * place)
+            slot = self.local.get(int(addresses.reshape(1)[0]) + 4 * place)
             if slot is None:
                 return None
             found.append(Loaded(view.value(slot), view.origin(slot), view.delta(slot)))

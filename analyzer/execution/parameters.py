@@ -12,6 +12,7 @@ TENSOR_MAP_BYTES = 128
 TENSOR_MAP_ALIGN = 64
 POINTER_BYTES = 8
 _MAX_PARAMETER_BYTES = 1 << 15
+_MAX_SHOWN = 24
 _INT32_SPAN = range(-(1 << 31), 1 << 32)
 
 
@@ -108,10 +109,16 @@ class _Guess:
                     ordinal=ordinal,
                     offset=position - self.base,
                     size_bytes=size,
-                    is_pointer=True if position in self.reads.addresses else None,
+                    is_pointer=self._is_pointer(position, value),
                 )
             )
             position += size
+
+    def _is_pointer(self, position: int, value: ArgumentValue | None) -> bool | None:
+        """What is neither said nor read as one long value is no pointer that matters."""
+        if position in self.reads.addresses:
+            return True
+        return None if value is not None or position in self.reads.pairs else False
 
     def _said(self, position: int, value: ArgumentValue) -> tuple[int, int]:
         """(position, size) of a parameter of this value: a number is short unless a long one is read."""
@@ -143,7 +150,8 @@ def _doubts(guess: _Guess) -> Iterable[str]:
     if not guess.parameters:
         return
     base, reads = guess.base, guess.reads
-    sizes = " ".join(str(p.size_bytes) for p in guess.parameters)
+    sizes = " ".join(str(p.size_bytes) for p in guess.parameters[:_MAX_SHOWN])
+    sizes += " ..." if len(guess.parameters) > _MAX_SHOWN else ""
     yield (
         f"the input does not say where its arguments lie: taken as {sizes} bytes from {_place(base)}, "
         "from the values given and what the code reads; give the cubin, or the text of cuobjdump -elf "

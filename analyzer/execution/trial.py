@@ -115,11 +115,10 @@ class Trial(Machine):
             if slot >= 0:
                 view.write(slot, result, origin, delta, mask)
 
-    def limit(self, view: View, counts: IntArray, relevant: Bits) -> None:
-        """No more iterations than `counts`, lane by lane."""
-        least = np.where(relevant, counts, ENDLESS).min(axis=1)
+    def limit(self, view: View, counts: IntArray) -> None:
+        """No more iterations than `counts`, one number per warp or one for all."""
         rows = view.group.rows
-        self.limits[rows] = np.minimum(self.limits[rows], least)
+        self.limits[rows] = np.minimum(self.limits[rows], counts)
 
     def _is_near_known(self, access: Access, addresses: NDArray[np.uint64] | None) -> bool:
         tracked = self.parent.tracked
@@ -134,18 +133,17 @@ class Trial(Machine):
         """
         within = np.uint32(0xFFFFFFFF if whole else _HALF - 1)
         if delta.size == 1:
-            step = int(delta.view(np.int32)[0, 0])
+            step = int(delta.view(np.int32).reshape(1)[0])
             room = (~value if step >= 0 else value) & within
-            least = np.where(relevant, room, within).min(axis=1).astype(np.int64)
+            least = np.where(relevant, room, within).min(axis=-1).astype(np.int64)
             counts = least // max(1, abs(step)) + 1
         else:
             steps = delta.view(np.int32).astype(np.int64)
             rooms = (np.where(steps >= 0, ~value, value) & within).astype(np.int64)
             rooms = np.where(relevant & (steps != 0), rooms, ENDLESS << 1)
             counts = rooms // np.maximum(np.abs(steps), 1) + 1
-            counts = counts.min(axis=1)
-        rows = view.group.rows
-        self.limits[rows] = np.minimum(self.limits[rows], counts)
+            counts = counts.min(axis=-1)
+        self.limit(view, view.per_warp(counts))
 
     def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
         active = view.active if lanes is None else view.active & lanes
@@ -166,7 +164,9 @@ class Trial(Machine):
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown, steps)
         moves = steps is not None and bool(steps.any())
         if access.space is Space.SHARED and self.tracked is not None:
-            changes = access.kind is not OpKind.LOAD and (access.data or self._is_near_known(access, addresses))
+            changes = access.kind is not OpKind.LOAD and (
+                access.data or self._is_near_known(access, addresses)
+            )
             if access.results or changes or (moves and access.kind is not OpKind.LOAD):
                 raise TrialFailed("shared memory changes")
             return
@@ -193,7 +193,7 @@ class _Growth:
 
     def at(self, t: IntArray, function: Apply) -> tuple[Value, ...]:
         """`function` of the inputs in iteration t, [n_warp, 1] or [1, 1]."""
-        times = t.astype(np.uint32)
+        times = self.view.shaped(t.astype(np.uint32))
         words = [
             word if delta is None else word + delta * times
             for word, delta in zip(self.words, self.grows, strict=True)
@@ -259,7 +259,7 @@ class _Growth:
         if self._same(start, self.at(last, watch)).all():
             return
         low, high = np.zeros_like(last), last
-        if shape[0] == 1 and len(rows) > 1 and any(len(v) > 1 for v in start):
+        if shape[0] == 1 and len(rows) > 1 and any(v[..., :1].size > 1 for v in start):
             low, high = np.zeros((len(rows), 1), np.int64), np.repeat(last, len(rows), axis=0)
         still = self._same(start, self.at(high, watch))
         low = np.where(still, high, low)
@@ -278,7 +278,7 @@ class _Growth:
         same: Bits = np.ones((1, 1), dtype=bool)
         for before, after in zip(start, now, strict=True):
             differs = (before != after) & self.relevant
-            same = same & ~differs.any(axis=1, keepdims=True)
+            same = same & self.view.flat(~differs.any(axis=-1, keepdims=True))
         return same
 
     def _bitwise(self) -> list[Deltas | None]:

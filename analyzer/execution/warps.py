@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.image import ConstantImage
-from analyzer.execution.lanes import Group, Origins, pick
+from analyzer.execution.lanes import Origins
 from analyzer.execution.memory import Loaded
 from analyzer.execution.program import Access, CompiledKernel
 from analyzer.execution.step import Bits, Value, Words
@@ -17,7 +17,7 @@ from analyzer.ir.launch import Dim3
 from analyzer.ir.machine import WARP_LANES
 
 IntArray = NDArray[np.int64]
-_LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, :]
+_LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, :]
 _MASK32 = 0xFFFFFFFF
 
 
@@ -99,14 +99,14 @@ class Batch:
         self._constants: dict[tuple[int, int], tuple[Words, Origins | None]] = {}
         thread = self._threads()
         live: Bits = thread < shape.block.count
-        self.live: Bits = np.ascontiguousarray(np.broadcast_to(live, (self.n_warps, WARP_LANES)))
+        every = np.broadcast_to(live, (len(cta_numbers), per_cta, WARP_LANES))
+        self.live: Bits = every.reshape(-1, WARP_LANES).copy()
         self.all_live = bool(live.all())
 
     def _threads(self) -> NDArray[np.int64]:
         """Number of each thread in its CTA; one row where a CTA has one warp."""
-        if self.shape.warps_per_cta == 1:
-            return _LANES.astype(np.int64)
-        return self.warps[:, None] * WARP_LANES + _LANES.astype(np.int64)
+        warps = np.arange(self.shape.warps_per_cta, dtype=np.int64)
+        return warps[None, :, None] * WARP_LANES + _LANES.astype(np.int64)
 
     # ---- what is unknown -------------------------------------------------------------------------
 
@@ -151,22 +151,21 @@ class Batch:
     def constants(self, bank: int, offsets: IntArray) -> tuple[Words, Origins | None]:
         """Words of a constant bank, at an offset of each lane's own."""
         if offsets.size == 1:
-            return self.constant(bank, int(offsets[0, 0]))
+            return self.constant(bank, int(offsets.reshape(1)[0]))
         values, unknown = self.image.read_words(bank, offsets)
         origin = np.where(unknown > 0, unknown + self._text_base, 0).astype(np.int32)
         return values, origin if origin.any() else None
 
     # ---- special registers -----------------------------------------------------------------------
 
-    def special(self, name: str, group: Group) -> tuple[Value, Origins | None]:
+    def special(self, name: str) -> tuple[Value, Origins | None]:
         """A special register by its printed name; unknown ones (clocks, SM numbers) have an origin."""
         if name not in self._specials:
             maker = _SPECIALS.get(name)
             value = _ZERO if maker is None else maker(self)
             unknown = None if maker else np.full((1, 1), self._special_origin(name), np.int32)
             self._specials[name] = (value, unknown)
-        value, origin = self._specials[name]
-        return pick(value, group.rows), origin
+        return self._specials[name]
 
     def _special_origin(self, name: str) -> int:
         self._own.append(f"special register {name}")
@@ -184,11 +183,11 @@ class Batch:
         return _small(found.astype(np.uint32))
 
     def cta_index(self, axis: int) -> Words:
-        """blockIdx along an axis, [n_warp, 1]."""
+        """blockIdx along an axis, [n_cta, 1, 1]."""
         grid = self.shape.grid
         number = self.cta_numbers
         found = (number % grid.x, number // grid.x % grid.y, number // (grid.x * grid.y))[axis]
-        return _small(np.repeat(found, self.shape.warps_per_cta)[:, None].astype(np.uint32))
+        return _small(found[:, None, None].astype(np.uint32))
 
     def cluster_rank(self) -> Words:
         """Rank of the CTA in its cluster."""
@@ -229,25 +228,25 @@ class Batch:
         return value
 
 
-_ZERO: Words = np.zeros((1, 1), dtype=np.uint32)
+_ZERO: Words = np.zeros((1, 1, 1), dtype=np.uint32)
 
 
 def _small(values: Words) -> Words:
-    """The same in one row or one column where that says it all."""
-    if values.shape[0] > 1 and bool((values == values[:1]).all()):
-        values = values[:1]
-    if values.shape[1] > 1 and bool((values == values[:, :1]).all()):
-        values = values[:, :1]
+    """The same with one place along each axis on which nothing changes."""
+    for axis in range(values.ndim):
+        first = np.take(values, [0], axis=axis)
+        if values.shape[axis] > 1 and bool((values == first).all()):
+            values = first
     return values
 
 
 def _lane_mask(rule: Callable[[int], int]) -> Callable[[Batch], Value]:
-    words = np.array([[rule(lane) & _MASK32 for lane in range(WARP_LANES)]], dtype=np.uint32)
+    words = np.array([[[rule(lane) & _MASK32 for lane in range(WARP_LANES)]]], dtype=np.uint32)
     return lambda batch: words
 
 
 def _constant(rule: Callable[[Batch], int]) -> Callable[[Batch], Value]:
-    return lambda batch: np.full((1, 1), rule(batch), dtype=np.uint32)
+    return lambda batch: np.full((1, 1, 1), rule(batch), dtype=np.uint32)
 
 
 _SPECIALS: dict[str, Callable[[Batch], Value]] = {

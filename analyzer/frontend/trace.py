@@ -1,10 +1,11 @@
 """Instruction traces of NVBit's Accel-Sim tracer to `Trace` values.
 
-Read are tracer versions 1 to 5, as written (`kernel-1.trace`: each line says its CTA and warp) and grouped by
+Read are tracer versions 1 to 6, as written (`kernel-1.trace`: each line says its CTA and warp) and grouped by
 thread block (`kernel-1.traceg`). Lines are split by one compiled expression; each distinct instruction text
 meets the grammar once.
 """
 
+import gc
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -43,7 +44,13 @@ def parse_trace(path: str, chunks: Iterable[bytes]) -> Trace:
 
     Raises InputError, with line, column and caret, where the text is not what the tracer writes.
     """
-    return _Scanner(path).run(chunks)
+    was_enabled = gc.isenabled()
+    gc.disable()  # millions of tuples and no cycle: the collector would look through them in vain
+    try:
+        return _Scanner(path).run(chunks)
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Forms(dict[bytes, int]):
@@ -238,7 +245,7 @@ class _Scanner:
         self.access_at.append(at + self.count)
         plain = lines.rows[~(listed | opaque)[lines.forms]].tolist()
         for tail in {tails[row] for row in plain}:
-            if not _is_immediate(tail):
+            if not _are_immediates(tail):
                 row = next(row for row in plain if tails[row] == tail)
                 raise _bad_tail(chunk, row, 0, False)
 
@@ -268,7 +275,7 @@ class _Scanner:
             dests=form.dests,
             sources=form.sources,
             width_bytes=form.width_bytes,
-            immediate=int(tail) if not form.width_bytes and tail.strip() else 0,
+            immediate=int(tail.split()[0]) if not form.width_bytes and tail.strip() else 0,
             line=int(words[-1]) if self.header.has_lines and words else 0,
         )
 
@@ -337,9 +344,10 @@ def _bad_tail(chunk: TraceChunk, index: int, lanes: int, has_addresses: bool) ->
     return chunk.error(index, fault.message, group=5, column=fault.column)
 
 
-def _is_immediate(tail: bytes) -> bool:
+def _are_immediates(tail: bytes) -> bool:
+    words = tail.split()
     try:
-        return not tail.strip() or abs(int(tail)) < _IMMEDIATE_LIMIT
+        return len(words) <= 2 and all(abs(int(word)) < _IMMEDIATE_LIMIT for word in words)
     except ValueError:
         return False
 

@@ -8,6 +8,7 @@ from analyzer.ir.trace import AddressTable, IntArray, WordArray
 
 _LIST, _STRIDE, _DELTA = b"0", b"1", b"2"
 _LARGEST = 1 << 63
+_MAX_IMMEDIATES = 2
 
 
 class BadTail(Exception):
@@ -44,7 +45,7 @@ class AddressLists:
                     stride, size = 0, len(steps)
                     deltas += steps
                 if (
-                    not used <= len(words) <= used + 1
+                    not used <= len(words) <= used + _MAX_IMMEDIATES
                     or not 0 <= base < _LARGEST << 1
                     or abs(stride) >= _LARGEST
                 ):

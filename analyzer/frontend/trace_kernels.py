@@ -23,7 +23,7 @@ from analyzer.ir.operand import (
     Special,
 )
 from analyzer.ir.program import Dialect, IdArray, InstructionForm, Kernel, Module, Resources, Vocabulary
-from analyzer.ir.trace import ZERO_REGISTER, Trace, TracedInstruction
+from analyzer.ir.trace import FIRST_UNIFORM, ZERO_REGISTER, ZERO_UNIFORM, Trace, TracedInstruction
 from analyzer.isa.roles import operand_roles
 from analyzer.isa.table import resolve
 from analyzer.text.source import Diagnostic, Severity
@@ -137,6 +137,9 @@ def _operands(instruction: TracedInstruction, opcode: Opcode, target: int | None
 
 
 def _register(number: int) -> Register:
+    if number >= FIRST_UNIFORM:
+        uniform = None if number == ZERO_UNIFORM else number - FIRST_UNIFORM
+        return Register(RegisterFile.UNIFORM, uniform)
     return Register(RegisterFile.GENERAL, None if number == ZERO_REGISTER else number)
 
 

@@ -58,6 +58,7 @@ class Semantics(StrEnum):
     INT_MIN_MAX = "int_min_max"
     INT_ADD_MIN_MAX = "int_add_min_max"
     INT_ABSOLUTE = "int_absolute"
+    INT_DISTANCE = "int_distance"
     # bits
     LOGIC = "logic"
     LOGIC_OF_TWO = "logic_of_two"

@@ -15,6 +15,8 @@ from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.machine import WARP_LANES
 
 ZERO_REGISTER = 255  # R255: how the tracer prints RZ
+FIRST_UNIFORM = 256  # UR0 among the registers of an instruction
+ZERO_UNIFORM = FIRST_UNIFORM + 63  # UR63: URZ
 
 IdArray = NDArray[np.int32]
 IntArray = NDArray[np.int64]
@@ -68,7 +70,8 @@ class TracedInstruction:
     """One distinct instruction of a trace.
 
     pc: byte offset in its function, as traced; address: the same, but for code that another function's
-    offsets collide with, which is put behind it. Registers are numbers of the general file.
+    offsets collide with, which is put behind it. Registers are numbers of the general file,
+    uniform ones (traced from NVBit 1.8 on) plus `FIRST_UNIFORM`.
     width_bytes: bytes of one lane where the tracer lists addresses, else 0; line: of the source, 0 if
     unknown.
     """

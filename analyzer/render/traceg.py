@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.ir.launch import Dim3
-from analyzer.ir.trace import MaskArray, Trace, TracedInstruction, TraceHeader
+from analyzer.ir.trace import FIRST_UNIFORM, MaskArray, Trace, TracedInstruction, TraceHeader
 
 _FORMAT = (
     "#traces format = [line_num] PC mask dest_num [reg_dests] opcode src_num [reg_srcs] mem_width "
@@ -75,11 +75,15 @@ def _head(instruction: TracedInstruction, has_lines: bool) -> tuple[str, str, in
     if has_lines:
         before = f"{instruction.line} {before}"
     registers = [
-        " ".join((str(len(numbers)), *(f"R{number}" for number in numbers)))
+        " ".join((str(len(numbers)), *map(_register, numbers)))
         for numbers in (instruction.dests, instruction.sources)
     ]
     after = f"{registers[0]} {instruction.mnemonic} {registers[1]}"
     return before, after, max(instruction.width_bytes, 1), instruction.immediate
+
+
+def _register(number: int) -> str:
+    return f"R{number}" if number < FIRST_UNIFORM else f"UR{number - FIRST_UNIFORM}"
 
 
 class _AddressTexts:

@@ -685,10 +685,10 @@ def grouped() -> Iterator[Case]:
             "grouped_gemm",
             "grouped_gemm",
             arch,
-            "3-unknown",
+            "1-unknown",
             (GROUPED_PROGRAMS,),
             4,
-            {"groups": 3},
+            {"groups": 1},
             (Truth("unknown_branches", 1),),
             is_exact=False,
         )

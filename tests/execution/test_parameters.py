@@ -14,7 +14,6 @@ from analyzer.hardware.load import load_arch
 from analyzer.ir.launch import ArgumentValue, Pointer, TensorMap
 from analyzer.ir.program import Kernel
 
-# Signatures of traces/cuda/report16.cu: p pointer, i int, f float, l long, d double.
 TRITON = sorted(p for p in TRACES.glob("triton/sm_*/*.sass") if p.with_suffix(".json").is_file())
 VALUES: dict[str, ArgumentValue] = {"*": Pointer(), "t": TensorMap(), "f": 1.5, "i": 3}
 

@@ -209,11 +209,33 @@ _FUNCTIONS: dict[str, Callable[[Value], Value]] = {
 }
 
 
+_UPPER_FUNCTIONS: dict[str, Callable[[Value], Value]] = {
+    "RCP64H": lambda x: 1 / x,
+    "RSQ64H": lambda x: 1 / np.sqrt(x),
+}
+
+
 def compile_float_function(form: InstructionForm) -> Step:
     """MUFU: the hardware's tables are off by an ulp or so, which rounding code must bear anyway."""
+    if _UPPER_FUNCTIONS.keys() & set(form.opcode.modifiers):
+        return _compile_upper_function(form)
     parts = Parts(form)
     function = parts.choose(_FUNCTIONS)
     flushes = parts.flag("FTZ")
     result, number = parts.result(), single(parts, flushes=flushes)
     parts.finish()
     return make_step(quiet(lambda x: (single_bits(function(x), flushes=flushes),)), [number], [result])
+
+
+def _compile_upper_function(form: InstructionForm) -> Step:
+    """MUFU.RCP64H: upper word to upper word of a double, a start for code that refines it."""
+    parts = Parts(form)
+    function = parts.choose(_UPPER_FUNCTIONS)
+    result, upper = parts.result(), parts.plain_word()
+    parts.finish()
+
+    def apply(x: Value) -> tuple[Value, ...]:
+        number = function((x.astype(np.uint64) << np.uint64(32)).view(np.float64))
+        return ((number.view(np.uint64) >> np.uint64(32)).astype(np.uint32),)
+
+    return make_step(quiet(apply), [upper], [result])

@@ -1,4 +1,4 @@
-"""Integer minimum, maximum and absolute value."""
+"""Integer minimum, maximum, absolute value and distance."""
 
 from collections.abc import Callable
 from functools import reduce
@@ -125,3 +125,19 @@ def compile_absolute(form: InstructionForm) -> Step:
         AffineRule.SELECT,
         watch=watch,
     )
+
+
+def compile_distance(form: InstructionForm) -> Step:
+    """VABSDIFF: the distance of a and b, plus c."""
+    parts = Parts(form)
+    is_signed, n_words = parts.choose(_TYPES, _DEFAULT_TYPE)
+    result, a, b, c = parts.result(), *(parts.plain_word() for _ in range(3))
+    parts.finish()
+    if n_words != 1:
+        raise NotUnderstoodError
+    dtype = _DTYPES[is_signed, 1]
+
+    def apply(x: Value, y: Value, z: Value) -> tuple[Value, ...]:
+        return (np.where(x.view(dtype) < y.view(dtype), y - x, x - y) + z,)
+
+    return make_step(apply, [a, b, c], [result])

@@ -49,7 +49,12 @@ from analyzer.execution.semantics.logic import (
     compile_predicate_compare,
     compile_predicate_logic,
 )
-from analyzer.execution.semantics.minmax import compile_absolute, compile_add_min_max, compile_min_max
+from analyzer.execution.semantics.minmax import (
+    compile_absolute,
+    compile_add_min_max,
+    compile_distance,
+    compile_min_max,
+)
 from analyzer.execution.semantics.moves import (
     compile_constant_load,
     compile_half_constant,
@@ -83,6 +88,7 @@ COMPILERS: dict[Semantics, Callable[[InstructionForm], Step]] = {
     Semantics.INT_MIN_MAX: compile_min_max,
     Semantics.INT_ADD_MIN_MAX: compile_add_min_max,
     Semantics.INT_ABSOLUTE: compile_absolute,
+    Semantics.INT_DISTANCE: compile_distance,
     Semantics.INT_COMPARE: compile_compare,
     Semantics.LOGIC: compile_logic,
     Semantics.LOGIC_OF_TWO: compile_binary_logic,

@@ -103,6 +103,8 @@ CASES: list[tuple[str, Callable[..., dict[str, int]]]] = [
     ("IADD.64 R4, R2, -0x80000000", lambda R2, R3: halves("R4", "R5", pair(R2, R3) - M // 2)),
     ("IADD.64 R4, -R6, UR8", lambda R6, R7, UR8, UR9: halves("R4", "R5", pair(UR8, UR9) - pair(R6, R7))),
     ("IADD.64 R4, RZ, RZ", lambda: {"R4": 0, "R5": 0}),
+    ("IADD.64 R4, R6, R8", lambda R6, R7, R8, R9: halves("R4", "R5", pair(R8, R9) + pair(R6, R7))),
+    ("IADD.64 R4, -c[0x0][0x8], ~R6", lambda c0_0x8, c0_0xc, R6, R7: halves("R4", "R5", -1 - pair(R6, R7) - pair(c0_0x8, c0_0xc))),
     ("VIADD R10, R11, -UR4", lambda R11, UR4: {"R10": R11 - UR4}),
     # products
     ("IMAD R0, R1, R2, R3", lambda R1, R2, R3: {"R0": R1 * R2 + R3}),
@@ -123,6 +125,11 @@ CASES: list[tuple[str, Callable[..., dict[str, int]]]] = [
     ("IMAD.X R3, RZ, RZ, ~R3, P0", lambda R3, P0: {"R3": flip(R3) + P0}),
     ("IMAD.X R8, RZ, RZ, -0x1, P2", lambda P2: {"R8": MAX + P2}),
     ("IMAD.WIDE R2, R4, R5, R6", lambda R4, R5, R6, R7: halves("R2", "R3", s(R4) * s(R5) + pair(R6, R7))),
+    ("IMAD.WIDE R2, R4, 0x8, R6", lambda R4, R6, R7: halves("R2", "R3", s(R4) * 8 + pair(R6, R7))),
+    ("IMAD.WIDE R2, R4, 0x1, R6", lambda R4, R6, R7: halves("R2", "R3", s(R4) + pair(R6, R7))),
+    ("IMAD.WIDE.U32 R2, R4, 0x1, UR6", lambda R4, UR6, UR7: halves("R2", "R3", R4 + pair(UR6, UR7))),
+    ("IMAD.WIDE.U32 R2, R4, 0x80, RZ", lambda R4: halves("R2", "R3", R4 * 128)),
+    ("IMAD.WIDE R2, R4, -0x80000000, R6", lambda R4, R6, R7: halves("R2", "R3", s(R4) * -(2**31) + pair(R6, R7))),
     ("IMAD.WIDE R2, R4, -0x3, RZ", lambda R4: halves("R2", "R3", s(R4) * -3)),
     ("IMAD.WIDE R2, R4, 0x4, -R6", lambda R4, R6, R7: halves("R2", "R3", s(R4) * 4 - pair(R6, R7))),
     (
@@ -195,6 +202,8 @@ CASES: list[tuple[str, Callable[..., dict[str, int]]]] = [
     ),
     ("VIADDMNMX R8, R13, -R18, 0x200, !PT", lambda R13, R18: {"R8": max(s((R13 - R18) % M), 512)}),
     ("VIADDMNMX.U32 R0, R5, R8, R2, PT", lambda R5, R8, R2: {"R0": min((R5 + R8) % M, R2)}),
+    ("VABSDIFF R9, R0, R5, R8", lambda R0, R5, R8: {"R9": abs(s(R0) - s(R5)) + R8}),
+    ("VABSDIFF.U32 R9, R0, 0x7, RZ", lambda R0: {"R9": abs(R0 - 7)}),
     ("IABS R0, R1", lambda R1: {"R0": abs(s(R1))}),
 ]  # fmt: skip
 

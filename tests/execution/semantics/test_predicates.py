@@ -61,6 +61,7 @@ CASES: list[tuple[str, Callable[..., dict[str, int]]]] = [
     ("MOV.64 R18, RZ", lambda: {"R18": 0, "R19": 0}),
     ("SEL R12, R19, 0x7f, !P2", lambda R19, P2: {"R12": 0x7F if P2 else R19}),
     ("SEL R9, RZ, 0x1, !P0", lambda P0: {"R9": P0}),
+    ("SEL R9, 0x1, RZ, P0", lambda P0: {"R9": P0}),
     ("SEL R9, RZ, 0x1, P0", lambda P0: {"R9": not P0}),
     ("SEL.64 R4, R6, -0x1, P0", lambda R6, R7, P0: {"R4": R6 if P0 else M - 1, "R5": R7 if P0 else M - 1}),
     ("USEL UR5, URZ, UR5, !UP0", lambda UR5, UP0: {"UR5": UR5 if UP0 else 0}),
