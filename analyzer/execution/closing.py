@@ -14,7 +14,7 @@ from analyzer.execution.lanes import Deltas, Group, Origins, View
 from analyzer.execution.machine import Machine, StopExecution
 from analyzer.execution.program import Segment
 from analyzer.execution.step import Bits, Value
-from analyzer.execution.trial import ENDLESS, Trial, TrialFailed
+from analyzer.execution.trial import ENDLESS, Trial, TrialFailed, smallest
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 IntArray = NDArray[np.int64]
@@ -37,7 +37,7 @@ class _History:
     group: Group
     snapshots: list[_Snapshot] = field(default_factory=list)
     arrivals: int = 0
-    next_try: int = 3
+    next_try: int = 2
     failures: int = 0
 
 
@@ -63,7 +63,7 @@ class Closer:
             del self.histories[segment.index]
         else:
             history.failures += 1
-            history.next_try = history.arrivals + min(4 << history.failures, 256) // 4
+            history.next_try = history.arrivals + (1 if history.failures < 8 else min(history.failures, 64))
         return False
 
     def _slots(self, segment: Segment) -> list[int]:
@@ -83,7 +83,7 @@ class Closer:
 
     def _close(self, segment: Segment, group: Group, history: _History) -> bool:
         for period in _PERIODS:
-            if 2 * period + 1 > len(history.snapshots):
+            if period + 1 > len(history.snapshots):
                 return False
             growth = _even_growth(history.snapshots, period, View(self.machine.state, group).mask)
             if growth is not None and self._try(segment, group, period, growth, history.snapshots[-1]):
@@ -174,28 +174,34 @@ def _copy(group: Group) -> Group:
 
 
 def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[int, Deltas] | None:
-    """Growth of each register per period, None where the last two periods differ."""
-    old, middle, new = snapshots[-1 - 2 * period], snapshots[-1 - period], snapshots[-1]
+    """Growth of each register over the last period, None where the one before it differs.
+
+    Where there is none before it the growth is taken as it is: the trial finds out.
+    """
+    middle, new = snapshots[-1 - period], snapshots[-1]
+    old = snapshots[-1 - 2 * period] if len(snapshots) > 2 * period else None
     found: dict[int, Deltas] = {}
     for slot, value in new.values.items():
         origin = new.origins[slot]
         relevant = mask if origin is None else mask & (origin == 0)
         before = middle.values.get(slot)
-        earlier = old.values.get(slot)
-        if before is None or earlier is None:
+        if before is None:
             return None
-        if value is before and before is earlier:
+        if value is before:
             continue
+        earlier = before if old is None else old.values.get(slot)
+        if earlier is None:
+            return None
         if slot >= PREDICATE_BASE and slot < STORAGE_SIZE:
             if bool(((value != before) & relevant).any()):
                 return None
             continue
         delta = value - before
-        if bool(((before - earlier != delta) & relevant).any()):
+        if old is not None and bool(((before - earlier != delta) & relevant).any()):
             return None
         delta = np.where(relevant, delta, 0).astype(np.uint32) if origin is not None else delta
         if delta.any():
-            found[slot] = delta
+            found[slot] = smallest(delta)
     return found
 
 

@@ -1,20 +1,30 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.closing import Closer
+from analyzer.execution.dependence import GridDependence
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
-from analyzer.execution.machine import Machine, StopExecution
+from analyzer.execution.machine import SIGNATURE_FACTOR, Machine, StopExecution
 from analyzer.execution.memory import AccessTotals
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess, Traffic, UnknownBranch, WarpClass
 from analyzer.execution.program import CompiledKernel, compile_kernel
 from analyzer.execution.provenance import Provenance, worst
-from analyzer.execution.sampling import Sample, choose_ctas
+from analyzer.execution.sampling import (
+    MOST_WHOLE_WARPS,
+    WHOLE_WARPS,
+    Sample,
+    boxed,
+    scattered,
+    uniform_boxes,
+    whole_grid,
+)
 from analyzer.execution.warps import Batch, Shape
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
@@ -69,19 +79,59 @@ def execute(
     """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile."""
     kernel = compiled or compile_kernel(cfg, nest)
     options = options or ExecutionOptions(guesser=Guesser(kernel))
-    sample = choose_ctas(kernel, image, shape, options)
+    sample = _choose(kernel, image, shape, options)
     n_blocks = len(cfg.blocks)
     sums = _Sums(np.zeros(n_blocks), np.zeros(n_blocks), np.zeros(len(nest.loops)))
     for numbers, weights in _chunks(kernel, shape, sample):
         batch = Batch(kernel, image, shape, numbers, weights)
+        if not sample.is_whole:
+            batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
         _run(kernel, batch, options, sums)
     return _Profile(kernel, launch, shape, image, options, sample, sums).build()
+
+
+def _choose(kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: ExecutionOptions) -> Sample:
+    """The whole grid where that is cheap, else boxes of CTAs that are proven alike, else a sample."""
+    warps = shape.grid.count * shape.warps_per_cta
+    if warps <= (options.max_warps or WHOLE_WARPS):
+        return whole_grid(shape.grid)
+    has_buffers = any(allocation.contents is not None for allocation in image.allocations)
+    dependence = GridDependence(kernel, has_clusters=shape.cluster.count > 1, has_buffers=has_buffers)
+    if dependence.decides_evenly:
+        boxes = uniform_boxes(shape.grid, lambda numbers: _signatures(kernel, image, shape, options, numbers))
+        if boxes is not None:
+            return boxed(shape.grid, boxes)
+    if warps <= MOST_WHOLE_WARPS:
+        return whole_grid(shape.grid)
+    return scattered(shape.grid)
+
+
+def _signatures(
+    kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: ExecutionOptions, numbers: IntArray
+) -> NDArray[np.uint64]:
+    """One number for each CTA: equal where all its warps take the same ways with the same predicates."""
+    batch = Batch(kernel, image, shape, numbers, np.ones(len(numbers)))
+    machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
+    options.guesser.restart()
+    machine.signature = np.zeros(batch.n_warps, dtype=np.uint64)
+    if options.closes_loops:
+        machine.on_header = Closer(machine)
+    machine.start()
+    with suppress(StopExecution):
+        machine.run()
+    table = machine.signature.reshape(len(numbers), -1)
+    mixed = np.zeros(len(numbers), dtype=np.uint64)
+    for column in range(table.shape[1]):
+        mixed = mixed * SIGNATURE_FACTOR + table[:, column]
+    return mixed
 
 
 def _chunks(
     kernel: CompiledKernel, shape: Shape, sample: Sample
 ) -> list[tuple[IntArray, NDArray[np.float64]]]:
     size = max(1, _CHUNK_WARPS // shape.warps_per_cta)
+    if not sample.is_whole:
+        size = len(sample.numbers)  # neighbours stay together
     if kernel.slice.keeps_shared:
         size = max(1, min(size, _SHARED_CHUNK_BYTES // max(1, shape.shared_bytes)))
     return [
@@ -129,6 +179,7 @@ def _merge(
     own.wavefronts += more.wavefronts
     own.is_known &= more.is_known
     own.is_doubtful |= more.is_doubtful
+    own.is_even &= more.is_even
     own.footprint.merge(more.footprint)
 
 
@@ -202,7 +253,7 @@ class _Profile:
         known = totals.is_known and access.address is not None
         if not known and access.kind is not OpKind.BULK_COPY:
             own = Provenance.UNKNOWN
-        elif not self.sample.is_whole and not self.sample.is_even:
+        elif not totals.is_even:
             own = worst((own, Provenance.ASSUMED))
         in_global = access.space in (Space.GLOBAL, Space.GENERIC)
         has_sectors = in_global or access.space is Space.LOCAL
@@ -215,14 +266,16 @@ class _Profile:
             bytes=round(totals.lanes) * access.width_bytes,
             sectors=round(totals.sectors) if known and has_sectors else None,
             wavefronts=round(totals.wavefronts) if known else None,
-            unique_bytes=totals.footprint.unique_bytes() if known and in_global and self._has_whole else None,
+            unique_bytes=totals.footprint.unique_bytes()
+            if known and in_global and self._has_whole and totals.is_even
+            else None,
             provenance=own,
         )
 
     @property
     def _has_whole(self) -> bool:
         """Footprints hold the whole grid's accesses."""
-        return self.sample.is_whole
+        return self.sample.is_whole or self.sample.is_proven
 
     def _traffic(self) -> Traffic:
         def of(kinds: frozenset[OpKind]) -> tuple[int, int | None]:
@@ -232,7 +285,9 @@ class _Profile:
                 if totals.access.space in (Space.GLOBAL, Space.GENERIC) and totals.access.kind in kinds
             ]
             asked = sum(round(t.lanes) * t.access.width_bytes for t in chosen)
-            known = self._has_whole and all(t.is_known and t.access.address is not None for t in chosen)
+            known = self._has_whole and all(
+                t.is_known and t.is_even and t.access.address is not None for t in chosen
+            )
             prints: list[Footprint] = [t.footprint for t in chosen]
             return asked, union_bytes(prints) if known else None
 

@@ -27,6 +27,7 @@ Decide = Callable[["Machine", View, End, Origins], Bits]
 
 
 _LAST = 1 << 30
+SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 _KEPT = frozenset({Space.SHARED, Space.LOCAL})
 
@@ -84,6 +85,7 @@ class Machine:
         self.tracked = TrackedMemory(batch) if kernel.slice.keeps_shared or kernel.slice.keeps_local else None
         self.steps, self.step_limit = 0, step_limit
         self.lengths = np.array([len(block) for block in kernel.cfg.blocks], dtype=np.int64)
+        self.signature: NDArray[np.uint64] | None = None
         self.on_header: Callable[[Segment, Group], bool] | None = None
         self.headers = {kernel.entry_of[loop.header]: loop for loop in kernel.nest.loops}
         # a header waits for all that is still inside its loop, so that warps do not run ahead
@@ -276,10 +278,23 @@ class Machine:
                 origin = _whole_warp(origin, active)
         else:
             results = step.apply(*words)
+            if self.signature is not None:
+                self._sign(step, words, results, view)
         mask = None if lanes is None else self._within(lanes, view)
         for slot, result in zip(step.writes, results, strict=True):
             if slot >= 0:
                 view.write(slot, result, origin, None, mask)
+
+    def _sign(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
+        """Add what the step compared to the warps' signatures."""
+        assert self.signature is not None
+        watched = results if step.watch is None else (*results, *step.watch(*words))
+        for value in watched:
+            if value.dtype == np.bool_:
+                bits = np.broadcast_to(view.flat(value), view.group.mask.shape) & view.group.mask
+                rows = view.group.rows
+                mixed = self.signature[rows] * SIGNATURE_FACTOR
+                self.signature[rows] = mixed + lane_words(bits) + np.uint64(step.writes[0] + 2)
 
     def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
         active = view.active if lanes is None else view.active & lanes

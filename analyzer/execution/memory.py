@@ -17,7 +17,7 @@ from analyzer.execution.requests import (
     sectors_of,
     shared_wavefronts_of,
 )
-from analyzer.execution.step import Bits, Value
+from analyzer.execution.step import Bits, Value, Words
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import OpKind, Space
 
@@ -88,6 +88,7 @@ class AccessTotals:
     wavefronts: float = 0.0
     is_known: bool = True
     is_doubtful: bool = False
+    is_even: bool = True
     footprint: Footprint = field(default_factory=Footprint)
     entries: list[Entry] = field(default_factory=list)
 
@@ -154,6 +155,7 @@ class MemoryLog:
 def _add(totals: AccessTotals, entry: Entry, batch: "Batch") -> None:
     weights = batch.weights if entry.rows is None else batch.weights[entry.rows]
     counts, addresses, active, steps = entry.counts, entry.addresses, entry.active, entry.steps
+    spread: list[Stride] = []
     if entry.rows is None:
         collapsed = _collapsed(entry, batch)
         if collapsed is not None:
@@ -163,6 +165,8 @@ def _add(totals: AccessTotals, entry: Entry, batch: "Batch") -> None:
             active = _one_row_per_warp(active, shape)
             addresses = None if addresses is None else _one_row_per_warp(addresses, shape)
             steps = None if steps is None else _one_row_per_warp(steps, shape)
+    if batch.neighbours and addresses is not None and len(addresses) == len(weights):
+        spread = _spread(totals, addresses, active, entry, batch)
     counts = np.ones(1, dtype=np.int64) if counts is None else counts
     n_active = _lanes_of(active)
     times = weights * counts
@@ -171,7 +175,45 @@ def _add(totals: AccessTotals, entry: Entry, batch: "Batch") -> None:
     if addresses is None or totals.access.address is None:
         return
     addresses = np.broadcast_to(addresses, (len(weights), addresses.shape[1]))
-    _measure(totals, addresses, active, steps, weights, counts)
+    if batch.neighbours:
+        kept = weights > 0
+        weights, addresses, active, steps, counts = (
+            array if array is None or len(array) != len(kept) else array[kept]
+            for array in (weights, addresses, active, steps, counts)
+        )
+        spread = [Stride(_kept(stride.step, kept), _kept(stride.count, kept)) for stride in spread]
+    _measure(totals, addresses, active, steps, weights, counts, tuple(spread))
+
+
+def _kept(array: IntArray | int, kept: Bits) -> IntArray | int:
+    return array if isinstance(array, int) or len(array) != len(kept) else array[kept]
+
+
+def _spread(
+    totals: AccessTotals, addresses: Addresses, active: Bits, entry: Entry, batch: "Batch"
+) -> list[Stride]:
+    """How addresses go on from a CTA to those that it stands for, along each axis of the grid."""
+    per_cta = batch.shape.warps_per_cta
+    rows = np.arange(batch.n_warps, dtype=np.int64) if entry.rows is None else entry.rows
+    ctas, warps = np.divmod(rows, per_cta)
+    stands = batch.weights[rows] > 0
+    found: list[Stride] = []
+    for beside, counts in zip(batch.neighbours, batch.box_counts, strict=True):
+        next_cta = beside[ctas]
+        moves = stands & (next_cta >= 0)
+        if not moves.any():
+            continue
+        wanted = next_cta * per_cta + warps
+        places = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+        if (rows[places] != wanted)[moves].any():
+            totals.is_even = False  # the neighbour does not run with it
+            continue
+        step = np.where(moves[:, None], (addresses[places] - addresses).astype(np.int64), 0)
+        step = np.where(np.broadcast_to(active, (len(rows), active.shape[1])), step, 0)
+        if (step % SECTOR_BYTES).any():
+            totals.is_even = False
+        found.append(Stride(step, np.where(moves, counts[ctas], 1)))
+    return found
 
 
 def _collapsed(
@@ -211,6 +253,7 @@ def _measure(
     steps: IntArray | None,
     weights: Any,
     counts: IntArray,
+    spread: tuple[Stride, ...] = (),
 ) -> None:
     access = totals.access
     if steps is not None and not steps.any():
@@ -229,7 +272,7 @@ def _measure(
         strides = () if steps is None else (Stride(steps, counts if len(counts) > 1 else int(counts[0])),)
         if steps is None and (counts < 1).any():
             strides = (Stride(0, counts),)
-        totals.footprint.add(addresses, active, access.width_bytes, strides)
+        totals.footprint.add(addresses, active, access.width_bytes, (*strides, *spread))
 
 
 def _phases(access: Access, steps: IntArray | None, counts: IntArray) -> list[tuple[Addresses | None, Any]]:
@@ -286,9 +329,31 @@ class SharedContents:
         self.known = np.zeros((n_ctas, n_bytes), dtype=bool)
         self.known[:, :RESERVED_SHARED_BYTES] = True  # the system's own bytes start at zero
 
+        self._touched = self.known[0].copy()
+
     @property
     def n_bytes(self) -> int:
         return self.values.shape[1]
+
+    def touches(self, low: int, high: int) -> bool:
+        """Some byte of the range may be known in some CTA."""
+        return bool(self._touched[low:high].any())
+
+    def put(self, owner: IntArray, at: IntArray, n_bytes: int, words: Words, known: Any) -> None:
+        """Store the low bytes of words."""
+        for byte in range(n_bytes):
+            self.values[owner, at + byte] = (words >> np.uint32(8 * byte)).astype(np.uint8)
+            self.known[owner, at + byte] = known
+            self._touched[at + byte] = True
+
+    def forget(self, owner: IntArray, at: IntArray, n_bytes: int) -> None:
+        """Nothing is known of these bytes any more."""
+        low, high = int(at.min()), int(at.max()) + n_bytes
+        if not self.touches(low, high):
+            return
+        for byte in range(n_bytes):
+            self.known[owner, at + byte] = False
+        self._touched[low:high] = self.known[:, low:high].any(axis=0)
 
 
 class TrackedMemory:
@@ -316,12 +381,10 @@ class TrackedMemory:
             return
         shape = active.shape
         at = (np.broadcast_to(view.flat(addresses), shape)[active] & _WITHIN_CTA).astype(np.int64)
-        plain = (
-            access.kind is OpKind.STORE and access.data and not access.n_matrices and not view.group.doubts
-        )
-        if not at.size:
-            return
-        if not plain and not contents.known[:, int(at.min()) : int(at.max()) + access.width_bytes].any():
+        plain = self._stores_known(access, view)
+        if not at.size or (
+            not plain and not contents.touches(int(at.min()), int(at.max()) + access.width_bytes)
+        ):
             return
         owner = np.broadcast_to(ctas[:, None], shape)[active]
         inside = at + access.width_bytes <= contents.n_bytes
@@ -333,21 +396,25 @@ class TrackedMemory:
         ):
             return
         for place in range(max(1, access.width_bytes // 4)):
-            slot = access.data[place] if place < len(access.data) else None
-            word = known = None
-            if plain and slot is not None:
-                word = np.broadcast_to(view.flat(view.value(slot)), shape)[active][inside]
-                origin = view.origin(slot)
-                known = True
-                if origin is not None:
-                    known = np.broadcast_to(view.flat(origin) == 0, shape)[active][inside]
-            for byte in range(min(4, access.width_bytes)):
-                target = at + 4 * place + byte
-                if word is None:
-                    contents.known[owner, target] = False
-                else:
-                    contents.values[owner, target] = (word >> np.uint32(8 * byte)).astype(np.uint8)
-                    contents.known[owner, target] = known
+            slot = access.data[place] if plain and place < len(access.data) else None
+            n_bytes = min(4, access.width_bytes)
+            if slot is None:
+                contents.forget(owner, at + 4 * place, n_bytes)
+                continue
+            word = np.broadcast_to(view.flat(view.value(slot)), shape)[active][inside]
+            origin = view.origin(slot)
+            known: Any = True
+            if origin is not None:
+                known = np.broadcast_to(view.flat(origin) == 0, shape)[active][inside]
+            contents.put(owner, at + 4 * place, n_bytes, word, known)
+
+    @staticmethod
+    def _stores_known(access: Access, view: View) -> bool:
+        """Some of what is stored is known."""
+        if access.kind is not OpKind.STORE or access.n_matrices or view.group.doubts:
+            return False
+        origins = [view.origin(slot) for slot in access.data]
+        return any(origin is None or not origin.all() for origin in origins)
 
     def _combine(
         self, access: Access, view: View, active: Bits, inside: Bits, at: IntArray, owner: IntArray
@@ -372,7 +439,7 @@ class TrackedMemory:
             return bool(self.shared.known.any())
         low = int((addresses & _WITHIN_CTA).min())
         high = int((addresses & _WITHIN_CTA).max()) + width_bytes
-        return bool(self.shared.known[:, low:high].any())
+        return self.shared.touches(low, high)
 
     def load(self, access: Access, view: View, addresses: Addresses) -> list[Loaded] | None:
         """What the group loads, register by register; None where nothing of it is known."""

@@ -1,44 +1,171 @@
 """Which CTAs of a grid are executed, and how many of the grid each stands for."""
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.image import ConstantImage
-from analyzer.execution.program import CompiledKernel
-from analyzer.execution.warps import Shape
-
-if TYPE_CHECKING:
-    from analyzer.execution.executor import ExecutionOptions
+from analyzer.ir.launch import Dim3
 
 IntArray = NDArray[np.int64]
+Signatures = Callable[[IntArray], NDArray[np.uint64]]
 
 WHOLE_WARPS = 16384
+MOST_WHOLE_WARPS = 65536
+_SAMPLED = 256
+_MOST_BOXES = 1024
+_AXES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """CTAs [low, high] along each axis of the grid, ends included."""
+
+    low: tuple[int, int, int]
+    high: tuple[int, int, int]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        x, y, z = (high - low + 1 for low, high in zip(self.low, self.high, strict=True))
+        return x, y, z
+
+    @property
+    def count(self) -> int:
+        x, y, z = self.sizes
+        return x * y * z
+
+    def corners(self) -> Iterator[tuple[int, int, int]]:
+        for x, y, z in product(*({low, high} for low, high in zip(self.low, self.high, strict=True))):
+            yield x, y, z
+
+    def split(self, axis: int) -> tuple["Box", "Box"]:
+        """Two halves along an axis."""
+        middle = (self.low[axis] + self.high[axis]) // 2
+        first, second = list(self.high), list(self.low)
+        first[axis], second[axis] = middle, middle + 1
+        return Box(self.low, (first[0], first[1], first[2])), Box(
+            (second[0], second[1], second[2]), self.high
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
     """CTAs by linear number, and weights that sum to the grid.
 
-    is_whole: every CTA; is_proven: the others run as those do, block for block; is_even: and their memory
-    requests cost the same.
+    neighbours[axis][i]: place in `numbers` of the next CTA along an axis, -1 where none is needed;
+    counts[axis][i]: CTAs along that axis that CTA i stands for, evenly placed.
+    is_whole: every CTA; is_proven: the others run as those do, block for block and lane for lane.
     """
 
     numbers: IntArray
     weights: NDArray[np.float64]
+    neighbours: tuple[IntArray, ...]
+    counts: tuple[IntArray, ...]
     is_whole: bool
     is_proven: bool
-    is_even: bool
     notes: tuple[str, ...] = ()
 
 
-def choose_ctas(
-    kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: "ExecutionOptions"
-) -> Sample:
-    """The whole grid where that is cheap, else CTAs that stand for it."""
-    total = shape.grid.count
-    if total * shape.warps_per_cta <= (options.max_warps or WHOLE_WARPS):
-        return Sample(np.arange(total, dtype=np.int64), np.ones(total), True, True, True)
-    raise NotImplementedError
+def whole_grid(grid: Dim3) -> Sample:
+    """Every CTA."""
+    return Sample(np.arange(grid.count, dtype=np.int64), np.ones(grid.count), (), (), True, True)
+
+
+def scattered(grid: Dim3) -> Sample:
+    """CTAs spread over the grid, its first and last among them; nothing says that the others are alike."""
+    total = grid.count
+    spread = np.linspace(0, total - 1, _SAMPLED // 2).astype(np.int64)
+    random = np.random.default_rng(total).integers(0, total, _SAMPLED)
+    numbers = np.unique(np.concatenate([spread, random]))
+    weights = np.full(len(numbers), (total - 2) / max(1, len(numbers) - 2))
+    weights[[0, -1]] = 1.0
+    note = f"{len(numbers):,} of {total:,} CTAs executed: the others are taken to be like them"
+    return Sample(numbers, weights, (), (), False, False, (note,))
+
+
+def boxed(grid: Dim3, boxes: list[Box]) -> Sample:
+    """One CTA of each box, and its next neighbour along each axis to see how addresses grow."""
+    places: dict[int, int] = {}
+    weights: list[float] = []
+
+    def place(at: tuple[int, int, int], weight: float) -> int:
+        number = _number(grid, at)
+        if number not in places:
+            places[number] = len(weights)
+            weights.append(0.0)
+        weights[places[number]] += weight
+        return places[number]
+
+    firsts = [place(box.low, float(box.count)) for box in boxes]
+    beside = [[-1] * _AXES for _ in boxes]
+    for index, box in enumerate(boxes):
+        for axis in range(_AXES):
+            if box.sizes[axis] > 1:
+                at = list(box.low)
+                at[axis] += 1
+                beside[index][axis] = place((at[0], at[1], at[2]), 0.0)
+    n = len(weights)
+    neighbours = tuple(np.full(n, -1, dtype=np.int64) for _ in range(_AXES))
+    counts = tuple(np.ones(n, dtype=np.int64) for _ in range(_AXES))
+    for index, box in enumerate(boxes):
+        for axis in range(_AXES):
+            neighbours[axis][firsts[index]] = beside[index][axis]
+            counts[axis][firsts[index]] = box.sizes[axis]
+    return Sample(np.array(list(places), dtype=np.int64), np.array(weights), neighbours, counts, False, True)
+
+
+def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
+    """Boxes whose corners have equal signatures, which cover the grid; None where they would be too many."""
+    known: dict[int, int] = {}
+    open_boxes = _first_boxes(grid)
+    done: list[Box] = []
+    while open_boxes:
+        wanted = {_number(grid, corner) for box in open_boxes for corner in box.corners()} - known.keys()
+        if wanted:
+            numbers = np.array(sorted(wanted), dtype=np.int64)
+            known.update(zip(numbers.tolist(), signatures(numbers).tolist(), strict=True))
+        halves: list[Box] = []
+        for box in open_boxes:
+            axis = _differing_axis(grid, box, known)
+            if axis is None:
+                done.append(box)
+            else:
+                halves += box.split(axis)
+        open_boxes = halves
+        if len(done) + len(open_boxes) > _MOST_BOXES:
+            return None
+    return done
+
+
+def _first_boxes(grid: Dim3) -> list[Box]:
+    """The inside of the grid and its first and last CTAs along each axis, which often differ."""
+    spans = [_spans(extent) for extent in (grid.x, grid.y, grid.z)]
+    return [Box((x[0], y[0], z[0]), (x[1], y[1], z[1])) for x, y, z in product(*spans)]
+
+
+def _spans(extent: int) -> list[tuple[int, int]]:
+    if extent <= 2:
+        return [(place, place) for place in range(extent)]
+    return [(0, 0), (1, extent - 2), (extent - 1, extent - 1)]
+
+
+def _differing_axis(grid: Dim3, box: Box, known: dict[int, int]) -> int | None:
+    """An axis along which corners differ, the longest of several; None where all corners are alike."""
+    corners = list(box.corners())
+    if len({known[_number(grid, corner)] for corner in corners}) == 1:
+        return None
+    for axis in sorted(range(_AXES), key=lambda a: -box.sizes[a]):
+        if box.sizes[axis] < 2:
+            continue
+        for corner in corners:
+            other = list(corner)
+            other[axis] = box.low[axis] + box.high[axis] - corner[axis]
+            if known[_number(grid, corner)] != known[_number(grid, (other[0], other[1], other[2]))]:
+                return axis
+    return None
+
+
+def _number(grid: Dim3, at: tuple[int, int, int]) -> int:
+    return at[0] + grid.x * (at[1] + grid.y * at[2])

@@ -341,4 +341,10 @@ def _is_low_part(sense: int, moving: int) -> bool:
 
 
 def _nonzero(delta: Deltas) -> Deltas | None:
-    return delta.astype(np.uint32, copy=False) if delta.any() else None
+    return smallest(delta.astype(np.uint32, copy=False)) if delta.any() else None
+
+
+def smallest(delta: Deltas) -> Deltas:
+    """One number where all are alike."""
+    first = delta[(slice(0, 1),) * delta.ndim]
+    return first if delta.size > 1 and bool((delta == first).all()) else delta

@@ -94,6 +94,9 @@ class Batch:
         self.regions = Regions(kernel)
         self.shared_bytes = shape.shared_bytes
         self.origins: dict[int, int] = {}
+        # where CTAs stand for others: the next CTA along each axis, and how many there are
+        self.neighbours: tuple[IntArray, ...] = ()
+        self.box_counts: tuple[IntArray, ...] = ()
         self._own: list[str] = []
         self._specials: dict[str, tuple[Value, Origins | None]] = {}
         self._constants: dict[tuple[int, int], tuple[Words, Origins | None]] = {}

@@ -1,8 +1,10 @@
 """Arguments: how they are written, whom they are for, and what does not fit."""
 
 import struct
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -113,19 +115,15 @@ def test_files_that_hold_no_array_are_refused(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=80), st.integers(0, 200), st.binary(max_size=8))
-def test_damaged_arrays_are_read_or_refused(
-    tmp_path_factory: pytest.TempPathFactory, tail: bytes, place: int, patch: bytes
-) -> None:
-    folder = tmp_path_factory.getbasetemp()
-    np.save(folder / "damaged.npy", np.arange(10))
-    data = bytearray((folder / "damaged.npy").read_bytes())
-    data[place : place + len(patch)] = patch
-    (folder / "damaged.npy").write_bytes(bytes(data) + tail)
-    try:
-        value = parse_value("@damaged.npy", folder)
-    except UsageError:
-        return
-    assert isinstance(value, Buffer)
+def test_damaged_arrays_are_read_or_refused(tail: bytes, place: int, patch: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "damaged.npy"
+        np.save(path, np.arange(10))
+        data = bytearray(path.read_bytes())
+        data[place : place + len(patch)] = patch
+        path.write_bytes(bytes(data) + tail)
+        with suppress(UsageError):
+            assert isinstance(parse_value("@damaged.npy", path.parent), Buffer)
 
 
 @given(st.text(max_size=40))

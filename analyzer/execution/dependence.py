@@ -1,0 +1,140 @@
+"""How values depend on the CTA's place in the grid: not at all, evenly, or in another way.
+
+If every predicate compares values that grow evenly along each axis of the grid, each is monotone along each
+axis; where it is the same at all corners of a box of CTAs, it is the same in the whole box. So a box whose
+corners run alike, lane by lane and predicate by predicate, runs alike throughout.
+"""
+
+from enum import IntEnum
+
+from analyzer.execution.program import Action, ActionKind, CompiledKernel
+from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
+from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
+
+
+class Dependence(IntEnum):
+    """On the CTA's place: FIXED in a box whose corners run alike, EVEN along each axis, else OTHER."""
+
+    FIXED = 0
+    EVEN = 1
+    OTHER = 2
+
+
+_PLACES = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
+_RANKS = frozenset({"SR_CgaCtaId"})
+
+
+class GridDependence:
+    """Worst dependence of each register at the start of each block, and of decisions and addresses.
+
+    decides_evenly: no guard, branch or selection depends on the place in another way than by comparing what is
+    even; addresses_evenly: neither does an address.
+    """
+
+    def __init__(self, kernel: CompiledKernel, *, has_clusters: bool, has_buffers: bool) -> None:
+        self.kernel = kernel
+        self.rank = Dependence.OTHER if has_clusters else Dependence.FIXED
+        self.loaded = has_buffers
+        self.decides_evenly = self.addresses_evenly = True
+        n_segments = len(kernel.segments)
+        self.entries: list[bytearray | None] = [None] * n_segments
+        self._solve()
+
+    def _solve(self) -> None:
+        self.entries[self.kernel.entry_of[0]] = bytearray(STORAGE_SIZE)
+        work = [self.kernel.entry_of[0]]
+        while work:
+            index = work.pop()
+            entry = self.entries[index]
+            assert entry is not None
+            state = bytearray(entry)
+            for action in self.kernel.segments[index].actions:
+                self._act(action, state)
+            end = self.kernel.segments[index].end
+            decided = (*end.conditions, *((end.guard,) if end.guard else ()))
+            if any(state[slot] for slot, _ in decided) or (
+                end.slot is not None and end.slot >= 0 and state[end.slot]
+            ):
+                self.decides_evenly = False
+            for follower in {end.target, end.fall, *(index for _, index in end.targets)}:
+                if follower is not None and self._join(follower, state):
+                    work.append(follower)
+
+    def _join(self, index: int, state: bytearray) -> bool:
+        known = self.entries[index]
+        if known is None:
+            self.entries[index] = bytearray(state)
+            return True
+        joint = bytearray(map(max, known, state))
+        if joint == known:
+            return False
+        self.entries[index] = joint
+        return True
+
+    def _act(self, action: Action, state: bytearray) -> None:
+        if action.guard is not None and state[action.guard[0]]:
+            self.decides_evenly = False
+        if action.kind is ActionKind.STEP and action.step is not None:
+            self._step(action.step, action, state)
+            return
+        result = Dependence.FIXED
+        for access in action.accesses:
+            slots = [
+                slot
+                for term in (access.address.terms if access.address else ())
+                for slot in ((term.slot, term.slot + 1) if term.pair else (term.slot,))
+            ]
+            worst = max((state[slot] for slot in slots), default=0)
+            if worst == Dependence.OTHER:
+                self.addresses_evenly = False
+            if worst and self.loaded:
+                result = Dependence.OTHER
+            if any(state[slot] for slot, _ in access.masks):
+                self.decides_evenly = False
+        for slot in action.writes:
+            if slot >= 0:
+                self._write(state, slot, result, action)
+
+    @staticmethod
+    def _write(state: bytearray, slot: int, result: int, action: Action) -> None:
+        state[slot] = result if action.guard is None else max(state[slot], result)
+
+    def _read(self, read: Read, state: bytearray) -> int:
+        match read:
+            case int():
+                return state[read]
+            case SpecialRead(name=name):
+                return (
+                    Dependence.EVEN if name in _PLACES else self.rank if name in _RANKS else Dependence.FIXED
+                )
+            case ConstantRead(base=base):
+                return Dependence.OTHER if base is not None and state[base] else Dependence.FIXED
+
+    def _step(self, step: Step, action: Action, state: bytearray) -> None:
+        inputs = [self._read(read, state) for read in step.reads]
+        worst = max(inputs, default=0)
+        for read, dependence in zip(step.reads, inputs, strict=True):
+            if isinstance(read, int) and PREDICATE_BASE <= read and dependence:
+                worst = Dependence.OTHER
+        for slot in step.writes:
+            if slot >= 0:
+                is_predicate = slot >= PREDICATE_BASE
+                self._write(state, slot, self._result(step, inputs, worst, is_predicate=is_predicate), action)
+
+    @staticmethod
+    def _result(step: Step, inputs: list[int], worst: int, *, is_predicate: bool) -> int:
+        if worst != Dependence.EVEN:
+            return worst
+        if step.uses_mask or step.rule is AffineRule.FIXED:
+            # a special register that is read as it is
+            plain = len(step.reads) == 1 and isinstance(step.reads[0], SpecialRead) and not step.uses_mask
+            return Dependence.EVEN if plain else Dependence.OTHER
+        factors = [max((inputs[place] for place in places), default=0) for places in step.factors]
+        if all(factors):
+            return Dependence.OTHER
+        if is_predicate:  # compared or carried: monotone, and part of what makes CTAs alike
+            return Dependence.FIXED
+        return Dependence.OTHER if step.rule is AffineRule.MONOTONE else Dependence.EVEN
+
+
+__all__ = ["Dependence", "GridDependence"]
