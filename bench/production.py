@@ -8,6 +8,7 @@ decided by launch, arguments and constants. No contents of memory are supplied.
 """
 
 import argparse
+import signal
 import sys
 import time
 import tomllib
@@ -28,6 +29,7 @@ from analyzer.text.errors import WarplensError
 
 LAUNCHES = Path(__file__).with_suffix(".toml")
 _WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null()}
+PATIENCE_SECONDS = 60
 _JUMPS = (OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.EXIT, OpKind.RETURN, OpKind.CALL)
 
 
@@ -49,15 +51,20 @@ def run_entry(entry: dict[str, Any], path: Path) -> Outcome:
     """Execute one kernel; a refusal is an outcome."""
     title = entry["title"]
     try:
-        loaded = analyzer.load(str(path))[entry["kernel"]]
-        start = time.perf_counter()
         program = analyzer.load(str(path))
+        loaded = program[entry["kernel"]]
+        start = time.perf_counter()
+        signal.alarm(PATIENCE_SECONDS)
         options = analyzer.Options(kernels=(loaded.name,), launch=launch_of(entry))
         report = analyzer.analyze(program, options=options).kernels[0]
     except WarplensError as error:
         return Outcome(title, "", note=f"refused: {error}")
+    except TimeoutError:
+        return Outcome(title, loaded.kernel.arch, note=f"not finished after {PATIENCE_SECONDS} s")
     except KeyError:
         return Outcome(title, "", note=f"no kernel of this name in {path.name}")
+    finally:
+        signal.alarm(0)
     seconds = time.perf_counter() - start
     reached = reached_branches(loaded, report)
     unknown = report.counts.unknown_branches
@@ -74,9 +81,13 @@ def run_entry(entry: dict[str, Any], path: Path) -> Outcome:
     )
 
 
+def give_up(*_: object) -> None:
+    raise TimeoutError
+
+
 def launch_of(entry: dict[str, Any]) -> Launch:
     arguments = [
-        Argument(int(which), _WORDS[value] if isinstance(value, str) else value)
+        Argument(which, _WORDS[value] if isinstance(value, str) else value)
         for which, value in entry.get("arguments", {}).items()
     ]
     cluster = entry.get("cluster")
@@ -131,6 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cubin", nargs="+", type=Path)
     paths = parser.parse_args().cubin
+    signal.signal(signal.SIGALRM, give_up)
     outcomes = []
     for entry in tomllib.loads(LAUNCHES.read_text(encoding="utf-8"))["kernel"]:
         found = next((path for path in paths if fnmatch(str(path), entry["cubin"])), None)

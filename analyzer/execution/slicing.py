@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MEMORY_KINDS, OpKind, Space
-from analyzer.ir.operand import Address, Described, Predicate
+from analyzer.ir.operand import Address, Described, Predicate, PredicateSet
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import address_storage, predicate_storage
 
@@ -37,6 +37,7 @@ class _Use:
     """An instruction as the pass sees it: masks over storage numbers."""
 
     writes: int
+    kills: int
     reads: int
     always: int
     guard: Guard | None
@@ -122,9 +123,11 @@ class _Pass:
 
     def _use_of(self, form: InstructionForm) -> _Use:
         if form.is_never:
-            return _Use(0, 0, 0, None)
+            return _Use(0, 0, 0, 0, None)
         guard = guard_of(form)
-        return _Use(_mask(form.written), _mask(form.read), self._always(form), guard)
+        writes = _mask(form.written)
+        partial = any(isinstance(operand, PredicateSet) for operand in form.operands)  # R2P has a mask
+        return _Use(writes, 0 if partial else writes, _mask(form.read), self._always(form), guard)
 
     def _always(self, form: InstructionForm) -> int:
         """What is needed though no one may want the result: of branches everything, of accesses addresses."""
@@ -145,7 +148,7 @@ class _Pass:
 
 def _kill(use: _Use, owned: dict[Guard, int]) -> int:
     """What a write makes unneeded before it; `owned` forgets it, and guards whose predicate changes here."""
-    killed = use.writes if use.guard is None else use.writes & owned.get(use.guard, 0)
+    killed = use.kills if use.guard is None else use.kills & owned.get(use.guard, 0)
     for guard in list(owned):
         if use.writes >> guard[0] & 1:
             del owned[guard]

@@ -1,6 +1,6 @@
 """Which scalar registers an instruction writes and reads, from the opcode's row and its operands.
 
-A storage number names one 32-bit register or one predicate: R0..R254 are 0..254, UR0..UR62 follow
+A storage number names one 32-bit register or one predicate: R0..R254 are 0..254, UR0..UR126 follow
 at `UNIFORM_BASE`, predicates at `PREDICATE_BASE`, uniform predicates at `UNIFORM_PREDICATE_BASE`.
 """
 
@@ -23,9 +23,9 @@ from analyzer.ir.operand import (
 from analyzer.isa.mma import mma_table
 
 UNIFORM_BASE = 256
-PREDICATE_BASE = 320
-UNIFORM_PREDICATE_BASE = 328
-STORAGE_SIZE = 336
+PREDICATE_BASE = 384  # 127 uniform registers from sm_100 on
+UNIFORM_PREDICATE_BASE = 392
+STORAGE_SIZE = 400
 _PREDICATES = 7
 _WIDE_SPACES = frozenset({Space.GLOBAL, Space.GENERIC})
 _REGISTER_BITS = 32

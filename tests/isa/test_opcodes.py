@@ -210,7 +210,7 @@ SEMANTICS = [
     ("HFMA2.MMA", Semantics.HALF_FMA),
     ("DEPBAR.LE", Semantics.WAIT_SCOREBOARD),
     ("WARPGROUP.DEPBAR.LE", Semantics.WAIT_WARPGROUP),
-    ("FFMA", None),
+    ("HMMA", None),
 ]
 
 
