@@ -35,11 +35,29 @@ from execution.closed_forms import (  # type: ignore[import-not-found]  # noqa: 
 
 HEADING = """# What is exact
 
-Counts of abstract execution against closed forms of the algorithms: bytes loaded and stored, each byte of the
-output stored once, tensor instructions, barriers, trip counts. A launch is exact when the report says so and
-every truth holds to the last digit. Made with `python bench/exactness.py`; the launches and their truths are
-in tests/execution/closed_forms.py, the kernels in traces/.
+Counts and addresses of abstract execution against closed forms of the algorithms, which are written down from
+the sources and not read off the code. A launch is exact when the report says so and every truth holds to the
+last digit; nothing is rounded. Launches whose control hangs on memory are exact with the contents supplied,
+and must be called not exact without. Hardware counters play no part here.
+
+Bytes are of global memory and of the whole grid; distinct ones are counted once. A request is an execution of
+a memory instruction by a warp; sectors have 32 bytes; passes are those of shared memory. The launches stand
+in tests/execution/closed_forms.py, the kernels in traces/; this page is what `python bench/exactness.py`
+prints.
 """
+LABELS = {
+    "read": "bytes loaded",
+    "read_unique": "distinct bytes loaded",
+    "written": "bytes stored",
+    "written_unique": "distinct bytes stored",
+    "warps": "executions of {}",
+    "lanes": "lanes in {}",
+    "touched": "lanes of {}",
+    "requests": "requests of {}",
+    "sectors": "sectors of {}",
+    "wavefronts": "passes of {}",
+    "unknown_branches": "an unknown branch is named",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +78,8 @@ class Outcome:
         ]
         if (self.provenance == "exact") != self.case.is_exact:
             wrong.insert(0, f"counts are {self.provenance}{self.reason and ': '}{self.reason}")
+        if not self.case.is_exact and not self.reason:
+            wrong.append("nothing is named that the counts hang on")
         return wrong
 
 
@@ -86,7 +106,7 @@ def run_case(case: Case) -> Outcome:
     return Outcome(case, kernel.counts.provenance, found, seconds, reason)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)
 def load(path: str) -> Program:
     return analyzer.load(str(ROOT / "traces" / path))
 
@@ -152,16 +172,25 @@ def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
     grouped: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         case = outcome.case
-        name = case.kernel if case.suite == "cuda" else f"{case.dump} (Triton)"
+        name = f"`{case.kernel}`" if case.suite == "cuda" else f"`{case.dump}`, Triton"
         grouped[name, verdict(outcome)].append(outcome)
-    yield "| kernel | architectures | launches | verdict | truths checked |"
-    yield "|---|---|---|---|---|"
+    yield "| kernel | sm_ | launches | shapes | verdict | truths | of what |"
+    yield "|---|---|---|---|---|---|---|"
     for (name, result), group in grouped.items():
         archs = ", ".join(str(arch) for arch in sorted({outcome.case.arch for outcome in group}))
         shapes = len({outcome.case.shape for outcome in group})
         truths = sum(len(outcome.case.truths) for outcome in group)
-        kinds = ", ".join(dict.fromkeys(str(t) for outcome in group for t in outcome.case.truths))
-        yield f"| `{name}` | {archs} | {len(group)} ({shapes} shapes) | {result} | {truths}: {kinds} |"
+        kinds = "; ".join(merged(truth for outcome in group for truth in outcome.case.truths))
+        yield f"| {name} | {archs} | {len(group)} | {shapes} | {result} | {truths} | {kinds} |"
+
+
+def merged(truths: Iterable[Truth]) -> Iterator[str]:
+    """What truths are of, once each: `requests of LDG, STG`."""
+    opcodes: dict[str, dict[str, None]] = defaultdict(dict)
+    for truth in truths:
+        opcodes[truth.measure][truth.opcode] = None
+    for measure, names in opcodes.items():
+        yield LABELS[measure].format(", ".join(names))
 
 
 def verdict(outcome: Outcome) -> str:
@@ -169,7 +198,8 @@ def verdict(outcome: Outcome) -> str:
         return f"**differs**: {'; '.join(outcome.failed)}"
     if outcome.case.is_exact:
         return "exact"
-    return f"not exact, and says so: {outcome.reason}"
+    _, _, instruction = outcome.reason.partition(" ")
+    return f"not exact, and says so: hangs on {family(instruction.split()[0])}"
 
 
 def main() -> None:
@@ -182,7 +212,10 @@ def main() -> None:
     good = sum(not outcome.failed for outcome in outcomes)
     truths = sum(len(outcome.case.truths) for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
-    print(f"\n{good} of {len(outcomes)} launches are as they must be; {truths} truths in all.")
+    kernels = len({(outcome.case.dump, outcome.case.kernel) for outcome in outcomes})
+    print(
+        f"\n{good} of {len(outcomes)} launches of {kernels} kernels are as they must be, in all {truths} truths."
+    )
     print(f"executed in {seconds:.0f} s", file=sys.stderr)
     sys.exit(good != len(outcomes))
 

@@ -41,7 +41,6 @@ class Outcome:
     arch: str
     reached: int = 0
     unsettled: int = 0
-    hanging: float = 0.0
     provenance: str = ""
     note: str = ""
     seconds: float = 0.0
@@ -69,14 +68,15 @@ def run_entry(entry: dict[str, Any], path: Path) -> Outcome:
     reached = reached_branches(loaded, report)
     unknown = report.counts.unknown_branches
     unsettled = reached & {branch.address for branch in unknown}
+    notes = [f"not given: {entry['unknown']}"] if "unknown" in entry else []
+    notes += dict.fromkeys(branch.origin for branch in unknown[:3])
     return Outcome(
         title,
         report.architecture,
         len(reached),
         len(unsettled),
-        max((branch.share for branch in unknown), default=0.0),
         report.counts.provenance,
-        "; ".join(dict.fromkeys(branch.origin for branch in unknown[:3])),
+        "; ".join(notes),
         seconds,
     )
 

@@ -27,8 +27,8 @@ _RANKS = frozenset({"SR_CgaCtaId"})
 class GridDependence:
     """Worst dependence of each register at the start of each block, and of decisions and addresses.
 
-    decides_evenly: no guard, branch or selection depends on the place in another way than by comparing what is
-    even; addresses_evenly: neither does an address.
+    decides_evenly: no guard, branch or selection depends on the place in another way than by comparing what
+    is even; addresses_evenly: neither does an address.
     """
 
     def __init__(self, kernel: CompiledKernel, *, has_clusters: bool, has_buffers: bool) -> None:
@@ -114,7 +114,7 @@ class GridDependence:
         inputs = [self._read(read, state) for read in step.reads]
         worst = max(inputs, default=0)
         for read, dependence in zip(step.reads, inputs, strict=True):
-            if isinstance(read, int) and PREDICATE_BASE <= read and dependence:
+            if isinstance(read, int) and read >= PREDICATE_BASE and dependence:
                 worst = Dependence.OTHER
         for slot in step.writes:
             if slot >= 0:

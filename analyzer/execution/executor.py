@@ -6,15 +6,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.access_log import AccessTotals
 from analyzer.execution.closing import Closer
+from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.dependence import GridDependence
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.machine import SIGNATURE_FACTOR, Machine, StopExecution
-from analyzer.execution.memory import AccessTotals
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess, Traffic, UnknownBranch, WarpClass
-from analyzer.execution.program import CompiledKernel, compile_kernel
+from analyzer.execution.program import CompiledKernel
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.sampling import (
     MOST_WHOLE_WARPS,

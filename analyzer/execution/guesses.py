@@ -97,7 +97,8 @@ class Guesser:
             left[leaving] = header[leaving]
         target = None if end.target is None else self.kernel.segments[end.target].block
         leads_out = target not in loop.blocks
-        return ~stays if leads_out else stays
+        found: Bits = ~stays if leads_out else stays
+        return found
 
     def _trips(self, loop: Loop, end: End) -> int:
         if loop.index not in self.trip_of:

@@ -1,14 +1,14 @@
 """Registers of many warps at once, and the view of them that a group of warps works on.
 
-The state holds arrays that broadcast to [n_cta, n_warp_per_cta, 32] and stay as small as they are uniform: what
-depends on the thread alone has one row for all CTAs, what depends on the CTA alone one column. A group of all
-warps works on these arrays as they are; any other on rows taken out of them, [n_row, 32] or [1, 32] and so on.
+The state holds arrays that broadcast to [n_cta, n_warp_per_cta, 32] and stay as small as they are uniform:
+what depends on the thread alone has one row for all CTAs, what depends on the CTA alone one column. A group
+of all warps works on these arrays as they are; any other on rows taken out of them, [n_row, 32] or smaller.
 
 Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
 where a lane is known.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,8 +35,8 @@ def first_value(slot: int) -> Value:
 class LaneState:
     """All registers and predicates of `n_ctas` x `per_cta` warps, by storage number.
 
-    Slots beyond `STORAGE_SIZE` are words of the stack. deltas[slot]: growth per iteration while a loop is being
-    closed; None is none. owned: arrays that nothing else refers to, which may be written in place.
+    Slots beyond `STORAGE_SIZE` are words of the stack. deltas[slot]: growth per iteration while a loop is
+    being closed; None is none. owned: arrays that nothing else refers to, which may be written in place.
     """
 
     __slots__ = ("deltas", "n_ctas", "origins", "owned", "per_cta", "values")
@@ -118,20 +118,24 @@ class View:
         if self.group.is_whole:
             return array
         if array.shape[0] == 1 and array.shape[1] == 1:
-            return array[0]
+            first: NDArray[Any] = array[0]
+            return first
         if self._places is None:
             self._places = np.divmod(self.group.rows, self.state.per_cta)
         ctas, warps = self._places
         if array.shape[1] == 1:
-            return array[ctas, 0]
-        return array[0][warps] if array.shape[0] == 1 else array[ctas, warps]
+            column: NDArray[Any] = array[ctas, 0]
+            return column
+        found: NDArray[Any] = array[0][warps] if array.shape[0] == 1 else array[ctas, warps]
+        return found
 
     def flat(self, array: NDArray[Any]) -> NDArray[Any]:
         """An array of the view with one row per warp, or one row where all are alike."""
         if array.ndim == 2:
             return array
         if array.shape[0] == 1 and array.shape[1] == 1:
-            return array[0]
+            first: NDArray[Any] = array[0]
+            return first
         shape = (self.state.n_ctas, self.state.per_cta, array.shape[2])
         return np.broadcast_to(array, shape).reshape(-1, array.shape[2])
 

@@ -37,8 +37,8 @@ class Box:
         return x * y * z
 
     def corners(self) -> Iterator[tuple[int, int, int]]:
-        for x, y, z in product(*({low, high} for low, high in zip(self.low, self.high, strict=True))):
-            yield x, y, z
+        x, y, z = ({low, high} for low, high in zip(self.low, self.high, strict=True))
+        return product(x, y, z)
 
     def split(self, axis: int) -> tuple["Box", "Box"]:
         """Two halves along an axis."""

@@ -35,7 +35,7 @@ class Trial(Machine):
         self.parent, self.segment, self.first = parent, segment, group
         self.state: LaneState = parent.state.copy()
         self.live = parent.live
-        self.masks = {number: mask.copy() for number, mask in parent.masks.items()}
+        self.convergence.masks = {n: mask.copy() for n, mask in parent.convergence.masks.items()}
         self.tally.memory.reduces = False
         self.limits: IntArray = np.full(self.batch.n_warps, ENDLESS, dtype=np.int64)
         if parent.tracked is not None:
@@ -62,7 +62,7 @@ class Trial(Machine):
         except StopExecution:
             raise TrialFailed("too long") from None
         back = self.back
-        if back is None or self.waiting or self.meeting:
+        if back is None or not self.convergence.is_idle:
             raise TrialFailed("warps part")
         same = len(back.rows) == len(group.rows) and bool((back.rows == group.rows).all())
         if not same or bool((back.mask != group.mask).any()) or back.doubts != group.doubts:
@@ -85,7 +85,7 @@ class Trial(Machine):
             raise TrialFailed("the loop ends")
         super().enter(index, group)
 
-    def _die(self, group: Group, gone: Bits) -> None:
+    def die(self, group: Group, gone: Bits) -> None:
         raise TrialFailed("a thread ends")
 
     # ---- what grows ------------------------------------------------------------------------------

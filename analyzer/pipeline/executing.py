@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.counts import BlockCounts, Trip, TripRule
 from analyzer.execution.executor import ExecutionOptions, execute
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import build_image
 from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.program import compile_kernel
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.rules import TakenRule
 from analyzer.execution.warps import Shape

@@ -1,0 +1,307 @@
+"""What each memory instruction touched: requests, lanes, sectors, passes, distinct bytes."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.footprint import Footprint, Stride
+from analyzer.execution.lanes import Group, Origins, Rows
+from analyzer.execution.patterns import Patterns, compress
+from analyzer.execution.program import Access
+from analyzer.execution.requests import (
+    SECTOR_BYTES,
+    atomic_wavefronts,
+    matrix_wavefronts,
+    sectors_of,
+    shared_wavefronts_of,
+)
+from analyzer.execution.step import Bits
+from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.opcode import OpKind, Space
+
+if TYPE_CHECKING:
+    from analyzer.execution.warps import Batch
+
+IntArray = NDArray[np.int64]
+Addresses = NDArray[np.uint64]
+Weights = NDArray[np.float64]
+
+_BANK_ROW_BYTES = 128
+_FLUSH_LANES = 1 << 22
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time."""
+
+    rows: Rows | None
+    active: Bits
+    addresses: Addresses | None
+    steps: IntArray | None = None
+    counts: IntArray | None = None
+
+
+@dataclass(slots=True, eq=False)
+class AccessTotals:
+    """Sums of one access over the grid. sectors and wavefronts stand only while `is_known`."""
+
+    access: Access
+    requests: float = 0.0
+    lanes: float = 0.0
+    sectors: float = 0.0
+    wavefronts: float = 0.0
+    is_known: bool = True
+    is_doubtful: bool = False
+    is_even: bool = True
+    footprint: Footprint = field(default_factory=Footprint)
+    entries: list[Entry] = field(default_factory=list)
+
+
+class MemoryLog:
+    """What every memory instruction of a batch touched."""
+
+    def __init__(self, batch: "Batch", *, reduces: bool = True) -> None:
+        self.batch, self.reduces = batch, reduces
+        self.totals: dict[tuple[int, Space], AccessTotals] = {}
+        self.held_lanes = 0
+
+    def record(
+        self,
+        access: Access,
+        group: Group,
+        active: Bits,
+        addresses: Addresses | None,
+        origin: Origins | None,
+        unknown: Origins | None,
+        steps: IntArray | None = None,
+    ) -> None:
+        """Log one execution by a group; origin: of unknown addresses, unknown: of unknown guards."""
+        totals = self._totals(access)
+        if group.doubts or unknown is not None:
+            totals.is_doubtful = True
+        if origin is not None and not bool((np.where(active, origin, 0) == 0).all()):
+            totals.is_known = False
+            addresses = None
+        rows = None if group.is_whole else group.rows
+        totals.entries.append(Entry(rows, active, addresses, steps))
+        self.held_lanes += 0 if addresses is None else max(active.size, addresses.size)
+        if self.reduces and self.held_lanes > _FLUSH_LANES:
+            self.reduce()
+
+    def _totals(self, access: Access) -> AccessTotals:
+        key = (access.row, access.space)
+        found = self.totals.get(key)
+        if found is None:
+            found = self.totals[key] = AccessTotals(access)
+        return found
+
+    def absorb(self, other: "MemoryLog", times: IntArray) -> None:
+        """Add what one iteration logged, repeated `times[row]` times."""
+        for totals in other.totals.values():
+            own = self._totals(totals.access)
+            own.is_known &= totals.is_known
+            own.is_doubtful |= totals.is_doubtful
+            for entry in totals.entries:
+                counts = times if entry.rows is None else times[entry.rows]
+                own.entries.append(Entry(entry.rows, entry.active, entry.addresses, entry.steps, counts))
+        if self.held_lanes > _FLUSH_LANES:
+            self.reduce()
+
+    def reduce(self) -> None:
+        """Turn held entries into sums."""
+        for totals in self.totals.values():
+            for entry in totals.entries:
+                _add(totals, entry, self.batch)
+            totals.entries.clear()
+        self.held_lanes = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Requests:
+    """An entry with one row per warp: arrays of [n_row, 32] or smaller; weights [n_row], counts likewise."""
+
+    weights: Weights
+    counts: IntArray
+    active: Bits
+    addresses: Addresses | None
+    steps: IntArray | None
+
+    def kept(self, rows: Bits) -> "_Requests":
+        """Some of the rows."""
+        return _Requests(
+            weights=self.weights[rows],
+            counts=_rows_of(self.counts, rows),
+            active=_rows_of(self.active, rows),
+            addresses=None if self.addresses is None else _rows_of(self.addresses, rows),
+            steps=None if self.steps is None else _rows_of(self.steps, rows),
+        )
+
+
+def _rows_of(array: NDArray[Any], rows: Bits) -> NDArray[Any]:
+    return array if len(array) != len(rows) else array[rows]
+
+
+def _add(totals: AccessTotals, entry: Entry, batch: "Batch") -> None:
+    requests = _requests(entry, batch)
+    spread: list[Stride] = []
+    if (
+        batch.neighbours
+        and requests.addresses is not None
+        and len(requests.addresses) == len(requests.weights)
+    ):
+        spread = _spread(totals, requests, entry, batch)
+    n_active = _lanes_of(requests.active)
+    times = requests.weights * requests.counts
+    totals.requests += float((times * (n_active > 0)).sum())
+    totals.lanes += float((times * n_active).sum())
+    if requests.addresses is None or totals.access.address is None:
+        return
+    if batch.neighbours:
+        kept = requests.weights > 0
+        requests = requests.kept(kept)
+        spread = [
+            Stride(_rows_of(np.asarray(s.step), kept), _rows_of(np.asarray(s.count), kept)) for s in spread
+        ]
+    _measure(totals, requests, tuple(spread))
+
+
+def _requests(entry: Entry, batch: "Batch") -> _Requests:
+    counts = np.ones(1, dtype=np.int64) if entry.counts is None else entry.counts
+    if entry.rows is not None:
+        return _Requests(
+            weights=batch.weights[entry.rows],
+            counts=counts,
+            active=entry.active,
+            addresses=entry.addresses,
+            steps=entry.steps,
+        )
+    shape = (len(batch.cta_numbers), batch.shape.warps_per_cta)
+    if _is_alike(entry, counts, shape):
+        return _Requests(
+            weights=batch.weights.reshape(shape).sum(axis=0),
+            counts=counts if len(counts) == 1 else counts.reshape(shape)[0],
+            active=_first_cta(entry.active),
+            addresses=None if entry.addresses is None else _first_cta(entry.addresses),
+            steps=None if entry.steps is None else _first_cta(entry.steps),
+        )
+    return _Requests(
+        weights=batch.weights,
+        counts=counts,
+        active=_one_row_per_warp(entry.active, shape),
+        addresses=None if entry.addresses is None else _one_row_per_warp(entry.addresses, shape),
+        steps=None if entry.steps is None else _one_row_per_warp(entry.steps, shape),
+    )
+
+
+def _is_alike(entry: Entry, counts: IntArray, shape: tuple[int, int]) -> bool:
+    """CTAs do not differ: one stands for all of them."""
+    arrays = (entry.active, entry.addresses, entry.steps)
+    if any(array is not None and array.ndim == 3 and len(array) > 1 for array in arrays):
+        return False
+    table = counts if len(counts) == 1 else counts.reshape(shape)
+    return bool((table == table[:1]).all())
+
+
+def _first_cta(array: NDArray[Any]) -> NDArray[Any]:
+    return array[0] if array.ndim == 3 else array
+
+
+def _spread(totals: AccessTotals, requests: _Requests, entry: Entry, batch: "Batch") -> list[Stride]:
+    """How addresses go on from a CTA to those that it stands for, along each axis of the grid."""
+    addresses, active = requests.addresses, requests.active
+    assert addresses is not None
+    per_cta = batch.shape.warps_per_cta
+    rows = np.arange(batch.n_warps, dtype=np.int64) if entry.rows is None else entry.rows
+    ctas, warps = np.divmod(rows, per_cta)
+    stands = batch.weights[rows] > 0
+    found: list[Stride] = []
+    for beside, counts in zip(batch.neighbours, batch.box_counts, strict=True):
+        next_cta = beside[ctas]
+        moves = stands & (next_cta >= 0)
+        if not moves.any():
+            continue
+        wanted = next_cta * per_cta + warps
+        places = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
+        if (rows[places] != wanted)[moves].any():
+            totals.is_even = False  # the neighbour does not run with it
+            continue
+        step = np.where(moves[:, None], (addresses[places] - addresses).astype(np.int64), 0)
+        step = np.where(np.broadcast_to(active, (len(rows), active.shape[1])), step, 0)
+        if (step % SECTOR_BYTES).any():
+            totals.is_even = False
+        found.append(Stride(step, np.where(moves, counts[ctas], 1)))
+    return found
+
+
+def _one_row_per_warp(array: NDArray[Any], shape: tuple[int, int]) -> NDArray[Any]:
+    if array.ndim == 2:
+        return array
+    return np.broadcast_to(array, (*shape, array.shape[2])).reshape(-1, array.shape[2])
+
+
+def _lanes_of(active: Bits) -> IntArray:
+    lanes: IntArray = active.sum(axis=1)
+    return lanes * WARP_LANES if active.shape[1] == 1 else lanes
+
+
+def _measure(totals: AccessTotals, requests: _Requests, spread: tuple[Stride, ...]) -> None:
+    access, counts, active = totals.access, requests.counts, requests.active
+    assert requests.addresses is not None
+    addresses = np.broadcast_to(requests.addresses, (len(requests.weights), requests.addresses.shape[1]))
+    steps = requests.steps if requests.steps is not None and requests.steps.any() else None
+    for shift, share in _phases(access, steps, counts):
+        moved = addresses if shift is None else addresses + shift
+        patterns = compress(moved, active)
+        weight = requests.weights * share
+        if access.space in (Space.SHARED, Space.DISTRIBUTED_SHARED):
+            totals.wavefronts += float((_wavefronts(access, patterns, moved, active) * weight).sum())
+        else:
+            sectors = _sectors(access, patterns, moved, active)
+            totals.sectors += float((sectors * weight).sum())
+            totals.wavefronts += float((np.maximum(sectors / 4, sectors > 0) * weight).sum())
+    if access.space in (Space.GLOBAL, Space.GENERIC):
+        strides: tuple[Stride, ...] = ()
+        if steps is not None:
+            strides = (Stride(steps, counts if len(counts) > 1 else int(counts[0])),)
+        elif (counts < 1).any():
+            strides = (Stride(0, counts),)
+        totals.footprint.add(addresses, active, access.width_bytes, (*strides, *spread))
+
+
+def _phases(access: Access, steps: IntArray | None, counts: IntArray) -> list[tuple[Addresses | None, Any]]:
+    """Residues that a stepping address goes through: how far, and how many iterations have each."""
+    if steps is None:
+        return [(None, counts)]
+    unit = _BANK_ROW_BYTES if access.space in (Space.SHARED, Space.DISTRIBUTED_SHARED) else SECTOR_BYTES
+    shared = int(np.gcd.reduce(np.append(np.abs(steps).reshape(-1), unit)))
+    period = unit // shared
+    found: list[tuple[Addresses | None, Any]] = []
+    for phase in range(period):
+        share = (counts - phase + period - 1) // period
+        share = np.maximum(share, 0)
+        if share.any():
+            found.append(((steps * phase).astype(np.uint64) if phase else None, share))
+    return found
+
+
+def _sectors(access: Access, patterns: Patterns, addresses: Addresses, active: Bits) -> IntArray:
+    if access.space is not Space.LOCAL:
+        return sectors_of(patterns, access.width_bytes)
+    # local memory interleaves the lanes of a warp word by word
+    lane = np.arange(WARP_LANES, dtype=np.uint64)[None, :] * np.uint64(4)
+    total: IntArray = np.zeros(1, dtype=np.int64)
+    for word in range(max(1, access.width_bytes // 4)):
+        at = addresses + np.uint64(4 * word)
+        placed = (at >> np.uint64(2)) * np.uint64(_BANK_ROW_BYTES) + lane + (at & np.uint64(3))
+        total = total + sectors_of(compress(placed, active), min(4, access.width_bytes))
+    return total
+
+
+def _wavefronts(access: Access, patterns: Patterns, addresses: Addresses, active: Bits) -> IntArray:
+    if access.n_matrices:
+        return matrix_wavefronts(addresses, active, access.n_matrices)
+    if access.kind in (OpKind.ATOMIC, OpKind.REDUCTION):
+        return atomic_wavefronts(addresses, active, access.width_bytes)
+    return shared_wavefronts_of(patterns, access.width_bytes)

@@ -1,0 +1,246 @@
+"""Where lanes and warps wait for each other: convergence barriers, WARPSYNC, barriers of a CTA."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.lanes import Doubt, Group, Rows, View
+from analyzer.execution.program import Action, ActionKind, End
+from analyzer.execution.step import Bits, Words
+from analyzer.ir.machine import WARP_LANES
+
+if TYPE_CHECKING:
+    from analyzer.execution.machine import Machine
+
+IntArray = NDArray[np.int64]
+Onward = list[tuple[int | None, Group]]
+
+
+class Convergence:
+    """Who waits where.
+
+    masks[b]: lane mask that each lane's convergence barrier b holds, [n_warp, 32]: one per warp would
+    deadlock where lanes that have parted open barriers of their own. meeting[segment][row]: lanes that wait
+    at its end.
+    arrived, waiting: threads that came to a barrier of a CTA, by (CTA, barrier), and groups that wait there.
+    """
+
+    def __init__(self, machine: "Machine") -> None:
+        self.machine = machine
+        self.masks: dict[int, NDArray[np.uint32]] = {}
+        self.meeting: dict[int, dict[int, Bits]] = {}
+        self.arrived: dict[tuple[int, int], Bits] = {}
+        self.waiting: dict[tuple[int, int], list[tuple[int, Group]]] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody waits."""
+        return not self.meeting and not self.waiting
+
+    def gone(self, group: Group) -> None:
+        """Lanes of the group have ended: others need not wait for them."""
+        for index in list(self.meeting):
+            self._meet(index, group.rows, group.doubts)
+        self.release_barriers(np.unique(self.machine.batch.ctas[group.rows]))
+
+    def barrier_masks(self, barrier: int) -> NDArray[np.uint32]:
+        """Lane mask that each lane's convergence barrier holds, [n_warp, 32]."""
+        if barrier not in self.masks:
+            self.masks[barrier] = np.zeros((self.machine.batch.n_warps, WARP_LANES), dtype=np.uint32)
+        return self.masks[barrier]
+
+    def converge(self, action: Action, view: View, lanes: Bits | None) -> None:
+        group = view.group
+        active = group.mask if lanes is None else group.mask & view.flat(lanes)
+        masks = self.barrier_masks(action.barrier)
+        match action.kind:
+            case ActionKind.OPEN:
+                masks[group.rows] = np.where(active, lane_words(active)[:, None], masks[group.rows])
+            case ActionKind.BREAK:
+                gone = lane_words(active)[:, None]
+                masks[group.rows] &= ~gone
+                self._recheck(action.barrier, group)
+            case ActionKind.SAVE:
+                for slot in action.writes:
+                    within = None if lanes is None else view.shaped(active)
+                    view.write(slot, view.shaped(masks[group.rows]), None, None, within)
+            case ActionKind.RESTORE:
+                for slot in action.writes:
+                    value = np.broadcast_to(view.flat(view.value(slot)), active.shape)
+                    masks[group.rows] = np.where(active, value, masks[group.rows])
+            case _:
+                pass
+
+    def _recheck(self, barrier: int, group: Group) -> None:
+        """Lanes that wait may go on when others leave their barrier."""
+        for index in list(self.meeting):
+            if self.machine.kernel.segments[index].end.barrier == barrier:
+                self._meet(index, group.rows, group.doubts)
+
+    def _meet(self, index: int, rows: Rows, doubts: tuple[Doubt, ...]) -> None:
+        """Release the lanes at BSYNC whose partners are all there, or gone."""
+        end = self.machine.kernel.segments[index].end
+        waiting = self.meeting.get(index, {})
+        masks = self.barrier_masks(end.barrier)
+        ready_rows, ready_masks = [], []
+        for row in rows.tolist():
+            held = waiting.get(row)
+            if held is None:
+                continue
+            live = int(lane_words(self.machine.live[row : row + 1])[0])
+            here = int(lane_words(held[None])[0])
+            rest = here
+            while rest:
+                lane = (rest & -rest).bit_length() - 1
+                wanted = int(masks[row, lane]) & live | 1 << lane
+                rest &= ~(1 << lane)
+                if wanted & ~here:
+                    continue
+                out = _lane_bits(wanted & here)
+                ready_rows.append(row)
+                ready_masks.append(out)
+                here &= ~wanted
+                rest &= ~wanted
+            if here:
+                waiting[row] = _lane_bits(here)
+            else:
+                del waiting[row]
+        if not waiting:
+            self.meeting.pop(index, None)
+        if ready_rows:
+            self._send(end.fall, np.array(ready_rows, dtype=np.int64), np.array(ready_masks), doubts)
+
+    def _send(self, index: int | None, rows: Rows, masks: Bits, doubts: tuple[Doubt, ...]) -> None:
+        """A warp may be among `rows` more than once, with other lanes: those go separately."""
+        while len(rows):
+            _, firsts = np.unique(rows, return_index=True)
+            self.machine.enter(index, self.machine.group(rows[firsts], masks[firsts], doubts))
+            keep = np.ones(len(rows), dtype=bool)
+            keep[firsts] = False
+            rows, masks = rows[keep], masks[keep]
+
+    def sync(self, end: End, view: View) -> list[tuple[int | None, Group]]:
+        group = view.group
+        masks = self.barrier_masks(end.barrier)[group.rows]
+        live = lane_words(self.machine.live[group.rows])[:, None]
+        own = lane_words(group.mask)[:, None]
+        missing = np.where(group.mask, masks & live & ~own, 0)
+        index = self._segment_of(end)
+        if not missing.any() and index not in self.meeting:
+            return [(end.fall, group)]
+        waiting = self.meeting.setdefault(index, {})
+        for row, mask in zip(group.rows.tolist(), group.mask, strict=True):
+            held = waiting.get(row)
+            waiting[row] = mask if held is None else held | mask
+        view.flush()
+        self._meet(index, group.rows, group.doubts)
+        return []
+
+    def _segment_of(self, end: End) -> int:
+        block = self.machine.kernel.cfg.block_of[end.row]
+        first = self.machine.kernel.entry_of[block]
+        while self.machine.kernel.segments[first].end is not end:
+            first += 1
+        return first
+
+    def warp_sync(self, end: End, view: View) -> list[tuple[int | None, Group]]:
+        """All lanes of a warp meet; those of the mask are taken to be all that live."""
+        group = view.group
+        if group.is_full:
+            return [(end.fall, group)]
+        index = self._segment_of(end)
+        waiting = self.meeting.setdefault(index, {})
+        rows, masks = [], []
+        for row, mask in zip(group.rows.tolist(), group.mask, strict=True):
+            held = mask if row not in waiting else waiting[row] | mask
+            if (held == self.machine.live[row]).all():
+                waiting.pop(row, None)
+                rows.append(row)
+                masks.append(held)
+            else:
+                waiting[row] = held
+        if not waiting:
+            self.meeting.pop(index, None)
+        if rows:
+            view.flush()
+            self._send(end.fall, np.array(rows, dtype=np.int64), np.array(masks), group.doubts)
+        return []
+
+    def cta_barrier(self, end: End, view: View) -> list[tuple[int | None, Group]]:
+        group = view.group
+        view.flush()
+        ctas = self.machine.batch.ctas[group.rows]
+        if self._all_came(group, ctas, end):
+            return [(end.fall, group)]
+        passed: list[tuple[int | None, Group]] = []
+        for cta in np.unique(ctas).tolist():
+            here = ctas == cta
+            part = self.machine.part(group.rows[here], group.mask[here], group, group.doubts)
+            key = (cta, end.barrier)
+            arrived = self.arrived.setdefault(key, np.zeros_like(self.machine.live))
+            arrived[part.rows] |= part.mask
+            if end.arrives_only:
+                passed.append((end.fall, part))
+            else:
+                self.waiting.setdefault(key, []).append((end.fall if end.fall is not None else -1, part))
+            self._open_barrier(key, end.count)
+        return passed
+
+    def _all_came(self, group: Group, ctas: IntArray, end: End) -> bool:
+        """All live warps of these CTAs come to the barrier at once, and nobody was there before."""
+        if not group.is_full or end.arrives_only or self.arrived:
+            return False
+        n_ctas = len(self.machine.batch.cta_numbers)
+        came = np.bincount(ctas, minlength=n_ctas)
+        alive = np.bincount(self.machine.batch.ctas, weights=self.machine.live.any(axis=1), minlength=n_ctas)
+        return bool(((came == 0) | (came == alive)).all())
+
+    def _open_barrier(self, key: tuple[int, int], count: int | None) -> None:
+        """Let those at a barrier go on once enough threads have come."""
+        arrived = self.arrived.get(key)
+        if arrived is None:
+            return
+        members = self.machine.batch.ctas == key[0]
+        live = int(self.machine.live[members].sum())
+        wanted = live if count is None else min(count, live)
+        if int((arrived[members] & self.machine.live[members]).sum()) < wanted:
+            return
+        del self.arrived[key]
+        for index, part in self.waiting.pop(key, []):
+            self.machine.enter(index, part)
+
+    def release_barriers(self, ctas: NDArray[np.int64]) -> None:
+        if self.arrived:
+            for key in [key for key in self.arrived if key[0] in set(ctas.tolist())]:
+                self._open_barrier(key, None)
+
+    def release_stuck(self) -> bool:
+        """Nobody can go on: let the first that wait go on, as hardware would hang."""
+        if self.waiting:
+            key = next(iter(self.waiting))
+            self.arrived.pop(key, None)
+            for index, part in self.waiting.pop(key):
+                self.machine.enter(index, part)
+            return True
+        if self.meeting:
+            index = next(iter(self.meeting))
+            waiting = self.meeting.pop(index)
+            rows = np.array(list(waiting), dtype=np.int64)
+            self._send(
+                self.machine.kernel.segments[index].end.fall, rows, np.array(list(waiting.values())), ()
+            )
+            return True
+        return False
+
+
+def lane_words(mask: Bits) -> Words:
+    """[n, 32] lanes as one word per warp."""
+    packed = np.packbits(np.ascontiguousarray(mask), axis=1, bitorder="little")
+    words: Words = packed.view(np.uint32).reshape(-1)
+    return words
+
+
+def _lane_bits(word: int) -> Bits:
+    bits: Bits = (np.uint32(word) >> np.arange(WARP_LANES, dtype=np.uint32)) & np.uint32(1) == 1
+    return bits
