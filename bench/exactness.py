@@ -214,7 +214,7 @@ def main() -> None:
     seconds = sum(outcome.seconds for outcome in outcomes)
     kernels = len({(outcome.case.dump, outcome.case.kernel) for outcome in outcomes})
     print(
-        f"\n{good} of {len(outcomes)} launches of {kernels} kernels are as they must be, in all {truths} truths."
+        f"\n{good} of {len(outcomes)} launches of {kernels} kernels are as they must be: {truths} truths in all."
     )
     print(f"executed in {seconds:.0f} s", file=sys.stderr)
     sys.exit(good != len(outcomes))

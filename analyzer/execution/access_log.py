@@ -1,6 +1,9 @@
 """What each memory instruction touched: requests, lanes, sectors, passes, distinct bytes."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +33,8 @@ Weights = NDArray[np.float64]
 
 _BANK_ROW_BYTES = 128
 _FLUSH_LANES = 1 << 22
+_MOST_PHASES = 256
+_SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 
 
 @dataclass(slots=True, eq=False)
@@ -146,11 +151,9 @@ def _rows_of(array: NDArray[Any], rows: Bits) -> NDArray[Any]:
 def _add(totals: AccessTotals, entry: Entry, batch: "Batch") -> None:
     requests = _requests(entry, batch)
     spread: list[Stride] = []
-    if (
-        batch.neighbours
-        and requests.addresses is not None
-        and len(requests.addresses) == len(requests.weights)
-    ):
+    n_rows = batch.n_warps if entry.rows is None else len(entry.rows)
+    has_own = requests.addresses is not None and len(requests.addresses) == n_rows
+    if batch.neighbours and has_own:
         spread = _spread(totals, requests, entry, batch)
     n_active = _lanes_of(requests.active)
     times = requests.weights * requests.counts
@@ -229,8 +232,6 @@ def _spread(totals: AccessTotals, requests: _Requests, entry: Entry, batch: "Bat
             continue
         step = np.where(moves[:, None], (addresses[places] - addresses).astype(np.int64), 0)
         step = np.where(np.broadcast_to(active, (len(rows), active.shape[1])), step, 0)
-        if (step % SECTOR_BYTES).any():
-            totals.is_even = False
         found.append(Stride(step, np.where(moves, counts[ctas], 1)))
     return found
 
@@ -251,11 +252,11 @@ def _measure(totals: AccessTotals, requests: _Requests, spread: tuple[Stride, ..
     assert requests.addresses is not None
     addresses = np.broadcast_to(requests.addresses, (len(requests.weights), requests.addresses.shape[1]))
     steps = requests.steps if requests.steps is not None and requests.steps.any() else None
-    for shift, share in _phases(access, steps, counts):
+    for shift, share in _all_phases(totals, steps, counts, spread):
         moved = addresses if shift is None else addresses + shift
         patterns = compress(moved, active)
         weight = requests.weights * share
-        if access.space in (Space.SHARED, Space.DISTRIBUTED_SHARED):
+        if access.space in _SHARED_SPACES:
             totals.wavefronts += float((_wavefronts(access, patterns, moved, active) * weight).sum())
         else:
             sectors = _sectors(access, patterns, moved, active)
@@ -270,17 +271,40 @@ def _measure(totals: AccessTotals, requests: _Requests, spread: tuple[Stride, ..
         totals.footprint.add(addresses, active, access.width_bytes, (*strides, *spread))
 
 
-def _phases(access: Access, steps: IntArray | None, counts: IntArray) -> list[tuple[Addresses | None, Any]]:
-    """Residues that a stepping address goes through: how far, and how many iterations have each."""
-    if steps is None:
-        return [(None, counts)]
-    unit = _BANK_ROW_BYTES if access.space in (Space.SHARED, Space.DISTRIBUTED_SHARED) else SECTOR_BYTES
+_Phase = tuple[Addresses | None, NDArray[np.float64]]
+
+
+def _all_phases(
+    totals: AccessTotals, steps: IntArray | None, counts: IntArray, spread: tuple[Stride, ...]
+) -> Iterator[_Phase]:
+    """Residues that addresses go through over iterations and CTAs: how far, how many requests have each."""
+    unit = _BANK_ROW_BYTES if totals.access.space in _SHARED_SPACES else SECTOR_BYTES
+    own: list[_Phase] = [(None, counts.astype(np.float64))]
+    if steps is not None:
+        own = [(shift, share.astype(np.float64)) for shift, share in _phases(steps, counts, unit)]
+    lists = [own]
+    for stride in spread:
+        total = np.asarray(stride.count, dtype=np.int64)
+        step = np.asarray(stride.step, dtype=np.int64)
+        lists.append([(shift, share / total) for shift, share in _phases(step, total, unit)])
+    if prod(map(len, lists)) > _MOST_PHASES:
+        totals.is_even = False
+        lists[1:] = []
+    for phases in product(*lists):
+        shifts = [shift for shift, _ in phases if shift is not None]
+        share = phases[0][1]
+        for _, more in phases[1:]:
+            share = share * more
+        yield (sum(shifts[1:], shifts[0]) if shifts else None), share
+
+
+def _phases(steps: IntArray, counts: IntArray, unit: int) -> list[tuple[Addresses | None, IntArray]]:
+    """Residues of a stepping address modulo `unit`: how far it is then, and how often it is there."""
     shared = int(np.gcd.reduce(np.append(np.abs(steps).reshape(-1), unit)))
     period = unit // shared
-    found: list[tuple[Addresses | None, Any]] = []
+    found: list[tuple[Addresses | None, IntArray]] = []
     for phase in range(period):
-        share = (counts - phase + period - 1) // period
-        share = np.maximum(share, 0)
+        share: IntArray = np.maximum((counts - phase + period - 1) // period, 0)
         if share.any():
             found.append(((steps * phase).astype(np.uint64) if phase else None, share))
     return found

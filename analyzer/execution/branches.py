@@ -112,14 +112,16 @@ def _split(
 def _mask_branch(machine: "Machine", end: End, view: View) -> Onward:
     """BRA.DIV goes where lanes of the mask are missing, BRA.CONV where none is."""
     group = view.group
-    wanted = machine.live[group.rows]
+    wanted: Bits = machine.live[group.rows]
     if end.slot is not None and end.slot >= 0:
         words = np.broadcast_to(view.flat(view.value(end.slot))[:, :1], (len(group.rows), 1))
-        wanted = wanted & ((words >> np.arange(WARP_LANES, dtype=np.uint32)) & np.uint32(1) == 1)
-    together: Bits = ~(wanted & ~group.mask).any(axis=1, keepdims=True)
-    taken: Bits = together if end.wants_together else ~together
+        named = (words >> np.arange(WARP_LANES, dtype=np.uint32)) & np.uint32(1) == 1
+        wanted = np.logical_and(wanted, named)
+    together: Bits = np.logical_not((wanted & ~group.mask).any(axis=1, keepdims=True))
+    taken: Bits = together if end.wants_together else np.logical_not(together)
     if end.guard is not None:
-        taken = taken & view.flat(machine.guard(end.guard, view)[0])
+        guard = view.flat(machine.guard(end.guard, view)[0])
+        return _split(machine, end.target, end.fall, np.logical_and(taken, guard), view, group.doubts)
     return _split(machine, end.target, end.fall, taken, view, group.doubts)
 
 

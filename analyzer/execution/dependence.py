@@ -9,6 +9,7 @@ from enum import IntEnum
 
 from analyzer.execution.program import Action, ActionKind, CompiledKernel
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
+from analyzer.ir.opcode import Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 
@@ -27,15 +28,20 @@ _RANKS = frozenset({"SR_CgaCtaId"})
 class GridDependence:
     """Worst dependence of each register at the start of each block, and of decisions and addresses.
 
-    decides_evenly: no guard, branch or selection depends on the place in another way than by comparing what
-    is even; addresses_evenly: neither does an address.
+    to_check: logic operations taken to keep values even, which they do if they only join bits that do not
+    overlap (pid * 1024 | lane); `Evenness` sees to that when they run.
+    compared: steps whose predicates compare what is even, so that boxes of CTAs must agree on them.
+    branches_evenly: no branch depends on the place in another way than by such predicates;
+    accesses_evenly: neither does a guard of a memory access or an address.
     """
 
     def __init__(self, kernel: CompiledKernel, *, has_clusters: bool, has_buffers: bool) -> None:
         self.kernel = kernel
         self.rank = Dependence.OTHER if has_clusters else Dependence.FIXED
         self.loaded = has_buffers
-        self.decides_evenly = self.addresses_evenly = True
+        self.branches_evenly = self.accesses_evenly = True
+        self.compared: set[Step] = set()
+        self.to_check: set[Step] = set()
         n_segments = len(kernel.segments)
         self.entries: list[bytearray | None] = [None] * n_segments
         self._solve()
@@ -55,7 +61,7 @@ class GridDependence:
             if any(state[slot] for slot, _ in decided) or (
                 end.slot is not None and end.slot >= 0 and state[end.slot]
             ):
-                self.decides_evenly = False
+                self.branches_evenly = False
             for follower in {end.target, end.fall, *(index for _, index in end.targets)}:
                 if follower is not None and self._join(follower, state):
                     work.append(follower)
@@ -72,13 +78,15 @@ class GridDependence:
         return True
 
     def _act(self, action: Action, state: bytearray) -> None:
-        if action.guard is not None and state[action.guard[0]]:
-            self.decides_evenly = False
         if action.kind is ActionKind.STEP and action.step is not None:
             self._step(action.step, action, state)
             return
         result = Dependence.FIXED
+        if action.accesses and action.guard is not None and state[action.guard[0]]:
+            self.accesses_evenly = False
         for access in action.accesses:
+            if access.results and access.space in (Space.SHARED, Space.LOCAL):
+                result = Dependence.OTHER  # what was stored there is not followed
             slots = [
                 slot
                 for term in (access.address.terms if access.address else ())
@@ -86,18 +94,20 @@ class GridDependence:
             ]
             worst = max((state[slot] for slot in slots), default=0)
             if worst == Dependence.OTHER:
-                self.addresses_evenly = False
+                self.accesses_evenly = False
             if worst and self.loaded:
                 result = Dependence.OTHER
             if any(state[slot] for slot, _ in access.masks):
-                self.decides_evenly = False
+                self.accesses_evenly = False
         for slot in action.writes:
             if slot >= 0:
                 self._write(state, slot, result, action)
 
     @staticmethod
     def _write(state: bytearray, slot: int, result: int, action: Action) -> None:
-        state[slot] = result if action.guard is None else max(state[slot], result)
+        if action.guard is not None:
+            result = Dependence.OTHER if state[action.guard[0]] else max(state[slot], result)
+        state[slot] = result
 
     def _read(self, read: Read, state: bytearray) -> int:
         match read:
@@ -112,6 +122,8 @@ class GridDependence:
 
     def _step(self, step: Step, action: Action, state: bytearray) -> None:
         inputs = [self._read(read, state) for read in step.reads]
+        if Dependence.OTHER not in inputs:
+            self.compared.add(step)
         worst = max(inputs, default=0)
         for read, dependence in zip(step.reads, inputs, strict=True):
             if isinstance(read, int) and read >= PREDICATE_BASE and dependence:
@@ -121,14 +133,19 @@ class GridDependence:
                 is_predicate = slot >= PREDICATE_BASE
                 self._write(state, slot, self._result(step, inputs, worst, is_predicate=is_predicate), action)
 
-    @staticmethod
-    def _result(step: Step, inputs: list[int], worst: int, *, is_predicate: bool) -> int:
+    def _result(self, step: Step, inputs: list[int], worst: int, *, is_predicate: bool) -> int:
         if worst != Dependence.EVEN:
             return worst
-        if step.uses_mask or step.rule is AffineRule.FIXED:
+        mixes = step.uses_mask and step.rule is not AffineRule.LINEAR
+        if mixes or step.rule is AffineRule.FIXED:
             # a special register that is read as it is
-            plain = len(step.reads) == 1 and isinstance(step.reads[0], SpecialRead) and not step.uses_mask
+            plain = len(step.reads) == 1 and isinstance(step.reads[0], SpecialRead) and not mixes
             return Dependence.EVEN if plain else Dependence.OTHER
+        if step.rule is AffineRule.BITWISE:
+            if is_predicate or sum(map(bool, inputs)) > 1:
+                return Dependence.OTHER
+            self.to_check.add(step)
+            return Dependence.EVEN
         factors = [max((inputs[place] for place in places), default=0) for places in step.factors]
         if all(factors):
             return Dependence.OTHER

@@ -1,7 +1,7 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,7 @@ from analyzer.execution.access_log import AccessTotals
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.dependence import GridDependence
+from analyzer.execution.evenness import Evenness
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
@@ -26,6 +27,7 @@ from analyzer.execution.sampling import (
     uniform_boxes,
     whole_grid,
 )
+from analyzer.execution.step import Step
 from analyzer.execution.warps import Batch, Shape
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
@@ -80,41 +82,80 @@ def execute(
     """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile."""
     kernel = compiled or compile_kernel(cfg, nest)
     options = options or ExecutionOptions(guesser=Guesser(kernel))
-    sample = _choose(kernel, image, shape, options)
-    n_blocks = len(cfg.blocks)
-    sums = _Sums(np.zeros(n_blocks), np.zeros(n_blocks), np.zeros(len(nest.loops)))
+    if shape.grid.count * shape.warps_per_cta <= (options.max_warps or WHOLE_WARPS):
+        samples: tuple[Sample, ...] = (whole_grid(shape.grid),)
+    else:
+        samples = _stand_ins(kernel, image, shape, options)
+    sample = samples[0]
+    sums = _execute_sample(kernel, image, shape, options, sample)
+    if sample.evenness is not None and not sample.evenness.holds:
+        samples = (_unproven(shape),)
+        sample = samples[0]
+        sums = _execute_sample(kernel, image, shape, options, sample)
+    if len(samples) > 1:
+        more = _execute_sample(kernel, image, shape, options, samples[1])
+        sums.accesses, sums.stopped = more.accesses, sums.stopped or more.stopped
+        sample = replace(sample, has_even_accesses=False, notes=samples[1].notes)
+    return _Profile(kernel, launch, shape, image, options, sample, sums).build()
+
+
+def _execute_sample(
+    kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: ExecutionOptions, sample: Sample
+) -> _Sums:
+    n_blocks = len(kernel.cfg.blocks)
+    sums = _Sums(np.zeros(n_blocks), np.zeros(n_blocks), np.zeros(len(kernel.nest.loops)))
     for numbers, weights in _chunks(kernel, shape, sample):
         batch = Batch(kernel, image, shape, numbers, weights)
         if not sample.is_whole:
             batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
-        _run(kernel, batch, options, sums)
-    return _Profile(kernel, launch, shape, image, options, sample, sums).build()
+        _run(kernel, batch, options, sums, sample.evenness)
+    return sums
 
 
-def _choose(kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: ExecutionOptions) -> Sample:
-    """The whole grid where that is cheap, else boxes of CTAs that are proven alike, else a sample."""
-    warps = shape.grid.count * shape.warps_per_cta
-    if warps <= (options.max_warps or WHOLE_WARPS):
-        return whole_grid(shape.grid)
-    has_buffers = any(allocation.contents is not None for allocation in image.allocations)
-    dependence = GridDependence(kernel, has_clusters=shape.cluster.count > 1, has_buffers=has_buffers)
-    if dependence.decides_evenly:
-        boxes = uniform_boxes(shape.grid, lambda numbers: _signatures(kernel, image, shape, options, numbers))
-        if boxes is not None:
-            return boxed(shape.grid, boxes)
-    if warps <= MOST_WHOLE_WARPS:
+def _unproven(shape: Shape) -> Sample:
+    """The whole grid where that can be afforded, else a sample."""
+    if shape.grid.count * shape.warps_per_cta <= MOST_WHOLE_WARPS:
         return whole_grid(shape.grid)
     return scattered(shape.grid)
 
 
+def _stand_ins(
+    kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: ExecutionOptions
+) -> tuple[Sample, ...]:
+    """CTAs for a grid too large to be executed whole; a second sample is for memory, if the first has none.
+
+    Boxes of CTAs that are proven alike where branches allow it, else the whole grid if it can be afforded,
+    else CTAs spread over it.
+    """
+    has_buffers = any(allocation.contents is not None for allocation in image.allocations)
+    dependence = GridDependence(kernel, has_clusters=shape.cluster.count > 1, has_buffers=has_buffers)
+    other = _unproven(shape)
+    if not dependence.branches_evenly or (other.is_whole and not dependence.accesses_evenly):
+        return (other,)
+
+    def signatures(numbers: IntArray) -> NDArray[np.uint64]:
+        return _signatures(kernel, image, shape, options, numbers, dependence.compared)
+
+    boxes = uniform_boxes(shape.grid, signatures)
+    if boxes is None:
+        return (other,)
+    proven = boxed(shape.grid, boxes, Evenness(dependence.to_check))
+    return (proven,) if dependence.accesses_evenly else (proven, other)
+
+
 def _signatures(
-    kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: ExecutionOptions, numbers: IntArray
+    kernel: CompiledKernel,
+    image: ConstantImage,
+    shape: Shape,
+    options: ExecutionOptions,
+    numbers: IntArray,
+    compared: set[Step],
 ) -> NDArray[np.uint64]:
     """One number for each CTA: equal where all its warps take the same ways with the same predicates."""
     batch = Batch(kernel, image, shape, numbers, np.ones(len(numbers)))
     machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
     options.guesser.restart()
-    machine.signature = np.zeros(batch.n_warps, dtype=np.uint64)
+    machine.signature, machine.signed = np.zeros(batch.n_warps, dtype=np.uint64), compared
     if options.closes_loops:
         machine.on_header = Closer(machine)
     machine.start()
@@ -141,9 +182,16 @@ def _chunks(
     ]
 
 
-def _run(kernel: CompiledKernel, batch: Batch, options: ExecutionOptions, sums: _Sums) -> None:
+def _run(
+    kernel: CompiledKernel,
+    batch: Batch,
+    options: ExecutionOptions,
+    sums: _Sums,
+    evenness: Evenness | None = None,
+) -> None:
     options.guesser.restart()
     machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
+    machine.evenness = evenness
     if options.closes_loops:
         machine.on_header = Closer(machine)
     machine.start()
@@ -254,7 +302,7 @@ class _Profile:
         known = totals.is_known and access.address is not None
         if not known and access.kind is not OpKind.BULK_COPY:
             own = Provenance.UNKNOWN
-        elif not totals.is_even:
+        elif not totals.is_even or not self.sample.has_even_accesses:
             own = worst((own, Provenance.ASSUMED))
         in_global = access.space in (Space.GLOBAL, Space.GENERIC)
         has_sectors = in_global or access.space is Space.LOCAL
@@ -276,7 +324,7 @@ class _Profile:
     @property
     def _has_whole(self) -> bool:
         """Footprints hold the whole grid's accesses."""
-        return self.sample.is_whole or self.sample.is_proven
+        return self.sample.has_even_accesses
 
     def _traffic(self) -> Traffic:
         def of(kinds: frozenset[OpKind]) -> tuple[int, int | None]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.branches import leave
 from analyzer.execution.convergence import Convergence, lane_words
+from analyzer.execution.evenness import Evenness
 from analyzer.execution.lanes import ALL_LANES, Doubt, Group, LaneState, Origins, Rows, View, joined
 from analyzer.execution.memory import Loaded, TrackedMemory, lane_addresses
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
@@ -86,6 +87,8 @@ class Machine:
         self.steps, self.step_limit = 0, step_limit
         self.lengths = np.array([len(block) for block in kernel.cfg.blocks], dtype=np.int64)
         self.signature: NDArray[np.uint64] | None = None
+        self.signed: set[Step] = set()
+        self.evenness: Evenness | None = None
         self.on_header: Callable[[Segment, Group], bool] | None = None
         self.headers = {kernel.entry_of[loop.header]: loop for loop in kernel.nest.loops}
         # a header waits for all that is still inside its loop, so that warps do not run ahead
@@ -279,8 +282,10 @@ class Machine:
                 origin = _whole_warp(origin, active)
         else:
             results = step.apply(*words)
-            if self.signature is not None:
+            if self.signature is not None and step in self.signed:
                 self._sign(step, words, results, view)
+            if self.evenness is not None:
+                self.evenness.check(step, words, view, self.batch)
         mask = None if lanes is None else self._within(lanes, view)
         for slot, result in zip(step.writes, results, strict=True):
             if slot >= 0:

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.evenness import Evenness
 from analyzer.ir.launch import Dim3
 
 IntArray = NDArray[np.int64]
@@ -56,7 +57,8 @@ class Sample:
 
     neighbours[axis][i]: place in `numbers` of the next CTA along an axis, -1 where none is needed;
     counts[axis][i]: CTAs along that axis that CTA i stands for, evenly placed.
-    is_whole: every CTA; is_proven: the others run as those do, block for block and lane for lane.
+    is_whole: every CTA; is_proven: the others run as those do, block for block and lane for lane, as long
+    as `evenness` holds; has_even_accesses: and their memory accesses are those, moved evenly.
     """
 
     numbers: IntArray
@@ -65,12 +67,14 @@ class Sample:
     counts: tuple[IntArray, ...]
     is_whole: bool
     is_proven: bool
+    has_even_accesses: bool
+    evenness: Evenness | None = None
     notes: tuple[str, ...] = ()
 
 
 def whole_grid(grid: Dim3) -> Sample:
     """Every CTA."""
-    return Sample(np.arange(grid.count, dtype=np.int64), np.ones(grid.count), (), (), True, True)
+    return Sample(np.arange(grid.count, dtype=np.int64), np.ones(grid.count), (), (), True, True, True)
 
 
 def scattered(grid: Dim3) -> Sample:
@@ -82,10 +86,10 @@ def scattered(grid: Dim3) -> Sample:
     weights = np.full(len(numbers), (total - 2) / max(1, len(numbers) - 2))
     weights[[0, -1]] = 1.0
     note = f"{len(numbers):,} of {total:,} CTAs executed: the others are taken to be like them"
-    return Sample(numbers, weights, (), (), False, False, (note,))
+    return Sample(numbers, weights, (), (), False, False, False, notes=(note,))
 
 
-def boxed(grid: Dim3, boxes: list[Box]) -> Sample:
+def boxed(grid: Dim3, boxes: list[Box], evenness: Evenness) -> Sample:
     """One CTA of each box, and its next neighbour along each axis to see how addresses grow."""
     places: dict[int, int] = {}
     weights: list[float] = []
@@ -113,7 +117,16 @@ def boxed(grid: Dim3, boxes: list[Box]) -> Sample:
         for axis in range(_AXES):
             neighbours[axis][firsts[index]] = beside[index][axis]
             counts[axis][firsts[index]] = box.sizes[axis]
-    return Sample(np.array(list(places), dtype=np.int64), np.array(weights), neighbours, counts, False, True)
+    return Sample(
+        numbers=np.array(list(places), dtype=np.int64),
+        weights=np.array(weights),
+        neighbours=neighbours,
+        counts=counts,
+        is_whole=False,
+        is_proven=True,
+        has_even_accesses=True,
+        evenness=evenness,
+    )
 
 
 def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:

@@ -271,7 +271,7 @@ _SPECIALS: dict[str, Callable[[Batch], Value]] = {
     "SR_NCTAID.Y": _constant(lambda batch: batch.shape.grid.y),
     "SR_NCTAID.Z": _constant(lambda batch: batch.shape.grid.z),
     "SR_CgaCtaId": lambda batch: batch.cluster_rank(),
-    "SR_CgaSize": _constant(lambda batch: batch.shape.cluster.count),
+    "SR_CgaSize": _constant(lambda batch: 0),  # code takes it off addresses of its own CTA
     "SR_LANEID": lambda batch: _LANES,
     "SR_EQMASK": _lane_mask(lambda lane: 1 << lane),
     "SR_LTMASK": _lane_mask(lambda lane: (1 << lane) - 1),
