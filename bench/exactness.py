@@ -50,6 +50,8 @@ LABELS = {
     "read_unique": "distinct bytes loaded",
     "written": "bytes stored",
     "written_unique": "distinct bytes stored",
+    "started_warps": "warps",
+    "started_lanes": "threads",
     "warps": "executions of {}",
     "lanes": "lanes in {}",
     "touched": "lanes of {}",
@@ -142,6 +144,10 @@ def measure(truth: Truth, kernel: KernelReport, rows: list[tuple[int, str]]) -> 
             blocks = [(b.start, b.end, getattr(b, field)) for b in kernel.counts.blocks]
             addresses = [address for address, opcode in rows if opcode == truth.opcode]
             return total(n for start, end, n in blocks for a in addresses if start <= a < end)
+        case "started_warps":
+            return kernel.counts.blocks[0].executed_warps
+        case "started_lanes":
+            return kernel.counts.blocks[0].active_lanes
         case "unknown_branches":
             return len(kernel.counts.unknown_branches)
         case _:
@@ -213,9 +219,7 @@ def main() -> None:
     truths = sum(len(outcome.case.truths) for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     kernels = len({(outcome.case.dump, outcome.case.kernel) for outcome in outcomes})
-    print(
-        f"\n{good} of {len(outcomes)} launches of {kernels} kernels are as they must be: {truths} truths in all."
-    )
+    print(f"\n{good} of {len(outcomes)} launches of {kernels} kernels are as they must be: {truths} truths.")
     print(f"executed in {seconds:.0f} s", file=sys.stderr)
     sys.exit(good != len(outcomes))
 

@@ -16,9 +16,10 @@ from analyzer.text.errors import UsageError
 )
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
 @click.option("--loops", is_flag=True, help="Show all loops with their bounds.")
+@click.option("--memory", is_flag=True, help="Show what each memory instruction asks for.")
 @click.option("--advice", is_flag=True, help="Show what may be gained, and where.")
 @click.option("--listing", is_flag=True, help="Show the annotated listing.")
-@click.option("--all", "show_all", is_flag=True, help="Show loops, advice and listing.")
+@click.option("--all", "show_all", is_flag=True, help="Show loops, memory, advice and listing.")
 @click.option(
     "--min-coverage", type=click.FloatRange(0, 1), default=0.0, help="Fail below this share of known opcodes."
 )
@@ -28,6 +29,7 @@ def analyze(
     output_format: str,
     output: Path | None,
     loops: bool,
+    memory: bool,
     advice: bool,
     listing: bool,
     show_all: bool,
@@ -35,7 +37,7 @@ def analyze(
 ) -> None:
     """Counts, bound, CPI stack, loops and predicted time of each kernel in FILE.
 
-    FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library; - is standard input.
+    FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, or a trace; - is standard input.
     """
     from analyzer.pipeline import analyze_programs
 
@@ -48,7 +50,13 @@ def analyze(
         return
     from analyzer.render.text import TextOptions, make_console, print_report
 
-    shown = TextOptions(loops=loops or show_all, advice=advice or show_all, listing=options.listing)
+    shown = TextOptions(
+        loops=loops or show_all,
+        memory=memory or show_all,
+        branches=show_all,
+        advice=advice or show_all,
+        listing=options.listing,
+    )
     console = make_console(plain=output is not None)
     if output is None:
         print_report(report, console, shown)

@@ -25,10 +25,10 @@ Command = Callable[..., None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputOptions:
-    """What `analyze` and `annotate` take alike."""
+    """What commands take alike; `trace` has no GPU and no traces of its own."""
 
     files: tuple[str, ...]
-    gpu: tuple[str, ...]
+    gpu: tuple[str, ...] = ()
     kernel: tuple[str, ...]
     grid: str | None
     block: str | None
@@ -39,14 +39,16 @@ class InputOptions:
     taken: tuple[str, ...]
     trip: tuple[str, ...]
     res_usage: str | None
+    trace: tuple[str, ...] = ()
 
     def load(self) -> "list[Program]":
         """The inputs, read. Raises InputError or UsageError."""
-        from analyzer.pipeline import load
+        from analyzer.pipeline import load, with_traces
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
-        return [load(path, usage_path=self.res_usage) for path in self.files]
+        programs = [load(path, usage_path=self.res_usage) for path in self.files]
+        return with_traces(programs, self.trace) if self.trace else programs
 
     def pipeline_options(self, *, listing: bool, min_coverage: float = 0.0) -> "Options":
         """The pipeline's options. Raises UsageError."""
@@ -70,9 +72,14 @@ class InputOptions:
         )
 
 
-_DECORATORS: tuple[Decorator, ...] = (
-    click.argument("files", nargs=-1, required=True, metavar="FILE..."),
+_FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+_ANALYSIS: tuple[Decorator, ...] = (
     click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
+    click.option(
+        "--trace", multiple=True, help="Trace of a run (.traceg, kernelslist.g) of a kernel in FILE; repeatable."
+    ),
+)
+_LAUNCHES: tuple[Decorator, ...] = (
     click.option("--kernel", "-k", multiple=True, help="Name, glob or part of a name, or #N; repeatable."),
     *LAUNCH_OPTIONS,
     click.option(
@@ -86,13 +93,21 @@ _DECORATORS: tuple[Decorator, ...] = (
 
 def input_options(function: Command) -> Command:
     """Adds the shared arguments and options; the command gets them as one `InputOptions`."""
+    return _with_options(function, (_FILES, *_ANALYSIS, *_LAUNCHES))
 
+
+def launch_options(function: Command) -> Command:
+    """The same without those that say what the launch is compared with."""
+    return _with_options(function, (_FILES, *_LAUNCHES))
+
+
+def _with_options(function: Command, options: tuple[Decorator, ...]) -> Command:
     @wraps(function)
     def wrapper(**values: Any) -> None:
-        shared = {name: values.pop(name) for name in InputOptions.__slots__}
+        shared = {name: values.pop(name) for name in InputOptions.__slots__ if name in values}
         function(InputOptions(**shared), **values)
 
     decorated: Command = wrapper
-    for decorator in reversed(_DECORATORS):
+    for decorator in reversed(options):
         decorated = decorator(decorated)
     return decorated

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.demand.accesses import AccessBytes
 from analyzer.demand.costs import PIPES, FloatArray, OpcodeCosts
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import Pipe
@@ -24,7 +25,8 @@ class PipeDemand:
 class PipelineDemand:
     """What one warp asks for; pipes in order of `Pipe`, zero ones left out.
 
-    instructions: issue slots; bytes are requested by the code, before any cache; flops count an FMA as two;
+    instructions: issue slots; bytes are of requests before any cache, whole sectors and passes where
+    addresses are known, else as if lanes lay side by side; flops count an FMA as two;
     bulk_copies: executed instructions of copy engines, whose bytes the code does not name.
     """
 
@@ -52,7 +54,9 @@ def instruction_weights(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray
     return weights
 
 
-def measure_demand(kernel: Kernel, weights: FloatArray, costs: OpcodeCosts) -> PipelineDemand:
+def measure_demand(
+    kernel: Kernel, weights: FloatArray, costs: OpcodeCosts, moved: AccessBytes
+) -> PipelineDemand:
     """Demand of one warp; `weights[n]` says how often it runs each instruction."""
     n = len(kernel.vocabulary.opcodes)
     executed = _sums(kernel.opcode_ids, weights, n)
@@ -72,9 +76,9 @@ def measure_demand(kernel: Kernel, weights: FloatArray, costs: OpcodeCosts) -> P
         },
         flops=float(executed @ costs.flops),
         tensor_fma=float(executed @ costs.tensor_fma),
-        global_bytes=float(executed @ costs.global_bytes),
-        shared_bytes=float(executed @ costs.shared_bytes),
-        local_bytes=float(executed @ costs.local_bytes),
+        global_bytes=float(weights @ moved.global_bytes),
+        shared_bytes=float(weights @ moved.shared_bytes),
+        local_bytes=float(weights @ moved.local_bytes),
         bulk_copies=float(executed @ costs.is_bulk_copy),
     )
 

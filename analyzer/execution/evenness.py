@@ -14,7 +14,7 @@ _ALL = np.uint32(0xFFFFFFFF)
 
 
 class Evenness:
-    """`holds` until an operation is seen that does not pass its growing input's bits on as they are."""
+    """`holds` until an operation is seen that neither passes its growing input's bits on nor stops them."""
 
     def __init__(self, steps: set[Step]) -> None:
         self.steps = steps
@@ -54,13 +54,16 @@ def _moving_bits(word: Value, view: View, batch: "Batch") -> int | None:
 
 
 def _passes(step: Step, words: list[Value], place: int, moving: int) -> bool:
-    """All moving bits of the input come out as they went in."""
+    """All moving bits of the input come out as they went in, or none of them comes out."""
     zeros, ones = list(words), list(words)
     zeros[place] = np.zeros((1, 1), dtype=np.uint32)
     ones[place] = np.full((1, 1), _ALL, dtype=np.uint32)
     bits = np.uint32(moving)
-    return all(
-        not (off & bits).any() and bool(((on & bits) == bits).all())
-        for off, on in zip(step.apply(*zeros), step.apply(*ones), strict=True)
-        if off.dtype != np.bool_
-    )
+    for off, on in zip(step.apply(*zeros), step.apply(*ones), strict=True):
+        if off.dtype == np.bool_:
+            continue
+        stopped = not ((off ^ on) & bits).any()
+        passed = not (off & bits).any() and bool(((on & bits) == bits).all())
+        if not stopped and not passed:
+            return False
+    return True

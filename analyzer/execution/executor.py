@@ -1,5 +1,6 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -38,6 +39,7 @@ IntArray = NDArray[np.int64]
 
 STEP_LIMIT = 200_000
 _CHUNK_WARPS = 4096
+_THREADS = 2
 _SHARED_CHUNK_BYTES = 64 << 20
 
 
@@ -104,11 +106,23 @@ def _execute_sample(
 ) -> _Sums:
     n_blocks = len(kernel.cfg.blocks)
     sums = _Sums(np.zeros(n_blocks), np.zeros(n_blocks), np.zeros(len(kernel.nest.loops)))
-    for numbers, weights in _chunks(kernel, shape, sample):
-        batch = Batch(kernel, image, shape, numbers, weights)
-        if not sample.is_whole:
+    batches = [
+        Batch(kernel, image, shape, numbers, weights) for numbers, weights in _chunks(kernel, shape, sample)
+    ]
+    if not sample.is_whole:
+        for batch in batches:
             batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
-        _run(kernel, batch, options, sums, sample.evenness)
+
+    def run(batch: Batch) -> tuple[Machine, str]:
+        return _run(kernel, batch, options, sample.evenness)
+
+    if len(batches) > 1:  # numpy leaves the interpreter free for the other thread
+        with ThreadPoolExecutor(min(len(batches), _THREADS)) as pool:
+            done = list(pool.map(run, batches))
+    else:
+        done = list(map(run, batches))
+    for machine, stopped in done:
+        _collect(machine, stopped, sums)
     return sums
 
 
@@ -154,7 +168,6 @@ def _signatures(
     """One number for each CTA: equal where all its warps take the same ways with the same predicates."""
     batch = Batch(kernel, image, shape, numbers, np.ones(len(numbers)))
     machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
-    options.guesser.restart()
     machine.signature, machine.signed = np.zeros(batch.n_warps, dtype=np.uint64), compared
     if options.closes_loops:
         machine.on_header = Closer(machine)
@@ -186,21 +199,26 @@ def _run(
     kernel: CompiledKernel,
     batch: Batch,
     options: ExecutionOptions,
-    sums: _Sums,
     evenness: Evenness | None = None,
-) -> None:
-    options.guesser.restart()
+) -> tuple[Machine, str]:
+    """A machine that has run, and why it was stopped."""
     machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
     machine.evenness = evenness
     if options.closes_loops:
         machine.on_header = Closer(machine)
     machine.start()
+    stopped = ""
     try:
         machine.run()
     except StopExecution as stop:
-        sums.stopped = str(stop)
-    tally = machine.tally
-    tally.memory.reduce()
+        stopped = str(stop)
+    machine.tally.memory.reduce()
+    return machine, stopped
+
+
+def _collect(machine: Machine, stopped: str, sums: _Sums) -> None:
+    tally, batch = machine.tally, machine.batch
+    sums.stopped = sums.stopped or stopped
     sums.blocks += tally.blocks @ batch.weights
     sums.lanes += tally.lanes @ batch.weights
     sums.entries += tally.entries

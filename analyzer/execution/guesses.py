@@ -35,12 +35,7 @@ class Guesser:
         self.taken = {rule.address: rule.share for rule in taken}
         self.rules: dict[int, str] = {}
         self.used: set[TripRule] = set()
-        self.trip_of: dict[int, int] = {}
-        self.left_at: dict[int, IntArray] = {}
-
-    def restart(self) -> None:
-        """Forget what belongs to the warps of one batch."""
-        self.left_at.clear()
+        self.trip_of: dict[int, tuple[int, str]] = {}
 
     def __call__(self, machine: Machine, view: View, end: End, unknown: Origins) -> Bits:
         """Whether each lane takes the branch."""
@@ -84,7 +79,7 @@ class Guesser:
         header = machine.tally.blocks[loop.header]
         if parent is not machine:
             header = header + parent.tally.blocks[loop.header]
-        left = self.left_at.get(loop.index)
+        left = parent.left_at.get(loop.index)
         arrivals = header[rows] - (0 if left is None else left[rows])
         stays = (arrivals < trips)[:, None]
         if isinstance(machine, Trial):
@@ -92,7 +87,7 @@ class Guesser:
             machine.limit(view, np.maximum(more, 1))
         elif not stays.all():
             if left is None:
-                left = self.left_at[loop.index] = np.zeros(machine.batch.n_warps, dtype=np.int64)
+                left = parent.left_at[loop.index] = np.zeros(machine.batch.n_warps, dtype=np.int64)
             leaving = rows[~stays[:, 0]]
             left[leaving] = header[leaving]
         target = None if end.target is None else self.kernel.segments[end.target].block
@@ -102,11 +97,9 @@ class Guesser:
 
     def _trips(self, loop: Loop, end: End) -> int:
         if loop.index not in self.trip_of:
-            self.trip_of[loop.index], text = self._settle(loop)
-            self.rules[end.row] = text
-        else:
-            self.rules.setdefault(end.row, "as the loop's other exit")
-        return self.trip_of[loop.index]
+            self.trip_of[loop.index] = self._settle(loop)
+        trips, self.rules[end.row] = self.trip_of[loop.index]
+        return trips
 
     def _settle(self, loop: Loop) -> tuple[int, str]:
         cfg = self.kernel.cfg

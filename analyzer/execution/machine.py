@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.branches import leave
-from analyzer.execution.convergence import Convergence, lane_words
+from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.lanes import ALL_LANES, Doubt, Group, LaneState, Origins, Rows, View, joined
 from analyzer.execution.memory import Loaded, TrackedMemory, lane_addresses
@@ -87,6 +87,7 @@ class Machine:
         self.steps, self.step_limit = 0, step_limit
         self.lengths = np.array([len(block) for block in kernel.cfg.blocks], dtype=np.int64)
         self.signature: NDArray[np.uint64] | None = None
+        self.left_at: dict[int, IntArray] = {}  # header runs when a loop was last left on assumption
         self.signed: set[Step] = set()
         self.evenness: Evenness | None = None
         self.on_header: Callable[[Segment, Group], bool] | None = None
@@ -171,13 +172,16 @@ class Machine:
             self._count(segment.block, group, view)
         for action in segment.actions:
             self._act(action, view)
-        ahead = leave(self, segment.end, view)
+        ahead = self._leave(segment, view)
         view.flush()
         for index, part in ahead:
             loop = self.headers.get(index) if index is not None else None
             if loop is not None and segment.block not in loop.blocks:
                 self.tally.entries[loop.index] += float(self.batch.weights[part.rows].sum())
             self.enter(index, part)
+
+    def _leave(self, segment: Segment, view: View) -> Onward:
+        return leave(self, segment.end, view)
 
     def _count(self, block: int, group: Group, view: View) -> None:
         lanes = WARP_LANES if view.active is ALL_LANES else group.mask.sum(axis=1)

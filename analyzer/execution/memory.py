@@ -22,25 +22,38 @@ RESERVED_SHARED_BYTES = 1024
 _WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
 _OPERATIONS = {"OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor, "ADD": np.add}
 _FLUSH_LANES = 1 << 22
-_LOW = np.uint64(32)
 
 
 def lane_addresses(form: AddressForm, view: View) -> tuple[Addresses, Origins | None]:
     """Byte address of each lane, and the origin of what is not known of it."""
-    total = np.full((1, 1), form.offset & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
+    total: Addresses | None = None
     origin: Origins | None = None
     for term in form.terms:
-        value = view.value(term.slot).astype(np.uint64)
+        low = view.value(term.slot)
         origin = joined(origin, view.origin(term.slot))
         if term.pair:
-            value = value | view.value(term.slot + 1).astype(np.uint64) << _LOW
+            value = _pair(low, view.value(term.slot + 1))
             origin = joined(origin, view.origin(term.slot + 1))
+        else:
+            value = low.astype(np.uint64)
         if term.scale != 1:
             value = value * np.uint64(term.scale)
-        total = total + value
-    if not form.wide:
-        total = total & np.uint64(0xFFFFFFFF)
-    return total, origin
+        total = value if total is None else total + value
+    offset = np.uint64(form.offset & 0xFFFFFFFFFFFFFFFF)
+    if total is None:
+        total = np.full((1, 1), offset, dtype=np.uint64)
+    elif offset:
+        total = total + offset
+    return (total if form.wide else total & np.uint64(0xFFFFFFFF)), origin
+
+
+def _pair(low: Value, high: Value) -> Addresses:
+    """uint64 of two words; two strided copies are cheaper than widening both."""
+    shape = np.broadcast_shapes(low.shape, high.shape)
+    words = np.empty((*shape, 2), dtype=np.uint32)
+    words[..., 0], words[..., 1] = low, high
+    pairs: Addresses = words.view(np.uint64)[..., 0]
+    return pairs
 
 
 def address_steps(form: AddressForm, view: View) -> IntArray | None:

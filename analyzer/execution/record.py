@@ -1,4 +1,4 @@
-"""How execution tells a listener what it runs, block by block."""
+"""How execution tells a listener what it runs."""
 
 from typing import Protocol
 
@@ -18,8 +18,11 @@ class Recorder(Protocol):
     must not do so for warps that are recorded. Arrays may be reused by the caller once a call returns.
     """
 
-    def block(self, block: int, warps: Warps, active: Lanes) -> None:
-        """These warps run a block of the graph once; the calls up to the next one are about this run."""
+    def run(self, start: int, stop: int, warps: Warps, active: Lanes) -> None:
+        """These warps run rows [start, stop) once; the calls up to the next one are about this run.
+
+        A block is one run, or several where warps may wait inside it.
+        """
         ...
 
     def access(self, row: int, warps: Warps, active: Lanes, addresses: Addresses) -> None:
@@ -30,5 +33,5 @@ class Recorder(Protocol):
         ...
 
     def guard(self, row: int, warps: Warps, active: Lanes) -> None:
-        """The instruction at `row` runs in these lanes of the block's only; none is allowed."""
+        """The instruction at `row` runs in these lanes of the run's only; none is allowed."""
         ...

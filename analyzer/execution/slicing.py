@@ -71,7 +71,7 @@ class _Pass:
         self.cfg, self.keeps_shared, self.keeps_local = cfg, keeps_shared, keeps_local
         self.known: dict[int, _Use] = {}
         self.uses = [[self._use(row) for row in range(block.start, block.stop)] for block in cfg.blocks]
-        self.followers = _followers(cfg)
+        self.followers = followers_of(cfg)
 
     def run(self) -> Slice:
         needed = [0] * len(self.cfg.blocks)
@@ -204,7 +204,7 @@ def _mask(numbers: tuple[int, ...]) -> int:
     return mask
 
 
-def _followers(cfg: Cfg) -> list[tuple[int, ...]]:
+def followers_of(cfg: Cfg) -> list[tuple[int, ...]]:
     """Successors as execution goes: calls enter the callee, returns come back behind every call."""
     returns = tuple({after for caller in cfg.callers for after in cfg.successors[caller]})
     found = []

@@ -26,6 +26,7 @@ from analyzer.ir.trace import (
 from analyzer.text.errors import UsageError
 
 TRACER_VERSION = "5"
+MAX_LINES = 20_000_000
 _LISTED_SPACES = frozenset({Space.GLOBAL, Space.GENERIC, Space.LOCAL, Space.SHARED, Space.DISTRIBUTED_SHARED})
 
 
@@ -53,7 +54,7 @@ def _plain(size: Dim3) -> Dim3:
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a block by some warps: masks and rows of the address table, [n_warp, n_instruction]."""
+    """One run of some rows by some warps: masks and rows of the address table, [n_warp, n_instruction]."""
 
     start: int
     warps: Warps
@@ -75,6 +76,8 @@ class TraceRecorder:
 
     cfg: Cfg
     header: TraceHeader
+    max_lines: int = MAX_LINES
+    n_lines: int = 0
     current: _Run | None = None
     ids: list[IdArray] = field(default_factory=list)
     masks: list[MaskArray] = field(default_factory=list)
@@ -83,18 +86,25 @@ class TraceRecorder:
     tables: list[AddressTable] = field(default_factory=list)
     n_accesses: int = 0
 
-    def block(self, block: int, warps: Warps, active: Lanes) -> None:
-        """See `Recorder`."""
+    def run(self, start: int, stop: int, warps: Warps, active: Lanes) -> None:
+        """See `Recorder`. Raises UsageError where the trace would be longer than `max_lines`."""
         self._flush()
-        own = self.cfg.blocks[block]
-        masks = np.repeat(lane_masks(active)[:, None], len(own), axis=1)
-        self.current = _Run(own.start, warps.copy(), masks, np.full(masks.shape, -1, dtype=np.int64))
+        self.n_lines += len(warps) * (stop - start)
+        if self.n_lines > self.max_lines:
+            raise UsageError(
+                f"the trace would have more than {self.max_lines:,} instructions",
+                hint="--ctas N records the first N thread blocks alone",
+            )
+        masks = np.repeat(lane_masks(active)[:, None], stop - start, axis=1)
+        self.current = _Run(start, warps.copy(), masks, np.full(masks.shape, -1, dtype=np.int64))
 
     def access(self, row: int, warps: Warps, active: Lanes, addresses: Addresses) -> None:
         """See `Recorder`."""
         run = self._running()
         places, column = run.places(warps), row - run.start
         run.masks[places, column] = lane_masks(active)
+        if not _width(self.cfg.kernel.form(row)):
+            return
         run.accesses[places, column] = self.n_accesses + np.arange(len(warps))
         self.tables.append(compress_addresses(addresses.astype(np.uint64), active))
         self.n_accesses += len(warps)
@@ -106,7 +116,7 @@ class TraceRecorder:
 
     def _running(self) -> _Run:
         if self.current is None:
-            raise ValueError("a recorder is told of an instruction before any block")
+            raise ValueError("a recorder is told of an instruction before any run")
         return self.current
 
     def _flush(self) -> None:

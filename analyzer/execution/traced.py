@@ -26,8 +26,8 @@ def traced_profile(trace: Trace, cfg: Cfg, nest: LoopNest | None = None) -> Exec
 
     Where only some thread blocks were traced, sums are scaled to the grid, distinct bytes are left open, and
     everything is marked as assumed. A block ran as often as the instruction of it that was traced most often;
-    its lanes are those that any of its instructions had in that run, so lanes that guards switch off in all
-    of its instructions are not counted.
+    its lanes are those that any of its instructions had in that run. Where all of them have guards, lanes
+    that none let through are found by where they were before and after (see `traced_runs`).
 
     Raises InputError where the trace does not fit the graph's kernel.
     """
@@ -187,7 +187,7 @@ def _untraced_memory(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
     if copies:
         yield f"{copies} asynchronous copies: what they write to shared memory is not traced"
     if silent:
-        yield f"{silent} memory instructions were traced without addresses; their traffic is left out"
+        yield f"{silent} memory instructions were traced without addresses; their sectors and distinct bytes are open"
 
 
 def _assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from analyzer.execution.traced_runs import Runs, split_runs
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.ir.machine import WARP_LANES
@@ -44,7 +45,7 @@ def _counted(
     if not len(row):
         none = np.zeros(shape, dtype=np.int64)
         return WarpCounts(warps, none, none, np.zeros(len(nest.loops), dtype=np.int64))
-    runs = _Runs.split(row, warp, masks, np.array(cfg.block_of, dtype=np.int64))
+    runs = split_runs(cfg, row, warp, masks)
     blocks = _per_block(cfg, len(warps), warp, row, None)
     fullest = _per_block(cfg, len(warps), warp, row, _popcount(masks))
     cell = runs.warp * shape[1] + runs.block
@@ -62,24 +63,7 @@ def _per_block(cfg: Cfg, n_warps: int, warp: IntArray, row: IntArray, weights: I
     return np.maximum.reduceat(sums.reshape(n_warps, n_rows), begins, axis=1).astype(np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Runs:
-    """Runs of warps through blocks, in order; masks: lanes that any instruction of the run had."""
-
-    warp: IntArray
-    block: IntArray
-    masks: MaskArray
-
-    @staticmethod
-    def split(row: IntArray, warp: IntArray, masks: MaskArray, block_of: IntArray) -> "_Runs":
-        """A run ends where the warp or the block changes, or the instruction does not come later in it."""
-        block = block_of[row]
-        ends = (np.diff(warp) != 0) | (np.diff(block) != 0) | (np.diff(row) <= 0)
-        begins = np.flatnonzero(np.concatenate(([True], ends)))
-        return _Runs(warp[begins], block[begins], np.bitwise_or.reduceat(masks, begins))
-
-
-def _entries(nest: LoopNest, n_blocks: int, runs: _Runs) -> IntArray:
+def _entries(nest: LoopNest, n_blocks: int, runs: Runs) -> IntArray:
     """Runs of each loop's header all of whose lanes came from outside of the loop."""
     n_loops = len(nest.loops)
     if not n_loops:

@@ -21,8 +21,8 @@ from analyzer.execution.requests import (
 )
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import WARP_LANES, SchedClass
-from analyzer.ir.opcode import Opcode, OpKind, Space
-from analyzer.ir.trace import IntArray, LaneArray, Trace, TraceHeader, WordArray
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space
+from analyzer.ir.trace import IntArray, LaneArray, Trace, TraceHeader, WordArray, active_lanes
 
 _AT_ONCE = 1 << 15
 _WINDOW_BYTES = 1 << 24
@@ -59,7 +59,7 @@ class Measured:
 def measure_accesses(
     trace: Trace, cfg: Cfg, rows: IntArray, scale: float, provenance: Provenance
 ) -> Measured:
-    """All memory instructions whose addresses were traced, scaled to the grid.
+    """All memory instructions that touched something, scaled to the grid.
 
     Distinct bytes are left open where not all of the grid was traced (`provenance` is not traced).
     """
@@ -79,10 +79,29 @@ def measure_accesses(
             some = accesses[begin : begin + _AT_ONCE]
             lanes = trace.addresses.lanes(trace.access_ids[some], trace.masks[trace.access_at[some]])
             _measure(sums, trace.header, *lanes)
+    for row, sums in _silent(trace, cfg, rows):
+        found.setdefault(row, sums)
+    found = {row: sums for row, sums in found.items() if sums.requests}
     is_whole = provenance is Provenance.TRACED
     listed = tuple(_access(row, sums, scale, provenance, is_whole) for row, sums in sorted(found.items()))
     has_footprint = {r: s for r, s in found.items() if is_whole and s.is_known and s.opcode.space in _GLOBAL}
     return Measured(listed, {row: sums.footprint for row, sums in has_footprint.items()})
+
+
+def _silent(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[tuple[int, _Sums]]:
+    """Memory instructions that ran without addresses: how often, and in how many lanes."""
+    listed = np.unique(trace.ids[trace.access_at])
+    lanes = np.bincount(trace.ids, weights=active_lanes(trace.masks).sum(axis=1), minlength=len(rows))
+    requests = np.bincount(trace.ids[trace.masks != 0], minlength=len(rows))
+    for number in np.setdiff1d(np.flatnonzero(requests), listed).tolist():
+        row = int(rows[number])
+        if row < 0:
+            continue
+        opcode = cfg.kernel.opcode(row)
+        if opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT:
+            own = _Sums(opcode, opcode.width_bytes, is_known=False)
+            own.requests, own.lanes = int(requests[number]), int(lanes[number])
+            yield row, own
 
 
 def _by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArray]]:

@@ -55,6 +55,7 @@ def trace_module(path: str, traces: Sequence[Trace]) -> Module:
         vocabulary=vocabulary,
         diagnostics=tuple(_unknown_opcodes(kernels)),
         toolchain=_toolchain(traces),
+        traces=tuple(traces),
     )
 
 

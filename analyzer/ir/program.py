@@ -16,6 +16,7 @@ from analyzer.ir.control import Control
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Operand, Predicate, Unparsed
+from analyzer.ir.trace import Trace
 from analyzer.text.source import Diagnostic
 
 IntArray = NDArray[np.int64]
@@ -264,7 +265,10 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Module:
-    """A whole input: its kernels in file order, and what the reader had to say."""
+    """A whole input: its kernels in file order, and what the reader had to say.
+
+    traces: where the input is a recorded run, the trace that each of the kernels was read from, in their order.
+    """
 
     path: str
     dialect: Dialect
@@ -272,6 +276,7 @@ class Module:
     vocabulary: Vocabulary
     diagnostics: tuple[Diagnostic, ...] = ()
     toolchain: str = ""
+    traces: tuple[Trace, ...] = ()
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.kernels)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from analyzer.demand.accesses import AccessBytes
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.demand.demand import PipelineDemand
 from analyzer.execution.counts import BlockCounts
@@ -58,6 +59,7 @@ class Situation:
     gpu: Gpu
     arch: Arch
     costs: OpcodeCosts
+    moved: AccessBytes
     demand: PipelineDemand
     occupancy: Occupancy
     grid: Dim3 | None

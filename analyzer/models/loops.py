@@ -37,7 +37,7 @@ class LoopVerdict:
 def judge_loop(situation: Situation, walk: WarpWalk, loop: Loop) -> LoopVerdict:
     """Bounds of one loop; inner loops count with their trips."""
     weights = _per_iteration(situation, loop)
-    demand = measure_demand(situation.kernel, weights, situation.costs)
+    demand = measure_demand(situation.kernel, weights, situation.costs, situation.moved)
     placement = assumed_placement(situation)
     occupancy, gpu = situation.occupancy, situation.gpu
     resident = SmShare(float(occupancy.ctas_per_sm), occupancy.warps_per_cta, float(gpu.sm_count))

@@ -9,7 +9,7 @@ design/MODELS.md gives (equations 16 to 24), without its cache and launch terms.
 import math
 from dataclasses import dataclass
 
-from analyzer.ir.machine import Basis
+from analyzer.ir.machine import WARP_LANES, Basis
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 from analyzer.models.base import Prediction, Situation, Stall, largest_first, weakest
 from analyzer.models.bounds import LATENCY, Placement, SmShare, bound_cycles, throttle_of
@@ -154,10 +154,41 @@ def _add_wave(
 
 
 def assumed_placement(situation: Situation) -> Placement:
-    """Where requests are served while addresses are unknown: beyond L1 always, beyond L2 by kind of code."""
+    """Where requests are served: beyond L1 always, beyond L2 by distinct bytes, or by kind of code.
+
+    What the L2 holds comes from DRAM once; code without tiles reads its neighbours' bytes while they are
+    there.
+    """
     demand = situation.demand
     tiled = demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
-    return Placement(1.0, TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE)
+    assumed = TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE
+    distinct = _distinct_share(situation)
+    if distinct is None:
+        return Placement(1.0, assumed)
+    fits = (situation.moved.unique_bytes or 0.0) <= situation.gpu.file.l2.size_bytes.value
+    return Placement(1.0, distinct if fits or not tiled else max(distinct, assumed))
+
+
+def _distinct_share(situation: Situation) -> float | None:
+    """Distinct bytes of the grid over all that it asks for; None where addresses are not known."""
+    unique, block = situation.moved.unique_bytes, situation.block
+    if unique is None or block is None or situation.grid is None:
+        return None
+    warps = situation.grid.count * -(-block.count // WARP_LANES)
+    asked = situation.demand.global_bytes * warps
+    return min(1.0, unique / asked) if asked else None
+
+
+def _placement_note(situation: Situation, share: str) -> str:
+    if situation.moved.is_known:
+        return (
+            f"sectors and bank conflicts from executed addresses; none hits L1, {share} of global bytes come "
+            "from DRAM; atomics on one address lie outside the interval"
+        )
+    return (
+        f"addresses unknown: accesses coalesced, none hits L1, {share} of global bytes come from DRAM; "
+        "scattered accesses, bank conflicts and atomics on one address lie outside the interval"
+    )
 
 
 def _assumptions(situation: Situation, placement: Placement) -> tuple[str, ...]:
@@ -173,10 +204,7 @@ def _assumptions(situation: Situation, placement: Placement) -> tuple[str, ...]:
         notes.append("static shared memory not given: none assumed")
     if situation.demand.global_bytes:
         share = f"{placement.dram_share:.0%}"
-        notes.append(
-            f"addresses unknown: accesses coalesced, none hits L1, {share} of global bytes come from DRAM; "
-            "scattered accesses, bank conflicts and atomics on one address lie outside the interval"
-        )
+        notes.append(_placement_note(situation, share))
     if situation.kernel.control_words is None:
         notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
     if situation.demand.bulk_copies:

@@ -9,5 +9,15 @@
 from analyzer.pipeline.analyst import Options
 from analyzer.pipeline.program import LoadedKernel, Program, load
 from analyzer.pipeline.run import analyze, analyze_programs, find_gpus
+from analyzer.pipeline.traced import with_traces
 
-__all__ = ["LoadedKernel", "Options", "Program", "analyze", "analyze_programs", "find_gpus", "load"]
+__all__ = [
+    "LoadedKernel",
+    "Options",
+    "Program",
+    "analyze",
+    "analyze_programs",
+    "find_gpus",
+    "load",
+    "with_traces",
+]

@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
+from analyzer.demand.accesses import access_bytes
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.registers import with_registers
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
+from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.rules import TakenRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy, occupancy
@@ -18,8 +20,9 @@ from analyzer.models.base import Situation
 from analyzer.models.loops import judge_loop
 from analyzer.models.portability import is_native, missing_units
 from analyzer.models.warp import predict
-from analyzer.pipeline.executing import counts_of, execute_kernel
+from analyzer.pipeline.executing import Executed, counts_of, execute_kernel
 from analyzer.pipeline.program import LoadedKernel
+from analyzer.pipeline.traced import run_traced
 from analyzer.report.analysis import GpuVerdict, KernelAnalysis
 from analyzer.report.demangle import demangle
 
@@ -50,11 +53,21 @@ class Analyst:
     def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> tuple[KernelAnalysis, ...]:
         """One analysis for each launch that the kernel has."""
         loaded = replace(loaded, kernel=with_registers(loaded.kernel))
-        return tuple(self._analyze(loaded, launch, gpus) for launch in self._launches(loaded.kernel))
+        launches = launches_of(loaded.kernel, self.options)
+        if loaded.traces:
+            runs = (run_traced(loaded, trace, launches[0]) for trace in loaded.traces)
+            return tuple(self._analyze(run.loaded, run.launch, gpus, run.executed) for run in runs)
+        options = self.options
+        executions = (
+            execute_kernel(loaded, one, trips=options.trips, taken=options.taken) for one in launches
+        )
+        pairs = zip(launches, executions, strict=True)
+        return tuple(self._analyze(loaded, launch, gpus, executed) for launch, executed in pairs)
 
-    def _analyze(self, loaded: LoadedKernel, launch: Launch, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
+    def _analyze(
+        self, loaded: LoadedKernel, launch: Launch, gpus: tuple[Gpu, ...], executed: Executed | None
+    ) -> KernelAnalysis:
         cfg, nest = loaded.cfg, loaded.loops
-        executed = execute_kernel(loaded, launch, trips=self.options.trips, taken=self.options.taken)
         if executed is None:
             counts = count_blocks(cfg, nest, self.options.trips)
         else:
@@ -62,14 +75,15 @@ class Analyst:
         self.used.update(trip.rule for trip in counts.trips if trip.rule)
         if executed is not None:
             self.used |= executed.used
-        verdicts = tuple(self._verdict(loaded, launch, counts, gpu) for gpu in gpus)
+        profile = executed.profile if executed else None
+        verdicts = tuple(self._verdict(loaded, launch, counts, profile, gpu) for gpu in gpus)
         analysis = KernelAnalysis(
             kernel=loaded.kernel,
             ordinal=loaded.ordinal,
             cfg=cfg,
             nest=nest,
             counts=counts,
-            profile=executed.profile if executed else None,
+            profile=profile,
             mix=loaded.mix,
             launch=launch,
             verdicts=verdicts,
@@ -85,13 +99,14 @@ class Analyst:
             findings=find_advice(first.situation, first.prediction, first.walk),
         )
 
-    def _launches(self, kernel: Kernel) -> tuple[Launch, ...]:
-        """Those of the launch file where it names the kernel, else the one of the command line."""
-        book = self.options.launch_book
-        found = book.launches_for(kernel.name, demangle(kernel.name)) if book else ()
-        return tuple(_with_metadata(launch, kernel) for launch in found or (self.options.launch,))
-
-    def _verdict(self, loaded: LoadedKernel, launch: Launch, counts: BlockCounts, gpu: Gpu) -> GpuVerdict:
+    def _verdict(
+        self,
+        loaded: LoadedKernel,
+        launch: Launch,
+        counts: BlockCounts,
+        profile: ExecutionProfile | None,
+        gpu: Gpu,
+    ) -> GpuVerdict:
         reason, verdict = "", None
         missing = missing_units(loaded.kernel, gpu)
         if gpu.arch is None:
@@ -99,7 +114,7 @@ class Analyst:
         elif missing:
             reason = f"{gpu.name} ({gpu.file.arch}) has no {', '.join(missing)}, which the kernel needs"
         else:
-            situation = self._situation(loaded, launch, counts, gpu, gpu.arch)
+            situation = self._situation(loaded, launch, counts, profile, gpu, gpu.arch)
             if situation.occupancy.ctas_per_sm:
                 verdict = predict(situation)
             else:
@@ -113,7 +128,13 @@ class Analyst:
         )
 
     def _situation(
-        self, loaded: LoadedKernel, launch: Launch, counts: BlockCounts, gpu: Gpu, arch: Arch
+        self,
+        loaded: LoadedKernel,
+        launch: Launch,
+        counts: BlockCounts,
+        profile: ExecutionProfile | None,
+        gpu: Gpu,
+        arch: Arch,
     ) -> Situation:
         kernel, cfg = loaded.kernel, loaded.cfg
         costs = self._costs.get(gpu.key)
@@ -123,6 +144,7 @@ class Analyst:
         threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
         resident = _occupancy(kernel, launch, arch, threads)
         weights = instruction_weights(cfg, counts.per_warp)
+        moved = access_bytes(cfg, tiled.costs, profile)
         wave = gpu.sm_count * max(1, resident.ctas_per_sm)
         return Situation(
             kernel=kernel,
@@ -133,7 +155,8 @@ class Analyst:
             gpu=gpu,
             arch=arch,
             costs=tiled.costs,
-            demand=measure_demand(kernel, weights, tiled.costs),
+            moved=moved,
+            demand=measure_demand(kernel, weights, tiled.costs, moved),
             occupancy=resident,
             grid=launch.grid,
             grid_ctas=launch.grid.count if launch.grid else wave,
@@ -141,6 +164,13 @@ class Analyst:
             block_threads=threads,
             guessed_tiles=tiled.guessed,
         )
+
+
+def launches_of(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+    """Those of the launch file where it names the kernel, else the one of the command line."""
+    book = options.launch_book
+    found = book.launches_for(kernel.name, demangle(kernel.name)) if book else ()
+    return tuple(_with_metadata(launch, kernel) for launch in found or (options.launch,))
 
 
 def _with_metadata(launch: Launch, kernel: Kernel) -> Launch:

@@ -6,8 +6,9 @@ from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.counts import BlockCounts, Trip, TripRule
 from analyzer.execution.executor import ExecutionOptions, execute
 from analyzer.execution.guesses import Guesser
-from analyzer.execution.image import build_image
+from analyzer.execution.image import ConstantImage, build_image
 from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.program import CompiledKernel
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.rules import TakenRule
 from analyzer.execution.warps import Shape
@@ -17,7 +18,7 @@ from analyzer.hardware.load import load_arch
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.program import Resources
 from analyzer.pipeline.program import LoadedKernel
-from analyzer.text.errors import HardwareError
+from analyzer.text.errors import HardwareError, UsageError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,21 +45,40 @@ def execute_kernel(
     if launch.grid is None or launch.block is None:
         return None
     try:
-        arch = load_arch(loaded.kernel.arch)
+        ready = prepare(loaded, launch)
     except HardwareError:
         return None
-    image = build_image(loaded.kernel, launch, arch)
+    guesser = Guesser(ready.compiled, trips, taken)
+    options = ExecutionOptions(guesser=guesser, closes_loops=closes_loops, max_warps=max_warps)
+    profile = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
+    return Executed(profile, frozenset(guesser.used))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """What execution of a launch begins with."""
+
+    compiled: CompiledKernel
+    image: ConstantImage
+    shape: Shape
+
+
+def prepare(loaded: LoadedKernel, launch: Launch) -> Prepared:
+    """A kernel and a launch ready to execute.
+
+    Raises HardwareError where the architecture is not known, UsageError where grid or block are not, or
+    arguments do not fit.
+    """
+    if launch.grid is None or launch.block is None:
+        raise UsageError("grid and block of the launch are not known", hint="give --grid and --block")
+    image = build_image(loaded.kernel, launch, load_arch(loaded.kernel.arch))
     shape = Shape(
         grid=launch.grid,
         block=launch.block,
         cluster=launch.cluster or loaded.kernel.cluster or Dim3(1),
         shared_bytes=_shared_bytes(loaded.kernel.resources, launch),
     )
-    compiled = compile_kernel(loaded.cfg, loaded.loops)
-    guesser = Guesser(compiled, trips, taken)
-    options = ExecutionOptions(guesser=guesser, closes_loops=closes_loops, max_warps=max_warps)
-    profile = execute(loaded.cfg, loaded.loops, launch, shape, image, options, compiled)
-    return Executed(profile, frozenset(guesser.used))
+    return Prepared(compile_kernel(loaded.cfg, loaded.loops), image, shape)
 
 
 def _shared_bytes(resources: Resources, launch: Launch) -> int:
@@ -72,6 +92,9 @@ _MOST_SHARED_BYTES = 228 << 10
 _RESERVED_BYTES = 1024  # from sm_90 on the system's own bytes come first
 
 
+_REASONS = {Provenance.EXACT: "executed", Provenance.TRACED: "traced"}
+
+
 def counts_of(executed: Executed, cfg: Cfg, nest: LoopNest) -> BlockCounts:
     """What models take: executions of each block by the mean warp, and trips of loops."""
     profile = executed.profile
@@ -81,7 +104,9 @@ def counts_of(executed: Executed, cfg: Cfg, nest: LoopNest) -> BlockCounts:
         entries = float(profile.loop_entries[loop.index])
         runs = float(profile.block_warps[loop.header])
         provenance = worst(profile.block_provenance[block] for block in loop.blocks)
-        reason = "executed" if provenance is Provenance.EXACT else "assumed: see unknown branches"
+        reason = _REASONS.get(provenance, "assumed: see unknown branches")
+        if provenance is Provenance.ASSUMED and not profile.unknown_branches:
+            reason = "assumed from a part of the grid"
         trips.append(Trip(loop.index, runs / entries if entries else 0.0, provenance, reason))
     notes = [
         f"branch at {int(cfg.kernel.addresses[branch.row]):#06x}: {branch.rule}; it hangs on {branch.origin}"

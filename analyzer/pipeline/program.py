@@ -12,16 +12,21 @@ from analyzer.flow.defuse import DefUse
 from analyzer.flow.loops import LoopNest, find_loops
 from analyzer.frontend.reader import read_module
 from analyzer.ir.program import Instruction, Kernel, Module
+from analyzer.ir.trace import Trace
 from analyzer.isa.control_bits import decode_control
 from analyzer.text.source import Diagnostic
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedKernel:
-    """A kernel with what can be known of it without a GPU, worked out when asked for."""
+    """A kernel with what can be known of it without a GPU, worked out when asked for.
+
+    traces: recorded launches of it.
+    """
 
     kernel: Kernel
     ordinal: int = 1
+    traces: tuple[Trace, ...] = ()
 
     @property
     def name(self) -> str:
@@ -64,13 +69,22 @@ class LoadedKernel:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A loaded input: kernels by name; `program["gemm*"]` takes the first that fits."""
+    """A loaded input: kernels by name; `program["gemm*"]` takes the first that fits.
+
+    traces: recorded launches of kernels, each with the kernel's place (see `analyzer.pipeline.tracing`); those
+    that the kernels themselves were read from need not be given.
+    """
 
     module: Module
+    traces: tuple[tuple[int, Trace], ...] = ()
 
     @cached_property
     def kernels(self) -> tuple[LoadedKernel, ...]:
-        return tuple(LoadedKernel(kernel, n) for n, kernel in enumerate(self.module.kernels, start=1))
+        traces = (*enumerate(self.module.traces), *self.traces)
+        return tuple(
+            LoadedKernel(kernel, place + 1, tuple(trace for at, trace in traces if at == place))
+            for place, kernel in enumerate(self.module.kernels)
+        )
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
@@ -87,7 +101,7 @@ class Program:
 
 
 def load(path: str, *, usage_path: str | None = None) -> Program:
-    """Read a dump or binary; `usage_path` is `cuobjdump -res-usage` text, else looked for beside it.
+    """Read a dump, binary or trace; `usage_path` is `cuobjdump -res-usage` text, else looked for beside it.
 
     Raises InputError where the file cannot be read as what it claims to be.
     """

@@ -49,7 +49,7 @@ def analyze_programs(
 ) -> Report:
     """One report over several loaded inputs."""
     gpus = find_gpus(gpu)
-    chosen = [(program, _choose(program, options)) for program in programs]
+    chosen = [(program, choose_kernels(program, options)) for program in programs]
     if not any(kernels for _, kernels in chosen):
         names = ", ".join(sorted({k.name for p in programs for k in p.kernels})[:5])
         raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {names}")
@@ -108,7 +108,8 @@ def _typical(kernel: Kernel) -> tuple[Gpu, ...]:
     return () if name is None else (load_gpu(name),)
 
 
-def _choose(program: Program, options: Options) -> list[LoadedKernel]:
+def choose_kernels(program: Program, options: Options) -> list[LoadedKernel]:
+    """Those that the options name, all where they name none."""
     if not options.kernels:
         return list(program.kernels)
     chosen = {id(kernel) for pattern in options.kernels for kernel in named_kernels(program.kernels, pattern)}

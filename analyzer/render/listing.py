@@ -1,38 +1,99 @@
-"""The annotated listing: pipe, predicted stall, control code, instruction, source, cause."""
+"""The annotated listing: executions, pipe, predicted stall, control code, instruction, memory, source, cause."""
 
+from collections.abc import Mapping
+
+from rich.cells import cell_len
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.report.report import KernelReport, ListingEntry
+from analyzer.render.tables import Cell, Column, Fit, numbers
+from analyzer.render.units import mark, ratio, short_count
+from analyzer.report.report import KernelReport, ListingEntry, MemoryEntry
 
 _HOT_STALL_CYCLES = 20.0
+_SHARED = ("shared", "distributed_shared")
+_LEGEND = (
+    "executed: warps of the whole grid; per request: 32-byte sectors, or w wavefronts of shared memory "
+    "(~ assumed, ? unknown)"
+)
+
+
+def listing_parts(kernel: KernelReport) -> list[RenderableType]:
+    """The listing, with a line before it that says what its marks mean."""
+    if kernel.counts.looked_at_ctas is None:
+        return [listing_table(kernel)]
+    return [Text(_LEGEND, style="dim"), listing_table(kernel)]
 
 
 def listing_table(kernel: KernelReport) -> Table:
-    """One row per instruction; `X` marks an opcode that the table does not know."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("count", justify="right", no_wrap=True)
-    table.add_column("pipe", justify="right", no_wrap=True)
-    table.add_column("stall", justify="right", no_wrap=True)
-    table.add_column("control", no_wrap=True)
-    table.add_column("address", no_wrap=True)
-    table.add_column("SASS", no_wrap=True, overflow="ignore")
-    table.add_column("source", no_wrap=True)
-    table.add_column("cause", no_wrap=True)
-    for entry in kernel.listing:
-        hot = entry.stall_cycles * entry.executed_per_warp >= _HOT_STALL_CYCLES
-        table.add_row(
-            f"{entry.executed_per_warp:,.4g}",
-            entry.pipe if entry.known else "X",
-            f"{entry.stall_cycles:,.0f}" if entry.stall_cycles else "",
-            Text(entry.control),
-            f"{entry.address:04x}",
-            Text(entry.instruction),
-            entry.source,
-            _cause(entry),
-            style="bold" if hot else "",
+    """One row per instruction; `X` marks an opcode that the table does not know.
+
+    Where the launch was executed or traced: warps of the grid, and what a memory request takes; else
+    executions by one warp.
+    """
+    is_executed = kernel.counts.looked_at_ctas is not None
+    accesses = {entry.address: entry for entry in kernel.memory} if is_executed else {}
+    rows = [_row(entry, accesses, is_executed=is_executed) for entry in kernel.listing]
+    hot = [e.stall_cycles * e.executed_per_warp >= _HOT_STALL_CYCLES for e in kernel.listing]
+    columns = [
+        *numbers("executed" if is_executed else "count", "pipe", "stall"),
+        Column("control", Fit.CUT),
+        Column("address", Fit.WHOLE),
+        Column("SASS", Fit.CUT),
+        *numbers("per request"),
+        Column("source", Fit.CUT),
+        Column("cause", Fit.CUT),
+    ]
+    if not accesses:
+        place = len(columns) - 3
+        columns, rows = (
+            columns[:place] + columns[place + 1 :],
+            [row[:place] + row[place + 1 :] for row in rows],
         )
+    table = Table(box=None, pad_edge=False)
+    for place, column in enumerate(columns):
+        is_number = column.fit is Fit.NUMBER
+        widths = (cell_len(str(cell)) for cell in (column.name, *(row[place] for row in rows)))
+        table.add_column(
+            column.name,
+            justify="right" if is_number else "left",
+            no_wrap=True,
+            min_width=max(widths) if column.fit in (Fit.NUMBER, Fit.WHOLE) else None,
+        )
+    for row, is_hot in zip(rows, hot, strict=True):
+        table.add_row(*row, style="bold" if is_hot else "")
     return table
+
+
+def _row(entry: ListingEntry, accesses: Mapping[int, MemoryEntry], *, is_executed: bool) -> tuple[Cell, ...]:
+    return (
+        _executed(entry) if is_executed else f"{entry.executed_per_warp:,.4g}",
+        entry.pipe if entry.known else "X",
+        f"{entry.stall_cycles:,.0f}" if entry.stall_cycles else "",
+        Text(entry.control),
+        f"{entry.address:04x}",
+        Text(entry.instruction),
+        _request(accesses.get(entry.address)),
+        entry.source,
+        _cause(entry),
+    )
+
+
+def _executed(entry: ListingEntry) -> str:
+    return "?" if entry.executed_warps is None else mark(entry.provenance) + short_count(entry.executed_warps)
+
+
+def _request(entry: MemoryEntry | None) -> str:
+    """`4`, `2w` in shared memory, `?` where addresses are not known; nothing where no request was made."""
+    if entry is None or not entry.requests:
+        return ""
+    is_shared = entry.space in _SHARED
+    units = entry.wavefronts if is_shared else entry.sectors
+    if units is None:
+        return "?"
+    doubt = mark("assumed") if entry.provenance == "assumed" else ""
+    return doubt + ratio(units / entry.requests) + ("w" if is_shared else "")
 
 
 def _cause(entry: ListingEntry) -> str:

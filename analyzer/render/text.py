@@ -1,4 +1,4 @@
-"""The report for a terminal, in layers: header, verdict, pipes, CPI stack; more on request."""
+"""The report for a terminal, in layers: header, verdict, pipes, CPI stack, memory; more on request."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from analyzer.render.listing import listing_table
+from analyzer.render.counts import branch_list, counts_line, hanging_branches, is_told
+from analyzer.render.listing import listing_parts
+from analyzer.render.memory import memory_summary, memory_table
 from analyzer.render.tables import Column, Fit, make_table, numbers
+from analyzer.render.units import mark, ratio
 from analyzer.report.report import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report
 
 DETAILED_KERNELS = 6
@@ -26,9 +29,11 @@ _LISTING_WIDTH = 400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOptions:
-    """Layers beyond the first four."""
+    """Layers beyond the first five; `branches` lists all unknown branches, not only the first."""
 
     loops: bool = False
+    memory: bool = False
+    branches: bool = False
     advice: bool = False
     listing: bool = False
     explain: bool = False
@@ -60,18 +65,35 @@ def print_report(report: Report, console: Console, options: TextOptions | None =
             if index:
                 console.print()
             console.print(_kernel(kernel, options))
+            if options.listing and kernel.listing:
+                _print_listing(kernel, console)
+    tip = _launch_tip(report)
+    if tip:
+        console.print(Text(tip, style="dim"))
     _print_warnings(report, console)
 
 
 def print_listings(report: Report, console: Console) -> None:
-    """The annotated listing of every kernel; columns are never cut where the output is no terminal."""
-    if not console.is_terminal:
-        console.width = _LISTING_WIDTH
+    """The annotated listing of every kernel."""
     for kernel in report.kernels:
         gpu_name = kernel.predictions[0].gpu_name if kernel.predictions else "no GPU"
         console.print(Text(f"kernel {kernel.demangled}   {kernel.architecture}   {gpu_name}", style="bold"))
-        console.print(listing_table(kernel))
+        if kernel.counts.looked_at_ctas is not None:
+            console.print(Text(f"  {_launch_text(kernel)}"))
+            console.print(counts_line(kernel))
+        _print_listing(kernel, console)
     _print_warnings(report, console)
+
+
+def _print_listing(kernel: KernelReport, console: Console) -> None:
+    """Columns are never cut where the output is no terminal."""
+    width = console.width
+    if not console.is_terminal:
+        console.width = _LISTING_WIDTH
+    for part in listing_parts(kernel):
+        console.print(part)
+    if not console.is_terminal:
+        console.width = width
 
 
 def _print_warnings(report: Report, console: Console) -> None:
@@ -144,16 +166,22 @@ def _kernel(kernel: KernelReport, options: TextOptions) -> RenderableType:
             Text(_TRANSFER.format(arch=kernel.architecture, gpus=", ".join(moved)), style="bold yellow")
         )
     parts += [Text(line, style="red") for line in _refusals(kernel)]
+    parts.append(counts_line(kernel))
     if kernel.predictions:
         first = kernel.predictions[0]
         parts += [_demand(kernel), _pipes(kernel), _stack(kernel, first)]
-        parts.append(_notes(first))
+    if kernel.memory_spaces:
+        parts += [memory_summary(kernel), ""]
+    if hanging_branches(kernel):
+        parts += [branch_list(kernel, everything=options.branches), ""]
+    if kernel.predictions:
+        parts.append(_notes(kernel, kernel.predictions[0]))
     if options.loops and kernel.loops:
         parts.append(_loops(kernel))
+    if options.memory and kernel.memory_spaces:
+        parts.append(memory_table(kernel))
     if options.advice:
         parts.append(_advice(kernel))
-    if options.listing and kernel.listing:
-        parts.append(listing_table(kernel))
     return Group(*parts)
 
 
@@ -172,15 +200,48 @@ def _header(kernel: KernelReport) -> RenderableType:
         facts.append(f"{shared_bytes:,} B shared")
     if kernel.spill_bytes:
         facts.append(f"{kernel.spill_bytes:,} B spilled")
-    facts.append(_launch_text(kernel))
-    return Group(Text.assemble("kernel ", (shown, "bold")), Text("  " + "   ".join(facts)))
+    return Group(
+        Text.assemble("kernel ", (shown, "bold")),
+        Text("  " + "   ".join(facts)),
+        Text(f"  {_launch_text(kernel)}"),
+    )
 
 
 def _launch_text(kernel: KernelReport) -> str:
+    """Grid, block, cluster, and the arguments as given."""
+
     def text(dims: tuple[int, int, int] | None) -> str:
         return "?" if dims is None else "x".join(map(str, dims))
 
-    return f"grid {text(kernel.launch.grid)} block {text(kernel.launch.block)}"
+    launch = kernel.launch
+    facts = [f"grid {text(launch.grid)}", f"block {text(launch.block)}"]
+    if launch.cluster is not None and launch.cluster != (1, 1, 1):
+        facts.append(f"cluster {text(launch.cluster)}")
+    if launch.arguments:
+        facts.append("arguments " + " ".join(f"{which}={value}" for which, value in launch.arguments.items()))
+    return "   ".join(facts)
+
+
+def _launch_tip(report: Report) -> str:
+    """What launch facts would give, where some kernel could be executed but for them; else nothing."""
+    lacking = [
+        kernel
+        for kernel in report.kernels
+        if kernel.counts.looked_at_ctas is None and kernel.counts.provenance != "exact" and kernel.predictions
+    ]
+    if not lacking:
+        return ""
+    wanted = [
+        name
+        for name, is_known in (
+            ("--grid", all(kernel.launch.grid for kernel in lacking)),
+            ("--block", all(kernel.launch.block for kernel in lacking)),
+        )
+        if not is_known
+    ]
+    if not wanted:
+        return ""
+    return f"{', '.join(wanted)} and --arg WHICH=VALUE would give exact counts, trips and memory traffic"
 
 
 def _verdicts(kernel: KernelReport) -> RenderableType:
@@ -254,7 +315,12 @@ def _cycles(pipes: dict[str, PipeEntry], name: str) -> str:
 
 
 def _loop_name(loop: LoopEntry) -> str:
-    return f"loop {loop.source or hex(loop.header)}, each of {loop.trip_count:g}"
+    return f"loop {loop.source or hex(loop.header)}, each of {_trips(loop)}"
+
+
+def _trips(loop: LoopEntry) -> str:
+    """Iterations each time the loop is entered: `16`, `3.5`, `~16` where assumed."""
+    return mark(loop.provenance) + ratio(loop.trip_count)
 
 
 def _stack(kernel: KernelReport, entry: PredictionEntry) -> RenderableType:
@@ -273,10 +339,14 @@ def _stack(kernel: KernelReport, entry: PredictionEntry) -> RenderableType:
     return Padding(Group(title, table), (0, 0, 1, 0))
 
 
-def _notes(entry: PredictionEntry) -> RenderableType:
-    lines = [Text(f"rests on ({entry.basis}):", style="dim")]
-    lines += [Text(f"  - {note}", style="dim") for note in entry.assumptions]
-    return Group(*lines)
+def _notes(kernel: KernelReport, entry: PredictionEntry) -> RenderableType:
+    notes = [note for note in entry.assumptions if not is_told(kernel, note)]
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for note in notes:
+        table.add_row(Text("  -", style="dim"), Text(note, style="dim"))
+    return Group(Text(f"rests on ({entry.basis}):", style="dim"), table)
 
 
 def _loops(kernel: KernelReport) -> RenderableType:
@@ -285,7 +355,7 @@ def _loops(kernel: KernelReport) -> RenderableType:
             loop.source or hex(loop.header),
             str(loop.depth),
             f"{loop.instructions:,}",
-            f"{loop.trip_count:g}",
+            _trips(loop),
             f"{loop.share:.0%}",
             "" if loop.cycles_per_iteration is None else f"{loop.cycles_per_iteration:,.0f}",
             loop.trip_reason,

@@ -1,27 +1,22 @@
-"""Execution counts and memory accesses as report entries."""
+"""Execution counts as report entries."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+import numpy as np
+
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import MEMORY_KINDS, Opcode, Space
 from analyzer.ir.program import INSTRUCTION_BYTES
 from analyzer.report.analysis import KernelAnalysis
-from analyzer.report.report import (
-    BlockEntry,
-    CountsEntry,
-    MemoryEntry,
-    TrafficEntry,
-    UnknownBranchEntry,
-)
+from analyzer.report.report import BlockEntry, CountsEntry, UnknownBranchEntry
+
+_NOT_KNOWN = (Provenance.ASSUMED, Provenance.UNKNOWN)
 
 
 def count_entries(analysis: KernelAnalysis) -> CountsEntry:
     """Executions of each block, and what they rest on."""
     counts, profile = analysis.counts, analysis.profile
-    warps = _grid_warps(analysis)
+    warps = grid_warps(analysis)
     instructions = analysis.instructions_per_warp
     executed: float | None = None if warps is None else instructions * warps
     if profile is not None:
@@ -29,6 +24,8 @@ def count_entries(analysis: KernelAnalysis) -> CountsEntry:
         executed = sum(n * length for n, length in zip(profile.block_warps.tolist(), lengths, strict=True))
     return CountsEntry(
         provenance=counts.provenance.value,
+        assumed_share=_assumed_share(analysis),
+        assumed_time_share=_assumed_time_share(analysis),
         executed_warp_instructions=executed,
         instructions_per_warp=instructions,
         looked_at_ctas=None if profile is None else profile.looked_at_ctas,
@@ -36,6 +33,34 @@ def count_entries(analysis: KernelAnalysis) -> CountsEntry:
         blocks=tuple(_blocks(analysis, warps)),
         unknown_branches=_unknown_branches(analysis),
     )
+
+
+def _is_assumed(analysis: KernelAnalysis) -> list[bool]:
+    """Whether the count of each block is assumed or unknown."""
+    profile = analysis.profile
+    if profile is None:
+        return [analysis.counts.provenance in _NOT_KNOWN] * len(analysis.cfg.blocks)
+    return [provenance in _NOT_KNOWN for provenance in profile.block_provenance]
+
+
+def _assumed_share(analysis: KernelAnalysis) -> float:
+    per_warp = analysis.counts.per_warp
+    sizes = [n * len(block) for block, n in zip(analysis.cfg.blocks, per_warp, strict=True)]
+    total = sum(sizes)
+    assumed = sum(size for size, is_assumed in zip(sizes, _is_assumed(analysis), strict=True) if is_assumed)
+    return assumed / total if total else 0.0
+
+
+def _assumed_time_share(analysis: KernelAnalysis) -> float | None:
+    """Share of a warp's own cycles, by its walk on the first GPU."""
+    first = analysis.first
+    if first is None:
+        return None
+    n_rows = analysis.cfg.blocks[-1].stop
+    cycles = (first.situation.weights * (1.0 + first.walk.waits.sum(axis=1)))[:n_rows]
+    assumed = np.array(_is_assumed(analysis))[np.array(analysis.cfg.block_of)[:n_rows]]
+    total = float(cycles.sum())
+    return float(cycles[assumed].sum()) / total if total else 0.0
 
 
 def _blocks(analysis: KernelAnalysis, warps: int | None) -> Iterator[BlockEntry]:
@@ -59,7 +84,8 @@ def _blocks(analysis: KernelAnalysis, warps: int | None) -> Iterator[BlockEntry]
         )
 
 
-def _grid_warps(analysis: KernelAnalysis) -> int | None:
+def grid_warps(analysis: KernelAnalysis) -> int | None:
+    """Warps of the launch; None where it is not known."""
     grid, block = analysis.launch.grid, analysis.launch.block
     if grid is None or block is None:
         return None
@@ -105,103 +131,3 @@ def _unknown_exits(analysis: KernelAnalysis) -> tuple[UnknownBranchEntry, ...]:
             )
         )
     return tuple(found)
-
-
-def memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
-    """Memory instructions in address order."""
-    if analysis.profile is not None:
-        return tuple(_executed(analysis, access) for access in _all_accesses(analysis, analysis.profile))
-    return tuple(_guessed(analysis))
-
-
-def _all_accesses(analysis: KernelAnalysis, profile: ExecutionProfile) -> list[MemoryAccess]:
-    """Those that ran, and those that no warp came to.
-
-    An LDGSTS is one entry, of its global side; its wavefronts are those of what it writes to shared memory.
-    """
-    ran = {access.row for access in profile.accesses}
-    kernel, cfg = analysis.kernel, analysis.cfg
-    wanted = kernel.vocabulary.mask(_reaches_memory)
-    ids = kernel.opcode_ids.tolist()
-    idle = [
-        MemoryAccess(
-            row=row,
-            space=kernel.opcode(row).space or Space.GLOBAL,
-            is_store=False,
-            requests=0,
-            lanes=0,
-            bytes=0,
-            sectors=0,
-            wavefronts=0,
-            unique_bytes=0,
-            provenance=profile.block_provenance[block.index],
-        )
-        for block in cfg.blocks
-        for row in range(block.start, block.stop)
-        if wanted[ids[row]] and row not in ran
-    ]
-    merged: dict[int, MemoryAccess] = {}
-    for access in profile.accesses:
-        first = merged.get(access.row)
-        merged[access.row] = access if first is None else replace(first, wavefronts=access.wavefronts)
-    return sorted([*merged.values(), *idle], key=lambda access: access.row)
-
-
-def _executed(analysis: KernelAnalysis, access: MemoryAccess) -> MemoryEntry:
-    kernel, warps = analysis.kernel, _grid_warps(analysis) or 1
-    return MemoryEntry(
-        address=int(kernel.addresses[access.row]),
-        opcode=kernel.opcode(access.row).mnemonic,
-        space=access.space.value,
-        requests=access.requests,
-        requests_per_warp=access.requests / warps,
-        lanes=access.lanes,
-        bytes=access.bytes,
-        sectors=access.sectors,
-        wavefronts=access.wavefronts,
-        unique_bytes=access.unique_bytes,
-        provenance=access.provenance.value,
-    )
-
-
-def _guessed(analysis: KernelAnalysis) -> Iterator[MemoryEntry]:
-    kernel, cfg = analysis.kernel, analysis.cfg
-    opcodes = kernel.vocabulary.opcodes
-    wanted = kernel.vocabulary.mask(_reaches_memory)
-    ids, addresses = kernel.opcode_ids.tolist(), kernel.addresses.tolist()
-    warps = _grid_warps(analysis)
-    for block, count in zip(cfg.blocks, analysis.counts.per_warp, strict=True):
-        for row in range(block.start, block.stop):
-            if not wanted[ids[row]]:
-                continue
-            opcode = opcodes[ids[row]]
-            yield MemoryEntry(
-                address=addresses[row],
-                opcode=opcode.mnemonic,
-                space=opcode.space.value if opcode.space else "",
-                requests=None if warps is None else count * warps,
-                requests_per_warp=count,
-                lanes=None,
-                bytes=None,
-                sectors=None,
-                wavefronts=None,
-                unique_bytes=None,
-                provenance=analysis.counts.provenance.value,
-            )
-
-
-def traffic_entry(profile: ExecutionProfile | None) -> TrafficEntry | None:
-    """Bytes asked for and distinct ones, of the whole grid; None where addresses are not known."""
-    if profile is None or profile.traffic is None:
-        return None
-    traffic = profile.traffic
-    return TrafficEntry(
-        read_bytes=traffic.read_bytes,
-        read_unique_bytes=traffic.read_unique_bytes,
-        written_bytes=traffic.written_bytes,
-        written_unique_bytes=traffic.written_unique_bytes,
-    )
-
-
-def _reaches_memory(opcode: Opcode) -> bool:
-    return opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT

@@ -8,10 +8,11 @@ from analyzer.ir.program import Kernel
 from analyzer.models.base import Situation
 from analyzer.models.warp import Verdict
 from analyzer.report.analysis import GpuVerdict, KernelAnalysis
-from analyzer.report.counts_view import count_entries, memory_entries, traffic_entry
+from analyzer.report.counts_view import count_entries
 from analyzer.report.demangle import demangle
 from analyzer.report.listing_view import listing_entries
 from analyzer.report.loop_view import loop_entries
+from analyzer.report.memory_view import memory_entries, space_entries, traffic_entry
 from analyzer.report.pipe_view import pipe_entries
 from analyzer.report.report import (
     AdviceEntry,
@@ -50,6 +51,7 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
         arithmetic_intensity=demand.arithmetic_intensity if demand else None,
         counts=count_entries(analysis),
         memory=memory_entries(analysis),
+        memory_spaces=space_entries(analysis),
         traffic=traffic_entry(analysis.profile),
         loops=loop_entries(analysis),
         predictions=tuple(_prediction(v, v.verdict) for v in analysis.verdicts if v.verdict),

@@ -13,6 +13,7 @@ def listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
     kernel, first = analysis.kernel, analysis.first
     situation = first.situation if first else None
     walk = first.walk if first else None
+    profile, block_of = analysis.profile, analysis.cfg.block_of
     n = analysis.cfg.blocks[-1].stop
     weights = situation.weights if situation else np.zeros(len(kernel))
     entries = []
@@ -31,6 +32,10 @@ def listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
                 known=opcode.known,
                 control="" if word is None else str(decode_control(word)),
                 executed_per_warp=float(weights[row]),
+                executed_warps=None if profile is None else int(profile.block_warps[block_of[row]]),
+                provenance=(
+                    analysis.counts.provenance if profile is None else profile.block_provenance[block_of[row]]
+                ).value,
                 stall_cycles=float(waits.sum()),
                 stall=STALL_OF[Cause(worst)].value if waits[worst] > 0 else "",
                 producer=int(kernel.addresses[producer]) if producer >= 0 else None,

@@ -57,9 +57,15 @@ class UnknownBranchEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Execution counts; sums over the grid are None while the launch is not known."""
+    """Execution counts; sums over the grid are None while the launch is not known.
+
+    assumed_share: of the executed warp instructions, those in blocks whose counts are assumed or unknown;
+    assumed_time_share: the same of a warp's cycles on the first GPU, None where there is none.
+    """
 
     provenance: str
+    assumed_share: float
+    assumed_time_share: float | None
     executed_warp_instructions: float | None
     instructions_per_warp: float
     looked_at_ctas: int | None
@@ -73,21 +79,46 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     requests: executions with an active lane; lanes, bytes: what those lanes ask for; sectors: 32-byte sectors
     that the requests touch; wavefronts: passes of the data path; unique_bytes: distinct bytes of the grid.
-    requests_per_warp: of the mean warp. An LDGSTS stands for its global side, but for
-    the wavefronts, which are of what it writes to shared memory.
+    ideal_sectors, ideal_wavefronts: those that hold the bytes asked for without gaps, or the actual ones
+    where lanes share bytes and take fewer. requests_per_warp: of the mean warp. An LDGSTS stands for its
+    global side, but for the wavefronts, which are of what it writes to shared memory; wavefront_requests: the
+    requests that took them.
     """
 
     address: int
     opcode: str
+    source: str
     space: str
     requests: float | None
     requests_per_warp: float
     lanes: float | None
     bytes: float | None
     sectors: float | None
+    ideal_sectors: float | None
     wavefronts: float | None
+    ideal_wavefronts: float | None
+    wavefront_requests: float | None
     unique_bytes: int | None
     provenance: str
+
+
+class MemorySpaceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """All accesses of the grid to one memory space.
+
+    unknown_requests: those whose addresses are not known; sectors, wavefronts and the ideal ones are of the
+    others. In shared memory only wavefronts count, elsewhere only sectors.
+    worst_address: the instruction that costs most beyond the ideal, None where none costs more.
+    """
+
+    space: str
+    requests: int
+    bytes: int
+    unknown_requests: int
+    sectors: int | None
+    ideal_sectors: float | None
+    wavefronts: int | None
+    ideal_wavefronts: float | None
+    worst_address: int | None
 
 
 class TrafficEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,7 +191,10 @@ class AdviceEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One instruction as `annotate` prints it: waits in cycles, producer that it waits for."""
+    """One instruction as `annotate` prints it: waits in cycles, producer that it waits for.
+
+    executed_warps: warp executions over the grid, None where it was neither executed nor traced.
+    """
 
     address: int
     instruction: str
@@ -168,6 +202,8 @@ class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
     known: bool
     control: str
     executed_per_warp: float
+    executed_warps: float | None
+    provenance: str
     stall_cycles: float
     stall: str
     producer: int | None
@@ -203,6 +239,7 @@ class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
     arithmetic_intensity: float | None
     counts: CountsEntry
     memory: tuple[MemoryEntry, ...]
+    memory_spaces: tuple[MemorySpaceEntry, ...]
     traffic: TrafficEntry | None
     loops: tuple[LoopEntry, ...]
     predictions: tuple[PredictionEntry, ...]

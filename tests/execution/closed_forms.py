@@ -37,10 +37,10 @@ Value = Array | int | float
 class Truth:
     """`measure` (of the instructions called `opcode`, where one is named) comes to `value`.
 
-    Measures: read, read_unique, written, written_unique (bytes of global memory); warps, lanes (executions of
-    an opcode by warps, by active lanes of its block); requests, touched, sectors, wavefronts (executions,
-    lanes, sectors, passes of the memory instructions of an opcode, on the global side where it has two);
-    unknown_branches (at least so many).
+    Measures: read, read_unique, written, written_unique (bytes of global memory); started_warps, started_lanes
+    (executions of the first block); warps, lanes (executions of an opcode by warps, by active lanes of its
+    block); requests, touched, sectors, wavefronts (executions, lanes, sectors, passes of the memory
+    instructions of an opcode, on the global side where it has two); unknown_branches (at least so many).
     """
 
     measure: str
@@ -88,6 +88,15 @@ def written(size: int) -> tuple[Truth, ...]:
     return Truth("written", size), Truth("written_unique", size)
 
 
+def launched(grid: Dim, block: Dim) -> tuple[Truth, ...]:
+    """Every thread of the grid starts, and does so once."""
+    threads = prod(block)
+    return (
+        Truth("started_warps", prod(grid) * tiles(threads, WARP)),
+        Truth("started_lanes", prod(grid) * threads),
+    )
+
+
 def of(measure: str, **by_opcode: int) -> tuple[Truth, ...]:
     return tuple(Truth(measure, value, opcode) for opcode, value in by_opcode.items())
 
@@ -129,7 +138,7 @@ def cuda(
             grid=grid,
             block=block,
             arguments=dict(enumerate(arguments)),
-            truths=sum(truths, ()),
+            truths=sum(truths, launched(grid, block)),
             shared=shared,
             is_exact=is_exact,
         )
@@ -166,6 +175,51 @@ def elementwise() -> Iterator[Case]:
             written(F32 * moved),
             of("sectors", LDG=moved, STG=moved),
         )
+
+
+def odd_blocks() -> Iterator[Case]:
+    """CTAs whose last warp is not full, and whose rows are not those of warps."""
+    yield from cuda(
+        "report16",
+        "vector_add",
+        "1000-by-10x100",
+        (10,),
+        (100,),
+        (Array(), Array(), Array(), 1000),
+        read(2 * F32 * 1000, 2 * F32 * 1000),
+        written(F32 * 1000),
+        of("requests", LDG=2 * 10 * 4, STG=10 * 4),
+    )
+    yield from cuda(
+        "report16",
+        "naive_transpose",
+        "50x33-by-5x7",
+        (tiles(33, 5), tiles(50, 7)),
+        (5, 7),
+        (Array(), Array(), 50, 33),
+        read(F32 * 50 * 33, F32 * 50 * 33),
+        written(F32 * 50 * 33),
+    )
+    yield from cuda(
+        "exactness",
+        "matmul_naive_rect",
+        "10x20x30-by-7x3",
+        (tiles(20, 7), tiles(10, 3)),
+        (7, 3),
+        (Array(), Array(), Array(), 10, 20, 30),
+        read(2 * F32 * 10 * 20 * 30, F32 * 30 * (10 + 20)),
+        written(F32 * 10 * 20),
+        of("lanes", FFMA=10 * 20 * 30),
+    )
+    yield from cuda(
+        "exactness",
+        "stencil_3d",
+        "4x11x13-by-5x3x1",
+        (tiles(13, 5), tiles(11, 3), 4),
+        (5, 3, 1),
+        (Array(), Array(), 4, 11, 13),
+        written(F32 * 2 * 9 * 11),
+    )
 
 
 def grid_stride() -> Iterator[Case]:
@@ -509,7 +563,7 @@ def triton(
         grid=grid,
         block=(WARP * warps,),
         arguments=dict(arguments),
-        truths=sum(truths, ()),
+        truths=sum(truths, launched(grid, (WARP * warps,)) if is_exact else ()),
         is_exact=is_exact,
     )
 
@@ -768,6 +822,7 @@ def routed(slots: int, experts: int, rows: int) -> tuple[list[int], list[int]]:
 
 FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     elementwise,
+    odd_blocks,
     grid_stride,
     row_sums,
     sparse_rows,

@@ -168,7 +168,7 @@ def drive(recorder: Recorder, seed: int, n_warps: int, steps: int) -> list[tuple
         warps = rng.permutation(n_warps)[: rng.integers(1, n_warps + 1)].astype(np.int64)
         active = rng.random((len(warps), 32)) < rng.choice([0.1, 0.5, 1.0], size=(len(warps), 1))
         active[:, 0] = True
-        recorder.block(block.index, warps, active)
+        recorder.run(block.start, block.stop, warps, active)
         for row in range(block.start, block.stop):
             lanes = active.copy()
             if row in (1, 3):
@@ -233,7 +233,7 @@ def test_trace_from_a_real_dump_reads_back_on_the_dump() -> None:
     recorder = TraceRecorder(cfg, recorded_header(kernel, Launch(grid=Dim3(2, 1, 1), block=Dim3(32))))
     active = np.ones((2, 32), dtype=bool)
     for block in cfg.blocks:
-        recorder.block(block.index, np.array([0, 1]), active)
+        recorder.run(block.start, block.stop, np.array([0, 1]), active)
     trace = recorder.trace()
     again = reread(trace)
     assert again.header.name == kernel.name
@@ -249,7 +249,7 @@ def test_memory_instruction_without_known_addresses_stays_unknown() -> None:
     active = np.ones((1, 32), dtype=bool)
     warps = np.array([0])
     for told in (True, False):
-        recorder.block(0, warps, active)
+        recorder.run(CFG.blocks[0].start, CFG.blocks[0].stop, warps, active)
         if told:
             recorder.access(1, warps, active, np.arange(32, dtype=np.uint64)[None, :] * np.uint64(8))
     for trace in (recorder.trace(), reread(recorder.trace())):
@@ -262,7 +262,7 @@ def test_recorder_wants_order_and_a_launch() -> None:
     with pytest.raises(UsageError, match="grid and the block"):
         recorded_header(KERNEL, Launch())
     recorder = TraceRecorder(CFG, recorded_header(KERNEL, Launch(grid=Dim3(1), block=Dim3(32))))
-    with pytest.raises(ValueError, match="before any block"):
+    with pytest.raises(ValueError, match="before any run"):
         recorder.guard(0, np.array([0]), np.ones((1, 32), dtype=bool))
     with pytest.raises(ValueError, match="nothing was recorded"):
         recorder.trace()

@@ -173,7 +173,7 @@ extern "C" __global__ void conv2d_halo(const float *in, const float *filter, flo
   const int y = global_y();
   if (x >= width || y >= height) return;
   float sum = 0.0f;
-#pragma unroll 1
+#pragma unroll
   for (int dy = 0; dy < kTaps; ++dy)
 #pragma unroll
     for (int dx = 0; dx < kTaps; ++dx)

@@ -1,0 +1,81 @@
+"""Bytes that each instruction moves per execution: from executed addresses where they are known."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.demand.costs import FloatArray, OpcodeCosts
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.opcode import Space
+
+SECTOR_BYTES = 32
+WAVEFRONT_BYTES = 128
+_SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
+_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AccessBytes:
+    """Bytes of one execution of each instruction by a warp, [n]: whole sectors of global and local memory,
+    passes of shared memory at their full width.
+
+    is_known: all of it follows from addresses; unique_bytes: distinct bytes of global memory that the grid
+    reads and writes, None where not known.
+    """
+
+    global_bytes: FloatArray
+    shared_bytes: FloatArray
+    local_bytes: FloatArray
+    is_known: bool
+    unique_bytes: float | None
+
+
+def access_bytes(cfg: Cfg, costs: OpcodeCosts, profile: ExecutionProfile | None) -> AccessBytes:
+    """What the profile says of memory accesses, and where it says nothing all lanes side by side."""
+    ids = cfg.kernel.opcode_ids
+    found = AccessBytes(
+        global_bytes=costs.global_bytes[ids],
+        shared_bytes=costs.shared_bytes[ids],
+        local_bytes=costs.local_bytes[ids],
+        is_known=profile is not None,
+        unique_bytes=_unique_bytes(profile),
+    )
+    if profile is None:
+        return found
+    known = [_take(access, cfg, profile, found) for access in profile.accesses]
+    return AccessBytes(
+        global_bytes=found.global_bytes,
+        shared_bytes=found.shared_bytes,
+        local_bytes=found.local_bytes,
+        is_known=all(known),
+        unique_bytes=found.unique_bytes,
+    )
+
+
+def _take(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes) -> bool:
+    """Enter one access; whether its addresses are known."""
+    runs = float(profile.block_warps[cfg.block_of[access.row]])
+    if not runs:
+        return True
+    if access.space in _SHARED:
+        return _enter(found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / runs)
+    if access.space in _GLOBAL:
+        return _enter(found.global_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+    if access.space is Space.LOCAL:
+        return _enter(found.local_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+    return True
+
+
+def _enter(column: FloatArray, row: int, count: int | None, factor: float) -> bool:
+    if count is None:
+        return False
+    column[row] = count * factor
+    return True
+
+
+def _unique_bytes(profile: ExecutionProfile | None) -> float | None:
+    traffic = None if profile is None else profile.traffic
+    if traffic is None or traffic.read_unique_bytes is None or traffic.written_unique_bytes is None:
+        return None
+    return float(np.int64(traffic.read_unique_bytes) + traffic.written_unique_bytes)

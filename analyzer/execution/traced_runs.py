@@ -1,0 +1,137 @@
+"""Runs of warps through blocks, as a trace has them, and the lanes that were in each.
+
+A tracer writes for each instruction the lanes that its guard leaves. Where every instruction of a block has a
+guard, lanes that passed the block leave no sign there; they are found by where they were before and came after.
+"""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.opcode import OpKind
+from analyzer.ir.operand import Predicate
+from analyzer.ir.program import InstructionForm
+from analyzer.ir.trace import IntArray, MaskArray
+
+_NOWHERE = -1
+_LONGEST_CHAIN = 4  # hidden blocks that a lane passes one after the other
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ways:
+    """Blocks as lanes go through them.
+
+    taken[b], fallen[b]: where lanes go from block b that are in the mask of its last instruction, and those
+    that are not; -1 where that does not tell. hidden[b]: every instruction has a guard. head[r]: the
+    instruction at row r comes before lanes may join in its block, at WARPSYNC, or is that one.
+    """
+
+    taken: IntArray
+    fallen: IntArray
+    hidden: NDArray[np.bool_]
+    head: NDArray[np.bool_]
+
+
+@lru_cache(maxsize=8)
+def ways_of(cfg: Cfg) -> Ways:
+    """What the code says of the ways of lanes."""
+    kernel = cfg.kernel
+    taken, fallen, hidden = [], [], []
+    head = np.ones(len(kernel), dtype=bool)
+    for block in cfg.blocks:
+        forms = [kernel.form(row) for row in range(block.start, block.stop)]
+        kinds = [form.opcode.kind for form in forms]
+        if OpKind.WARP_SYNC in kinds:
+            head[block.start + kinds.index(OpKind.WARP_SYNC) + 1 : block.stop] = False
+        hidden.append(not any(form.is_unconditional for form in forms))
+        ends = _ends(cfg, block.index, forms[-1])
+        taken.append(ends[0])
+        fallen.append(ends[1])
+    return Ways(np.array(taken), np.array(fallen), np.array(hidden), head)
+
+
+def _ends(cfg: Cfg, block: int, last: InstructionForm) -> tuple[int, int]:
+    following = block + 1 if block + 1 < len(cfg.blocks) else _NOWHERE
+    kind = last.opcode.kind
+    if any(isinstance(operand, Predicate) for operand in last.operands):
+        return (following, following) if kind not in _LEAVING else (_NOWHERE, _NOWHERE)
+    match kind:
+        case OpKind.BRANCH if not {"DIV", "CONV"} & set(last.opcode.modifiers):
+            return cfg.taken.get(block, _NOWHERE), following
+        case OpKind.EXIT:
+            return _NOWHERE, following
+        case kind if kind in _LEAVING:
+            return _NOWHERE, _NOWHERE
+        case _:
+            return following, following
+
+
+_LEAVING = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL, OpKind.RETURN, OpKind.EXIT})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs:
+    """Runs in order, one warp after the other; masks: lanes in the run, last: those of its last instruction.
+
+    Where the last instruction of the block is not there, `ended` is false.
+    """
+
+    warp: IntArray
+    block: IntArray
+    masks: MaskArray
+    last: MaskArray
+    ended: NDArray[np.bool_]
+
+
+def split_runs(cfg: Cfg, row: IntArray, warp: IntArray, masks: MaskArray) -> Runs:
+    """A run ends where the warp or the block changes, or the instruction does not come later in it.
+
+    Its lanes are those that any of its instructions had, up to where lanes may join.
+    """
+    block = np.array(cfg.block_of, dtype=np.int64)[row]
+    ends = (np.diff(warp) != 0) | (np.diff(block) != 0) | (np.diff(row) <= 0)
+    begins = np.flatnonzero(np.concatenate(([True], ends)))
+    lasts = np.append(begins[1:], len(row)) - 1
+    ways = ways_of(cfg)
+    found = np.bitwise_or.reduceat(np.where(ways.head[row], masks, np.uint32(0)), begins)
+    found = np.where(found == 0, np.bitwise_or.reduceat(masks, begins), found)
+    stops = np.array([one.stop for one in cfg.blocks], dtype=np.int64)
+    runs = Runs(warp[begins], block[begins], found, masks[lasts], row[lasts] == stops[block[begins]] - 1)
+    return _with_passing(runs, ways) if ways.hidden.any() else runs
+
+
+def _with_passing(runs: Runs, ways: Ways) -> Runs:
+    """Lanes that passed blocks in which every instruction has a guard."""
+    hidden = np.flatnonzero(ways.hidden[runs.block])
+    if not len(hidden):
+        return runs
+    n = len(runs.block)
+    keys = runs.block[hidden] * n + hidden
+    order = np.argsort(keys)
+    keys, hidden = keys[order], hidden[order]
+    masks = runs.masks.copy()
+    for lane in range(WARP_LANES):
+        bit = np.uint32(1 << lane)
+        at = np.flatnonzero(runs.masks & bit)
+        before, after = at[:-1], at[1:]
+        same = (runs.warp[before] == runs.warp[after]) & runs.ended[before]
+        before, after = before[same], after[same]
+        took = (runs.last[before] & bit) != 0
+        ahead = np.where(took, ways.taken[runs.block[before]], ways.fallen[runs.block[before]])
+        for _ in range(_LONGEST_CHAIN):
+            open_ = (ahead >= 0) & (ahead != runs.block[after])
+            open_ &= ways.hidden[np.maximum(ahead, 0)]
+            before, after, ahead = before[open_], after[open_], ahead[open_]
+            if not len(before):
+                break
+            place = np.minimum(np.searchsorted(keys, ahead * n + before), len(keys) - 1)
+            passed = hidden[place]
+            is_there = (keys[place] >= ahead * n + before) & (runs.block[passed] == ahead) & (passed < after)
+            before, after, ahead = passed[is_there], after[is_there], ahead[is_there]
+            masks[before] |= bit
+            ahead = ways.fallen[ahead]
+    return replace(runs, masks=masks)

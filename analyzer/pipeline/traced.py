@@ -1,0 +1,132 @@
+"""Recorded launches beside the code that they ran."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from analyzer.execution.traced import match_rows, traced_profile
+from analyzer.ir.launch import Launch
+from analyzer.ir.program import Kernel
+from analyzer.ir.trace import Trace
+from analyzer.pipeline.executing import Executed
+from analyzer.pipeline.program import LoadedKernel, Program
+from analyzer.report.demangle import demangle
+from analyzer.text.errors import InputError
+
+_MOST_NAMES = 5
+_ARCH = re.compile(r"sm_\d+")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedRun:
+    """A recorded launch as analysis takes it."""
+
+    loaded: LoadedKernel
+    launch: Launch
+    executed: Executed
+
+
+def run_traced(loaded: LoadedKernel, trace: Trace, given: Launch) -> TracedRun:
+    """The profile of a trace; what the trace says of its launch goes before `given`.
+
+    Raises InputError where the trace does not fit the kernel.
+    """
+    profile = traced_profile(trace, loaded.cfg, loaded.loops)
+    said = profile.launch
+    dynamic = said.dynamic_shared_bytes
+    launch = replace(
+        given,
+        grid=said.grid,
+        block=said.block,
+        dynamic_shared_bytes=given.dynamic_shared_bytes if dynamic is None else dynamic,
+    )
+    if notes := tuple(_overruled(given, launch)):
+        profile = replace(profile, assumptions=(*notes, *profile.assumptions))
+    resources = loaded.kernel.resources
+    if trace.header.registers and not resources.registers_exact:
+        resources = replace(resources, registers=trace.header.registers, registers_exact=True)
+        loaded = replace(loaded, kernel=replace(loaded.kernel, resources=resources))
+    return TracedRun(loaded, launch, Executed(profile, frozenset()))
+
+
+def _overruled(given: Launch, traced: Launch) -> Iterator[str]:
+    """What the user said of the launch and the trace denies."""
+    for what, wanted, found in (("grid", given.grid, traced.grid), ("block", given.block, traced.block)):
+        if wanted is not None and found is not None and wanted != found:
+            yield f"{what} {wanted} is not used: {found} was traced"
+
+
+def with_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Program]:
+    """Programs whose kernels have the launches that were recorded of them.
+
+    A trace goes to the kernel of its name, as compiled or as people write it, and its architecture whose code it
+    fits. Raises InputError where there is none.
+    """
+    from analyzer.frontend.trace_files import load_traces
+
+    found: list[list[tuple[int, Trace]]] = [list(program.traces) for program in programs]
+    for path in paths:
+        for trace in load_traces(path):
+            index, place = _home(programs, trace)
+            found[index].append((place, trace))
+    return [replace(program, traces=tuple(own)) for program, own in zip(programs, found, strict=True)]
+
+
+def _home(programs: Sequence[Program], trace: Trace) -> tuple[int, int]:
+    """Program and kernel that a trace belongs to."""
+    named = [
+        (index, place, loaded)
+        for index, program in enumerate(programs)
+        for place, loaded in enumerate(program.kernels)
+        if not program.module.traces and _is_named(loaded.kernel, trace.header.name)
+    ]
+    if not named:
+        raise _no_kernel(programs, trace)
+    fitting = [one for one in named if _arch_fits(one[2].kernel, trace)]
+    if not fitting:
+        archs = ", ".join(sorted({loaded.kernel.arch for _, _, loaded in named}))
+        raise InputError(
+            f"{trace.path}: the trace is of {trace.header.arch} code, {trace.header.name} is here for {archs}",
+            hint="dump the code that ran: cuobjdump -sass program > program.sass",
+        )
+    refusal: InputError | None = None
+    for index, place, loaded in fitting:
+        try:
+            match_rows(trace, loaded.cfg)
+        except InputError as error:
+            refusal = refusal or error
+            continue
+        return index, place
+    assert refusal is not None
+    raise refusal
+
+
+def _no_kernel(programs: Sequence[Program], trace: Trace) -> InputError:
+    names = list(dict.fromkeys(loaded.name for program in programs for loaded in program.kernels))
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return InputError(
+        f"{trace.path}: the trace is of {trace.header.name}, which is not in the input",
+        hint=f"the input has: {', '.join(names[:_MOST_NAMES])}{more}",
+    )
+
+
+def _is_named(kernel: Kernel, name: str) -> bool:
+    return name == kernel.name or _plain(name) == _plain(kernel.name)
+
+
+def _plain(name: str) -> str:
+    """As people write it, without blanks, the type of the result and parameters."""
+    text = demangle(name).removeprefix("void ")
+    depth, end = 0, len(text)
+    for place, letter in enumerate(text):
+        depth += (letter == "<") - (letter == ">")
+        if letter == "(" and not depth and not text.startswith("(anonymous namespace)", place):
+            end = place
+            break
+    return text[:end].replace(" ", "")
+
+
+def _arch_fits(kernel: Kernel, trace: Trace) -> bool:
+    """`sm_90a` code is traced as `sm_90`."""
+    match = _ARCH.match(kernel.arch)
+    return not trace.header.arch or match is None or match[0] == trace.header.arch

@@ -1,0 +1,87 @@
+"""Where execution counts come from, and the branches that nothing decided."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analyzer.render.units import percent
+from analyzer.report.report import CountsEntry, KernelReport, UnknownBranchEntry
+
+SHOWN_BRANCHES = 5
+
+
+def counts_line(kernel: KernelReport) -> Text:
+    """`counts exact (executed 1,024 of 1,024 CTAs)`, or what they rest on."""
+    counts = kernel.counts
+    style = {"exact": "green", "traced": "green"}.get(counts.provenance, "yellow")
+    text = Text.assemble("counts ", (counts.provenance, style))
+    if counts.looked_at_ctas is None:
+        return text.append(_without_execution(counts))
+    n_hanging = len(hanging_branches(kernel))
+    if counts.provenance in ("assumed", "unknown"):
+        text.append(f": {_shares(counts)}")
+        if n_hanging:
+            text.append(f" hang on {n_hanging} unknown branch{'es' if n_hanging > 1 else ''}")
+        elif counts.provenance == "assumed":
+            text.append(" rest on a sample of the grid")
+        else:
+            text.append(", execution did not come to the end")
+    return text.append(f" ({_looked_at(kernel)})")
+
+
+def _without_execution(counts: CountsEntry) -> str:
+    if counts.provenance == "exact":
+        return " (no branch hangs on the launch)"
+    return ": grid, block or architecture not known, loops and branches by rule"
+
+
+def _shares(counts: CountsEntry) -> str:
+    text = f"{percent(counts.assumed_share)} of instructions"
+    if counts.assumed_time_share is not None:
+        text += f", {percent(counts.assumed_time_share)} of a warp's time"
+    return text
+
+
+def _looked_at(kernel: KernelReport) -> str:
+    counts, grid = kernel.counts, kernel.launch.grid
+    looked_at = counts.looked_at_ctas or 0
+    verb = "traced" if counts.provenance == "traced" else "executed"
+    if grid is None:
+        return f"{verb} {looked_at:,} CTAs"
+    total = grid[0] * grid[1] * grid[2]
+    alike = ", the others proven alike" if looked_at < total and counts.provenance == "exact" else ""
+    return f"{verb} {looked_at:,} of {total:,} CTAs{alike}"
+
+
+def hanging_branches(kernel: KernelReport) -> list[UnknownBranchEntry]:
+    """Undecided branches of an executed launch, most hanging on them first."""
+    if kernel.counts.looked_at_ctas is None:
+        return []
+    return sorted(kernel.counts.unknown_branches, key=lambda branch: (-branch.share, branch.address))
+
+
+def branch_list(kernel: KernelReport, *, everything: bool) -> RenderableType:
+    """Each undecided branch: what it hangs on, what was assumed, how to settle it."""
+    branches = hanging_branches(kernel)
+    shown = branches if everything else branches[:SHOWN_BRANCHES]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for branch in shown:
+        head = f"0x{branch.address:04x} {branch.instruction}"
+        told = f"\n{branch.rule}\nsettle with {branch.settle}"
+        table.add_row(
+            f"  {percent(branch.share)}", Text.assemble((head, "bold"), f"  hangs on {branch.origin}{told}")
+        )
+    parts: list[RenderableType] = [
+        Text("unknown branches, with the share of instructions that hang on them", style="italic"),
+        table,
+    ]
+    if len(branches) > len(shown):
+        parts.append(Text(f"  {len(branches) - len(shown)} more: --all", style="dim"))
+    return Group(*parts)
+
+
+def is_told(kernel: KernelReport, note: str) -> bool:
+    """Whether the list of unknown branches says what the note says."""
+    return any(note.startswith(f"branch at {b.address:#06x}:") for b in hanging_branches(kernel))

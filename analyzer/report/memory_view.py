@@ -1,0 +1,163 @@
+"""Memory accesses as report entries: each instruction, each memory space, the grid's traffic."""
+
+from collections.abc import Iterator
+
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, Space
+from analyzer.report.analysis import KernelAnalysis
+from analyzer.report.counts_view import grid_warps
+from analyzer.report.report import MemoryEntry, MemorySpaceEntry, TrafficEntry
+
+SECTOR_BYTES = 32
+WAVEFRONT_BYTES = 128
+_ON_CHIP = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
+
+
+def memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
+    """Memory instructions in address order, those that no warp came to among them."""
+    profile = analysis.profile
+    if profile is None:
+        return tuple(_guessed(analysis))
+    sides: dict[int, list[MemoryAccess]] = {row: [] for row in _memory_rows(analysis)}
+    for access in profile.accesses:
+        sides.setdefault(access.row, []).append(access)
+    return tuple(_executed(analysis, row, sides[row] or [_idle(analysis, row)]) for row in sorted(sides))
+
+
+def _memory_rows(analysis: KernelAnalysis) -> list[int]:
+    kernel = analysis.kernel
+    wanted, ids = kernel.vocabulary.mask(_reaches_memory), kernel.opcode_ids.tolist()
+    return [row for row in range(analysis.cfg.blocks[-1].stop) if wanted[ids[row]]]
+
+
+def _idle(analysis: KernelAnalysis, row: int) -> MemoryAccess:
+    provenance = analysis.counts.provenance
+    if analysis.profile is not None:
+        provenance = analysis.profile.block_provenance[analysis.cfg.block_of[row]]
+    return MemoryAccess(
+        row=row,
+        space=analysis.kernel.opcode(row).space or Space.GLOBAL,
+        is_store=False,
+        requests=0,
+        lanes=0,
+        bytes=0,
+        sectors=0,
+        wavefronts=0,
+        unique_bytes=0,
+        provenance=provenance,
+    )
+
+
+def _executed(analysis: KernelAnalysis, row: int, sides: list[MemoryAccess]) -> MemoryEntry:
+    """An LDGSTS has two sides, the global one first."""
+    kernel, warps = analysis.kernel, grid_warps(analysis) or 1
+    access, data_path = sides[0], sides[-1]
+    return MemoryEntry(
+        address=int(kernel.addresses[row]),
+        opcode=kernel.opcode(row).mnemonic,
+        source=str(kernel.origin(row) or ""),
+        space=access.space.value,
+        requests=access.requests,
+        requests_per_warp=access.requests / warps,
+        lanes=access.lanes,
+        bytes=access.bytes,
+        sectors=access.sectors,
+        ideal_sectors=_ideal(access, access.sectors, SECTOR_BYTES),
+        wavefronts=data_path.wavefronts,
+        ideal_wavefronts=_ideal(data_path, data_path.wavefronts, WAVEFRONT_BYTES),
+        wavefront_requests=data_path.requests,
+        unique_bytes=access.unique_bytes,
+        provenance=access.provenance.value,
+    )
+
+
+def _ideal(access: MemoryAccess, actual: int | None, unit_bytes: int) -> float | None:
+    """Units that the bytes of the requests fill, at least one each; never more than there were."""
+    if actual is None:
+        return None
+    return min(float(actual), max(float(access.requests), access.bytes / unit_bytes))
+
+
+def _guessed(analysis: KernelAnalysis) -> Iterator[MemoryEntry]:
+    kernel, cfg = analysis.kernel, analysis.cfg
+    opcodes = kernel.vocabulary.opcodes
+    wanted = kernel.vocabulary.mask(_reaches_memory)
+    ids, addresses = kernel.opcode_ids.tolist(), kernel.addresses.tolist()
+    warps = grid_warps(analysis)
+    for block, count in zip(cfg.blocks, analysis.counts.per_warp, strict=True):
+        for row in range(block.start, block.stop):
+            if not wanted[ids[row]]:
+                continue
+            opcode = opcodes[ids[row]]
+            yield MemoryEntry(
+                address=addresses[row],
+                opcode=opcode.mnemonic,
+                source=str(kernel.origin(row) or ""),
+                space=opcode.space.value if opcode.space else "",
+                requests=None if warps is None else count * warps,
+                requests_per_warp=count,
+                lanes=None,
+                bytes=None,
+                sectors=None,
+                ideal_sectors=None,
+                wavefronts=None,
+                ideal_wavefronts=None,
+                wavefront_requests=None,
+                unique_bytes=None,
+                provenance=analysis.counts.provenance.value,
+            )
+
+
+def space_entries(analysis: KernelAnalysis) -> tuple[MemorySpaceEntry, ...]:
+    """Totals of each memory space that the grid reaches; empty where nothing was executed or traced."""
+    if analysis.profile is None:
+        return ()
+    spaces: dict[Space, list[MemoryAccess]] = {}
+    for access in analysis.profile.accesses:
+        if access.requests:
+            spaces.setdefault(access.space, []).append(access)
+    ordered = sorted(spaces.items(), key=lambda item: item[0].value)
+    return tuple(_space(analysis, space, accesses) for space, accesses in ordered)
+
+
+def _space(analysis: KernelAnalysis, space: Space, accesses: list[MemoryAccess]) -> MemorySpaceEntry:
+    on_chip = space in _ON_CHIP
+    unit_bytes = WAVEFRONT_BYTES if on_chip else SECTOR_BYTES
+    known: list[tuple[float, float, MemoryAccess]] = []  # units beyond the ideal, the ideal ones
+    for access in accesses:
+        actual = access.wavefronts if on_chip else access.sectors
+        ideal = _ideal(access, actual, unit_bytes)
+        if actual is not None and ideal is not None:
+            known.append((actual - ideal, ideal, access))
+    ideal_total = sum(ideal for _, ideal, _ in known) if known else None
+    total = None if ideal_total is None else round(ideal_total + sum(beyond for beyond, _, _ in known))
+    most, _, worst = max(known, key=lambda item: item[0], default=(0.0, 0.0, None))
+    requests = sum(access.requests for access in accesses)
+    return MemorySpaceEntry(
+        space=space.value,
+        requests=requests,
+        bytes=sum(access.bytes for access in accesses),
+        unknown_requests=requests - sum(access.requests for _, _, access in known),
+        sectors=None if on_chip else total,
+        ideal_sectors=None if on_chip else ideal_total,
+        wavefronts=total if on_chip else None,
+        ideal_wavefronts=ideal_total if on_chip else None,
+        worst_address=int(analysis.kernel.addresses[worst.row]) if worst and most > 0 else None,
+    )
+
+
+def traffic_entry(profile: ExecutionProfile | None) -> TrafficEntry | None:
+    """Bytes asked for and distinct ones, of the whole grid; None where addresses are not known."""
+    if profile is None or profile.traffic is None:
+        return None
+    traffic = profile.traffic
+    return TrafficEntry(
+        read_bytes=traffic.read_bytes,
+        read_unique_bytes=traffic.read_unique_bytes,
+        written_bytes=traffic.written_bytes,
+        written_unique_bytes=traffic.written_unique_bytes,
+    )
+
+
+def _reaches_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT

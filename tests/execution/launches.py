@@ -1,0 +1,207 @@
+"""Launches of the kernels of `kernels/control.cu`, drawn at random but the same each time.
+
+A launch is drawn small: the oracle runs it lane by lane.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from struct import pack
+
+import numpy as np
+
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer
+
+Dim = tuple[int, int, int]
+Value = int | np.ndarray
+
+_SPACING = 1 << 32
+_FIRST = 7 << 40
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """One launch; a format letter for each argument, p for a pointer; arrays are the contents of buffers."""
+
+    kernel: str
+    formats: str
+    values: tuple[Value, ...]
+    grid: Dim
+    block: Dim
+    shared: int = 0
+
+    def launch(self, *, with_buffers: bool = True) -> Launch:
+        """As the analyzer takes it."""
+        arguments: list[Argument] = []
+        for place, (letter, value) in enumerate(zip(self.formats, self.values, strict=True)):
+            given: ArgumentValue
+            if isinstance(value, np.ndarray):
+                raw = np.frombuffer(value.tobytes(), np.uint8)
+                given = Buffer(raw, "drawn.npy") if with_buffers else Pointer()
+            else:
+                given = Pointer() if letter == "p" else value
+            arguments.append(Argument(place, given))
+        return Launch(
+            grid=Dim3(*self.grid),
+            block=Dim3(*self.block),
+            dynamic_shared_bytes=self.shared,
+            arguments=tuple(arguments),
+        )
+
+    def constants(self) -> tuple[bytes, list[tuple[int, bytes]]]:
+        """Argument bytes as they stand in the constant bank, and buffers at their addresses."""
+        held = b""
+        buffers = []
+        for place, (letter, value) in enumerate(zip(self.formats, self.values, strict=True)):
+            if letter == "p":
+                start = _FIRST + place * _SPACING
+                if isinstance(value, np.ndarray):
+                    buffers.append((start, value.tobytes()))
+                value = start
+            code = "Q" if letter == "p" else letter
+            assert isinstance(value, int)
+            size = len(pack(code, 0))
+            held += bytes(-len(held) % size) + pack("<" + code, value)
+        return held, buffers
+
+    def __str__(self) -> str:
+        shown = ", ".join("array" if isinstance(v, np.ndarray) else str(v) for v in self.values)
+        return f"{self.kernel}({shown}) <<<{self.grid}, {self.block}, {self.shared}>>>"
+
+
+Draw = Callable[[Random], tuple[Dim, Dim, tuple[Value, ...]]]
+
+
+def _line(r: Random, most: int = 100) -> Dim:
+    return (r.choice([1, 7, 31, 32, 33, 48, 64, 65, most, r.randint(1, most)]), 1, 1)
+
+
+def _one(*ranges: tuple[int, int], most: int = 100) -> Draw:
+    """One CTA on a line, arguments in ranges."""
+    return lambda r: ((1, 1, 1), _line(r, most), (0, *(r.randint(low, high) for low, high in ranges)))
+
+
+def _few(*ranges: tuple[int, int], most: int = 70) -> Draw:
+    """Some CTAs on a line."""
+    return lambda r: ((r.randint(1, 4), 1, 1), _line(r, most), (0, *(r.randint(*span) for span in ranges)))
+
+
+def _solid(*ranges: tuple[int, int], grid: Dim = (3, 3, 2), block: Dim = (9, 5, 3)) -> Draw:
+    """Grids and blocks in three dimensions."""
+
+    def draw(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+        sizes = [(r.randint(1, x), r.randint(1, y), r.randint(1, z)) for x, y, z in (grid, block)]
+        return sizes[0], sizes[1], (0, *(r.randint(*span) for span in ranges))
+
+    return draw
+
+
+def _full(*ranges: tuple[int, int], blocks: tuple[int, ...] = (32, 64, 128)) -> Draw:
+    """One CTA of full warps."""
+    return lambda r: ((1, 1, 1), (r.choice(blocks), 1, 1), (0, *(r.randint(*span) for span in ranges)))
+
+
+def _signed(r: Random, low: int, high: int) -> int:
+    return r.choice([-1, 1]) * r.randint(low, high)
+
+
+def _divisions(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    a, b, c, d = _signed(r, 0, 1 << 31 - 1), _signed(r, 1, 1 << r.randint(1, 31)), r.getrandbits(32), r.getrandbits(r.randint(1, 32))
+    return (1, 1, 1), _line(r), (0, max(-(1 << 31), a), max(-(1 << 31), min(b, (1 << 31) - 1)), c, d or 1)
+
+
+def _divisions64(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    a, b = _signed(r, 0, 1 << r.randint(2, 62)), _signed(r, 1, 1 << r.randint(1, 62))
+    return (1, 1, 1), _line(r), (0, a, b, r.getrandbits(r.randint(2, 64)), r.getrandbits(r.randint(2, 63)) + 1)
+
+
+def _counts64(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    first = r.choice([-5, 0, (1 << 32) - 40, (1 << 40) + 3, -(1 << 33)])
+    return (1, 1, 1), _line(r), (0, first, first + r.randint(0, 500), r.randint(5, 64))
+
+
+def _csr(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    n = r.randint(1, 90)
+    lengths = np.array([r.choice([0, 1, 2, 5, 9]) for _ in range(n)])
+    rows = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    cols = np.array([r.choice([-1, *range(9)]) for _ in range(int(rows[-1]) + 1)], dtype=np.int32)
+    return (2, 1, 1), (48, 1, 1), (0, rows, cols, n)
+
+
+def _collatz(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    n = r.randint(1, 70)
+    return (2, 1, 1), (40, 1, 1), (0, np.array([r.randint(0, 40) for _ in range(80)], np.uint32), n)
+
+
+def _bytes(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    values = np.array([r.randint(-128, 127) for _ in range(128)], np.int8)
+    limits = np.array([r.randint(0, 60) for _ in range(16)], np.uint16)
+    return (1, 1, 1), _line(r), (0, values, limits, r.randint(-100, 100))
+
+
+def _reduce(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    return (r.randint(1, 3), 1, 1), (r.choice([32, 64, 128, 256]), 1, 1), (0, r.randint(0, 700))
+
+
+def _roles(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    return (r.randint(1, 2), 1, 1), (32 * r.randint(2, 5), 1, 1), (0, r.randint(0, 12))
+
+
+def _shared(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    return (1, 1, 1), _line(r), (0, r.randint(0, 200))
+
+
+# kernel: letters of its arguments, and how they are drawn
+LAUNCHES: dict[str, tuple[str, Draw]] = {
+    "nested_ifs": ("pii", _one((-1, 9), (-5, 80))),
+    "break_continue": ("piii", _few((0, 9), (0, 12), (-9, 60))),
+    "early_return": ("pii", _few((0, 200), (0, 70))),
+    "switches": ("pii", _few((1, 13), (0, 6))),
+    "do_whiles": ("pii", _solid((-20, 120), (1, 17), grid=(1, 1, 1), block=(13, 7, 1))),
+    "counts64": ("pqqq", _counts64),
+    "countsu64": ("pQ", _one((0, 300), most=33)),
+    "unsigned_down": ("pII", _one((0, 60), (1, 9))),
+    "geometric": ("piI", _one((-3, 900), (0, 4_000_000_000))),
+    "squares": ("pi", _one((-9, 3000))),
+    "triangles": ("pii", _few((0, 7), (0, 150))),
+    "grid_stride_2d": ("piii", _solid((0, 40), (0, 40), (40, 64), block=(9, 5, 1))),
+    "grid_stride_3d": ("piii", _solid((0, 20), (0, 12), (0, 7))),
+    "stages3": ("pi", _full((0, 20))),
+    "stages5": ("pi", _full((0, 24))),
+    "stage_modulo": ("pii", _one((0, 30), (1, 9))),
+    "divide": ("piiII", _divisions),
+    "divide64": ("pqqQQ", _divisions64),
+    "calls": ("pii", _one((0, 9), (0, 70), most=65)),
+    "recursion": ("pi", _one((-1, 5), most=40)),
+    "recursion_linear": ("pi", _one((-2, 9), most=65)),
+    "shuffles": ("pi", _full((0, 9))),
+    "votes": ("pi", _full((0, 40))),
+    "reduce": ("pi", _reduce),
+    "shared_indices": ("pi", _one((0, 50))),
+    "work_list": ("pi", _one((0, 50))),
+    "local_array": ("pii", _one((-9, 9), (0, 99))),
+    "local_lanes": ("pi", _one((0, 20))),
+    "dynamic_shared": ("pi", _shared),
+    "structs": ("iiqphhBxxxi", lambda r: ((1, 1, 1), _line(r), (r.randint(-3, 5), r.randint(0, 9), r.randint(-100, 100), 0, r.randint(-9, 9), r.randint(-2, 2), r.randint(0, 255), r.randint(0, 99)))),
+    "ragged": ("ppi", lambda r: ((r.randint(1, 4), 1, 1), _line(r), (0, 0, r.randint(0, 900)))),
+    "early_exit_barrier": ("pii", _one((1, 110), (0, 9))),
+    "shapes": ("pi", _solid((0, 30))),
+    "csr": ("pppi", _csr),
+    "collatz": ("ppi", _collatz),
+    "bytes": ("pppi", _bytes),
+    "sync_loop": ("pii", _one((0, 14), (0, 7))),
+    "warp_roles": ("pi", _roles),
+    "gotos": ("pii", _one((0, 5), (0, 19))),
+    "constants": ("pii", _one((0, 30), (0, 30))),
+    "min_max": ("piI", _few((0, 60), (0, 60))),
+    "bits": ("pI", _one((0, 80))),
+    "wraps": ("pII", _one((0, 150), (0, 40))),
+}
+
+
+def drawn(kernel: str, random: Random) -> Drawn:
+    """A launch of a kernel."""
+    formats, draw = LAUNCHES[kernel]
+    grid, block, values = draw(random)
+    shared = 4 * int(values[1]) if kernel == "dynamic_shared" else 0
+    return Drawn(kernel, formats, values, grid, block, shared)
