@@ -23,9 +23,9 @@ from analyzer.report.report import KernelReport
 from analyzer.text.errors import WarplensError
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "execution"))
 
-from execution.closed_forms import (  # type: ignore[import-not-found]  # noqa: E402
+from closed_forms import (  # type: ignore[import-not-found]  # noqa: E402
     CASES,
     Array,
     Case,

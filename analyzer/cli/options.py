@@ -76,7 +76,7 @@ _FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...")
 _ANALYSIS: tuple[Decorator, ...] = (
     click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
     click.option(
-        "--trace", multiple=True, help="Trace of a run (.traceg, kernelslist.g) of a kernel in FILE; repeatable."
+        "--trace", multiple=True, help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable."
     ),
 )
 _LAUNCHES: tuple[Decorator, ...] = (

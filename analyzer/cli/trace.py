@@ -17,8 +17,8 @@ from analyzer.text.errors import UsageError
 def trace(inputs: InputOptions, *, output: Path | None, ctas: int | None) -> None:
     """Write the trace of a kernel's launch as Accel-Sim reads it, with no GPU at hand.
 
-    The kernel in FILE is executed abstractly, so its launch must be given: --grid, --block, --arg. What the trace
-    rests on goes to standard error.
+    The kernel in FILE is executed abstractly, so its launch must be given: --grid, --block, --arg.
+    What the trace rests on goes to standard error.
     """
     from analyzer.pipeline.tracing import trace_kernel
     from analyzer.render.traceg import render_traceg

@@ -47,6 +47,52 @@ class Entry:
     steps: IntArray | None = None
     counts: IntArray | None = None
 
+    def takes(self, other: "Entry") -> bool:
+        """Whether `other` goes on where this one ends, by the same step in all lanes; then it is part of it."""
+        own, more = self._progress(), other._progress()
+        if own is None or more is None or not self._same_lanes(other):
+            return False
+        assert self.addresses is not None
+        assert other.addresses is not None
+        moved = other.addresses - self.addresses
+        delta = moved[(slice(0, 1),) * moved.ndim]
+        step = int(delta.view(np.int64).reshape(1)[0])
+        if own.count > 1:
+            step = own.step
+            if int(delta.reshape(1)[0]) != step * own.count % (1 << 64):
+                return False
+        if (more.count > 1 and more.step != step) or not bool((moved == delta).all()):
+            return False
+        self.steps = np.full((1, 1), step, dtype=np.int64)
+        self.counts = np.full(1, own.count + more.count, dtype=np.int64)
+        return True
+
+    def _progress(self) -> "_Progress | None":
+        """Step and count where they are the same for all lanes and warps."""
+        if self.addresses is None or (self.steps is not None and self.steps.size > 1):
+            return None
+        count = 1
+        if self.counts is not None:
+            count = int(self.counts[0])
+            if len(self.counts) > 1 and bool((self.counts != count).any()):
+                return None
+        return _Progress(0 if self.steps is None else int(self.steps.reshape(1)[0]), count)
+
+    def _same_lanes(self, other: "Entry") -> bool:
+        if self.addresses is None or other.addresses is None or self.addresses.shape != other.addresses.shape:
+            return False
+        if self.rows is not other.rows and not (
+            self.rows is not None and other.rows is not None and np.array_equal(self.rows, other.rows)
+        ):
+            return False
+        return self.active is other.active or np.array_equal(self.active, other.active)
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    step: int
+    count: int
+
 
 @dataclass(slots=True, eq=False)
 class AccessTotals:
@@ -90,10 +136,16 @@ class MemoryLog:
             totals.is_known = False
             addresses = None
         rows = None if group.is_whole else group.rows
-        totals.entries.append(Entry(rows, active, addresses, steps))
-        self.held_lanes += 0 if addresses is None else max(active.size, addresses.size)
+        self._enter(totals, Entry(rows, active, addresses, steps))
         if self.reduces and self.held_lanes > _FLUSH_LANES:
             self.reduce()
+
+    def _enter(self, totals: AccessTotals, entry: Entry) -> None:
+        if self.reduces and totals.entries and totals.entries[-1].takes(entry):
+            return
+        totals.entries.append(entry)
+        if entry.addresses is not None:
+            self.held_lanes += max(entry.active.size, entry.addresses.size)
 
     def _totals(self, access: Access) -> AccessTotals:
         key = (access.row, access.space)
@@ -110,7 +162,7 @@ class MemoryLog:
             own.is_doubtful |= totals.is_doubtful
             for entry in totals.entries:
                 counts = times if entry.rows is None else times[entry.rows]
-                own.entries.append(Entry(entry.rows, entry.active, entry.addresses, entry.steps, counts))
+                self._enter(own, Entry(entry.rows, entry.active, entry.addresses, entry.steps, counts))
         if self.held_lanes > _FLUSH_LANES:
             self.reduce()
 

@@ -1,7 +1,7 @@
 """Execution told to a recorder, warp by warp: the rows that run, the lanes that guards leave, addresses.
 
-Guards of instructions outside of the slice are told only where their predicate is computed all the same: every
-write of it that may come before is in the slice. The others are told to run in all lanes of their block.
+Guards of instructions outside of the slice are told only where their predicate is computed all the same:
+every write of it that may come before is in the slice. The others run in all lanes of their block.
 """
 
 from collections.abc import Iterator

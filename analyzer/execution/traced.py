@@ -187,7 +187,7 @@ def _untraced_memory(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
     if copies:
         yield f"{copies} asynchronous copies: what they write to shared memory is not traced"
     if silent:
-        yield f"{silent} memory instructions were traced without addresses; their sectors and distinct bytes are open"
+        yield f"{silent} memory instructions were traced without addresses; sectors are not known"
 
 
 def _assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:

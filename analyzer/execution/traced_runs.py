@@ -1,7 +1,7 @@
 """Runs of warps through blocks, as a trace has them, and the lanes that were in each.
 
 A tracer writes for each instruction the lanes that its guard leaves. Where every instruction of a block has a
-guard, lanes that passed the block leave no sign there; they are found by where they were before and came after.
+guard, lanes that pass the block leave no sign there; they are found by where they were before and came after.
 """
 
 from dataclasses import dataclass, replace
@@ -26,21 +26,28 @@ class Ways:
     """Blocks as lanes go through them.
 
     taken[b], fallen[b]: where lanes go from block b that are in the mask of its last instruction, and those
-    that are not; -1 where that does not tell. hidden[b]: every instruction has a guard. head[r]: the
-    instruction at row r comes before lanes may join in its block, at WARPSYNC, or is that one.
+    that are not, -1 for nowhere known; where not told[b], lanes may go either way. hidden[b]: every
+    instruction has a guard. head[r]: the instruction at row r comes before lanes may join in its block, at
+    WARPSYNC, or is that one.
     """
 
     taken: IntArray
     fallen: IntArray
+    told: NDArray[np.bool_]
     hidden: NDArray[np.bool_]
     head: NDArray[np.bool_]
+
+    def ahead(self, block: IntArray, took: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+        """The one or two blocks that a lane may come to from another."""
+        taken, fallen, told = self.taken[block], self.fallen[block], self.told[block]
+        return np.where(took & told, taken, fallen), np.where(told, _NOWHERE, taken)
 
 
 @lru_cache(maxsize=8)
 def ways_of(cfg: Cfg) -> Ways:
     """What the code says of the ways of lanes."""
     kernel = cfg.kernel
-    taken, fallen, hidden = [], [], []
+    taken, fallen, told, hidden = [], [], [], []
     head = np.ones(len(kernel), dtype=bool)
     for block in cfg.blocks:
         forms = [kernel.form(row) for row in range(block.start, block.stop)]
@@ -51,15 +58,13 @@ def ways_of(cfg: Cfg) -> Ways:
         ends = _ends(cfg, block.index, forms[-1])
         taken.append(ends[0])
         fallen.append(ends[1])
-    return Ways(np.array(taken), np.array(fallen), np.array(hidden), head)
+        told.append(not any(isinstance(operand, Predicate) for operand in forms[-1].operands))
+    return Ways(np.array(taken), np.array(fallen), np.array(told), np.array(hidden), head)
 
 
 def _ends(cfg: Cfg, block: int, last: InstructionForm) -> tuple[int, int]:
     following = block + 1 if block + 1 < len(cfg.blocks) else _NOWHERE
-    kind = last.opcode.kind
-    if any(isinstance(operand, Predicate) for operand in last.operands):
-        return (following, following) if kind not in _LEAVING else (_NOWHERE, _NOWHERE)
-    match kind:
+    match last.opcode.kind:
         case OpKind.BRANCH if not {"DIV", "CONV"} & set(last.opcode.modifiers):
             return cfg.taken.get(block, _NOWHERE), following
         case OpKind.EXIT:
@@ -104,15 +109,35 @@ def split_runs(cfg: Cfg, row: IntArray, warp: IntArray, masks: MaskArray) -> Run
     return _with_passing(runs, ways) if ways.hidden.any() else runs
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Passing:
+    """Runs of hidden blocks, by block and then in order."""
+
+    runs: Runs
+    hidden: IntArray
+    keys: IntArray
+
+    @staticmethod
+    def sort(runs: Runs, hidden: IntArray) -> "_Passing":
+        keys = runs.block[hidden] * len(runs.block) + hidden
+        order = np.argsort(keys)
+        return _Passing(runs, hidden[order], keys[order])
+
+    def find(self, block: IntArray, before: IntArray, after: IntArray) -> IntArray:
+        """The first run of each block between two runs; -1 where there is none."""
+        sought = block * len(self.runs.block) + before
+        place = np.minimum(np.searchsorted(self.keys, sought), len(self.keys) - 1)
+        found = self.hidden[place]
+        is_there = (self.keys[place] >= sought) & (self.runs.block[found] == block) & (found < after)
+        return np.where(is_there, found, _NOWHERE)
+
+
 def _with_passing(runs: Runs, ways: Ways) -> Runs:
     """Lanes that passed blocks in which every instruction has a guard."""
     hidden = np.flatnonzero(ways.hidden[runs.block])
     if not len(hidden):
         return runs
-    n = len(runs.block)
-    keys = runs.block[hidden] * n + hidden
-    order = np.argsort(keys)
-    keys, hidden = keys[order], hidden[order]
+    passing = _Passing.sort(runs, hidden)
     masks = runs.masks.copy()
     for lane in range(WARP_LANES):
         bit = np.uint32(1 << lane)
@@ -121,17 +146,15 @@ def _with_passing(runs: Runs, ways: Ways) -> Runs:
         same = (runs.warp[before] == runs.warp[after]) & runs.ended[before]
         before, after = before[same], after[same]
         took = (runs.last[before] & bit) != 0
-        ahead = np.where(took, ways.taken[runs.block[before]], ways.fallen[runs.block[before]])
         for _ in range(_LONGEST_CHAIN):
-            open_ = (ahead >= 0) & (ahead != runs.block[after])
-            open_ &= ways.hidden[np.maximum(ahead, 0)]
-            before, after, ahead = before[open_], after[open_], ahead[open_]
+            first, second = ways.ahead(runs.block[before], took)
+            open_ = (first != runs.block[after]) & (second != runs.block[after])
+            before, after, first, second = before[open_], after[open_], first[open_], second[open_]
             if not len(before):
                 break
-            place = np.minimum(np.searchsorted(keys, ahead * n + before), len(keys) - 1)
-            passed = hidden[place]
-            is_there = (keys[place] >= ahead * n + before) & (runs.block[passed] == ahead) & (passed < after)
-            before, after, ahead = passed[is_there], after[is_there], ahead[is_there]
+            passed = passing.find(first, before, after)
+            passed = np.where(passed < 0, passing.find(second, before, after), passed)
+            before, after = passed[passed >= 0], after[passed >= 0]
+            took = np.zeros(len(before), dtype=bool)
             masks[before] |= bit
-            ahead = ways.fallen[ahead]
     return replace(runs, masks=masks)

@@ -267,7 +267,7 @@ class Kernel:
 class Module:
     """A whole input: its kernels in file order, and what the reader had to say.
 
-    traces: where the input is a recorded run, the trace that each of the kernels was read from, in their order.
+    traces: where the input is a recorded run, the trace that each kernel was read from, in their order.
     """
 
     path: str

@@ -71,8 +71,8 @@ class LoadedKernel:
 class Program:
     """A loaded input: kernels by name; `program["gemm*"]` takes the first that fits.
 
-    traces: recorded launches of kernels, each with the kernel's place (see `analyzer.pipeline.tracing`); those
-    that the kernels themselves were read from need not be given.
+    traces: recorded launches of kernels, each with the kernel's place (see `analyzer.pipeline.traced`); those
+    that the kernels themselves were read from are not among them.
     """
 
     module: Module

@@ -59,8 +59,8 @@ def _overruled(given: Launch, traced: Launch) -> Iterator[str]:
 def with_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Program]:
     """Programs whose kernels have the launches that were recorded of them.
 
-    A trace goes to the kernel of its name, as compiled or as people write it, and its architecture whose code it
-    fits. Raises InputError where there is none.
+    A trace goes to the kernel of its name, as compiled or as people write it, and of its architecture whose
+    code it fits. Raises InputError where there is none.
     """
     from analyzer.frontend.trace_files import load_traces
 
@@ -86,7 +86,7 @@ def _home(programs: Sequence[Program], trace: Trace) -> tuple[int, int]:
     if not fitting:
         archs = ", ".join(sorted({loaded.kernel.arch for _, _, loaded in named}))
         raise InputError(
-            f"{trace.path}: the trace is of {trace.header.arch} code, {trace.header.name} is here for {archs}",
+            f"{trace.path}: traced was {trace.header.arch} code, {trace.header.name} is here for {archs}",
             hint="dump the code that ran: cuobjdump -sass program > program.sass",
         )
     refusal: InputError | None = None

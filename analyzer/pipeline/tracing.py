@@ -30,9 +30,9 @@ def trace_kernel(
 ) -> RecordedTrace:
     """The trace of the one launch of the one kernel that `options` choose; n_ctas: of its first CTAs alone.
 
-    Lanes that guards leave are exact where control flow or addresses hang on the guard, or on its predicate; any
-    other guarded instruction has all lanes of its block. Raises UsageError, or HardwareError for an architecture
-    that cannot be executed.
+    Lanes that guards leave are exact where control flow or addresses hang on the guard or its predicate; any
+    other guarded instruction has all lanes of its block. Raises UsageError, or HardwareError where the
+    architecture is not known.
     """
     loaded = _the_one(programs, options)
     launches = launches_of(loaded.kernel, options)

@@ -1,8 +1,7 @@
 """Execution of real kernels comes to the closed forms of their algorithms, to the last digit."""
 
 import pytest
-from exactness import run_case
-from execution.closed_forms import CASES, Case
+from exactness import CASES, Case, run_case
 
 
 @pytest.mark.parametrize("case", sorted(CASES, key=lambda case: case.path), ids=str)

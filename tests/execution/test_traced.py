@@ -253,7 +253,8 @@ def test_memory_instruction_without_known_addresses_stays_unknown() -> None:
         if told:
             recorder.access(1, warps, active, np.arange(32, dtype=np.uint64)[None, :] * np.uint64(8))
     for trace in (recorder.trace(), reread(recorder.trace())):
-        (access,) = traced_profile(trace, CFG).accesses
+        access, silent = traced_profile(trace, CFG).accesses
+        assert (silent.row, silent.requests, silent.lanes, silent.wavefronts) == (2, 2, 64, None)
         assert (access.requests, access.lanes, access.sectors, access.unique_bytes) == (2, 64, None, None)
         assert access.provenance is Provenance.UNKNOWN
 

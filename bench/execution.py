@@ -1,0 +1,113 @@
+"""How long abstract execution takes: a whole `warplens analyze` against the same run without a launch.
+
+    python bench/execution.py [--rounds 5]
+
+Each row is a process of its own, from start to finished JSON; the best of several rounds counts. Prints a table:
+seconds, and the ratio to a run of the same kernel in the same session that it must not exceed twice (or, for the
+matrix multiply, to the run that only parses and analyzes the dump).
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+ROOT = Path(__file__).resolve().parents[1]
+TRACES = ROOT / "traces"
+_ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_CUBE = [f"--arg={place}=4096" for place in range(3, 9)]
+_MATMULS = ("sm_80", "sm_90", "sm_100", "sm_120")
+_CTAS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One command line of `warplens analyze`, and the row that its time is compared with."""
+
+    name: str
+    arguments: tuple[str, ...]
+    base: str = ""
+
+
+def runs() -> list[Run]:
+    """Rows of the table, each after the row that it is compared with."""
+    rows = []
+    for arch in _MATMULS:
+        dump = str(TRACES / "triton" / arch / "matmul.sass")
+        rows.append(Run(f"matmul 4096 {arch}, no launch", (dump,)))
+        rows.append(
+            Run(f"matmul 4096 {arch}", (dump, "--grid=2048", *_CUBE), f"matmul 4096 {arch}, no launch")
+        )
+    report16 = str(TRACES / "cuda" / "sm_80" / "report16.sass")
+    exactness = str(TRACES / "cuda" / "sm_80" / "exactness.sass")
+    for kernel, dump, place in (("vector_add", report16, 3), ("naive_transpose", report16, 2)):
+        for ctas in (1_000, 1_000_000):
+            rows.append(_sized(kernel, dump, place, ctas))
+    for trips in (100, 1_000_000):
+        rows.append(
+            Run(
+                f"row sums, {trips:,} trips",
+                (
+                    exactness,
+                    "-k",
+                    "row_sums_64",
+                    "--grid=1000",
+                    "--block=256",
+                    "--arg=2=256000",
+                    f"--arg=3={trips}",
+                ),
+                "row sums, 100 trips" if trips > 100 else "",
+            )
+        )
+    return rows
+
+
+def _sized(kernel: str, dump: str, place: int, ctas: int) -> Run:
+    base = f"{kernel}, 1,000 CTAs" if ctas > 1_000 else ""
+    sizes = [f"--arg={place}={ctas * _CTAS - 77}"]
+    shape = [f"--grid={ctas}", f"--block={_CTAS}"]
+    if kernel == "naive_transpose":  # 2-D: rows, columns
+        side = 32 if ctas == 1_000 else 1_000
+        sizes = [f"--arg=2={side * 8 - 3}", f"--arg=3={ctas // side * 32 - 5}"]
+        shape = [f"--grid={ctas // side},{side}", "--block=32,8"]
+    return Run(f"{kernel}, {ctas:,} CTAs", (dump, "-k", kernel, *shape, *sizes), base)
+
+
+def seconds(run: Run, rounds: int) -> float:
+    """Wall time of the best round. Raises RuntimeError where the command fails."""
+    command = [sys.executable, "-m", "analyzer", "analyze", *run.arguments, "--format=json"]
+    best = float("inf")
+    for _ in range(rounds):
+        started = time.perf_counter()
+        done = subprocess.run(
+            command, cwd=ROOT, env=_ENVIRONMENT, capture_output=True, text=True, check=False
+        )
+        best = min(best, time.perf_counter() - started)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(command)}: {done.stderr}")
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    rounds = parser.parse_args().rounds
+    table = Table("run", "seconds", "ratio", title="abstract execution, whole process")
+    measured: dict[str, float] = {}
+    for run in runs():
+        measured[run.name] = seconds(run, rounds)
+        ratio = f"{measured[run.name] / measured[run.base]:.2f}" if run.base else ""
+        table.add_row(run.name, f"{measured[run.name]:.2f}", ratio)
+    Console(width=100).print(table)
+
+
+if __name__ == "__main__":
+    main()
