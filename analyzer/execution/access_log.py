@@ -48,7 +48,7 @@ class Entry:
     counts: IntArray | None = None
 
     def takes(self, other: "Entry") -> bool:
-        """Whether `other` goes on where this one ends, by the same step in all lanes; then it is part of it."""
+        """Whether `other` goes on where this one ends, by one step in all lanes; then it becomes part of it."""
         own, more = self._progress(), other._progress()
         if own is None or more is None or not self._same_lanes(other):
             return False

@@ -118,7 +118,7 @@ class Closer:
         # the last of the alike iterations is left to be executed, so that its exit is seen
         repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
         repeats[group.rows] = np.maximum(least, 0)
-        machine.tally.blocks += tally.blocks * repeats
+        machine.tally.segments += tally.segments * repeats
         machine.tally.lanes += tally.lanes * repeats
         machine.tally.memory.absorb(tally.memory, repeats)
         machine.tally.doubted |= tally.doubted

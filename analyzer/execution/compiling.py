@@ -103,6 +103,8 @@ class _Compiler:
                 Segment(
                     index=first + number,
                     block=block,
+                    start=start,
+                    stop=span.stop if cut is None else cut + 1,
                     is_first=number == 0,
                     rank=(place, number),
                     actions=self._actions(start, stop),

@@ -16,7 +16,14 @@ from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.machine import SIGNATURE_FACTOR, Machine, StopExecution
-from analyzer.execution.profile import ExecutionProfile, MemoryAccess, Traffic, UnknownBranch, WarpClass
+from analyzer.execution.profile import (
+    BlockPart,
+    ExecutionProfile,
+    MemoryAccess,
+    Traffic,
+    UnknownBranch,
+    WarpClass,
+)
 from analyzer.execution.program import CompiledKernel
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.sampling import (
@@ -37,7 +44,8 @@ from analyzer.ir.opcode import OpKind, Space
 
 IntArray = NDArray[np.int64]
 
-STEP_LIMIT = 200_000
+STEP_LIMIT = 100_000  # some ten seconds
+_FEW_CTAS = 16
 _CHUNK_WARPS = 4096
 _THREADS = 2
 _SHARED_CHUNK_BYTES = 64 << 20
@@ -61,7 +69,7 @@ class ExecutionOptions:
 class _Sums:
     """What the chunks of a launch add up to."""
 
-    blocks: NDArray[np.float64]
+    segments: NDArray[np.float64]
     lanes: NDArray[np.float64]
     entries: NDArray[np.float64]
     accesses: dict[tuple[int, Space], AccessTotals] = field(default_factory=dict)
@@ -94,6 +102,9 @@ def execute(
         samples = (_unproven(shape),)
         sample = samples[0]
         sums = _execute_sample(kernel, image, shape, options, sample)
+    if sums.stopped and sample.is_whole and shape.grid.count > _FEW_CTAS:
+        sample = scattered(shape.grid, _FEW_CTAS)
+        sums = _execute_sample(kernel, image, shape, options, sample)
     if len(samples) > 1:
         more = _execute_sample(kernel, image, shape, options, samples[1])
         sums.accesses, sums.stopped = more.accesses, sums.stopped or more.stopped
@@ -104,8 +115,8 @@ def execute(
 def _execute_sample(
     kernel: CompiledKernel, image: ConstantImage, shape: Shape, options: ExecutionOptions, sample: Sample
 ) -> _Sums:
-    n_blocks = len(kernel.cfg.blocks)
-    sums = _Sums(np.zeros(n_blocks), np.zeros(n_blocks), np.zeros(len(kernel.nest.loops)))
+    n_segments = len(kernel.segments)
+    sums = _Sums(np.zeros(n_segments), np.zeros(n_segments), np.zeros(len(kernel.nest.loops)))
     batches = [
         Batch(kernel, image, shape, numbers, weights) for numbers, weights in _chunks(kernel, shape, sample)
     ]
@@ -219,7 +230,7 @@ def _run(
 def _collect(machine: Machine, stopped: str, sums: _Sums) -> None:
     tally, batch = machine.tally, machine.batch
     sums.stopped = sums.stopped or stopped
-    sums.blocks += tally.blocks @ batch.weights
+    sums.segments += tally.segments @ batch.weights
     sums.lanes += tally.lanes @ batch.weights
     sums.entries += tally.entries
     for key, totals in tally.memory.totals.items():
@@ -230,7 +241,8 @@ def _collect(machine: Machine, stopped: str, sums: _Sums) -> None:
     sums.doubted |= tally.doubted
     for row in tally.hanging:
         sums.doubted |= batch.regions.blocks(row, batch.meeting_block(row))
-    sums.classes += _classes(tally.blocks, tally.lanes, batch)
+    entries = list(machine.kernel.entry_of)
+    sums.classes += _classes(tally.segments[entries], tally.lanes[entries], batch)
 
 
 def _merge(
@@ -281,14 +293,16 @@ class _Profile:
 
     def build(self) -> ExecutionProfile:
         blocks = self._block_provenance()
+        entries = list(self.kernel.entry_of)
         accesses = tuple(self._access(totals, blocks) for totals in self._ordered())
         return ExecutionProfile(
             launch=self.launch,
             n_warps=self.shape.grid.count * self.shape.warps_per_cta,
             looked_at_ctas=len(self.sample.numbers),
             classes=_joined_classes(self.sums.classes),
-            block_warps=_whole(self.sums.blocks),
-            block_lanes=_whole(self.sums.lanes),
+            block_warps=_whole(self.sums.segments)[entries],
+            block_lanes=_whole(self.sums.lanes)[entries],
+            parts=self._parts(),
             block_provenance=blocks,
             loop_entries=self.sums.entries,
             accesses=accesses,
@@ -302,6 +316,17 @@ class _Profile:
         return [
             self.sums.accesses[key] for key in sorted(self.sums.accesses, key=lambda k: (k[0], k[1].value))
         ]
+
+    def _parts(self) -> tuple[BlockPart, ...]:
+        """Segments of blocks in which lanes of a warp meet, so that its parts run unequally often."""
+        segments, warps, lanes = self.kernel.segments, _whole(self.sums.segments), _whole(self.sums.lanes)
+        first = self.kernel.entry_of
+        cut = {s.block for s in segments if warps[s.index] != warps[first[s.block]]}
+        return tuple(
+            BlockPart(s.block, s.start, s.stop, int(warps[s.index]), int(lanes[s.index]))
+            for s in segments
+            if s.block in cut and s.stop > s.start
+        )
 
     def _block_provenance(self) -> tuple[Provenance, ...]:
         if self.sums.stopped:
@@ -368,8 +393,8 @@ class _Profile:
         )
 
     def _unknown(self) -> tuple[UnknownBranch, ...]:
-        lengths = np.array([len(block) for block in self.kernel.cfg.blocks])
-        total = float(self.sums.blocks @ lengths) or 1.0
+        lengths = np.array([segment.stop - segment.start for segment in self.kernel.segments])
+        total = float(self.sums.segments @ lengths) or 1.0
         found = []
         for row, weight in sorted(self.sums.hanging.items(), key=lambda item: -item[1]):
             text, origin_row = self.sums.origins[row]

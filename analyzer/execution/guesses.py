@@ -76,9 +76,10 @@ class Guesser:
         rows = view.group.rows
         trips = self._trips(loop, end)
         parent = machine.parent if isinstance(machine, Trial) else machine
-        header = machine.tally.blocks[loop.header]
+        entry = self.kernel.entry_of[loop.header]
+        header = machine.tally.segments[entry]
         if parent is not machine:
-            header = header + parent.tally.blocks[loop.header]
+            header = header + parent.tally.segments[entry]
         left = parent.left_at.get(loop.index)
         arrivals = header[rows] - (0 if left is None else left[rows])
         stays = (arrivals < trips)[:, None]

@@ -16,7 +16,7 @@ from analyzer.execution.branches import leave
 from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.lanes import ALL_LANES, Doubt, Group, LaneState, Origins, Rows, View, joined
-from analyzer.execution.memory import Loaded, TrackedMemory, lane_addresses
+from analyzer.execution.memory import Loaded, Overwritten, TrackedMemory, lane_addresses
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import Bits, ConstantRead, Read, SpecialRead, Step, Value
@@ -32,9 +32,11 @@ Decide = Callable[["Machine", View, End, Origins], Bits]
 
 
 _LAST = 1 << 30
+_WARP_ACTIONS_PER_STEP = 4096
 SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
-_KEPT = frozenset({Space.SHARED, Space.LOCAL})
+_KEPT = frozenset({Space.SHARED, Space.LOCAL, Space.GENERIC})
+_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
 class StopExecution(Exception):
@@ -43,13 +45,13 @@ class StopExecution(Exception):
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """What was executed: per block and warp, executions and active lanes; per memory instruction, its log.
+    """What was executed: per segment and warp, executions and active lanes; per memory instruction, its log.
 
     entries[loop]: how often warps come to a loop from outside.
     hanging[row]: warp instructions that ran under the assumption made at that branch.
     """
 
-    blocks: IntArray
+    segments: IntArray
     lanes: IntArray
     memory: MemoryLog
     entries: NDArray[np.float64]
@@ -74,18 +76,18 @@ class Machine:
         self.kernel, self.batch, self.decide = kernel, batch, decide
         self.state = LaneState(len(batch.cta_numbers), batch.shape.warps_per_cta)
         self.live: Bits = batch.live.copy()
-        n_blocks = len(kernel.cfg.blocks)
+        n_segments = len(kernel.segments)
         self.tally = Tally(
-            blocks=np.zeros((n_blocks, batch.n_warps), dtype=np.int64),
-            lanes=np.zeros((n_blocks, batch.n_warps), dtype=np.int64),
+            segments=np.zeros((n_segments, batch.n_warps), dtype=np.int64),
+            lanes=np.zeros((n_segments, batch.n_warps), dtype=np.int64),
             memory=MemoryLog(batch),
             entries=np.zeros(len(kernel.nest.loops)),
         )
         self.queue: dict[int, list[Group]] = {}
         self.convergence = Convergence(self)
         self.tracked = TrackedMemory(batch) if kernel.slice.keeps_shared or kernel.slice.keeps_local else None
+        self.overwritten = Overwritten(batch.image.allocations)
         self.steps, self.step_limit = 0, step_limit
-        self.lengths = np.array([len(block) for block in kernel.cfg.blocks], dtype=np.int64)
         self.signature: NDArray[np.uint64] | None = None
         self.left_at: dict[int, IntArray] = {}  # header runs when a loop was last left on assumption
         self.signed: set[Step] = set()
@@ -165,11 +167,11 @@ class Machine:
 
     def execute(self, segment: Segment, group: Group) -> None:
         """Run one segment and send the group on."""
-        self.steps += 1
+        # a step is a segment of some tens of instructions for up to a few thousand warps
+        self.steps += 1 + len(group.rows) * len(segment.actions) // _WARP_ACTIONS_PER_STEP
         all_lanes = group.is_full and self.batch.all_live and bool(group.mask.all())
         view = View(self.state, group, all_lanes=all_lanes)
-        if segment.is_first:
-            self._count(segment.block, group, view)
+        self._count(segment, group, view)
         for action in segment.actions:
             self._act(action, view)
         ahead = self._leave(segment, view)
@@ -183,17 +185,18 @@ class Machine:
     def _leave(self, segment: Segment, view: View) -> Onward:
         return leave(self, segment.end, view)
 
-    def _count(self, block: int, group: Group, view: View) -> None:
+    def _count(self, segment: Segment, group: Group, view: View) -> None:
+        index, block = segment.index, segment.block
         lanes = WARP_LANES if view.active is ALL_LANES else group.mask.sum(axis=1)
         if group.is_whole:
-            self.tally.blocks[block] += 1
-            self.tally.lanes[block] += lanes
+            self.tally.segments[index] += 1
+            self.tally.lanes[index] += lanes
         else:
-            self.tally.blocks[block, group.rows] += 1
-            self.tally.lanes[block, group.rows] += lanes
+            self.tally.segments[index, group.rows] += 1
+            self.tally.lanes[index, group.rows] += lanes
         for doubt in group.doubts:
             self.tally.doubted.add(block)
-            weight = float(self.batch.weights[group.rows].sum()) * float(self.lengths[block])
+            weight = float(self.batch.weights[group.rows].sum()) * (segment.stop - segment.start)
             self.tally.hanging[doubt.row] = self.tally.hanging.get(doubt.row, 0.0) + weight
 
     # ---- actions ---------------------------------------------------------------------------------
@@ -203,6 +206,7 @@ class Machine:
         unknown: Origins | None = None
         if action.guard is not None:
             lanes, unknown = self.guard(action.guard, view)
+            unknown = _where_active(unknown, view.active)
             if unknown is None:
                 if not (lanes & view.active).any():
                     return
@@ -316,6 +320,8 @@ class Machine:
         addresses = origin = None
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)
+            origin = _where_active(origin, active)
+        unknown = _where_active(unknown, active)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown)
         self._transfer(access, view, lanes, addresses, origin)
 
@@ -329,26 +335,33 @@ class Machine:
     ) -> None:
         """Contents: of buffers, and of shared and local memory where the slice keeps them."""
         mask = None if lanes is None else self._within(lanes, view)
-        known = addresses is not None and origin is None
         if access.results:
             loaded = None
-            if known and addresses is not None and access.kind is OpKind.LOAD:
-                loaded = self._load(access, view, addresses)
+            if addresses is not None and access.kind is OpKind.LOAD:
+                loaded = self._load(access, view, addresses, lanes)
             if loaded is None:
                 self.forget(access.results, view, access.row + 1, lanes)
             else:
                 for slot, word in zip(access.results, loaded, strict=True):
-                    view.write(slot, word.value, word.origin, word.delta, mask)
-        if self.tracked is not None and access.kind in _CHANGES and access.space in _KEPT:
+                    view.write(slot, word.value, joined(word.origin, origin), word.delta, mask)
+        if access.kind not in _CHANGES:
+            return
+        known = addresses if origin is None else None
+        if access.space in _GLOBAL:
+            active = view.active if lanes is None else view.active & lanes
+            self.overwritten.store(access, active, known)
+        if self.tracked is not None and access.space in _KEPT:
             active = view.flat(view.active if lanes is None else view.active & lanes)
             active = np.broadcast_to(active, (len(view.group.rows), WARP_LANES))
-            self.tracked.store(access, view, active, addresses if known else None)
+            self.tracked.store(access, view, active, known)
 
-    def _load(self, access: Access, view: View, addresses: NDArray[np.uint64]) -> list[Loaded] | None:
-        if access.space in (Space.GLOBAL, Space.GENERIC):
-            return self.batch.load_global(access, addresses)
+    def _load(
+        self, access: Access, view: View, addresses: NDArray[np.uint64], lanes: Bits | None
+    ) -> list[Loaded] | None:
+        if access.space in _GLOBAL:
+            return self.overwritten.hide(access, addresses, self.batch.load_global(access, addresses))
         if self.tracked is not None and access.space in (Space.SHARED, Space.LOCAL):
-            return self.tracked.load(access, view, addresses)
+            return self.tracked.load(access, view, addresses, lanes)
         return None
 
     # ---- groups ----------------------------------------------------------------------------------
@@ -373,6 +386,13 @@ class Machine:
         self.live[group.rows] &= ~gone
         self.batch.all_live = self.batch.all_live and not gone.any()
         self.convergence.gone(group)
+
+
+def _where_active(origin: Origins | None, active: Bits) -> Origins | None:
+    """None where all that is not known belongs to lanes that are elsewhere or off."""
+    if origin is None or bool((np.where(active, origin, 0) != 0).any()):
+        return origin
+    return None
 
 
 def _whole_warp(origin: Origins, active: Bits) -> Origins:

@@ -1,11 +1,13 @@
 """Memory as execution sees it: lane addresses, and contents where the slice needs them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.constant_image import Allocation
 from analyzer.execution.lanes import Deltas, Origins, View, joined
 from analyzer.execution.program import Access, AddressForm
 from analyzer.execution.step import Bits, Value, Words
@@ -21,7 +23,7 @@ _BANK_ROW_BYTES = 128
 RESERVED_SHARED_BYTES = 1024
 _WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
 _OPERATIONS = {"OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor, "ADD": np.add}
-_FLUSH_LANES = 1 << 22
+_MOST_OFFSETS = 64
 
 
 def lane_addresses(form: AddressForm, view: View) -> tuple[Addresses, Origins | None]:
@@ -78,6 +80,54 @@ class Loaded:
     delta: Deltas | None = None
 
 
+class Overwritten:
+    """Bytes of supplied buffers that the kernel has stored to: what they hold now is not known."""
+
+    def __init__(self, allocations: Sequence[Allocation]) -> None:
+        self.lost = [(a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None]
+
+    def reaches(self, active: Bits, addresses: Addresses | None) -> bool:
+        """A store by these lanes may change a supplied buffer."""
+        return any(
+            addresses is None or bool((self._inside(a, addresses, len(lost)) & active).any())
+            for a, lost in self.lost
+        )
+
+    def store(self, access: Access, active: Bits, addresses: Addresses | None) -> None:
+        for allocation, lost in self.lost:
+            if addresses is None:
+                lost[:] = True
+                continue
+            inside = self._inside(allocation, addresses, len(lost)) & active
+            if inside.any():
+                offsets = np.broadcast_to(addresses, inside.shape)[inside] - np.uint64(allocation.address)
+                for byte in range(access.width_bytes):
+                    lost[np.minimum(offsets.astype(np.int64) + byte, len(lost) - 1)] = True
+
+    def hide(
+        self, access: Access, addresses: Addresses, loaded: "list[Loaded] | None"
+    ) -> "list[Loaded] | None":
+        """What was loaded, unknown where it is stale."""
+        for allocation, lost in self.lost:
+            inside = self._inside(allocation, addresses, len(lost))
+            if loaded is None or not lost.any() or not inside.any():
+                continue
+            offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
+            stale = np.zeros(inside.shape, dtype=bool)
+            for byte in range(access.width_bytes):
+                stale |= lost[np.minimum(offsets + byte, len(lost) - 1)] & inside
+            if stale.any():
+                origin = np.where(stale, access.row + 1, 0).astype(np.int32)
+                loaded = [Loaded(word.value, joined(word.origin, origin)) for word in loaded]
+        return loaded
+
+    @staticmethod
+    def _inside(allocation: Allocation, addresses: Addresses, size: int) -> Bits:
+        first = np.uint64(allocation.address)
+        inside: Bits = (addresses >= first) & (addresses < first + np.uint64(size))
+        return inside
+
+
 class SharedContents:
     """Contents of shared memory of each CTA, byte by byte, and which bytes are known."""
 
@@ -128,6 +178,9 @@ class TrackedMemory:
 
     def store(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
         """Keep what the group stores; where addresses are unknown, nothing of its CTAs is known any more."""
+        if access.space is Space.GENERIC:
+            self._store_anywhere(access, view, addresses)
+            return
         if access.space is Space.LOCAL:
             self._store_local(access, view, active, addresses)
             return
@@ -198,10 +251,12 @@ class TrackedMemory:
         high = int((addresses & _WITHIN_CTA).max()) + width_bytes
         return self.shared.touches(low, high)
 
-    def load(self, access: Access, view: View, addresses: Addresses) -> list[Loaded] | None:
+    def load(
+        self, access: Access, view: View, addresses: Addresses, lanes: Bits | None
+    ) -> list[Loaded] | None:
         """What the group loads, register by register; None where nothing of it is known."""
         if access.space is Space.LOCAL:
-            return self._load_local(access, view, addresses)
+            return self._load_local(access, view, addresses, lanes)
         if access.n_matrices:
             return None
         contents = self._contents()
@@ -226,17 +281,37 @@ class TrackedMemory:
             found.append(Loaded(view.shaped(value), origin))
         return found
 
-    def _store_local(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
-        """A stack slot at one offset in all lanes is kept like a register; else nothing is known any more."""
-        if addresses is None or addresses.size != 1 or access.width_bytes < 4:
-            unknown = np.full((1, 1), access.row + 1, dtype=np.int32)
-            for slot in self.local.values():
-                view.write(slot, view.value(slot), unknown)
+    def _store_anywhere(self, access: Access, view: View, addresses: Addresses | None) -> None:
+        """A generic store may reach shared or local memory, unless all of its addresses are far from both."""
+        windows = self.batch.image.windows
+        if addresses is not None and not bool(
+            np.isin(addresses >> _LOW, [windows.shared >> 32, windows.local >> 32]).any()
+        ):
             return
-        mask = None if bool((active == view.group.mask).all()) else view.shaped(active)
-        for place, source in enumerate(access.data):
-            slot = self.local_slot(int(addresses.reshape(1)[0]) + 4 * place, view)
-            view.write(slot, view.value(source), view.origin(source), view.delta(source), mask)
+        if self.shared is not None:
+            self.shared.known[self.batch.ctas[view.group.rows]] = False
+        self._forget_local(access, view, None)
+
+    def _forget_local(self, access: Access, view: View, lanes: Bits | None) -> None:
+        unknown = np.full((1, 1), access.row + 1, dtype=np.int32)
+        for slot in self.local.values():
+            view.write(slot, view.value(slot), unknown, None, lanes)
+
+    def _store_local(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
+        """Words of the stack are kept like registers, one for each offset; where it is unknown, all are lost."""
+        places = None if addresses is None else _offsets(view, active, addresses)
+        if addresses is None or places is None or access.width_bytes < 4:
+            self._forget_local(access, view, None if view.group.is_full else view.mask)
+            return
+        for offset in places:
+            here = active if len(places) == 1 else active & (view.flat(addresses) == np.uint64(offset))
+            mask = None if bool((here == view.group.mask).all()) else view.shaped(here)
+            for place, source in enumerate(access.data):
+                slot = self.local_slot(offset + 4 * place, view)
+                origin = view.origin(source)
+                if view.group.doubts:
+                    origin = np.full((1, 1), access.row + 1, dtype=np.int32)
+                view.write(slot, view.value(source), origin, view.delta(source), mask)
 
     def local_slot(self, address: int, view: View) -> int:
         """Storage number that stands for a word of the stack."""
@@ -244,13 +319,36 @@ class TrackedMemory:
             self.local[address] = view.state.add_slot()
         return self.local[address]
 
-    def _load_local(self, access: Access, view: View, addresses: Addresses) -> list[Loaded] | None:
-        if addresses.size != 1 or access.width_bytes < 4:
+    def _load_local(
+        self, access: Access, view: View, addresses: Addresses, lanes: Bits | None
+    ) -> list[Loaded] | None:
+        active = view.flat(view.active if lanes is None else view.active & lanes)
+        active = np.broadcast_to(active, view.group.mask.shape)
+        places = _offsets(view, active, addresses)
+        if places is None or access.width_bytes < 4:
             return None
         found: list[Loaded] = []
         for place in range(len(access.results)):
-            slot = self.local.get(int(addresses.reshape(1)[0]) + 4 * place)
-            if slot is None:
-                return None
-            found.append(Loaded(view.value(slot), view.origin(slot), view.delta(slot)))
+            slots = [self.local.get(offset + 4 * place) for offset in places]
+            if len(slots) == 1 and slots[0] is not None:
+                slot = slots[0]
+                found.append(Loaded(view.value(slot), view.origin(slot), view.delta(slot)))
+                continue
+            value: Value = np.zeros((1, 1), dtype=np.uint32)
+            origin: Origins = np.full((1, 1), access.row + 1, dtype=np.int32)
+            for offset, each in zip(places, slots, strict=True):
+                if each is not None:
+                    here = addresses == np.uint64(offset)
+                    value = np.where(here, view.value(each), value)
+                    own = view.origin(each)
+                    origin = np.where(here, 0 if own is None else own, origin).astype(np.int32)
+            found.append(Loaded(value, origin))
         return found
+
+
+def _offsets(view: View, active: Bits, addresses: Addresses) -> list[int] | None:
+    """Different stack offsets of active lanes; None where there are too many."""
+    if addresses.size == 1:
+        return [int(addresses.reshape(1)[0])]
+    found = np.unique(np.broadcast_to(view.flat(addresses), active.shape)[active])
+    return found.tolist() if 0 < len(found) <= _MOST_OFFSETS and not (found & np.uint64(3)).any() else None

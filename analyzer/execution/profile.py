@@ -29,6 +29,17 @@ class WarpClass:
     example: tuple[int, int]
 
 
+@dataclass(frozen=True, slots=True)
+class BlockPart:
+    """Rows [start, stop) of a block, executions of them and active lanes, summed over the grid."""
+
+    block: int
+    start: int
+    stop: int
+    warps: int
+    lanes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryAccess:
     """What one memory instruction did, summed over the whole grid; None where it is not known.
@@ -87,7 +98,8 @@ class ExecutionProfile:
     block_provenance[b]: what they rest on.
     loop_entries[l]: how often a warp comes to loop l of the nest from outside. Classes cover all
     warps that were looked at, weighted to the grid.
-    looked_at_ctas: CTAs that were executed (or traced) one by one; the others equal one of them.
+    parts: of blocks whose rows do not all run equally often, since lanes of a warp meet inside (WARPSYNC),
+    all parts; looked_at_ctas: CTAs that were executed (or traced) one by one; the others equal one of them.
     """
 
     launch: Launch
@@ -103,3 +115,4 @@ class ExecutionProfile:
     unknown_branches: tuple[UnknownBranch, ...]
     provenance: Provenance
     assumptions: tuple[str, ...]
+    parts: tuple[BlockPart, ...] = ()

@@ -118,10 +118,12 @@ class End:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Segment:
-    """Part of a block; `rank` orders segments so that those before a meeting point run first."""
+    """Rows [start, stop) of a block; by `rank` segments before a meeting point run before it."""
 
     index: int
     block: int
+    start: int
+    stop: int
     is_first: bool
     rank: tuple[int, int]
     actions: tuple[Action, ...]

@@ -77,11 +77,11 @@ def whole_grid(grid: Dim3) -> Sample:
     return Sample(np.arange(grid.count, dtype=np.int64), np.ones(grid.count), (), (), True, True, True)
 
 
-def scattered(grid: Dim3) -> Sample:
+def scattered(grid: Dim3, n_ctas: int = _SAMPLED) -> Sample:
     """CTAs spread over the grid, its first and last among them; nothing says that the others are alike."""
     total = grid.count
-    spread = np.linspace(0, total - 1, _SAMPLED // 2).astype(np.int64)
-    random = np.random.default_rng(total).integers(0, total, _SAMPLED)
+    spread = np.linspace(0, total - 1, n_ctas // 2).astype(np.int64)
+    random = np.random.default_rng(total).integers(0, total, n_ctas)
     numbers = np.unique(np.concatenate([spread, random]))
     weights = np.full(len(numbers), (total - 2) / max(1, len(numbers) - 2))
     weights[[0, -1]] = 1.0

@@ -6,7 +6,7 @@ where it falls into the shared window that the header names.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -83,9 +83,13 @@ def measure_accesses(
         found.setdefault(row, sums)
     found = {row: sums for row, sums in found.items() if sums.requests}
     is_whole = provenance is Provenance.TRACED
-    listed = tuple(_access(row, sums, scale, provenance, is_whole) for row, sums in sorted(found.items()))
+    listed: list[MemoryAccess] = []
+    for row, sums in sorted(found.items()):
+        listed.append(_access(row, sums, scale, provenance, is_whole))
+        if sums.opcode.kind is OpKind.ASYNC_COPY:
+            listed.append(_other_side(listed[-1]))
     has_footprint = {r: s for r, s in found.items() if is_whole and s.is_known and s.opcode.space in _GLOBAL}
-    return Measured(listed, {row: sums.footprint for row, sums in has_footprint.items()})
+    return Measured(tuple(listed), {row: sums.footprint for row, sums in has_footprint.items()})
 
 
 def _silent(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[tuple[int, _Sums]]:
@@ -171,6 +175,19 @@ def _access(row: int, sums: _Sums, scale: float, provenance: Provenance, is_whol
         wavefronts=round(sums.passes * scale) if known else None,
         unique_bytes=unique,
         provenance=provenance if known else Provenance.UNKNOWN,
+    )
+
+
+def _other_side(copied: MemoryAccess) -> MemoryAccess:
+    """What an asynchronous copy does to shared memory, of which no address is traced."""
+    return replace(
+        copied,
+        space=Space.SHARED,
+        is_store=True,
+        sectors=None,
+        wavefronts=None,
+        unique_bytes=None,
+        provenance=Provenance.UNKNOWN,
     )
 
 

@@ -1,4 +1,4 @@
-"""The annotated listing: executions, pipe, predicted stall, control code, instruction, memory, source, cause."""
+"""The annotated listing: executions, pipe, stall, control code, instruction, memory, source, cause."""
 
 from collections.abc import Mapping
 

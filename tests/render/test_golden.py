@@ -35,6 +35,40 @@ REPORTS = [
 ]
 
 
+# The same, with launch facts that let the grid be executed.
+LAUNCHED = {
+    "matmul_naive": (
+        "cuda/sm_80/report16.sass",
+        "a100",
+        "-k matmul_naive --grid 17,33 --block 16,8 --arg 3=263 --memory",
+    ),
+    "triton-matmul-512": (
+        "triton/sm_90/matmul.sass",
+        "h100",
+        "--grid 32 --arg m=512 --arg n=512 --arg k=512"
+        " --arg a_stride=512 --arg b_stride=512 --arg c_stride=512 --memory",
+    ),
+    "histogram": (
+        "cuda/sm_80/report16.sass",
+        "a100",
+        "-k histogram --grid 1024 --block 256 --arg 1=1000000 --memory",
+    ),
+    "bank-conflict": (
+        "cuda/sm_80/report16.sass",
+        "a100",
+        "-k shared_bank_conflict --grid 32,32 --block 32,32 --arg 2=1024 --memory",
+    ),
+    "csr": (
+        "cuda/sm_90/exactness.sass",
+        "h100",
+        "-k csr_row_sums --grid 64 --block 128 --arg 3=8000 --memory",
+    ),
+    "grouped-gemm": ("triton/sm_90/grouped_gemm.sass", "h100", "--grid 2 --trip 4"),
+    "grouped-gemm-all-branches": ("triton/sm_90/grouped_gemm.sass", "h100", "--grid 2 --trip 4 --all"),
+    "launch-file": ("triton/sm_90/matmul.sass", "h100", "--launch {launches}"),
+}
+
+
 def report_name(case: tuple[str, str, str, str]) -> str:
     dump, kernel, gpu, _ = case
     return f"{Path(dump).parent.name}-{kernel or Path(dump).stem}-{gpu}"
@@ -46,6 +80,26 @@ def test_report(case: tuple[str, str, str, str], golden: Golden, capsys: pytest.
     chosen = ["-k", kernel] if kernel else []
     layers = ["--loops", "--advice"]
     assert run(["analyze", str(TRACES / dump), *chosen, "--gpu", gpu, *layers, *options.split()]) == 0
+    golden(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", LAUNCHED)
+def test_launched(name: str, golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+    dump, gpu, options = LAUNCHED[name]
+    options = options.format(launches=TRACES.parent / "docs" / "launch.json")
+    assert run(["analyze", str(TRACES / dump), "--gpu", gpu, "--loops", *options.split()]) == 0
+    golden(capsys.readouterr().out)
+
+
+def test_listing_of_a_launch(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+    options = "-k csr_row_sums --gpu h100 --grid 64 --block 128 --arg 3=8000"
+    assert run(["annotate", str(TRACES / "cuda/sm_90/exactness.sass"), *options.split()]) == 0
+    golden(capsys.readouterr().out)
+
+
+def test_listing_names_shared_wavefronts(golden: Golden, capsys: pytest.CaptureFixture[str]) -> None:
+    options = "-k shared_bank_conflict --gpu a100 --grid 32,32 --block 32,32 --arg 2=1024"
+    assert run(["annotate", str(TRACES / "cuda/sm_80/report16.sass"), *options.split()]) == 0
     golden(capsys.readouterr().out)
 
 

@@ -1,0 +1,291 @@
+"""Traces through the whole house: written by abstract execution, read again, and analyzed like any other input."""
+
+import gzip
+import json
+import lzma
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from exactness import CASES, Case, launch_of
+
+import analyzer
+from analyzer.cli.app import run
+from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.provenance import Provenance
+from analyzer.execution.traced import traced_profile
+from analyzer.frontend.trace import parse_trace
+from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
+from analyzer.ir.opcode import OpKind, Space
+from analyzer.pipeline import LoadedKernel, Options, Program
+from analyzer.pipeline.analyst import launches_of
+from analyzer.pipeline.executing import execute_kernel
+from analyzer.pipeline.tracing import RecordedTrace, trace_kernel
+from analyzer.render.traceg import render_traceg
+
+ROOT = Path(__file__).resolve().parents[2]
+TRACES = ROOT / "traces"
+REPORT16 = str(TRACES / "cuda" / "sm_80" / "report16.sass")
+VECTOR_ADD = str(TRACES / "nvbit" / "vector_add.traceg")
+LOOP = str(TRACES / "nvbit" / "loop.traceg")
+NAMES = """
+    vector_add-1000x256 saxpy_grid_stride-1000-by-2x64 matmul_naive matmul_tiled-31 matmul_tiled-64
+    reduce_sum-1000-by-128 dot_product-1000-by-128 histogram-10007-by-5x128 atomic_hotspot-10-by-3x96
+    vector_add_divergent conv2d block_sum-5000-by-3x128 row_sums_64-257x17 csr_row_sums-1000-unknown
+    transpose_tiled random_access-1000-unknown softmax-7x1008 matmul-1x16x16 matmul_one_stage-1x16x16
+    rmsnorm-5x1040 flash_attention-1x16
+"""
+MOST_LINES = 60_000
+
+Capture = pytest.CaptureFixture[str]
+
+
+@cache
+def load(path: str) -> Program:
+    return analyzer.load(path)
+
+
+def recorded(case: Case) -> tuple[LoadedKernel, Options, RecordedTrace]:
+    program = load(str(TRACES / case.path))
+    options = Options(kernels=(case.kernel,), launch=launch_of(case))
+    return program[case.kernel], options, trace_kernel([program], options)
+
+
+def chosen() -> list[Case]:
+    """Launches small enough to be written down, one of each kernel and shape that NAMES begins to spell."""
+    begins = tuple(NAMES.split())
+    found: dict[tuple[str, int], Case] = {}
+    for case in CASES:
+        begin = next((b for b in begins if str(case).startswith(b)), None)
+        if begin and case.arch in (80, 90, 120):
+            kept = found.setdefault((begin, case.arch), case)
+            if threads(case) < threads(kept):
+                found[begin, case.arch] = case
+    return list(found.values())
+
+
+def threads(case: Case) -> int:
+    return Dim3(*case.grid).count * Dim3(*case.block).count
+
+
+def facts(loaded: LoadedKernel, profile: ExecutionProfile) -> dict[str, object]:
+    """What both ways must agree on. Of asynchronous copies, the shared side is not traced."""
+    return {
+        "warps": profile.block_warps.tolist(),
+        "lanes": profile.block_lanes.tolist(),
+        "entries": profile.loop_entries.tolist(),
+        "classes": sorted(
+            (c.n_warps, c.block_counts.tolist(), c.block_lanes.tolist()) for c in profile.classes
+        ),
+        "accesses": [
+            replace(access, provenance=Provenance.EXACT)
+            for access in profile.accesses
+            if access.requests and not is_shared_side(loaded, access.row, access.space)
+        ],
+        "traffic": profile.traffic,
+    }
+
+
+def is_shared_side(loaded: LoadedKernel, row: int, space: Space) -> bool:
+    return loaded.kernel.opcode(row).kind is OpKind.ASYNC_COPY and space is Space.SHARED
+
+
+@pytest.mark.parametrize("case", chosen(), ids=str)
+def test_a_written_trace_tells_what_execution_tells(case: Case) -> None:
+    loaded, options, found = recorded(case)
+    assert len(found.trace) < MOST_LINES
+    read = parse_trace("again", [text.encode() for text in render_traceg(found.trace)])
+    (launch,) = launches_of(loaded.kernel, options)
+    executed = execute_kernel(loaded, launch)
+    assert executed is not None
+    traced = traced_profile(read, loaded.cfg, loaded.loops)
+    assert facts(loaded, traced) == facts(loaded, executed.profile)
+    assert traced.provenance is Provenance.TRACED
+
+
+def test_enough_kernels_are_compared() -> None:
+    assert len({case.kernel for case in chosen()}) >= 15
+
+
+def test_guards_outside_the_slice_have_lanes_where_their_predicate_is_known() -> None:
+    """`@P0 FADD` under the predicate of a branch has its lanes; other guards are said to be unknown."""
+    case = next(c for c in CASES if str(c).startswith("softmax-7x1008-sm_90"))
+    loaded, _, found = recorded(case)
+    assert any("guarded instructions decide nothing" in note for note in found.assumptions)
+    trace = found.trace
+    exits = [
+        number for number, i in enumerate(trace.instructions) if i.mnemonic == "EXIT" and i.pc < 0x4000
+    ]
+    assert all(len(set(trace.masks[trace.ids == number].tolist())) == 1 for number in exits)
+    assert loaded.name == "softmax"
+
+
+# ---- a trace as input ----------------------------------------------------------------------------
+
+
+def report_of(capsys: Capture, *arguments: str) -> dict[str, object]:
+    assert run(["analyze", *arguments, "--format", "json"]) == 0, capsys.readouterr().err
+    report = json.loads(capsys.readouterr().out)
+    (kernel,) = report["kernels"]
+    assert isinstance(kernel, dict)
+    return kernel
+
+
+def counts(kernel: dict[str, object]) -> dict[str, object]:
+    found = kernel["counts"]
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_trace_is_analyzed_alone(capsys: Capture) -> None:
+    kernel = report_of(capsys, VECTOR_ADD)
+    assert (kernel["name"], kernel["registers"], kernel["architecture"]) == (
+        "_Z9vectorAddPKdS0_Pdi",
+        12,
+        "sm_80",
+    )
+    launch = kernel["launch"]
+    assert isinstance(launch, dict)
+    assert (launch["grid"], launch["block"]) == ([2, 1, 1], [64, 1, 1])
+    assert counts(kernel)["provenance"] == "traced"
+    assert counts(kernel)["executed_warp_instructions"] == 4 * 6 + 3 * 10
+    assert kernel["predictions"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gz", "xz"])
+def test_packed_traces_and_lists_are_analyzed(pack: object, tmp_path: Path, capsys: Capture) -> None:
+    assert callable(pack)
+    packed = tmp_path / "kernel-1.traceg.packed"
+    packed.write_bytes(pack(Path(VECTOR_ADD).read_bytes()))
+    assert report_of(capsys, str(packed)) == report_of(capsys, VECTOR_ADD)
+    listing = tmp_path / "kernelslist.g"
+    (tmp_path / "kernel-1.traceg").write_bytes(Path(LOOP).read_bytes())
+    listing.write_text("MemcpyHtoD,0x00007f0000000000,64\nkernel-1.traceg\n")
+    assert report_of(capsys, str(listing)) == report_of(capsys, LOOP)
+
+
+def test_a_trace_is_annotated(capsys: Capture) -> None:
+    assert run(["annotate", LOOP]) == 0
+    out = capsys.readouterr().out
+    assert "FADD R8, R8, R5" in out
+    assert re.search(r"15\s+lsu .*LDG\.E R5", out)
+
+
+def test_options_that_the_trace_denies_are_named(capsys: Capture) -> None:
+    kernel = report_of(capsys, VECTOR_ADD, "--grid", "7", "--block", "64")
+    assert "grid 7x1x1 is not used: 2x1x1 was traced" in str(counts(kernel)["assumptions"])
+    assert "block" not in str(counts(kernel)["assumptions"])
+
+
+# ---- a trace beside its dump ---------------------------------------------------------------------
+
+
+def written(tmp_path: Path, capsys: Capture, *arguments: str, name: str = "k.traceg") -> str:
+    path = tmp_path / name
+    assert run(["trace", *arguments, "-o", str(path)]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    return str(path)
+
+
+def test_a_trace_gives_its_counts_to_the_dump(tmp_path: Path, capsys: Capture) -> None:
+    launch = ("-k", "vector_add", "--grid", "4", "--block", "256", "--arg", "3=1000")
+    trace = written(tmp_path, capsys, REPORT16, *launch)
+    direct = report_of(capsys, REPORT16, "-k", "#16", *launch[2:])
+    beside = report_of(capsys, REPORT16, "-k", "#16", "--trace", trace)
+    assert direct["name"] == beside["name"] == "vector_add"
+    assert counts(beside)["provenance"] == "traced"
+    for key in ("traffic", "mix", "registers", "instructions"):
+        assert direct[key] == beside[key]
+    assert counts(direct)["executed_warp_instructions"] == counts(beside)["executed_warp_instructions"]
+
+
+def test_names_may_be_mangled_or_not(tmp_path: Path, capsys: Capture) -> None:
+    dump = tmp_path / "add.sass"
+    text = Path(VECTOR_ADD).read_text()
+    lines = dict.fromkeys(re.findall(r"^([0-9a-f]{4}) \S+ \d (?:R\d+ )?([A-Z0-9.]+)", text, re.M))
+    listed = "".join(f"        /*{at}*/   {with_operands(name)} ;\n" for at, name in sorted(lines))
+    dump.write_text(f"\tcode for sm_80\n\t\tFunction : _Z9vectorAddPKdS0_Pdi\n{listed}")
+    for name in ("vectorAdd(double const*, double const*, double*, int)", "vectorAdd"):
+        trace = tmp_path / "named.traceg"
+        trace.write_text(text.replace("_Z9vectorAddPKdS0_Pdi", name))
+        kernel = report_of(capsys, str(dump), "--trace", str(trace))
+        assert counts(kernel)["provenance"] == "traced"
+
+
+def with_operands(name: str) -> str:
+    if name == "EXIT":
+        return name
+    return f"{name} [R2.64], R4" if name.startswith("ST") else f"{name} R4, [R2.64]" if "LD" in name else name
+
+
+def fails(capsys: Capture, *arguments: str) -> str:
+    assert run(arguments) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert "Traceback" not in error
+    return error
+
+
+def test_a_trace_that_fits_no_kernel_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    error = fails(capsys, "analyze", REPORT16, "--trace", VECTOR_ADD)
+    assert "the trace is of _Z9vectorAddPKdS0_Pdi, which is not in the input" in error
+    assert "the input has: shared_bank_conflict" in error
+    trace = written(tmp_path, capsys, REPORT16, "-k", "saxpy_grid_stride", "--grid", "1", "--block", "32")
+    other = str(TRACES / "cuda" / "sm_90" / "report16.sass")
+    assert "traced was sm_80 code, saxpy_grid_stride is here for sm_90" in fails(
+        capsys, "analyze", other, "--trace", trace
+    )
+    Path(trace).write_text(Path(trace).read_text().replace("= saxpy_grid_stride", "= vector_add"))
+    assert "does not fit vector_add" in fails(capsys, "analyze", REPORT16, "--trace", trace)
+
+
+# ---- warplens trace ------------------------------------------------------------------------------
+
+
+def test_a_part_of_the_grid(tmp_path: Path, capsys: Capture) -> None:
+    launch = ("-k", "#16", "--grid", "8", "--block", "64", "--arg", "3=512")
+    trace = written(tmp_path, capsys, REPORT16, *launch, "--ctas", "2")
+    kernel = report_of(capsys, REPORT16, "-k", "#16", "--trace", trace)
+    assert counts(kernel)["provenance"] == "assumed"
+    assert counts(kernel)["looked_at_ctas"] == 2
+    assert "2 of 8 thread blocks were traced" in str(counts(kernel)["assumptions"])
+    direct = report_of(capsys, REPORT16, *launch)
+    assert counts(direct)["executed_warp_instructions"] == counts(kernel)["executed_warp_instructions"]
+
+
+def test_to_standard_output_and_what_it_rests_on(capsys: Capture) -> None:
+    assert run(["trace", REPORT16, "-k", "gather", "--grid", "1", "--block", "32"]) in (0, 1)
+    captured = capsys.readouterr()
+    if captured.out:
+        assert captured.out.startswith("-kernel name = ")
+    assert run(["trace", REPORT16, "-k", "#16", "--grid", "1", "--block", "32"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("-kernel name = vector_add\n")
+    assert captured.out.endswith("#END_TB\n")
+    assert captured.err.startswith("rests on: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((REPORT16, "-k", "vector_add"), "fit: vector_add_divergent"),
+        ((REPORT16, "-k", "#16"), "give --grid and --block"),
+        ((REPORT16, "--grid", "1", "--block", "32"), "choose with -k NAME"),
+        ((REPORT16, "-k", "nothing"), "no kernel fits nothing"),
+        ((VECTOR_ADD, "--grid", "1", "--block", "32"), "was read from a trace"),
+        ((REPORT16, "-k", "#16", "--grid", "1", "--block", "32", "-o", "/nowhere/x"), "cannot write"),
+        ((REPORT16, "-k", "#16", "--grid", "10000000", "--block", "32"), "--ctas N records"),
+    ],
+)
+def test_wrong_uses_are_one_message(capsys: Capture, arguments: tuple[str, ...], says: str) -> None:
+    assert says in fails(capsys, "trace", *arguments)
+
+
+def test_a_loop_without_end_is_not_written(capsys: Capture) -> None:
+    """Trips that nobody knows are assumed, and the notes say so."""
+    program = load(REPORT16)
+    launch = Launch(grid=Dim3(1), block=Dim3(32), arguments=(Argument(0, Pointer()),))
+    found = trace_kernel([program], Options(kernels=("matmul_naive",), launch=launch))
+    assert any(note.startswith("branch at ") for note in found.assumptions)
