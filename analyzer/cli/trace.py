@@ -24,9 +24,9 @@ def trace(inputs: InputOptions, *, output: Path | None, ctas: int | None) -> Non
     from analyzer.render.traceg import render_traceg
 
     found = trace_kernel(inputs.load(), inputs.pipeline_options(listing=False), n_ctas=ctas)
+    _write(render_traceg(found.trace), output)
     for note in found.assumptions:
         click.echo(f"rests on: {note}", err=True)
-    _write(render_traceg(found.trace), output)
     if output is not None:
         click.echo(
             f"wrote {output}: {found.trace.header.name}, {len(found.trace.ctas):,} CTAs, "

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from analyzer.execution.convergence import Onward
-from analyzer.execution.lanes import ALL_LANES, Doubt, Group, Origins, View, joined
+from analyzer.execution.lanes import ALL_LANES, Doubt, Group, Origins, View, joined, where_active
 from analyzer.execution.program import End, EndKind
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import Bits
@@ -16,6 +16,15 @@ if TYPE_CHECKING:
 
 
 def leave(machine: "Machine", end: End, view: View) -> Onward:
+    if end.guard is not None and end.kind in _PARTLY:
+        return _guarded(machine, end, end.guard, view)
+    return _leave(machine, end, view)
+
+
+_PARTLY = frozenset({EndKind.INDIRECT, EndKind.MEET, EndKind.WARP_SYNC, EndKind.CTA_BARRIER})
+
+
+def _leave(machine: "Machine", end: End, view: View) -> Onward:
     group = view.group
     match end.kind:
         case EndKind.NEXT:
@@ -36,6 +45,28 @@ def leave(machine: "Machine", end: End, view: View) -> Onward:
             return machine.convergence.cta_barrier(end, view)
         case _:
             return [(end.fall, group)]
+
+
+def _guarded(machine: "Machine", end: End, guard: Guard, view: View) -> Onward:
+    """Lanes whose guard is false go on behind the instruction."""
+    group = view.group
+    taken, unknown = condition(machine, (guard,), view)
+    if unknown is not None:  # those that may do it, do
+        origin = int(np.where(view.active, unknown, 0).max())
+        group.doubts = _doubted(machine, end.row, origin, group.doubts)
+    taken = np.broadcast_to(view.flat(taken), group.mask.shape)
+    goes, stays = group.mask & taken, group.mask & ~taken
+    if not stays.any():
+        return _leave(machine, end, view)
+    if not goes.any():
+        return [(end.fall, group)]
+    view.flush()
+    found: Onward = []
+    for mask, does in ((goes, True), (stays, False)):
+        here = mask.any(axis=1)
+        part = machine.part(group.rows[here], mask[here], group, group.doubts)
+        found += _leave(machine, end, View(machine.state, part)) if does else [(end.fall, part)]
+    return found
 
 
 def condition(machine: "Machine", conditions: tuple[Guard, ...], view: View) -> tuple[Bits, Origins | None]:
@@ -128,10 +159,10 @@ def _mask_branch(machine: "Machine", end: End, view: View) -> Onward:
 def _indirect(machine: "Machine", end: End, view: View) -> Onward:
     group = view.group
     origin = view.origin(end.slot) if end.slot is not None and end.slot >= 0 else None
+    origin = where_active(origin, view.active)
     if end.slot is None or end.slot < 0 or origin is not None or not end.targets:
         source = end.row + 1 if origin is None else int(np.where(view.active, origin, 0).max())
-        doubts = _doubted(machine, end.row, source or end.row + 1, group.doubts)
-        group.doubts = doubts
+        group.doubts = _lost(machine, end.row, source or end.row + 1, group.doubts)
         return [(end.targets[0][1] if end.targets else end.fall, group)]
     word = np.broadcast_to(view.flat(view.value(end.slot)), group.mask.shape).astype(np.int64)
     word = np.where(word >= 1 << 31, word - (1 << 32), word)
@@ -144,10 +175,16 @@ def _indirect(machine: "Machine", end: End, view: View) -> Onward:
             found.append((index, machine.part(group.rows[rows], here[rows], group, group.doubts)))
             left &= ~here
     if left.any():
-        doubts = _doubted(machine, end.row, end.row + 1, group.doubts)
+        doubts = _lost(machine, end.row, end.row + 1, group.doubts)
         rows = left.any(axis=1)
         found.append((end.targets[0][1], machine.part(group.rows[rows], left[rows], group, doubts)))
     return found
+
+
+def _lost(machine: "Machine", row: int, origin: int, doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
+    """Where a jump goes is not known: any block may run more often, or less, than it does."""
+    machine.tally.doubted.update(range(len(machine.kernel.cfg.blocks)))
+    return _doubted(machine, row, origin, doubts)
 
 
 def _exit(machine: "Machine", end: End, view: View) -> Onward:

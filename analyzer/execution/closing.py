@@ -20,6 +20,7 @@ from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 IntArray = NDArray[np.int64]
 
 _PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
+_SHORT_PERIOD = 4
 _LEAST_REPEATS = 2
 _HISTORY = 2 * _PERIODS[-1] + 1
 
@@ -85,6 +86,9 @@ class Closer:
         for period in _PERIODS:
             if period + 1 > len(history.snapshots):
                 return False
+            is_bold = history.arrivals <= period + (2 if period <= _SHORT_PERIOD else 1)
+            if not is_bold and 2 * period + 1 > len(history.snapshots):
+                continue  # a bold try or two each; then growth must have been the same twice
             growth = _even_growth(history.snapshots, period, View(self.machine.state, group).mask)
             if growth is not None and self._try(segment, group, period, growth, history.snapshots[-1]):
                 return True

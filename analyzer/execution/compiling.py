@@ -321,7 +321,7 @@ class _Compiler:
         )
 
 
-_OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD"})
+_OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD", "POPC"})
 _SIGNED = frozenset({"S8", "S16"})
 
 

@@ -256,3 +256,10 @@ def joined(first: Origins | None, second: Origins | None) -> Origins | None:
         return first
     joint: Origins = np.maximum(first, second)
     return joint
+
+
+def where_active(origin: Origins | None, active: Bits) -> Origins | None:
+    """None where all that is not known belongs to lanes that are elsewhere or off."""
+    if origin is None or bool((np.where(active, origin, 0) != 0).any()):
+        return origin
+    return None

@@ -15,7 +15,7 @@ from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.branches import leave
 from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
-from analyzer.execution.lanes import ALL_LANES, Doubt, Group, LaneState, Origins, Rows, View, joined
+from analyzer.execution.lanes import ALL_LANES, Doubt, Group, LaneState, Origins, Rows, View, joined, where_active
 from analyzer.execution.memory import Loaded, Overwritten, TrackedMemory, lane_addresses
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.slicing import Guard
@@ -161,6 +161,8 @@ class Machine:
             for slot in written:
                 if needed >> slot & 1:
                     view.write(slot, view.value(slot), unknown)
+            for slot in self.tracked.doubtful if self.tracked else ():
+                view.write(slot, view.value(slot), unknown)
             view.flush()
             group.doubts = group.doubts[:place]
             return
@@ -206,7 +208,7 @@ class Machine:
         unknown: Origins | None = None
         if action.guard is not None:
             lanes, unknown = self.guard(action.guard, view)
-            unknown = _where_active(unknown, view.active)
+            unknown = where_active(unknown, view.active)
             if unknown is None:
                 if not (lanes & view.active).any():
                     return
@@ -320,8 +322,8 @@ class Machine:
         addresses = origin = None
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)
-            origin = _where_active(origin, active)
-        unknown = _where_active(unknown, active)
+            origin = where_active(origin, active)
+        unknown = where_active(unknown, active)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown)
         self._transfer(access, view, lanes, addresses, origin)
 
@@ -386,13 +388,6 @@ class Machine:
         self.live[group.rows] &= ~gone
         self.batch.all_live = self.batch.all_live and not gone.any()
         self.convergence.gone(group)
-
-
-def _where_active(origin: Origins | None, active: Bits) -> Origins | None:
-    """None where all that is not known belongs to lanes that are elsewhere or off."""
-    if origin is None or bool((np.where(active, origin, 0) != 0).any()):
-        return origin
-    return None
 
 
 def _whole_warp(origin: Origins, active: Bits) -> Origins:

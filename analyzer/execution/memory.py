@@ -19,10 +19,9 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
-_BANK_ROW_BYTES = 128
 RESERVED_SHARED_BYTES = 1024
 _WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
-_OPERATIONS = {"OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor, "ADD": np.add}
+_OPERATIONS = {"OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor, "ADD": np.add, "POPC": np.add}
 _MOST_OFFSETS = 64
 
 
@@ -170,6 +169,7 @@ class TrackedMemory:
         self.batch = batch
         self.shared: SharedContents | None = None
         self.local: dict[int, int] = {}
+        self.doubtful: set[int] = set()  # words of the stack that were stored on assumption
 
     def _contents(self) -> SharedContents:
         if self.shared is None:
@@ -231,13 +231,16 @@ class TrackedMemory:
     ) -> bool:
         """Carry out an atomic on known words; False where that cannot be done."""
         contents = self._contents()
-        if access.width_bytes != 4 or len(access.data) != 1 or (at & 3).any():
+        counts = access.operation == "POPC"  # POPC.INC: each lane adds one
+        if access.width_bytes != 4 or len(access.data) != (not counts) or (at & 3).any():
             return False
-        slot = access.data[0]
         words = contents.values.view(np.uint32)
-        if view.origin(slot) is not None or not contents.known[owner, at].all():
+        if any(view.origin(slot) is not None for slot in access.data):
             return False
-        data = np.broadcast_to(view.flat(view.value(slot)), active.shape)[active][inside]
+        if not contents.known[owner, at].all():
+            return False
+        added = np.ones((1, 1), dtype=np.uint32) if counts else view.flat(view.value(access.data[0]))
+        data = np.broadcast_to(added, active.shape)[active][inside]
         _OPERATIONS[access.operation].at(words, (owner, at >> 2), data)
         return True
 
@@ -283,14 +286,17 @@ class TrackedMemory:
 
     def _store_anywhere(self, access: Access, view: View, addresses: Addresses | None) -> None:
         """A generic store may reach shared or local memory, unless all of its addresses are far from both."""
-        windows = self.batch.image.windows
-        if addresses is not None and not bool(
-            np.isin(addresses >> _LOW, [windows.shared >> 32, windows.local >> 32]).any()
-        ):
+        if self.is_far(addresses):
             return
         if self.shared is not None:
             self.shared.known[self.batch.ctas[view.group.rows]] = False
         self._forget_local(access, view, None)
+
+    def is_far(self, addresses: Addresses | None) -> bool:
+        """Generic addresses that all lie in global memory."""
+        windows = self.batch.image.windows
+        near = np.array([windows.shared >> 32, windows.local >> 32], dtype=np.uint64)
+        return addresses is not None and not bool(np.isin(addresses >> _LOW, near).any())
 
     def _forget_local(self, access: Access, view: View, lanes: Bits | None) -> None:
         unknown = np.full((1, 1), access.row + 1, dtype=np.int32)
@@ -299,7 +305,7 @@ class TrackedMemory:
 
     def _store_local(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
         """Words of the stack are kept like registers, one for each offset; where it is unknown, all are lost."""
-        places = None if addresses is None else _offsets(view, active, addresses)
+        places = None if addresses is None else stack_offsets(view, active, addresses)
         if addresses is None or places is None or access.width_bytes < 4:
             self._forget_local(access, view, None if view.group.is_full else view.mask)
             return
@@ -308,10 +314,9 @@ class TrackedMemory:
             mask = None if bool((here == view.group.mask).all()) else view.shaped(here)
             for place, source in enumerate(access.data):
                 slot = self.local_slot(offset + 4 * place, view)
-                origin = view.origin(source)
                 if view.group.doubts:
-                    origin = np.full((1, 1), access.row + 1, dtype=np.int32)
-                view.write(slot, view.value(source), origin, view.delta(source), mask)
+                    self.doubtful.add(slot)
+                view.write(slot, view.value(source), view.origin(source), view.delta(source), mask)
 
     def local_slot(self, address: int, view: View) -> int:
         """Storage number that stands for a word of the stack."""
@@ -324,7 +329,7 @@ class TrackedMemory:
     ) -> list[Loaded] | None:
         active = view.flat(view.active if lanes is None else view.active & lanes)
         active = np.broadcast_to(active, view.group.mask.shape)
-        places = _offsets(view, active, addresses)
+        places = stack_offsets(view, active, addresses)
         if places is None or access.width_bytes < 4:
             return None
         found: list[Loaded] = []
@@ -346,7 +351,7 @@ class TrackedMemory:
         return found
 
 
-def _offsets(view: View, active: Bits, addresses: Addresses) -> list[int] | None:
+def stack_offsets(view: View, active: Bits, addresses: Addresses) -> list[int] | None:
     """Different stack offsets of active lanes; None where there are too many."""
     if addresses.size == 1:
         return [int(addresses.reshape(1)[0])]

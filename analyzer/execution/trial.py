@@ -9,9 +9,9 @@ counts are those of one times T, their addresses those of one plus t times a ste
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, View, joined
+from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, View, joined, where_active
 from analyzer.execution.machine import Machine, StopExecution, Tally
-from analyzer.execution.memory import TrackedMemory, address_steps, lane_addresses
+from analyzer.execution.memory import TrackedMemory, address_steps, lane_addresses, stack_offsets
 from analyzer.execution.program import Access, Segment
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
 from analyzer.ir.opcode import OpKind, Space
@@ -20,6 +20,7 @@ IntArray = NDArray[np.int64]
 
 ENDLESS = 1 << 40
 _MAX_STEPS = 256
+_WARPS_PER_STEP = 64
 _HALF = 1 << 31
 
 
@@ -31,16 +32,20 @@ class Trial(Machine):
     """Executes one period of a loop with growing registers; `limits[row]` is how often it repeats alike."""
 
     def __init__(self, parent: Machine, segment: Segment, group: Group) -> None:
-        super().__init__(parent.kernel, parent.batch, parent.decide, step_limit=_MAX_STEPS)
+        # the limit is on segments, however many warps there are
+        most = _MAX_STEPS * (1 + len(group.rows) // _WARPS_PER_STEP)
+        super().__init__(parent.kernel, parent.batch, parent.decide, step_limit=most)
         self.parent, self.segment, self.first = parent, segment, group
         self.state: LaneState = parent.state.copy()
         self.live = parent.live
         self.convergence.masks = {n: mask.copy() for n, mask in parent.convergence.masks.items()}
         self.tally.memory.reduces = False
+        self.overwritten = parent.overwritten
         self.limits: IntArray = np.full(self.batch.n_warps, ENDLESS, dtype=np.int64)
         if parent.tracked is not None:
             self.tracked = TrackedMemory(self.batch)
             self.tracked.local = dict(parent.tracked.local)
+            self.tracked.doubtful = parent.tracked.doubtful
         self.loop = parent.headers[segment.index]
         self.arrivals = 0
         self.wanted = 1
@@ -155,12 +160,14 @@ class Trial(Machine):
         addresses = origin = steps = None
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)
+            origin = where_active(origin, active)
             steps = address_steps(access.address, view)
             for term in access.address.terms:
                 delta = view.delta(term.slot)
                 if delta is not None and term.pair:
                     relevant = active if origin is None else active & (origin == 0)
                     self.stay_in_range(view, view.value(term.slot), delta, relevant, whole=True)
+        unknown = where_active(unknown, active)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown, steps)
         moves = steps is not None and bool(steps.any())
         if access.space is Space.SHARED and self.tracked is not None:
@@ -172,7 +179,25 @@ class Trial(Machine):
             return
         if moves and ((access.results and self.batch.has_buffers) or access.space is Space.LOCAL):
             raise TrialFailed("a buffer is read on")
+        self._check_contents(access, view, active, addresses if origin is None else None)
         self._transfer(access, view, lanes, addresses, origin)
+
+    def _check_contents(
+        self, access: Access, view: View, active: Bits, addresses: NDArray[np.uint64] | None
+    ) -> None:
+        """Contents that are kept must not change in a way that a trial does not follow."""
+        if access.space is Space.LOCAL and addresses is not None and addresses.size > 1:
+            here = np.broadcast_to(view.flat(active), view.group.mask.shape)
+            places = stack_offsets(view, here, addresses)
+            if places is None or len(places) > 1:
+                raise TrialFailed("many places of the stack")
+        if access.kind is OpKind.LOAD or access.space not in (Space.GLOBAL, Space.GENERIC):
+            return
+        is_near = self.tracked is not None and access.space is Space.GENERIC
+        if self.overwritten.reaches(active, addresses) or (
+            is_near and self.tracked is not None and not self.tracked.is_far(addresses)
+        ):
+            raise TrialFailed("a buffer changes")
 
 
 class _Growth:

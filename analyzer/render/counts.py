@@ -16,7 +16,7 @@ def counts_line(kernel: KernelReport) -> Text:
     style = {"exact": "green", "traced": "green"}.get(counts.provenance, "yellow")
     text = Text.assemble("counts ", (counts.provenance, style))
     if counts.looked_at_ctas is None:
-        return text.append(_without_execution(counts))
+        return text.append(_without_execution(kernel))
     n_hanging = len(hanging_branches(kernel))
     if counts.provenance in ("assumed", "unknown"):
         text.append(f": {_shares(counts)}")
@@ -29,10 +29,12 @@ def counts_line(kernel: KernelReport) -> Text:
     return text.append(f" ({_looked_at(kernel)})")
 
 
-def _without_execution(counts: CountsEntry) -> str:
-    if counts.provenance == "exact":
+def _without_execution(kernel: KernelReport) -> str:
+    if kernel.counts.provenance == "exact":
         return " (no branch hangs on the launch)"
-    return ": grid, block or architecture not known, loops and branches by rule"
+    launch = kernel.launch
+    lacking = [name for name, dims in (("grid", launch.grid), ("block", launch.block)) if dims is None]
+    return f": {' and '.join(lacking) or 'architecture'} not known, loops and branches settled by rule"
 
 
 def _shares(counts: CountsEntry) -> str:
@@ -54,10 +56,11 @@ def _looked_at(kernel: KernelReport) -> str:
 
 
 def hanging_branches(kernel: KernelReport) -> list[UnknownBranchEntry]:
-    """Undecided branches of an executed launch, most hanging on them first."""
+    """Undecided branches of an executed launch that some count hangs on, the weightiest first."""
     if kernel.counts.looked_at_ctas is None:
         return []
-    return sorted(kernel.counts.unknown_branches, key=lambda branch: (-branch.share, branch.address))
+    found = [branch for branch in kernel.counts.unknown_branches if branch.share > 0]
+    return sorted(found, key=lambda branch: (-branch.share, branch.address))
 
 
 def branch_list(kernel: KernelReport, *, everything: bool) -> RenderableType:

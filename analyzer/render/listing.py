@@ -12,9 +12,10 @@ from analyzer.render.units import mark, ratio, short_count
 from analyzer.report.report import KernelReport, ListingEntry, MemoryEntry
 
 _HOT_STALL_CYCLES = 20.0
+_LEAST_SASS = 20
 _SHARED = ("shared", "distributed_shared")
 _LEGEND = (
-    "executed: warps of the whole grid; per request: 32-byte sectors, or w wavefronts of shared memory "
+    "executed: warps of the whole grid; request: its 32-byte sectors, or w wavefronts of shared memory "
     "(~ assumed, ? unknown)"
 )
 
@@ -41,7 +42,7 @@ def listing_table(kernel: KernelReport) -> Table:
         Column("control", Fit.CUT),
         Column("address", Fit.WHOLE),
         Column("SASS", Fit.CUT),
-        *numbers("per request"),
+        *numbers("request"),
         Column("source", Fit.CUT),
         Column("cause", Fit.CUT),
     ]
@@ -58,12 +59,19 @@ def listing_table(kernel: KernelReport) -> Table:
         table.add_column(
             column.name,
             justify="right" if is_number else "left",
-            no_wrap=True,
-            min_width=max(widths) if column.fit in (Fit.NUMBER, Fit.WHOLE) else None,
+            no_wrap=is_number or column.fit is Fit.WHOLE,
+            min_width=_least(column, max(widths)),
         )
     for row, is_hot in zip(rows, hot, strict=True):
         table.add_row(*row, style="bold" if is_hot else "")
     return table
+
+
+def _least(column: Column, width: int) -> int | None:
+    """What a column keeps on a narrow terminal: figures are never cut, of an instruction the start stays."""
+    if column.fit is Fit.CUT:
+        return min(width, _LEAST_SASS) if column.name == "SASS" else None
+    return width
 
 
 def _row(entry: ListingEntry, accesses: Mapping[int, MemoryEntry], *, is_executed: bool) -> tuple[Cell, ...]:
@@ -71,13 +79,18 @@ def _row(entry: ListingEntry, accesses: Mapping[int, MemoryEntry], *, is_execute
         _executed(entry) if is_executed else f"{entry.executed_per_warp:,.4g}",
         entry.pipe if entry.known else "X",
         f"{entry.stall_cycles:,.0f}" if entry.stall_cycles else "",
-        Text(entry.control),
+        _cut(entry.control),
         f"{entry.address:04x}",
-        Text(entry.instruction),
+        _cut(entry.instruction),
         _request(accesses.get(entry.address)),
-        entry.source,
-        _cause(entry),
+        _cut(entry.source),
+        _cut(_cause(entry)),
     )
+
+
+def _cut(text: str) -> Text:
+    """What gives way on a narrow terminal, so that numbers need not."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _executed(entry: ListingEntry) -> str:

@@ -42,4 +42,4 @@ def _scaled(value: float, step: float, units: tuple[str, ...], gap: str) -> str:
     if place == 0:
         return ratio(scaled) + unit if scaled < 100 else f"{scaled:,.0f}{unit}"
     digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
-    return f"{scaled:.{digits}f}{unit}"
+    return f"{scaled:,.{digits}f}{unit}"

@@ -21,7 +21,10 @@ _FIRST = 7 << 40
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """One launch; a format letter for each argument, p for a pointer; arrays are the contents of buffers."""
+    """One launch; a format letter for each argument: p for a pointer, s for a struct, else as in `struct`.
+
+    Arrays are the contents of buffers, or the bytes of a struct.
+    """
 
     kernel: str
     formats: str
@@ -35,6 +38,10 @@ class Drawn:
         arguments: list[Argument] = []
         for place, (letter, value) in enumerate(zip(self.formats, self.values, strict=True)):
             given: ArgumentValue
+            if letter == "s":
+                assert isinstance(value, np.ndarray)
+                arguments += _fields(place, value.tobytes())
+                continue
             if isinstance(value, np.ndarray):
                 raw = np.frombuffer(value.tobytes(), np.uint8)
                 given = Buffer(raw, "drawn.npy") if with_buffers else Pointer()
@@ -53,6 +60,10 @@ class Drawn:
         held = b""
         buffers = []
         for place, (letter, value) in enumerate(zip(self.formats, self.values, strict=True)):
+            if letter == "s":
+                assert isinstance(value, np.ndarray)
+                held += bytes(-len(held) % 8) + value.tobytes()
+                continue
             if letter == "p":
                 start = _FIRST + place * _SPACING
                 if isinstance(value, np.ndarray):
@@ -67,6 +78,13 @@ class Drawn:
     def __str__(self) -> str:
         shown = ", ".join("array" if isinstance(v, np.ndarray) else str(v) for v in self.values)
         return f"{self.kernel}({shown}) <<<{self.grid}, {self.block}, {self.shared}>>>"
+
+
+def _fields(place: int, raw: bytes) -> list[Argument]:
+    """A struct word by word; its pointer stands at 16."""
+    words = {offset: int.from_bytes(raw[offset : offset + 4], "little") for offset in range(0, len(raw), 4)}
+    fields: list[Argument] = [Argument(f"{place}+{o}", v) for o, v in words.items() if o not in (16, 20)]
+    return [*fields, Argument(f"{place}+16", Pointer())]
 
 
 Draw = Callable[[Random], tuple[Dim, Dim, tuple[Value, ...]]]
@@ -151,6 +169,18 @@ def _shared(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
     return (1, 1, 1), _line(r), (0, r.randint(0, 200))
 
 
+def _early(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    block = _line(r)
+    return (1, 1, 1), block, (0, r.randint(1, block[0]), r.randint(0, 9))
+
+
+def _structs(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    box = r.randint(-3, 5), r.randint(0, 9), r.randint(-100, 100), _FIRST
+    more = r.randint(-9, 9), r.randint(-2, 2), r.randint(0, 255)
+    raw = np.frombuffer(pack("<iiqQhhBxxx", *box, *more), np.uint8)
+    return (1, 1, 1), _line(r), (raw, r.randint(0, 99))
+
+
 # kernel: letters of its arguments, and how they are drawn
 LAUNCHES: dict[str, tuple[str, Draw]] = {
     "nested_ifs": ("pii", _one((-1, 9), (-5, 80))),
@@ -177,14 +207,14 @@ LAUNCHES: dict[str, tuple[str, Draw]] = {
     "shuffles": ("pi", _full((0, 9))),
     "votes": ("pi", _full((0, 40))),
     "reduce": ("pi", _reduce),
-    "shared_indices": ("pi", _one((0, 50))),
+    "shared_indices": ("pi", _full((0, 50), blocks=(128,))),
     "work_list": ("pi", _one((0, 50))),
     "local_array": ("pii", _one((-9, 9), (0, 99))),
     "local_lanes": ("pi", _one((0, 20))),
     "dynamic_shared": ("pi", _shared),
-    "structs": ("iiqphhBxxxi", lambda r: ((1, 1, 1), _line(r), (r.randint(-3, 5), r.randint(0, 9), r.randint(-100, 100), 0, r.randint(-9, 9), r.randint(-2, 2), r.randint(0, 255), r.randint(0, 99)))),
+    "structs": ("si", _structs),
     "ragged": ("ppi", lambda r: ((r.randint(1, 4), 1, 1), _line(r), (0, 0, r.randint(0, 900)))),
-    "early_exit_barrier": ("pii", _one((1, 110), (0, 9))),
+    "early_exit_barrier": ("pii", _early),
     "shapes": ("pi", _solid((0, 30))),
     "csr": ("pppi", _csr),
     "collatz": ("ppi", _collatz),
