@@ -48,8 +48,8 @@ class Entry:
     counts: IntArray | None = None
 
     def takes(self, other: "Entry") -> bool:
-        """Whether `other` goes on where this one ends, by one step in all lanes; then it becomes part of it."""
-        own, more = self._progress(), other._progress()
+        """Whether `other` goes on where this one ends, by one step in all lanes; it is then part of it."""
+        own, more = self.progress(), other.progress()
         if own is None or more is None or not self._same_lanes(other):
             return False
         assert self.addresses is not None
@@ -67,7 +67,7 @@ class Entry:
         self.counts = np.full(1, own.count + more.count, dtype=np.int64)
         return True
 
-    def _progress(self) -> "_Progress | None":
+    def progress(self) -> "Progress | None":
         """Step and count where they are the same for all lanes and warps."""
         if self.addresses is None or (self.steps is not None and self.steps.size > 1):
             return None
@@ -76,7 +76,7 @@ class Entry:
             count = int(self.counts[0])
             if len(self.counts) > 1 and bool((self.counts != count).any()):
                 return None
-        return _Progress(0 if self.steps is None else int(self.steps.reshape(1)[0]), count)
+        return Progress(0 if self.steps is None else int(self.steps.reshape(1)[0]), count)
 
     def _same_lanes(self, other: "Entry") -> bool:
         if self.addresses is None or other.addresses is None or self.addresses.shape != other.addresses.shape:
@@ -89,7 +89,9 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class _Progress:
+class Progress:
+    """A uniform step and count."""
+
     step: int
     count: int
 
@@ -160,9 +162,12 @@ class MemoryLog:
             own = self._totals(totals.access)
             own.is_known &= totals.is_known
             own.is_doubtful |= totals.is_doubtful
-            for entry in totals.entries:
-                counts = times if entry.rows is None else times[entry.rows]
-                self._enter(own, Entry(entry.rows, entry.active, entry.addresses, entry.steps, counts))
+            repeated = [
+                Entry(e.rows, e.active, e.addresses, e.steps, times if e.rows is None else times[e.rows])
+                for e in totals.entries
+            ]
+            for entry in _interleaved(repeated):
+                self._enter(own, entry)
         if self.held_lanes > _FLUSH_LANES:
             self.reduce()
 
@@ -173,6 +178,23 @@ class MemoryLog:
                 _add(totals, entry, self.batch)
             totals.entries.clear()
         self.held_lanes = 0
+
+
+def _interleaved(entries: list[Entry]) -> list[Entry]:
+    """Iterations of one period, each repeated alike, as one row of requests if they follow each other evenly."""
+    progress = [entry.progress() for entry in entries]
+    first = progress[0] if progress else None
+    if len(entries) < 2 or first is None or any(other != first for other in progress):
+        return entries
+    row = Entry(entries[0].rows, entries[0].active, entries[0].addresses)
+    for entry in entries[1:]:
+        if not row.takes(Entry(entry.rows, entry.active, entry.addresses)):
+            return entries
+    whole = row.progress()
+    if whole is None or whole.step * len(entries) != first.step:
+        return entries
+    row.counts = np.full(1, first.count * len(entries), dtype=np.int64)
+    return [row]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 from analyzer.execution.convergence import Onward
 from analyzer.execution.lanes import ALL_LANES, Doubt, Group, Origins, View, joined, where_active
 from analyzer.execution.program import End, EndKind
-from analyzer.execution.slicing import Guard
+from analyzer.execution.slicing import Guard, blocks_after
 from analyzer.execution.step import Bits
 from analyzer.ir.machine import WARP_LANES
 
@@ -102,6 +102,10 @@ def _branch(machine: "Machine", end: End, view: View) -> Onward:
 
 def _doubted(machine: "Machine", row: int, origin: int, doubts: tuple[Doubt, ...]) -> tuple[Doubt, ...]:
     block = machine.batch.meeting_block(row)
+    cfg = machine.kernel.cfg
+    if block is None and row not in machine.tally.hanging and cfg.callers:
+        # the doubt outlives the function that it is in
+        machine.tally.doubted |= blocks_after(cfg, cfg.block_of[row])
     machine.tally.hanging.setdefault(row, 0.0)
     machine.batch.note_origin(row, origin)
     if any(doubt.row == row for doubt in doubts):

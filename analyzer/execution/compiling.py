@@ -14,7 +14,7 @@ from analyzer.execution.program import (
     Term,
 )
 from analyzer.execution.semantics import compile_step
-from analyzer.execution.slicing import Guard, guard_of, slice_control
+from analyzer.execution.slicing import Guard, after_calls, guard_of, slice_control
 from analyzer.execution.step import Step
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import Graph, LoopNest, reverse_postorder
@@ -22,7 +22,14 @@ from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
 from analyzer.ir.operand import Address, Barrier, Described, Immediate, Operand, Predicate, Register
 from analyzer.ir.program import InstructionForm
-from analyzer.isa.roles import address_storage, is_pair, is_wide_address, predicate_storage, register_storage
+from analyzer.isa.roles import (
+    UNIFORM_BASE,
+    address_storage,
+    is_pair,
+    is_wide_address,
+    predicate_storage,
+    register_storage,
+)
 
 
 def compile_kernel(cfg: Cfg, nest: LoopNest) -> CompiledKernel:
@@ -61,12 +68,8 @@ class _Compiler:
         self.steps: dict[int, Step | None] = {}
         self.unknown: set[int] = set()
         addresses = cfg.kernel.addresses
-        self.by_address = {int(addresses[block.start]): self.entry_of[block.index] for block in cfg.blocks}
         self.after_calls = tuple(
-            (int(addresses[cfg.blocks[after].start]), self.entry_of[after])
-            for caller in sorted(cfg.callers)
-            for after in (caller + 1,)
-            if after < len(cfg.blocks)
+            (int(addresses[cfg.blocks[after].start]), self.entry_of[after]) for after in after_calls(cfg)
         )
 
     def compile(self) -> CompiledKernel:
@@ -177,7 +180,7 @@ class _Compiler:
             for place, operand in enumerate(form.operands)
             if (address := _address_of(operand)) is not None
         ]
-        data = tuple(n for n in form.read if n not in _address_slots(form) and n < 256)
+        data = _data_slots(form)
         masks = _trailing_masks(form)
         if opcode.kind is OpKind.ASYNC_COPY and len(found) > 1:
             (shared_place, shared), (global_place, source) = found[0], found[1]
@@ -369,6 +372,15 @@ def _address_slots(form: InstructionForm) -> frozenset[int]:
         if isinstance(operand, Described):
             slots.update(register_storage(base) + i for base in operand.descriptor.bases for i in (0, 1))
     return frozenset(slots)
+
+
+def _data_slots(form: InstructionForm) -> tuple[int, ...]:
+    """Registers that are stored; of RZ as many -1 as there are words."""
+    slots = tuple(n for n in form.read if n not in _address_slots(form) and n < UNIFORM_BASE)
+    last = next((o for o in reversed(form.operands) if isinstance(o, Register)), None)
+    if slots or form.opcode.kind is not OpKind.STORE or last is None or last.index is not None:
+        return slots
+    return (-1,) * max(1, form.opcode.width_bytes // 4)
 
 
 def _address_form(address: Address, wide: bool) -> AddressForm:

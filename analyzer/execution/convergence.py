@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.lanes import Doubt, Group, Rows, View
-from analyzer.execution.program import Action, ActionKind, End
+from analyzer.execution.program import Action, ActionKind, End, EndKind
 from analyzer.execution.step import Bits, Words
 from analyzer.ir.machine import WARP_LANES
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from analyzer.execution.machine import Machine
 
 IntArray = NDArray[np.int64]
+_LANES = np.arange(WARP_LANES, dtype=np.uint32)
 Onward = list[tuple[int | None, Group]]
 
 
@@ -22,7 +23,7 @@ class Convergence:
 
     masks[b]: lane mask that each lane's convergence barrier b holds, [n_warp, 32]: one per warp would
     deadlock where lanes that have parted open barriers of their own. meeting[segment][row]: lanes that wait
-    at its end.
+    at its end; doubts[segment]: what they have doubts about.
     arrived, waiting: threads that came to a barrier of a CTA, by (CTA, barrier), and groups that wait there.
     """
 
@@ -30,6 +31,7 @@ class Convergence:
         self.machine = machine
         self.masks: dict[int, NDArray[np.uint32]] = {}
         self.meeting: dict[int, dict[int, Bits]] = {}
+        self.doubts: dict[int, tuple[Doubt, ...]] = {}
         self.arrived: dict[tuple[int, int], Bits] = {}
         self.waiting: dict[tuple[int, int], list[tuple[int, Group]]] = {}
 
@@ -41,7 +43,7 @@ class Convergence:
     def gone(self, group: Group) -> None:
         """Lanes of the group have ended: others need not wait for them."""
         for index in list(self.meeting):
-            self._meet(index, group.rows, group.doubts)
+            self._meet(index, group.rows)
         self.release_barriers(np.unique(self.machine.batch.ctas[group.rows]))
 
     def barrier_masks(self, barrier: int) -> NDArray[np.uint32]:
@@ -59,7 +61,10 @@ class Convergence:
                 masks[group.rows] = np.where(active, lane_words(active)[:, None], masks[group.rows])
             case ActionKind.BREAK:
                 gone = lane_words(active)[:, None]
-                masks[group.rows] &= ~gone
+                # of those lanes only that hold the same barrier: others may have put an outer one aside
+                partners = np.bitwise_or.reduce(np.where(active, masks[group.rows], 0), axis=1)
+                members = (partners[:, None] >> _LANES) & np.uint32(1) == 1
+                masks[group.rows] = np.where(members, masks[group.rows] & ~gone, masks[group.rows])
                 self._recheck(action.barrier, group)
             case ActionKind.SAVE:
                 for slot in action.writes:
@@ -75,41 +80,62 @@ class Convergence:
     def _recheck(self, barrier: int, group: Group) -> None:
         """Lanes that wait may go on when others leave their barrier."""
         for index in list(self.meeting):
-            if self.machine.kernel.segments[index].end.barrier == barrier:
-                self._meet(index, group.rows, group.doubts)
+            end = self.machine.kernel.segments[index].end
+            if end.kind is EndKind.MEET and end.barrier == barrier:
+                self._meet(index, group.rows)
 
-    def _meet(self, index: int, rows: Rows, doubts: tuple[Doubt, ...]) -> None:
-        """Release the lanes at BSYNC whose partners are all there, or gone."""
+    def _meet(self, index: int, rows: Rows) -> None:
+        """Release the lanes whose partners are all there, or gone.
+
+        Partners hold the same mask: in a recursion others wait at the same BSYNC for an outer one.
+        """
         end = self.machine.kernel.segments[index].end
         waiting = self.meeting.get(index, {})
-        masks = self.barrier_masks(end.barrier)
         ready_rows, ready_masks = [], []
         for row in rows.tolist():
             held = waiting.get(row)
             if held is None:
                 continue
-            live = int(lane_words(self.machine.live[row : row + 1])[0])
             here = int(lane_words(held[None])[0])
-            rest = here
-            while rest:
-                lane = (rest & -rest).bit_length() - 1
-                wanted = int(masks[row, lane]) & live | 1 << lane
-                rest &= ~(1 << lane)
-                if wanted & ~here:
-                    continue
-                out = _lane_bits(wanted & here)
+            for out in self._complete(end, row, here):
                 ready_rows.append(row)
-                ready_masks.append(out)
-                here &= ~wanted
-                rest &= ~wanted
+                ready_masks.append(_lane_bits(out))
+                here &= ~out
             if here:
                 waiting[row] = _lane_bits(here)
             else:
                 del waiting[row]
+        doubts = self.doubts.get(index, ())
         if not waiting:
             self.meeting.pop(index, None)
+            self.doubts.pop(index, None)
         if ready_rows:
             self._send(end.fall, np.array(ready_rows, dtype=np.int64), np.array(ready_masks), doubts)
+
+    def _complete(self, end: End, row: int, here: int) -> list[int]:
+        """Sets of waiting lanes of one warp that may go on."""
+        live = int(lane_words(self.machine.live[row : row + 1])[0])
+        if end.kind is EndKind.WARP_SYNC:
+            return [here] if not live & ~here else []
+        own = self.barrier_masks(end.barrier)[row].tolist()
+        wanted = {lane: own[lane] & live | 1 << lane for lane in range(WARP_LANES) if here >> lane & 1}
+        found, rest = [], here
+        for lane, mask in wanted.items():
+            if rest >> lane & 1 and not mask & ~rest:
+                if all(wanted[other] == mask for other in wanted if mask >> other & 1):
+                    found.append(mask)
+                    rest &= ~mask
+        return found
+
+    def _wait(self, index: int, group: Group) -> None:
+        """The group's lanes wait at the end of a segment."""
+        waiting = self.meeting.setdefault(index, {})
+        known = self.doubts.get(index, ())
+        self.doubts[index] = (*known, *(doubt for doubt in group.doubts if doubt not in known))
+        for row, mask in zip(group.rows.tolist(), group.mask, strict=True):
+            held = waiting.get(row)
+            waiting[row] = mask if held is None else held | mask
+        self._meet(index, group.rows)
 
     def _send(self, index: int | None, rows: Rows, masks: Bits, doubts: tuple[Doubt, ...]) -> None:
         """A warp may be among `rows` more than once, with other lanes: those go separately."""
@@ -129,12 +155,8 @@ class Convergence:
         index = self._segment_of(end)
         if not missing.any() and index not in self.meeting:
             return [(end.fall, group)]
-        waiting = self.meeting.setdefault(index, {})
-        for row, mask in zip(group.rows.tolist(), group.mask, strict=True):
-            held = waiting.get(row)
-            waiting[row] = mask if held is None else held | mask
         view.flush()
-        self._meet(index, group.rows, group.doubts)
+        self._wait(index, group)
         return []
 
     def _segment_of(self, end: End) -> int:
@@ -149,22 +171,8 @@ class Convergence:
         group = view.group
         if group.is_full:
             return [(end.fall, group)]
-        index = self._segment_of(end)
-        waiting = self.meeting.setdefault(index, {})
-        rows, masks = [], []
-        for row, mask in zip(group.rows.tolist(), group.mask, strict=True):
-            held = mask if row not in waiting else waiting[row] | mask
-            if (held == self.machine.live[row]).all():
-                waiting.pop(row, None)
-                rows.append(row)
-                masks.append(held)
-            else:
-                waiting[row] = held
-        if not waiting:
-            self.meeting.pop(index, None)
-        if rows:
-            view.flush()
-            self._send(end.fall, np.array(rows, dtype=np.int64), np.array(masks), group.doubts)
+        view.flush()
+        self._wait(self._segment_of(end), group)
         return []
 
     def cta_barrier(self, end: End, view: View) -> list[tuple[int | None, Group]]:
@@ -216,20 +224,21 @@ class Convergence:
                 self._open_barrier(key, None)
 
     def release_stuck(self) -> bool:
-        """Nobody can go on: let the first that wait go on, as hardware would hang."""
+        """Nobody can go on: let the first that wait go on, where hardware would hang, and trust nothing."""
         if self.waiting:
             key = next(iter(self.waiting))
             self.arrived.pop(key, None)
             for index, part in self.waiting.pop(key):
+                self.machine.note_lost(self.machine.kernel.segments[index - 1].end.row)
                 self.machine.enter(index, part)
             return True
         if self.meeting:
             index = next(iter(self.meeting))
             waiting = self.meeting.pop(index)
             rows = np.array(list(waiting), dtype=np.int64)
-            self._send(
-                self.machine.kernel.segments[index].end.fall, rows, np.array(list(waiting.values())), ()
-            )
+            end = self.machine.kernel.segments[index].end
+            self.machine.note_lost(end.row)
+            self._send(end.fall, rows, np.array(list(waiting.values())), self.doubts.pop(index, ()))
             return True
         return False
 
@@ -242,5 +251,5 @@ def lane_words(mask: Bits) -> Words:
 
 
 def _lane_bits(word: int) -> Bits:
-    bits: Bits = (np.uint32(word) >> np.arange(WARP_LANES, dtype=np.uint32)) & np.uint32(1) == 1
+    bits: Bits = (np.uint32(word) >> _LANES) & np.uint32(1) == 1
     return bits

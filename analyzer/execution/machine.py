@@ -15,7 +15,17 @@ from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.branches import leave
 from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
-from analyzer.execution.lanes import ALL_LANES, Doubt, Group, LaneState, Origins, Rows, View, joined, where_active
+from analyzer.execution.lanes import (
+    ALL_LANES,
+    Doubt,
+    Group,
+    LaneState,
+    Origins,
+    Rows,
+    View,
+    joined,
+    where_active,
+)
 from analyzer.execution.memory import Loaded, Overwritten, TrackedMemory, lane_addresses
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.slicing import Guard
@@ -382,6 +392,12 @@ class Machine:
         """Some warps and lanes of a group."""
         full = group.is_full and bool((mask == self.live[rows]).all())
         return Group(rows, mask, is_whole=len(rows) == self.batch.n_warps, is_full=full, doubts=doubts)
+
+    def note_lost(self, row: int) -> None:
+        """How it goes on from this instruction is not known: no count can be trusted."""
+        self.tally.doubted.update(range(len(self.kernel.cfg.blocks)))
+        self.tally.hanging.setdefault(row, 0.0)
+        self.batch.note_origin(row, row + 1)
 
     def die(self, group: Group, gone: Bits) -> None:
         """These lanes end."""

@@ -21,7 +21,13 @@ Addresses = NDArray[np.uint64]
 
 RESERVED_SHARED_BYTES = 1024
 _WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
-_OPERATIONS = {"OR": np.bitwise_or, "AND": np.bitwise_and, "XOR": np.bitwise_xor, "ADD": np.add, "POPC": np.add}
+_OPERATIONS = {
+    "OR": np.bitwise_or,
+    "AND": np.bitwise_and,
+    "XOR": np.bitwise_xor,
+    "ADD": np.add,
+    "POPC": np.add,
+}
 _MOST_OFFSETS = 64
 
 
@@ -83,7 +89,9 @@ class Overwritten:
     """Bytes of supplied buffers that the kernel has stored to: what they hold now is not known."""
 
     def __init__(self, allocations: Sequence[Allocation]) -> None:
-        self.lost = [(a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None]
+        self.lost = [
+            (a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None
+        ]
 
     def reaches(self, active: Bits, addresses: Addresses | None) -> bool:
         """A store by these lanes may change a supplied buffer."""
@@ -211,8 +219,8 @@ class TrackedMemory:
             if slot is None:
                 contents.forget(owner, at + 4 * place, n_bytes)
                 continue
-            word = np.broadcast_to(view.flat(view.value(slot)), shape)[active][inside]
-            origin = view.origin(slot)
+            value, origin, _ = _stored(view, slot)
+            word = np.broadcast_to(view.flat(value), shape)[active][inside]
             known: Any = True
             if origin is not None:
                 known = np.broadcast_to(view.flat(origin) == 0, shape)[active][inside]
@@ -223,7 +231,7 @@ class TrackedMemory:
         """Some of what is stored is known."""
         if access.kind is not OpKind.STORE or access.n_matrices or view.group.doubts:
             return False
-        origins = [view.origin(slot) for slot in access.data]
+        origins = [_stored(view, slot)[1] for slot in access.data]
         return any(origin is None or not origin.all() for origin in origins)
 
     def _combine(
@@ -316,7 +324,7 @@ class TrackedMemory:
                 slot = self.local_slot(offset + 4 * place, view)
                 if view.group.doubts:
                     self.doubtful.add(slot)
-                view.write(slot, view.value(source), view.origin(source), view.delta(source), mask)
+                view.write(slot, *_stored(view, source), mask)
 
     def local_slot(self, address: int, view: View) -> int:
         """Storage number that stands for a word of the stack."""
@@ -349,6 +357,13 @@ class TrackedMemory:
                     origin = np.where(here, 0 if own is None else own, origin).astype(np.int32)
             found.append(Loaded(value, origin))
         return found
+
+
+def _stored(view: View, slot: int) -> tuple[Value, Origins | None, Deltas | None]:
+    """What a store writes: a register, or zero."""
+    if slot < 0:
+        return np.zeros((1, 1), dtype=np.uint32), None, None
+    return view.value(slot), view.origin(slot), view.delta(slot)
 
 
 def stack_offsets(view: View, active: Bits, addresses: Addresses) -> list[int] | None:

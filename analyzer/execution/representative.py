@@ -5,6 +5,7 @@ from importlib import import_module
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from analyzer.execution.profile import ExecutionProfile, WarpClass
 from analyzer.text.errors import UsageError
 
 FloatArray = NDArray[np.float64]
@@ -46,6 +47,13 @@ def representative_warp(pipe_use: ArrayLike, weights: ArrayLike | None = None) -
     np.add.at(share, labels, summed)
     members = np.flatnonzero(labels == _first_of(labels, share))
     return int(first[members[_medoid(scaled[members], summed[members])]])
+
+
+def representative_class(profile: ExecutionProfile, block_use: ArrayLike) -> WarpClass:
+    """The class of the representative warp; block_use[n_block, n_pipe]: what one run of a block takes."""
+    counts = np.stack([one.block_counts for one in profile.classes])
+    use = counts @ np.asarray(block_use, dtype=np.float64)
+    return profile.classes[representative_warp(use, [one.n_warps for one in profile.classes])]
 
 
 def _first_of(labels: IntArray, share: FloatArray) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MEMORY_KINDS, OpKind, Space
-from analyzer.ir.operand import Address, Described, Predicate, PredicateSet
+from analyzer.ir.operand import Address, Barrier, Described, Predicate, PredicateSet
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import address_storage, predicate_storage
 
@@ -133,7 +133,10 @@ class _Pass:
         """What is needed though no one may want the result: of branches everything, of accesses addresses."""
         opcode = form.opcode
         waits = opcode.sched is SchedClass.CTA_BARRIER and self.keeps_shared
-        if opcode.kind in FLOW_KINDS or waits:
+        restores = opcode.kind is OpKind.MOVE and any(
+            isinstance(o, Barrier) for o in form.operands
+        )  # BMOV B, R
+        if opcode.kind in FLOW_KINDS or waits or restores:
             return _mask(form.read)
         if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
             return 0
@@ -204,13 +207,32 @@ def _mask(numbers: tuple[int, ...]) -> int:
     return mask
 
 
+def after_calls(cfg: Cfg) -> tuple[int, ...]:
+    """Blocks that a return may come back to; recursive calls, which the graph draws as jumps, count too."""
+    return tuple(
+        block.index + 1 for block in cfg.blocks[:-1] if cfg.kernel.opcode(block.stop - 1).kind is OpKind.CALL
+    )
+
+
 def followers_of(cfg: Cfg) -> list[tuple[int, ...]]:
     """Successors as execution goes: calls enter the callee, returns come back behind every call."""
-    returns = tuple({after for caller in cfg.callers for after in cfg.successors[caller]})
+    returns = after_calls(cfg)
     found = []
     for block in cfg.blocks:
         followers = cfg.flow[block.index]
         if cfg.kernel.opcode(block.stop - 1).kind is OpKind.RETURN:
             followers = (*followers, *returns)
         found.append(followers)
+    return found
+
+
+def blocks_after(cfg: Cfg, block: int) -> set[int]:
+    """Blocks that may run behind a block, those that returns lead to among them."""
+    followers = followers_of(cfg)
+    found: set[int] = set()
+    work = [block]
+    while work:
+        fresh = [follower for follower in followers[work.pop()] if follower not in found]
+        found.update(fresh)
+        work += fresh
     return found

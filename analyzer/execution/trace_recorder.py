@@ -26,7 +26,7 @@ from analyzer.ir.trace import (
 from analyzer.text.errors import UsageError
 
 TRACER_VERSION = "5"
-MAX_LINES = 20_000_000
+MAX_LINES = 10_000_000
 _LISTED_SPACES = frozenset({Space.GLOBAL, Space.GENERIC, Space.LOCAL, Space.SHARED, Space.DISTRIBUTED_SHARED})
 
 

@@ -47,12 +47,12 @@ def _shares(counts: CountsEntry) -> str:
 def _looked_at(kernel: KernelReport) -> str:
     counts, grid = kernel.counts, kernel.launch.grid
     looked_at = counts.looked_at_ctas or 0
-    verb = "traced" if counts.provenance == "traced" else "executed"
+    verb = "" if counts.provenance == "traced" else "executed "
     if grid is None:
-        return f"{verb} {looked_at:,} CTAs"
+        return f"{verb}{looked_at:,} CTAs"
     total = grid[0] * grid[1] * grid[2]
     alike = ", the others proven alike" if looked_at < total and counts.provenance == "exact" else ""
-    return f"{verb} {looked_at:,} of {total:,} CTAs{alike}"
+    return f"{verb}{looked_at:,} of {total:,} CTAs{alike}"
 
 
 def hanging_branches(kernel: KernelReport) -> list[UnknownBranchEntry]:

@@ -32,7 +32,7 @@ def test_analyze_prints_all_layers(capsys: Capture) -> None:
     out = capsys.readouterr().out
     for piece in ("kernel matmul", "sm_90a", "H100 SXM", "bound", "occupancy", "tensor", "long_scoreboard"):
         assert piece in out
-    assert "64 trips given by --trip" in out
+    assert "64 trips, as --trip says" in out
 
 
 def test_output_is_the_same_twice(capsys: Capture) -> None:

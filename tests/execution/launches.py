@@ -124,8 +124,8 @@ def _signed(r: Random, low: int, high: int) -> int:
 
 
 def _divisions(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
-    a, b, c, d = _signed(r, 0, 1 << 31 - 1), _signed(r, 1, 1 << r.randint(1, 31)), r.getrandbits(32), r.getrandbits(r.randint(1, 32))
-    return (1, 1, 1), _line(r), (0, max(-(1 << 31), a), max(-(1 << 31), min(b, (1 << 31) - 1)), c, d or 1)
+    a, b = _signed(r, 0, (1 << 31) - 200), _signed(r, 1, 1 << r.randint(1, 10))
+    return (1, 1, 1), _line(r), (0, a, b, r.getrandbits(32), r.getrandbits(r.randint(1, 32)) or 1)
 
 
 def _divisions64(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:

@@ -251,19 +251,22 @@ class Warp:
         return found[0] if found else None
 
     def settle(self) -> None:
-        """Release lanes at BSYNC and WARPSYNC whose partners are all there, or gone."""
+        """Release lanes at BSYNC and WARPSYNC whose partners are all there, or gone.
+
+        Lanes of one barrier hold the same mask: in a recursion others wait at the same BSYNC for an outer one.
+        """
         live = sum(1 << lane for lane in self.live)
         for waiting, is_sync in ((self.at_meeting, False), (self.at_warp_sync, True)):
-            for lane in sorted(waiting):
-                if lane not in waiting:
-                    continue
-                row, what = waiting[lane]
-                mask = (what if is_sync else self.B[lane][what]) & live | 1 << lane
-                partners = [other for other in range(LANES) if mask >> other & 1]
-                if all(other in waiting and waiting[other][0] == row for other in partners):
+            wanted = {
+                lane: (row, (what if is_sync else self.B[lane][what]) & live | 1 << lane)
+                for lane, (row, what) in waiting.items()
+            }
+            for lane, place in sorted(wanted.items()):
+                partners = [other for other in range(LANES) if place[1] >> other & 1]
+                if lane in waiting and all(other in waiting and wanted[other] == place for other in partners):
                     for other in partners:
                         del waiting[other]
-                    self.ready.append(Fragment(row + 1, partners))
+                    self.ready.append(Fragment(place[0] + 1, partners))
 
 
 # ---- instructions as functions -------------------------------------------------------------------

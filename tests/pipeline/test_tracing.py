@@ -18,6 +18,7 @@ from analyzer.execution.guesses import Guesser
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.recording import record_launch
+from analyzer.execution.representative import representative_class
 from analyzer.execution.trace_recorder import TraceRecorder, recorded_header
 from analyzer.execution.traced import traced_profile
 from analyzer.frontend.trace import parse_trace
@@ -152,6 +153,14 @@ def test_branches_and_exits_have_the_lanes_that_take_them() -> None:
         "NOP",
         "EXIT",
     ) == [every, every, half, half ^ every, 0, half ^ every, half ^ every]
+
+
+def test_the_representative_warp_is_of_the_largest_class() -> None:
+    trace = parse_trace(VECTOR_ADD, [Path(VECTOR_ADD).read_bytes()])
+    loaded = load(VECTOR_ADD).kernels[0]
+    profile = traced_profile(trace, loaded.cfg)
+    found = representative_class(profile, [[6.0, 1.0], [10.0, 4.0]])
+    assert (found.n_warps, found.block_counts.tolist()) == (2, [1, 1])
 
 
 # ---- a trace as input ----------------------------------------------------------------------------
