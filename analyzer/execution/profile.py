@@ -116,3 +116,13 @@ class ExecutionProfile:
     provenance: Provenance
     assumptions: tuple[str, ...]
     parts: tuple[BlockPart, ...] = ()
+
+    def executed_instructions(self, lengths: tuple[int, ...]) -> int:
+        """Warp instructions of the whole grid; lengths[b]: instructions of block b."""
+        cut = {part.block for part in self.parts}
+        whole = sum(
+            int(warps) * length
+            for block, (warps, length) in enumerate(zip(self.block_warps, lengths, strict=True))
+            if block not in cut
+        )
+        return whole + sum(part.warps * (part.stop - part.start) for part in self.parts)

@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from analyzer.execution.profile import BlockPart
 from analyzer.execution.provenance import Provenance
+from analyzer.flow.cfg import Block
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.program import INSTRUCTION_BYTES
 from analyzer.report.analysis import KernelAnalysis
@@ -20,8 +22,7 @@ def count_entries(analysis: KernelAnalysis) -> CountsEntry:
     instructions = analysis.instructions_per_warp
     executed: float | None = None if warps is None else instructions * warps
     if profile is not None:
-        lengths = [len(block) for block in analysis.cfg.blocks]
-        executed = sum(n * length for n, length in zip(profile.block_warps.tolist(), lengths, strict=True))
+        executed = profile.executed_instructions(tuple(len(block) for block in analysis.cfg.blocks))
     return CountsEntry(
         provenance=counts.provenance.value,
         assumed_share=_assumed_share(analysis),
@@ -64,24 +65,47 @@ def _assumed_time_share(analysis: KernelAnalysis) -> float | None:
 
 
 def _blocks(analysis: KernelAnalysis, warps: int | None) -> Iterator[BlockEntry]:
-    counts, cfg, profile = analysis.counts, analysis.cfg, analysis.profile
-    addresses = analysis.kernel.addresses.tolist()
-    for block, per_warp in zip(cfg.blocks, counts.per_warp, strict=True):
-        executed: float | None = None if warps is None else per_warp * warps
-        provenance, lanes = counts.provenance, None
-        if profile is not None:
-            executed = int(profile.block_warps[block.index])
-            lanes = int(profile.block_lanes[block.index])
-            provenance = profile.block_provenance[block.index]
-        yield BlockEntry(
-            start=addresses[block.start],
-            end=addresses[block.stop - 1] + INSTRUCTION_BYTES,
-            successors=tuple(addresses[cfg.blocks[s].start] for s in cfg.successors[block.index]),
-            executed_warps=executed,
-            executed_per_warp=per_warp,
-            active_lanes=lanes,
-            provenance=provenance.value,
-        )
+    """Blocks in address order; one whose parts run unequally often gives an entry for each part."""
+    parts: dict[int, list[BlockPart]] = {}
+    for part in analysis.profile.parts if analysis.profile else ():
+        parts.setdefault(part.block, []).append(part)
+    for block in analysis.cfg.blocks:
+        followers = tuple(analysis.cfg.blocks[s].start for s in analysis.cfg.successors[block.index])
+        pieces = parts.get(block.index) or [_whole_block(analysis, block, warps)]
+        for place, piece in enumerate(pieces):
+            is_last = place + 1 == len(pieces)
+            yield _block_entry(analysis, piece, followers if is_last else (piece.stop,), warps)
+
+
+def _whole_block(analysis: KernelAnalysis, block: Block, warps: int | None) -> BlockPart:
+    profile = analysis.profile
+    if profile is not None:
+        executed, lanes = int(profile.block_warps[block.index]), int(profile.block_lanes[block.index])
+        return BlockPart(block.index, block.start, block.stop, executed, lanes)
+    executed = round(analysis.counts.per_warp[block.index] * (warps or 0))
+    return BlockPart(block.index, block.start, block.stop, executed, 0)
+
+
+def _block_entry(
+    analysis: KernelAnalysis, part: BlockPart, followers: tuple[int, ...], warps: int | None
+) -> BlockEntry:
+    counts, profile = analysis.counts, analysis.profile
+    addresses = analysis.kernel.addresses
+    per_warp = counts.per_warp[part.block]
+    executed: float | None = None if warps is None else per_warp * warps
+    provenance = counts.provenance
+    if profile is not None:
+        executed, per_warp = part.warps, part.warps / max(1, profile.n_warps)
+        provenance = profile.block_provenance[part.block]
+    return BlockEntry(
+        start=int(addresses[part.start]),
+        end=int(addresses[part.stop - 1]) + INSTRUCTION_BYTES,
+        successors=tuple(int(addresses[row]) for row in followers),
+        executed_warps=executed,
+        executed_per_warp=per_warp,
+        active_lanes=None if profile is None else part.lanes,
+        provenance=provenance.value,
+    )
 
 
 def grid_warps(analysis: KernelAnalysis) -> int | None:
