@@ -181,7 +181,7 @@ class MemoryLog:
 
 
 def _interleaved(entries: list[Entry]) -> list[Entry]:
-    """Iterations of one period, each repeated alike, as one row of requests if they follow each other evenly."""
+    """Iterations of a period, each repeated alike, as one row of requests if they follow each other."""
     progress = [entry.progress() for entry in entries]
     first = progress[0] if progress else None
     if len(entries) < 2 or first is None or any(other != first for other in progress):

@@ -6,12 +6,13 @@ follow; they are then taken in one step.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Group, Origins, View
-from analyzer.execution.machine import Machine, StopExecution
+from analyzer.execution.lanes import Deltas, Group, Origins, Rows, View
+from analyzer.execution.machine import Machine, StopExecution, Tally
 from analyzer.execution.program import Segment
 from analyzer.execution.step import Bits, Value
 from analyzer.execution.trial import ENDLESS, Trial, TrialFailed, smallest
@@ -22,6 +23,7 @@ IntArray = NDArray[np.int64]
 _PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SHORT_PERIOD = 4
 _LEAST_REPEATS = 2
+_MOST_LEAVING = 3
 _HISTORY = 2 * _PERIODS[-1] + 1
 
 
@@ -41,6 +43,29 @@ class _History:
     next_try: int = 2
     failures: int = 0
 
+    def goes_on(self, group: Group, machine: Machine) -> bool:
+        """Whether a group is the one remembered, or what is left of it: some of its warps and lanes."""
+        old = self.group
+        if old.doubts != group.doubts:
+            return False
+        places = np.minimum(np.searchsorted(old.rows, group.rows), len(old.rows) - 1)
+        if bool((old.rows[places] != group.rows).any()) or bool((group.mask & ~old.mask[places]).any()):
+            return False
+        if len(old.rows) != len(group.rows):
+            view = View(machine.state, group)
+            for snapshot in self.snapshots:
+                for arrays in (snapshot.values, snapshot.origins):
+                    for slot, array in arrays.items():
+                        arrays[slot] = _rows_left(array, view, places)  # type: ignore[assignment]
+        self.group = _copy(group)
+        return True
+
+
+def _rows_left(array: NDArray[Any] | None, view: View, places: IntArray) -> NDArray[Any] | None:
+    if array is None or array.ndim == 3:
+        return None if array is None else view.pick(array)
+    return array if len(array) == 1 else array[places]
+
 
 class Closer:
     """Watches the headers of a machine and takes many iterations at once where it may."""
@@ -53,7 +78,7 @@ class Closer:
     def __call__(self, segment: Segment, group: Group) -> bool:
         """Called before a group runs a loop's header; True where the group has nothing to run."""
         history = self.histories.get(segment.index)
-        if history is None or not _same_group(history.group, group):
+        if history is None or not history.goes_on(group, self.machine):
             history = self.histories[segment.index] = _History(_copy(group))
         history.snapshots.append(self._snapshot(segment, group))
         del history.snapshots[:-_HISTORY]
@@ -101,17 +126,52 @@ class Closer:
         period: int,
         growth: dict[int, Deltas],
         now: _Snapshot,
+        attempts: int = _MOST_LEAVING,
     ) -> bool:
-        machine = self.machine
-        trial = Trial(machine, segment, group)
+        """Take iterations at once if a trial allows it; without warps that leave the loop meanwhile."""
+        trial = Trial(self.machine, segment, group)
         view = View(trial.state, group)
         for slot, delta in growth.items():
             view.write(slot, view.value(slot), view.origin(slot), delta)
         view.flush()
         try:
             tally = trial.run_period(period)
-        except TrialFailed:
-            return False
+        except TrialFailed as failed:
+            rest = None if failed.leaving is None else _without(group, failed.leaving)
+            if rest is None or not attempts:
+                return False
+            return self._try_rest(segment, group, rest, period, growth, now, attempts - 1)
+        return self._commit(segment, group, growth, now, trial, tally)
+
+    def _try_rest(
+        self,
+        segment: Segment,
+        group: Group,
+        rest: Group,
+        period: int,
+        growth: dict[int, Deltas],
+        now: _Snapshot,
+        attempts: int,
+    ) -> bool:
+        view = View(self.machine.state, rest)
+        places = np.searchsorted(group.rows, rest.rows)
+
+        def left(arrays: dict[int, Any]) -> dict[int, Any]:
+            return {slot: _rows_left(array, view, places) for slot, array in arrays.items()}
+
+        own = _Snapshot(left(now.values), left(now.origins))
+        return self._try(segment, rest, period, left(growth), own, attempts)
+
+    def _commit(
+        self,
+        segment: Segment,
+        group: Group,
+        growth: dict[int, Deltas],
+        now: _Snapshot,
+        trial: Trial,
+        tally: Tally,
+    ) -> bool:
+        machine = self.machine
         times = trial.limits
         least = times[group.rows]
         if bool((least < _LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
@@ -122,6 +182,8 @@ class Closer:
         # the last of the alike iterations is left to be executed, so that its exit is seen
         repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
         repeats[group.rows] = np.maximum(least, 0)
+        if machine.signature is not None:
+            machine.sign_loop(group.rows, repeats, tally)
         machine.tally.segments += tally.segments * repeats
         machine.tally.lanes += tally.lanes * repeats
         machine.tally.memory.absorb(tally.memory, repeats)
@@ -164,13 +226,12 @@ class Closer:
         view.flush()
 
 
-def _same_group(first: Group, second: Group) -> bool:
-    return (
-        len(first.rows) == len(second.rows)
-        and first.doubts == second.doubts
-        and bool((first.rows == second.rows).all())
-        and bool((first.mask == second.mask).all())
-    )
+def _without(group: Group, leaving: Rows) -> Group | None:
+    """The group's other warps; None where there are none."""
+    stays = ~np.isin(group.rows, leaving)
+    if not stays.any() or bool(stays.all()):
+        return None
+    return Group(group.rows[stays], group.mask[stays], False, group.is_full, group.doubts)
 
 
 def _copy(group: Group) -> Group:

@@ -147,10 +147,10 @@ class _Compiler:
             return self._barrier_move(row, form, guard)
         if not self.slice.rows[row]:
             return None
-        if opcode.kind is OpKind.BARRIER:
-            return Action(ActionKind.PASS, row, guard, form.written)
         if opcode.sched is SchedClass.TENSOR_CORE_CONTROL:
             return Action(ActionKind.ALLOCATE, row, guard, form.written)
+        if opcode.kind in _GRANTED:
+            return Action(ActionKind.PASS, row, guard, form.written)
         step = self._step(row, form)
         if step is None:
             self.unknown.add(row)
@@ -325,6 +325,8 @@ class _Compiler:
 
 
 _OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD", "POPC"})
+# Waits and requests to the system (USETMAXREG): what they ask for is granted; tensor memory stands apart.
+_GRANTED = frozenset({OpKind.BARRIER, OpKind.CONTROL})
 _SIGNED = frozenset({"S8", "S16"})
 
 

@@ -322,6 +322,16 @@ class Machine:
                 mixed = self.signature[rows] * SIGNATURE_FACTOR
                 self.signature[rows] = mixed + lane_words(bits) + np.uint64(step.writes[0] + 2)
 
+    def sign_loop(self, rows: Rows, repeats: IntArray, tally: "Tally") -> None:
+        """Add iterations taken at once to the warps' signatures: how many, through which segments."""
+        assert self.signature is not None
+        factors = np.random.default_rng(len(tally.segments)).integers(
+            1, 1 << 62, len(tally.segments), dtype=np.int64
+        )
+        period = factors @ tally.segments[:, rows] + 3 * (factors @ tally.lanes[:, rows])
+        mixed = self.signature[rows] * SIGNATURE_FACTOR
+        self.signature[rows] = mixed + (period + repeats[rows]).astype(np.uint64)
+
     def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
         active = view.active if lanes is None else view.active & lanes
         for guard in access.masks:

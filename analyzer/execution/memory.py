@@ -304,7 +304,7 @@ class TrackedMemory:
         """Generic addresses that all lie in global memory."""
         windows = self.batch.image.windows
         near = np.array([windows.shared >> 32, windows.local >> 32], dtype=np.uint64)
-        return addresses is not None and not bool(np.isin(addresses >> _LOW, near).any())
+        return addresses is not None and not bool(np.isin(addresses >> np.uint64(32), near).any())
 
     def _forget_local(self, access: Access, view: View, lanes: Bits | None) -> None:
         unknown = np.full((1, 1), access.row + 1, dtype=np.int32)

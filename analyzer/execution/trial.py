@@ -9,7 +9,7 @@ counts are those of one times T, their addresses those of one plus t times a ste
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, View, joined, where_active
+from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, joined, where_active
 from analyzer.execution.machine import Machine, StopExecution, Tally
 from analyzer.execution.memory import TrackedMemory, address_steps, lane_addresses, stack_offsets
 from analyzer.execution.program import Access, Segment
@@ -25,7 +25,14 @@ _HALF = 1 << 31
 
 
 class TrialFailed(Exception):
-    """The loop cannot be closed from here; it is executed iteration by iteration."""
+    """The loop cannot be closed from here; it is executed iteration by iteration.
+
+    leaving: warps that were seen to leave it; the others may be closed without them.
+    """
+
+    def __init__(self, why: str, leaving: Rows | None = None) -> None:
+        super().__init__(why)
+        self.leaving = leaving
 
 
 class Trial(Machine):
@@ -87,11 +94,11 @@ class Trial(Machine):
 
     def enter(self, index: int | None, group: Group) -> None:
         if index is None or (len(group.rows) and self.kernel.segments[index].block not in self.loop.blocks):
-            raise TrialFailed("the loop ends")
+            raise TrialFailed("the loop ends", group.rows)
         super().enter(index, group)
 
     def die(self, group: Group, gone: Bits) -> None:
-        raise TrialFailed("a thread ends")
+        raise TrialFailed("a thread ends", group.rows)
 
     # ---- what grows ------------------------------------------------------------------------------
 

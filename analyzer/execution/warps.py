@@ -15,6 +15,7 @@ from analyzer.execution.step import Bits, Value, Words
 from analyzer.flow.postdom import blocks_between, immediate_postdominators
 from analyzer.ir.launch import Dim3
 from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.opcode import OpKind
 
 IntArray = NDArray[np.int64]
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, :]
@@ -31,7 +32,9 @@ class Regions:
 
     @cached_property
     def _postdominators(self) -> tuple[int | None, ...]:
-        return immediate_postdominators(self.kernel.cfg.flow)
+        cfg = self.kernel.cfg
+        ends = (block.index for block in cfg.blocks if cfg.kernel.opcode(block.stop - 1).kind is OpKind.EXIT)
+        return immediate_postdominators(cfg.flow, frozenset(ends))
 
     def meeting_block(self, row: int) -> int | None:
         """The block where all ways on from the branch at `row` meet; None where only the end is common."""

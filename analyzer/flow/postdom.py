@@ -3,17 +3,19 @@
 from analyzer.flow.loops import Graph, immediate_dominators, reverse_postorder
 
 
-def immediate_postdominators(graph: Graph) -> tuple[int | None, ...]:
+def immediate_postdominators(
+    graph: Graph, may_end: frozenset[int] = frozenset()
+) -> tuple[int | None, ...]:
     """For each block the first block that every way out of it passes; None where only the end is common.
 
-    Blocks that never reach an end (endless loops) have None as well.
+    may_end: blocks that have followers and may end all the same (guarded exits). Blocks that never reach an end (endless loops) have None as well.
     """
     end = len(graph)
     backward: list[list[int]] = [[] for _ in range(end + 1)]
     for block, followers in enumerate(graph):
         for follower in followers:
             backward[follower].append(block)
-        if not followers:
+        if not followers or block in may_end:
             backward[end].append(block)
     reverse = tuple(map(tuple, backward))
     found = immediate_dominators(reverse, reverse_postorder(reverse, end))
