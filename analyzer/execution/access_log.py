@@ -98,7 +98,10 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class AccessTotals:
-    """Sums of one access over the grid. sectors and wavefronts stand only while `is_known`."""
+    """Sums of one access over the grid. sectors and wavefronts stand only while `is_known`.
+
+    misaligned: an address that is no multiple of the width, at which hardware would stop.
+    """
 
     access: Access
     requests: float = 0.0
@@ -108,6 +111,7 @@ class AccessTotals:
     is_known: bool = True
     is_doubtful: bool = False
     is_even: bool = True
+    misaligned: int | None = None
     footprint: Footprint = field(default_factory=Footprint)
     entries: list[Entry] = field(default_factory=list)
 
@@ -329,6 +333,8 @@ def _measure(totals: AccessTotals, requests: _Requests, spread: tuple[Stride, ..
     for shift, share in _all_phases(totals, steps, counts, spread):
         moved = addresses if shift is None else addresses + shift
         patterns = compress(moved, active)
+        if access.space is Space.GLOBAL:
+            totals.misaligned = totals.misaligned or _misaligned(patterns, access.width_bytes)
         weight = requests.weights * share
         if access.space in _SHARED_SPACES:
             totals.wavefronts += float((_wavefronts(access, patterns, moved, active) * weight).sum())
@@ -343,6 +349,15 @@ def _measure(totals: AccessTotals, requests: _Requests, spread: tuple[Stride, ..
         elif (counts < 1).any():
             strides = (Stride(0, counts),)
         totals.footprint.add(addresses, active, access.width_bytes, (*strides, *spread))
+
+
+def _misaligned(patterns: Patterns, width_bytes: int) -> int | None:
+    width = np.uint64(max(1, width_bytes))
+    if width & (width - np.uint64(1)):
+        return None
+    rows, live, _ = patterns.at_residues(max(1, width_bytes))
+    wrong = live & (rows % width != 0)
+    return int(patterns.bases[0]) if wrong.any() else None
 
 
 _Phase = tuple[Addresses | None, NDArray[np.float64]]

@@ -41,6 +41,7 @@ from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import OpKind, Space
+from analyzer.text.errors import UsageError
 
 IntArray = NDArray[np.int64]
 
@@ -89,7 +90,10 @@ def execute(
     options: ExecutionOptions | None = None,
     compiled: CompiledKernel | None = None,
 ) -> ExecutionProfile:
-    """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile."""
+    """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile.
+
+    Raises UsageError where an address is not aligned to its access, which no launch that works has.
+    """
     kernel = compiled or compile_kernel(cfg, nest)
     options = options or ExecutionOptions(guesser=Guesser(kernel))
     if shape.grid.count * shape.warps_per_cta <= (options.max_warps or WHOLE_WARPS):
@@ -109,7 +113,21 @@ def execute(
         more = _execute_sample(kernel, image, shape, options, samples[1])
         sums.accesses, sums.stopped = more.accesses, sums.stopped or more.stopped
         sample = replace(sample, has_even_accesses=False, notes=samples[1].notes)
+    _check_alignment(kernel, sums)
     return _Profile(kernel, launch, shape, image, options, sample, sums).build()
+
+
+def _check_alignment(kernel: CompiledKernel, sums: _Sums) -> None:
+    """Raises UsageError where an access that surely runs would fault."""
+    code = kernel.cfg.kernel
+    for totals in sums.accesses.values():
+        row = totals.access.row
+        if totals.misaligned is not None and not totals.is_doubtful and not sums.hanging:
+            raise UsageError(
+                f"{code.name} would fault: {code.form(row).text} at {int(code.addresses[row]):#06x} has an "
+                f"address that is no multiple of {totals.access.width_bytes}, as {totals.misaligned:#x}",
+                hint="check the pointers, strides and offsets among the arguments",
+            )
 
 
 def _execute_sample(
@@ -259,6 +277,7 @@ def _merge(
     own.is_known &= more.is_known
     own.is_doubtful |= more.is_doubtful
     own.is_even &= more.is_even
+    own.misaligned = own.misaligned or more.misaligned
     own.footprint.merge(more.footprint)
 
 

@@ -7,6 +7,7 @@ from analyzer.execution.constant_reads import WORD_BYTES, ConstantReads, constan
 from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import ArgumentValue, TensorMap
 from analyzer.ir.program import Kernel, Parameter, ParameterType
+from analyzer.text.errors import UsageError
 
 TENSOR_MAP_BYTES = 128
 TENSOR_MAP_ALIGN = 64
@@ -40,6 +41,7 @@ def parameter_layout(kernel: Kernel, given: Mapping[int, ArgumentValue], arch: A
     reads = constant_reads(kernel)
     guess = _Guess(reads, given, base)
     guess.run()
+    _check_guess(guess)
     return ParameterLayout(tuple(guess.parameters), base, tuple(_doubts(guess)), reads)
 
 
@@ -143,6 +145,33 @@ class _Guess:
             return position, WORD_BYTES
         untouched = not {position, position + WORD_BYTES} & self.reads.words
         return position, POINTER_BYTES if position in self.reads.pairs or untouched else WORD_BYTES
+
+
+def _check_guess(guess: _Guess) -> None:
+    """Raises UsageError where a value cannot be what the code reads, or its place cannot be told."""
+    for parameter in guess.parameters:
+        value = guess.given.get(parameter.ordinal)
+        position = guess.base + parameter.offset
+        words, what = guess.reads.words, f"argument {parameter.ordinal}"
+        half = position in words and position + WORD_BYTES not in words and position not in guess.reads.pairs
+        if parameter.size_bytes == POINTER_BYTES and half and value is not None:
+            needs = "a pointer has" if not isinstance(value, int | float) else f"{value} needs"
+            raise UsageError(
+                f"{what}: the code reads {WORD_BYTES} bytes at {_place(position)}, {needs} {POINTER_BYTES}",
+                hint="check the order of the arguments; they count from 0",
+            )
+        if isinstance(value, float) and position in guess.reads.addresses:
+            raise UsageError(
+                f"{what} is used as an address, {value} is a float", hint=f"write {what[9:]}=ptr"
+            )
+    unsaid = [p.ordinal for p in guess.parameters if p.ordinal not in guess.given and not _is_read(p, guess)]
+    last = max(guess.given, default=-1)
+    if unsaid and unsaid[0] < last and not any(_is_read(p, guess) for p in guess.parameters[unsaid[0] :]):
+        raise UsageError(
+            f"argument {last}: its place is not known, for nothing is said of {_listed(unsaid)}, "
+            "which the code does not read either",
+            hint=f"the code reads arguments up to {unsaid[0] - 1}",
+        )
 
 
 def _doubts(guess: _Guess) -> Iterable[str]:

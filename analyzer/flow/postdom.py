@@ -3,12 +3,11 @@
 from analyzer.flow.loops import Graph, immediate_dominators, reverse_postorder
 
 
-def immediate_postdominators(
-    graph: Graph, may_end: frozenset[int] = frozenset()
-) -> tuple[int | None, ...]:
+def immediate_postdominators(graph: Graph, may_end: frozenset[int] = frozenset()) -> tuple[int | None, ...]:
     """For each block the first block that every way out of it passes; None where only the end is common.
 
-    may_end: blocks that have followers and may end all the same (guarded exits). Blocks that never reach an end (endless loops) have None as well.
+    may_end: blocks that have followers and may end all the same (guarded exits). Blocks that never reach an
+    end (endless loops) have None as well.
     """
     end = len(graph)
     backward: list[list[int]] = [[] for _ in range(end + 1)]

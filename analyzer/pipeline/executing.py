@@ -1,5 +1,6 @@
 """Abstract execution of a loaded kernel, where its launch is known."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from analyzer.execution.compiling import compile_kernel
@@ -43,6 +44,8 @@ def execute_kernel(
     Raises UsageError for arguments that do not fit the kernel.
     """
     if launch.grid is None or launch.block is None:
+        if launch.arguments:
+            _check_arguments(loaded, launch)
         return None
     try:
         ready = prepare(loaded, launch)
@@ -52,6 +55,12 @@ def execute_kernel(
     options = ExecutionOptions(guesser=guesser, closes_loops=closes_loops, max_warps=max_warps)
     profile = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
     return Executed(profile, frozenset(guesser.used))
+
+
+def _check_arguments(loaded: LoadedKernel, launch: Launch) -> None:
+    """Raises UsageError for arguments that do not fit, though nothing will be executed."""
+    with suppress(HardwareError):
+        build_image(loaded.kernel, launch, load_arch(loaded.kernel.arch))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,7 +83,7 @@ class Oracle:
         block: Dim,
         arguments: bytes,
         buffers: Sequence[tuple[int, bytes]] = (),
-        max_steps: int = 3_000_000,
+        max_steps: int = 300_000,
     ) -> None:
         self.kernel, self.grid, self.block, self.max_steps = kernel, grid, block, max_steps
         self.steps = 0
