@@ -130,7 +130,11 @@ def _divisions(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
 
 def _divisions64(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
     a, b = _signed(r, 0, 1 << r.randint(2, 62)), _signed(r, 1, 1 << r.randint(1, 62))
-    return (1, 1, 1), _line(r), (0, a, b, r.getrandbits(r.randint(2, 64)), r.getrandbits(r.randint(2, 63)) + 1)
+    return (
+        (1, 1, 1),
+        _line(r),
+        (0, a, b, r.getrandbits(r.randint(2, 64)), r.getrandbits(r.randint(2, 63)) + 1),
+    )
 
 
 def _counts64(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:

@@ -661,9 +661,7 @@ def _logic(s: Sources) -> Values:
 
 def _predicate_logic(s: Sources) -> Values:
     a, b, c = s.predicates
-    return Values(
-        predicates=tuple(f"_table3({s.number(n)}, -{a}, -{b}, -{c}) & 1" for n in range(2))
-    )
+    return Values(predicates=tuple(f"_table3({s.number(n)}, -{a}, -{b}, -{c}) & 1" for n in range(2)))
 
 
 def _select(s: Sources) -> Values:

@@ -1,0 +1,77 @@
+"""Whole launches: boxes of CTAs, samples, limits, and launches that hardware would refuse."""
+
+from pathlib import Path
+
+import pytest
+
+from analyzer import analyze, load
+from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch
+from analyzer.pipeline import Options
+from analyzer.report.report import KernelReport
+from analyzer.text.errors import UsageError
+
+TRACES = Path(__file__).resolve().parents[2] / "traces"
+
+
+def executed(dump: str, kernel: str, grid: Dim3, block: Dim3, **arguments: ArgumentValue) -> KernelReport:
+    """The report of one launch; arguments as `a3=100`."""
+    given = tuple(Argument(int(which[1:]), value) for which, value in arguments.items())
+    launch = Launch(grid=grid, block=block, arguments=given)
+    options = Options(kernels=(kernel,), launch=launch)
+    return analyze(load(str(TRACES / dump)), options=options).kernels[0]
+
+
+@pytest.mark.parametrize("n", [1, 256_000_000, 255_999_999, 128_000_000, 31])
+def test_a_million_ctas_are_exact(n: int) -> None:
+    report = executed("cuda/sm_80/report16.sass", "vector_add", Dim3(1_000_000), Dim3(256), a3=n)
+    assert report.counts.provenance == "exact"
+    assert report.counts.looked_at_ctas is not None
+    assert report.counts.looked_at_ctas < 100
+    assert report.traffic is not None
+    assert (report.traffic.read_bytes, report.traffic.written_unique_bytes) == (8 * n, 4 * n)
+    stores = [access for access in report.memory if access.opcode.startswith("STG")]
+    assert [access.requests for access in stores] == [-(-n // 32)]
+    assert [access.sectors for access in stores] == [-(-n // 8)]
+
+
+@pytest.mark.parametrize("n", [3000, 2000])
+def test_corners_with_other_trip_counts_are_not_alike(n: int) -> None:
+    """Trips taken at once are part of what makes CTAs alike."""
+    report = executed("cuda/sm_80/exactness.sass", "triangular_row_sums", Dim3(2200), Dim3(256), a2=n)
+    assert report.counts.provenance == "exact"
+    warps = range(-(-n // 32))
+    header = report.loops[0].header
+    runs = [block.executed_warps for block in report.counts.blocks if block.start == header]
+    assert runs == [sum(min(n, 32 * (warp + 1)) for warp in warps)]
+    assert report.traffic is not None
+    assert report.traffic.read_bytes == 2 * n * (n + 1)
+
+
+def test_rows_that_start_within_sectors_are_counted_exactly() -> None:
+    """1,000 halves a row: every other row starts in the middle of a sector."""
+    report = executed(
+        "triton/sm_80/softmax.sass", "softmax", Dim3(100_000), Dim3(128), a2=1000, a3=1000, a4=1000
+    )
+    for access in report.memory:
+        if access.space == "global":
+            assert (access.provenance, access.sectors) == ("exact", 50_000 * (63 + 66))
+
+
+def test_what_cannot_be_proven_is_called_assumed() -> None:
+    sizes: dict[str, ArgumentValue] = {f"a{place}": 32768 for place in range(3, 9)}
+    report = executed("triton/sm_90/matmul_one_stage.sass", "matmul", Dim3(65536), Dim3(128), **sizes)
+    assert report.counts.provenance == "assumed"
+    assert any("CTAs executed" in note for note in report.counts.assumptions)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"a0": 0x7F0000000001, "a3": 100}, "no multiple of 4"),
+        ({"a3": 5_000_000_000}, "5000000000 needs 8"),
+        ({"a9": 1}, "its place is not known"),
+    ],
+)
+def test_launches_that_cannot_be(arguments: dict[str, ArgumentValue], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        executed("cuda/sm_80/report16.sass", "vector_add", Dim3(10), Dim3(256), **arguments)
