@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 import analyzer
-from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer, TensorMap
 from analyzer.pipeline.program import Program
 from analyzer.report.report import KernelReport
 from analyzer.text.errors import WarplensError
@@ -29,6 +29,7 @@ from closed_forms import (  # type: ignore[import-not-found]  # noqa: E402
     CASES,
     Array,
     Case,
+    Descriptor,
     Truth,
     Value,
 )
@@ -123,6 +124,8 @@ def launch_of(case: Case) -> Launch:
 
 
 def argument_of(value: Value) -> ArgumentValue:
+    if isinstance(value, Descriptor):
+        return TensorMap()
     if not isinstance(value, Array):
         number: int | float = value
         return number

@@ -27,7 +27,10 @@ TRACES = Path(__file__).resolve().parent
 STAGE = Path("/tmp/warplens-traces")
 OTHER_PTXAS_FROM = 90  # Triton's wheel assembles from this architecture on with a newer ptxas
 FIXED_DATE = 1_750_000_000
-CUDA_ARCHS = {"report16": (75, 80, 86, 89, 90, 100, 120), "exactness": (80, 89, 90, 100, 120)}
+CUDA_ARCHS = {"report16": (75, 80, 86, 89, 90, 100, 120), "exactness": (80, 89, 90, 100, 120),
+              "specialized": (90,)}  # fmt: skip
+FEATURES_OF_ONE_ARCH = {"specialized"}  # compiled for such as sm_90a
+BINARY_BESIDE = {"specialized"}  # a dump does not say where arguments behind a tensor map lie
 NVCC_FLAGS = ("-O3", "-lineinfo", "-cubin")
 
 
@@ -44,6 +47,11 @@ class Unit:
     def stem(self) -> str:
         """Path of its dumps without a suffix."""
         return f"{self.suite}/sm_{self.arch}/{self.name}"
+
+    @property
+    def target(self) -> str:
+        """What nvcc compiles it for."""
+        return f"sm_{self.arch}" + ("a" if self.name in FEATURES_OF_ONE_ARCH else "")
 
     @property
     def cubin(self) -> Path:
@@ -83,11 +91,19 @@ def triton_units() -> list[Unit]:
 
 
 def dumps_of(unit: Unit) -> list[Product]:
-    """The dumps that every unit gets."""
+    """The dumps of a unit, and its cubin where they do not say enough.
+
+    Jump tables stand in a constant bank of the cubin: such a unit gets no dump.
+    """
+    if unit.variant and unit.variant.is_binary:
+        folder = f"cubin/sm_{unit.arch}"
+        return [Product(f"{folder}/{unit.name}.{kind}", unit) for kind in ("cubin", "json")]
     products = [
         Product(f"{unit.stem}.sass", unit, ("cuobjdump", "-sass")),
         Product(f"{unit.stem}.res", unit, ("cuobjdump", "-res-usage")),
     ]
+    if unit.name in BINARY_BESIDE:
+        products.append(Product(f"{unit.stem}.cubin", unit))
     return products + ([Product(f"{unit.stem}.json", unit)] if unit.variant else [])
 
 
@@ -212,10 +228,10 @@ def stage_triton(package: Path) -> Path:
 
 def compile_cuda(unit: Unit, tools: Tools) -> None:
     """One nvcc run."""
-    print(f"  {tools.version('nvcc')}: {unit.name} for sm_{unit.arch}", flush=True)
+    print(f"  {tools.version('nvcc')}: {unit.name} for {unit.target}", flush=True)
     unit.cubin.parent.mkdir(parents=True, exist_ok=True)
     source = f"traces/{source_file(unit)}"
-    run([tools.find("nvcc"), *NVCC_FLAGS, f"-arch=sm_{unit.arch}", source, "-o", unit.cubin])
+    run([tools.find("nvcc"), *NVCC_FLAGS, f"-arch={unit.target}", source, "-o", unit.cubin])
 
 
 def compile_triton(units: Sequence[Unit], tools: Tools) -> None:
@@ -261,13 +277,13 @@ def write_product(product: Product, tools: Tools) -> None:
 
 def source_file(unit: Unit) -> str:
     """The source of a unit, under traces/."""
-    return "triton/kernels.py" if unit.suite == "triton" else f"cuda/{unit.name}.cu"
+    return f"triton/{unit.variant.source}.py" if unit.variant else f"cuda/{unit.name}.cu"
 
 
 def compiler_of(unit: Unit, tools: Tools) -> tuple[str, str]:
     """Compiler with its version, and the flags, in words."""
     if unit.variant is None:
-        return tools.version("nvcc"), " ".join([*NVCC_FLAGS, f"-arch=sm_{unit.arch}"])
+        return tools.version("nvcc"), " ".join([*NVCC_FLAGS, f"-arch={unit.target}"])
     variant = unit.variant
     version = run([tools.triton_python, "-P", "-c", "import triton; print(triton.__version__)"])
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
@@ -288,7 +304,7 @@ def origin_of(product: Product, tools: Tools, compiler: tuple[str, str]) -> dict
     return {
         "compiler": compiler[0],
         "flags": compiler[1],
-        "target": f"sm_{product.unit.arch}",
+        "target": product.unit.target,
         "dumped_with": " ".join([tools.version(name), *flags]) if name else "copied",
         "source": source,
         "source_sha256": sha256(source),

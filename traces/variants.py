@@ -13,7 +13,10 @@ ALIGNED = ("a_stride", "b_stride", "c_stride", "k", "n", "columns", "stride", "h
 
 @dataclass(frozen=True)
 class Variant:
-    """One compilation of one kernel; `types` holds the arguments that are not constexpr."""
+    """One compilation of one kernel; `types` holds the arguments that are not constexpr.
+
+    source: the file under traces/triton/ without its suffix. is_binary: the cubin is shipped, not its dumps.
+    """
 
     name: str
     kernel: str
@@ -23,6 +26,8 @@ class Variant:
     num_stages: int = 3
     archs: tuple[int, ...] = ALL_ARCHS
     aligned: tuple[str, ...] = field(default=ALIGNED)
+    source: str = "kernels"
+    is_binary: bool = False
 
 
 def pointers(names: str, element: str) -> dict[str, str]:
@@ -99,4 +104,7 @@ VARIANTS = (
             archs=(80, 90, 100, 120)),
     Variant("grouped_gemm", "grouped_gemm", GROUPED_TYPES,
             {"BLOCK_M": 32, "BLOCK_N": 32, "BLOCK_K": 32, "PROGRAMS": 24}),
+    Variant("matmul_specialized", "matmul_specialized", TMA_TYPES,
+            {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 64, "PROGRAMS": 148},
+            archs=(100,), aligned=(), source="specialized", is_binary=True),
 )  # fmt: skip

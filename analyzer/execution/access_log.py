@@ -32,7 +32,7 @@ Addresses = NDArray[np.uint64]
 Weights = NDArray[np.float64]
 
 _BANK_ROW_BYTES = 128
-_FLUSH_LANES = 1 << 22
+_FLUSH_LANES = 1 << 23
 _MOST_PHASES = 256
 _SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 

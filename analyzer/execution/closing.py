@@ -40,7 +40,7 @@ class _History:
     group: Group
     snapshots: list[_Snapshot] = field(default_factory=list)
     arrivals: int = 0
-    next_try: int = 2
+    next_try: int = 3
     failures: int = 0
 
     def goes_on(self, group: Group, machine: Machine) -> bool:

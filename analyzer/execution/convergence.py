@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from analyzer.execution.machine import Machine
 
 IntArray = NDArray[np.int64]
+_NOBODY: Words = np.zeros((1, 1), dtype=np.uint32)
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)
 Onward = list[tuple[int | None, Group]]
 
@@ -68,11 +69,14 @@ class Convergence:
                 self._recheck(action.barrier, group)
             case ActionKind.SAVE:
                 for slot in action.writes:
+                    if slot < 0:  # BMOV RZ, B
+                        continue
                     within = None if lanes is None else view.shaped(active)
                     view.write(slot, view.shaped(masks[group.rows]), None, None, within)
             case ActionKind.RESTORE:
                 for slot in action.writes:
-                    value = np.broadcast_to(view.flat(view.value(slot)), active.shape)
+                    held = _NOBODY if slot < 0 else view.flat(view.value(slot))
+                    value = np.broadcast_to(held, active.shape)
                     masks[group.rows] = np.where(active, value, masks[group.rows])
             case _:
                 pass

@@ -1,7 +1,7 @@
 """Distinct bytes that the requests of many warps touch, loops included: exact, mostly without unrolling."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -161,6 +161,15 @@ class Footprint:
         self._accesses.extend(other._accesses)
         self._evaluated = None
 
+    def __bool__(self) -> bool:
+        """Anything is touched."""
+        return bool(self._accesses)
+
+    def simplified(self) -> tuple[int, Runs] | None:
+        """Lowest base, and all accesses relative to it; None where they are too many or too wide."""
+        runs = self._runs()
+        return None if runs is None else (self._origin, runs)
+
     def unique_bytes(self) -> int | None:
         """Distinct bytes touched, exactly; None where more than `limit` intervals would have to be held."""
         runs = self._runs()
@@ -198,10 +207,18 @@ class Footprint:
 
 def union_bytes(footprints: Sequence[Footprint]) -> int | None:
     """Distinct bytes that any of `footprints` touches; None where the least of their limits is exceeded."""
-    union = Footprint(min((footprint.limit for footprint in footprints), default=DEFAULT_LIMIT))
-    for footprint in footprints:
-        union.merge(footprint)
-    return union.unique_bytes()
+    limit = min((footprint.limit for footprint in footprints), default=DEFAULT_LIMIT)
+    parts = [footprint.simplified() for footprint in footprints if footprint]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    if not known:
+        return 0
+    origin = min(start for start, _ in known)
+    if max(start for start, _ in known) - origin > _WIDEST:
+        return None
+    moved = [replace(runs, starts=runs.starts + (start - origin)) for start, runs in known]
+    return measure(simplify(concatenate(moved)), limit)
 
 
 def _is_per_lane(stride: Stride) -> bool:

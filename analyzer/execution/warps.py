@@ -208,6 +208,8 @@ class Batch:
         """What supplied buffers hold there, register by register; None where none is touched."""
         n_words = len([slot for slot in access.results if slot < 256])
         size = access.width_bytes
+        values: list[Words] = []
+        known = np.zeros((1, 1), dtype=bool)
         for allocation in self.image.allocations:
             contents = allocation.contents
             if contents is None:
@@ -216,11 +218,14 @@ class Batch:
             inside = (offsets >= 0) & (offsets + size <= len(contents))
             if not inside.any():
                 continue
-            unknown = None if inside.all() else np.where(inside, 0, access.row + 1).astype(np.int32)
             safe = np.where(inside, offsets, 0)
             words = [self._word(contents, safe + 4 * k, min(4, size), access) for k in range(n_words)]
-            return [Loaded(word, unknown) for word in words]
-        return None
+            values = [np.where(inside, *pair) for pair in zip(words, values, strict=True)] if values else words
+            known = known | inside
+        if not values:
+            return None
+        unknown = None if known.all() else np.where(known, 0, access.row + 1).astype(np.int32)
+        return [Loaded(word, unknown) for word in values]
 
     @staticmethod
     def _word(contents: NDArray[np.uint8], offsets: IntArray, size: int, access: Access) -> Words:

@@ -2,7 +2,7 @@
 
 Each family gives cases for every architecture that its kernel was compiled for. A truth is left out where the
 algorithm does not decide it: vectorizing compilers are free in the number of loads, so totals are in bytes.
-Sources: traces/cuda/*.cu, traces/triton/kernels.py with the tile sizes of traces/variants.py.
+Sources: traces/cuda/*.cu, traces/triton/*.py with the tile sizes of traces/variants.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,7 +30,12 @@ class Array:
     contents: NDArray[np.generic] | None = None
 
 
-Value = Array | int | float
+@dataclass(frozen=True)
+class Descriptor:
+    """A tensor map by value."""
+
+
+Value = Array | Descriptor | int | float
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class Case:
     """One launch of one kernel on one architecture; `arguments` by position, or name where metadata has names.
 
     is_exact: all counts are; else they hang on memory that is not supplied, and an unknown branch says so.
+    is_binary: the cubin itself is read.
     """
 
     suite: str
@@ -69,10 +75,13 @@ class Case:
     truths: tuple[Truth, ...]
     shared: int = 0
     is_exact: bool = True
+    is_binary: bool = False
 
     @property
     def path(self) -> str:
-        """The dump, under traces/."""
+        """The dump or cubin, under traces/."""
+        if self.is_binary:
+            return f"cubin/sm_{self.arch}/{self.dump}.cubin"
         return f"{self.suite}/sm_{self.arch}/{self.dump}.sass"
 
     def __str__(self) -> str:
@@ -126,9 +135,10 @@ def cuda(
     *truths: tuple[Truth, ...],
     shared: int = 0,
     is_exact: bool = True,
+    archs: Sequence[int] = ARCHS,
 ) -> Iterator[Case]:
     """The same launch on every architecture."""
-    for arch in ARCHS:
+    for arch in archs:
         yield Case(
             suite="cuda",
             dump=dump,
@@ -539,6 +549,33 @@ def irregular() -> Iterator[Case]:
         )
 
 
+def specialized_sums() -> Iterator[Case]:
+    """One thread of a producer asks for each box; what 128 threads sum of all boxes of a tile, each stores once.
+
+    Each warp asks once for registers, or gives some back.
+    """
+    group, box = 128, 2048
+    for count, steps, grid in ((1, 1, 1), (1, 9, 3), (7, 4, 2), (131, 5, 132), (1000, 64, 132), (17, 0, 4)):
+        for kernel, roles, opcode, source in (
+            ("tile_sums", 2, "UTMALDG", Descriptor()),
+            ("pingpong_sums", 3, "UBLKCP", Array()),
+        ):
+            yield from cuda(
+                "specialized",
+                kernel,
+                f"{count}x{steps}-by-{grid}",
+                (grid,),
+                (roles * group,),
+                (source, Array(), count, steps),
+                written(F32 * group * count),
+                of("requests", **{opcode: count * steps}, STG=count * group // WARP),
+                of("lanes", FADD=count * steps * box),
+                of("touched", LDS=count * steps * box),
+                of("warps", BAR=grid * roles * group // WARP, USETMAXREG=grid * roles * group // WARP),
+                archs=(90,),
+            )
+
+
 # ---- Triton --------------------------------------------------------------------------------------
 
 
@@ -552,6 +589,7 @@ def triton(
     arguments: Mapping[str, Value],
     *truths: tuple[Truth, ...],
     is_exact: bool = True,
+    is_binary: bool = False,
 ) -> Case:
     """A launch of a Triton kernel; shared memory is in the metadata beside the dump, pointers are implied."""
     return Case(
@@ -565,6 +603,7 @@ def triton(
         arguments=dict(arguments),
         truths=sum(truths, launched(grid, (WARP * warps,)) if is_exact else ()),
         is_exact=is_exact,
+        is_binary=is_binary,
     )
 
 
@@ -672,6 +711,40 @@ def persistent_matmuls() -> Iterator[Case]:
                 of("requests", UTMALDG=2 * steps, UTMASTG=2 * count),
                 products(arch, steps, tile, warps=8),
             )
+
+
+def specialized_matmuls() -> Iterator[Case]:
+    """148 programs share the tiles. Of eight warps, four keep the results and four look up their role in a table.
+
+    They do so twice: for the loop over tiles, in which one loads, one multiplies and two have nothing to do,
+    and to be told that it is the end.
+    """
+    tile = 128, 128, 64
+    for m, n, k in (
+        (128, 128, 64),
+        (1, 1, 1),
+        (130, 130, 65),
+        (256, 1000, 200),
+        (20_000, 128, 64),
+        (1, 37_889, 4096),
+        (2048, 2048, 1024),
+        (4096, 4001, 96),
+    ):
+        count = tiles(m, 128) * tiles(n, 128)
+        steps = count * tiles(k, 64)
+        yield triton(
+            "matmul_specialized",
+            "matmul_specialized",
+            100,
+            shape_text(m, n, k),
+            (148,),
+            8,
+            {"m": m, "n": n, "k": k},
+            of("requests", UTMALDG=2 * steps, UTMASTG=2 * count),
+            of("warps", BRX=148 * 4 * 2),
+            products(100, steps, tile),
+            is_binary=True,
+        )
 
 
 # Head size, rows and keys of a step, warps, by kernel and architecture.
@@ -832,9 +905,11 @@ FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     convolutions,
     stencils,
     irregular,
+    specialized_sums,
     rowwise,
     triton_matmuls,
     persistent_matmuls,
+    specialized_matmuls,
     attentions,
     grouped,
     mixtures,

@@ -542,9 +542,9 @@ def _assignments(results: list[Operand], values: "Values", text: str) -> Iterato
             yield f"x = {values.word}"
             targets.append(_place(register))
             sources.append("x & M")
-            if values.wide:
-                targets.append(_place(register, 1))
-                sources.append("x >> 32 & M")
+            for more in range(1, values.n_words):
+                targets.append(_place(register, more))
+                sources.append(f"x >> {32 * more} & M")
     for predicate, value in zip(predicates, values.predicates, strict=False):
         if predicate.index is not None:
             targets.append(_truth(Predicate(predicate.file, predicate.index)))
@@ -558,7 +558,7 @@ class Values:
 
     word: str = "0"
     predicates: tuple[str, ...] = ()
-    wide: bool = False
+    n_words: int = 1
 
 
 class Sources:
@@ -596,7 +596,7 @@ def _signed(value: int, bits: int = 32) -> int:
 
 def _add3(s: Sources) -> Values:
     if s.has("64"):
-        return Values(" + ".join(s.pair(n) for n in range(len(s.operands))) + " & M64", wide=True)
+        return Values(" + ".join(s.pair(n) for n in range(len(s.operands))) + " & M64", n_words=2)
     total = " + ".join(s.word(n) for n in range(len(s.operands)))
     # the carry of -b is that of 2**32 - b, b = 0 included
     extra = "".join(
@@ -615,7 +615,7 @@ def _mad(s: Sources) -> Values:
     if s.has("WIDE"):
         carry = f" + {s.predicates[0]}" if s.has("X") else ""
         total = f"({a} * {b} & M64) + {s.pair(2)}{carry}"
-        return Values(f"({total}) & M64", (f"({total}) >> 64",), wide=True)
+        return Values(f"({total}) & M64", (f"({total}) >> 64",), n_words=2)
     if s.has("HI"):
         total = f"({a} * {b} & M64) + {s.pair(2)}"
         return Values(f"({total}) >> 32 & M", (f"({total}) >> 64",))
@@ -666,7 +666,7 @@ def _predicate_logic(s: Sources) -> Values:
 
 def _select(s: Sources) -> Values:
     read = s.pair if s.has("64") else s.word
-    return Values(f"{read(0)} if {s.predicates[0]} else {read(1)}", wide=s.has("64"))
+    return Values(f"{read(0)} if {s.predicates[0]} else {read(1)}", n_words=2 if s.has("64") else 1)
 
 
 def _min_max(s: Sources) -> Values:
@@ -681,7 +681,7 @@ def _add_min_max(s: Sources) -> Values:
 def _least(s: Sources, first: str, second: int) -> Values:
     if s.has("S64"):
         a, b = f"_signed({s.pair(0)}, 64)", f"_signed({s.pair(1)}, 64)"
-        return Values(f"(min if {s.predicates[0]} else max)({a}, {b}) & M64", wide=True)
+        return Values(f"(min if {s.predicates[0]} else max)({a}, {b}) & M64", n_words=2)
     other = s.word(second) if s.has("U32") else s.signed(second)
     return Values(f"(min if {s.predicates[-1]} else max)({first}, {other}) & M")
 
@@ -737,8 +737,9 @@ def _constant_load(s: Sources) -> Values:
     operand = s.operands[0]
     assert isinstance(operand, Constant)
     size = next((int(w[1:]) // 8 for w in s.words if w in ("U8", "U16")), 8 if s.has("64") else 4)
+    size = 16 if s.has("128") else size
     at = str(operand.offset) if operand.base is None else f"{_place(operand.base)} + {operand.offset}"
-    return Values(f"C({operand.bank}, {at}, {size})", wide=size == 8)
+    return Values(f"C({operand.bank}, {at}, {size})", n_words=max(1, size // 4))
 
 
 def _one(text: str) -> Callable[[Sources], Values]:
@@ -785,7 +786,7 @@ def _to_int(s: Sources) -> Values:
     if not s.has("U32", "U64"):
         raise NotImplementedError(s.text)
     wide = s.has("U64")
-    return Values(f"_truncated({s.word(0)}, {64 if wide else 32})", wide=wide)
+    return Values(f"_truncated({s.word(0)}, {64 if wide else 32})", n_words=2 if wide else 1)
 
 
 def _reciprocal(word: int) -> int:
@@ -801,7 +802,7 @@ def _function_of(s: Sources) -> Values:
 
 
 def _move(s: Sources) -> Values:
-    return Values(s.pair(0) if s.has("64") else s.word(0), wide=s.has("64"))
+    return Values(s.pair(0) if s.has("64") else s.word(0), n_words=2 if s.has("64") else 1)
 
 
 _RULES: dict[str, Callable[[Sources], Values]] = {
@@ -823,7 +824,7 @@ _RULES: dict[str, Callable[[Sources], Values]] = {
     "MOV": _move,
     "S2R": _move,
     "S2UR": _move,
-    "CS2R": lambda s: Values(s.word(0), wide=not s.has("32")),
+    "CS2R": lambda s: Values(s.word(0), n_words=1 if s.has("32") else 2),
     "R2UR": _move,
     "LDC": _constant_load,
     "LDCU": _constant_load,

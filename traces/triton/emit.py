@@ -6,10 +6,10 @@ run).  `traces/build.py` calls this with a Python that has Triton.
 
 import json
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import kernels
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -26,7 +26,7 @@ def is_aligned(argument: str, kind: str, variant: Variant) -> bool:
 
 def source_of(variant: Variant) -> ASTSource:
     """The kernel with every argument's type, constant or alignment fixed."""
-    fn = getattr(kernels, variant.kernel)
+    fn = getattr(import_module(variant.source), variant.kernel)
     signature = {arg: variant.types.get(arg, "constexpr") for arg in fn.arg_names}
     attrs = {
         (index,): DIVISIBLE_BY_16
