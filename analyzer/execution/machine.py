@@ -26,7 +26,7 @@ from analyzer.execution.lanes import (
     joined,
     where_active,
 )
-from analyzer.execution.memory import Loaded, Overwritten, TrackedMemory, lane_addresses
+from analyzer.execution.memory import Loaded, Overwritten, StopExecution, TrackedMemory, lane_addresses
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import Bits, ConstantRead, Read, SpecialRead, Step, Value
@@ -47,10 +47,6 @@ SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 _KEPT = frozenset({Space.SHARED, Space.LOCAL, Space.GENERIC})
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
-
-
-class StopExecution(Exception):
-    """The step limit was reached, or a loop has no end."""
 
 
 @dataclass(slots=True, eq=False)

@@ -29,6 +29,13 @@ _OPERATIONS = {
     "POPC": np.add,
 }
 _MOST_OFFSETS = 64
+_MOST_WORDS = 2048  # a recursion that goes deeper is taken to have no end
+
+
+class StopExecution(Exception):
+    """A limit was reached, or a loop has no end."""
+
+
 
 
 def lane_addresses(form: AddressForm, view: View) -> tuple[Addresses, Origins | None]:
@@ -329,6 +336,8 @@ class TrackedMemory:
     def local_slot(self, address: int, view: View) -> int:
         """Storage number that stands for a word of the stack."""
         if address not in self.local:
+            if len(self.local) >= _MOST_WORDS:
+                raise StopExecution(f"stopped when more than {_MOST_WORDS:,} words of the stack were in use")
             self.local[address] = view.state.add_slot()
         return self.local[address]
 

@@ -569,7 +569,7 @@ def specialized_sums() -> Iterator[Case]:
                 (source, Array(), count, steps),
                 written(F32 * group * count),
                 of("requests", **{opcode: count * steps}, STG=count * group // WARP),
-                of("lanes", FADD=count * steps * box),
+                of("lanes", FADD=count * (steps * box + box - group)),  # and all parts of each thread to one
                 of("touched", LDS=count * steps * box),
                 of("warps", BAR=grid * roles * group // WARP, USETMAXREG=grid * roles * group // WARP),
                 archs=(90,),

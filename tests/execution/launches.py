@@ -229,6 +229,7 @@ LAUNCHES: dict[str, tuple[str, Draw]] = {
     "constants": ("pii", _one((0, 30), (0, 30))),
     "min_max": ("piI", _few((0, 60), (0, 60))),
     "bits": ("pI", _one((0, 80))),
+    "sync_exit": ("pi", _one((0, 9))),
     "wraps": ("pII", _one((0, 150), (0, 40))),
 }
 

@@ -1,9 +1,48 @@
 """Execution of real kernels comes to the closed forms of their algorithms, to the last digit."""
 
+import shutil
+import subprocess
+from pathlib import Path
+
 import pytest
 from exactness import CASES, Case, run_case
+from paths import TRACES
+
+import analyzer
+from analyzer.frontend.tools import find_tool, tool_environment
+from analyzer.ir.launch import Argument, Dim3, Launch
+
+HAS_TOOLS = find_tool("cuobjdump") is not None and find_tool("nvdisasm") is not None
+NO_TOOLS = "cuobjdump and nvdisasm are not installed here"
 
 
 @pytest.mark.parametrize("case", sorted(CASES, key=lambda case: case.path), ids=str)
 def test_closed_forms(case: Case) -> None:
+    if case.is_binary and not HAS_TOOLS:
+        pytest.skip(NO_TOOLS)
     assert run_case(case).failed == []
+
+
+@pytest.mark.skipif(not HAS_TOOLS, reason=NO_TOOLS)
+def test_a_role_that_is_looked_up_is_unknown_without_the_table(tmp_path: Path) -> None:
+    """A dump of the cubin has neither the table nor the constant bank that chooses from it."""
+    cubin = TRACES / "cubin" / "sm_100" / "matmul_specialized.cubin"
+    dump = tmp_path / "matmul_specialized.sass"
+    tool = find_tool("cuobjdump")
+    assert tool is not None
+    with dump.open("wb") as file:
+        subprocess.run([tool.path, "-sass", str(cubin)], env=tool_environment(tool), stdout=file, check=True)
+    shutil.copy(cubin.with_suffix(".json"), tmp_path)
+    sizes = tuple(Argument(name, 256) for name in "mnk")
+    options = analyzer.Options(launch=Launch(grid=Dim3(148), arguments=sizes))
+    (kernel,) = analyzer.analyze(analyzer.load(str(dump)), options=options).kernels
+    assert kernel.counts.provenance == "unknown"
+    assert any(
+        "BRX" in branch.instruction
+        and "constant bank 2" in branch.origin
+        and "give the cubin" in branch.origin
+        for branch in kernel.counts.unknown_branches
+    )
+    shutil.copy(cubin, tmp_path)
+    (kernel,) = analyzer.analyze(analyzer.load(str(dump)), options=options).kernels
+    assert kernel.counts.provenance == "exact"

@@ -47,11 +47,22 @@ static __device__ __forceinline__ void expect(Mbarrier *at, unsigned int bytes) 
                : "memory");
 }
 
-static __device__ __forceinline__ float add_all(float sum, const float *from, int thread) {
+// One thread's share of a box, and what it comes to.
+struct Sums {
+  float parts[kSize / kGroup] = {};
+
+  __device__ __forceinline__ void add(const float *from, int thread) {
 #pragma unroll
-  for (int i = 0; i < kSize / kGroup; i++) sum += from[i * kGroup + thread];
-  return sum;
-}
+    for (int i = 0; i < kSize / kGroup; i++) parts[i] += from[i * kGroup + thread];
+  }
+
+  __device__ __forceinline__ float total() const {
+    float sum = parts[0];
+#pragma unroll
+    for (int i = 1; i < kSize / kGroup; i++) sum += parts[i];
+    return sum;
+  }
+};
 
 // ---- a tensor map, and waiting by token as the library does ---------------------------------------
 
@@ -76,7 +87,7 @@ extern "C" __global__ void __launch_bounds__(2 * kGroup, 1)
   init_both(full, empty, kGroup + 1, kGroup + 1);
   int stage = 0;
   if (threadIdx.x < kGroup) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x != 0) return;
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
       for (int step = 0; step < steps; step++, stage++) {
@@ -90,18 +101,18 @@ extern "C" __global__ void __launch_bounds__(2 * kGroup, 1)
       }
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 40;");
     const int thread = threadIdx.x - kGroup;
     for (int i = 0; i < kStages; i++) arrive(&empty[i]);
     for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      float sum = 0;
+      Sums sums;
       for (int step = 0; step < steps; step++, stage++) {
         if (stage == kStages) stage = 0;
         arrive_and_wait(&full[stage]);
-        sum = add_all(sum, boxes[stage], thread);
+        sums.add(boxes[stage], thread);
         arrive(&empty[stage]);
       }
-      out[tile * kGroup + thread] = sum;
+      out[tile * kGroup + thread] = sums.total();
     }
   }
 }
@@ -152,19 +163,19 @@ extern "C" __global__ void __launch_bounds__(3 * kGroup, 1)
       }
     }
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 160;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 40;");
     const int thread = threadIdx.x % kGroup;
     unsigned int count = (role - 1) * steps;
     for (int tile = blockIdx.x + (role - 1) * gridDim.x; tile < tiles; tile += 2 * gridDim.x) {
-      float sum = 0;
+      Sums sums;
       for (int step = 0; step < steps; step++, count++) {
         const unsigned int stage = count % kStages;
         wait(&full[stage], count / kStages % 2);
-        sum = add_all(sum, chunks[stage], thread);
+        sums.add(chunks[stage], thread);
         arrive(&empty[stage]);
       }
       count += steps;
-      out[tile * kGroup + thread] = sum;
+      out[tile * kGroup + thread] = sums.total();
     }
   }
 }

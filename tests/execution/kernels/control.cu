@@ -437,3 +437,35 @@ __global__ void wraps(int *out, unsigned n, unsigned step) {
   unsigned v = 0xfffffff0u;
   for (unsigned i = 0; i < n; i++) { v += step; if (v < 100) out[v + 300] = 1; if ((int)v < 0) out[512] = 1; }
 }
+
+__global__ void sync_exit(int *out, int n) {
+  int t = threadIdx.x, lane = t & 31;
+  if (lane & 1) {
+    for (int i = 0; i < (lane & 7) + n; i++) out[i + lane] = 1;
+    if (lane & 2) return;
+    __syncwarp(0x11111111u << 1);
+    out[lane + 64] = 2;
+    return;
+  }
+  for (int i = 0; i < (lane & 6); i++) out[i + 128] = 1;
+  __syncwarp(0x55555555u);
+  out[lane + 256] = 3;
+}
+
+__device__ __noinline__ int pick(const int *in, int *out, int t) {
+  if (in[t] > 3) { out[t] = 1; return t + 1; }
+  out[t + 64] = 2;
+  return 0;
+}
+__global__ void doubtful_call(const int *in, int *out, int n) {
+  int t = threadIdx.x, r = pick(in, out, t);
+  if (r) out[t + 128] = 3;
+  for (int i = 0; i < n; i++) r += pick(in + 32, out + i, t);
+  if (r > 40) out[t + 256] = 4;
+}
+
+__global__ void endless(volatile int *in, int *out) { while (true) { if (in[0] == 12345) out[1] = 1; } }
+__global__ void never_changed(int *out, int n) { while (n) { out[threadIdx.x] = n; asm volatile(""); } out[1] = 2; }
+__global__ void endless_walk(int *out, int n) { for (unsigned i = threadIdx.x;; i = i * 1664525u + n) out[i & 1023] = 1; }
+__device__ __noinline__ int deeper(int *out, int n) { out[n & 63] = n; return deeper(out, n + 1) + n; }
+__global__ void bottomless(int *out, int n) { out[0] = deeper(out, n); }
