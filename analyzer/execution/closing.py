@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.lanes import Deltas, Group, Origins, Rows, View
-from analyzer.execution.machine import Machine, StopExecution, Tally
+from analyzer.execution.machine import Machine, Tally
+from analyzer.execution.memory import StopExecution
 from analyzer.execution.program import Segment
 from analyzer.execution.step import Bits, Value
 from analyzer.execution.trial import ENDLESS, Trial, TrialFailed, smallest

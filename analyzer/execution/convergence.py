@@ -25,7 +25,8 @@ class Convergence:
     masks[b]: lane mask that each lane's convergence barrier b holds, [n_warp, 32]: one per warp would
     deadlock where lanes that have parted open barriers of their own. meeting[segment][row]: lanes that wait
     at its end; doubts[segment]: what they have doubts about.
-    arrived, waiting: threads that came to a barrier of a CTA, by (CTA, barrier), and groups that wait there.
+    arrived, waiting: threads that came to a CTA's barrier of some number, [n_warp, 32], and groups that wait
+    there; wanted: threads that open it, None for all that live.
     """
 
     def __init__(self, machine: "Machine") -> None:
@@ -33,19 +34,21 @@ class Convergence:
         self.masks: dict[int, NDArray[np.uint32]] = {}
         self.meeting: dict[int, dict[int, Bits]] = {}
         self.doubts: dict[int, tuple[Doubt, ...]] = {}
-        self.arrived: dict[tuple[int, int], Bits] = {}
-        self.waiting: dict[tuple[int, int], list[tuple[int, Group]]] = {}
+        self.arrived: dict[int, Bits] = {}
+        self.wanted: dict[int, int | None] = {}
+        self.waiting: dict[int, list[tuple[int | None, Group]]] = {}
 
     @property
     def is_idle(self) -> bool:
         """Nobody waits."""
-        return not self.meeting and not self.waiting
+        return not self.meeting and not any(self.waiting.values())
 
     def gone(self, group: Group) -> None:
         """Lanes of the group have ended: others need not wait for them."""
         for index in list(self.meeting):
             self._meet(index, group.rows)
-        self.release_barriers(np.unique(self.machine.batch.ctas[group.rows]))
+        for barrier in list(self.arrived):
+            self._open_barrier(barrier)
 
     def barrier_masks(self, barrier: int) -> NDArray[np.uint32]:
         """Lane mask that each lane's convergence barrier holds, [n_warp, 32]."""
@@ -125,10 +128,10 @@ class Convergence:
         wanted = {lane: own[lane] & live | 1 << lane for lane in range(WARP_LANES) if here >> lane & 1}
         found, rest = [], here
         for lane, mask in wanted.items():
-            if rest >> lane & 1 and not mask & ~rest:
-                if all(wanted[other] == mask for other in wanted if mask >> other & 1):
-                    found.append(mask)
-                    rest &= ~mask
+            are_here = rest >> lane & 1 and not mask & ~rest
+            if are_here and all(wanted[other] == mask for other in wanted if mask >> other & 1):
+                found.append(mask)
+                rest &= ~mask
         return found
 
     def _wait(self, index: int, group: Group) -> None:
@@ -185,19 +188,13 @@ class Convergence:
         ctas = self.machine.batch.ctas[group.rows]
         if self._all_came(group, ctas, end):
             return [(end.fall, group)]
-        passed: list[tuple[int | None, Group]] = []
-        for cta in np.unique(ctas).tolist():
-            here = ctas == cta
-            part = self.machine.part(group.rows[here], group.mask[here], group, group.doubts)
-            key = (cta, end.barrier)
-            arrived = self.arrived.setdefault(key, np.zeros_like(self.machine.live))
-            arrived[part.rows] |= part.mask
-            if end.arrives_only:
-                passed.append((end.fall, part))
-            else:
-                self.waiting.setdefault(key, []).append((end.fall if end.fall is not None else -1, part))
-            self._open_barrier(key, end.count)
-        return passed
+        arrived = self.arrived.setdefault(end.barrier, np.zeros_like(self.machine.live))
+        arrived[group.rows] |= group.mask
+        self.wanted[end.barrier] = end.count
+        if not end.arrives_only:
+            self.waiting.setdefault(end.barrier, []).append((end.fall, group))
+        self._open_barrier(end.barrier)
+        return [(end.fall, group)] if end.arrives_only else []
 
     def _all_came(self, group: Group, ctas: IntArray, end: End) -> bool:
         """All live warps of these CTAs come to the barrier at once, and nobody was there before."""
@@ -208,32 +205,47 @@ class Convergence:
         alive = np.bincount(self.machine.batch.ctas, weights=self.machine.live.any(axis=1), minlength=n_ctas)
         return bool(((came == 0) | (came == alive)).all())
 
-    def _open_barrier(self, key: tuple[int, int], count: int | None) -> None:
-        """Let those at a barrier go on once enough threads have come."""
-        arrived = self.arrived.get(key)
-        if arrived is None:
+    def _open_barrier(self, barrier: int) -> None:
+        """In CTAs of which enough threads have come, let those at a barrier go on."""
+        batch, live = self.machine.batch, self.machine.live
+        arrived, count = self.arrived[barrier], self.wanted[barrier]
+        n_ctas = len(batch.cta_numbers)
+        came = np.bincount(batch.ctas, weights=(arrived & live).sum(axis=1), minlength=n_ctas)
+        wanted = np.bincount(batch.ctas, weights=live.sum(axis=1), minlength=n_ctas)
+        if count is not None:
+            wanted = np.minimum(wanted, count)
+        opens = ((came > 0) & (came >= wanted))[batch.ctas]
+        if not opens.any():
             return
-        members = self.machine.batch.ctas == key[0]
-        live = int(self.machine.live[members].sum())
-        wanted = live if count is None else min(count, live)
-        if int((arrived[members] & self.machine.live[members]).sum()) < wanted:
-            return
-        del self.arrived[key]
-        for index, part in self.waiting.pop(key, []):
-            self.machine.enter(index, part)
+        arrived[opens] = False
+        if not arrived.any():
+            del self.arrived[barrier]
+        still: list[tuple[int | None, Group]] = []
+        for index, group in self.waiting.pop(barrier, []):
+            goes = opens[group.rows]
+            for chosen, here in ((True, goes), (False, ~goes)):
+                if not here.any():
+                    continue
+                whole = bool(here.all())
+                part = group if whole else self._part(group, here)
+                if chosen:
+                    self.machine.enter(index, part)
+                else:
+                    still.append((index, part))
+        if still:
+            self.waiting[barrier] = still
 
-    def release_barriers(self, ctas: NDArray[np.int64]) -> None:
-        if self.arrived:
-            for key in [key for key in self.arrived if key[0] in set(ctas.tolist())]:
-                self._open_barrier(key, None)
+    def _part(self, group: Group, here: Bits) -> Group:
+        return self.machine.part(group.rows[here], group.mask[here], group, group.doubts)
 
     def release_stuck(self) -> bool:
         """Nobody can go on: let the first that wait go on, where hardware would hang, and trust nothing."""
         if self.waiting:
-            key = next(iter(self.waiting))
-            self.arrived.pop(key, None)
-            for index, part in self.waiting.pop(key):
-                self.machine.note_lost(self.machine.kernel.segments[index - 1].end.row)
+            barrier = next(iter(self.waiting))
+            self.arrived.pop(barrier, None)
+            for index, part in self.waiting.pop(barrier):
+                if index is not None:
+                    self.machine.note_lost(self.machine.kernel.segments[index - 1].end.row)
                 self.machine.enter(index, part)
             return True
         if self.meeting:

@@ -15,7 +15,8 @@ from analyzer.execution.evenness import Evenness
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
-from analyzer.execution.machine import SIGNATURE_FACTOR, Machine, StopExecution
+from analyzer.execution.machine import SIGNATURE_FACTOR, Machine
+from analyzer.execution.memory import StopExecution
 from analyzer.execution.profile import (
     BlockPart,
     ExecutionProfile,
@@ -45,7 +46,7 @@ from analyzer.text.errors import UsageError
 
 IntArray = NDArray[np.int64]
 
-STEP_LIMIT = 100_000  # some ten seconds
+STEP_LIMIT = 30_000  # some ten seconds
 _FEW_CTAS = 16
 _CHUNK_WARPS = 4096
 _THREADS = 2

@@ -36,8 +36,6 @@ class StopExecution(Exception):
     """A limit was reached, or a loop has no end."""
 
 
-
-
 def lane_addresses(form: AddressForm, view: View) -> tuple[Addresses, Origins | None]:
     """Byte address of each lane, and the origin of what is not known of it."""
     total: Addresses | None = None
@@ -319,7 +317,7 @@ class TrackedMemory:
             view.write(slot, view.value(slot), unknown, None, lanes)
 
     def _store_local(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
-        """Words of the stack are kept like registers, one for each offset; where it is unknown, all are lost."""
+        """Words of the stack are kept like registers, one for each offset; if it is unknown, all are lost."""
         places = None if addresses is None else stack_offsets(view, active, addresses)
         if addresses is None or places is None or access.width_bytes < 4:
             self._forget_local(access, view, None if view.group.is_full else view.mask)

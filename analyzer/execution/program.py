@@ -50,7 +50,8 @@ class Access:
     """What a memory instruction touches.
 
     masks: further predicates that switch lanes off (of an LDGSTS's global side); results: registers that take
-    what is loaded; data: registers that are stored, -1 for zero; operation: of an atomic, as its modifier names it.
+    what is loaded; data: registers that are stored, -1 for zero; operation: of an atomic, as its modifier
+    names it.
     """
 
     row: int

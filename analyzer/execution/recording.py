@@ -17,7 +17,8 @@ from analyzer.execution.convergence import Onward
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import Group, Origins, View
-from analyzer.execution.machine import Machine, StopExecution
+from analyzer.execution.machine import Machine
+from analyzer.execution.memory import StopExecution
 from analyzer.execution.program import Access, Action, CompiledKernel, EndKind, Segment
 from analyzer.execution.record import Lanes, Recorder, Warps
 from analyzer.execution.slicing import Guard, followers_of, guard_of

@@ -10,8 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, joined, where_active
-from analyzer.execution.machine import Machine, StopExecution, Tally
-from analyzer.execution.memory import TrackedMemory, address_steps, lane_addresses, stack_offsets
+from analyzer.execution.machine import Machine, Tally
+from analyzer.execution.memory import (
+    StopExecution,
+    TrackedMemory,
+    address_steps,
+    lane_addresses,
+    stack_offsets,
+)
 from analyzer.execution.program import Access, Segment
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
 from analyzer.ir.opcode import OpKind, Space

@@ -16,6 +16,7 @@ from analyzer.flow.postdom import blocks_between, immediate_postdominators
 from analyzer.ir.launch import Dim3
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import OpKind
+from analyzer.ir.operand import Barrier
 
 IntArray = NDArray[np.int64]
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, :]
@@ -37,8 +38,52 @@ class Regions:
         return immediate_postdominators(cfg.flow, frozenset(ends))
 
     def meeting_block(self, row: int) -> int | None:
-        """The block where all ways on from the branch at `row` meet; None where only the end is common."""
-        return self._postdominators[self.kernel.cfg.block_of[row]]
+        """The block from which on it does not matter which way was taken; None where only the end is common.
+
+        All ways on from the branch meet there, and its lanes are together again: what leads to the BSYNC of a
+        barrier that is open at the branch runs once for each part of the warp.
+        """
+        if row not in self._meeting:
+            cfg = self.kernel.cfg
+            block: int | None = cfg.block_of[row]
+            waited_for = self._open_barriers[cfg.block_of[row]]
+            while block is not None:
+                block = self._postdominators[block]
+                if block is None or not waited_for:
+                    break
+                if self._synced(block) in waited_for:
+                    block = block + 1 if block + 1 < len(cfg.blocks) else None
+                    break
+            self._meeting[row] = block
+        return self._meeting[row]
+
+    def _synced(self, block: int) -> int | None:
+        """The barrier that a block ends by waiting at."""
+        form = self.kernel.cfg.kernel.form(self.kernel.cfg.blocks[block].stop - 1)
+        if form.opcode.kind is not OpKind.CONVERGENCE_WAIT:
+            return None
+        return next((o.index for o in form.operands if isinstance(o, Barrier)), None)
+
+    @cached_property
+    def _open_barriers(self) -> tuple[frozenset[int], ...]:
+        """Barriers that may be open at the end of each block."""
+        cfg = self.kernel.cfg
+        opened: list[frozenset[int]] = []
+        for span in cfg.blocks:
+            forms = (cfg.kernel.form(row) for row in range(span.start, span.stop))
+            opens = (f for f in forms if f.opcode.kind is OpKind.CONVERGENCE_OPEN)
+            opened.append(frozenset(o.index for f in opens for o in f.operands if isinstance(o, Barrier)))
+        found = list(opened)
+        work = list(range(len(found)))
+        while work:
+            block = work.pop()
+            onward = found[block] - {self._synced(block)}
+            for follower in cfg.flow[block]:
+                joint = found[follower] | onward
+                if joint != found[follower]:
+                    found[follower] = joint
+                    work.append(follower)
+        return tuple(found)
 
     def blocks(self, row: int, stop: int | None) -> frozenset[int]:
         """Blocks that may run between the branch and its meeting block."""
@@ -220,7 +265,9 @@ class Batch:
                 continue
             safe = np.where(inside, offsets, 0)
             words = [self._word(contents, safe + 4 * k, min(4, size), access) for k in range(n_words)]
-            values = [np.where(inside, *pair) for pair in zip(words, values, strict=True)] if values else words
+            values = (
+                [np.where(inside, *pair) for pair in zip(words, values, strict=True)] if values else words
+            )
             known = known | inside
         if not values:
             return None

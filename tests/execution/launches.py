@@ -161,6 +161,22 @@ def _bytes(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
     return (1, 1, 1), _line(r), (0, values, limits, r.randint(-100, 100))
 
 
+def _doubtful(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    return (
+        (1, 1, 1),
+        (64, 1, 1),
+        (np.array([r.randint(-2, 9) for _ in range(96)], np.int32), 0, r.randint(0, 5)),
+    )
+
+
+def _in_place(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
+    return (
+        (1, 1, 1),
+        (64, 1, 1),
+        (np.array([r.randint(0, 99) for _ in range(1024)], np.int32), r.randint(2, 5)),
+    )
+
+
 def _reduce(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
     return (r.randint(1, 3), 1, 1), (r.choice([32, 64, 128, 256]), 1, 1), (0, r.randint(0, 700))
 
@@ -223,6 +239,8 @@ LAUNCHES: dict[str, tuple[str, Draw]] = {
     "csr": ("pppi", _csr),
     "collatz": ("ppi", _collatz),
     "bytes": ("pppi", _bytes),
+    "doubtful_call": ("ppi", _doubtful),
+    "in_place": ("pi", _in_place),
     "sync_loop": ("pii", _one((0, 14), (0, 7))),
     "warp_roles": ("pi", _roles),
     "gotos": ("pii", _one((0, 5), (0, 19))),

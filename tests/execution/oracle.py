@@ -337,9 +337,21 @@ class Code:
         return warp.part({self.row + 1: stays, target: taken})
 
     def _flow_bra(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+        if self.words in (("DIV",), ("CONV",)):
+            return self._go(warp, fragment, active if self._is_apart(warp, fragment) else [])
         if not set(self.words) <= {"U"}:
             raise NotImplementedError(self.form.text)
         return self._go(warp, fragment, self._conditions(warp, active))
+
+    def _is_apart(self, warp: Warp, fragment: Fragment) -> bool:
+        """BRA.DIV is taken where lanes of its mask (all, where it names none) are elsewhere, BRA.CONV else."""
+        mask = M
+        for operand in self.form.operands:
+            if isinstance(operand, Register) and not operand.inverted:
+                held = warp.U if operand.file is RegisterFile.UNIFORM else warp.R[fragment.lanes[0]]
+                mask = M if operand.index is None else held[operand.index]
+        missing = any(mask >> lane & 1 for lane in warp.live - set(fragment.lanes))
+        return missing if "DIV" in self.words else not missing
 
     def _flow_call(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
         return self._go(warp, fragment, active)
@@ -923,7 +935,7 @@ _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 _SIDES = {"G": "global", "S": "shared", "L": "local"}
 
 
-def _transfer(code: Code) -> Callable[[Warp, list[int]], None]:
+def _transfer(code: Code) -> Callable[[Warp, list[int]], None]:  # noqa: C901 - one case for each kind of access
     """Loads, stores and shared atomics of one space."""
     side = "shared" if code.name == "ATOMS" else _SIDES[code.name[-1]]
     size = next((_SIZES[w] for w in reversed(code.words) if w in _SIZES), 4)

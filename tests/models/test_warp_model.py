@@ -49,8 +49,8 @@ def first(kernel: KernelReport) -> PredictionEntry:
 
 @given(
     path=st.sampled_from(DUMPS),
-    trips=st.integers(0, 5000),
-    ctas=st.one_of(st.none(), st.integers(1, 100_000)),
+    trips=st.integers(0, 60),
+    ctas=st.one_of(st.none(), st.integers(1, 500)),
 )
 def test_stack_sums_to_cycles_and_interval_holds_the_estimate(
     path: Path, trips: int, ctas: int | None

@@ -453,13 +453,13 @@ __global__ void sync_exit(int *out, int n) {
 }
 
 __device__ __noinline__ int pick(const int *in, int *out, int t) {
-  if (in[t] > 3) { out[t] = 1; return t + 1; }
-  out[t + 64] = 2;
+  if (in[t] > 3) { for (int i = 0; i < t; i++) out[i * t] = 1; return t + 1; }
+  for (int i = in[1]; i < t; i++) { out[i + 64] = 2; if (i == 7) return 5; }
   return 0;
 }
 __global__ void doubtful_call(const int *in, int *out, int n) {
   int t = threadIdx.x, r = pick(in, out, t);
-  if (r) out[t + 128] = 3;
+  if (r) for (int i = 0; i < n * t; i++) out[i * i + 128] = 3;
   for (int i = 0; i < n; i++) r += pick(in + 32, out + i, t);
   if (r > 40) out[t + 256] = 4;
 }

@@ -1,0 +1,95 @@
+"""Loops taken in closed form, and grids proven by boxes, come to what executing each iteration and CTA does."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from against_oracle import ARCHS, classes, machine
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from launches import LAUNCHES, Drawn, drawn
+
+from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.provenance import Provenance
+
+LOOPS = sorted(LAUNCHES.keys() - {"in_place", "recursion", "recursion_linear", "calls"})
+GRIDS = (
+    "early_return",
+    "grid_stride_2d",
+    "grid_stride_3d",
+    "shapes",
+    "ragged",
+    "reduce",
+    "triangles",
+    "min_max",
+)
+
+
+def said(profile: ExecutionProfile) -> tuple[object, ...]:
+    """All that a profile counts."""
+    return (
+        profile.block_warps.tolist(),
+        profile.block_lanes.tolist(),
+        profile.block_provenance,
+        profile.loop_entries.tolist(),
+        [
+            (
+                a.row,
+                a.space,
+                a.requests,
+                a.lanes,
+                a.bytes,
+                a.sectors,
+                a.wavefronts,
+                a.unique_bytes,
+                a.provenance,
+            )
+            for a in profile.accesses
+            if a.requests
+        ],
+        profile.traffic,
+    )
+
+
+@settings(max_examples=60)
+@given(name=st.sampled_from(LOOPS), seed=st.integers(0, 10_000), arch=st.sampled_from(ARCHS))
+def test_closing_loops_changes_nothing(name: str, seed: int, arch: int) -> None:
+    launch = drawn(name, Random(seed))
+    assert said(machine(arch, launch)) == said(machine(arch, launch, closes_loops=False)), str(launch)
+
+
+@pytest.mark.parametrize(("name", "values"), [
+    ("squares", (0, 40_000)), ("geometric", (0, 1 << 30, 1 << 31)), ("stages3", (0, 700)),
+    ("stages5", (0, 700)), ("stage_modulo", (0, 900, 7)), ("wraps", (0, 900, 77)), ("bits", (0, 500)),
+    ("unsigned_down", (0, 900, 3)), ("countsu64", (0, 2_000)), ("min_max", (0, 300, 200)),
+])  # fmt: skip
+@pytest.mark.parametrize("arch", ARCHS)
+def test_closing_long_loops_changes_nothing(name: str, values: tuple[int, ...], arch: int) -> None:
+    launch = Drawn(name, LAUNCHES[name][0], values, (1, 1, 1), (64, 1, 1))
+    assert said(machine(arch, launch)) == said(machine(arch, launch, closes_loops=False)), str(launch)
+
+
+@settings(max_examples=40)
+@given(
+    name=st.sampled_from(GRIDS),
+    seed=st.integers(0, 10_000),
+    grid=st.tuples(st.integers(3, 12), st.integers(1, 5), st.integers(1, 3)),
+    arch=st.sampled_from(ARCHS),
+)
+def test_boxes_stand_for_the_whole_grid(name: str, seed: int, grid: tuple[int, int, int], arch: int) -> None:
+    launch = replace(drawn(name, Random(seed)), grid=grid)
+    whole, boxes = machine(arch, launch, max_warps=1 << 20), machine(arch, launch, max_warps=2)
+    assert whole.provenance is Provenance.EXACT
+    if boxes.provenance is not Provenance.EXACT:
+        return
+    assert boxes.block_warps.tolist() == whole.block_warps.tolist(), str(launch)
+    assert boxes.block_lanes.tolist() == whole.block_lanes.tolist(), str(launch)
+    assert sum(classes(boxes).values()) == sum(classes(whole).values()), str(launch)
+    own = {(a.row, a.space): a for a in whole.accesses}
+    for access in boxes.accesses:
+        other = own[access.row, access.space]
+        if access.provenance is Provenance.EXACT:
+            assert (access.requests, access.lanes) == (other.requests, other.lanes), str(launch)
+            for field in ("sectors", "wavefronts", "unique_bytes"):
+                if getattr(access, field) is not None:
+                    assert getattr(access, field) == getattr(other, field), f"{launch}: {field} of {access}"
