@@ -165,7 +165,7 @@ def _doubtful(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
     return (
         (1, 1, 1),
         (64, 1, 1),
-        (np.array([r.randint(-2, 9) for _ in range(96)], np.int32), 0, r.randint(0, 5)),
+        (np.array([r.randint(-2, 9) for _ in range(96)], np.int32), 0, r.randint(1, 5)),
     )
 
 

@@ -354,7 +354,7 @@ __global__ void bytes(int *out, const signed char *in, const unsigned short *lim
   if (k < n) out[t] = 1;
 }
 
-__global__ void in_place(int *data, int n) {
+__global__ void in_place(volatile int *data, int n) {
   int t = threadIdx.x;
   for (int step = 0; step < n; step++) {
     int v = data[t];
