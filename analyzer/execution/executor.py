@@ -48,7 +48,7 @@ IntArray = NDArray[np.int64]
 
 STEP_LIMIT = 30_000  # some ten seconds
 _FEW_CTAS = 16
-_CHUNK_WARPS = 4096
+_CHUNK_WARPS = 8192
 _THREADS = 2
 _SHARED_CHUNK_BYTES = 64 << 20
 
