@@ -55,11 +55,15 @@ class _History:
         if len(old.rows) != len(group.rows):
             view = View(machine.state, group)
             for snapshot in self.snapshots:
-                for arrays in (snapshot.values, snapshot.origins):
-                    for slot, array in arrays.items():
-                        arrays[slot] = _rows_left(array, view, places)  # type: ignore[assignment]
+                snapshot.values = _all_left(snapshot.values, view, places)
+                snapshot.origins = _all_left(snapshot.origins, view, places)
         self.group = _copy(group)
         return True
+
+
+def _all_left(arrays: dict[int, Any], view: View, places: IntArray) -> dict[int, Any]:
+    """The rows of a group that is left of a larger one, of each register."""
+    return {slot: _rows_left(array, view, places) for slot, array in arrays.items()}
 
 
 def _rows_left(array: NDArray[Any] | None, view: View, places: IntArray) -> NDArray[Any] | None:
@@ -157,11 +161,8 @@ class Closer:
         view = View(self.machine.state, rest)
         places = np.searchsorted(group.rows, rest.rows)
 
-        def left(arrays: dict[int, Any]) -> dict[int, Any]:
-            return {slot: _rows_left(array, view, places) for slot, array in arrays.items()}
-
-        own = _Snapshot(left(now.values), left(now.origins))
-        return self._try(segment, rest, period, left(growth), own, attempts)
+        own = _Snapshot(_all_left(now.values, view, places), _all_left(now.origins, view, places))
+        return self._try(segment, rest, period, _all_left(growth, view, places), own, attempts)
 
     def _commit(
         self,

@@ -242,10 +242,11 @@ def _deep(array: NDArray[Any] | None) -> NDArray[Any] | None:
 
 
 def _merged(lanes: Bits, new: NDArray[Any] | None, old: NDArray[Any] | None) -> NDArray[Any] | None:
-    if new is None and old is None:
+    typed = old if new is None else new
+    if typed is None:
         return None
     found = np.where(lanes, 0 if new is None else new, 0 if old is None else old)
-    return found.astype((old if new is None else new).dtype, copy=False) if found.any() else None  # type: ignore[union-attr]
+    return found.astype(typed.dtype, copy=False) if found.any() else None
 
 
 def joined(first: Origins | None, second: Origins | None) -> Origins | None:
