@@ -8,7 +8,9 @@ from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.registers import with_registers
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
+from analyzer.execution.executor import STEP_LIMIT
 from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.provenance import Provenance
 from analyzer.execution.rules import TakenRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy, occupancy
@@ -27,6 +29,7 @@ from analyzer.report.analysis import GpuVerdict, KernelAnalysis
 from analyzer.report.demangle import demangle
 
 ASSUMED_BLOCK_THREADS = 256
+_LEAST_STEPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +48,11 @@ class Options:
 class Analyst:
     """Analyzes the kernels of one module, whose opcodes' costs are worked out once per GPU."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, n_kernels: int = 1) -> None:
         self.options = options
         self._costs: dict[str, OpcodeCosts] = {}
         self.used: set[TripRule] = set()
+        self.n_kernels = max(1, n_kernels)
 
     def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> tuple[KernelAnalysis, ...]:
         """One analysis for each launch that the kernel has."""
@@ -57,12 +61,17 @@ class Analyst:
         if loaded.traces:
             runs = (run_traced(loaded, trace, launches[0]) for trace in loaded.traces)
             return tuple(self._analyze(run.loaded, run.launch, gpus, run.executed) for run in runs)
-        options = self.options
-        executions = (
-            execute_kernel(loaded, one, trips=options.trips, taken=options.taken) for one in launches
-        )
-        pairs = zip(launches, executions, strict=True)
+        pairs = zip(launches, (self._execute(loaded, one) for one in launches), strict=True)
         return tuple(self._analyze(loaded, launch, gpus, executed) for launch, executed in pairs)
+
+    def _execute(self, loaded: LoadedKernel, launch: Launch) -> Executed | None:
+        """Of many kernels each gets its share of the steps; one that needs more has static counts."""
+        limit = max(_LEAST_STEPS, STEP_LIMIT // self.n_kernels)
+        found = execute_kernel(
+            loaded, launch, trips=self.options.trips, taken=self.options.taken, step_limit=limit
+        )
+        is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
+        return None if is_cut and limit < STEP_LIMIT else found
 
     def _analyze(
         self, loaded: LoadedKernel, launch: Launch, gpus: tuple[Gpu, ...], executed: Executed | None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.counts import BlockCounts, Trip, TripRule
-from analyzer.execution.executor import ExecutionOptions, execute
+from analyzer.execution.executor import STEP_LIMIT, ExecutionOptions, execute
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage, build_image
 from analyzer.execution.profile import ExecutionProfile
@@ -38,6 +38,7 @@ def execute_kernel(
     taken: tuple[TakenRule, ...] = (),
     closes_loops: bool = True,
     max_warps: int | None = None,
+    step_limit: int = STEP_LIMIT,
 ) -> Executed | None:
     """Execute a kernel abstractly; None where grid, block or the architecture is not known.
 
@@ -52,7 +53,9 @@ def execute_kernel(
     except HardwareError:
         return None
     guesser = Guesser(ready.compiled, trips, taken)
-    options = ExecutionOptions(guesser=guesser, closes_loops=closes_loops, max_warps=max_warps)
+    options = ExecutionOptions(
+        guesser=guesser, closes_loops=closes_loops, max_warps=max_warps, step_limit=step_limit
+    )
     profile = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
     return Executed(profile, frozenset(guesser.used))
 

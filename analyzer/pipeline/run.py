@@ -56,7 +56,7 @@ def analyze_programs(
     reports = []
     used: set[TripRule] = set()
     for _, kernels in chosen:
-        analyst = Analyst(options)
+        analyst = Analyst(options, sum(len(found) for _, found in chosen))
         for kernel in kernels:
             for analysis in analyst.analyze(kernel, gpus or _typical(kernel.kernel)):
                 reports.append(kernel_report(analysis, listing=options.listing))
