@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.ir.launch import Argument, Dim3, Launch, check_launch
+from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_GRID, Argument, Dim3, Launch, check_launch
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     from analyzer.execution.rules import TakenRule
     from analyzer.ir.launch import LaunchBook
 
-_MAX_EXTENT = 2**31 - 1
-_MAX_THREADS = 1024
+_MAX_EXTENT = max(MAX_GRID)
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -55,7 +54,7 @@ def read_launch(
     """The launch that the options describe. Raises UsageError."""
     launch = Launch(
         grid=parse_dims("--grid", grid, _MAX_EXTENT),
-        block=parse_dims("--block", block, _MAX_THREADS),
+        block=parse_dims("--block", block, MAX_BLOCK_THREADS),
         cluster=parse_dims("--cluster", cluster, _MAX_EXTENT),
         dynamic_shared_bytes=dynamic_shared,
         arguments=read_arguments(arguments),

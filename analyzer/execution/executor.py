@@ -37,7 +37,7 @@ from analyzer.execution.sampling import (
     whole_grid,
 )
 from analyzer.execution.step import Step
-from analyzer.execution.warps import Batch, Shape
+from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.ir.launch import Launch
@@ -50,7 +50,6 @@ STEP_LIMIT = 30_000  # some ten seconds
 _FEW_CTAS = 16
 _CHUNK_WARPS = 8192
 _THREADS = 2
-_SHARED_CHUNK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +57,7 @@ class ExecutionOptions:
     """How to execute.
 
     closes_loops: take alike iterations at once; off only to check that it changes nothing.
-    max_ctas: execute no more CTAs than these one by one; None leaves it to `sampling`.
+    max_warps: execute every CTA of a grid of no more warps than these; None leaves it to `sampling`.
     """
 
     guesser: Guesser
@@ -197,10 +196,8 @@ def _signatures(
 ) -> NDArray[np.uint64]:
     """One number for each CTA: equal where all its warps take the same ways with the same predicates."""
     batch = Batch(kernel, image, shape, numbers, np.ones(len(numbers)))
-    machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
+    machine = _machine(kernel, batch, options)
     machine.signature, machine.signed = np.zeros(batch.n_warps, dtype=np.uint64), compared
-    if options.closes_loops:
-        machine.on_header = Closer(machine)
     machine.start()
     with suppress(StopExecution):
         machine.run()
@@ -214,15 +211,21 @@ def _signatures(
 def _chunks(
     kernel: CompiledKernel, shape: Shape, sample: Sample
 ) -> list[tuple[IntArray, NDArray[np.float64]]]:
-    size = max(1, _CHUNK_WARPS // shape.warps_per_cta)
+    wanted = _CHUNK_WARPS // shape.warps_per_cta
     if not sample.is_whole:
-        size = len(sample.numbers)  # neighbours stay together
-    if kernel.slice.keeps_shared:
-        size = max(1, min(size, _SHARED_CHUNK_BYTES // max(1, shape.shared_bytes)))
+        wanted = len(sample.numbers)  # neighbours stay together
+    size = within_memory(kernel, shape, wanted)
     return [
         (sample.numbers[first : first + size], sample.weights[first : first + size])
         for first in range(0, len(sample.numbers), size)
     ]
+
+
+def _machine(kernel: CompiledKernel, batch: Batch, options: ExecutionOptions) -> Machine:
+    machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
+    if options.closes_loops:
+        machine.on_header = Closer(machine)
+    return machine
 
 
 def _run(
@@ -232,10 +235,8 @@ def _run(
     evenness: Evenness | None = None,
 ) -> tuple[Machine, str]:
     """A machine that has run, and why it was stopped."""
-    machine = Machine(kernel, batch, options.guesser, step_limit=options.step_limit)
+    machine = _machine(kernel, batch, options)
     machine.evenness = evenness
-    if options.closes_loops:
-        machine.on_header = Closer(machine)
     machine.start()
     stopped = ""
     try:

@@ -281,15 +281,19 @@ class Machine:
         value, unknown = self.batch.constants(what.bank, offsets)
         return value, joined(origin, unknown)
 
-    def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
-        """Carry out one compiled instruction."""
-        origin = unknown
+    def read_all(self, step: Step, view: View, unknown: Origins | None) -> tuple[list[Value], Origins | None]:
+        """What a step reads, and the joint origin of `unknown` and all that is not known of it."""
         words = []
         for what in step.reads:
             value, source = self.read(what, view)
             words.append(value)
             if source is not None:
-                origin = joined(origin, source)
+                unknown = joined(unknown, source)
+        return words, unknown
+
+    def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
+        """Carry out one compiled instruction."""
+        words, origin = self.read_all(step, view, unknown)
         if step.uses_mask:
             active = view.active if lanes is None else view.active & lanes
             rows = np.broadcast_to(view.flat(active), (len(view.group.rows), WARP_LANES))
@@ -328,18 +332,24 @@ class Machine:
         mixed = self.signature[rows] * SIGNATURE_FACTOR
         self.signature[rows] = mixed + (period + repeats[rows]).astype(np.uint64)
 
-    def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
+    def access_lanes(
+        self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None
+    ) -> tuple[Bits, Origins | None]:
+        """Lanes that may take part in an access, and the origin of what is not known of that."""
         active = view.active if lanes is None else view.active & lanes
         for guard in access.masks:
             more, source = self.guard(guard, view)
             if source is not None:
                 more, unknown = more | (source != 0), joined(unknown, source)
             active = active & more
+        return active, where_active(unknown, active)
+
+    def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
+        active, unknown = self.access_lanes(access, view, lanes, unknown)
         addresses = origin = None
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)
             origin = where_active(origin, active)
-        unknown = where_active(unknown, active)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown)
         self._transfer(access, view, lanes, addresses, origin)
 

@@ -23,7 +23,7 @@ from analyzer.execution.program import Access, Action, CompiledKernel, EndKind, 
 from analyzer.execution.record import Lanes, Recorder, Warps
 from analyzer.execution.slicing import Guard, followers_of, guard_of
 from analyzer.execution.step import Bits
-from analyzer.execution.warps import Batch, Shape
+from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import PredicateSet
@@ -31,7 +31,8 @@ from analyzer.isa.roles import PREDICATE_BASE
 from analyzer.text.errors import UsageError
 
 _CHUNK_WARPS = 4096
-_SHARED_CHUNK_BYTES = 64 << 20
+_MAX_STEPS = 20_000_000
+_SHORTER = "--trip gives loops an end, --ctas N records the first N thread blocks alone"
 
 IntArray = NDArray[np.int64]
 
@@ -48,13 +49,6 @@ class GuardTable:
     blind: tuple[int, ...]
 
 
-def first_row(kernel: CompiledKernel, segment: Segment) -> int:
-    """Where a segment begins; it ends with the row of its `end`."""
-    if segment.is_first:
-        return kernel.cfg.blocks[segment.block].start
-    return kernel.segments[segment.index - 1].end.row + 1
-
-
 @lru_cache(maxsize=4)
 def guard_table(kernel: CompiledKernel) -> GuardTable:
     """Which guards execution knows."""
@@ -63,7 +57,7 @@ def guard_table(kernel: CompiledKernel) -> GuardTable:
     for segment in kernel.segments:
         acts = {action.row for action in segment.actions} | {segment.end.row}
         found: list[tuple[int, Guard | None]] = []
-        for row in range(first_row(kernel, segment), segment.end.row + 1):
+        for row in range(segment.start, segment.stop):
             form = kernel.cfg.kernel.form(row)
             guard = guard_of(form)
             if form.is_never:
@@ -138,9 +132,8 @@ class RecordedMachine(Machine):
         """See `Machine`."""
         guards = iter(self.guards.known[segment.index])
         self.telling = _Telling(self.numbers[group.rows], group.mask, guards)
-        start, stop = first_row(self.kernel, segment), segment.end.row + 1
-        if start < stop:
-            self.recorder.run(start, stop, self.telling.warps, group.mask)
+        if segment.start < segment.stop:
+            self.recorder.run(segment.start, segment.stop, self.telling.warps, group.mask)
             self.telling.ahead = next(guards, None)
         super().execute(segment, group)
 
@@ -257,9 +250,7 @@ def record_launch(
 ) -> Recorded:
     """Execute a grid, or its first CTAs, and tell the recorder. Raises UsageError where it does not end."""
     count = min(shape.grid.count, n_ctas or shape.grid.count)
-    size = max(1, _CHUNK_WARPS // shape.warps_per_cta)
-    if kernel.slice.keeps_shared:
-        size = max(1, min(size, _SHARED_CHUNK_BYTES // max(1, shape.shared_bytes)))
+    size = within_memory(kernel, shape, _CHUNK_WARPS // shape.warps_per_cta)
     hanging: set[int] = set()
     for first in range(0, count, size):
         numbers = np.arange(first, min(count, first + size), dtype=np.int64)
@@ -272,7 +263,3 @@ def record_launch(
             raise UsageError(f"the launch cannot be recorded: {stop}", hint=_SHORTER) from None
         hanging.update(machine.tally.hanging)
     return Recorded(count, tuple(sorted(hanging)))
-
-
-_MAX_STEPS = 20_000_000
-_SHORTER = "--trip gives loops an end, --ctas N records the first N thread blocks alone"

@@ -9,7 +9,7 @@ counts are those of one times T, their addresses those of one plus t times a ste
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, joined, where_active
+from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, where_active
 from analyzer.execution.machine import Machine, Tally
 from analyzer.execution.memory import (
     StopExecution,
@@ -118,12 +118,7 @@ class Trial(Machine):
             return
         if step.uses_mask or step.rule is AffineRule.FIXED:
             raise TrialFailed("an instruction that is not affine")
-        origin = unknown
-        words = []
-        for what in step.reads:
-            value, source = self.read(what, view)
-            words.append(value)
-            origin = joined(origin, source)
+        words, origin = self.read_all(step, view, unknown)
         relevant = view.active if lanes is None else view.active & lanes
         if origin is not None:
             relevant = relevant & (origin == 0)
@@ -164,12 +159,7 @@ class Trial(Machine):
         self.limit(view, view.per_warp(counts))
 
     def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
-        active = view.active if lanes is None else view.active & lanes
-        for guard in access.masks:
-            more, source = self.guard(guard, view)
-            if source is not None:
-                more, unknown = more | (source != 0), joined(unknown, source)
-            active = active & more
+        active, unknown = self.access_lanes(access, view, lanes, unknown)
         addresses = origin = steps = None
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)
@@ -180,7 +170,6 @@ class Trial(Machine):
                 if delta is not None and term.pair:
                     relevant = active if origin is None else active & (origin == 0)
                     self.stay_in_range(view, view.value(term.slot), delta, relevant, whole=True)
-        unknown = where_active(unknown, active)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown, steps)
         moves = steps is not None and bool(steps.any())
         if access.space is Space.SHARED and self.tracked is not None:

@@ -21,6 +21,7 @@ from analyzer.ir.operand import Barrier
 IntArray = NDArray[np.int64]
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, :]
 _MASK32 = 0xFFFFFFFF
+_KEPT_SHARED_BYTES = 64 << 20
 
 
 class Regions:
@@ -116,6 +117,13 @@ class Shape:
     @property
     def warps_per_cta(self) -> int:
         return -(-self.block.count // WARP_LANES)
+
+
+def within_memory(kernel: CompiledKernel, shape: Shape, n_ctas: int) -> int:
+    """So many CTAs, at least one, or fewer where their shared memory, if it is kept, takes too much room."""
+    if kernel.slice.keeps_shared:
+        n_ctas = min(n_ctas, _KEPT_SHARED_BYTES // max(1, shape.shared_bytes))
+    return max(1, n_ctas)
 
 
 class Batch:

@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, Dim3
 from analyzer.ir.program import ConstantBank, Kernel, Module, Parameter
 
-_MAX_BLOCK_THREADS = 1024
-_MAX_CLUSTER_CTAS = 16
 _POINTER_BYTES = 8
 
 
@@ -36,11 +34,11 @@ class KernelFacts:
     def take_block(self, x: int, y: int, z: int) -> None:
         """EIATTR_REQNTID."""
         threads = x * y * z
-        self.block_threads = threads if 0 < threads <= _MAX_BLOCK_THREADS else None
+        self.block_threads = threads if 0 < threads <= MAX_BLOCK_THREADS else None
 
     def take_cluster(self, x: int, y: int, z: int) -> None:
         """EIATTR_CTA_PER_CLUSTER."""
-        self.cluster = Dim3(x, y, z) if 0 < x * y * z <= _MAX_CLUSTER_CTAS else None
+        self.cluster = Dim3(x, y, z) if 0 < x * y * z <= MAX_CLUSTER_CTAS else None
 
     def ordered_parameters(self) -> tuple[Parameter, ...] | None:
         """Parameters by ordinal; None where some are missing or lie over each other."""

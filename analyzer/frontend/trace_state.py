@@ -6,12 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from analyzer.frontend.trace_lines import LineError, parse_line
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID, Dim3
 from analyzer.ir.trace import TraceHeader
 
-_MAX_GRID = (2**31 - 1, 65535, 65535)
-_MAX_BLOCK = (1024, 1024, 64)
-_MAX_THREADS = 1024
 _MAX_NAME = 1 << 14
 _MAX_NUMBER = 1 << 63
 
@@ -37,7 +34,7 @@ class HeaderBuilder:
             case "address":
                 self.counts[key] = _bounded(values[0], 16)
             case "dimension":
-                self.sizes[key] = _dimensions(values, _MAX_GRID if key == "grid dim" else _MAX_BLOCK)
+                self.sizes[key] = _dimensions(values, MAX_GRID if key == "grid dim" else MAX_BLOCK)
             case _:
                 pass
 
@@ -46,9 +43,9 @@ class HeaderBuilder:
         for key, found in (("kernel name", self.texts), ("grid dim", self.sizes), ("block dim", self.sizes)):
             if key not in found:
                 raise LineError(0, f"instructions begin, but no line `-{key} = ...` stands before them")
-        if self.sizes["block dim"].count > _MAX_THREADS:
+        if self.sizes["block dim"].count > MAX_BLOCK_THREADS:
             raise LineError(
-                0, f"a thread block of {self.sizes['block dim']} has more than {_MAX_THREADS} threads"
+                0, f"a thread block of {self.sizes['block dim']} has more than {MAX_BLOCK_THREADS} threads"
             )
         return TraceHeader(
             name=self.texts["kernel name"],

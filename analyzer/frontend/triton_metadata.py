@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import MAX_CLUSTER_CTAS, Dim3
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.program import Kernel, Parameter, ParameterType, Resources
 
 _MAX_BYTES = 4 << 20
 _MAX_WARPS = 32
-_MAX_CTAS = 16
 _MAX_RANK = 5
 _TMA_ARCH = 90
 _TENSOR_MAP_BYTES = 128
@@ -59,7 +58,7 @@ def read_metadata(path: Path) -> TritonMetadata | None:
         name,
         n_warps,
         shared,
-        n_ctas if type(n_ctas) is int and 0 < n_ctas <= _MAX_CTAS else 1,
+        n_ctas if type(n_ctas) is int and 0 < n_ctas <= MAX_CLUSTER_CTAS else 1,
         _signature(content.get("signature")),
     )
 
