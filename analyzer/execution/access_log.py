@@ -258,35 +258,29 @@ def _requests(entry: Entry, batch: "Batch") -> _Requests:
             addresses=entry.addresses,
             steps=entry.steps,
         )
-    shape = (len(batch.cta_numbers), batch.shape.warps_per_cta)
-    if _is_alike(entry, counts, shape):
-        return _Requests(
-            weights=batch.weights.reshape(shape).sum(axis=0),
-            counts=counts if len(counts) == 1 else counts.reshape(shape)[0],
-            active=_first_cta(entry.active),
-            addresses=None if entry.addresses is None else _first_cta(entry.addresses),
-            steps=None if entry.steps is None else _first_cta(entry.steps),
-        )
+    shape = (*batch.cta_shape, batch.shape.warps_per_cta)
+    counts = counts.reshape(shape if len(counts) > 1 else (1, 1, 1))
+    weights = batch.weights.reshape(shape)
+    for axis in (0, 1):
+        if not _varies(entry, counts, axis):  # one CTA stands for all along the axis
+            weights = weights.sum(axis=axis, keepdims=True)
+            counts = counts[:1] if axis == 0 else counts[:, :1]
+    shape = weights.shape
     return _Requests(
-        weights=batch.weights,
-        counts=counts,
+        weights=weights.reshape(-1),
+        counts=counts.reshape(-1) if counts.size == 1 else np.broadcast_to(counts, shape).reshape(-1),
         active=_one_row_per_warp(entry.active, shape),
         addresses=None if entry.addresses is None else _one_row_per_warp(entry.addresses, shape),
         steps=None if entry.steps is None else _one_row_per_warp(entry.steps, shape),
     )
 
 
-def _is_alike(entry: Entry, counts: IntArray, shape: tuple[int, int]) -> bool:
-    """CTAs do not differ: one stands for all of them."""
+def _varies(entry: Entry, counts: IntArray, axis: int) -> bool:
+    """CTAs differ along an axis."""
     arrays = (entry.active, entry.addresses, entry.steps)
-    if any(array is not None and array.ndim == 3 and len(array) > 1 for array in arrays):
-        return False
-    table = counts if len(counts) == 1 else counts.reshape(shape)
-    return bool((table == table[:1]).all())
-
-
-def _first_cta(array: NDArray[Any]) -> NDArray[Any]:
-    return array[0] if array.ndim == 3 else array
+    if any(array is not None and array.ndim > 2 and array.shape[axis] > 1 for array in arrays):
+        return True
+    return counts.shape[axis] > 1 and bool((counts != counts.take([0], axis=axis)).any())
 
 
 def _spread(totals: AccessTotals, requests: _Requests, entry: Entry, batch: "Batch") -> list[Stride]:
@@ -314,10 +308,13 @@ def _spread(totals: AccessTotals, requests: _Requests, entry: Entry, batch: "Bat
     return found
 
 
-def _one_row_per_warp(array: NDArray[Any], shape: tuple[int, int]) -> NDArray[Any]:
+def _one_row_per_warp(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     if array.ndim == 2:
         return array
-    return np.broadcast_to(array, (*shape, array.shape[2])).reshape(-1, array.shape[2])
+    if array.shape[:3] == (1, 1, 1):
+        first: NDArray[Any] = array[0, 0]
+        return first
+    return np.broadcast_to(array, (*shape, array.shape[3])).reshape(-1, array.shape[3])
 
 
 def _lanes_of(active: Bits) -> IntArray:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Group, Origins, Rows, View
+from analyzer.execution.lanes import ALL_LANES, Deltas, Group, Origins, Rows, View, smallest
 from analyzer.execution.machine import Machine, Tally
 from analyzer.execution.memory import StopExecution
 from analyzer.execution.program import Segment
 from analyzer.execution.step import Bits, Value
-from analyzer.execution.trial import ENDLESS, Trial, TrialFailed, smallest
+from analyzer.execution.trial import ENDLESS, Trial, TrialFailed
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 IntArray = NDArray[np.int64]
@@ -67,7 +67,7 @@ def _all_left(arrays: dict[int, Any], view: View, places: IntArray) -> dict[int,
 
 
 def _rows_left(array: NDArray[Any] | None, view: View, places: IntArray) -> NDArray[Any] | None:
-    if array is None or array.ndim == 3:
+    if array is None or array.ndim > 2:
         return None if array is None else view.pick(array)
     return array if len(array) == 1 else array[places]
 
@@ -119,7 +119,8 @@ class Closer:
             is_bold = history.arrivals <= period + (2 if period <= _SHORT_PERIOD else 1)
             if not is_bold and 2 * period + 1 > len(history.snapshots):
                 continue  # a bold try or two each; then growth must have been the same twice
-            growth = _even_growth(history.snapshots, period, View(self.machine.state, group).mask)
+            mask = _mask(View(self.machine.state, group))
+            growth = _even_growth(history.snapshots, period, mask)
             if growth is not None and self._try(segment, group, period, growth, history.snapshots[-1]):
                 return True
         return False
@@ -201,7 +202,7 @@ class Closer:
     ) -> bool:
         """The registers have grown by what they were taken to grow by, and would again."""
         view = View(trial.state, group)
-        mask = view.mask
+        mask = _mask(view)
         for slot in self._slots(segment):
             before, after = now.values[slot], view.value(slot)
             origin, later = now.origins[slot], view.origin(slot)
@@ -226,6 +227,11 @@ class Closer:
         for slot, delta in growth.items():
             view.write(slot, view.value(slot) + delta * shaped, view.origin(slot))
         view.flush()
+
+
+def _mask(view: View) -> Bits:
+    """Lanes of the group, as small as it broadcasts."""
+    return ALL_LANES if bool(view.mask.all()) else view.mask
 
 
 def _without(group: Group, leaving: Rows) -> Group | None:

@@ -32,7 +32,7 @@ class Convergence:
     def __init__(self, machine: "Machine") -> None:
         self.machine = machine
         self.masks: dict[int, NDArray[np.uint32]] = {}
-        self.meeting: dict[int, dict[int, Bits]] = {}
+        self.meeting: dict[int, dict[int, int]] = {}
         self.doubts: dict[int, tuple[Doubt, ...]] = {}
         self.arrived: dict[int, Bits] = {}
         self.wanted: dict[int, int | None] = {}
@@ -98,18 +98,26 @@ class Convergence:
         """
         end = self.machine.kernel.segments[index].end
         waiting = self.meeting.get(index, {})
-        ready_rows, ready_masks = [], []
-        for row in rows.tolist():
-            held = waiting.get(row)
-            if held is None:
+        ready_rows: list[int] = []
+        ready_words: list[int] = []
+        seen: dict[tuple[int, int, bytes], list[int]] = {}  # most warps wait alike
+        masks = None if end.kind is EndKind.WARP_SYNC else self.barrier_masks(end.barrier)
+        alive = lane_words(self.machine.live[rows]).tolist()
+        for row, live in zip(rows.tolist(), alive, strict=True):
+            here = waiting.get(row)
+            if here is None:
                 continue
-            here = int(lane_words(held[None])[0])
-            for out in self._complete(end, row, here):
+            own = b"" if masks is None else masks[row].tobytes()
+            found = seen.get((live, here, own))
+            if found is None:
+                held = None if masks is None else masks[row].tolist()
+                found = seen[live, here, own] = _complete(held, live, here)
+            for out in found:
                 ready_rows.append(row)
-                ready_masks.append(_lane_bits(out))
+                ready_words.append(out)
                 here &= ~out
             if here:
-                waiting[row] = _lane_bits(here)
+                waiting[row] = here
             else:
                 del waiting[row]
         doubts = self.doubts.get(index, ())
@@ -117,31 +125,15 @@ class Convergence:
             self.meeting.pop(index, None)
             self.doubts.pop(index, None)
         if ready_rows:
-            self._send(end.fall, np.array(ready_rows, dtype=np.int64), np.array(ready_masks), doubts)
-
-    def _complete(self, end: End, row: int, here: int) -> list[int]:
-        """Sets of waiting lanes of one warp that may go on."""
-        live = int(lane_words(self.machine.live[row : row + 1])[0])
-        if end.kind is EndKind.WARP_SYNC:
-            return [here] if not live & ~here else []
-        own = self.barrier_masks(end.barrier)[row].tolist()
-        wanted = {lane: own[lane] & live | 1 << lane for lane in range(WARP_LANES) if here >> lane & 1}
-        found, rest = [], here
-        for lane, mask in wanted.items():
-            are_here = rest >> lane & 1 and not mask & ~rest
-            if are_here and all(wanted[other] == mask for other in wanted if mask >> other & 1):
-                found.append(mask)
-                rest &= ~mask
-        return found
+            self._send(end.fall, np.array(ready_rows, dtype=np.int64), _lane_bits(ready_words), doubts)
 
     def _wait(self, index: int, group: Group) -> None:
         """The group's lanes wait at the end of a segment."""
         waiting = self.meeting.setdefault(index, {})
         known = self.doubts.get(index, ())
         self.doubts[index] = (*known, *(doubt for doubt in group.doubts if doubt not in known))
-        for row, mask in zip(group.rows.tolist(), group.mask, strict=True):
-            held = waiting.get(row)
-            waiting[row] = mask if held is None else held | mask
+        for row, word in zip(group.rows.tolist(), lane_words(group.mask).tolist(), strict=True):
+            waiting[row] = waiting.get(row, 0) | word
         self._meet(index, group.rows)
 
     def _send(self, index: int | None, rows: Rows, masks: Bits, doubts: tuple[Doubt, ...]) -> None:
@@ -254,7 +246,7 @@ class Convergence:
             rows = np.array(list(waiting), dtype=np.int64)
             end = self.machine.kernel.segments[index].end
             self.machine.note_lost(end.row)
-            self._send(end.fall, rows, np.array(list(waiting.values())), self.doubts.pop(index, ()))
+            self._send(end.fall, rows, _lane_bits(list(waiting.values())), self.doubts.pop(index, ()))
             return True
         return False
 
@@ -266,6 +258,21 @@ def lane_words(mask: Bits) -> Words:
     return words
 
 
-def _lane_bits(word: int) -> Bits:
-    bits: Bits = (np.uint32(word) >> _LANES) & np.uint32(1) == 1
+def _lane_bits(words: list[int]) -> Bits:
+    """[n, 32] lanes of one word per warp."""
+    bits: Bits = (np.array(words, dtype=np.uint32)[:, None] >> _LANES) & np.uint32(1) == 1
     return bits
+
+
+def _complete(held: list[int] | None, live: int, here: int) -> list[int]:
+    """Sets of waiting lanes of a warp that may go on; held: what each lane's barrier holds, None for all."""
+    if held is None:
+        return [here] if not live & ~here else []
+    wanted = {lane: held[lane] & live | 1 << lane for lane in range(WARP_LANES) if here >> lane & 1}
+    found, rest = [], here
+    for lane, mask in wanted.items():
+        are_here = rest >> lane & 1 and not mask & ~rest
+        if are_here and all(wanted[other] == mask for other in wanted if mask >> other & 1):
+            found.append(mask)
+            rest &= ~mask
+    return found

@@ -1,6 +1,5 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -8,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import AccessTotals
+from analyzer.execution.axes import LEAST_CTAS, AxesFinder, AxesFound
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.dependence import GridDependence
@@ -48,8 +48,7 @@ IntArray = NDArray[np.int64]
 
 STEP_LIMIT = 30_000  # some ten seconds
 _FEW_CTAS = 16
-_CHUNK_WARPS = 8192
-_THREADS = 2
+_CHUNK_WARPS = 16384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,24 +134,21 @@ def _execute_sample(
 ) -> _Sums:
     n_segments = len(kernel.segments)
     sums = _Sums(np.zeros(n_segments), np.zeros(n_segments), np.zeros(len(kernel.nest.loops)))
-    batches = [
-        Batch(kernel, image, shape, numbers, weights) for numbers, weights in _chunks(kernel, shape, sample)
-    ]
-    if not sample.is_whole:
-        for batch in batches:
+    for numbers, weights in _chunks(kernel, shape, sample):
+        cta_shape = _rows_of_grid(shape, numbers) if sample.is_whole else None
+        batch = Batch(kernel, image, shape, numbers, weights, cta_shape)
+        if not sample.is_whole:
             batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
-
-    def run(batch: Batch) -> tuple[Machine, str]:
-        return _run(kernel, batch, options, sample.evenness)
-
-    if len(batches) > 1:  # numpy leaves the interpreter free for the other thread
-        with ThreadPoolExecutor(min(len(batches), _THREADS)) as pool:
-            done = list(pool.map(run, batches))
-    else:
-        done = list(map(run, batches))
-    for machine, stopped in done:
-        _collect(machine, stopped, sums)
+        _collect(*_run(kernel, batch, options, sample.evenness), sums)
     return sums
+
+
+def _rows_of_grid(shape: Shape, numbers: IntArray) -> tuple[int, int] | None:
+    """Rows and columns of CTAs, where those of a chunk are whole rows of the grid."""
+    width = shape.grid.x
+    if width == 1 or len(numbers) % width or len(numbers) == width or numbers[0] % width:
+        return None
+    return len(numbers) // width, width
 
 
 def _unproven(shape: Shape) -> Sample:
@@ -211,14 +207,23 @@ def _signatures(
 def _chunks(
     kernel: CompiledKernel, shape: Shape, sample: Sample
 ) -> list[tuple[IntArray, NDArray[np.float64]]]:
-    wanted = _CHUNK_WARPS // shape.warps_per_cta
+    wanted = max(1, _CHUNK_WARPS // shape.warps_per_cta)
     if not sample.is_whole:
         wanted = len(sample.numbers)  # neighbours stay together
     size = within_memory(kernel, shape, wanted)
+    if sample.is_whole and size < len(sample.numbers):
+        size = _evenly(size, shape.grid.x)
     return [
         (sample.numbers[first : first + size], sample.weights[first : first + size])
         for first in range(0, len(sample.numbers), size)
     ]
+
+
+def _evenly(size: int, width: int) -> int:
+    """At most so many CTAs: whole rows of the grid, else a power of two, as groups of tiles mostly are."""
+    if 1 < width <= size:
+        return size // width * width
+    return 1 << size.bit_length() - 1
 
 
 def _machine(kernel: CompiledKernel, batch: Batch, options: ExecutionOptions) -> Machine:
@@ -237,10 +242,14 @@ def _run(
     """A machine that has run, and why it was stopped."""
     machine = _machine(kernel, batch, options)
     machine.evenness = evenness
+    if not batch.neighbours and batch.cta_shape[0] >= LEAST_CTAS and batch.cta_shape[1] == 1:
+        machine.axes_finder = AxesFinder(batch.cta_shape[0])
     machine.start()
     stopped = ""
     try:
         machine.run()
+    except AxesFound as found:
+        return _run(kernel, batch.rearranged(found.order, found.shape), options, evenness)
     except StopExecution as stop:
         stopped = str(stop)
     machine.tally.memory.reduce()

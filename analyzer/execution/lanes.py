@@ -1,14 +1,17 @@
 """Registers of many warps at once, and the view of them that a group of warps works on.
 
-The state holds arrays that broadcast to [n_cta, n_warp_per_cta, 32] and stay as small as they are uniform:
-what depends on the thread alone has one row for all CTAs, what depends on the CTA alone one column. A group
-of all warps works on these arrays as they are; any other on rows taken out of them, [n_row, 32] or smaller.
+The state holds arrays that broadcast to [CTA row, CTA column, warp, 32] and stay as small as they are
+uniform: what depends on the thread alone has one place for all CTAs, what depends on the CTA alone one for
+all threads. CTAs are numbered row by row; how many rows and columns there are, says `Batch.cta_shape`. A
+group of all warps works on these arrays as they are; any other on rows taken out of them, [n_row, 32] or
+smaller.
 
 Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
 where a lane is known.
 """
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -23,8 +26,9 @@ Rows = NDArray[np.int64]
 Deltas = NDArray[np.uint32]
 
 ALL_LANES: Bits = np.ones((1, 1), dtype=bool)
-_ZERO: Words = np.zeros((1, 1, 1), dtype=np.uint32)
-_FALSE: Bits = np.zeros((1, 1, 1), dtype=bool)
+_AXES = 4
+_ZERO: Words = np.zeros((1, 1, 1, 1), dtype=np.uint32)
+_FALSE: Bits = np.zeros((1, 1, 1, 1), dtype=bool)
 
 
 def first_value(slot: int) -> Value:
@@ -33,28 +37,24 @@ def first_value(slot: int) -> Value:
 
 
 class LaneState:
-    """All registers and predicates of `n_ctas` x `per_cta` warps, by storage number.
+    """All registers and predicates of `shape` warps, [CTA row, CTA column, warp], by storage number.
 
     Slots beyond `STORAGE_SIZE` are words of the stack. deltas[slot]: growth per iteration while a loop is
     being closed; None is none. owned: arrays that nothing else refers to, which may be written in place.
     """
 
-    __slots__ = ("deltas", "n_ctas", "origins", "owned", "per_cta", "values")
+    __slots__ = ("deltas", "origins", "owned", "shape", "values")
 
-    def __init__(self, n_ctas: int, per_cta: int) -> None:
-        self.n_ctas, self.per_cta = n_ctas, per_cta
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self.shape = shape
         self.values: list[Value] = [first_value(slot) for slot in range(STORAGE_SIZE)]
         self.origins: list[Origins | None] = [None] * STORAGE_SIZE
         self.deltas: list[Deltas | None] = [None] * STORAGE_SIZE
         self.owned: set[tuple[int, int]] = set()
 
-    @property
-    def n_warps(self) -> int:
-        return self.n_ctas * self.per_cta
-
     def copy(self) -> "LaneState":
         """A copy that shares the arrays; neither side may write in place after."""
-        other = LaneState(self.n_ctas, self.per_cta)
+        other = LaneState(self.shape)
         other.values, other.origins, other.deltas = list(self.values), list(self.origins), list(self.deltas)
         self.owned.clear()
         return other
@@ -103,13 +103,13 @@ class View:
         self.state, self.group = state, group
         self.mask: Bits = group.mask
         if group.is_whole:
-            self.mask = group.mask.reshape(state.n_ctas, state.per_cta, WARP_LANES)
+            self.mask = group.mask.reshape(*state.shape, WARP_LANES)
         self.active: Bits = ALL_LANES if all_lanes else self.mask
         self.values: dict[int, Value] = {}
         self.origins: dict[int, Origins | None] = {}
         self.deltas: dict[int, Deltas | None] = {}
         self.dirty: set[int] = set()
-        self._places: tuple[Rows, Rows] | None = None
+        self._places: tuple[Rows, Rows, Rows] | None = None
 
     # ---- shapes ----------------------------------------------------------------------------------
 
@@ -117,40 +117,64 @@ class View:
         """The group's rows of an array of the state."""
         if self.group.is_whole:
             return array
-        if array.shape[0] == 1 and array.shape[1] == 1:
-            first: NDArray[Any] = array[0]
+        sizes = array.shape[:3]
+        if sizes == (1, 1, 1):
+            first: NDArray[Any] = array[0, 0]
             return first
         if self._places is None:
-            self._places = np.divmod(self.group.rows, self.state.per_cta)
-        ctas, warps = self._places
-        if array.shape[1] == 1:
-            column: NDArray[Any] = array[ctas, 0]
-            return column
-        found: NDArray[Any] = array[0][warps] if array.shape[0] == 1 else array[ctas, warps]
+            _, n_columns, per_cta = self.state.shape
+            ctas, warps = np.divmod(self.group.rows, per_cta)
+            self._places = (*np.divmod(ctas, n_columns), warps)
+        place = tuple(own if size > 1 else 0 for own, size in zip(self._places, sizes, strict=True))
+        found: NDArray[Any] = array[place]
         return found
 
     def flat(self, array: NDArray[Any]) -> NDArray[Any]:
         """An array of the view with one row per warp, or one row where all are alike."""
         if array.ndim == 2:
             return array
-        if array.shape[0] == 1 and array.shape[1] == 1:
-            first: NDArray[Any] = array[0]
+        if array.shape[:3] == (1, 1, 1):
+            first: NDArray[Any] = array[0, 0]
             return first
-        shape = (self.state.n_ctas, self.state.per_cta, array.shape[2])
-        return np.broadcast_to(array, shape).reshape(-1, array.shape[2])
+        n_lanes = array.shape[3]
+        return np.broadcast_to(array, (*self.state.shape, n_lanes)).reshape(-1, n_lanes)
 
     def shaped(self, rows: NDArray[Any]) -> NDArray[Any]:
         """One row per warp as an array of the view."""
-        if not self.group.is_whole or rows.shape[0] == 1:
+        if not self.group.is_whole or rows.shape[0] == 1 or rows.ndim > 2:
             return rows
-        return rows.reshape(self.state.n_ctas, self.state.per_cta, rows.shape[1])
+        return rows.reshape(*self.state.shape, rows.shape[1])
+
+    def first_cta(self, arrays: list[Value]) -> list[Value] | None:
+        """Rows of the first CTA, one per warp, where the group has all CTAs and they are alike, else None."""
+        n_ctas, per_cta = prod(self.state.shape[:2]), self.state.shape[2]
+        each, rest = divmod(len(self.group.rows), n_ctas)
+        if rest or not each:
+            return None
+        if not self.group.is_whole:
+            warps = self.group.rows.reshape(n_ctas, each) - np.arange(n_ctas)[:, None] * per_cta
+            if bool((warps != warps[:1]).any()):
+                return None
+        found: list[Value] = []
+        for array in arrays:
+            if array.ndim > 2 and array.shape[:2] == (1, 1):
+                found.append(array[0, 0])
+                continue
+            rows = self.flat(array)
+            if len(rows) > 1:
+                table = rows.reshape(n_ctas, each, rows.shape[1])
+                if bool((table != table[:1]).any()):
+                    return None
+                rows = table[0]
+            found.append(rows)
+        return found
 
     def per_warp(self, array: NDArray[Any]) -> NDArray[Any]:
         """An array of the view that was reduced over lanes, as one number per warp or one for all."""
         if array.size == 1:
             return array.reshape(1)
-        if array.ndim == 2:
-            return np.broadcast_to(array, (self.state.n_ctas, self.state.per_cta)).reshape(-1)
+        if array.ndim > 1:
+            return np.broadcast_to(array, self.state.shape).reshape(-1)
         return array
 
     # ---- registers -------------------------------------------------------------------------------
@@ -200,9 +224,9 @@ class View:
             delta = _merged(lanes, delta, self.delta(slot))
         if self.group.is_whole:
             state = self.state
-            state.values[slot] = value if value.ndim == 3 else value[None]
-            state.origins[slot] = _deep(origin)
-            state.deltas[slot] = _deep(delta)
+            state.values[slot] = _deep(value)
+            state.origins[slot] = None if origin is None else _deep(origin)
+            state.deltas[slot] = None if delta is None else _deep(delta)
             state.owned -= {(0, slot), (1, slot), (2, slot)}
             return
         self.values[slot], self.origins[slot], self.deltas[slot] = value, origin, delta
@@ -220,7 +244,7 @@ class View:
                     continue
                 dtype = np.int32 if kind == 1 else np.uint32
                 if whole[slot] is None:
-                    whole[slot] = np.zeros((1, 1, 1), dtype=dtype)
+                    whole[slot] = np.zeros((1,) * _AXES, dtype=dtype)
                 self._put(kind, whole, slot, np.zeros((1, 1), dtype=dtype) if own is None else own)
         self.dirty.clear()
         self.values.clear()
@@ -229,16 +253,26 @@ class View:
 
     def _put(self, kind: int, arrays: list[Any], slot: int, own: NDArray[Any]) -> None:
         current = arrays[slot]
-        columns = max(current.shape[2], own.shape[1])
-        shape = (self.state.n_ctas, self.state.per_cta, columns)
+        n_lanes = max(current.shape[3], own.shape[1])
+        shape = (*self.state.shape, n_lanes)
         if current.shape != shape or (kind, slot) not in self.state.owned:
             current = arrays[slot] = np.broadcast_to(current, shape).copy()
             self.state.owned.add((kind, slot))
-        current.reshape(-1, columns)[self.group.rows] = own
+        current.reshape(-1, n_lanes)[self.group.rows] = own
 
 
-def _deep(array: NDArray[Any] | None) -> NDArray[Any] | None:
-    return array if array is None or array.ndim == 3 else array[None]
+def _deep(array: NDArray[Any]) -> NDArray[Any]:
+    return array if array.ndim == _AXES else array.reshape((1,) * (_AXES - array.ndim) + array.shape)
+
+
+def smallest(values: Value) -> Value:
+    """The same with one place along each axis on which nothing changes."""
+    for axis in range(values.ndim):
+        if values.shape[axis] > 1:
+            first = values.take([0], axis=axis)
+            if bool((values == first).all()):
+                values = first
+    return values
 
 
 def _merged(lanes: Bits, new: NDArray[Any] | None, old: NDArray[Any] | None) -> NDArray[Any] | None:

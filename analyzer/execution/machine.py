@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog
+from analyzer.execution.axes import AxesFinder
 from analyzer.execution.branches import leave
 from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
@@ -24,10 +25,12 @@ from analyzer.execution.lanes import (
     Rows,
     View,
     joined,
+    smallest,
     where_active,
 )
-from analyzer.execution.memory import Loaded, Overwritten, StopExecution, TrackedMemory, lane_addresses
+from analyzer.execution.memory import Overwritten, StopExecution, TrackedMemory, lane_addresses
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
+from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import Bits, ConstantRead, Read, SpecialRead, Step, Value
 from analyzer.execution.warps import Batch
@@ -42,6 +45,7 @@ Decide = Callable[["Machine", View, End, Origins], Bits]
 
 
 _LAST = 1 << 30
+_PER_WARP = 2  # dimensions of an array of some warps' lanes
 _WARP_ACTIONS_PER_STEP = 4096
 SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
@@ -80,7 +84,8 @@ class Machine:
         step_limit: int,
     ) -> None:
         self.kernel, self.batch, self.decide = kernel, batch, decide
-        self.state = LaneState(len(batch.cta_numbers), batch.shape.warps_per_cta)
+        self.state = LaneState((*batch.cta_shape, batch.shape.warps_per_cta))
+        self.axes_finder: AxesFinder | None = None
         self.live: Bits = batch.live.copy()
         n_segments = len(kernel.segments)
         self.tally = Tally(
@@ -306,10 +311,18 @@ class Machine:
                 self._sign(step, words, results, view)
             if self.evenness is not None:
                 self.evenness.check(step, words, view, self.batch)
+            if self.axes_finder is not None and view.group.is_whole:
+                self.axes_finder.look(words, results)
+            results = tuple(map(self._narrow, results))
         mask = None if lanes is None else self._within(lanes, view)
         for slot, result in zip(step.writes, results, strict=True):
             if slot >= 0:
                 view.write(slot, result, origin, None, mask)
+
+    def _narrow(self, value: Value) -> Value:
+        """What depends on the CTA alone, held once along axes on which it is the same."""
+        n_ctas = value.shape[0] * value.shape[1] if value.ndim > _PER_WARP else 0
+        return smallest(value) if n_ctas == value.size > 1 and 1 not in value.shape[:2] else value
 
     def _sign(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
         """Add what the step compared to the warps' signatures."""
@@ -379,8 +392,7 @@ class Machine:
             active = view.active if lanes is None else view.active & lanes
             self.overwritten.store(access, active, known)
         if self.tracked is not None and access.space in _KEPT:
-            active = view.flat(view.active if lanes is None else view.active & lanes)
-            active = np.broadcast_to(active, (len(view.group.rows), WARP_LANES))
+            active = view.active if lanes is None else view.active & lanes
             self.tracked.store(access, view, active, known)
 
     def _load(

@@ -1,17 +1,17 @@
 """Memory as execution sees it: lane addresses, and contents where the slice needs them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.constant_image import Allocation
-from analyzer.execution.lanes import Deltas, Origins, View, joined
+from analyzer.execution.lanes import Origins, View, joined
 from analyzer.execution.program import Access, AddressForm
-from analyzer.execution.step import Bits, Value, Words
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.execution.shared_memory import Loaded, SharedMemory, stored
+from analyzer.execution.step import Bits, Value
+from analyzer.ir.opcode import Space
 
 if TYPE_CHECKING:
     from analyzer.execution.warps import Batch
@@ -19,15 +19,6 @@ if TYPE_CHECKING:
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
-RESERVED_SHARED_BYTES = 1024
-_WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
-_OPERATIONS = {
-    "OR": np.bitwise_or,
-    "AND": np.bitwise_and,
-    "XOR": np.bitwise_xor,
-    "ADD": np.add,
-    "POPC": np.add,
-}
 _MOST_OFFSETS = 64
 _MOST_WORDS = 2048  # a recursion that goes deeper is taken to have no end
 
@@ -81,15 +72,6 @@ def address_steps(form: AddressForm, view: View) -> IntArray | None:
     return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
-    """A register's worth of what was loaded."""
-
-    value: Value
-    origin: Origins | None
-    delta: Deltas | None = None
-
-
 class Overwritten:
     """Bytes of supplied buffers that the kernel has stored to: what they hold now is not known."""
 
@@ -140,53 +122,18 @@ class Overwritten:
         return inside
 
 
-class SharedContents:
-    """Contents of shared memory of each CTA, byte by byte, and which bytes are known."""
-
-    def __init__(self, n_ctas: int, n_bytes: int) -> None:
-        self.values = np.zeros((n_ctas, n_bytes), dtype=np.uint8)
-        self.known = np.zeros((n_ctas, n_bytes), dtype=bool)
-        self.known[:, :RESERVED_SHARED_BYTES] = True  # the system's own bytes start at zero
-
-        self._touched = self.known[0].copy()
-
-    @property
-    def n_bytes(self) -> int:
-        return self.values.shape[1]
-
-    def touches(self, low: int, high: int) -> bool:
-        """Some byte of the range may be known in some CTA."""
-        return bool(self._touched[low:high].any())
-
-    def put(self, owner: IntArray, at: IntArray, n_bytes: int, words: Words, known: Any) -> None:
-        """Store the low bytes of words."""
-        for byte in range(n_bytes):
-            self.values[owner, at + byte] = (words >> np.uint32(8 * byte)).astype(np.uint8)
-            self.known[owner, at + byte] = known
-            self._touched[at + byte] = True
-
-    def forget(self, owner: IntArray, at: IntArray, n_bytes: int) -> None:
-        """Nothing is known of these bytes any more."""
-        low, high = int(at.min()), int(at.max()) + n_bytes
-        if not self.touches(low, high):
-            return
-        for byte in range(n_bytes):
-            self.known[owner, at + byte] = False
-        self._touched[low:high] = self.known[:, low:high].any(axis=0)
-
-
 class TrackedMemory:
     """Shared and local memory whose contents the slice needs."""
 
     def __init__(self, batch: "Batch") -> None:
         self.batch = batch
-        self.shared: SharedContents | None = None
+        self.shared: SharedMemory | None = None
         self.local: dict[int, int] = {}
         self.doubtful: set[int] = set()  # words of the stack that were stored on assumption
 
-    def _contents(self) -> SharedContents:
+    def _contents(self) -> SharedMemory:
         if self.shared is None:
-            self.shared = SharedContents(len(self.batch.cta_numbers), -(-self.batch.shared_bytes // 16) * 16)
+            self.shared = SharedMemory(self.batch.ctas, -(-self.batch.shared_bytes // 16) * 16)
         return self.shared
 
     def store(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:
@@ -195,77 +142,16 @@ class TrackedMemory:
             self._store_anywhere(access, view, addresses)
             return
         if access.space is Space.LOCAL:
-            self._store_local(access, view, active, addresses)
+            here = np.broadcast_to(view.flat(active), view.group.mask.shape)
+            self._store_local(access, view, here, addresses)
             return
-        contents = self._contents()
-        ctas = self.batch.ctas[view.group.rows]
-        if addresses is None:
-            contents.known[ctas] = False
-            return
-        shape = active.shape
-        at = (np.broadcast_to(view.flat(addresses), shape)[active] & _WITHIN_CTA).astype(np.int64)
-        plain = self._stores_known(access, view)
-        if not at.size or (
-            not plain and not contents.touches(int(at.min()), int(at.max()) + access.width_bytes)
-        ):
-            return
-        owner = np.broadcast_to(ctas[:, None], shape)[active]
-        inside = at + access.width_bytes <= contents.n_bytes
-        at, owner = at[inside], owner[inside]
-        if (
-            access.operation
-            and not view.group.doubts
-            and self._combine(access, view, active, inside, at, owner)
-        ):
-            return
-        for place in range(max(1, access.width_bytes // 4)):
-            slot = access.data[place] if plain and place < len(access.data) else None
-            n_bytes = min(4, access.width_bytes)
-            if slot is None:
-                contents.forget(owner, at + 4 * place, n_bytes)
-                continue
-            value, origin, _ = _stored(view, slot)
-            word = np.broadcast_to(view.flat(value), shape)[active][inside]
-            known: Any = True
-            if origin is not None:
-                known = np.broadcast_to(view.flat(origin) == 0, shape)[active][inside]
-            contents.put(owner, at + 4 * place, n_bytes, word, known)
-
-    @staticmethod
-    def _stores_known(access: Access, view: View) -> bool:
-        """Some of what is stored is known."""
-        if access.kind is not OpKind.STORE or access.n_matrices or view.group.doubts:
-            return False
-        origins = [_stored(view, slot)[1] for slot in access.data]
-        return any(origin is None or not origin.all() for origin in origins)
-
-    def _combine(
-        self, access: Access, view: View, active: Bits, inside: Bits, at: IntArray, owner: IntArray
-    ) -> bool:
-        """Carry out an atomic on known words; False where that cannot be done."""
-        contents = self._contents()
-        counts = access.operation == "POPC"  # POPC.INC: each lane adds one
-        if access.width_bytes != 4 or len(access.data) != (not counts) or (at & 3).any():
-            return False
-        words = contents.values.view(np.uint32)
-        if any(view.origin(slot) is not None for slot in access.data):
-            return False
-        if not contents.known[owner, at].all():
-            return False
-        added = np.ones((1, 1), dtype=np.uint32) if counts else view.flat(view.value(access.data[0]))
-        data = np.broadcast_to(added, active.shape)[active][inside]
-        _OPERATIONS[access.operation].at(words, (owner, at >> 2), data)
-        return True
+        self._contents().store(access, view, active, addresses)
 
     def knows_any(self, addresses: Addresses | None, width_bytes: int) -> bool:
         """Some byte in the range of these shared addresses is known."""
         if self.shared is None:
             return False
-        if addresses is None:
-            return bool(self.shared.known.any())
-        low = int((addresses & _WITHIN_CTA).min())
-        high = int((addresses & _WITHIN_CTA).max()) + width_bytes
-        return self.shared.touches(low, high)
+        return self.shared.knows_any(addresses, width_bytes)
 
     def load(
         self, access: Access, view: View, addresses: Addresses, lanes: Bits | None
@@ -273,36 +159,14 @@ class TrackedMemory:
         """What the group loads, register by register; None where nothing of it is known."""
         if access.space is Space.LOCAL:
             return self._load_local(access, view, addresses, lanes)
-        if access.n_matrices:
-            return None
-        contents = self._contents()
-        ctas = self.batch.ctas[view.group.rows][:, None]
-        addresses = view.flat(addresses) & _WITHIN_CTA
-        inside = addresses + np.uint64(access.width_bytes) <= contents.n_bytes
-        at = np.where(inside, addresses, 0).astype(np.int64)
-        found: list[Loaded] = []
-        for place in range(len(access.results)):
-            value = np.zeros(np.broadcast_shapes(at.shape, ctas.shape), dtype=np.uint32)
-            known = np.broadcast_to(inside, value.shape)
-            for byte in range(min(4, access.width_bytes)):
-                target = np.minimum(at + 4 * place + byte, contents.n_bytes - 1)
-                value |= contents.values[ctas, target].astype(np.uint32) << np.uint32(8 * byte)
-                known = known & contents.known[ctas, target]
-            if access.is_signed and access.width_bytes < 4:
-                sign = np.uint32(1 << (8 * access.width_bytes - 1))
-                value = (value ^ sign) - sign
-            origin = None
-            if not known.all():
-                origin = view.shaped(np.where(known, 0, access.row + 1).astype(np.int32))
-            found.append(Loaded(view.shaped(value), origin))
-        return found
+        return None if access.n_matrices else self._contents().load(access, view, addresses)
 
     def _store_anywhere(self, access: Access, view: View, addresses: Addresses | None) -> None:
         """A generic store may reach shared or local memory, unless all of its addresses are far from both."""
         if self.is_far(addresses):
             return
         if self.shared is not None:
-            self.shared.known[self.batch.ctas[view.group.rows]] = False
+            self.shared.forget_all(view)
         self._forget_local(access, view, None)
 
     def is_far(self, addresses: Addresses | None) -> bool:
@@ -329,7 +193,8 @@ class TrackedMemory:
                 slot = self.local_slot(offset + 4 * place, view)
                 if view.group.doubts:
                     self.doubtful.add(slot)
-                view.write(slot, *_stored(view, source), mask)
+                word = stored(view, source)
+                view.write(slot, word.value, word.origin, word.delta, mask)
 
     def local_slot(self, address: int, view: View) -> int:
         """Storage number that stands for a word of the stack."""
@@ -352,7 +217,7 @@ class TrackedMemory:
             slots = [self.local.get(offset + 4 * place) for offset in places]
             if len(slots) == 1 and slots[0] is not None:
                 slot = slots[0]
-                found.append(Loaded(view.value(slot), view.origin(slot), view.delta(slot)))
+                found.append(stored(view, slot))
                 continue
             value: Value = np.zeros((1, 1), dtype=np.uint32)
             origin: Origins = np.full((1, 1), access.row + 1, dtype=np.int32)
@@ -364,13 +229,6 @@ class TrackedMemory:
                     origin = np.where(here, 0 if own is None else own, origin).astype(np.int32)
             found.append(Loaded(value, origin))
         return found
-
-
-def _stored(view: View, slot: int) -> tuple[Value, Origins | None, Deltas | None]:
-    """What a store writes: a register, or zero."""
-    if slot < 0:
-        return np.zeros((1, 1), dtype=np.uint32), None, None
-    return view.value(slot), view.origin(slot), view.delta(slot)
 
 
 def stack_offsets(view: View, active: Bits, addresses: Addresses) -> list[int] | None:

@@ -226,8 +226,8 @@ class _TellingLog(MemoryLog):
 
     def _rows(self, array: NDArray[Any], group: Group) -> NDArray[Any]:
         """One row per warp of the group."""
-        if array.ndim == 3:
-            shape = (len(self.batch.cta_numbers), self.batch.shape.warps_per_cta, WARP_LANES)
+        if array.ndim > 2:
+            shape = (*self.batch.cta_shape, self.batch.shape.warps_per_cta, WARP_LANES)
             return np.broadcast_to(array, shape).reshape(-1, WARP_LANES)
         return np.broadcast_to(array, (len(group.rows), WARP_LANES))
 

@@ -9,7 +9,7 @@ counts are those of one times T, their addresses those of one plus t times a ste
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, where_active
+from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, smallest, where_active
 from analyzer.execution.machine import Machine, Tally
 from analyzer.execution.memory import (
     StopExecution,
@@ -369,9 +369,3 @@ def _is_low_part(sense: int, moving: int) -> bool:
 
 def _nonzero(delta: Deltas) -> Deltas | None:
     return smallest(delta.astype(np.uint32, copy=False)) if delta.any() else None
-
-
-def smallest(delta: Deltas) -> Deltas:
-    """One number where all are alike."""
-    first = delta[(slice(0, 1),) * delta.ndim]
-    return first if delta.size > 1 and bool((delta == first).all()) else delta

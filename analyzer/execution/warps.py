@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.image import ConstantImage
-from analyzer.execution.lanes import Origins
-from analyzer.execution.memory import Loaded
+from analyzer.execution.lanes import Origins, smallest
 from analyzer.execution.program import Access, CompiledKernel
+from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.step import Bits, Value, Words
 from analyzer.flow.postdom import blocks_between, immediate_postdominators
 from analyzer.ir.launch import Dim3
@@ -19,9 +19,9 @@ from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Barrier
 
 IntArray = NDArray[np.int64]
-_LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, :]
+_LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
-_KEPT_SHARED_BYTES = 64 << 20
+_KEPT_SHARED_BYTES = 128 << 20
 
 
 class Regions:
@@ -129,7 +129,8 @@ def within_memory(kernel: CompiledKernel, shape: Shape, n_ctas: int) -> int:
 class Batch:
     """CTAs executed together; row r is warp r % warps_per_cta of the CTA `cta_numbers[r // warps_per_cta]`.
 
-    weights[r]: CTAs of the grid that this row's CTA stands for.
+    weights[r]: CTAs of the grid that this row's CTA stands for. cta_shape: the CTAs as rows and columns, in
+    order; what is the same along either is held once.
     """
 
     def __init__(
@@ -139,9 +140,11 @@ class Batch:
         shape: Shape,
         cta_numbers: IntArray,
         weights: NDArray[np.float64],
+        cta_shape: tuple[int, int] | None = None,
     ) -> None:
         self.kernel, self.image, self.shape = kernel, image, shape
-        self.cta_numbers = cta_numbers
+        self.cta_numbers, self.cta_weights = cta_numbers, weights
+        self.cta_shape = cta_shape or (len(cta_numbers), 1)
         per_cta = shape.warps_per_cta
         self.n_warps = len(cta_numbers) * per_cta
         self.ctas: IntArray = np.repeat(np.arange(len(cta_numbers), dtype=np.int64), per_cta)
@@ -158,14 +161,20 @@ class Batch:
         self._constants: dict[tuple[int, int], tuple[Words, Origins | None]] = {}
         thread = self._threads()
         live: Bits = thread < shape.block.count
-        every = np.broadcast_to(live, (len(cta_numbers), per_cta, WARP_LANES))
+        every = np.broadcast_to(live, (*self.cta_shape, per_cta, WARP_LANES))
         self.live: Bits = every.reshape(-1, WARP_LANES).copy()
         self.all_live = bool(live.all())
 
     def _threads(self) -> NDArray[np.int64]:
         """Number of each thread in its CTA; one row where a CTA has one warp."""
         warps = np.arange(self.shape.warps_per_cta, dtype=np.int64)
-        return warps[None, :, None] * WARP_LANES + _LANES.astype(np.int64)
+        return warps[None, None, :, None] * WARP_LANES + _LANES.astype(np.int64)
+
+    def rearranged(self, order: IntArray, cta_shape: tuple[int, int]) -> "Batch":
+        """The same CTAs in another order, as rows and columns."""
+        return Batch(
+            self.kernel, self.image, self.shape, self.cta_numbers[order], self.cta_weights[order], cta_shape
+        )
 
     # ---- what is unknown -------------------------------------------------------------------------
 
@@ -239,21 +248,21 @@ class Batch:
             found = thread // block.x % block.y
         else:
             found = thread // (block.x * block.y)
-        return _small(found.astype(np.uint32))
+        return smallest(found.astype(np.uint32))
 
     def cta_index(self, axis: int) -> Words:
-        """blockIdx along an axis, [n_cta, 1, 1]."""
+        """blockIdx along an axis, [CTA row, CTA column, 1, 1] or smaller."""
         grid = self.shape.grid
         number = self.cta_numbers
         found = (number % grid.x, number // grid.x % grid.y, number // (grid.x * grid.y))[axis]
-        return _small(found[:, None, None].astype(np.uint32))
+        return smallest(found.reshape(*self.cta_shape, 1, 1).astype(np.uint32))
 
     def cluster_rank(self) -> Words:
         """Rank of the CTA in its cluster."""
         cluster = self.shape.cluster
         x, y, z = (self.cta_index(axis).astype(np.int64) for axis in range(3))
         rank = x % cluster.x + cluster.x * (y % cluster.y + cluster.y * (z % cluster.z))
-        return _small(np.asarray(rank).astype(np.uint32))
+        return smallest(np.asarray(rank).astype(np.uint32))
 
     # ---- memory ----------------------------------------------------------------------------------
 
@@ -294,25 +303,16 @@ class Batch:
         return value
 
 
-_ZERO: Words = np.zeros((1, 1, 1), dtype=np.uint32)
-
-
-def _small(values: Words) -> Words:
-    """The same with one place along each axis on which nothing changes."""
-    for axis in range(values.ndim):
-        first = np.take(values, [0], axis=axis)
-        if values.shape[axis] > 1 and bool((values == first).all()):
-            values = first
-    return values
+_ZERO: Words = np.zeros((1, 1, 1, 1), dtype=np.uint32)
 
 
 def _lane_mask(rule: Callable[[int], int]) -> Callable[[Batch], Value]:
-    words = np.array([[[rule(lane) & _MASK32 for lane in range(WARP_LANES)]]], dtype=np.uint32)
-    return lambda batch: words
+    words = np.array([rule(lane) & _MASK32 for lane in range(WARP_LANES)], dtype=np.uint32)
+    return lambda batch: words.reshape(_LANES.shape)
 
 
 def _constant(rule: Callable[[Batch], int]) -> Callable[[Batch], Value]:
-    return lambda batch: np.full((1, 1, 1), rule(batch), dtype=np.uint32)
+    return lambda batch: np.full((1, 1, 1, 1), rule(batch), dtype=np.uint32)
 
 
 _SPECIALS: dict[str, Callable[[Batch], Value]] = {

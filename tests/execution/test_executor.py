@@ -57,6 +57,39 @@ def test_rows_that_start_within_sectors_are_counted_exactly() -> None:
             assert (access.provenance, access.sectors) == ("exact", 50_000 * (63 + 66))
 
 
+@pytest.mark.parametrize(
+    ("dump", "kernel", "grid", "block", "arguments"),
+    [
+        ("triton/sm_80/matmul.sass", "matmul", Dim3(256), Dim3(128), (2048, 2048, 96, 2048, 2048, 2048)),
+        ("triton/sm_80/matmul.sass", "matmul", Dim3(252), Dim3(128), (1969, 1848, 96, 1848, 1848, 1848)),
+        ("triton/sm_90/matmul.sass", "matmul", Dim3(512), Dim3(128), (2048, 2048, 96, 2048, 2048, 2048)),
+        ("triton/sm_100/matmul.sass", "matmul", Dim3(128), Dim3(128), (2048, 1024, 96, 1024, 1024, 1024)),
+        ("cuda/sm_80/report16.sass", "naive_transpose", Dim3(9, 11), Dim3(32, 8), (300, 340)),
+    ],
+)
+def test_rows_and_columns_of_ctas_change_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+    dump: str,
+    kernel: str,
+    grid: Dim3,
+    block: Dim3,
+    arguments: tuple[int, ...],
+) -> None:
+    """CTAs held as rows and columns, which the code or the grid makes, count as those held one by one."""
+    first = 3 if kernel == "matmul" else 2
+    given = {f"a{first + place}": value for place, value in enumerate(arguments)}
+    arranged = executed(dump, kernel, grid, block, **given)
+    monkeypatch.setattr("analyzer.execution.executor.LEAST_CTAS", 1 << 40)
+    monkeypatch.setattr("analyzer.execution.executor._rows_of_grid", lambda shape, numbers: None)
+    plain = executed(dump, kernel, grid, block, **given)
+    assert plain.counts.provenance == "exact"
+    assert (plain.counts.blocks, plain.memory, plain.traffic) == (
+        arranged.counts.blocks,
+        arranged.memory,
+        arranged.traffic,
+    )
+
+
 def test_what_cannot_be_proven_is_called_assumed() -> None:
     sizes: dict[str, ArgumentValue] = {f"a{place}": 32768 for place in range(3, 9)}
     report = executed("triton/sm_90/matmul_one_stage.sass", "matmul", Dim3(65536), Dim3(128), **sizes)
