@@ -17,6 +17,7 @@ from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.machine import SIGNATURE_FACTOR, Machine
 from analyzer.execution.memory import StopExecution
+from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.profile import (
     BlockPart,
     ExecutionProfile,
@@ -294,8 +295,8 @@ def _merge(
 
 def _classes(blocks: IntArray, lanes: IntArray, batch: Batch) -> list[WarpClass]:
     """Warps with equal counts and lanes in every block."""
-    random = np.random.default_rng(len(blocks)).integers(1, 1 << 62, (2, len(blocks)), dtype=np.int64)
-    keys = random[0] @ blocks + random[1] @ lanes
+    factors = mixing_factors(2 * len(blocks)).view(np.int64)
+    keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
     weights = np.bincount(which.reshape(-1), weights=batch.weights, minlength=len(firsts))
     return [

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from analyzer.execution.mixing import distinct
 from analyzer.execution.patterns import LANES, Addresses, IntArray, Patterns, compress
 from analyzer.execution.runs import Runs, concatenate, measure, simplify, unroll
 
@@ -150,7 +151,7 @@ class Footprint:
         if not len(bases) or width_bytes <= 0:
             return
         if len(patterns.offsets) == 1 and len(steps) == 1:
-            bases = np.unique(bases)
+            bases = distinct(bases)
             of = np.broadcast_to(np.int64(0), len(bases))
         segments = _segments(patterns, width_bytes)
         self._evaluated = None

@@ -29,6 +29,7 @@ from analyzer.execution.lanes import (
     where_active,
 )
 from analyzer.execution.memory import Overwritten, StopExecution, TrackedMemory, lane_addresses
+from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard
@@ -338,9 +339,7 @@ class Machine:
     def sign_loop(self, rows: Rows, repeats: IntArray, tally: "Tally") -> None:
         """Add iterations taken at once to the warps' signatures: how many, through which segments."""
         assert self.signature is not None
-        factors = np.random.default_rng(len(tally.segments)).integers(
-            1, 1 << 62, len(tally.segments), dtype=np.int64
-        )
+        factors = mixing_factors(len(tally.segments)).view(np.int64)
         period = factors @ tally.segments[:, rows] + 3 * (factors @ tally.lanes[:, rows])
         mixed = self.signature[rows] * SIGNATURE_FACTOR
         self.signature[rows] = mixed + (period + repeats[rows]).astype(np.uint64)
@@ -454,9 +453,9 @@ def _together(groups: list[Group], n_warps: int) -> tuple[list[Group], list[Grou
             *(group for other in others for group in other),
         ]
     rows = np.concatenate([group.rows for group in groups])
-    if len(np.unique(rows)) < len(rows):
-        return groups[:1], groups[1:]
     order = np.argsort(rows, kind="stable")
+    if not (np.diff(rows[order]) > 0).all():
+        return groups[:1], groups[1:]
     mask = np.concatenate([group.mask for group in groups])[order]
     whole = len(rows) == n_warps
     full = all(group.is_full for group in groups)

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.constant_image import Allocation
 from analyzer.execution.lanes import Origins, View, joined
+from analyzer.execution.mixing import distinct
 from analyzer.execution.program import Access, AddressForm
 from analyzer.execution.shared_memory import Loaded, SharedMemory, stored
 from analyzer.execution.step import Bits, Value
@@ -235,5 +236,5 @@ def stack_offsets(view: View, active: Bits, addresses: Addresses) -> list[int] |
     """Different stack offsets of active lanes; None where there are too many."""
     if addresses.size == 1:
         return [int(addresses.reshape(1)[0])]
-    found = np.unique(np.broadcast_to(view.flat(addresses), active.shape)[active])
+    found = distinct(np.broadcast_to(view.flat(addresses), active.shape)[active])
     return found.tolist() if 0 < len(found) <= _MOST_OFFSETS and not (found & np.uint64(3)).any() else None

@@ -6,13 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from analyzer.execution.mixing import mixing_factors
+
 Addresses = NDArray[np.uint64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 LANES = 32
 _CHUNK = 2048  # rows at a time: half a MiB of addresses stays in the cache
-_LANE_FACTORS: Addresses = np.random.default_rng(0x5EED).integers(0, 2**64, LANES, np.uint64) | np.uint64(1)
+_LANE_FACTORS: Addresses = mixing_factors(LANES)
 _MASK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.mixing import mixing_factors
+
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
@@ -152,7 +154,7 @@ def _distinct_clusters(runs: Runs) -> list[tuple[Runs, int]] | None:
     near = runs.starts - np.repeat(runs.starts[heads], sizes)
     rows = np.column_stack([near, runs.lengths, runs.steps, runs.counts]).view(np.uint64)
     place = np.arange(len(runs)) - np.repeat(heads, sizes)
-    factors = np.random.default_rng(0).integers(0, 2**64, rows.shape[1], np.uint64) | np.uint64(1)
+    factors = mixing_factors(rows.shape[1])
     hashes = np.add.reduceat((rows @ factors) * (2 * place + 1).astype(np.uint64), heads)
     _, firsts, which, times = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
     if len(firsts) > _MAX_CLUSTERS:

@@ -8,6 +8,7 @@ and an `Instruction` is a view made on demand.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,10 @@ from analyzer.ir.control import Control
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Operand, Predicate, Unparsed
-from analyzer.ir.trace import Trace
 from analyzer.text.source import Diagnostic
+
+if TYPE_CHECKING:
+    from analyzer.ir.trace import Trace
 
 IntArray = NDArray[np.int64]
 IdArray = NDArray[np.int32]
@@ -276,7 +279,7 @@ class Module:
     vocabulary: Vocabulary
     diagnostics: tuple[Diagnostic, ...] = ()
     toolchain: str = ""
-    traces: tuple[Trace, ...] = ()
+    traces: "tuple[Trace, ...]" = ()
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.kernels)

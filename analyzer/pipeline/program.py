@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from analyzer.demand.mix import Mix
 from analyzer.flow.cfg import Cfg, build_cfg
@@ -12,9 +13,11 @@ from analyzer.flow.defuse import DefUse
 from analyzer.flow.loops import LoopNest, find_loops
 from analyzer.frontend.reader import read_module
 from analyzer.ir.program import Instruction, Kernel, Module
-from analyzer.ir.trace import Trace
 from analyzer.isa.control_bits import decode_control
 from analyzer.text.source import Diagnostic
+
+if TYPE_CHECKING:
+    from analyzer.ir.trace import Trace
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,7 @@ class LoadedKernel:
 
     kernel: Kernel
     ordinal: int = 1
-    traces: tuple[Trace, ...] = ()
+    traces: "tuple[Trace, ...]" = ()
 
     @property
     def name(self) -> str:
@@ -76,7 +79,7 @@ class Program:
     """
 
     module: Module
-    traces: tuple[tuple[int, Trace], ...] = ()
+    traces: "tuple[tuple[int, Trace], ...]" = ()
 
     @cached_property
     def kernels(self) -> tuple[LoadedKernel, ...]:

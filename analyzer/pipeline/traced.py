@@ -3,15 +3,17 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from analyzer.execution.traced import match_rows, traced_profile
 from analyzer.ir.launch import Launch
 from analyzer.ir.program import Kernel
-from analyzer.ir.trace import Trace
 from analyzer.pipeline.executing import Executed
 from analyzer.pipeline.program import LoadedKernel, Program
 from analyzer.report.demangle import demangle
 from analyzer.text.errors import InputError
+
+if TYPE_CHECKING:
+    from analyzer.ir.trace import Trace
 
 _MOST_NAMES = 5
 _ARCH = re.compile(r"sm_\d+")
@@ -26,11 +28,13 @@ class TracedRun:
     executed: Executed
 
 
-def run_traced(loaded: LoadedKernel, trace: Trace, given: Launch) -> TracedRun:
+def run_traced(loaded: LoadedKernel, trace: "Trace", given: Launch) -> TracedRun:
     """The profile of a trace; what the trace says of its launch goes before `given`.
 
     Raises InputError where the trace does not fit the kernel.
     """
+    from analyzer.execution.traced import traced_profile  # traces are rare
+
     profile = traced_profile(trace, loaded.cfg, loaded.loops)
     said = profile.launch
     dynamic = said.dynamic_shared_bytes
@@ -72,8 +76,10 @@ def with_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Progr
     return [replace(program, traces=tuple(own)) for program, own in zip(programs, found, strict=True)]
 
 
-def _home(programs: Sequence[Program], trace: Trace) -> tuple[int, int]:
+def _home(programs: Sequence[Program], trace: "Trace") -> tuple[int, int]:
     """Program and kernel that a trace belongs to."""
+    from analyzer.execution.traced import match_rows
+
     named = [
         (index, place, loaded)
         for index, program in enumerate(programs)
@@ -101,7 +107,7 @@ def _home(programs: Sequence[Program], trace: Trace) -> tuple[int, int]:
     raise refusal
 
 
-def _no_kernel(programs: Sequence[Program], trace: Trace) -> InputError:
+def _no_kernel(programs: Sequence[Program], trace: "Trace") -> InputError:
     names = list(dict.fromkeys(loaded.name for program in programs for loaded in program.kernels))
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return InputError(
@@ -126,7 +132,7 @@ def _plain(name: str) -> str:
     return text[:end].replace(" ", "")
 
 
-def _arch_fits(kernel: Kernel, trace: Trace) -> bool:
+def _arch_fits(kernel: Kernel, trace: "Trace") -> bool:
     """`sm_90a` code is traced as `sm_90`."""
     match = _ARCH.match(kernel.arch)
     return not trace.header.arch or match is None or match[0] == trace.header.arch
