@@ -40,6 +40,7 @@ class InputOptions:
     trip: tuple[str, ...]
     res_usage: str | None
     trace: tuple[str, ...] = ()
+    step_limit: int | None = None
 
     def load(self) -> "list[Program]":
         """The inputs, read. Raises InputError or UsageError."""
@@ -67,6 +68,7 @@ class InputOptions:
             ),
             launch_book=read_launch_book(self.launch),
             taken=read_taken_rules(self.taken),
+            step_limit=self.step_limit,
             listing=listing,
             min_coverage=min_coverage,
         )
@@ -77,6 +79,11 @@ _ANALYSIS: tuple[Decorator, ...] = (
     click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
     click.option(
         "--trace", multiple=True, help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable."
+    ),
+    click.option(
+        "--step-limit",
+        type=click.IntRange(min=1),
+        help="Steps of abstract execution before it says what it knows; 100,000, some seconds, unless given.",
     ),
 )
 _LAUNCHES: tuple[Decorator, ...] = (

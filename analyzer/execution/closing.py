@@ -11,21 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.budget import StopExecution
 from analyzer.execution.lanes import ALL_LANES, Deltas, Group, Origins, Rows, View, smallest
 from analyzer.execution.machine import Machine, Tally
-from analyzer.execution.memory import StopExecution
 from analyzer.execution.program import Segment
 from analyzer.execution.step import Bits, Value
-from analyzer.execution.trial import ENDLESS, Trial, TrialFailed
+from analyzer.execution.trial import ENDLESS, LEAST_REPEATS, Trial, TrialFailed
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 IntArray = NDArray[np.int64]
 
 _PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SHORT_PERIOD = 4
-_LEAST_REPEATS = 2
 _MOST_LEAVING = 3
+_MOST_TRIPS = 1 << 34  # some minutes on any GPU
 _HISTORY = 2 * _PERIODS[-1] + 1
+_HISTORY_BYTES = 256 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -86,7 +87,7 @@ class Closer:
         if history is None or not history.goes_on(group, self.machine):
             history = self.histories[segment.index] = _History(_copy(group))
         history.snapshots.append(self._snapshot(segment, group))
-        del history.snapshots[:-_HISTORY]
+        del history.snapshots[: -_kept(history.snapshots[-1])]
         history.arrivals += 1
         if history.arrivals < history.next_try:
             return False
@@ -177,17 +178,19 @@ class Closer:
         machine = self.machine
         times = trial.limits
         least = times[group.rows]
-        if bool((least < _LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
+        if bool((least < LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
             return False
         if bool((least >= ENDLESS).any()):
-            address = int(machine.kernel.cfg.kernel.addresses[machine.kernel.cfg.blocks[segment.block].start])
-            raise StopExecution(f"the loop at {address:#x} has no end")
+            raise StopExecution(f"the loop at {self._address(segment):#x} has no end")
         # the last of the alike iterations is left to be executed, so that its exit is seen
         repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
         repeats[group.rows] = np.maximum(least, 0)
         if machine.signature is not None:
             machine.sign_loop(group.rows, repeats, tally)
         machine.tally.segments += tally.segments * repeats
+        if bool((machine.tally.segments[segment.index] > _MOST_TRIPS).any()):
+            where = f"the loop at {self._address(segment):#x}"
+            raise StopExecution(f"a warp runs {where} more than {_MOST_TRIPS:,} times")
         machine.tally.lanes += tally.lanes * repeats
         machine.tally.memory.absorb(tally.memory, repeats)
         machine.tally.doubted |= tally.doubted
@@ -196,6 +199,10 @@ class Closer:
             machine.tally.hanging[row] = machine.tally.hanging.get(row, 0.0) + weight * mean
         self._advance(segment, group, growth, repeats[group.rows])
         return True
+
+    def _address(self, segment: Segment) -> int:
+        cfg = self.machine.kernel.cfg
+        return int(cfg.kernel.addresses[cfg.blocks[segment.block].start])
 
     def _is_even(
         self, trial: Trial, segment: Segment, group: Group, growth: dict[int, Deltas], now: _Snapshot
@@ -227,6 +234,12 @@ class Closer:
         for slot, delta in growth.items():
             view.write(slot, view.value(slot) + delta * shaped, view.origin(slot))
         view.flush()
+
+
+def _kept(snapshot: _Snapshot) -> int:
+    """How many like this one to remember: for the longest periods, where there is room."""
+    n_bytes = sum(value.nbytes for value in snapshot.values.values())
+    return max(2 * _SHORT_PERIOD + 1, min(_HISTORY, _HISTORY_BYTES // max(1, n_bytes)))
 
 
 def _mask(view: View) -> Bits:

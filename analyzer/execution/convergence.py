@@ -1,6 +1,7 @@
 """Where lanes and warps wait for each other: convergence barriers, WARPSYNC, barriers of a CTA."""
 
 from typing import TYPE_CHECKING
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,16 +24,16 @@ class Convergence:
     """Who waits where.
 
     masks[b]: lane mask that each lane's convergence barrier b holds, [n_warp, 32]: one per warp would
-    deadlock where lanes that have parted open barriers of their own. meeting[segment][row]: lanes that wait
-    at its end; doubts[segment]: what they have doubts about.
+    deadlock where lanes that have parted open barriers of their own. meeting[segment]: lanes that wait at
+    its end, one word per warp; doubts[segment]: what they have doubts about.
     arrived, waiting: threads that came to a CTA's barrier of some number, [n_warp, 32], and groups that wait
     there; wanted: threads that open it, None for all that live.
     """
 
     def __init__(self, machine: "Machine") -> None:
-        self.machine = machine
+        self.machine: Machine = proxy(machine)  # which owns this: it must go when nothing else needs it
         self.masks: dict[int, NDArray[np.uint32]] = {}
-        self.meeting: dict[int, dict[int, int]] = {}
+        self.meeting: dict[int, Words] = {}
         self.doubts: dict[int, tuple[Doubt, ...]] = {}
         self.arrived: dict[int, Bits] = {}
         self.wanted: dict[int, int | None] = {}
@@ -96,44 +97,32 @@ class Convergence:
 
         Partners hold the same mask: in a recursion others wait at the same BSYNC for an outer one.
         """
+        waiting = self.meeting.get(index)
+        if waiting is None:
+            return
         end = self.machine.kernel.segments[index].end
-        waiting = self.meeting.get(index, {})
-        ready_rows: list[int] = []
-        ready_words: list[int] = []
-        seen: dict[tuple[int, int, bytes], list[int]] = {}  # most warps wait alike
-        masks = None if end.kind is EndKind.WARP_SYNC else self.barrier_masks(end.barrier)
-        alive = lane_words(self.machine.live[rows]).tolist()
-        for row, live in zip(rows.tolist(), alive, strict=True):
-            here = waiting.get(row)
-            if here is None:
-                continue
-            own = b"" if masks is None else masks[row].tobytes()
-            found = seen.get((live, here, own))
-            if found is None:
-                held = None if masks is None else masks[row].tolist()
-                found = seen[live, here, own] = _complete(held, live, here)
-            for out in found:
-                ready_rows.append(row)
-                ready_words.append(out)
-                here &= ~out
-            if here:
-                waiting[row] = here
-            else:
-                del waiting[row]
+        rows = rows[waiting[rows] != 0]
+        here, live = waiting[rows], lane_words(self.machine.live[rows])
+        if end.kind is EndKind.WARP_SYNC:
+            is_ready = live & ~here == 0
+            ready_rows, ready = rows[is_ready], here[is_ready]
+        else:
+            ready_rows, ready = _ready(rows, here, live, self.barrier_masks(end.barrier)[rows])
+        np.bitwise_and.at(waiting, ready_rows, ~ready)
         doubts = self.doubts.get(index, ())
-        if not waiting:
+        if not waiting.any():
             self.meeting.pop(index, None)
             self.doubts.pop(index, None)
-        if ready_rows:
-            self._send(end.fall, np.array(ready_rows, dtype=np.int64), _lane_bits(ready_words), doubts)
+        if len(ready_rows):
+            self._send(end.fall, ready_rows, _lane_bits(ready), doubts)
 
     def _wait(self, index: int, group: Group) -> None:
         """The group's lanes wait at the end of a segment."""
-        waiting = self.meeting.setdefault(index, {})
+        if index not in self.meeting:
+            self.meeting[index] = np.zeros(self.machine.batch.n_warps, dtype=np.uint32)
         known = self.doubts.get(index, ())
         self.doubts[index] = (*known, *(doubt for doubt in group.doubts if doubt not in known))
-        for row, word in zip(group.rows.tolist(), lane_words(group.mask).tolist(), strict=True):
-            waiting[row] = waiting.get(row, 0) | word
+        self.meeting[index][group.rows] |= lane_words(group.mask)
         self._meet(index, group.rows)
 
     def _send(self, index: int | None, rows: Rows, masks: Bits, doubts: tuple[Doubt, ...]) -> None:
@@ -243,10 +232,10 @@ class Convergence:
         if self.meeting:
             index = next(iter(self.meeting))
             waiting = self.meeting.pop(index)
-            rows = np.array(list(waiting), dtype=np.int64)
+            rows = np.flatnonzero(waiting)
             end = self.machine.kernel.segments[index].end
             self.machine.note_lost(end.row)
-            self._send(end.fall, rows, _lane_bits(list(waiting.values())), self.doubts.pop(index, ()))
+            self._send(end.fall, rows, _lane_bits(waiting[rows]), self.doubts.pop(index, ()))
             return True
         return False
 
@@ -258,21 +247,40 @@ def lane_words(mask: Bits) -> Words:
     return words
 
 
-def _lane_bits(words: list[int]) -> Bits:
+def _lane_bits(words: Words) -> Bits:
     """[n, 32] lanes of one word per warp."""
-    bits: Bits = (np.array(words, dtype=np.uint32)[:, None] >> _LANES) & np.uint32(1) == 1
+    bits: Bits = (words[:, None] >> _LANES) & np.uint32(1) == 1
     return bits
 
 
-def _complete(held: list[int] | None, live: int, here: int) -> list[int]:
-    """Sets of waiting lanes of a warp that may go on; held: what each lane's barrier holds, None for all."""
-    if held is None:
-        return [here] if not live & ~here else []
-    wanted = {lane: held[lane] & live | 1 << lane for lane in range(WARP_LANES) if here >> lane & 1}
+def _ready(rows: Rows, here: Words, live: Words, held: Words) -> tuple[Rows, Words]:
+    """Rows and lanes that may go on; held: what each lane's barrier holds, [n, 32].
+
+    A row comes more than once where lanes of a warp that hold different masks go on at once.
+    """
+    waits = _lane_bits(here)
+    wanted = held & live[:, None] | np.uint32(1) << _LANES
+    is_complete = waits & (wanted & ~here[:, None] == 0)
+    all_go = (is_complete == waits).all(axis=1) & ((wanted == here[:, None]) | ~waits).all(axis=1)
+    found_rows, found = [rows[all_go]], [here[all_go]]
+    seen: dict[bytes, list[int]] = {}  # most warps wait alike
+    for place in np.flatnonzero(is_complete.any(axis=1) & ~all_go).tolist():
+        word = int(here[place])
+        key = here[place].tobytes() + wanted[place].tobytes()
+        if key not in seen:
+            seen[key] = _complete(wanted[place].tolist(), word)
+        found_rows += [rows[place : place + 1]] * len(seen[key])
+        found.append(np.array(seen[key], dtype=np.uint32))
+    return np.concatenate(found_rows), np.concatenate(found)
+
+
+def _complete(wanted: list[int], here: int) -> list[int]:
+    """Sets of a warp's waiting lanes that may go on; wanted: for each lane those that it waits for."""
+    waiting = {lane: wanted[lane] for lane in range(WARP_LANES) if here >> lane & 1}
     found, rest = [], here
-    for lane, mask in wanted.items():
+    for lane, mask in waiting.items():
         are_here = rest >> lane & 1 and not mask & ~rest
-        if are_here and all(wanted[other] == mask for other in wanted if mask >> other & 1):
+        if are_here and all(waiting[other] == mask for other in waiting if mask >> other & 1):
             found.append(mask)
             rest &= ~mask
     return found

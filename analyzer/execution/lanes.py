@@ -95,9 +95,21 @@ class View:
     """Registers as one group sees them; `flush` writes back what it changed.
 
     active: lanes of the group, as small as it broadcasts; mask: the same for every warp of the group.
+    n_written: words written so far, those held once counted once.
     """
 
-    __slots__ = ("_places", "active", "deltas", "dirty", "group", "mask", "origins", "state", "values")
+    __slots__ = (
+        "_places",
+        "active",
+        "deltas",
+        "dirty",
+        "group",
+        "mask",
+        "n_written",
+        "origins",
+        "state",
+        "values",
+    )
 
     def __init__(self, state: LaneState, group: Group, *, all_lanes: bool = False) -> None:
         self.state, self.group = state, group
@@ -109,6 +121,7 @@ class View:
         self.origins: dict[int, Origins | None] = {}
         self.deltas: dict[int, Deltas | None] = {}
         self.dirty: set[int] = set()
+        self.n_written = 0
         self._places: tuple[Rows, Rows, Rows] | None = None
 
     # ---- shapes ----------------------------------------------------------------------------------
@@ -222,6 +235,7 @@ class View:
             value = np.where(lanes, value, self.value(slot))
             origin = _merged(lanes, origin, self.origin(slot))
             delta = _merged(lanes, delta, self.delta(slot))
+        self.n_written += value.size
         if self.group.is_whole:
             state = self.state
             state.values[slot] = _deep(value)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.axes import AxesFinder
 from analyzer.execution.branches import leave
+from analyzer.execution.budget import Budget
 from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.lanes import (
@@ -28,7 +29,7 @@ from analyzer.execution.lanes import (
     smallest,
     where_active,
 )
-from analyzer.execution.memory import Overwritten, StopExecution, TrackedMemory, lane_addresses
+from analyzer.execution.memory import Overwritten, TrackedMemory, lane_addresses
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.shared_memory import Loaded
@@ -47,7 +48,6 @@ Decide = Callable[["Machine", View, End, Origins], Bits]
 
 _LAST = 1 << 30
 _PER_WARP = 2  # dimensions of an array of some warps' lanes
-_WARP_ACTIONS_PER_STEP = 4096
 SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 _KEPT = frozenset({Space.SHARED, Space.LOCAL, Space.GENERIC})
@@ -81,10 +81,9 @@ class Machine:
         kernel: CompiledKernel,
         batch: Batch,
         decide: Decide,
-        *,
-        step_limit: int,
+        budget: Budget,
     ) -> None:
-        self.kernel, self.batch, self.decide = kernel, batch, decide
+        self.kernel, self.batch, self.decide, self.budget = kernel, batch, decide, budget
         self.state = LaneState((*batch.cta_shape, batch.shape.warps_per_cta))
         self.axes_finder: AxesFinder | None = None
         self.live: Bits = batch.live.copy()
@@ -99,7 +98,6 @@ class Machine:
         self.convergence = Convergence(self)
         self.tracked = TrackedMemory(batch) if kernel.slice.keeps_shared or kernel.slice.keeps_local else None
         self.overwritten = Overwritten(batch.image.allocations)
-        self.steps, self.step_limit = 0, step_limit
         self.signature: NDArray[np.uint64] | None = None
         self.left_at: dict[int, IntArray] = {}  # header runs when a loop was last left on assumption
         self.signed: set[Step] = set()
@@ -124,7 +122,7 @@ class Machine:
         self.enter(self.kernel.entry_of[0], Group(rows, self.live.copy(), is_whole=True, is_full=True))
 
     def run(self) -> None:
-        """Execute until no warp is left. Raises StopExecution at the step limit."""
+        """Execute until no warp is left. Raises StopExecution where the budget is used up."""
         with np.errstate(all="ignore"):
             while self.step():
                 pass
@@ -133,8 +131,6 @@ class Machine:
         """Run the groups of the first segment that has some; False where none is left."""
         if not self.queue and not self.convergence.release_stuck():
             return False
-        if self.steps >= self.step_limit:
-            raise StopExecution(f"stopped after {self.steps:,} steps")
         segments = self.kernel.segments
         index = min(self.queue, key=lambda i: self.header_ranks.get(i, segments[i].rank))
         groups, later = _together(self.queue.pop(index), self.batch.n_warps)
@@ -142,15 +138,14 @@ class Machine:
             self.queue[index] = later
         segment = segments[index]
         for group in groups:
-            if (
-                segment.is_first
-                and index in self.headers
-                and self.on_header
-                and self.on_header(segment, group)
-            ):
+            if segment.is_first and index in self.headers and self.at_header(segment, group):
                 continue
             self.execute(segment, group)
         return True
+
+    def at_header(self, segment: Segment, group: Group) -> bool:
+        """Called before a group runs a loop's header; True where it has nothing to run."""
+        return self.on_header is not None and self.on_header(segment, group)
 
     def enter(self, index: int | None, group: Group) -> None:
         """Let a group wait for its turn at a segment; None is the end of the code."""
@@ -181,13 +176,12 @@ class Machine:
 
     def execute(self, segment: Segment, group: Group) -> None:
         """Run one segment and send the group on."""
-        # a step is a segment of some tens of instructions for up to a few thousand warps
-        self.steps += 1 + len(group.rows) * len(segment.actions) // _WARP_ACTIONS_PER_STEP
         all_lanes = group.is_full and self.batch.all_live and bool(group.mask.all())
         view = View(self.state, group, all_lanes=all_lanes)
         self._count(segment, group, view)
         for action in segment.actions:
             self._act(action, view)
+        self._pay(segment, view)
         ahead = self._leave(segment, view)
         view.flush()
         for index, part in ahead:
@@ -195,6 +189,15 @@ class Machine:
             if loop is not None and segment.block not in loop.blocks:
                 self.tally.entries[loop.index] += float(self.batch.weights[part.rows].sum())
             self.enter(index, part)
+
+    def _pay(self, segment: Segment, view: View) -> None:
+        """Steps of a whole group cost what they write; all else is done row by row."""
+        n_actions, n_lanes = len(segment.actions), len(view.group.rows) * WARP_LANES
+        if not view.group.is_whole:
+            self.budget.spend(n_actions, n_actions * n_lanes)
+            return
+        by_row = 1 + sum(action.step is None or action.step.uses_mask for action in segment.actions)
+        self.budget.spend(n_actions, view.n_written + by_row * n_lanes // 2)
 
     def _leave(self, segment: Segment, view: View) -> Onward:
         return leave(self, segment.end, view)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.budget import StopExecution
 from analyzer.execution.constant_image import Allocation
 from analyzer.execution.lanes import Origins, View, joined
 from analyzer.execution.mixing import distinct
@@ -22,10 +23,6 @@ Addresses = NDArray[np.uint64]
 
 _MOST_OFFSETS = 64
 _MOST_WORDS = 2048  # a recursion that goes deeper is taken to have no end
-
-
-class StopExecution(Exception):
-    """A limit was reached, or a loop has no end."""
 
 
 def lane_addresses(form: AddressForm, view: View) -> tuple[Addresses, Origins | None]:

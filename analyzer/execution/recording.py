@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import Addresses, MemoryLog
+from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.convergence import Onward
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import Group, Origins, View
 from analyzer.execution.machine import Machine
-from analyzer.execution.memory import StopExecution
 from analyzer.execution.program import Access, Action, CompiledKernel, EndKind, Segment
 from analyzer.execution.record import Lanes, Recorder, Warps
 from analyzer.execution.slicing import Guard, followers_of, guard_of
@@ -31,7 +31,7 @@ from analyzer.isa.roles import PREDICATE_BASE
 from analyzer.text.errors import UsageError
 
 _CHUNK_WARPS = 4096
-_MAX_STEPS = 20_000_000
+_MAX_STEPS = 200_000_000
 _SHORTER = "--trip gives loops an end, --ctas N records the first N thread blocks alone"
 
 IntArray = NDArray[np.int64]
@@ -119,9 +119,9 @@ class RecordedMachine(Machine):
     """A machine that tells a recorder what it does. It must not close loops."""
 
     def __init__(
-        self, kernel: CompiledKernel, batch: Batch, decide: Guesser, recorder: Recorder, *, step_limit: int
+        self, kernel: CompiledKernel, batch: Batch, decide: Guesser, recorder: Recorder, budget: Budget
     ) -> None:
-        super().__init__(kernel, batch, decide, step_limit=step_limit)
+        super().__init__(kernel, batch, decide, budget)
         self.recorder = recorder
         self.numbers: Warps = batch.cta_numbers[batch.ctas] * batch.shape.warps_per_cta + batch.warps
         self.guards = guard_table(kernel)
@@ -255,7 +255,7 @@ def record_launch(
     for first in range(0, count, size):
         numbers = np.arange(first, min(count, first + size), dtype=np.int64)
         batch = Batch(kernel, image, shape, numbers, np.ones(len(numbers)))
-        machine = RecordedMachine(kernel, batch, guesser, recorder, step_limit=_MAX_STEPS)
+        machine = RecordedMachine(kernel, batch, guesser, recorder, Budget(_MAX_STEPS))
         machine.start()
         try:
             machine.run()

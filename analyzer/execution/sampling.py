@@ -14,7 +14,7 @@ IntArray = NDArray[np.int64]
 Signatures = Callable[[IntArray], NDArray[np.uint64]]
 
 WHOLE_WARPS = 16384
-MOST_WHOLE_WARPS = 65536
+MOST_WHOLE_WARPS = 131072
 _SAMPLED = 256
 _MOST_BOXES = 1024
 _AXES = 3

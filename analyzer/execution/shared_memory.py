@@ -93,9 +93,16 @@ class SharedMemory:
             alike = view.first_cta(arrays)
             if alike is not None:
                 return alike
-            n_ctas = int(self.ctas[-1]) + 1
-            self.values, self.known = (np.repeat(rows, n_ctas, axis=0) for rows in (self.values, self.known))
+            self._spread(int(self.ctas[-1]) + 1)
         return [view.flat(array) for array in arrays]
+
+    def _spread(self, n_ctas: int) -> None:
+        """A row of bytes for each CTA; most of them were never touched, and stay without memory."""
+        end = int(np.flatnonzero(self._touched)[-1]) + 1
+        values, known = self.values[:, :end], self.known[:, :end]
+        self.values = np.zeros((n_ctas, self.n_bytes), dtype=np.uint8)
+        self.known = np.zeros((n_ctas, self.n_bytes), dtype=bool)
+        self.values[:, :end], self.known[:, :end] = values, known
 
     # ---- stores ----------------------------------------------------------------------------------
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, smallest, where_active
 from analyzer.execution.machine import Machine, Tally
 from analyzer.execution.memory import (
-    StopExecution,
     TrackedMemory,
     address_steps,
     lane_addresses,
@@ -25,8 +24,8 @@ from analyzer.ir.opcode import OpKind, Space
 IntArray = NDArray[np.int64]
 
 ENDLESS = 1 << 40
-_MAX_STEPS = 256
-_WARPS_PER_STEP = 64
+LEAST_REPEATS = 2
+_MOST_SEGMENTS = 256
 _HALF = 1 << 31
 
 
@@ -45,9 +44,8 @@ class Trial(Machine):
     """Executes one period of a loop with growing registers; `limits[row]` is how often it repeats alike."""
 
     def __init__(self, parent: Machine, segment: Segment, group: Group) -> None:
-        # the limit is on segments, however many warps there are
-        most = _MAX_STEPS * (1 + len(group.rows) // _WARPS_PER_STEP)
-        super().__init__(parent.kernel, parent.batch, parent.decide, step_limit=most)
+        super().__init__(parent.kernel, parent.batch, parent.decide, parent.budget)
+        self.n_segments = 0
         self.parent, self.segment, self.first = parent, segment, group
         self.state: LaneState = parent.state.copy()
         self.live = parent.live
@@ -63,7 +61,6 @@ class Trial(Machine):
         self.arrivals = 0
         self.wanted = 1
         self.back: Group | None = None
-        self.on_header = self._arrive
 
     def run_period(self, iterations: int) -> Tally:
         """Execute so many iterations; what they tally. Raises TrialFailed."""
@@ -73,12 +70,9 @@ class Trial(Machine):
             self.segment.index,
             Group(group.rows, group.mask.copy(), group.is_whole, group.is_full, group.doubts),
         )
-        try:
-            with np.errstate(all="ignore"):
-                while self.queue:
-                    self.step()
-        except StopExecution:
-            raise TrialFailed("too long") from None
+        with np.errstate(all="ignore"):
+            while self.queue:
+                self.step()
         back = self.back
         if back is None or not self.convergence.is_idle:
             raise TrialFailed("warps part")
@@ -87,7 +81,14 @@ class Trial(Machine):
             raise TrialFailed("other warps come back")
         return self.tally
 
-    def _arrive(self, segment: Segment, group: Group) -> bool:
+    def execute(self, segment: Segment, group: Group) -> None:
+        self.n_segments += 1
+        if self.n_segments > _MOST_SEGMENTS:
+            raise TrialFailed("too long")
+        super().execute(segment, group)
+
+    def at_header(self, segment: Segment, group: Group) -> bool:
+        """Back at the header of the loop, as often as wanted, the trial is over."""
         if segment.index != self.segment.index:
             return False
         self.arrivals += 1
@@ -131,7 +132,9 @@ class Trial(Machine):
     def limit(self, view: View, counts: IntArray) -> None:
         """No more iterations than `counts`, one number per warp or one for all."""
         rows = view.group.rows
-        self.limits[rows] = np.minimum(self.limits[rows], counts)
+        left = self.limits[rows] = np.minimum(self.limits[rows], counts)
+        if bool((left < LEAST_REPEATS).all()) and len(rows) == len(self.first.rows):
+            raise TrialFailed("few iterations are alike")
 
     def _is_near_known(self, access: Access, addresses: NDArray[np.uint64] | None) -> bool:
         tracked = self.parent.tracked

@@ -7,8 +7,8 @@ from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.registers import with_registers
 from analyzer.demand.tiles import with_known_tiles
+from analyzer.execution.budget import STEP_LIMIT
 from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
-from analyzer.execution.executor import STEP_LIMIT
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.rules import TakenRule
@@ -34,7 +34,10 @@ _LEAST_STEPS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to analyze: `kernels` are globs or parts of names, all where empty; `listing` adds instructions."""
+    """How to analyze: `kernels` are globs or parts of names, all where empty; `listing` adds instructions.
+
+    step_limit: of the abstract execution of each kernel; None shares a few seconds' worth among all.
+    """
 
     kernels: tuple[str, ...] = ()
     trips: tuple[TripRule, ...] = ()
@@ -43,6 +46,7 @@ class Options:
     taken: tuple[TakenRule, ...] = ()
     listing: bool = False
     min_coverage: float = 0.0
+    step_limit: int | None = None
 
 
 class Analyst:
@@ -66,12 +70,12 @@ class Analyst:
 
     def _execute(self, loaded: LoadedKernel, launch: Launch) -> Executed | None:
         """Of many kernels each gets its share of the steps; one that needs more has static counts."""
-        limit = max(_LEAST_STEPS, STEP_LIMIT // self.n_kernels)
+        limit = self.options.step_limit or max(_LEAST_STEPS, STEP_LIMIT // self.n_kernels)
         found = execute_kernel(
             loaded, launch, trips=self.options.trips, taken=self.options.taken, step_limit=limit
         )
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
-        return None if is_cut and limit < STEP_LIMIT else found
+        return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
     def _analyze(
         self, loaded: LoadedKernel, launch: Launch, gpus: tuple[Gpu, ...], executed: Executed | None

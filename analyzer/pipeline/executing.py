@@ -3,15 +3,17 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
+from analyzer.execution.budget import STEP_LIMIT
 from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.counts import BlockCounts, Trip, TripRule
-from analyzer.execution.executor import STEP_LIMIT, ExecutionOptions, execute
+from analyzer.execution.executor import execute
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage, build_image
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.program import CompiledKernel
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.rules import TakenRule
+from analyzer.execution.task import ExecutionOptions
 from analyzer.execution.warps import Shape
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest

@@ -1,0 +1,212 @@
+"""From the sums of a launch to its profile: what is exact, assumed or unknown, and why."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.access_log import AccessTotals
+from analyzer.execution.footprint import Footprint, union_bytes
+from analyzer.execution.profile import (
+    BlockPart,
+    ExecutionProfile,
+    MemoryAccess,
+    Traffic,
+    UnknownBranch,
+    WarpClass,
+)
+from analyzer.execution.provenance import Provenance, worst
+from analyzer.execution.sampling import Sample
+from analyzer.execution.sums import LaunchSums
+from analyzer.execution.task import Task
+from analyzer.ir.launch import Launch
+from analyzer.ir.opcode import OpKind, Space
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProfileBuilder:
+    """Puts a profile together."""
+
+    task: Task
+    launch: Launch
+    sample: Sample
+    sums: LaunchSums
+
+    def build(self) -> ExecutionProfile:
+        """The profile."""
+        blocks = self._block_provenance()
+        entries = list(self.task.kernel.entry_of)
+        accesses = tuple(self._access(totals, blocks) for totals in self._ordered())
+        return ExecutionProfile(
+            launch=self.launch,
+            n_warps=self.task.shape.grid.count * self.task.shape.warps_per_cta,
+            looked_at_ctas=len(self.sample.numbers),
+            classes=_joined_classes(self.sums.classes),
+            block_warps=_whole(self.sums.segments)[entries],
+            block_lanes=_whole(self.sums.lanes)[entries],
+            parts=self._parts(),
+            block_provenance=blocks,
+            loop_entries=self.sums.entries,
+            accesses=accesses,
+            traffic=self._traffic(),
+            unknown_branches=self._unknown(),
+            provenance=worst(blocks),
+            assumptions=self._assumptions(),
+        )
+
+    def _ordered(self) -> list[AccessTotals]:
+        return [
+            self.sums.accesses[key] for key in sorted(self.sums.accesses, key=lambda k: (k[0], k[1].value))
+        ]
+
+    def _parts(self) -> tuple[BlockPart, ...]:
+        """Segments of blocks in which lanes of a warp meet, so that its parts run unequally often."""
+        segments, warps, lanes = (
+            self.task.kernel.segments,
+            _whole(self.sums.segments),
+            _whole(self.sums.lanes),
+        )
+        first = self.task.kernel.entry_of
+        cut = {s.block for s in segments if warps[s.index] != warps[first[s.block]]}
+        return tuple(
+            BlockPart(s.block, s.start, s.stop, int(warps[s.index]), int(lanes[s.index]))
+            for s in segments
+            if s.block in cut and s.stop > s.start
+        )
+
+    def _block_provenance(self) -> tuple[Provenance, ...]:
+        if self.sums.stopped:
+            return (Provenance.UNKNOWN,) * len(self.task.kernel.cfg.blocks)
+        base = Provenance.EXACT if self.sample.is_proven else Provenance.ASSUMED
+        return tuple(
+            Provenance.ASSUMED if block.index in self.sums.doubted else base
+            for block in self.task.kernel.cfg.blocks
+        )
+
+    def _access(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> MemoryAccess:
+        access = totals.access
+        own = blocks[self.task.kernel.cfg.block_of[access.row]]
+        if totals.is_doubtful:
+            own = worst((own, Provenance.ASSUMED))
+        known = totals.is_known and access.address is not None
+        if not known and access.kind is not OpKind.BULK_COPY:
+            own = Provenance.UNKNOWN
+        elif not totals.is_even or not self.sample.has_even_accesses:
+            own = worst((own, Provenance.ASSUMED))
+        in_global = access.space in (Space.GLOBAL, Space.GENERIC)
+        has_sectors = in_global or access.space is Space.LOCAL
+        return MemoryAccess(
+            row=access.row,
+            space=access.space,
+            is_store=access.kind in (OpKind.STORE, OpKind.REDUCTION),
+            requests=round(totals.requests),
+            lanes=round(totals.lanes),
+            bytes=round(totals.lanes) * access.width_bytes,
+            sectors=round(totals.sectors) if known and has_sectors else None,
+            wavefronts=round(totals.wavefronts) if known else None,
+            unique_bytes=totals.footprint.unique_bytes()
+            if known and in_global and self._has_whole and totals.is_even
+            else None,
+            provenance=own,
+        )
+
+    @property
+    def _has_whole(self) -> bool:
+        """Footprints hold the whole grid's accesses."""
+        return self.sample.has_even_accesses
+
+    def _traffic(self) -> Traffic:
+        def of(kinds: frozenset[OpKind]) -> tuple[int, int | None]:
+            chosen = [
+                totals
+                for totals in self._ordered()
+                if totals.access.space in (Space.GLOBAL, Space.GENERIC) and totals.access.kind in kinds
+            ]
+            asked = sum(round(t.lanes) * t.access.width_bytes for t in chosen)
+            known = self._has_whole and all(
+                t.is_known and t.is_even and t.access.address is not None for t in chosen
+            )
+            prints: list[Footprint] = [t.footprint for t in chosen]
+            return asked, union_bytes(prints) if known else None
+
+        read, read_unique = of(_READS)
+        written, written_unique = of(_WRITES)
+        return Traffic(
+            read_bytes=read,
+            read_unique_bytes=read_unique,
+            written_bytes=written,
+            written_unique_bytes=written_unique,
+        )
+
+    def _unknown(self) -> tuple[UnknownBranch, ...]:
+        lengths = np.array([segment.stop - segment.start for segment in self.task.kernel.segments])
+        total = float(self.sums.segments @ lengths) or 1.0
+        found = []
+        for row, weight in sorted(self.sums.hanging.items(), key=lambda item: -item[1]):
+            text, origin_row = self.sums.origins[row]
+            found.append(
+                UnknownBranch(
+                    row=row,
+                    origin=text or self._origin(origin_row),
+                    origin_row=origin_row,
+                    rule=self.task.options.guesser.rules.get(row, "all ways taken"),
+                    settle=self._settle(row, origin_row),
+                    share=min(1.0, weight / total),
+                )
+            )
+        return tuple(found)
+
+    def _origin(self, row: int | None) -> str:
+        if row is None:
+            return ""
+        kernel = self.task.kernel.cfg.kernel
+        return f"{int(kernel.addresses[row]):#06x} {kernel.form(row).text}"
+
+    def _settle(self, row: int, origin_row: int | None) -> str:
+        kernel, cfg = self.task.kernel.cfg.kernel, self.task.kernel.cfg
+        address = int(kernel.addresses[row])
+        loop = self.task.options.guesser.loop_of_exit(row)
+        hint = f"--taken {address:#x}=SHARE"
+        if loop is not None:
+            header = int(kernel.addresses[cfg.blocks[loop.header].start])
+            hint = f"--trip {header:#x}=N"
+        if origin_row is not None and kernel.opcode(origin_row).space in (Space.GLOBAL, Space.GENERIC):
+            return f"--arg WHICH=@data.npy for what it loads, or {hint}"
+        return hint
+
+    def _assumptions(self) -> tuple[str, ...]:
+        notes = list(self.task.image.assumptions)
+        if self.sums.stopped:
+            notes.append(f"execution came to no end: {self.sums.stopped}; counts are of what ran until then")
+        notes += self.sample.notes
+        return tuple(notes)
+
+
+_READS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
+_WRITES = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
+
+
+def _whole(sums: NDArray[np.float64]) -> IntArray:
+    found: IntArray = np.rint(sums).astype(np.int64)
+    return found
+
+
+def _joined_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
+    """Classes of several chunks: equal ones become one; most numerous first."""
+    found: dict[tuple[bytes, bytes], WarpClass] = {}
+    for one in classes:
+        key = (one.block_counts.tobytes(), one.block_lanes.tobytes())
+        known = found.get(key)
+        found[key] = (
+            one
+            if known is None
+            else WarpClass(
+                n_warps=known.n_warps + one.n_warps,
+                block_counts=known.block_counts,
+                block_lanes=known.block_lanes,
+                example=known.example,
+            )
+        )
+    return tuple(sorted(found.values(), key=lambda c: -c.n_warps))

@@ -1,0 +1,84 @@
+"""What the machines of a launch add up to."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.access_log import AccessTotals
+from analyzer.execution.machine import Machine
+from analyzer.execution.mixing import mixing_factors
+from analyzer.execution.profile import WarpClass
+from analyzer.execution.warps import Batch
+from analyzer.ir.opcode import Space
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class LaunchSums:
+    """Sums over the batches of a launch; stopped: why one of them did not come to its end."""
+
+    segments: NDArray[np.float64]
+    lanes: NDArray[np.float64]
+    entries: NDArray[np.float64]
+    accesses: dict[tuple[int, Space], AccessTotals] = field(default_factory=dict)
+    hanging: dict[int, float] = field(default_factory=dict)
+    doubted: set[int] = field(default_factory=set)
+    origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    classes: list[WarpClass] = field(default_factory=list)
+    stopped: str = ""
+
+
+def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
+    """Add what one batch did."""
+    tally, batch = machine.tally, machine.batch
+    sums.stopped = sums.stopped or stopped
+    sums.segments += tally.segments @ batch.weights
+    sums.lanes += tally.lanes @ batch.weights
+    sums.entries += tally.entries
+    for key, totals in tally.memory.totals.items():
+        _merge(sums.accesses, key, totals)
+    for row, weight in tally.hanging.items():
+        sums.hanging[row] = sums.hanging.get(row, 0.0) + weight
+        sums.origins.setdefault(row, batch.origin_text(batch.origins[row]))
+    sums.doubted |= tally.doubted
+    for row in tally.hanging:
+        sums.doubted |= batch.regions.blocks(row, batch.meeting_block(row))
+    entries = list(machine.kernel.entry_of)
+    sums.classes += _classes(tally.segments[entries], tally.lanes[entries], batch)
+
+
+def _merge(
+    accesses: dict[tuple[int, Space], AccessTotals], key: tuple[int, Space], more: AccessTotals
+) -> None:
+    own = accesses.get(key)
+    if own is None:
+        accesses[key] = more
+        return
+    own.requests += more.requests
+    own.lanes += more.lanes
+    own.sectors += more.sectors
+    own.wavefronts += more.wavefronts
+    own.is_known &= more.is_known
+    own.is_doubtful |= more.is_doubtful
+    own.is_even &= more.is_even
+    own.misaligned = own.misaligned or more.misaligned
+    own.footprint.merge(more.footprint)
+
+
+def _classes(blocks: IntArray, lanes: IntArray, batch: Batch) -> list[WarpClass]:
+    """Warps with equal counts and lanes in every block."""
+    factors = mixing_factors(2 * len(blocks)).view(np.int64)
+    keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
+    _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
+    weights = np.bincount(which.reshape(-1), weights=batch.weights, minlength=len(firsts))
+    return [
+        WarpClass(
+            n_warps=round(float(weight)),
+            block_counts=blocks[:, first].copy(),
+            block_lanes=lanes[:, first].copy(),
+            example=(int(batch.cta_numbers[batch.ctas[first]]), int(batch.warps[first])),
+        )
+        for first, weight in zip(firsts.tolist(), weights, strict=True)
+    ]
