@@ -101,10 +101,12 @@ class Footprint:
         active: ArrayLike,
         width_bytes: int,
         strides: tuple[Stride, ...] = (),
+        patterns: Patterns | None = None,
     ) -> None:
         """Adds [a, a + width) of every active lane, repeated by all combinations of `strides`.
 
         Addresses and active lanes broadcast to [n_warp, 32]. A count of 0 or less touches nothing.
+        patterns: what they compress to, where that is known already.
         """
         table = np.atleast_2d(np.asarray(addresses))
         rows = [np.atleast_2d(np.asarray(stride.step)).shape[0] for stride in strides]
@@ -114,7 +116,9 @@ class Footprint:
         if any(_is_per_lane(stride) for stride in strides):
             self._add_lanes(table, active, width_bytes, strides)
         else:
-            self.add_patterns(compress(table, active), width_bytes, strides)
+            if patterns is None or len(patterns.bases) != n_warps:
+                patterns = compress(table, active)
+            self.add_patterns(patterns, width_bytes, strides)
 
     def add_patterns(self, patterns: Patterns, width_bytes: int, strides: tuple[Stride, ...] = ()) -> None:
         """`add` of addresses that are compressed already; steps must be the same in all lanes of a warp."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.access_log import AccessTotals
+from analyzer.execution.entries import AccessTotals
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.profile import (
     BlockPart,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.access_log import AccessTotals
+from analyzer.execution.entries import AccessTotals
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.profile import WarpClass

@@ -1,0 +1,98 @@
+"""Requests of one memory instruction as execution meets them, and what they add up to."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.footprint import Footprint
+from analyzer.execution.lanes import Rows
+from analyzer.execution.program import Access
+from analyzer.execution.step import Bits
+
+if TYPE_CHECKING:
+    pass
+
+
+IntArray = NDArray[np.int64]
+Addresses = NDArray[np.uint64]
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time."""
+
+    rows: Rows | None
+    active: Bits
+    addresses: Addresses | None
+    steps: IntArray | None = None
+    counts: IntArray | None = None
+
+    def takes(self, other: "Entry") -> bool:
+        """Whether `other` goes on where this one ends, by one step in all lanes; it is then part of it."""
+        own, more = self.progress(), other.progress()
+        if own is None or more is None or not self._same_lanes(other):
+            return False
+        assert self.addresses is not None
+        assert other.addresses is not None
+        moved = other.addresses - self.addresses
+        delta = moved[(slice(0, 1),) * moved.ndim]
+        step = int(delta.view(np.int64).reshape(1)[0])
+        if own.count > 1:
+            step = own.step
+            if int(delta.reshape(1)[0]) != step * own.count % (1 << 64):
+                return False
+        if (more.count > 1 and more.step != step) or not bool((moved == delta).all()):
+            return False
+        self.steps = np.full((1, 1), step, dtype=np.int64)
+        self.counts = np.full(1, own.count + more.count, dtype=np.int64)
+        return True
+
+    def progress(self) -> "Progress | None":
+        """Step and count where they are the same for all lanes and warps."""
+        if self.addresses is None or (self.steps is not None and self.steps.size > 1):
+            return None
+        count = 1
+        if self.counts is not None:
+            count = int(self.counts[0])
+            if len(self.counts) > 1 and bool((self.counts != count).any()):
+                return None
+        return Progress(0 if self.steps is None else int(self.steps.reshape(1)[0]), count)
+
+    def _same_lanes(self, other: "Entry") -> bool:
+        if self.addresses is None or other.addresses is None or self.addresses.shape != other.addresses.shape:
+            return False
+        if self.rows is not other.rows and not (
+            self.rows is not None and other.rows is not None and np.array_equal(self.rows, other.rows)
+        ):
+            return False
+        return self.active is other.active or np.array_equal(self.active, other.active)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A uniform step and count."""
+
+    step: int
+    count: int
+
+
+@dataclass(slots=True, eq=False)
+class AccessTotals:
+    """Sums of one access over the grid. sectors and wavefronts stand only while `is_known`.
+
+    misaligned: an address that is no multiple of the width, at which hardware would stop.
+    """
+
+    access: Access
+    requests: float = 0.0
+    lanes: float = 0.0
+    sectors: float = 0.0
+    wavefronts: float = 0.0
+    is_known: bool = True
+    is_doubtful: bool = False
+    is_even: bool = True
+    misaligned: int | None = None
+    footprint: Footprint = field(default_factory=Footprint)
+    entries: list[Entry] = field(default_factory=list)
