@@ -6,6 +6,7 @@ chain or in a wide operand. Copies are followed in the order of the text, not al
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Semantics, Space
 from analyzer.ir.operand import Address, Constant, Described, Immediate, Operand, Register
@@ -33,6 +34,7 @@ class ConstantReads:
     indexed: frozenset[int]
 
 
+@lru_cache(maxsize=4)
 def constant_reads(kernel: Kernel) -> ConstantReads:
     """Reads of constant bank 0 in the whole kernel."""
     finder = _Finder()

@@ -12,6 +12,7 @@ from analyzer.execution.runs import Runs, concatenate, measure, simplify, unroll
 
 DEFAULT_LIMIT = 4_000_000
 _FEW_PATTERNS = 64  # looked at one by one
+_MOST_AXES = 3
 _WIDEST = 2.0**61  # of an extent: beyond it addresses are no addresses
 
 
@@ -155,7 +156,7 @@ class Footprint:
         if not len(bases) or width_bytes <= 0:
             return
         if len(patterns.offsets) == 1 and len(steps) == 1:
-            bases = distinct(bases)
+            bases, steps, counts = _as_lattice(distinct(bases), steps, counts)
             of = np.broadcast_to(np.int64(0), len(bases))
         segments = _segments(patterns, width_bytes)
         self._evaluated = None
@@ -276,6 +277,25 @@ def _segments(patterns: Patterns, width_bytes: int) -> _Segments:
     return _Segments(
         of_pattern=of_pattern, starts=columns[0], lengths=columns[1], steps=columns[2], counts=columns[3]
     )
+
+
+def _as_lattice(bases: Addresses, steps: IntArray, counts: IntArray) -> tuple[Addresses, IntArray, IntArray]:
+    """Ascending bases that lie evenly, or in rows of the same shape, as repetitions."""
+    for _ in range(_MOST_AXES):
+        gaps = np.diff(bases)
+        if not len(gaps) or gaps[0] > _WIDEST:
+            break
+        other = gaps != gaps[0]
+        length = int(other.argmax()) + 1 if other.any() else len(bases)
+        if length < 2 or len(bases) % length:
+            break
+        rows = bases.reshape(-1, length)
+        if bool((rows - rows[:, :1] != rows[0] - rows[0, 0]).any()):
+            break
+        bases = rows[:, 0]
+        steps = np.append(steps, [[int(gaps[0])]], axis=1)
+        counts = np.append(counts, [[length]], axis=1)
+    return bases, steps, counts
 
 
 def _as_progression(starts: IntArray, lengths: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:

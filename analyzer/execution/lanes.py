@@ -138,8 +138,10 @@ class View:
             _, n_columns, per_cta = self.state.shape
             ctas, warps = np.divmod(self.group.rows, per_cta)
             self._places = (*np.divmod(ctas, n_columns), warps)
-        place = tuple(own if size > 1 else 0 for own, size in zip(self._places, sizes, strict=True))
-        found: NDArray[Any] = array[place]
+        row, column, warp = self._places
+        found: NDArray[Any] = array[
+            row if sizes[0] > 1 else 0, column if sizes[1] > 1 else 0, warp if sizes[2] > 1 else 0
+        ]
         return found
 
     def flat(self, array: NDArray[Any]) -> NDArray[Any]:
