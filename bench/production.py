@@ -1,6 +1,6 @@
 """How far production kernels are executed without help: the share of their branches that the launch decides.
 
-    python bench/production.py CUBIN...
+    python bench/production.py CUBIN... > docs/production.md
 
 Each entry of bench/production.toml whose `cubin` glob fits one of the given paths is executed with its
 launch. A conditional branch counts where a warp reached it; it is settled when all its executions were
@@ -118,7 +118,23 @@ def is_conditional(form: InstructionForm) -> bool:
     return not form.is_unconditional or has_condition or form.opcode.kind is OpKind.BRANCH_INDIRECT
 
 
+_PAGE = """# Production kernels without help
+
+Kernels of vLLM, sgl-kernel and bitsandbytes as their wheels ship them, launched as those libraries
+launch them (bench/production.toml says how, and with what versions). The wheels are not in this
+repository; `cuobjdump -xelf all LIBRARY.so` takes the cubins out of them, and `python
+bench/production.py CUBIN...` prints this page.
+
+A branch counts where a warp reaches it and it has a condition. It is settled where launch, arguments and
+constants decide each of its executions; nothing is said of what memory holds, so that what depends on
+data (the slow path of a division, how many tokens an expert has, a compare-and-swap that is tried again)
+is not. `counts`: exact where all are settled, else assumed, and the report names the branches and what
+would settle them (docs/execution.md).
+"""
+
+
 def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    yield _PAGE
     yield "| kernel | architecture | branches reached | settled | share | counts | hangs on |"
     yield "|---|---|---|---|---|---|---|"
     for one in outcomes:
