@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.entries import AccessTotals, Entry
 from analyzer.execution.lanes import Group, Origins
+from analyzer.execution.measuring import add_requests, add_with_neighbours, gathered, requests_of
 from analyzer.execution.program import Access
 from analyzer.execution.step import Bits
 from analyzer.ir.opcode import Space
@@ -13,12 +15,8 @@ from analyzer.ir.opcode import Space
 if TYPE_CHECKING:
     from analyzer.execution.warps import Batch
 
-from analyzer.execution.entries import AccessTotals, Entry
-from analyzer.execution.measuring import add_requests, add_with_neighbours, gathered, requests_of
-
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
-
 
 _FLUSH_LANES = 1 << 23
 
