@@ -6,7 +6,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryFile
+from tempfile import NamedTemporaryFile, TemporaryDirectory, TemporaryFile
 from typing import IO
 
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
@@ -28,6 +28,7 @@ _OTHER_RELEASE = re.compile(
     r"deprecated|[Cc]annot decode architecture|not defined for option|[Uu]nsupported arch"
 )
 _MEMBER = re.compile(rb"^member [^\n]*\n", re.M)
+_CUBIN_NAME = re.compile(r"\.(sm_\d+[a-z]?)\.cubin$")
 _NUMBER = re.compile(r"sm_(\d+)")
 
 
@@ -37,6 +38,15 @@ class _Command:
 
     tool: CudaTool
     arguments: tuple[str, ...]
+    folder: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cubin:
+    """One of the images in a file."""
+
+    arch: str
+    content: bytes
 
 
 def disassemble(
@@ -77,6 +87,20 @@ def read_binary_usage(path: str) -> dict[tuple[str, str], Resources]:
             return read_usage(Path(file.name))
         except ValueError as error:
             raise ToolError(f"{path}: cuobjdump -res-usage printed what cannot be read: {error}") from error
+
+
+def extract_cubins(path: str) -> Iterator[Cubin]:
+    """The cubins in an object or library, as cuobjdump takes them out into a folder of our own.
+
+    Raises ToolError where cuobjdump is missing or fails.
+    """
+    with TemporaryDirectory(prefix="warplens-") as folder:
+        for _ in _output(_Command(_dumper(), ("-xelf", "all", os.path.abspath(path)), folder)):
+            pass
+        for found in sorted(Path(folder).iterdir()):
+            if match := _CUBIN_NAME.search(found.name):
+                yield Cubin(match[1], found.read_bytes())
+                found.unlink()
 
 
 def _archs(usage: Iterable[tuple[str, str]]) -> tuple[str, ...]:
@@ -190,6 +214,7 @@ def _start(command: _Command, messages: IO[bytes]) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=messages,
+            cwd=command.folder,
             env=tool_environment(tool),
         )
     except OSError as error:

@@ -68,6 +68,7 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
     """Read a SASS dump, a GPU binary or a trace, told apart by content; ``-`` is standard input.
 
     usage_path: `cuobjdump -res-usage` text; without it `NAME.res` or `NAME.res-usage` beside a dump is taken.
+    Cubins give parameters and constants of their kernels, also those in objects and libraries.
     `NAME.elf` or `NAME.elf.txt` (`cuobjdump -elf` text), or `NAME.cubin`, beside a dump gives parameters and
     constants, and so does such text in the dump itself.
     Triton's `NAME.json` beside the input gives block size, dynamic shared memory and the arguments' names.
@@ -152,6 +153,7 @@ def _chunks(head: bytes, file: BinaryIO) -> Iterator[bytes]:
 
 def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
     from analyzer.frontend.binaries import disassemble, read_binary_usage
+    from analyzer.frontend.binary_facts import read_binary_facts
 
     if found is InputFormat.CUBIN:
         stated = _cubin_info(shown, path)
@@ -164,7 +166,9 @@ def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
     module = parse_sass(shown, disassemble(path, archs=archs, refused=refused))
     notes = tuple(Diagnostic(Severity.WARNING, "unsupported-architecture", text) for text in refused)
     module = replace(module, diagnostics=(*module.diagnostics, *notes))
-    return _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
+    module = _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
+    facts = read_binary_facts(path)
+    return with_facts(module, lambda kernel: facts.find(kernel.arch, kernel.name))
 
 
 def _cubin_info(shown: str, path: str) -> "CubinInfo":
