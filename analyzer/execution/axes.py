@@ -14,6 +14,7 @@ IntArray = NDArray[np.int64]
 
 LEAST_CTAS = 64
 _MOST_LOOKS = 16
+_LEAST_EXTENT = 4  # fewer save little, and might hide a better cut
 
 
 class AxesFound(Exception):
@@ -33,7 +34,7 @@ class AxesFinder:
 
     def look(self, words: list[Value], results: tuple[Value, ...]) -> None:
         """Raises AxesFound where an input splits the CTAs evenly into some that share it."""
-        if not self.looks or all(result.size <= self.n_ctas for result in results):
+        if self.looks <= 0 or all(result.size <= self.n_ctas for result in results):
             return
         columns = [word for word in words if word.shape == (self.n_ctas, 1, 1, 1)]
         for column in columns:
@@ -45,6 +46,6 @@ class AxesFinder:
     def _split(self, column: Value) -> tuple[int, int] | None:
         values, counts = np.unique(column, return_counts=True)
         each = self.n_ctas // len(values)
-        if len(values) == 1 or each == 1 or bool((counts != each).any()):
+        if min(len(values), each) < _LEAST_EXTENT or bool((counts != each).any()):
             return None
         return len(values), each
