@@ -20,7 +20,6 @@ from analyzer.ir.program import ConstantBank, Relocation
 
 HEADER = re.compile(rb"^64-?bit (?:ELF|elf):", re.M)
 _ARCH = re.compile(r"64-?bit (?:ELF|elf):.*\bsm=(\d+[a-z]?)")
-_VARIANT = re.compile(r"[a-z]$")
 _CODE = re.compile(rb"^[ \t]*code for sm_\d")
 _SECTION_LINE = re.compile(r"\.section (\S+)(?:\s.*)?")
 _ATTRIBUTE = re.compile(r"\tAttribute:\t(\w+)")
@@ -62,15 +61,6 @@ def parse_elf_text(lines: Iterable[bytes]) -> FactsByKernel:
     for line in lines:
         parser.take(line)
     return parser.finish()
-
-
-def find_facts(facts: FactsByKernel, arch: str, name: str) -> KernelFacts | None:
-    """Facts of a kernel, whether or not the text and the dump name the architecture's variant alike."""
-    exact = facts.get((arch, name))
-    if exact is not None:
-        return exact
-    plain = _VARIANT.sub("", arch)
-    return next((f for (a, n), f in facts.items() if n == name and _VARIANT.sub("", a) == plain), None)
 
 
 class ElfFilter:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
 from analyzer.frontend.kernel_facts import KernelFacts, with_facts
-from analyzer.frontend.resource_usage import find_usage, read_usage
+from analyzer.frontend.resource_usage import read_usage
 from analyzer.frontend.sass import parse_sass
 from analyzer.frontend.triton_metadata import TritonMetadata, read_metadata, with_metadata
+from analyzer.frontend.variants import find_variant
 from analyzer.ir.program import INSTRUCTION_BYTES, Kernel, Module, Resources
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Severity
@@ -85,7 +86,7 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
     if is_dump and (find_facts := _sibling_facts(path)) is not None:
         module = with_facts(module, find_facts)
     if usage:
-        module = _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
+        module = _with_resources(module, lambda kernel: find_variant(usage, kernel.arch, kernel.name))
     metadata = _sibling_metadata(path)
     return replace(module, kernels=tuple(_settled(kernel, metadata) for kernel in module.kernels))
 
@@ -135,12 +136,12 @@ def _read_dump(shown: str, head: bytes, file: BinaryIO) -> Module:
     """A text dump, which `cuobjdump -elf -sass` begins with tables."""
     if b"ELF:" not in head and b"elf:" not in head:
         return parse_sass(shown, _chunks(head, file))
-    from analyzer.frontend.elf_text import ElfFilter, find_facts
+    from analyzer.frontend.elf_text import ElfFilter
 
     tables = ElfFilter()
     module = parse_sass(shown, tables.chunks(_chunks(head, file)))
     facts = tables.facts()
-    return with_facts(module, lambda kernel: find_facts(facts, kernel.arch, kernel.name))
+    return with_facts(module, lambda kernel: find_variant(facts, kernel.arch, kernel.name))
 
 
 def _shown(path: str) -> str:
@@ -166,9 +167,9 @@ def _read_binary(shown: str, path: str, found: InputFormat) -> Module:
     module = parse_sass(shown, disassemble(path, archs=archs, refused=refused))
     notes = tuple(Diagnostic(Severity.WARNING, "unsupported-architecture", text) for text in refused)
     module = replace(module, diagnostics=(*module.diagnostics, *notes))
-    module = _with_resources(module, lambda kernel: find_usage(usage, kernel.arch, kernel.name))
+    module = _with_resources(module, lambda kernel: find_variant(usage, kernel.arch, kernel.name))
     facts = read_binary_facts(path)
-    return with_facts(module, lambda kernel: facts.find(kernel.arch, kernel.name))
+    return with_facts(module, lambda kernel: find_variant(facts, kernel.arch, kernel.name))
 
 
 def _cubin_info(shown: str, path: str) -> "CubinInfo":
@@ -226,7 +227,7 @@ def _cubin_facts(path: Path) -> Callable[[Kernel], KernelFacts | None]:
 
 
 def _elf_text_facts(path: Path) -> Callable[[Kernel], KernelFacts | None]:
-    from analyzer.frontend.elf_text import find_facts, read_elf_text
+    from analyzer.frontend.elf_text import read_elf_text
 
     hint = "make it with: cuobjdump -elf kernel.cubin > kernel.elf"
     try:
@@ -235,7 +236,7 @@ def _elf_text_facts(path: Path) -> Callable[[Kernel], KernelFacts | None]:
         raise InputError(f"{path}: {error.strerror or error}", hint=hint) from None
     if not facts:
         raise InputError(f"{path}: this is not what cuobjdump -elf prints", hint=hint)
-    return lambda kernel: find_facts(facts, kernel.arch, kernel.name)
+    return lambda kernel: find_variant(facts, kernel.arch, kernel.name)
 
 
 def _sibling(path: str, suffix: str) -> Path | None:

@@ -1,7 +1,6 @@
 """`cuobjdump -res-usage` text: registers, shared and local memory of each kernel."""
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from analyzer.ir.program import Resources
@@ -28,16 +27,6 @@ def parse_usage_line(line: str) -> Resources:
         stack_bytes=values.get("STACK"),
         barriers=values.get("BAR"),
     )
-
-
-def find_usage(usage: Mapping[tuple[str, str], Resources], arch: str, name: str) -> Resources | None:
-    """The kernel's entry: of its architecture, of that with another suffix, or of none.
-
-    An image that `arch = sm_100f` announces is disassembled as sm_100.
-    """
-    base = arch.rstrip("af")
-    names = (arch, base, f"{base}a", f"{base}f", "")
-    return next((usage[key, name] for key in names if (key, name) in usage), None)
 
 
 def read_usage(path: Path) -> dict[tuple[str, str], Resources]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from analyzer.frontend.resource_usage import find_usage
 from analyzer.frontend.sass_forms import MAX_TEXT, FormDecoder, ShapeError
+from analyzer.frontend.variants import find_variant
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.program import (
     INSTRUCTION_BYTES,
@@ -104,7 +104,7 @@ def finish_kernel(
         origins=origins,
         is_entry=building.is_entry,
     )
-    found = find_usage(usage, building.arch, building.name)
+    found = find_variant(usage, building.arch, building.name)
     return kernel if found is None else replace(kernel, resources=found)
 
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.frontend.binary_facts import BinaryFacts, read_binary_facts
+from analyzer.frontend.binary_facts import BinaryFacts, add_facts, read_binary_facts
 from analyzer.frontend.cubin_info import read_cubin
 from analyzer.frontend.kernel_facts import KernelFacts
 from analyzer.frontend.reader import read_module
 from analyzer.frontend.tools import find_tool
+from analyzer.frontend.variants import find_variant
 
 FOLDER = Path(__file__).parent / "launch_facts"
 CUBIN = FOLDER / "launch_facts.sm_80.cubin"
@@ -52,8 +53,8 @@ def test_what_cannot_be_taken_out_says_nothing(
     found = read_binary_facts(str(CUBIN))
     for name, facts in read_cubin(CUBIN.read_bytes()).facts.items():
         for arch in ("sm_90a", "sm_90"):
-            assert found.find(arch, name) == (facts if works else None)
-        assert found.find("sm_80", name) is None
+            assert find_variant(found, arch, name) == (facts if works else None)
+        assert find_variant(found, "sm_80", name) is None
     assert not list(Path.cwd().glob("image.*"))
 
 
@@ -61,8 +62,8 @@ def test_of_kernels_that_are_there_twice_and_differ_nothing_is_said() -> None:
     short, long = KernelFacts(), KernelFacts()
     short.take_parameter(0, 0, 4, 0)
     long.take_parameter(0, 0, 8, 0)
-    found = BinaryFacts()
+    found: BinaryFacts = {}
     for name, facts in (("same", short), ("same", short), ("other", short), ("other", long)):
-        found.add("sm_80", name, facts)
-    assert found.find("sm_80", "same") == short
-    assert found.find("sm_80", "other") is None
+        add_facts(found, "sm_80", name, facts)
+    assert find_variant(found, "sm_80", "same") == short
+    assert find_variant(found, "sm_80", "other") is None
