@@ -15,6 +15,7 @@ from analyzer.cli.launch_options import (
     read_launch_book,
     read_taken_rules,
 )
+from analyzer.execution.budget import STEP_LIMIT
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ _ANALYSIS: tuple[Decorator, ...] = (
     click.option(
         "--step-limit",
         type=click.IntRange(min=1),
-        help="Steps of abstract execution before it says what it knows; 100,000, some seconds, unless given.",
+        help=f"Steps of abstract execution before it says what it knows; {STEP_LIMIT:,} unless given.",
     ),
 )
 _LAUNCHES: tuple[Decorator, ...] = (

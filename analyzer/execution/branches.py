@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyzer.execution.convergence import Onward
+from analyzer.execution.convergence import Onward, lane_bits
 from analyzer.execution.lanes import ALL_LANES, Doubt, Group, Origins, View, joined, where_active
 from analyzer.execution.program import End, EndKind
 from analyzer.execution.slicing import Guard, blocks_after
 from analyzer.execution.step import Bits
-from analyzer.ir.machine import WARP_LANES
 
 if TYPE_CHECKING:
     from analyzer.execution.machine import Machine
@@ -149,9 +148,8 @@ def _mask_branch(machine: "Machine", end: End, view: View) -> Onward:
     group = view.group
     wanted: Bits = machine.live[group.rows]
     if end.slot is not None and end.slot >= 0:
-        words = np.broadcast_to(view.flat(view.value(end.slot))[:, :1], (len(group.rows), 1))
-        named = (words >> np.arange(WARP_LANES, dtype=np.uint32)) & np.uint32(1) == 1
-        wanted = np.logical_and(wanted, named)
+        words = np.broadcast_to(view.flat(view.value(end.slot))[:, 0], len(group.rows))
+        wanted = np.logical_and(wanted, lane_bits(words))
     together: Bits = np.logical_not((wanted & ~group.mask).any(axis=1, keepdims=True))
     taken: Bits = together if end.wants_together else np.logical_not(together)
     if end.guard is not None:

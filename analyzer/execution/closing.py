@@ -7,6 +7,7 @@ follow; they are then taken in one step.
 
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +78,7 @@ class Closer:
     """Watches the headers of a machine and takes many iterations at once where it may."""
 
     def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+        self.machine: Machine = proxy(machine)  # which owns this, as it does its `Convergence`
         self.histories: dict[int, _History] = {}
         self.needed: dict[int, list[int]] = {}
 

@@ -68,7 +68,7 @@ class Convergence:
                 gone = lane_words(active)[:, None]
                 # of those lanes only that hold the same barrier: others may have put an outer one aside
                 partners = np.bitwise_or.reduce(np.where(active, masks[group.rows], 0), axis=1)
-                members = (partners[:, None] >> _LANES) & np.uint32(1) == 1
+                members = lane_bits(partners)
                 masks[group.rows] = np.where(members, masks[group.rows] & ~gone, masks[group.rows])
                 self._recheck(action.barrier, group)
             case ActionKind.SAVE:
@@ -114,7 +114,7 @@ class Convergence:
             self.meeting.pop(index, None)
             self.doubts.pop(index, None)
         if len(ready_rows):
-            self._send(end.fall, ready_rows, _lane_bits(ready), doubts)
+            self._send(end.fall, ready_rows, lane_bits(ready), doubts)
 
     def _wait(self, index: int, group: Group) -> None:
         """The group's lanes wait at the end of a segment."""
@@ -235,7 +235,7 @@ class Convergence:
             rows = np.flatnonzero(waiting)
             end = self.machine.kernel.segments[index].end
             self.machine.note_lost(end.row)
-            self._send(end.fall, rows, _lane_bits(waiting[rows]), self.doubts.pop(index, ()))
+            self._send(end.fall, rows, lane_bits(waiting[rows]), self.doubts.pop(index, ()))
             return True
         return False
 
@@ -247,7 +247,7 @@ def lane_words(mask: Bits) -> Words:
     return words
 
 
-def _lane_bits(words: Words) -> Bits:
+def lane_bits(words: Words) -> Bits:
     """[n, 32] lanes of one word per warp."""
     bits: Bits = (words[:, None] >> _LANES) & np.uint32(1) == 1
     return bits
@@ -258,7 +258,7 @@ def _ready(rows: Rows, here: Words, live: Words, held: Words) -> tuple[Rows, Wor
 
     A row comes more than once where lanes of a warp that hold different masks go on at once.
     """
-    waits = _lane_bits(here)
+    waits = lane_bits(here)
     wanted = held & live[:, None] | np.uint32(1) << _LANES
     is_complete = waits & (wanted & ~here[:, None] == 0)
     all_go = (is_complete == waits).all(axis=1) & ((wanted == here[:, None]) | ~waits).all(axis=1)

@@ -213,7 +213,6 @@ class _Executor:
         except StopExecution as stop:
             stopped = str(stop)
         machine.tally.memory.reduce()
-        machine.on_header = None  # what it remembers goes now
         return machine, stopped
 
 

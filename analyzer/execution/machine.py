@@ -85,6 +85,7 @@ class Machine:
     ) -> None:
         self.kernel, self.batch, self.decide, self.budget = kernel, batch, decide, budget
         self.state = LaneState((*batch.cta_shape, batch.shape.warps_per_cta))
+        self.has_columns = 1 not in batch.cta_shape
         self.axes_finder: AxesFinder | None = None
         self.live: Bits = batch.live.copy()
         n_segments = len(kernel.segments)
@@ -317,16 +318,12 @@ class Machine:
                 self.evenness.check(step, words, view, self.batch)
             if self.axes_finder is not None and view.group.is_whole:
                 self.axes_finder.look(words, results)
-            results = tuple(map(self._narrow, results))
+            if self.has_columns:
+                results = tuple(map(_narrowed, results))
         mask = None if lanes is None else self._within(lanes, view)
         for slot, result in zip(step.writes, results, strict=True):
             if slot >= 0:
                 view.write(slot, result, origin, None, mask)
-
-    def _narrow(self, value: Value) -> Value:
-        """What depends on the CTA alone, held once along axes on which it is the same."""
-        n_ctas = value.shape[0] * value.shape[1] if value.ndim > _PER_WARP else 0
-        return smallest(value) if n_ctas == value.size > 1 and 1 not in value.shape[:2] else value
 
     def _sign(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
         """Add what the step compared to the warps' signatures."""
@@ -434,6 +431,12 @@ class Machine:
         self.live[group.rows] &= ~gone
         self.batch.all_live = self.batch.all_live and not gone.any()
         self.convergence.gone(group)
+
+
+def _narrowed(value: Value) -> Value:
+    """What depends on the CTA alone, held once along axes on which it is the same."""
+    is_of_ctas = value.ndim > _PER_WARP and value.shape[2:] == (1, 1) and 1 not in value.shape[:2]
+    return smallest(value) if is_of_ctas else value
 
 
 def _whole_warp(origin: Origins, active: Bits) -> Origins:

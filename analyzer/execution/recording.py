@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -203,7 +204,7 @@ class _TellingLog(MemoryLog):
 
     def __init__(self, machine: RecordedMachine) -> None:
         super().__init__(machine.batch)
-        self.machine = machine
+        self.machine: RecordedMachine = proxy(machine)  # which owns this
 
     def record(
         self,

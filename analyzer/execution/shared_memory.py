@@ -63,7 +63,7 @@ class SharedMemory:
     """
 
     def __init__(self, ctas: IntArray, n_bytes: int) -> None:
-        self.ctas, self.n_bytes = ctas, n_bytes
+        self.ctas, self.n_ctas, self.n_bytes = ctas, int(ctas[-1]) + 1, n_bytes
         self.values = np.zeros((1, n_bytes), dtype=np.uint8)
         self.known = np.zeros((1, n_bytes), dtype=bool)
         self.known[:, :RESERVED_SHARED_BYTES] = True  # the system's own bytes start at zero
@@ -93,15 +93,15 @@ class SharedMemory:
             alike = view.first_cta(arrays)
             if alike is not None:
                 return alike
-            self._spread(int(self.ctas[-1]) + 1)
+            self._spread()
         return [view.flat(array) for array in arrays]
 
-    def _spread(self, n_ctas: int) -> None:
+    def _spread(self) -> None:
         """A row of bytes for each CTA; most of them were never touched, and stay without memory."""
         end = int(np.flatnonzero(self._touched)[-1]) + 1
         values, known = self.values[:, :end], self.known[:, :end]
-        self.values = np.zeros((n_ctas, self.n_bytes), dtype=np.uint8)
-        self.known = np.zeros((n_ctas, self.n_bytes), dtype=bool)
+        self.values = np.zeros((self.n_ctas, self.n_bytes), dtype=np.uint8)
+        self.known = np.zeros((self.n_ctas, self.n_bytes), dtype=bool)
         self.values[:, :end], self.known[:, :end] = values, known
 
     # ---- stores ----------------------------------------------------------------------------------
@@ -111,10 +111,10 @@ class SharedMemory:
         if addresses is None:
             self.forget_all(view)
             return
-        is_plain = _stores_known(access, view)
+        data = [stored(view, slot) for slot in access.data]
+        is_plain = _stores_known(access, view, data)
         if not is_plain and not self.knows_any(addresses, access.width_bytes):
             return
-        data = [stored(view, slot) for slot in access.data]
         origins = [_FULLY_KNOWN if word.origin is None else word.origin for word in data]
         active, table, *rest = self._owners(
             view, [active, addresses, *(word.value for word in data), *origins]
@@ -137,7 +137,7 @@ class SharedMemory:
         n_rows = len(view.group.rows)
         places = self._places(view)
         if len(self.values) == 1:
-            n_rows //= int(self.ctas[-1]) + 1
+            n_rows //= self.n_ctas
             places = places[:n_rows]
         shape = (n_rows, WARP_LANES)
         active = np.broadcast_to(active, shape)
@@ -208,9 +208,8 @@ class SharedMemory:
 _FULLY_KNOWN: Origins = np.zeros((1, 1), dtype=np.int32)
 
 
-def _stores_known(access: Access, view: View) -> bool:
+def _stores_known(access: Access, view: View, data: list[Loaded]) -> bool:
     """Some of what is stored is known."""
     if access.kind is not OpKind.STORE or access.n_matrices or view.group.doubts:
         return False
-    origins = [stored(view, slot).origin for slot in access.data]
-    return any(origin is None or not origin.all() for origin in origins)
+    return any(word.origin is None or not word.origin.all() for word in data)

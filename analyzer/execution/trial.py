@@ -301,7 +301,7 @@ class _Growth:
             low = np.where(same, middle, low)
             high = np.where(same, high, middle)
         counts = np.where(still, last + 1, high)
-        trial.limits[rows] = np.minimum(limits, counts[:, 0])
+        trial.limit(self.view, counts[:, 0])
 
     def _same(self, start: tuple[Value, ...], now: tuple[Value, ...]) -> Bits:
         """Per warp, [n, 1] or [1, 1]: whether all relevant lanes have the same."""
