@@ -62,4 +62,6 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # An analysis makes millions of values and hardly a cycle: looking for cycles took a fifth of its time.
     gc.set_threshold(100_000, 50, 1000)
-    sys.exit(run())
+    code = run()
+    gc.freeze()  # nor at the end: the interpreter would visit every value once more before it leaves
+    sys.exit(code)
