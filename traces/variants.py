@@ -81,6 +81,9 @@ def staged_matmul(name: str, rows: int, num_stages: int, archs: tuple[int, ...])
 
 VARIANTS = (
     Variant("matmul", "matmul", MATMUL_TYPES, tiles(128, 64, 32), num_stages=3),
+    Variant("matmul_large_tile", "matmul", MATMUL_TYPES, tiles(128, 256, 64), num_warps=8, num_stages=3,
+            archs=(80, 90)),
+    Variant("matmul_square_tile", "matmul", MATMUL_TYPES, tiles(128, 128, 32), num_stages=3, archs=(80,)),
     Variant("matmul_one_stage", "matmul", MATMUL_TYPES, tiles(64, 64, 32), num_stages=1,
             archs=(80, 90, 120)),
     staged_matmul("matmul_two_stages", rows=32, num_stages=2, archs=(80, 89, 120)),

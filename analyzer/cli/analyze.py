@@ -18,6 +18,7 @@ from analyzer.text.errors import UsageError
 @click.option("--loops", is_flag=True, help="Show all loops with their bounds.")
 @click.option("--memory", is_flag=True, help="Show what each memory instruction asks for.")
 @click.option("--advice", is_flag=True, help="Show what may be gained, and where.")
+@click.option("--explain", is_flag=True, help="Show why the models part, `amali` taken as the second one.")
 @click.option("--listing", is_flag=True, help="Show the annotated listing.")
 @click.option("--all", "show_all", is_flag=True, help="Show loops, memory, advice and listing.")
 @click.option(
@@ -31,6 +32,7 @@ def analyze(
     loops: bool,
     memory: bool,
     advice: bool,
+    explain: bool,
     listing: bool,
     show_all: bool,
     min_coverage: float,
@@ -41,7 +43,7 @@ def analyze(
     """
     from analyzer.pipeline import analyze_programs
 
-    options = inputs.pipeline_options(listing=listing or show_all, min_coverage=min_coverage)
+    options = inputs.pipeline_options(listing=listing or show_all, min_coverage=min_coverage, explain=explain)
     report = analyze_programs(inputs.load(), inputs.gpu, options)
     if output_format == "json":
         from analyzer.render.json import render_json
@@ -55,6 +57,7 @@ def analyze(
         memory=memory or show_all,
         branches=show_all,
         advice=advice or show_all,
+        explain=explain,
         listing=options.listing,
     )
     console = make_console(plain=output is not None)

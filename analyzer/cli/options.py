@@ -41,6 +41,7 @@ class InputOptions:
     trip: tuple[str, ...]
     res_usage: str | None
     trace: tuple[str, ...] = ()
+    model: tuple[str, ...] = ()
     step_limit: int | None = None
 
     def load(self) -> "list[Program]":
@@ -52,7 +53,9 @@ class InputOptions:
         programs = [load(path, usage_path=self.res_usage) for path in self.files]
         return with_traces(programs, self.trace) if self.trace else programs
 
-    def pipeline_options(self, *, listing: bool, min_coverage: float = 0.0) -> "Options":
+    def pipeline_options(
+        self, *, listing: bool, min_coverage: float = 0.0, explain: bool = False
+    ) -> "Options":
         """The pipeline's options. Raises UsageError."""
         from analyzer.execution.counts import parse_trip_rule
         from analyzer.pipeline import Options
@@ -70,14 +73,33 @@ class InputOptions:
             launch_book=read_launch_book(self.launch),
             taken=read_taken_rules(self.taken),
             step_limit=self.step_limit,
+            models=_model_names(self.model),
+            explain=explain,
             listing=listing,
             min_coverage=min_coverage,
         )
 
 
+def _model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """`steady,amali` and repeated options alike, each name once. Raises UsageError."""
+    from analyzer.models.registry import find_model, model_names
+
+    names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    names = [each for name in names for each in (model_names() if name == "all" else (name,))]
+    for name in names:
+        find_model(name)
+    return tuple(dict.fromkeys(names))
+
+
 _FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...")
 _ANALYSIS: tuple[Decorator, ...] = (
     click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
+    click.option(
+        "--model",
+        "-m",
+        multiple=True,
+        help="Stall models, by comma or repeated: steady, amali, gcom, mdm, roofline, warp; `all` for all.",
+    ),
     click.option(
         "--trace", multiple=True, help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable."
     ),

@@ -22,6 +22,8 @@ class OpcodeCosts:
     """Figures of each opcode of a vocabulary on one GPU; arrays of shape [n_opcode].
 
     issue_cycles: cycles that one warp instruction holds its pipe of one sub-core.
+    matrix_cycles: those of a matrix instruction that runs on while its warp does not wait (warpgroup);
+    tensor_cycles: those of any matrix instruction; 0 for all others.
     flops, global_bytes, shared_bytes, local_bytes: per warp instruction, all lanes active.
     """
 
@@ -29,6 +31,8 @@ class OpcodeCosts:
     alternate: NDArray[np.int8]
     issue_cycles: FloatArray
     latency_cycles: FloatArray
+    matrix_cycles: FloatArray
+    tensor_cycles: FloatArray
     is_long: NDArray[np.bool_]
     is_memory_load: NDArray[np.bool_]
     flops: FloatArray
@@ -51,6 +55,10 @@ def opcode_costs(vocabulary: Vocabulary, gpu: Gpu, arch: Arch) -> OpcodeCosts:
         alternate=np.array([row.alternate for row in rows], dtype=np.int8),
         issue_cycles=column("issue_cycles"),
         latency_cycles=column("latency_cycles"),
+        matrix_cycles=np.array(
+            [row.issue_cycles if row.opcode.sched is SchedClass.MMA_WARPGROUP else 0.0 for row in rows]
+        ),
+        tensor_cycles=np.array([row.issue_cycles if row.opcode.mma else 0.0 for row in rows]),
         is_long=np.array([row.is_long for row in rows], dtype=bool),
         is_memory_load=np.array([_is_memory_load(row.opcode) for row in rows], dtype=bool),
         flops=column("flops"),

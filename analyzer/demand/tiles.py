@@ -47,6 +47,7 @@ def with_known_tiles(cfg: Cfg, costs: OpcodeCosts) -> TiledCosts:
         replace(
             costs,
             issue_cycles=costs.issue_cycles * scale,
+            tensor_cycles=costs.tensor_cycles * scale,
             tensor_fma=costs.tensor_fma * scale,
             flops=costs.flops * scale,
         ),

@@ -20,13 +20,15 @@ class WarpClass:
     """Warps that run every block equally often.
 
     block_counts[b]: executions of block b by one of them; block_lanes[b]: active lanes summed over those
-    executions; example: (CTA, warp in CTA) of one of them.
+    executions; example: (CTA, warp in CTA) of one of them; sub_cores: how many of them
+    run on each sub-core, weighted alike.
     """
 
     n_warps: int
     block_counts: IntArray
     block_lanes: IntArray
     example: tuple[int, int]
+    sub_cores: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)

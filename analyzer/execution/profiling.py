@@ -207,6 +207,7 @@ def _joined_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
                 block_counts=known.block_counts,
                 block_lanes=known.block_lanes,
                 example=known.example,
+                sub_cores=tuple(a + b for a, b in zip(known.sub_cores, one.sub_cores, strict=True)),
             )
         )
     return tuple(sorted(found.values(), key=lambda c: -c.n_warps))

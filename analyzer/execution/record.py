@@ -35,3 +35,7 @@ class Recorder(Protocol):
     def guard(self, row: int, warps: Warps, active: Lanes) -> None:
         """The instruction at `row` runs in these lanes of the run's only; none is allowed."""
         ...
+
+    def lost(self, row: int, warps: Warps, active: Lanes) -> None:
+        """The memory instruction at `row` runs in these lanes, at addresses that nothing decides."""
+        ...

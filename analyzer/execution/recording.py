@@ -187,7 +187,7 @@ class RecordedMachine(Machine):
             return
         warps = self.telling.warps
         if addresses is None:
-            self.recorder.guard(access.row, warps, active)
+            self.recorder.lost(access.row, warps, active)
             return
         if unknown is None:
             self.recorder.access(access.row, warps, active, addresses)
@@ -196,11 +196,11 @@ class RecordedMachine(Machine):
         if not lost.all():
             self.recorder.access(access.row, warps[~lost], active[~lost], addresses[~lost])
         if lost.any():
-            self.recorder.guard(access.row, warps[lost], active[lost])
+            self.recorder.lost(access.row, warps[lost], active[lost])
 
 
 class _TellingLog(MemoryLog):
-    """A log that tells of requests before it adds them up."""
+    """A log that tells of requests, and keeps none: nobody adds up what was recorded."""
 
     def __init__(self, machine: RecordedMachine) -> None:
         super().__init__(machine.batch)
@@ -223,14 +223,14 @@ class _TellingLog(MemoryLog):
             None if addresses is None else self._rows(addresses, group),
             None if origin is None else self._rows(origin, group) != 0,
         )
-        super().record(access, group, active, addresses, origin, unknown, steps)
 
     def _rows(self, array: NDArray[Any], group: Group) -> NDArray[Any]:
         """One row per warp of the group."""
         if array.ndim > 2:
             shape = (*self.batch.cta_shape, self.batch.shape.warps_per_cta, WARP_LANES)
             return np.broadcast_to(array, shape).reshape(-1, WARP_LANES)
-        return np.broadcast_to(array, (len(group.rows), WARP_LANES))
+        own = (len(group.rows), WARP_LANES)
+        return array if array.shape == own else np.broadcast_to(array, own)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,6 +9,7 @@ from analyzer.execution.entries import AccessTotals
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.profile import WarpClass
+from analyzer.execution.representative import SUB_CORES, sub_core_of
 from analyzer.execution.warps import Batch
 from analyzer.ir.opcode import Space
 
@@ -72,13 +73,15 @@ def _classes(blocks: IntArray, lanes: IntArray, batch: Batch) -> list[WarpClass]
     factors = mixing_factors(2 * len(blocks)).view(np.int64)
     keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
-    weights = np.bincount(which.reshape(-1), weights=batch.weights, minlength=len(firsts))
+    places = which.reshape(-1) * SUB_CORES + sub_core_of(batch.warps)
+    sizes = np.bincount(places, weights=batch.weights, minlength=len(firsts) * SUB_CORES)
     return [
         WarpClass(
-            n_warps=round(float(weight)),
+            n_warps=round(float(sub_cores.sum())),
             block_counts=blocks[:, first].copy(),
             block_lanes=lanes[:, first].copy(),
             example=(int(batch.cta_numbers[batch.ctas[first]]), int(batch.warps[first])),
+            sub_cores=tuple(sub_cores.tolist()),
         )
-        for first, weight in zip(firsts.tolist(), weights, strict=True)
+        for first, sub_cores in zip(firsts.tolist(), sizes.reshape(-1, SUB_CORES), strict=True)
     ]

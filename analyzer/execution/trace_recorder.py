@@ -114,6 +114,10 @@ class TraceRecorder:
         run = self._running()
         run.masks[run.places(warps), row - run.start] = lane_masks(active)
 
+    def lost(self, row: int, warps: Warps, active: Lanes) -> None:
+        """See `Recorder`. A tracer has no way to say more than which lanes ran."""
+        self.guard(row, warps, active)
+
     def _running(self) -> _Run:
         if self.current is None:
             raise ValueError("a recorder is told of an instruction before any run")

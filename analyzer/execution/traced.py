@@ -11,6 +11,7 @@ import numpy as np
 
 from analyzer.execution.profile import ExecutionProfile, WarpClass
 from analyzer.execution.provenance import Provenance
+from analyzer.execution.representative import SUB_CORES, sub_core_of
 from analyzer.execution.traced_counts import WarpCounts, count_warps
 from analyzer.execution.traced_memory import measure_accesses, measure_traffic
 from analyzer.flow.cfg import Cfg
@@ -32,7 +33,7 @@ def traced_profile(trace: Trace, cfg: Cfg, nest: LoopNest | None = None) -> Exec
     Raises InputError where the trace does not fit the graph's kernel.
     """
     rows = match_rows(trace, cfg)
-    totals = _Totals(cfg, nest or find_loops(cfg))
+    totals = _Totals(cfg, nest or find_loops(cfg), trace.header.warps_per_cta)
     for counted in count_warps(trace, cfg, totals.nest, rows):
         totals.add(counted)
     header, n_ctas = trace.header, len(trace.ctas)
@@ -82,8 +83,11 @@ def match_rows(trace: Trace, cfg: Cfg) -> IntArray:
 
 @dataclass(slots=True)
 class _Group:
+    """Warps with equal counts: how many, the first one, and how many on each sub-core."""
+
     n_warps: int
     example: int
+    sub_cores: IntArray
 
 
 @dataclass(slots=True)
@@ -92,6 +96,7 @@ class _Totals:
 
     cfg: Cfg
     nest: LoopNest
+    warps_per_cta: int
     groups: dict[bytes, _Group] = field(default_factory=dict)
     warps: IntArray = field(init=False)
     lanes: IntArray = field(init=False)
@@ -107,10 +112,15 @@ class _Totals:
         self.lanes += counted.lanes.sum(axis=0)
         self.entries += counted.entries
         both = np.concatenate((counted.blocks, counted.lanes), axis=1)
-        kinds, first, sizes = np.unique(both, axis=0, return_index=True, return_counts=True)
-        for kind, place, size in zip(kinds, first.tolist(), sizes.tolist(), strict=True):
-            group = self.groups.setdefault(kind.tobytes(), _Group(0, int(counted.warps[place])))
-            group.n_warps += size
+        kinds, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        places = which.reshape(-1) * SUB_CORES + sub_core_of(counted.warps % self.warps_per_cta)
+        sizes = np.bincount(places, minlength=len(kinds) * SUB_CORES).reshape(-1, SUB_CORES)
+        for kind, place, size in zip(kinds, first.tolist(), sizes, strict=True):
+            group = self.groups.setdefault(
+                kind.tobytes(), _Group(0, int(counted.warps[place]), np.zeros(SUB_CORES, np.int64))
+            )
+            group.n_warps += int(size.sum())
+            group.sub_cores += size
 
     def classes(self, trace: Trace, scale: float) -> tuple[WarpClass, ...]:
         """Most numerous first, then by their first warps."""
@@ -128,6 +138,7 @@ class _Totals:
                     block_counts=both[:n_blocks],
                     block_lanes=both[n_blocks:],
                     example=(cta, warp),
+                    sub_cores=tuple((group.sub_cores * scale).tolist()),
                 )
             )
         return tuple(found)

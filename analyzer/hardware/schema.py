@@ -37,7 +37,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Latencies in SM cycles, widths in bytes per SM cycle and SM."""
+    """Latencies in SM cycles, widths in bytes per SM cycle and SM.
+
+    read_release_cycles: from the issue of a memory instruction until it has read its registers.
+    mshrs_per_sm: L1 misses in flight, absent where nothing limits them.
+    """
 
     l1_latency_cycles: Figure
     shared_latency_cycles: Figure
@@ -48,8 +52,11 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l2_bytes_per_cycle_per_sm: Figure
     l1_shared_bytes_per_sm: Figure
     instruction_cache_bytes: Figure
+    constant_line_bytes: Figure
+    read_release_cycles: Figure
     line_bytes: Figure
     sector_bytes: Figure
+    mshrs_per_sm: Figure | None = None
 
 
 class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -116,6 +123,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     sources: dict[str, str] = {}
     unsupported: tuple[SchedClass, ...] = ()
     warp_mma_share: Figure
+    tensor_cores_per_sm: Figure
     constant_bank: ConstantBankWords
     limits: Limits
     memory: MemoryPath
@@ -181,11 +189,21 @@ class Links(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pcie: str = ""
 
 
+class LaunchLatency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Coefficients of AMALI's kernel launch latency (equations 27 and 28), in cycles, CTA size in warps."""
+
+    alpha: Figure
+    beta: Figure
+    gamma: Figure
+    intercept_cycles: Figure
+
+
 class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """overhead_us: an empty kernel's own duration; ctas_per_us: rate at which CTAs are handed out."""
 
     overhead_us: Figure
     ctas_per_us: Figure
+    latency: LaunchLatency | None = None
 
 
 class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

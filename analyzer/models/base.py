@@ -9,6 +9,7 @@ from analyzer.demand.accesses import AccessBytes
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.demand.demand import PipelineDemand
 from analyzer.execution.counts import BlockCounts
+from analyzer.execution.profile import ExecutionProfile
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.hardware.gpu import Gpu
@@ -24,7 +25,8 @@ _Key = TypeVar("_Key", bound=str)
 class Stall(StrEnum):
     """Where a warp's cycles go, in Nsight Compute's names (smsp__average_warps_issue_stalled_*).
 
-    `launch` is ours: the time around the kernel that no warp sees.
+    Ours are `launch`, the time around the kernel that no warp sees, and `idle`, a sub-core without work while
+    others have some (AMALI's instruction divergence).
     """
 
     SELECTED = "selected"
@@ -36,9 +38,13 @@ class Stall(StrEnum):
     LG_THROTTLE = "lg_throttle"
     TEX_THROTTLE = "tex_throttle"
     BARRIER = "barrier"
+    BRANCH_RESOLVING = "branch_resolving"
     GMMA = "gmma"
     NOT_SELECTED = "not_selected"
     DRAIN = "drain"
+    NO_INSTRUCTIONS = "no_instructions"
+    IMC_MISS = "imc_miss"
+    IDLE = "idle"
     LAUNCH = "launch"
 
 
@@ -46,7 +52,8 @@ class Stall(StrEnum):
 class Situation:
     """One kernel on one GPU, ready for a model.
 
-    weights[n]: executions of each instruction by one warp. grid_ctas: CTAs of the launch, of one full
+    weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
+    traced. grid_ctas: CTAs of the launch, of one full
     wave where the grid is not known (`grid` None).
     block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
     """
@@ -55,6 +62,7 @@ class Situation:
     cfg: Cfg
     nest: LoopNest
     counts: BlockCounts
+    profile: ExecutionProfile | None
     weights: FloatArray
     gpu: Gpu
     arch: Arch

@@ -1,11 +1,11 @@
 """Throughput bounds: the cycles that each shared resource needs for the CTAs of one SM."""
 
 import math
-from dataclasses import dataclass
 
 from analyzer.demand.demand import PipelineDemand
 from analyzer.ir.machine import Pipe
 from analyzer.models.base import Situation, Stall
+from analyzer.models.placement import Placement
 
 ISSUE = "issue"
 SHARED = "shared memory"
@@ -18,43 +18,29 @@ _MEGA = 1e6
 _GIGA = 1e9
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where requests to global memory are served: the share that goes beyond L1, and beyond L2."""
-
-    l2_share: float
-    dram_share: float
-
-
-@dataclass(frozen=True, slots=True)
-class SmShare:
-    """Work of one SM: how many CTAs it runs at a time, and how many of all SMs are busy."""
-
-    ctas: float
-    warps_per_cta: int
-    busy_sms: float
-
-
-def bound_cycles(
-    situation: Situation,
-    share: SmShare,
-    placement: Placement,
-    clock_mhz: float,
-    demand: PipelineDemand | None = None,
+def sm_bounds(
+    situation: Situation, ctas: float, placement: Placement, demand: PipelineDemand | None = None
 ) -> dict[str, float]:
-    """Cycles by resource for `share.ctas` CTAs on one SM, its global bytes placed by `placement`.
+    """Cycles that each resource of one SM needs for so many CTAs.
 
+    Its port to the L2 counts where the rate of the whole L2 is not known, of which that figure is a share.
     demand: of one warp, the whole kernel's where not given.
     """
     demand, arch = demand or situation.demand, situation.arch
-    warps = share.ctas * share.warps_per_cta
+    memory = arch.memory
+    warps = ctas * situation.occupancy.warps_per_cta
     subcores = arch.limits.subcores_per_sm.value
     per_subcore = math.ceil(warps / subcores) if warps > subcores else 1
     bounds = {ISSUE: per_subcore * demand.instructions}
     for pipe, use in demand.pipes.items():
-        users = share.ctas if pipe in _OF_ONE_THREAD else per_subcore
+        users = ctas if pipe in _OF_ONE_THREAD else per_subcore
         bounds[pipe.value] = users * use.cycles
-    bounds |= _memory_bounds(situation, demand, warps, share.busy_sms, placement, clock_mhz)
+    cached = (demand.global_bytes + demand.local_bytes) * warps
+    beyond = demand.global_bytes * warps * placement.l2_share
+    bounds[SHARED] = demand.shared_bytes * warps / memory.shared_bytes_per_cycle_per_sm.value
+    bounds[L1] = cached / memory.l1_bytes_per_cycle_per_sm.value
+    if situation.gpu.file.l2.bandwidth_gbps is None:
+        bounds[L2] = beyond / memory.l2_bytes_per_cycle_per_sm.value
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
@@ -62,29 +48,22 @@ def bound_cycles(
 _OF_ONE_THREAD = frozenset({Pipe.TC, Pipe.TMA})
 
 
-def _memory_bounds(
+def gpu_bounds(
     situation: Situation,
-    demand: PipelineDemand,
-    warps: float,
-    busy_sms: float,
+    ctas: float,
     placement: Placement,
     clock_mhz: float,
+    demand: PipelineDemand | None = None,
 ) -> dict[str, float]:
-    memory, gpu = situation.arch.memory, situation.gpu
-    requested = demand.global_bytes * warps
-    cached = (demand.global_bytes + demand.local_bytes) * warps
-    cycle_s = 1.0 / (clock_mhz * _MEGA)
+    """Cycles that what all SMs share needs for so many CTAs: L2 and device memory."""
+    demand, gpu = demand or situation.demand, situation.gpu
+    asked = demand.global_bytes * ctas * situation.occupancy.warps_per_cta
+    per_cycle = _GIGA / (clock_mhz * _MEGA)
+    bounds = {DRAM: asked * placement.dram_share / (gpu.dram.value * per_cycle)}
     l2 = gpu.file.l2.bandwidth_gbps
-    l2_per_sm = memory.l2_bytes_per_cycle_per_sm.value
     if l2 is not None:
-        l2_per_sm = l2.value * _GIGA * cycle_s / gpu.sm_count
-    dram_per_sm = gpu.dram.value * _GIGA * cycle_s / max(1.0, busy_sms)
-    return {
-        SHARED: demand.shared_bytes * warps / memory.shared_bytes_per_cycle_per_sm.value,
-        L1: cached / memory.l1_bytes_per_cycle_per_sm.value,
-        L2: requested * placement.l2_share / l2_per_sm,
-        DRAM: requested * placement.dram_share / dram_per_sm,
-    }
+        bounds[L2] = asked * placement.l2_share / (l2.value * per_cycle)
+    return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
 def throttle_of(bound: str) -> Stall:
@@ -99,4 +78,6 @@ def throttle_of(bound: str) -> Stall:
         return Stall.MIO_THROTTLE
     if bound == Pipe.TEX.value:
         return Stall.TEX_THROTTLE
+    if bound == Pipe.CBU.value:
+        return Stall.BRANCH_RESOLVING
     return Stall.MATH_PIPE_THROTTLE

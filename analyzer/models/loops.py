@@ -9,9 +9,10 @@ from analyzer.demand.demand import PipelineDemand, measure_demand
 from analyzer.flow.loops import Loop
 from analyzer.isa.roles import STORAGE_SIZE
 from analyzer.models.base import Situation, Stall, largest_first
-from analyzer.models.bounds import ISSUE, LATENCY, SmShare, bound_cycles
+from analyzer.models.bounds import ISSUE, LATENCY, gpu_bounds, sm_bounds
+from analyzer.models.placement import assumed_placement, memory_latency_cycles
+from analyzer.models.verdict import clock_mhz
 from analyzer.models.walk import WarpWalk
-from analyzer.models.warp import assumed_placement, memory_latency_cycles
 
 RECURRENCE = "recurrence"
 _MAX_RECURRENCE_ROWS = 4000
@@ -33,16 +34,32 @@ class LoopVerdict:
     stack: dict[Stall, float]
     demand: PipelineDemand
 
+    @property
+    def busiest(self) -> str:
+        """The resource that an iteration needs longest, empty where it needs none."""
+        needed = self._resources()
+        return max(needed, key=lambda name: needed[name], default="")
+
+    @property
+    def busiest_share(self) -> float:
+        """Part of an iteration for which that resource works."""
+        needed = self._resources()
+        return max(needed.values(), default=0.0) / self.cycles_per_iteration if needed else 0.0
+
+    def _resources(self) -> dict[str, float]:
+        waits = (LATENCY, RECURRENCE)
+        return {name: cycles for name, cycles in self.bounds_cycles.items() if name not in waits}
+
 
 def judge_loop(situation: Situation, walk: WarpWalk, loop: Loop) -> LoopVerdict:
     """Bounds of one loop; inner loops count with their trips."""
     weights = _per_iteration(situation, loop)
     demand = measure_demand(situation.kernel, weights, situation.costs, situation.moved)
     placement = assumed_placement(situation)
-    occupancy, gpu = situation.occupancy, situation.gpu
-    resident = SmShare(float(occupancy.ctas_per_sm), occupancy.warps_per_cta, float(gpu.sm_count))
-    clock = gpu.clock(tensor=demand.tensor_fma > 0)
-    bounds = bound_cycles(situation, resident, placement, clock.value, demand)
+    ctas = situation.occupancy.ctas_per_sm
+    bounds = sm_bounds(situation, ctas, placement, demand)
+    shared = gpu_bounds(situation, ctas * situation.gpu.sm_count, placement, clock_mhz(situation), demand)
+    bounds |= {name: max(cycles, bounds.get(name, 0.0)) for name, cycles in shared.items()}
     stack = walk.stack(weights)
     bounds[LATENCY] = sum(stack.values())
     recurrence = _recurrence(situation, loop, memory_latency_cycles(situation, placement))

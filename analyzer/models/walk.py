@@ -1,8 +1,10 @@
-"""One warp walked through the code in order: where it waits, for how long, and for whom.
+"""Warps of one sub-core walked through the code in order: where they wait, for how long, and for whom.
 
 With control codes the compiler's own stall counts and scoreboards say it; without, register latencies do.
-Blocks are walked in address order; an innermost loop is walked twice, and the second time counts, since
-by then what it carries from one iteration to the next has settled.
+Blocks are walked in address order; an innermost loop is walked until an iteration takes as long as the one
+before, and the last one counts. Several warps go in lockstep, one instruction after another, so that they
+queue for the pipes and meet at barriers. Since that order is fixed, every time is a sum or a maximum of
+figures: none that improves makes a walk longer.
 """
 
 from dataclasses import dataclass, field
@@ -16,28 +18,12 @@ from analyzer.flow.loops import LoopNest
 from analyzer.ir.machine import Pipe, SchedClass
 from analyzer.ir.opcode import Opcode, Semantics
 from analyzer.ir.operand import Barrier, Immediate
-from analyzer.ir.program import Kernel
+from analyzer.ir.program import InstructionForm, Kernel
 from analyzer.isa.control_bits import NO_BARRIER, decode_columns
 from analyzer.isa.roles import STORAGE_SIZE
 from analyzer.models.base import Stall
 
-# Cycles from issue until a memory instruction has read its registers (RTX A6000, LDG and STS, source S9).
-READ_RELEASE_CYCLES = 11.0
-_MATH_PIPES = frozenset(
-    PIPE_INDEX[p]
-    for p in (
-        Pipe.ALU,
-        Pipe.FMA,
-        Pipe.FMALITE,
-        Pipe.FP16,
-        Pipe.FP64,
-        Pipe.XU,
-        Pipe.TENSOR,
-        Pipe.TC,
-        Pipe.UNIFORM,
-    )
-)
-_TENSOR = PIPE_INDEX[Pipe.TENSOR]
+_SETTLED_CYCLES = 1e-6
 
 
 class Cause(IntEnum):
@@ -50,9 +36,31 @@ class Cause(IntEnum):
     MEMORY_PIPE = 4
     BARRIER = 5
     GMMA = 6
+    BRANCH = 7
 
 
 N_CAUSES = len(Cause)
+# Cause of waiting for a pipe; for those that are not named, the memory pipes.
+_PIPE_CAUSE = {
+    **dict.fromkeys(
+        (
+            PIPE_INDEX[pipe]
+            for pipe in (
+                Pipe.ALU,
+                Pipe.FMA,
+                Pipe.FMALITE,
+                Pipe.FP16,
+                Pipe.FP64,
+                Pipe.XU,
+                Pipe.TENSOR,
+                Pipe.TC,
+                Pipe.UNIFORM,
+            )
+        ),
+        Cause.MATH,
+    ),
+    PIPE_INDEX[Pipe.CBU]: Cause.BRANCH,
+}
 STALL_OF = {
     Cause.WAIT: Stall.WAIT,
     Cause.SHORT: Stall.SHORT_SCOREBOARD,
@@ -61,6 +69,7 @@ STALL_OF = {
     Cause.MEMORY_PIPE: Stall.MIO_THROTTLE,
     Cause.BARRIER: Stall.BARRIER,
     Cause.GMMA: Stall.GMMA,
+    Cause.BRANCH: Stall.BRANCH_RESOLVING,
 }
 
 
@@ -73,48 +82,100 @@ class WarpWalk:
     waits: FloatArray
     producer: "np.ndarray[tuple[int], np.dtype[np.int32]]"
 
-    def stack(self, weights: FloatArray, longer_cycles: float = 0.0) -> dict[Stall, float]:
-        """Cycles of one warp by stall, instructions weighted by how often they run.
-
-        longer_cycles: what each wait for memory takes more (or less) than in the walk.
-        """
+    def stack(self, weights: FloatArray) -> dict[Stall, float]:
+        """Cycles of one warp by stall, instructions weighted by how often they run."""
         totals = weights @ self.waits
-        if longer_cycles:
-            long_waits = self.waits[:, Cause.LONG]
-            moved = np.where(long_waits > 0, np.maximum(long_waits + longer_cycles, 0.0), 0.0)
-            totals[Cause.LONG] = weights @ moved
         stack = {Stall.SELECTED: float(weights.sum())}
         for cause, stall in STALL_OF.items():
             stack[stall] = float(totals[cause])
         return {stall: cycles for stall, cycles in stack.items() if cycles > 0}
 
 
-def walk_warp(
-    kernel: Kernel, cfg: Cfg, nest: LoopNest, costs: OpcodeCosts, memory_latency_cycles: float
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkOptions:
+    """Latencies in cycles: of loads from global memory, and until a memory instruction has read its
+    registers.
+
+    warps: how many go in lockstep; visits: how often an innermost loop is walked at most; skips: blocks that
+    are left out.
+    """
+
+    memory_latency_cycles: float
+    read_release_cycles: float
+    warps: int = 1
+    visits: int = 2
+    skips: frozenset[int] = frozenset()
+
+
+def walk_warps(
+    kernel: Kernel, cfg: Cfg, nest: LoopNest, costs: OpcodeCosts, options: WalkOptions
 ) -> WarpWalk:
-    """Walk one warp; loads from global memory take `memory_latency_cycles`."""
-    walker = _Walker(kernel, costs, memory_latency_cycles)
-    for blocks, times in _visits(cfg, nest):
-        for _ in range(times):
-            for block in blocks:
-                walker.block(cfg.blocks[block].start, cfg.blocks[block].stop)
-    return walker.result()
+    """Walk them; waits are the mean of all."""
+    code = _Code(kernel, costs, options)
+    pipe_free = [0.0] * len(PIPE_INDEX)
+    warps = [_Warp(code, pipe_free) for _ in range(options.warps)]
+    for run in block_runs(cfg, nest):
+        rows = [(cfg.blocks[b].start, cfg.blocks[b].stop) for b in run.blocks if b not in options.skips]
+        before = 0.0
+        for _ in range(1 if run.loop is None else options.visits):
+            start = warps[0].time
+            _walk(warps, rows, code)
+            taken = warps[0].time - start
+            if abs(taken - before) < _SETTLED_CYCLES:
+                break
+            before = taken
+    return _mean([warp.result() for warp in warps])
 
 
-def _visits(cfg: Cfg, nest: LoopNest) -> list[tuple[list[int], int]]:
-    """Runs of blocks in address order and how often to walk each: innermost loops twice."""
+def _walk(warps: "list[_Warp]", rows: list[tuple[int, int]], code: "_Code") -> None:
+    if len(warps) == 1:
+        for start, stop in rows:
+            warps[0].block(start, stop)
+        return
+    for start, stop in rows:
+        for row in range(start, stop):
+            for warp in warps:
+                warp.block(row, row + 1)
+            if row in code.barriers:
+                _meet(warps, row)
+
+
+def _meet(warps: "list[_Warp]", row: int) -> None:
+    """All leave a barrier when the last has come; each has waited for its latency already."""
+    last = max(warp.time for warp in warps)
+    for warp in warps:
+        warp.waits[row][Cause.BARRIER] += last - warp.time
+        warp.time = last
+
+
+def _mean(walks: list[WarpWalk]) -> WarpWalk:
+    if len(walks) == 1:
+        return walks[0]
+    return WarpWalk(np.mean([walk.waits for walk in walks], axis=0), walks[0].producer)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRun:
+    """Blocks in address order: those of one innermost loop, or one block outside of any."""
+
+    blocks: tuple[int, ...]
+    loop: int | None
+
+
+def block_runs(cfg: Cfg, nest: LoopNest) -> tuple[BlockRun, ...]:
+    """All blocks as runs."""
     inner = {loop.index for loop in nest.loops} - {loop.parent for loop in nest.loops}
-    visits: list[tuple[list[int], int]] = []
-    current: int | None = None
+    runs: list[list[int]] = []
+    loops: list[int | None] = []
     for block in range(len(cfg.blocks)):
         loop = nest.loop_of[block]
         key = loop if loop in inner else None
-        if visits and key == current:
-            visits[-1][0].append(block)
+        if runs and key is not None and key == loops[-1]:
+            runs[-1].append(block)
         else:
-            visits.append(([block], 1 if key is None else 2))
-            current = key
-    return visits
+            runs.append([block])
+            loops.append(key)
+    return tuple(BlockRun(tuple(run), loop) for run, loop in zip(runs, loops, strict=True))
 
 
 @dataclass(slots=True)
@@ -127,39 +188,51 @@ class _Scoreboard:
     pending: list[float] = field(default_factory=list)
 
 
-class _Walker:
-    """State of the warp: time, scoreboards, pipes; the lists hold one entry per instruction."""
+class _Code:
+    """What the walk asks of each instruction; the lists hold one entry per row."""
 
-    def __init__(self, kernel: Kernel, costs: OpcodeCosts, memory_latency_cycles: float) -> None:
-        n = len(kernel)
+    def __init__(self, kernel: Kernel, costs: OpcodeCosts, options: WalkOptions) -> None:
         ids = kernel.opcode_ids
-        latency = np.where(costs.is_memory_load, memory_latency_cycles, costs.latency_cycles)
+        latency = np.where(costs.is_memory_load, options.memory_latency_cycles, costs.latency_cycles)
         self.kernel = kernel
+        self.read_release = options.read_release_cycles
         self.latency: list[float] = latency[ids].tolist()
         self.issue: list[float] = costs.issue_cycles[ids].tolist()
+        self.matrix: list[float] = costs.matrix_cycles[ids].tolist()
         self.pipe: list[int] = costs.pipe[ids].tolist()
         self.alternate: list[int] = costs.alternate[ids].tolist()
         self.is_long: list[bool] = costs.is_long[ids].tolist()
-        # Most instructions wait for nothing but their stall count: the rest is kept by row.
-        self.stalled = [0.0] * n
-        self.waits: dict[int, list[float]] = {}
-        self.pipe_waits: dict[int, float] = {}
-        self.producer = [-1] * n
-        self.special = _special_rows(kernel)
-        self.time = 0.0
-        self.pipe_free = [0.0] * len(PIPE_INDEX)
-        self.scoreboards = [_Scoreboard() for _ in range(8)]
-        self.register_ready = [0.0] * STORAGE_SIZE
-        self.register_writer = [-1] * STORAGE_SIZE
+        self.special = _special_rows(kernel, self.latency)
+        self.group_ends = _group_ends(kernel)
+        self.barriers = frozenset(row for row, special in self.special.items() if special.barrier_cycles)
+        self.has_control = kernel.control_words is not None
         if kernel.control_words is not None:
             control = decode_columns(kernel.control_words)
             self.stall: list[int] = np.maximum(control.stall_cycles, 1).tolist()
             self.write_barrier: list[int] = control.write_barrier.tolist()
             self.read_barrier: list[int] = control.read_barrier.tolist()
             self.wait_mask: list[int] = control.wait_mask.tolist()
-            self.block = self._controlled_block
-        else:
-            self.block = self._register_block
+
+
+class _Warp:
+    """State of a warp: time and scoreboards; `pipe_free` is shared by all of the sub-core."""
+
+    def __init__(self, code: _Code, pipe_free: list[float]) -> None:
+        self.code = code
+        n = len(code.latency)
+        # Most instructions wait for nothing but their stall count: the rest is kept by row.
+        self.stalled = [0.0] * n
+        self.waits: dict[int, list[float]] = {}
+        self.pipe_waits: dict[int, float] = {}
+        self.producer = [-1] * n
+        self.time = 0.0
+        self.matrix_done = 0.0
+        self.matrix_groups: list[float] = []
+        self.pipe_free = pipe_free
+        self.scoreboards = [_Scoreboard() for _ in range(8)]
+        self.register_ready = [0.0] * STORAGE_SIZE
+        self.register_writer = [-1] * STORAGE_SIZE
+        self.block = self._controlled_block if code.has_control else self._register_block
 
     def result(self) -> WarpWalk:
         """The waits of each instruction at its last visit."""
@@ -168,15 +241,15 @@ class _Walker:
             waits[row] = causes
         waits[:, Cause.WAIT] += self.stalled
         for row, cycles in self.pipe_waits.items():
-            pipe = Cause.MATH if self.pipe[row] in _MATH_PIPES else Cause.MEMORY_PIPE
-            waits[row, pipe] += cycles
+            waits[row, _PIPE_CAUSE.get(self.code.pipe[row], Cause.MEMORY_PIPE)] += cycles
         return WarpWalk(waits, np.array(self.producer, dtype=np.int32))
 
     def _controlled_block(self, start: int, stop: int) -> None:
-        boards, special = self.scoreboards, self.special
+        code, boards = self.code, self.scoreboards
+        special, latency = code.special, code.latency
         time = self.time
         for row in range(start, stop):
-            mask = self.wait_mask[row]
+            mask = code.wait_mask[row]
             if mask or row in special:
                 causes = self.waits[row] = [0.0] * N_CAUSES
                 if mask:
@@ -184,15 +257,15 @@ class _Walker:
                 if row in special:
                     time = self._wait_special(row, time, causes)
             time = self._take_pipe(row, time)
-            barrier = self.write_barrier[row]
+            barrier = code.write_barrier[row]
             if barrier != NO_BARRIER:
-                cause = Cause.LONG if self.is_long[row] else Cause.SHORT
-                _raise(boards[barrier], time + self.latency[row], cause, row)
-            barrier = self.read_barrier[row]
+                cause = Cause.LONG if code.is_long[row] else Cause.SHORT
+                _raise(boards[barrier], time + latency[row], cause, row)
+            barrier = code.read_barrier[row]
             if barrier != NO_BARRIER:
-                cause = Cause.LONG if self.is_long[row] else Cause.SHORT
-                _raise(boards[barrier], time + READ_RELEASE_CYCLES, cause, row)
-            stall = self.stall[row]
+                cause = Cause.LONG if code.is_long[row] else Cause.SHORT
+                _raise(boards[barrier], time + code.read_release, cause, row)
+            stall = code.stall[row]
             self.stalled[row] = stall - 1.0
             time += stall
         self.time = time
@@ -201,26 +274,26 @@ class _Walker:
         """Without control codes: an instruction issues when its registers are there, one a cycle."""
         ready, writer = self.register_ready, self.register_writer
         for row in range(start, stop):
-            form = self.kernel.form(row)
+            form = self.code.kernel.form(row)
             time, causes = self.time, [0.0] * N_CAUSES
             for number in form.read:
                 if ready[number] > time:
                     causes[self._register_cause(writer[number])] += ready[number] - time
                     time = ready[number]
                     self.producer[row] = writer[number]
-            if row in self.special:
+            if row in self.code.special:
                 time = self._wait_special(row, time, causes)
             self.waits[row] = causes
             time = self._take_pipe(row, time)
             for number in form.written:
-                ready[number] = time + self.latency[row]
+                ready[number] = time + self.code.latency[row]
                 writer[number] = row
             self.time = time + 1.0
 
     def _register_cause(self, producer: int) -> Cause:
-        if self.is_long[producer]:
+        if self.code.is_long[producer]:
             return Cause.LONG
-        return Cause.SHORT if self.pipe[producer] not in _MATH_PIPES else Cause.WAIT
+        return Cause.WAIT if _PIPE_CAUSE.get(self.code.pipe[producer]) is Cause.MATH else Cause.SHORT
 
     def _wait_boards(self, row: int, mask: int, time: float, causes: list[float]) -> float:
         for number in range(6):
@@ -232,8 +305,11 @@ class _Walker:
         return time
 
     def _take_pipe(self, row: int, time: float) -> float:
-        pipe, free = self.pipe[row], self.pipe_free
-        other = self.alternate[row]
+        if self.code.matrix[row]:
+            self._queue_matrix(row, time)
+            return time
+        pipe, free = self.code.pipe[row], self.pipe_free
+        other = self.code.alternate[row]
         if other >= 0 and free[other] < free[pipe]:
             pipe = other
         if free[pipe] > time:
@@ -241,18 +317,29 @@ class _Walker:
             time = free[pipe]
         elif row in self.pipe_waits:  # of an earlier visit
             del self.pipe_waits[row]
-        free[pipe] = time + self.issue[row]
+        free[pipe] = time + self.code.issue[row]
         return time
 
+    def _queue_matrix(self, row: int, time: float) -> None:
+        """A warpgroup's product waits for the tensor core in a queue, and its warp goes on.
+
+        How many fit there is not known: no limit is taken.
+        """
+        pipe = self.code.pipe[row]
+        done = max(self.pipe_free[pipe], self.matrix_done, time) + self.code.matrix[row]
+        self.matrix_done = done
+        self.pipe_free[pipe] = max(self.pipe_free[pipe], time) + self.code.issue[row]
+        if row in self.code.group_ends:
+            self.matrix_groups.append(done)
+            del self.matrix_groups[:-_MAX_PENDING]
+
     def _wait_special(self, row: int, time: float, causes: list[float]) -> float:
-        special = self.special[row]
+        special = self.code.special[row]
         if special.barrier_cycles:
             causes[Cause.BARRIER] = special.barrier_cycles
             return time + special.barrier_cycles
         if special.waits_warpgroup:
-            done = self.pipe_free[_TENSOR]
-            causes[Cause.GMMA] = max(0.0, done - time)
-            return max(time, done)
+            return self._wait_groups(special.outstanding, time, causes)
         board = self.scoreboards[special.scoreboard]
         keep = special.outstanding
         pending = board.pending[: len(board.pending) - keep] if keep else board.pending
@@ -260,6 +347,13 @@ class _Walker:
         if done > time:
             causes[board.cause] += done - time
             self.producer[row] = board.producer
+        return max(time, done)
+
+    def _wait_groups(self, outstanding: int, time: float, causes: list[float]) -> float:
+        """Until at most so many of the warp's groups of products are not done."""
+        ended = self.matrix_groups[: len(self.matrix_groups) - outstanding]
+        done = max(ended, default=time)
+        causes[Cause.GMMA] = max(0.0, done - time)
         return max(time, done)
 
 
@@ -273,16 +367,15 @@ class _Special:
     barrier_cycles: float = 0.0
 
 
-# A CTA barrier costs some 20 cycles and two per warp (B300, source S7); warps arrive together here.
-_BARRIER_CYCLES = 20.0
 _MAX_PENDING = 64
+_GROUP_BARRIER = "gsb"
 
 
-def _special_rows(kernel: Kernel) -> dict[int, _Special]:
+def _special_rows(kernel: Kernel, latency_cycles: list[float]) -> dict[int, _Special]:
     rows = np.flatnonzero(kernel.vocabulary.mask(_is_special)[kernel.opcode_ids]).tolist()
     found: dict[int, _Special] = {}
     for row in rows:
-        special = _special(kernel, row)
+        special = _special(kernel, row, latency_cycles[row])
         if special is not None:
             found[row] = special
     return found
@@ -293,18 +386,36 @@ def _is_special(opcode: Opcode) -> bool:
     return waits or opcode.sched is SchedClass.CTA_BARRIER
 
 
-def _special(kernel: Kernel, row: int) -> _Special | None:
+def _group_ends(kernel: Kernel) -> frozenset[int]:
+    """Products with which a group ends: those that name the group barrier."""
+    is_group = kernel.vocabulary.mask(lambda opcode: opcode.sched is SchedClass.MMA_WARPGROUP)
+    rows = np.flatnonzero(is_group[kernel.opcode_ids]).tolist()
+    return frozenset(row for row in rows if any(_is_group_barrier(o) for o in kernel.form(row).operands))
+
+
+def _is_group_barrier(operand: object) -> bool:
+    return isinstance(operand, Barrier) and operand.file == _GROUP_BARRIER
+
+
+def _special(kernel: Kernel, row: int, latency_cycles: float) -> _Special | None:
     form = kernel.form(row)
     opcode = form.opcode
     if opcode.sched is SchedClass.CTA_BARRIER:
-        return None if "ARV" in opcode.modifiers else _Special(barrier_cycles=_BARRIER_CYCLES)
+        return None if "ARV" in opcode.modifiers else _Special(barrier_cycles=latency_cycles)
     if opcode.semantics is Semantics.WAIT_WARPGROUP:
-        return _Special(waits_warpgroup=True) if "DEPBAR" in opcode.modifiers else None
+        return (
+            _Special(waits_warpgroup=True, outstanding=_count(form)) if "DEPBAR" in opcode.modifiers else None
+        )
     boards = [o for o in form.operands if isinstance(o, Barrier) and o.file == "SB"]
-    counts = [o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int)]
     if not boards:
         return None
-    return _Special(scoreboard=boards[0].index % 8, outstanding=counts[0] if counts else 0)
+    return _Special(scoreboard=boards[0].index % 8, outstanding=_count(form))
+
+
+def _count(form: InstructionForm) -> int:
+    """How many may be outstanding: the instruction's number, none where it names none."""
+    numbers = (o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int))
+    return next(numbers, 0)
 
 
 def _raise(board: _Scoreboard, done: float, cause: int, row: int) -> None:

@@ -1,34 +1,29 @@
 """One kernel on any number of GPUs: flow, counts, demand, verdicts."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from analyzer.demand.accesses import access_bytes
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
-from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.registers import with_registers
-from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.budget import STEP_LIMIT
-from analyzer.execution.counts import BlockCounts, TripRule, count_blocks
-from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.counts import TripRule, count_blocks
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.rules import TakenRule
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.occupancy import Occupancy, occupancy
-from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3, Launch, LaunchBook
 from analyzer.ir.program import Kernel
 from analyzer.models.advice import find_advice
-from analyzer.models.base import Situation
 from analyzer.models.loops import judge_loop
-from analyzer.models.portability import is_native, missing_units
-from analyzer.models.warp import predict
+from analyzer.models.portability import is_native
+from analyzer.models.registry import default_model, find_model, second_model
+from analyzer.models.verdict import Verdict
 from analyzer.pipeline.executing import Executed, counts_of, execute_kernel
 from analyzer.pipeline.program import LoadedKernel
+from analyzer.pipeline.situations import Counted, Refused, put_on
 from analyzer.pipeline.traced import run_traced
 from analyzer.report.analysis import GpuVerdict, KernelAnalysis
 from analyzer.report.demangle import demangle
 
-ASSUMED_BLOCK_THREADS = 256
 _LEAST_STEPS = 200
 
 
@@ -36,6 +31,8 @@ _LEAST_STEPS = 200
 class Options:
     """How to analyze: `kernels` are globs or parts of names, all where empty; `listing` adds instructions.
 
+    models: names, the first one for loops, listing and advice; the default where empty. explain: ask a second
+    one where only one is named, so that they can be compared.
     step_limit: of the abstract execution of each kernel; None shares a few seconds' worth among all.
     """
 
@@ -46,6 +43,8 @@ class Options:
     taken: tuple[TakenRule, ...] = ()
     listing: bool = False
     min_coverage: float = 0.0
+    models: tuple[str, ...] = ()
+    explain: bool = False
     step_limit: int | None = None
 
 
@@ -60,13 +59,19 @@ class Analyst:
 
     def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> tuple[KernelAnalysis, ...]:
         """One analysis for each launch that the kernel has."""
+        return tuple(self._analyze(counted, gpus) for counted in self.count(loaded))
+
+    def count(self, loaded: LoadedKernel) -> Iterator[Counted]:
+        """What each launch of a kernel executes: from traces, by execution, else by static guesses."""
         loaded = replace(loaded, kernel=with_registers(loaded.kernel))
         launches = launches_of(loaded.kernel, self.options)
         if loaded.traces:
-            runs = (run_traced(loaded, trace, launches[0]) for trace in loaded.traces)
-            return tuple(self._analyze(run.loaded, run.launch, gpus, run.executed) for run in runs)
-        pairs = zip(launches, (self._execute(loaded, one) for one in launches), strict=True)
-        return tuple(self._analyze(loaded, launch, gpus, executed) for launch, executed in pairs)
+            for trace in loaded.traces:
+                run = run_traced(loaded, trace, launches[0])
+                yield self._count(run.loaded, run.launch, run.executed)
+            return
+        for launch in launches:
+            yield self._count(loaded, launch, self._execute(loaded, launch))
 
     def _execute(self, loaded: LoadedKernel, launch: Launch) -> Executed | None:
         """Of many kernels each gets its share of the steps; one that needs more has static counts."""
@@ -77,29 +82,29 @@ class Analyst:
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
         return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
-    def _analyze(
-        self, loaded: LoadedKernel, launch: Launch, gpus: tuple[Gpu, ...], executed: Executed | None
-    ) -> KernelAnalysis:
+    def _count(self, loaded: LoadedKernel, launch: Launch, executed: Executed | None) -> Counted:
         cfg, nest = loaded.cfg, loaded.loops
         if executed is None:
             counts = count_blocks(cfg, nest, self.options.trips)
         else:
             counts = counts_of(executed, cfg, nest)
-        self.used.update(trip.rule for trip in counts.trips if trip.rule)
-        if executed is not None:
             self.used |= executed.used
+        self.used.update(trip.rule for trip in counts.trips if trip.rule)
         profile = executed.profile if executed else None
-        verdicts = tuple(self._verdict(loaded, launch, counts, profile, gpu) for gpu in gpus)
+        return Counted(loaded=loaded, launch=launch, counts=counts, profile=profile)
+
+    def _analyze(self, counted: Counted, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
+        loaded = counted.loaded
         analysis = KernelAnalysis(
             kernel=loaded.kernel,
             ordinal=loaded.ordinal,
-            cfg=cfg,
-            nest=nest,
-            counts=counts,
-            profile=profile,
+            cfg=loaded.cfg,
+            nest=loaded.loops,
+            counts=counted.counts,
+            profile=counted.profile,
             mix=loaded.mix,
-            launch=launch,
-            verdicts=verdicts,
+            launch=counted.launch,
+            verdicts=tuple(verdict for gpu in gpus for verdict in self._verdicts(counted, gpu)),
             loops=(),
             findings=(),
         )
@@ -108,75 +113,38 @@ class Analyst:
             return analysis
         return replace(
             analysis,
-            loops=tuple(judge_loop(first.situation, first.walk, loop) for loop in nest.loops),
+            loops=tuple(judge_loop(first.situation, first.walk, loop) for loop in loaded.loops.loops),
             findings=find_advice(first.situation, first.prediction, first.walk),
         )
 
-    def _verdict(
-        self,
-        loaded: LoadedKernel,
-        launch: Launch,
-        counts: BlockCounts,
-        profile: ExecutionProfile | None,
-        gpu: Gpu,
-    ) -> GpuVerdict:
-        reason, verdict = "", None
-        missing = missing_units(loaded.kernel, gpu)
-        if gpu.arch is None:
-            reason = f"{gpu.name} has figures for operator models only"
-        elif missing:
-            reason = f"{gpu.name} ({gpu.file.arch}) has no {', '.join(missing)}, which the kernel needs"
-        else:
-            situation = self._situation(loaded, launch, counts, profile, gpu, gpu.arch)
-            if situation.occupancy.ctas_per_sm:
-                verdict = predict(situation)
-            else:
-                reason = f"a CTA does not fit on {gpu.name}: too much {situation.occupancy.limiter.value}"
-        return GpuVerdict(
-            gpu=gpu.key,
-            gpu_name=gpu.name,
-            transferred=not is_native(loaded.kernel, gpu),
-            reason=reason,
-            verdict=verdict,
+    def _verdicts(self, counted: Counted, gpu: Gpu) -> tuple[GpuVerdict, ...]:
+        """One verdict for each model, or why there is none on this GPU."""
+        situation = put_on(counted, gpu, self._costs_on(gpu, counted.loaded.kernel))
+        found: list[Verdict | None] = [None]
+        if not isinstance(situation, Refused):
+            found = [find_model(name)(situation) for name in models_of(self.options, counted.launch)]
+        return tuple(
+            GpuVerdict(
+                gpu=gpu.key,
+                gpu_name=gpu.name,
+                transferred=not is_native(counted.loaded.kernel, gpu),
+                reason=situation.reason if isinstance(situation, Refused) else "",
+                verdict=verdict,
+            )
+            for verdict in found
         )
 
-    def _situation(
-        self,
-        loaded: LoadedKernel,
-        launch: Launch,
-        counts: BlockCounts,
-        profile: ExecutionProfile | None,
-        gpu: Gpu,
-        arch: Arch,
-    ) -> Situation:
-        kernel, cfg = loaded.kernel, loaded.cfg
-        costs = self._costs.get(gpu.key)
-        if costs is None:
-            costs = self._costs[gpu.key] = opcode_costs(kernel.vocabulary, gpu, arch)
-        tiled = with_known_tiles(cfg, costs)
-        threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
-        resident = _occupancy(kernel, launch, arch, threads)
-        weights = instruction_weights(cfg, counts.per_warp)
-        moved = access_bytes(cfg, tiled.costs, profile)
-        wave = gpu.sm_count * max(1, resident.ctas_per_sm)
-        return Situation(
-            kernel=kernel,
-            cfg=cfg,
-            nest=loaded.loops,
-            counts=counts,
-            weights=weights,
-            gpu=gpu,
-            arch=arch,
-            costs=tiled.costs,
-            moved=moved,
-            demand=measure_demand(kernel, weights, tiled.costs, moved),
-            occupancy=resident,
-            grid=launch.grid,
-            grid_ctas=launch.grid.count if launch.grid else wave,
-            block=launch.block,
-            block_threads=threads,
-            guessed_tiles=tiled.guessed,
-        )
+    def _costs_on(self, gpu: Gpu, kernel: Kernel) -> OpcodeCosts | None:
+        if gpu.arch is not None and gpu.key not in self._costs:
+            self._costs[gpu.key] = opcode_costs(kernel.vocabulary, gpu, gpu.arch)
+        return self._costs.get(gpu.key)
+
+
+def models_of(options: Options, launch: Launch) -> tuple[str, ...]:
+    """Names of the models to ask."""
+    is_known = launch.grid is not None and launch.block is not None
+    names = options.models or (default_model(launch_known=is_known),)
+    return names if len(names) > 1 or not options.explain else (*names, second_model(names[0]))
 
 
 def launches_of(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
@@ -195,12 +163,3 @@ def _with_metadata(launch: Launch, kernel: Kernel) -> Launch:
     if dynamic is None:
         dynamic = resources.dynamic_shared_bytes
     return replace(launch, block=block, dynamic_shared_bytes=dynamic)
-
-
-def _occupancy(kernel: Kernel, launch: Launch, arch: Arch, threads: int) -> Occupancy:
-    return occupancy(
-        arch.limits,
-        block_threads=threads,
-        registers=kernel.resources.registers or 0,
-        shared_bytes=(kernel.resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0),
-    )

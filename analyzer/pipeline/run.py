@@ -99,6 +99,16 @@ def _for_kernels(gpu: Gpu) -> Gpu:
     return gpu
 
 
+def gpu_for(name: str | None, kernel: Kernel) -> Gpu:
+    """The GPU of a name, else the typical part of the kernel's architecture. Raises HardwareError."""
+    found = find_gpus(name) or _typical(kernel)
+    if not found:
+        raise HardwareError(f"no GPU is known for {kernel.arch or 'this dump'}", hint="name one with --gpu")
+    if len(found) > 1:
+        raise HardwareError(f"{name}: one GPU at a time", hint="name one, such as h100")
+    return found[0]
+
+
 def _typical(kernel: Kernel) -> tuple[Gpu, ...]:
     """The part taken where none is named; none for an architecture without figures."""
     try:

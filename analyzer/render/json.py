@@ -1,13 +1,16 @@
-"""The report as JSON, and the schema that describes it."""
+"""Reports as JSON, and the schemas that describe them."""
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from analyzer.report.report import Report
+from analyzer.report.whatif import WhatIfReport
 
-_ID = "https://warplens.dev/schema/analyze-1.json"
+_SCHEMAS = "https://warplens.dev/schema"
 
 
 def render_json(report: Report) -> str:
@@ -15,12 +18,33 @@ def render_json(report: Report) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
+def render_whatif_json(report: WhatIfReport) -> str:
+    """The same of `whatif`."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+
+
 def report_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `warplens/analyze/1`."""
-    schema = msgspec.json.schema(Report)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": _ID, **schema}
+    return _schema(Report, "analyze-1")
 
 
-def schema_text() -> str:
-    """The schema as it is published in `hwdb/schema/analyze-1.json`."""
-    return json.dumps(report_schema(), indent=1, sort_keys=True) + "\n"
+def whatif_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of `warplens/whatif/1`."""
+    return _schema(WhatIfReport, "whatif-1")
+
+
+def _schema(kind: type, name: str) -> dict[str, Any]:
+    schema = msgspec.json.schema(kind)
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, "$id": f"{_SCHEMAS}/{name}.json", **schema}
+
+
+def schema_text(schema: dict[str, Any]) -> str:
+    """A schema as it is published in `hwdb/schema`."""
+    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    for name, schema in (("analyze-1", report_schema), ("whatif-1", whatif_schema)):
+        (folder / f"{name}.json").write_text(schema_text(schema()), encoding="utf-8")

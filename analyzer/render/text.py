@@ -10,6 +10,7 @@ from rich.text import Text
 from analyzer.render.counts import branch_list, counts_line, hanging_branches, is_told
 from analyzer.render.listing import listing_parts
 from analyzer.render.memory import memory_summary, memory_table
+from analyzer.render.models import explanation, side_by_side
 from analyzer.render.tables import Column, Fit, make_table, numbers
 from analyzer.render.units import mark, ratio
 from analyzer.report.report import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report
@@ -168,21 +169,26 @@ def _kernel(kernel: KernelReport, options: TextOptions) -> RenderableType:
     parts += [Text(line, style="red") for line in _refusals(kernel)]
     parts.append(counts_line(kernel))
     if kernel.predictions:
-        first = kernel.predictions[0]
-        parts += [_demand(kernel), _pipes(kernel), _stack(kernel, first)]
+        parts += [_demand(kernel), _pipes(kernel), *_stacks(kernel)]
     if kernel.memory_spaces:
         parts += [memory_summary(kernel), ""]
     if hanging_branches(kernel):
         parts += [branch_list(kernel, everything=options.branches), ""]
     if kernel.predictions:
         parts.append(_notes(kernel, kernel.predictions[0]))
-    if options.loops and kernel.loops:
-        parts.append(_loops(kernel))
-    if options.memory and kernel.memory_spaces:
-        parts.append(memory_table(kernel))
-    if options.advice:
-        parts.append(_advice(kernel))
+    parts += _on_request(kernel, options)
     return Group(*parts)
+
+
+def _on_request(kernel: KernelReport, options: TextOptions) -> list[RenderableType]:
+    """Layers that the user asked for, where there is something to show."""
+    layers = (
+        (options.explain and kernel.predictions, explanation),
+        (options.loops and kernel.loops, _loops),
+        (options.memory and kernel.memory_spaces, memory_table),
+        (options.advice, _advice),
+    )
+    return [show(kernel) for wanted, show in layers if wanted]
 
 
 def _header(kernel: KernelReport) -> RenderableType:
@@ -248,6 +254,7 @@ def _verdicts(kernel: KernelReport) -> RenderableType:
     rows = [
         (
             entry.gpu_name + (" (transferred)" if entry.transferred else ""),
+            entry.model,
             f"{entry.cycles:,.0f}",
             _time(entry.time_us),
             _time(entry.time_us_low),
@@ -260,6 +267,7 @@ def _verdicts(kernel: KernelReport) -> RenderableType:
     ]
     columns = [
         Column("GPU", Fit.CUT),
+        Column("model", Fit.WHOLE),
         *numbers("cycles", "time us", "low", "high"),
         Column("bound", Fit.WHOLE),
         *numbers("waves"),
@@ -301,12 +309,20 @@ def _pipes(kernel: KernelReport) -> RenderableType:
     """Cycles of one warp on each pipe: a row for each hot loop's iteration, then the whole kernel."""
     names = [name for name, entry in kernel.pipes.items() if entry.cycles >= 0.5][:_PIPE_COLUMNS]
     rows = [
-        (_loop_name(loop), *(_cycles(loop.pipes, n) for n in names), loop.bound)
+        (_loop_name(loop), *(_cycles(loop.pipes, n) for n in names), _bound(loop))
         for loop in kernel.loops[:HOT_LOOPS]
     ]
     rows.append(("kernel", *(_cycles(kernel.pipes, n) for n in names), kernel.predictions[0].bound))
     columns = [Column("", Fit.CUT), *numbers(*names), Column("bound", Fit.WHOLE)]
     return make_table(columns, rows, title="pipe cycles of one warp")
+
+
+def _bound(loop: LoopEntry) -> str:
+    """What binds a loop; where that is not the resource that works most, that one too, with its share."""
+    if not loop.busiest:
+        return loop.bound
+    share = f"{loop.busiest_share:.0%} busy"
+    return f"{loop.bound} {share}" if loop.busiest == loop.bound else f"{loop.bound}, {loop.busiest} {share}"
 
 
 def _cycles(pipes: dict[str, PipeEntry], name: str) -> str:
@@ -321,6 +337,13 @@ def _loop_name(loop: LoopEntry) -> str:
 def _trips(loop: LoopEntry) -> str:
     """Iterations each time the loop is entered: `16`, `3.5`, `~16` where assumed."""
     return mark(loop.provenance) + ratio(loop.trip_count)
+
+
+def _stacks(kernel: KernelReport) -> list[RenderableType]:
+    """The first GPU's stack as bars, or all models of it side by side."""
+    first = kernel.predictions[0]
+    models = tuple(entry for entry in kernel.predictions if entry.gpu == first.gpu)
+    return [_stack(kernel, first)] if len(models) == 1 else [side_by_side(kernel, models), ""]
 
 
 def _stack(kernel: KernelReport, entry: PredictionEntry) -> RenderableType:
@@ -359,7 +382,7 @@ def _loops(kernel: KernelReport) -> RenderableType:
             f"{loop.share:.0%}",
             "" if loop.cycles_per_iteration is None else f"{loop.cycles_per_iteration:,.0f}",
             loop.trip_reason,
-            loop.bound,
+            _bound(loop),
             ", ".join(f"{n} {c:,.0f}" for n, c in list(loop.bounds.items())[:4]),
         )
         for loop in kernel.loops

@@ -13,7 +13,7 @@ from analyzer.ir.launch import Launch
 from analyzer.ir.program import Kernel
 from analyzer.models.advice import Finding
 from analyzer.models.loops import LoopVerdict
-from analyzer.models.warp import Verdict
+from analyzer.models.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,10 +6,11 @@ from analyzer.ir.opcode import Opcode, OpKind, Space
 from analyzer.ir.operand import Address
 from analyzer.ir.program import Kernel
 from analyzer.models.base import Situation
-from analyzer.models.warp import Verdict
-from analyzer.report.analysis import GpuVerdict, KernelAnalysis
+from analyzer.models.verdict import Verdict
+from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.counts_view import count_entries
 from analyzer.report.demangle import demangle
+from analyzer.report.difference_view import difference_entries
 from analyzer.report.listing_view import listing_entries
 from analyzer.report.loop_view import loop_entries
 from analyzer.report.memory_view import memory_entries, space_entries, traffic_entry
@@ -54,7 +55,11 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
         memory_spaces=space_entries(analysis),
         traffic=traffic_entry(analysis.profile),
         loops=loop_entries(analysis),
-        predictions=tuple(_prediction(v, v.verdict) for v in analysis.verdicts if v.verdict),
+        predictions=tuple(
+            prediction_entry(v.verdict, v.gpu_name, transferred=v.transferred)
+            for v in analysis.verdicts
+            if v.verdict
+        ),
         refused=tuple(
             RefusalEntry(gpu=v.gpu, gpu_name=v.gpu_name, reason=v.reason)
             for v in analysis.verdicts
@@ -62,6 +67,7 @@ def kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelR
         ),
         advice=_advice(analysis),
         listing=listing_entries(analysis) if listing else (),
+        differences=difference_entries(analysis),
     )
 
 
@@ -108,11 +114,12 @@ def _bytes(demand: PipelineDemand | None) -> dict[str, float]:
     }
 
 
-def _prediction(on_gpu: GpuVerdict, verdict: Verdict) -> PredictionEntry:
+def prediction_entry(verdict: Verdict, gpu_name: str, *, transferred: bool) -> PredictionEntry:
+    """A model's answer as every report shows it."""
     p = verdict.prediction
     return PredictionEntry(
         gpu=p.gpu,
-        gpu_name=on_gpu.gpu_name,
+        gpu_name=gpu_name,
         model=p.model,
         cycles=p.cycles,
         time_us=p.time_us,
@@ -128,14 +135,12 @@ def _prediction(on_gpu: GpuVerdict, verdict: Verdict) -> PredictionEntry:
         bounds=p.bounds_cycles,
         pipes=pipe_entries(verdict.situation.demand),
         basis=p.basis.value,
-        transferred=on_gpu.transferred,
-        assumptions=(*_transfer_notes(on_gpu, verdict.situation), *p.assumptions),
+        transferred=transferred,
+        assumptions=(*(_transfer_notes(verdict.situation) if transferred else ()), *p.assumptions),
     )
 
 
-def _transfer_notes(on_gpu: GpuVerdict, situation: Situation) -> tuple[str, ...]:
-    if not on_gpu.transferred:
-        return ()
+def _transfer_notes(situation: Situation) -> tuple[str, ...]:
     note = (
         f"{situation.kernel.arch} code taken instruction by instruction to {situation.gpu.file.arch}: "
         "it does not run there, and a compiler would write other code"

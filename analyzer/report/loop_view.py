@@ -27,6 +27,8 @@ def _entry(analysis: KernelAnalysis, loop: Loop, verdict: LoopVerdict | None) ->
         cycles_per_iteration=verdict.cycles_per_iteration if verdict else None,
         bound=verdict.bound if verdict else "",
         bounds=verdict.bounds_cycles if verdict else {},
+        busiest=verdict.busiest if verdict else "",
+        busiest_share=verdict.busiest_share if verdict else 0.0,
         pipes=pipe_entries(verdict.demand if verdict else None),
         cpi_stack=_stack(verdict),
         share=analysis.share_of(loop),

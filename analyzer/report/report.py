@@ -131,7 +131,10 @@ class TrafficEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A natural loop on the first GPU: header address, cycles of one iteration with resident warps."""
+    """A natural loop on the first GPU: header address, cycles of one iteration with resident warps.
+
+    busiest: the pipe or memory level that an iteration needs longest, and for which share of its cycles.
+    """
 
     header: int
     depth: int
@@ -142,6 +145,8 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
     cycles_per_iteration: float | None
     bound: str
     bounds: dict[str, float]
+    busiest: str
+    busiest_share: float
     pipes: dict[str, PipeEntry]
     cpi_stack: dict[str, float]
     share: float
@@ -170,6 +175,20 @@ class PredictionEntry(msgspec.Struct, frozen=True, kw_only=True):
     basis: str
     transferred: bool
     assumptions: tuple[str, ...]
+
+
+class DifferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A stall in which two models of one kernel on one GPU part, and why; address: where it shows most."""
+
+    gpu: str
+    stall: str
+    model: str
+    cycles: float
+    other_model: str
+    other_cycles: float
+    reason: str
+    address: int | None
+    source: str
 
 
 class RefusalEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,6 +265,7 @@ class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[RefusalEntry, ...]
     advice: tuple[AdviceEntry, ...]
     listing: tuple[ListingEntry, ...] = ()
+    differences: tuple[DifferenceEntry, ...] = ()
 
 
 class WarningEntry(msgspec.Struct, frozen=True, kw_only=True):

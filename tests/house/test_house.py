@@ -5,11 +5,13 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from analyzer.render.json import schema_text
+from analyzer.render.json import report_schema, schema_text, whatif_schema
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMP = ROOT / "traces" / "triton" / "sm_90" / "matmul.sass"
@@ -46,11 +48,11 @@ def test_analyze_loads_no_heavy_package() -> None:
     assert not HEAVY & modules_after("analyze", str(DUMP), "--gpu", "h100")
 
 
-def test_published_schema_is_the_generated_one() -> None:
-    published = ROOT / "hwdb" / "schema" / "analyze-1.json"
-    assert published.read_text(encoding="utf-8") == schema_text(), (
-        'write it with: python -c "from analyzer.render.json import schema_text as s; print(s(), end=str())"'
-        " > hwdb/schema/analyze-1.json"
+@pytest.mark.parametrize(("name", "schema"), [("analyze-1", report_schema), ("whatif-1", whatif_schema)])
+def test_published_schema_is_the_generated_one(name: str, schema: Callable[[], dict[str, Any]]) -> None:
+    published = ROOT / "hwdb" / "schema" / f"{name}.json"
+    assert published.read_text(encoding="utf-8") == schema_text(schema()), (
+        "write them with: python -m analyzer.render.json hwdb/schema"
     )
 
 

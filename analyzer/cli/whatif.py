@@ -1,0 +1,78 @@
+"""`warplens whatif`: the same kernel on edited hardware."""
+
+from pathlib import Path
+
+import click
+
+from analyzer.cli.analyze import write_text
+from analyzer.cli.options import InputOptions, input_options
+from analyzer.text.errors import UsageError
+
+
+@click.command()
+@input_options
+@click.option(
+    "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a figure, or KEY=x1.5; repeatable."
+)
+@click.option(
+    "--sweep",
+    "sweeps",
+    multiple=True,
+    metavar="KEY=A:B:STEP",
+    help="A figure's values, or KEY=V1,V2,...; repeatable.",
+)
+@click.option("--elasticity/--no-elasticity", default=True, help="How time follows each figure of the GPU.")
+@click.option(
+    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
+@click.option(
+    "--chart", type=click.Path(path_type=Path), help="Draw the CPI stacks of all settings into an HTML file."
+)
+def whatif(
+    inputs: InputOptions,
+    *,
+    settings: tuple[str, ...],
+    sweeps: tuple[str, ...],
+    elasticity: bool,
+    output_format: str,
+    output: Path | None,
+    chart: Path | None,
+) -> None:
+    """Cycles and CPI stack of each kernel in FILE on a GPU whose figures are edited.
+
+    KEY is a figure of the hardware database, as `warplens gpus NAME --explain` lists them:
+    tensor.f16.fma_per_cycle_per_sm, memory.bandwidth_gbps, sm.count; short: dram, l2, sms, clock.
+    """
+    from analyzer.hardware.edit import parse_setting, parse_sweep
+    from analyzer.pipeline.whatif import WhatIf
+    from analyzer.pipeline.whatif import whatif as run
+
+    if len(inputs.gpu) > 1:
+        raise UsageError("whatif takes one --gpu", hint="run it once for each")
+    edits = WhatIf(
+        settings=tuple(map(parse_setting, settings)),
+        sweeps=tuple(map(parse_sweep, sweeps)),
+        elasticity=elasticity,
+    )
+    options = inputs.pipeline_options(listing=False)
+    report = run(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
+    if chart is not None:
+        from analyzer.render.chart import render_chart
+
+        write_text(render_chart(report), chart)
+    if output_format == "json":
+        from analyzer.render.json import render_whatif_json
+
+        write_text(render_whatif_json(report), output)
+        return
+    from analyzer.render.text import make_console
+    from analyzer.render.whatif import print_whatif
+
+    console = make_console(plain=output is not None)
+    if output is None:
+        print_whatif(report, console)
+        return
+    with console.capture() as captured:
+        print_whatif(report, console)
+    write_text(captured.get(), output)

@@ -1,0 +1,305 @@
+"""AMALI's Cache Simulator: which sectors an SM's L1 and the L2 serve, instruction by instruction.
+
+The caches are those of AMALI's Table 2: an L1 of 128-byte lines in 32-byte sectors, 64 ways, write-through,
+and a sectored write-back L2 of 16 ways, both LRU. "Streaming" is read as: a miss never stalls another
+request, and a sector is there from its request on. A request that comes while the sector is still on its way
+is a hit by this; it waits longer than one in truth. Stores go to the L2 and leave the L1 as it is, but for
+local memory, whose stores put their sectors into the L1 (assumed: it belongs to one thread, and spills are
+read back).
+
+The L2 sees the L1 misses of one SM alone. What other SMs bring in is not simulated but taken from the whole
+grid (`GridReuse`): of the sectors that all SMs ask for, the distinct ones come from DRAM once where they
+fit into the L2, and once in each wave of CTAs where they do not; never more than this SM alone would miss.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.demand.cache_routes import Route
+from analyzer.demand.cache_sets import CacheShape, hits
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.streams import AddressStream
+from analyzer.hardware.schema import Arch
+from analyzer.ir.opcode import Space
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_WRITING = frozenset({Route.WRITTEN, Route.KEPT})
+_READING = frozenset({Route.CACHED, Route.LOOKED_UP})
+_FILLING = frozenset({Route.CACHED, Route.KEPT})
+_LOOKING = _READING | _FILLING | _WRITING
+
+
+@dataclass(frozen=True, slots=True)
+class CacheFigures:
+    """The L1 as the recorded CTAs have it, and the L2."""
+
+    l1: CacheShape
+    l2: CacheShape
+
+
+def cache_figures(
+    arch: Arch,
+    *,
+    l2_bytes: float,
+    l1_ways: int,
+    l2_ways: int,
+    shared_bytes_in_use: float,
+    ctas_per_sm: int,
+    n_recorded: int,
+) -> CacheFigures:
+    """Shapes by the architecture's figures.
+
+    The L1 is what the resident CTAs' shared memory (`shared_bytes_in_use`, all of them together) leaves of
+    the SM's memory, to the byte; drivers cut it in coarser steps. Where fewer CTAs are recorded than are
+    resident, they have their part of it.
+    """
+    memory = arch.memory
+    line, sector = int(memory.line_bytes.value), int(memory.sector_bytes.value)
+    part = min(1.0, n_recorded / max(1, ctas_per_sm))
+    left = max(0.0, memory.l1_shared_bytes_per_sm.value - shared_bytes_in_use) * part
+    return CacheFigures(
+        l1=CacheShape(size_bytes=int(left), line_bytes=line, sector_bytes=sector, ways=l1_ways),
+        l2=CacheShape(size_bytes=int(l2_bytes), line_bytes=line, sector_bytes=sector, ways=l2_ways),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GridReuse:
+    """How often the whole grid asks for the same sectors.
+
+    distinct_share[row]: distinct sectors over requested ones of an instruction, where addresses are known,
+    had each all of its bytes touched;
+    distinct_bytes: of all of them together; waves: of CTAs, at least 1.
+    """
+
+    distinct_share: Mapping[int, float]
+    distinct_bytes: float
+    waves: float = 1.0
+
+    def dram_share(self, row: int, density: float, l2_bytes: int) -> float | None:
+        """Share of an instruction's sectors that come from DRAM; None where that is not known.
+
+        density: touched part of the sectors that it asks for, above 0.
+        """
+        share = self.distinct_share.get(row)
+        if share is None:
+            return None
+        times = 1.0 if self.distinct_bytes <= l2_bytes else max(1.0, self.waves)
+        return min(1.0, share * times / density)
+
+
+def grid_reuse(profile: ExecutionProfile, sector_bytes: int, waves: float) -> GridReuse | None:
+    """What the executed profile says of reuse; None where it does not know the grid's distinct bytes.
+
+    Instructions that read the same bytes share them in proportion.
+    """
+    traffic = profile.traffic
+    if traffic is None or traffic.read_unique_bytes is None or traffic.written_unique_bytes is None:
+        return None
+    reads = [access for access in profile.accesses if _is_known_read(access)]
+    summed = sum(access.unique_bytes or 0 for access in reads)
+    scale = min(1.0, traffic.read_unique_bytes / summed) if summed else 1.0
+    return GridReuse(
+        distinct_share={
+            access.row: min(1.0, (access.unique_bytes or 0) * scale / sector_bytes / access.sectors)
+            for access in reads
+            if access.sectors
+        },
+        distinct_bytes=float(traffic.read_unique_bytes + traffic.written_unique_bytes),
+        waves=waves,
+    )
+
+
+def _is_known_read(access: MemoryAccess) -> bool:
+    in_global = access.space in (Space.GLOBAL, Space.GENERIC)
+    return in_global and not access.is_store and access.unique_bytes is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies:
+    """Cycles from issue to use of a load that each level serves."""
+
+    l1_cycles: float
+    l2_cycles: float
+    dram_cycles: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessRates:
+    """Where the sectors of one instruction, or of all, are served.
+
+    requests and sectors are those of the recorded CTAs. l1_hit_share: of all sectors; l2_hit_share: of those
+    that went beyond the L1, 0 where none did. waits_l1, waits_l2, waits_dram: shares of requests whose
+    slowest sector is served there; they sum to 1.
+    """
+
+    requests: int
+    sectors: int
+    l1_hit_share: float
+    l2_hit_share: float
+    waits_l1: float
+    waits_l2: float
+    waits_dram: float
+
+    @property
+    def l2_share(self) -> float:
+        """Sectors that go beyond the L1."""
+        return 1.0 - self.l1_hit_share
+
+    @property
+    def dram_share(self) -> float:
+        """Sectors that go beyond the L2."""
+        return self.l2_share * (1.0 - self.l2_hit_share)
+
+    def amat_cycles(self, latencies: Latencies) -> float:
+        """Average memory access time of a request: a warp waits for the slowest of its sectors."""
+        return (
+            self.waits_l1 * latencies.l1_cycles
+            + self.waits_l2 * latencies.l2_cycles
+            + self.waits_dram * latencies.dram_cycles
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheRates:
+    """Rates by instruction row; `loads` and `total`: of all that load, of all. None where there is none.
+
+    is_complete: the stream was recorded to its end; where not, first touches weigh more than they should.
+    """
+
+    accesses: Mapping[int, AccessRates] = field(default_factory=dict)
+    loads: AccessRates | None = None
+    total: AccessRates | None = None
+    is_complete: bool = True
+
+    def amat_cycles(self, row: int, latencies: Latencies) -> float | None:
+        """Average memory access time at a row; None where nothing was recorded of it."""
+        found = self.accesses.get(row)
+        return None if found is None else found.amat_cycles(latencies)
+
+
+def simulate_caches(
+    stream: AddressStream,
+    routes: Sequence[Route],
+    figures: CacheFigures,
+    reuse: GridReuse | None = None,
+) -> CacheRates:
+    """Hit rates of a stream; routes[row]: see `routes_of`. Without `reuse` no other SM shares anything."""
+    in_l1 = _in_l1(stream, routes, figures.l1)
+    in_l2 = np.zeros(len(stream), dtype=np.bool_)
+    beyond = ~in_l1
+    every = np.ones(int(beyond.sum()), dtype=np.bool_)
+    in_l2[beyond] = hits(stream.sectors[beyond], stream.requests[beyond], every, figures.l2)
+    levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
+    table = _Levels.of(stream, levels)
+    densities = _densities(stream, table.rows)
+    found: dict[int, AccessRates] = {}
+    for row, density in zip(table.rows.tolist(), densities.tolist(), strict=True):
+        share = None if reuse is None else reuse.dram_share(row, density, figures.l2.size_bytes)
+        found[row] = table.rates(row, share)
+    reading = [found[row] for row in found if routes[row] not in _WRITING]
+    return CacheRates(
+        accesses=found,
+        loads=_together(reading),
+        total=_together(found.values()),
+        is_complete=stream.is_complete,
+    )
+
+
+def _densities(stream: AddressStream, rows: IntArray) -> NDArray[np.float64]:
+    """Touched part of the sectors that each instruction asks for, whichever instruction touches them."""
+    if not len(stream):
+        return np.zeros(0)
+    order = np.argsort(stream.sectors, kind="stable")
+    new = np.diff(stream.sectors[order], prepend=stream.sectors[order[0]]) != 0
+    new[0] = True
+    touched = np.bitwise_or.reduceat(stream.words[order], np.flatnonzero(new))
+    parts = np.empty(len(stream))
+    parts[order] = np.unpackbits(touched[:, None], axis=1).mean(axis=1)[np.cumsum(new) - 1]
+    which = np.searchsorted(rows, stream.rows)
+    found: NDArray[np.float64] = np.bincount(which, parts) / np.bincount(which)
+    return found
+
+
+def _in_l1(stream: AddressStream, routes: Sequence[Route], shape: CacheShape) -> BoolArray:
+    """Which entries the L1 serves; a store is served by none."""
+    looks, fills, reads = (
+        np.array([route in chosen for route in routes], dtype=np.bool_)
+        for chosen in (_LOOKING, _FILLING, _READING)
+    )
+    seen = looks[stream.rows]
+    found = np.zeros(len(stream), dtype=np.bool_)
+    rows = stream.rows[seen]
+    found[seen] = hits(stream.sectors[seen], stream.requests[seen], fills[rows], shape) & reads[rows]
+    return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Levels:
+    """Sectors and requests of each instruction, by the level that serves them: [row, 3]."""
+
+    rows: IntArray
+    sectors: IntArray
+    requests: IntArray
+
+    @classmethod
+    def of(cls, stream: AddressStream, levels: IntArray) -> "_Levels":
+        rows, which = np.unique(stream.rows, return_inverse=True)
+        starts = np.flatnonzero(np.diff(stream.requests, prepend=-1))
+        slowest = np.maximum.reduceat(levels, starts) if len(starts) else levels
+        return cls(
+            rows.astype(np.int64),
+            _counted(which, levels, len(rows)),
+            _counted(which[starts], slowest, len(rows)),
+        )
+
+    def rates(self, row: int, dram_share: float | None) -> AccessRates:
+        """Rates of an instruction, no more than `dram_share` of whose sectors come from DRAM."""
+        place = int(np.searchsorted(self.rows, row))
+        sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
+        n_sectors, n_requests = sum(sectors), sum(requests)
+        own_share = sectors[2] / n_sectors
+        kept = 1.0
+        if dram_share is not None and own_share:
+            kept = min(1.0, dram_share / own_share)
+        beyond = sectors[1] + sectors[2]
+        waits_dram = requests[2] / n_requests * kept
+        return AccessRates(
+            requests=n_requests,
+            sectors=n_sectors,
+            l1_hit_share=sectors[0] / n_sectors,
+            l2_hit_share=max(0.0, 1.0 - sectors[2] * kept / beyond) if beyond else 0.0,
+            waits_l1=requests[0] / n_requests,
+            waits_l2=(requests[1] + requests[2] * (1.0 - kept)) / n_requests,
+            waits_dram=waits_dram,
+        )
+
+
+def _counted(which: NDArray[np.intp], levels: IntArray, n_rows: int) -> IntArray:
+    counts: IntArray = np.bincount(which * 3 + levels, minlength=n_rows * 3).reshape(n_rows, 3)
+    return counts
+
+
+def _together(rates: Iterable[AccessRates]) -> AccessRates | None:
+    """Rates of several instructions, each weighing as much as it asks for."""
+    every = tuple(rates)
+    sectors = sum(one.sectors for one in every)
+    requests = sum(one.requests for one in every)
+    if not sectors:
+        return None
+    l1 = sum(one.l1_hit_share * one.sectors for one in every) / sectors
+    dram = sum(one.dram_share * one.sectors for one in every) / sectors
+    return AccessRates(
+        requests=requests,
+        sectors=sectors,
+        l1_hit_share=l1,
+        l2_hit_share=max(0.0, 1.0 - dram / (1.0 - l1)) if l1 < 1.0 else 0.0,
+        waits_l1=sum(one.waits_l1 * one.requests for one in every) / requests,
+        waits_l2=sum(one.waits_l2 * one.requests for one in every) / requests,
+        waits_dram=sum(one.waits_dram * one.requests for one in every) / requests,
+    )

@@ -1,0 +1,67 @@
+"""A warp's execution cut into intervals: instructions that issue without a stall, then a stall.
+
+AMALI section 4.5, after Karkhanis and Smith. The walk gives the stalls; each instruction that stalls begins
+an interval, and so does each place where the code starts to run more or less often.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.demand.costs import PIPES, FloatArray
+from analyzer.models.base import Situation
+from analyzer.models.walk import Cause, WarpWalk
+
+# Stalls for data, which alone cut intervals (equation 18); barriers and matrix groups end them too.
+DATA_CAUSES = (Cause.WAIT, Cause.SHORT, Cause.LONG, Cause.BARRIER, Cause.GMMA)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Intervals:
+    """Intervals of one warp's walk, each with what one pass through it asks for.
+
+    of_row[n]: interval of each instruction; runs[k]: how often a warp runs interval k; instructions[k];
+    pipe_cycles[k, pipe]: cycles on each pipe of a sub-core; l1_bytes[k]: through the L1; beyond_bytes[k, 2]:
+    bytes asked of global memory, read and written.
+    """
+
+    of_row: NDArray[np.int64]
+    runs: FloatArray
+    instructions: FloatArray
+    pipe_cycles: FloatArray
+    l1_bytes: FloatArray
+    read_bytes: FloatArray
+    written_bytes: FloatArray
+    issue_cycles: FloatArray
+
+
+def cut_intervals(
+    situation: Situation, walk: WarpWalk, weights: FloatArray, issue_cycles: FloatArray
+) -> Intervals:
+    """Cut a walk; issue_cycles[n]: initiation interval of each instruction on its pipe."""
+    stalls = walk.waits[:, DATA_CAUSES].sum(axis=1) > 0
+    starts = stalls.copy()
+    starts[0] = True
+    starts[1:] |= weights[1:] != weights[:-1]
+    of_row = np.cumsum(starts) - 1
+    n = int(of_row[-1]) + 1
+    ids = situation.kernel.opcode_ids
+    moved = situation.moved
+    loads = situation.costs.is_memory_load[ids]
+
+    def total(values: FloatArray) -> FloatArray:
+        return np.bincount(of_row, weights=values, minlength=n).astype(np.float64)
+
+    pipes = of_row * len(PIPES) + situation.costs.pipe[ids]
+    by_pipe = np.bincount(pipes, weights=issue_cycles, minlength=n * len(PIPES))
+    return Intervals(
+        of_row=of_row,
+        runs=weights[np.flatnonzero(starts)],
+        instructions=np.bincount(of_row, minlength=n).astype(np.float64),
+        pipe_cycles=by_pipe.reshape(n, len(PIPES)).astype(np.float64),
+        l1_bytes=total(moved.global_bytes + moved.local_bytes),
+        read_bytes=total(np.where(loads, moved.global_bytes, 0.0)),
+        written_bytes=total(np.where(loads, 0.0, moved.global_bytes)),
+        issue_cycles=issue_cycles,
+    )

@@ -1,0 +1,72 @@
+"""Where requests to global memory are served, and how long a load takes then."""
+
+from dataclasses import dataclass
+
+from analyzer.ir.machine import WARP_LANES
+from analyzer.models.base import Situation
+
+# Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
+# a part where shared memory or tensor cores show that tiles are used again by neighbours.
+STREAMING_DRAM_SHARE = 1.0
+TILED_DRAM_SHARE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where requests to global memory are served: the share that goes beyond L1, and beyond L2."""
+
+    l2_share: float
+    dram_share: float
+
+
+ALL_IN_L1 = Placement(0.0, 0.0)
+ALL_IN_DRAM = Placement(1.0, 1.0)
+
+
+def memory_latency_cycles(situation: Situation, placement: Placement) -> float:
+    """Latency of a global load: the mix of L1, L2 and DRAM by the shares served there."""
+    memory, path = situation.gpu.file.memory, situation.arch.memory
+    l1 = path.l1_latency_cycles.value
+    l2 = (memory.l2_latency_cycles or path.l2_latency_cycles).value
+    dram = (memory.dram_latency_cycles or path.dram_latency_cycles).value
+    return l1 + (l2 - l1) * placement.l2_share + (dram - l2) * placement.dram_share
+
+
+def assumed_placement(situation: Situation) -> Placement:
+    """Where requests are served: beyond L1 always, beyond L2 by distinct bytes, or by kind of code.
+
+    What the L2 holds comes from DRAM once; code without tiles reads its neighbours' bytes while they are
+    there.
+    """
+    demand = situation.demand
+    tiled = demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
+    assumed = TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE
+    distinct = _distinct_share(situation)
+    if distinct is None:
+        return Placement(1.0, assumed)
+    fits = (situation.moved.unique_bytes or 0.0) <= situation.gpu.file.l2.size_bytes.value
+    return Placement(1.0, distinct if fits or not tiled else max(distinct, assumed))
+
+
+def _distinct_share(situation: Situation) -> float | None:
+    """Distinct bytes of the grid over all that it asks for; None where addresses are not known."""
+    unique, block = situation.moved.unique_bytes, situation.block
+    if unique is None or block is None or situation.grid is None:
+        return None
+    warps = situation.grid.count * -(-block.count // WARP_LANES)
+    asked = situation.demand.global_bytes * warps
+    return min(1.0, unique / asked) if asked else None
+
+
+def placement_note(situation: Situation, placement: Placement) -> str:
+    """What a report says of it."""
+    share = f"{placement.dram_share:.0%}"
+    if situation.moved.is_known:
+        return (
+            f"sectors and bank conflicts from executed addresses; none hits L1, {share} of global bytes come "
+            "from DRAM; atomics on one address lie outside the interval"
+        )
+    return (
+        f"addresses unknown: accesses coalesced, none hits L1, {share} of global bytes come from DRAM; "
+        "scattered accesses, bank conflicts and atomics on one address lie outside the interval"
+    )

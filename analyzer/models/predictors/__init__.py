@@ -1,0 +1,1 @@
+"""The models by name: one file each, with `predict(situation) -> Verdict`."""

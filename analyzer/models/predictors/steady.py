@@ -1,0 +1,87 @@
+"""Our own: one sub-core's warps of a CTA in lockstep, each loop walked until it is periodic.
+
+Warps that barriers hold together queue for pipes and wait for each other (`walk.py`); CTAs that share an SM
+are independent of each other, so that each region of the code takes the longer of one CTA's lockstep time
+and of what every shared resource needs for all resident CTAs. Warps with different roles run at the same
+time: the role that takes longest counts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.demand.costs import FloatArray
+from analyzer.demand.demand import measure_demand
+from analyzer.models.base import Situation
+from analyzer.models.composition import Part, compose
+from analyzer.models.placement import assumed_placement, memory_latency_cycles
+from analyzer.models.roles import Role, find_roles
+from analyzer.models.verdict import Verdict
+from analyzer.models.walk import BlockRun, WalkOptions, WarpWalk, block_runs, walk_warps
+
+NAME = "steady"
+_VISITS = 12
+_LEAST_SHARE = 0.02
+
+
+def predict(situation: Situation) -> Verdict:
+    """Cycles, stack and time of one kernel on one GPU."""
+    found = max((_walk_role(situation, role) for role in find_roles(situation)), key=lambda one: one.cycles)
+    notes = (f"warps in lockstep on a sub-core: {found.role.lockstep}",) if found.role.lockstep > 1 else ()
+    parts = _parts(situation, found.role)
+    return compose(situation, NAME, found.walk, parts, assumed_placement(situation), notes)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Walked:
+    role: Role
+    walk: WarpWalk
+    cycles: float
+
+
+def _walk_role(situation: Situation, role: Role) -> _Walked:
+    starts = np.array([block.start for block in situation.cfg.blocks])
+    skips = frozenset(np.flatnonzero(role.weights[starts] == 0).tolist())
+    walk = walk_warps(
+        situation.kernel,
+        situation.cfg,
+        situation.nest,
+        situation.costs,
+        WalkOptions(
+            memory_latency_cycles=memory_latency_cycles(situation, assumed_placement(situation)),
+            read_release_cycles=situation.arch.memory.read_release_cycles.value,
+            warps=role.lockstep,
+            visits=_VISITS,
+            skips=skips,
+        ),
+    )
+    return _Walked(role, walk, sum(walk.stack(role.weights).values()))
+
+
+def _parts(situation: Situation, role: Role) -> tuple[Part, ...]:
+    """Loops that matter, each a part of its own, and all the rest together."""
+    rest = np.ones(len(situation.kernel), dtype=bool)
+    parts = []
+    total = float(situation.weights.sum())
+    for run in block_runs(situation.cfg, situation.nest):
+        if run.loop is None:
+            continue
+        inside = _rows(situation, run)
+        if float(situation.weights[inside].sum()) >= _LEAST_SHARE * total:
+            parts.append(_part(situation, role, inside))
+            rest &= ~inside
+    return (*parts, _part(situation, role, rest))
+
+
+def _rows(situation: Situation, run: BlockRun) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    inside = np.zeros(len(situation.kernel), dtype=bool)
+    for number in run.blocks:
+        block = situation.cfg.blocks[number]
+        inside[block.start : block.stop] = True
+    return inside
+
+
+def _part(situation: Situation, role: Role, inside: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Part:
+    mean: FloatArray = np.where(inside, situation.weights, 0.0)
+    demand = measure_demand(situation.kernel, mean, situation.costs, situation.moved)
+    return Part(mean, demand, np.where(inside, role.weights, 0.0))

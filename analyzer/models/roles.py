@@ -1,0 +1,61 @@
+"""What the warps of a CTA do: kernels that specialize their warps have several roles at the same time."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.demand.costs import FloatArray
+from analyzer.demand.demand import instruction_weights
+from analyzer.execution.profile import ExecutionProfile, WarpClass
+from analyzer.ir.machine import SchedClass
+from analyzer.models.base import Situation
+
+MOST_ROLES = 4
+_MOST_LOCKSTEP = 8
+_COUPLING = frozenset({SchedClass.CTA_BARRIER, SchedClass.MBARRIER})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Role:
+    """weights[n]: executions of each instruction by a warp of the role; warps_per_cta: how many there are;
+    lockstep: how many of one sub-core are held together by barriers.
+    """
+
+    weights: FloatArray
+    warps_per_cta: float
+    lockstep: int
+
+
+def find_roles(situation: Situation) -> tuple[Role, ...]:
+    """Roles by the loops that warps enter, most instructions first; one role where no classes are known."""
+    profile = situation.profile
+    if profile is None or not profile.classes:
+        return (_role(situation, situation.weights, float(situation.occupancy.warps_per_cta)),)
+    groups = _by_loops(situation, profile)
+    roles = []
+    for group in groups:
+        most = max(group, key=lambda one: one.n_warps)
+        weights = instruction_weights(situation.cfg, tuple(most.block_counts.astype(float).tolist()))
+        warps = sum(one.n_warps for one in group) / max(1, situation.grid_ctas)
+        roles.append(_role(situation, weights, warps))
+    ordered = sorted(roles, key=lambda role: -float(role.weights.sum()))
+    return tuple(ordered[:MOST_ROLES])
+
+
+def _by_loops(situation: Situation, profile: ExecutionProfile) -> list[list[WarpClass]]:
+    headers = [loop.header for loop in situation.nest.loops]
+    groups: dict[tuple[bool, ...], list[WarpClass]] = {}
+    for one in profile.classes:
+        key = tuple((one.block_counts[headers] > 0).tolist())
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())
+
+
+def _role(situation: Situation, weights: FloatArray, warps_per_cta: float) -> Role:
+    kernel = situation.kernel
+    coupling = kernel.vocabulary.mask(lambda opcode: opcode.sched in _COUPLING)[kernel.opcode_ids]
+    meets = bool(np.any(weights[coupling] > 0))
+    subcores = situation.arch.limits.subcores_per_sm.value
+    here = max(1, math.ceil(warps_per_cta / subcores))
+    return Role(weights, warps_per_cta, min(_MOST_LOCKSTEP, here) if meets else 1)

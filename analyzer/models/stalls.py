@@ -1,0 +1,65 @@
+"""Cycles of a launch by instruction and stall: what every model's CPI stack is summed from."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.demand.costs import FloatArray
+from analyzer.models.base import Stall, largest_first
+
+STALLS = tuple(Stall)
+STALL_INDEX = {stall: column for column, stall in enumerate(STALLS)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StallProfile:
+    """cycles[n, stall]: elapsed cycles of the launch that stand to an instruction's account, columns in order
+    of `STALLS`; outside: those that stand to no instruction's.
+    """
+
+    cycles: FloatArray
+    outside: dict[Stall, float]
+
+    @property
+    def total_cycles(self) -> float:
+        """All of them: the launch's elapsed cycles."""
+        return float(self.cycles.sum()) + sum(self.outside.values())
+
+    def stack(self) -> dict[Stall, float]:
+        """Cycles by stall, largest first; they sum to `total_cycles`."""
+        found = {stall: float(cycles) for stall, cycles in zip(STALLS, self.cycles.sum(axis=0), strict=True)}
+        for stall, cycles in self.outside.items():
+            found[stall] += cycles
+        return largest_first({stall: cycles for stall, cycles in found.items() if cycles > 0})
+
+
+@dataclass(slots=True, eq=False)
+class StallLedger:
+    """A stall profile in the making, of a kernel with so many instructions."""
+
+    n_rows: int
+    cycles: FloatArray = field(init=False)
+    outside: dict[Stall, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.cycles = np.zeros((self.n_rows, len(STALLS)))
+
+    def add_rows(self, stall: Stall, cycles: FloatArray) -> None:
+        """Cycles of each instruction, [n]."""
+        self.cycles[:, STALL_INDEX[stall]] += cycles
+
+    def add_shared(self, stall: Stall, cycles: float, shares: FloatArray) -> None:
+        """Cycles handed out by shares [n]; to no instruction where all shares are zero."""
+        total = float(shares.sum())
+        if total > 0:
+            self.add_rows(stall, shares * (cycles / total))
+        else:
+            self.add_outside(stall, cycles)
+
+    def add_outside(self, stall: Stall, cycles: float) -> None:
+        """Cycles of no instruction."""
+        self.outside[stall] = self.outside.get(stall, 0.0) + cycles
+
+    def close(self) -> StallProfile:
+        """The profile; the ledger is not to be used any more."""
+        return StallProfile(self.cycles, self.outside)

@@ -1,0 +1,109 @@
+"""What a model answers: a prediction with the stalls that it is summed from."""
+
+from dataclasses import dataclass
+
+from analyzer.ir.machine import Basis
+from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
+from analyzer.models.base import Prediction, Situation, largest_first, weakest
+from analyzer.models.placement import Placement, placement_note
+from analyzer.models.stalls import StallProfile
+from analyzer.models.walk import WarpWalk
+
+# What a model itself may be off by on top of memory placement: not yet measured, so wide.
+MODEL_ERROR = 0.35
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopCycles:
+    """A model's own figure for one iteration of a loop with all resident warps."""
+
+    loop: int
+    cycles_per_iteration: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Verdict:
+    """A prediction with the situation, the stalls and the walk that it rests on."""
+
+    situation: Situation
+    prediction: Prediction
+    stalls: StallProfile
+    walk: WarpWalk
+    loops: tuple[LoopCycles, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Cycles with all requests served in L1, and with all of them from DRAM."""
+
+    low_cycles: float
+    high_cycles: float
+
+
+def clock_mhz(situation: Situation) -> float:
+    """SM clock under this kernel's load."""
+    return situation.gpu.clock(tensor=situation.demand.tensor_fma > 0).value
+
+
+def make_prediction(
+    situation: Situation,
+    model: str,
+    stalls: StallProfile,
+    *,
+    bound: str,
+    bounds_cycles: dict[str, float],
+    span: Range,
+    placement: Placement,
+    notes: tuple[str, ...] = (),
+    basis: Basis = Basis.ASSUMED,
+) -> Prediction:
+    """The prediction whose cycles are the sum of the stalls.
+
+    The interval spans from all of memory's requests hitting L1 to all of them going to DRAM, widened by
+    what the model itself may be off.
+    """
+    clock = situation.gpu.clock(tensor=situation.demand.tensor_fma > 0)
+    cycles, occupancy = stalls.total_cycles, situation.occupancy
+    return Prediction(
+        gpu=situation.gpu.key,
+        model=model,
+        cycles=cycles,
+        time_us=cycles / clock.value,
+        time_us_low=min(span.low_cycles, cycles) / clock.value * (1 - MODEL_ERROR),
+        time_us_high=max(span.high_cycles, cycles) / clock.value * (1 + MODEL_ERROR),
+        bound=bound,
+        occupancy=occupancy.share,
+        occupancy_limiter=occupancy.limiter.value,
+        ctas_per_sm=occupancy.ctas_per_sm,
+        waves=situation.grid_ctas / (situation.gpu.sm_count * occupancy.ctas_per_sm),
+        clock_mhz=clock.value,
+        cpi_stack=stalls.stack(),
+        bounds_cycles=largest_first(bounds_cycles),
+        basis=weakest(clock.basis, situation.gpu.dram.basis, basis),
+        assumptions=(*_assumptions(situation, placement), *notes),
+    )
+
+
+def _assumptions(situation: Situation, placement: Placement) -> tuple[str, ...]:
+    notes = list(situation.counts.assumptions)
+    if situation.grid is None:
+        notes.append(f"grid not given: one full wave, {situation.grid_ctas} CTAs")
+    resources = situation.kernel.resources
+    if situation.block is None:
+        notes.append(f"block size not given: {situation.block_threads} threads")
+    if not resources.registers_exact:
+        notes.append("registers read off the code; add -res-usage text for the exact number")
+    if resources.shared_bytes is None:
+        notes.append("static shared memory not given: none assumed")
+    if situation.demand.global_bytes:
+        notes.append(placement_note(situation, placement))
+    if situation.kernel.control_words is None:
+        notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
+    if situation.demand.bulk_copies:
+        notes.append("bulk copies (TMA): their bytes do not stand in the code and are left out")
+    if situation.guessed_tiles:
+        tile = f"{UNKNOWN_TILE_M}x{UNKNOWN_TILE_N}"
+        notes.append(
+            f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
+        )
+    return tuple(notes)

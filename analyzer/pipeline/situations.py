@@ -1,0 +1,99 @@
+"""A kernel with its execution counts put on a GPU: what models are given."""
+
+from dataclasses import dataclass
+
+from analyzer.demand.accesses import access_bytes
+from analyzer.demand.costs import OpcodeCosts, opcode_costs
+from analyzer.demand.demand import instruction_weights, measure_demand
+from analyzer.demand.tiles import with_known_tiles
+from analyzer.execution.counts import BlockCounts
+from analyzer.execution.profile import ExecutionProfile
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.occupancy import Occupancy, occupancy
+from analyzer.hardware.schema import Arch
+from analyzer.ir.launch import Launch
+from analyzer.ir.program import Kernel
+from analyzer.models.base import Situation
+from analyzer.models.portability import missing_units
+from analyzer.pipeline.program import LoadedKernel
+
+ASSUMED_BLOCK_THREADS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Counted:
+    """A kernel and a launch with what they execute, whatever the GPU."""
+
+    loaded: LoadedKernel
+    launch: Launch
+    counts: BlockCounts
+    profile: ExecutionProfile | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Why a kernel cannot run on a GPU."""
+
+    reason: str
+
+
+def put_on(
+    counted: Counted, gpu: Gpu, costs: OpcodeCosts | None = None, *, assumed_ctas: int | None = None
+) -> Situation | Refused:
+    """The situation of a kernel on a GPU.
+
+    costs: of the module's opcodes there, where they are at hand; assumed_ctas: of a launch whose grid is not
+    known, one full wave of this GPU where not given.
+    """
+    missing = missing_units(counted.loaded.kernel, gpu)
+    if gpu.arch is None:
+        return Refused(f"{gpu.name} has figures for operator models only")
+    if missing:
+        units = ", ".join(missing)
+        return Refused(f"{gpu.name} ({gpu.file.arch}) has no {units}, which the kernel needs")
+    vocabulary = counted.loaded.kernel.vocabulary
+    costs = costs or opcode_costs(vocabulary, gpu, gpu.arch)
+    situation = _situation(counted, gpu, gpu.arch, costs, assumed_ctas)
+    if situation.occupancy.ctas_per_sm:
+        return situation
+    return Refused(f"a CTA does not fit on {gpu.name}: too much {situation.occupancy.limiter.value}")
+
+
+def _situation(
+    counted: Counted, gpu: Gpu, arch: Arch, costs: OpcodeCosts, assumed_ctas: int | None
+) -> Situation:
+    kernel, cfg, launch = counted.loaded.kernel, counted.loaded.cfg, counted.launch
+    tiled = with_known_tiles(cfg, costs)
+    threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
+    resident = _occupancy(kernel, launch, arch, threads)
+    weights = instruction_weights(cfg, counted.counts.per_warp)
+    moved = access_bytes(cfg, tiled.costs, counted.profile)
+    wave = gpu.sm_count * max(1, resident.ctas_per_sm)
+    return Situation(
+        kernel=kernel,
+        cfg=cfg,
+        nest=counted.loaded.loops,
+        counts=counted.counts,
+        profile=counted.profile,
+        weights=weights,
+        gpu=gpu,
+        arch=arch,
+        costs=tiled.costs,
+        moved=moved,
+        demand=measure_demand(kernel, weights, tiled.costs, moved),
+        occupancy=resident,
+        grid=launch.grid,
+        grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave,
+        block=launch.block,
+        block_threads=threads,
+        guessed_tiles=tiled.guessed,
+    )
+
+
+def _occupancy(kernel: Kernel, launch: Launch, arch: Arch, threads: int) -> Occupancy:
+    return occupancy(
+        arch.limits,
+        block_threads=threads,
+        registers=kernel.resources.registers or 0,
+        shared_bytes=(kernel.resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0),
+    )

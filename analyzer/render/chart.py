@@ -1,0 +1,82 @@
+"""CPI stacks of all settings as stacked bars (AMALI, figure 16), one self-contained HTML page."""
+
+from typing import TYPE_CHECKING
+
+from analyzer.render.whatif import point_name
+from analyzer.report.report import PredictionEntry
+from analyzer.report.whatif import WhatIfKernel, WhatIfReport
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+_LEAST_SHARE = 0.002
+_MOST_KERNELS = 20
+_HEIGHT_PX = 520
+
+
+def render_chart(report: WhatIfReport) -> str:
+    """The page. Raises UsageError where plotly is not installed."""
+    try:
+        import plotly.io
+    except ImportError:
+        raise UsageError("--chart needs plotly", hint="pip install 'warplens[charts]'") from None
+    figures = [_figure(report, kernel) for kernel in report.kernels[:_MOST_KERNELS]]
+    parts = [
+        plotly.io.to_html(
+            figure,
+            include_plotlyjs=index == 0,
+            full_html=False,
+            config={"responsive": True, "displaylogo": False},
+            div_id=f"kernel-{index}",
+        )
+        for index, figure in enumerate(figures)
+    ]
+    return _PAGE.format(body="\n".join(parts))
+
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>warplens what-if</title>
+<style>body {{ font-family: system-ui, sans-serif; margin: 1rem; }}</style>
+</head>
+<body>
+{body}
+</body>
+</html>
+"""
+
+
+def _figure(report: WhatIfReport, kernel: WhatIfKernel) -> "Figure":
+    from plotly.graph_objects import Bar, Figure
+
+    entries = [("as it is", kernel.base)]
+    entries += [(point_name(point), point.prediction) for point in kernel.points if point.prediction]
+    names = [name.replace("\n", "<br>") for name, _ in entries]
+    figure = Figure(
+        [
+            Bar(name=stall, x=names, y=[entry.cpi_stack.get(stall, 0.0) for _, entry in entries])
+            for stall in _stalls([entry for _, entry in entries])
+        ]
+    )
+    figure.update_layout(
+        barmode="stack",
+        title=f"{kernel.demangled}, {report.gpu_name}, model {report.model}",
+        yaxis_title="cycles",
+        legend_title="stall",
+        template="plotly_white",
+        height=_HEIGHT_PX,
+    )
+    return figure
+
+
+def _stalls(entries: list[PredictionEntry]) -> list[str]:
+    """Stalls that show anywhere, in the order of the first prediction."""
+    shares: dict[str, float] = {}
+    for entry in entries:
+        for stall, cycles in entry.cpi_stack.items():
+            shares[stall] = max(shares.get(stall, 0.0), cycles / entry.cycles if entry.cycles else 0.0)
+    return [stall for stall, share in shares.items() if share >= _LEAST_SHARE]

@@ -1,0 +1,59 @@
+"""Models side by side: cycles by stall, and why they part."""
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from analyzer.render.tables import Column, Fit, make_table, numbers
+from analyzer.report.report import DifferenceEntry, KernelReport, PredictionEntry
+
+_LEAST_SHARE = 0.005
+
+
+def side_by_side(kernel: KernelReport, entries: tuple[PredictionEntry, ...]) -> RenderableType:
+    """One column of cycles for each prediction, a row for each stall that any of them has."""
+    stalls: dict[str, float] = {}
+    for entry in entries:
+        for stall, cycles in entry.cpi_stack.items():
+            stalls[stall] = max(stalls.get(stall, 0.0), cycles / entry.cycles if entry.cycles else 0.0)
+    shown = [stall for stall, share in sorted(stalls.items(), key=lambda i: -i[1]) if share >= _LEAST_SHARE]
+    rows = [(stall, *(_cycles(entry.cpi_stack.get(stall, 0.0)) for entry in entries)) for stall in shown]
+    rest = [entry.cycles - sum(entry.cpi_stack.get(stall, 0.0) for stall in shown) for entry in entries]
+    if any(cycles >= 0.5 for cycles in rest):
+        rows.append(("others", *map(_cycles, rest)))
+    rows.append(("total", *(_cycles(entry.cycles) for entry in entries)))
+    instructions = kernel.counts.instructions_per_warp
+    if instructions:
+        rows.append(("CPI", *(f"{e.cycles / instructions / max(1.0, e.waves):,.2f}" for e in entries)))
+    columns = [Column("stall", Fit.WHOLE), *numbers(*(entry.model for entry in entries))]
+    return make_table(columns, rows, title=f"cycles by stall and model, {entries[0].gpu_name}")
+
+
+def _cycles(cycles: float) -> str:
+    return f"{cycles:,.0f}" if cycles >= 0.5 else ""
+
+
+def explanation(kernel: KernelReport) -> RenderableType:
+    """Why models part, stall by stall."""
+    if not kernel.differences:
+        return Text("explain: the models agree within 1 % of the time in every stall")
+    by_stall: dict[str, list[DifferenceEntry]] = {}
+    for one in kernel.differences:
+        by_stall.setdefault(one.stall, []).append(one)
+    rows = [
+        (
+            stall,
+            f"{found[0].model} {found[0].cycles:,.0f}",
+            ", ".join(f"{one.other_model} {one.other_cycles:,.0f}" for one in found),
+            found[0].source or ("" if found[0].address is None else hex(found[0].address)),
+            found[0].reason,
+        )
+        for stall, found in by_stall.items()
+    ]
+    columns = [
+        Column("stall", Fit.WHOLE),
+        *numbers("cycles"),
+        Column("against", Fit.FOLD),
+        Column("most at", Fit.WHOLE),
+        Column("why", Fit.FOLD),
+    ]
+    return make_table(columns, rows, title="where the models part")

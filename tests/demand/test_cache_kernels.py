@@ -1,0 +1,96 @@
+"""Hit rates of real kernels, which follow by hand from how they read memory."""
+
+import pytest
+from paths import TRACES
+
+import analyzer
+from analyzer.demand.cache_routes import routes_of
+from analyzer.demand.caches import CacheRates, cache_figures, grid_reuse, simulate_caches
+from analyzer.execution.streams import co_resident_ctas, record_stream
+from analyzer.hardware.load import load_gpu
+from analyzer.ir.launch import Argument, Dim3, Launch
+from analyzer.pipeline.executing import execute_kernel, prepare
+
+SM_80 = TRACES / "cuda" / "sm_80"
+GPU = load_gpu("a100-80gb-sxm")
+WAYS = {"l1_ways": 64, "l2_ways": 16}
+
+
+def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_bytes: int = 0) -> CacheRates:
+    """As the pipeline would ask for them."""
+    loaded = analyzer.load(path)[kernel]
+    executed = execute_kernel(loaded, launch)
+    assert executed is not None
+    assert launch.grid is not None
+    assert GPU.arch is not None
+    n_ctas, profile = launch.grid.count, executed.profile
+    per_cta = sum(access.sectors or 0 for access in profile.accesses) / n_ctas
+    resident = len(co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm))
+    ctas = co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm, sectors_per_cta=per_cta)
+    ready = prepare(loaded, launch)
+    stream = record_stream(ready.compiled, ready.image, ready.shape, ctas)
+    figures = cache_figures(
+        GPU.arch,
+        l2_bytes=GPU.file.l2.size_bytes.value,
+        shared_bytes_in_use=resident * shared_bytes,
+        ctas_per_sm=resident,
+        n_recorded=len(stream.ctas),
+        **WAYS,
+    )
+    waves = n_ctas / (GPU.sm_count * ctas_per_sm)
+    reuse = grid_reuse(profile, int(GPU.arch.memory.sector_bytes.value), waves)
+    return simulate_caches(stream, routes_of(loaded.kernel), figures, reuse)
+
+
+def arguments(**values: int) -> tuple[Argument, ...]:
+    return tuple(Argument(int(place[1:]), value) for place, value in values.items())
+
+
+def test_vector_add_reads_everything_from_dram() -> None:
+    launch = Launch(grid=Dim3(10_000), block=Dim3(256), arguments=arguments(_3=2_560_000))
+    rates = rates_of(str(SM_80 / "report16.sass"), "vector_add", launch, 8)
+    assert rates.loads is not None
+    assert rates.loads.dram_share == 1.0
+    assert rates.is_complete
+
+
+def test_every_eighth_word_takes_a_sector_of_its_own() -> None:
+    launch = Launch(grid=Dim3(4096), block=Dim3(256), arguments=arguments(_2=1 << 20))
+    rates = rates_of(str(SM_80 / "report16.sass"), "strided_copy_8", launch, 8)
+    assert rates.loads is not None
+    assert rates.loads.sectors == 32 * rates.loads.requests
+    assert rates.loads.dram_share == 1.0
+
+
+def test_a_transpose_fills_the_sectors_of_its_columns_in_the_l2() -> None:
+    launch = Launch(grid=Dim3(32, 32), block=Dim3(32, 8), arguments=arguments(_2=256, _3=1024))
+    rates = rates_of(str(SM_80 / "report16.sass"), "naive_transpose", launch, 8)
+    (load,) = [found for found in rates.accesses.values() if found.dram_share == 1.0]
+    (store,) = [found for found in rates.accesses.values() if found is not load]
+    assert load.sectors == load.requests * 4
+    assert store.sectors == store.requests * 32
+    assert store.l1_hit_share == 0.0
+    assert store.l2_hit_share == 7 / 8  # eight rows of a CTA share each sector
+
+
+def test_a_naive_product_finds_its_rows_and_columns_in_the_l1() -> None:
+    launch = Launch(grid=Dim3(64, 64), block=Dim3(16, 16), arguments=arguments(_3=1024))
+    rates = rates_of(str(SM_80 / "report16.sass"), "matmul_naive", launch, 8)
+    assert rates.loads is not None
+    # A: eight steps of k lie in one sector of a row; B: each of a CTA's eight warps reads the same two sectors
+    assert rates.loads.l1_hit_share == pytest.approx(7 / 8, abs=0.01)
+    assert rates.loads.dram_share < 0.01
+
+
+def test_asynchronous_copies_pass_the_l1_by_and_find_other_ctas_tiles_in_the_l2() -> None:
+    launch = Launch(
+        grid=Dim3(2048),
+        block=Dim3(128),
+        dynamic_shared_bytes=0,
+        arguments=arguments(_3=4096, _4=4096, _5=4096, _6=4096, _7=4096, _8=4096),
+    )
+    rates = rates_of(str(TRACES / "triton" / "sm_80" / "matmul.sass"), "matmul", launch, 3, 24576)
+    assert rates.is_complete
+    assert rates.loads is not None
+    assert rates.loads.l1_hit_share == 0.0
+    assert 0.8 < rates.loads.l2_hit_share < 0.95

@@ -1,0 +1,258 @@
+"""The caches: closed forms, a reference that steps sector by sector, and kernels whose rates follow by hand."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analyzer.demand.cache_routes import Route, route_of
+from analyzer.demand.cache_sets import CacheShape, hits, set_numbers
+from analyzer.demand.caches import (
+    CacheFigures,
+    CacheRates,
+    GridReuse,
+    Latencies,
+    cache_figures,
+    simulate_caches,
+)
+from analyzer.execution.streams import AddressStream
+from analyzer.hardware.load import load_arch
+from analyzer.isa.table import resolve
+
+LINE, SECTOR = 128, 32
+LATENCIES = Latencies(30.0, 200.0, 500.0)
+BIG = CacheShape(size_bytes=1 << 24, line_bytes=LINE, sector_bytes=SECTOR, ways=16)
+
+
+def shape(n_lines: int, ways: int, *, hashes_sets: bool = False) -> CacheShape:
+    return CacheShape(
+        size_bytes=n_lines * LINE, line_bytes=LINE, sector_bytes=SECTOR, ways=ways, hashes_sets=hashes_sets
+    )
+
+
+def stream(
+    sectors: Sequence[int],
+    rows: Sequence[int] | None = None,
+    requests: Sequence[int] | None = None,
+    words: int = 0xFF,
+) -> AddressStream:
+    """One sector a request, touched whole, all of row 0, unless said otherwise."""
+    n = len(sectors)
+    return AddressStream(
+        ctas=(0,),
+        warps_per_cta=1,
+        rows=np.array(rows if rows is not None else [0] * n, dtype=np.int32),
+        warps=np.zeros(n, dtype=np.int32),
+        sectors=np.array(sectors, dtype=np.uint64) * np.uint64(SECTOR),
+        words=np.full(n, words, dtype=np.uint8),
+        is_store=np.zeros(n, dtype=np.bool_),
+        requests=np.array(requests if requests is not None else range(n), dtype=np.int64),
+        lost=(),
+        hanging=(),
+    )
+
+
+def simulate(
+    sectors: Sequence[int],
+    l1: CacheShape,
+    *,
+    rows: Sequence[int] | None = None,
+    routes: Sequence[Route] = (Route.CACHED,),
+    requests: Sequence[int] | None = None,
+    reuse: GridReuse | None = None,
+) -> CacheRates:
+    return simulate_caches(stream(sectors, rows, requests), routes, CacheFigures(l1, BIG), reuse)
+
+
+# ---- closed forms ------------------------------------------------------------------------------------
+
+
+def test_a_stream_that_fits_misses_once_a_sector() -> None:
+    rates = simulate([*range(64)] * 5, shape(16, 4)).accesses[0]
+    assert rates.l1_hit_share == 4 / 5
+    assert rates.l2_hit_share == 0.0
+    assert (rates.requests, rates.sectors) == (320, 320)
+
+
+@pytest.mark.parametrize("ways", [1, 4, 16])
+def test_a_cyclic_sweep_over_one_line_too_many_never_hits(ways: int) -> None:
+    lines = 16 + 16 // ways  # each set gets one more than it holds
+    rates = simulate([4 * line for line in range(lines)] * 4, shape(16, ways)).accesses[0]
+    assert rates.l1_hit_share == 0.0
+    assert rates.l2_hit_share == 3 / 4
+
+
+def test_another_sector_of_a_line_that_is_there_misses() -> None:
+    rates = simulate([0, 1, 2, 3, 0, 1, 2, 3], shape(4, 4)).accesses[0]
+    assert rates.l1_hit_share == 1 / 2
+
+
+def test_an_evicted_line_takes_all_its_sectors_along() -> None:
+    found = hits_of([0, 1, 4, 0, 1], shape(1, 1))
+    assert found == [False, False, False, False, False]
+
+
+def test_stores_do_not_put_sectors_in_and_serve_nothing() -> None:
+    routes = (Route.WRITTEN, Route.CACHED)
+    rates = simulate([0, 0, 0, 0], shape(4, 4), rows=[0, 1, 0, 1], routes=routes)
+    assert rates.accesses[0].l1_hit_share == 0.0
+    assert rates.accesses[1].l1_hit_share == 1 / 2  # by the first load, not by the store
+    assert rates.accesses[1].l2_hit_share == 1.0
+
+
+def test_stores_to_local_memory_put_sectors_in() -> None:
+    rates = simulate([0, 0], shape(4, 4), rows=[0, 1], routes=(Route.KEPT, Route.CACHED))
+    assert rates.accesses[0].l1_hit_share == 0.0
+    assert rates.accesses[1].l1_hit_share == 1.0
+
+
+def test_what_goes_beyond_the_l1_neither_hits_nor_fills() -> None:
+    rates = simulate([0, 0, 0], shape(4, 4), rows=[0, 0, 1], routes=(Route.BEYOND, Route.CACHED))
+    assert rates.accesses[0].l1_hit_share == 0.0
+    assert rates.accesses[0].l2_hit_share == 1 / 2
+    assert rates.accesses[1].l1_hit_share == 0.0
+
+
+def test_looking_up_alone_hits_what_others_put_in() -> None:
+    rates = simulate([0, 0, 0], shape(4, 4), rows=[0, 1, 0], routes=(Route.LOOKED_UP, Route.CACHED))
+    assert rates.accesses[0].l1_hit_share == 1 / 2
+    assert rates.accesses[1].l1_hit_share == 0.0
+
+
+def test_no_room_for_a_line_is_no_cache() -> None:
+    assert simulate([0] * 5, shape(0, 4)).accesses[0].l1_hit_share == 0.0
+
+
+def test_an_empty_stream_has_no_rates() -> None:
+    rates = simulate([], shape(4, 4))
+    assert (rates.accesses, rates.loads, rates.total) == ({}, None, None)
+    assert rates.amat_cycles(0, LATENCIES) is None
+
+
+def test_a_request_waits_for_its_slowest_sector() -> None:
+    rates = simulate([0, 0, 1], shape(4, 4), requests=[0, 1, 1])
+    found = rates.accesses[0]
+    assert (found.requests, found.sectors, found.l1_hit_share) == (2, 3, 1 / 3)
+    assert (found.waits_l1, found.waits_l2, found.waits_dram) == (0.0, 0.0, 1.0)
+    assert rates.amat_cycles(0, LATENCIES) == 500.0
+
+
+def test_other_sms_bring_in_what_the_grid_shares() -> None:
+    sectors = [*range(64)]
+    own = simulate(sectors, shape(16, 4)).accesses[0]
+    assert own.amat_cycles(LATENCIES) == 500.0
+    shared = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, 1e6)).accesses[0]
+    assert shared.l2_hit_share == pytest.approx(7 / 8)
+    assert shared.amat_cycles(LATENCIES) == pytest.approx(200 * 7 / 8 + 500 / 8)
+    again = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, 1e9, waves=4.0)).accesses[0]
+    assert again.l2_hit_share == pytest.approx(1 / 2)  # read again by each wave: it does not fit
+    never = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, 1e9, waves=400.0)).accesses[0]
+    assert never == own
+
+
+def test_sectors_touched_in_part_are_more_than_their_bytes() -> None:
+    figures, reuse = CacheFigures(shape(16, 4), BIG), GridReuse({0: 1 / 8}, 1e6)
+    found = simulate_caches(stream([*range(64)], words=0b1), (Route.CACHED,), figures, reuse)
+    assert found.accesses[0].dram_share == 1.0  # one word in eight
+    found = simulate_caches(stream([*range(64)], words=0b11000011), (Route.CACHED,), figures, reuse)
+    assert found.accesses[0].dram_share == pytest.approx(1 / 4)
+
+
+def test_shared_memory_and_ctas_that_are_not_recorded_take_their_part_of_the_l1() -> None:
+    arch = load_arch("sm_80")
+    whole = cache_figures(
+        arch, l2_bytes=1 << 20, l1_ways=64, l2_ways=16, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=4
+    )
+    assert whole.l1.size_bytes == arch.memory.l1_shared_bytes_per_sm.value
+    part = cache_figures(
+        arch, l2_bytes=1 << 20, l1_ways=64, l2_ways=16, shared_bytes_in_use=65536, ctas_per_sm=4, n_recorded=1
+    )
+    assert part.l1.size_bytes == (arch.memory.l1_shared_bytes_per_sm.value - 65536) / 4
+    assert part.l2.size_bytes == 1 << 20
+
+
+# ---- routes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mnemonic", "route"),
+    [
+        ("LDG.E", Route.CACHED),
+        ("LDG.E.CONSTANT.SYS", Route.CACHED),
+        ("LDG.E.STRONG.SM", Route.CACHED),
+        ("LDG.E.STRONG.GPU", Route.BEYOND),
+        ("LDG.E.64.STRONG.SYS", Route.BEYOND),
+        ("LDG.E.NA.128", Route.LOOKED_UP),
+        ("LDL", Route.CACHED),
+        ("LDGSTS.E.128", Route.CACHED),
+        ("LDGSTS.E.BYPASS.LTC128B.128", Route.BEYOND),
+        ("STG.E.STRONG.GPU", Route.WRITTEN),
+        ("STL.64", Route.KEPT),
+        ("ATOMG.E.ADD.STRONG.GPU", Route.BEYOND),
+        ("REDG.E.ADD.STRONG.GPU", Route.BEYOND),
+    ],
+)
+def test_routes(mnemonic: str, route: Route) -> None:
+    assert route_of(resolve(mnemonic)) is route
+
+
+# ---- against a reference -----------------------------------------------------------------------------
+
+
+def hits_of(sectors: Sequence[int], cache: CacheShape, fills: Sequence[bool] | None = None) -> list[bool]:
+    n = len(sectors)
+    given_fills = np.array(fills if fills is not None else [True] * n, dtype=np.bool_)
+    found = hits(np.array(sectors, np.uint64) * np.uint64(SECTOR), np.arange(n), given_fills, cache)
+    return [bool(hit) for hit in found]
+
+
+def reference(sectors: Sequence[int], cache: CacheShape, fills: Sequence[bool]) -> list[bool]:
+    """One sector after the other, lists of (line, sectors) from least to most recently used."""
+    sets: dict[int, OrderedDict[int, set[int]]] = {}
+    found = []
+    for sector, fill in zip(sectors, fills, strict=True):
+        line = sector * SECTOR // LINE
+        number = int(set_numbers(np.array([line], dtype=np.uint64), cache)[0])
+        held = sets.setdefault(number, OrderedDict())
+        found.append(line in held and sector in held[line])
+        if line not in held and fill:
+            if len(held) == cache.lines_per_set:
+                del held[next(iter(held))]
+            held[line] = set()
+        if line in held:
+            held[line] = held.pop(line) | ({sector} if fill else set())
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 120), st.booleans()), max_size=200),
+    st.sampled_from([(1, 1), (4, 2), (8, 8), (12, 4), (3, 8), (64, 4)]),
+    st.booleans(),
+)
+def test_hits_are_those_of_the_reference(
+    accesses: list[tuple[int, bool]], size: tuple[int, int], hashes_sets: bool
+) -> None:
+    sectors, fills = [sector for sector, _ in accesses], [fill for _, fill in accesses]
+    cache = shape(*size, hashes_sets=hashes_sets)
+    assert hits_of(sectors, cache, fills) == reference(sectors, cache, fills)
+
+
+@given(st.lists(st.integers(0, 200), min_size=1, max_size=100), st.sampled_from([1, 4, 16]))
+def test_shares_sum_and_more_l1_never_costs_an_associative_cache(sectors: list[int], n_lines: int) -> None:
+    small, large = (simulate(sectors, shape(n, n)).accesses[0] for n in (n_lines, 2 * n_lines))
+    assert small.l1_hit_share <= large.l1_hit_share
+    assert large.amat_cycles(LATENCIES) <= small.amat_cycles(LATENCIES) + 1e-9
+    for rates in (small, large):
+        assert rates.waits_l1 + rates.waits_l2 + rates.waits_dram == pytest.approx(1.0)
+        assert rates.l1_hit_share + rates.l2_share * rates.l2_hit_share + rates.dram_share == pytest.approx(1)
+
+
+@given(st.integers(0, 1 << 40), st.sampled_from([1, 3, 32, 128, 4096, 1 << 20]))
+def test_hashed_sets_take_any_stride_evenly(first: int, stride: int) -> None:
+    cache = shape(24 * 64, 64, hashes_sets=True)
+    lines = (np.arange(24 * 40, dtype=np.uint64) * np.uint64(stride) + np.uint64(first)).astype(np.uint64)
+    loads = np.bincount(set_numbers(lines, cache), minlength=24)
+    assert loads.max() <= 64

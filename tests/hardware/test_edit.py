@@ -1,0 +1,531 @@
+"""Edited figures: what a setting says, what it changes and takes along, and how slips are told."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from analyzer.hardware.edit import (
+    ALIASES,
+    MAX_POINTS,
+    SOURCE,
+    Direction,
+    Setting,
+    Sweep,
+    direction,
+    figure,
+    figure_keys,
+    followers,
+    full_key,
+    parse_setting,
+    parse_sweep,
+    with_settings,
+)
+from analyzer.hardware.gpu import Gpu, class_figures, mma_issue_cycles
+from analyzer.hardware.load import load_all_gpus, load_gpu
+from analyzer.hardware.occupancy import occupancy
+from analyzer.hardware.schema import Arch
+from analyzer.ir.machine import Basis, SchedClass, TensorRate
+from analyzer.ir.opcode import MmaShape
+from analyzer.text.errors import HardwareError, UsageError, WarplensError
+
+SHIPPED = load_all_gpus()
+A100 = load_gpu("a100")
+H100 = load_gpu("h100")
+T4 = load_gpu("t4")
+MI300X = load_gpu("mi300x")
+BF16 = "tensor.bf16.fma_per_cycle_per_sm"
+F16 = "tensor.f16.fma_per_cycle_per_sm"
+
+
+def edited(gpu: Gpu, *texts: str) -> Gpu:
+    return with_settings(gpu, [parse_setting(text) for text in texts])
+
+
+def arch_of(gpu: Gpu) -> Arch:
+    assert gpu.arch is not None
+    return gpu.arch
+
+
+def leaves(value: object, key: str) -> dict[str, object]:
+    """All that a file holds, by dotted path; a figure counts as its value alone."""
+    if isinstance(value, dict):
+        inner = value.items() if "value" not in value else [("", value["value"])]
+        return {path: leaf for name, row in inner for path, leaf in leaves(row, f"{key}.{name}").items()}
+    return {} if value is None else {key.strip("."): value}
+
+
+def contents(gpu: Gpu) -> dict[str, object]:
+    """The GPU's own and the architecture's figures and facts, apart from each other."""
+    return leaves(msgspec.to_builtins(gpu.file), "file") | leaves(msgspec.to_builtins(gpu.arch), "arch")
+
+
+def changes(before: Gpu, after: Gpu) -> dict[str, tuple[Any, Any]]:
+    """Old and new by key, of all that differs; a key that both files hold must change in one alone."""
+    old, new = contents(before), contents(after)
+    found = {
+        path: (old.get(path), new.get(path)) for path in {**old, **new} if old.get(path) != new.get(path)
+    }
+    keys = {path.partition(".")[2]: pair for path, pair in found.items()}
+    assert len(keys) == len(found)
+    return keys
+
+
+# ---- text --------------------------------------------------------------------------------------
+
+SETTINGS = [
+    (f"{BF16}=4096", Setting(BF16, 4096)),
+    ("memory.bandwidth_gbps=2.5e3", Setting("memory.bandwidth_gbps", 2500)),
+    ("dram=x1.5", Setting("memory.bandwidth_gbps", 1.5, is_factor=True)),
+    (" sms = X2 ", Setting("sm.count", 2, is_factor=True)),
+    ("no.such.figure=1", Setting("no.such.figure", 1)),  # a GPU has to say so
+]
+
+
+@pytest.mark.parametrize(("text", "setting"), SETTINGS)
+def test_a_setting_is_read(text: str, setting: Setting) -> None:
+    assert parse_setting(text) == setting
+
+
+@pytest.mark.parametrize(("alias", "key"), ALIASES.items())
+def test_an_alias_stands_for_its_key(alias: str, key: str) -> None:
+    assert full_key(alias) == full_key(key) == parse_setting(f"{alias}=1").key == key
+    assert direction(alias) is direction(key)
+    assert followers(alias) == followers(key)
+    assert figure(A100, alias) is figure(A100, key)
+    assert with_settings(A100, [Setting(alias, 100)]) == with_settings(A100, [Setting(key, 100)])
+
+
+NO_SETTINGS = [
+    ("dram", "'dram' does not say which figure takes which value"),
+    ("dram=", "'dram=' does not say which figure takes which value"),
+    ("=5", "'=5' does not say which figure takes which value"),
+    ("", "'' does not say which figure takes which value"),
+    ("dram=fast", "'fast' in 'dram=fast' is not a number"),
+    ("dram=x", "'x' in 'dram=x' is not a number"),
+    ("dram=1.5x", "'1.5x' in 'dram=1.5x' is not a number"),
+    ("dram=1:2:1", "'1:2:1' in 'dram=1:2:1' is not a number"),
+    ("dram=2=3", "'2=3' in 'dram=2=3' is not a number"),
+    ("dram=-3", "'-3' in 'dram=-3' is not a positive, finite number"),
+    ("dram=0", "'0' in 'dram=0' is not a positive, finite number"),
+    ("dram=x0", "'x0' in 'dram=x0' is not a positive, finite number"),
+    ("dram=nan", "'nan' in 'dram=nan' is not a positive, finite number"),
+    ("dram=inf", "'inf' in 'dram=inf' is not a positive, finite number"),
+    ("dram=1e300", "'1e300' in 'dram=1e300' is not a positive, finite number"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), NO_SETTINGS)
+def test_what_is_no_setting_is_told(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_setting(text)
+    assert str(caught.value) == message
+    assert "KEY=VALUE or KEY=xFACTOR" in caught.value.diagnostic.hint
+
+
+@pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
+def test_a_setting_made_in_python_is_checked_alike(value: float) -> None:
+    with pytest.raises(UsageError, match=r"^dram=x.*: not a positive, finite number$"):
+        Setting("dram", value, is_factor=True)
+
+
+@given(
+    st.sampled_from(figure_keys(A100)), st.floats(1e-6, 1e12).map(lambda v: float(f"{v:.9g}")), st.booleans()
+)
+def test_a_setting_as_text_is_read_back(key: str, value: float, is_factor: bool) -> None:
+    setting = Setting(key, value, is_factor)
+    assert parse_setting(str(setting)) == setting
+
+
+SWEEPS = [
+    ("clock=1200:1500:100", Sweep("clock.boost_mhz", (1200, 1300, 1400, 1500))),
+    ("clock=1200:1499:100", Sweep("clock.boost_mhz", (1200, 1300, 1400))),
+    ("sms=108:108:4", Sweep("sm.count", (108,))),
+    ("dram=1:2:0.1", Sweep("memory.bandwidth_gbps", (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2))),
+    ("dram=1:2:0.33333333", Sweep("memory.bandwidth_gbps", (1, 1.33333333, 1.66666666, 2))),
+    ("dram=1:2:0.33333334", Sweep("memory.bandwidth_gbps", (1, 1.33333334, 1.66666668, 2))),
+    ("dram=x0.5:x2:x0.5", Sweep("memory.bandwidth_gbps", (0.5, 1, 1.5, 2), is_factor=True)),
+    ("dram=x0.5:2:0.5", Sweep("memory.bandwidth_gbps", (0.5, 1, 1.5, 2), is_factor=True)),
+    (f"{F16} = 128, 256 ,512", Sweep(F16, (128, 256, 512))),
+    ("l2=x2,x0.5", Sweep("l2.bandwidth_gbps", (2, 0.5), is_factor=True)),
+    ("l2=5000", Sweep("l2.bandwidth_gbps", (5000,))),
+]
+
+
+@pytest.mark.parametrize(("text", "sweep"), SWEEPS)
+def test_a_sweep_is_read(text: str, sweep: Sweep) -> None:
+    assert parse_sweep(text) == sweep
+    assert sweep.settings == tuple(Setting(sweep.key, value, sweep.is_factor) for value in sweep.values)
+
+
+NO_SWEEPS = [
+    ("dram", "'dram' does not say which figure takes which value"),
+    ("dram=1:2", "'dram=1:2' is not FIRST:LAST:STEP"),
+    ("dram=1:2:3:4", "'dram=1:2:3:4' is not FIRST:LAST:STEP"),
+    ("dram=1:2:0", "'0' in 'dram=1:2:0' is not a positive, finite number"),
+    ("dram=1:2:-1", "'-1' in 'dram=1:2:-1' is not a positive, finite number"),
+    ("dram=2:1:1", "'dram=2:1:1' ends before it begins"),
+    ("dram=1:2:", "'' in 'dram=1:2:' is not a number"),
+    ("dram=1,,2", "'' in 'dram=1,,2' is not a number"),
+    ("dram=1,x2", "'dram=1,x2' mixes values and factors"),
+    ("dram=x1,2", "'dram=x1,2' mixes values and factors"),
+    ("dram=1:x2:1", "'dram=1:x2:1' mixes values and factors"),
+    ("dram=1:1001:1", "'dram=1:1001:1' has more than 1000 points"),
+    ("dram=1:1e18:1e-12", "'dram=1:1e18:1e-12' has more than 1000 points"),
+    (f"dram={','.join(['1'] * 1001)}", "has more than 1000 points"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), NO_SWEEPS)
+def test_what_is_no_sweep_is_told(text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_sweep(text)
+    assert str(caught.value).endswith(message)
+    assert caught.value.diagnostic.hint
+
+
+@given(
+    st.integers(1, 10**6),
+    st.integers(1, 10**4),
+    st.integers(0, MAX_POINTS - 1),
+    st.sampled_from([1, 7, 1000]),
+)
+def test_a_range_has_both_ends_and_equal_steps(first: int, step: int, steps: int, part: int) -> None:
+    ends = f"{first / part!r}:{(first + steps * step) / part!r}:{step / part!r}"
+    values = parse_sweep(f"dram={ends}").values
+    assert len(values) == steps + 1
+    assert values == tuple(pytest.approx((first + i * step) / part, rel=1e-9) for i in range(steps + 1))
+    assert values[0] == first / part
+    assert values[-1] == (first + steps * step) / part
+
+
+# ---- keys --------------------------------------------------------------------------------------
+
+
+def test_keys_are_those_of_the_file_then_of_the_architecture() -> None:
+    keys = figure_keys(A100)
+    assert len(set(keys)) == len(keys)
+    own = ["sm.count", "memory.bandwidth_gbps", "memory.sustained_gbps", BF16, "launch.overhead_us"]
+    below = [
+        "warp_mma_share",
+        "limits.subcores_per_sm",
+        "memory.l1_latency_cycles",
+        "sched.fp32.issue_cycles",
+    ]
+    assert [key for key in keys if key in {*own, *below}] == own + below
+    assert not [key for key in keys if key.startswith("constant_bank")]
+    assert "memory.l2_latency_cycles" in keys
+    assert "l2.bandwidth_gbps" not in figure_keys(T4)
+
+
+def test_keys_without_an_architecture() -> None:
+    keys = figure_keys(MI300X)
+    assert {"memory.l2_latency_cycles", "memory.bandwidth_gbps"} <= set(keys)
+    assert not [key for key in keys if key.startswith(("sched", "limits"))]
+
+
+@pytest.mark.parametrize("gpu", SHIPPED, ids=lambda gpu: gpu.key)
+def test_every_key_has_its_figure(gpu: Gpu) -> None:
+    held = contents(gpu)
+    for key in figure_keys(gpu):
+        assert figure(gpu, key).value == held.get(f"file.{key}", held.get(f"arch.{key}"))
+
+
+def test_the_file_s_figure_goes_before_the_architecture_s() -> None:
+    assert figure(T4, "memory.l2_latency_cycles") is arch_of(T4).memory.l2_latency_cycles
+    own = msgspec.structs.replace(T4.file.memory, l2_latency_cycles=arch_of(T4).memory.dram_latency_cycles)
+    gpu = Gpu(T4.key, msgspec.structs.replace(T4.file, memory=own), T4.arch)
+    assert figure(gpu, "memory.l2_latency_cycles") is own.l2_latency_cycles
+    assert figure_keys(gpu).count("memory.l2_latency_cycles") == 1
+    after = edited(gpu, "memory.l2_latency_cycles=300")
+    assert after.file.memory.l2_latency_cycles is figure(after, "memory.l2_latency_cycles")
+    assert arch_of(after).memory == arch_of(gpu).memory
+
+
+STAND_INS = [
+    (T4, BF16, F16),
+    (T4, "memory.sustained_gbps", "memory.bandwidth_gbps"),
+    (T4, "clock.sustained_mhz", "clock.boost_mhz"),
+    (T4, "clock.sustained_tensor_mhz", "clock.boost_mhz"),
+    (load_gpu("rtx-4090"), "clock.sustained_tensor_mhz", "clock.sustained_mhz"),
+]
+
+
+@pytest.mark.parametrize(("gpu", "key", "stand_in"), STAND_INS)
+def test_another_figure_stands_for_an_absent_one(gpu: Gpu, key: str, stand_in: str) -> None:
+    assert key not in figure_keys(gpu)
+    assert figure(gpu, key) is figure(gpu, stand_in)
+    after = edited(gpu, f"{key}=x2")
+    assert figure(after, key).value == 2 * figure(gpu, stand_in).value
+    assert figure(after, stand_in) is figure(gpu, stand_in)
+    assert changes(gpu, after).keys() == {key}
+
+
+NO_FIGURES = [
+    (A100, "memory.bandwith_gbps", "A100-80GB SXM has no figure 'memory.bandwith_gbps'", "nearest: memory.bandwidth_gbps, "),
+    (A100, "bandwidth", "A100-80GB SXM has no figure 'bandwidth'", "nearest: l2.bandwidth_gbps, memory.bandwidth_gbps; "),
+    (A100, "sm", "A100-80GB SXM has no figure 'sm'", "nearest: sms, sm.count, "),
+    (A100, "qqqq", "A100-80GB SXM has no figure 'qqqq'", "nearest: none; `warplens gpus a100-80gb-sxm --explain` shows all"),
+    (A100, "name", "A100-80GB SXM has no figure 'name'", "nearest: "),
+    (A100, "sources.S3", "A100-80GB SXM has no figure 'sources.S3'", "nearest: "),
+    (A100, "sm.count.value", "A100-80GB SXM has no figure 'sm.count.value'", "nearest: sm.count; "),
+    (A100, "tensor.f17.fma_per_cycle_per_sm", "A100-80GB SXM has no figure 'tensor.f17.fma_per_cycle_per_sm'", F16),
+    (A100, "constant_bank.arguments", "A100-80GB SXM has no figure 'constant_bank.arguments'", "nearest: "),
+    (T4, "l2", "l2.bandwidth_gbps is not known for T4", "`--set l2.bandwidth_gbps=VALUE`"),
+    (T4, "clock.tensor_mhz", "clock.tensor_mhz is not known for T4", "`--set clock.tensor_mhz=VALUE`"),
+    (T4, "tensor.f64.fma_per_cycle_per_sm", "tensor.f64.fma_per_cycle_per_sm is not known for T4", "VALUE"),
+    (MI300X, "limits.max_warps_per_sm", "MI300X has figures for operator models only, and limits.max_warps_per_sm is an architecture's", "`warplens gpus`"),
+    (A100, "sched.mma_half.issue_cycles", "sched.mma_half.issue_cycles has no effect of its own: tensor.*.fma_per_cycle_per_sm and warp_mma_share decide", "set one of those"),
+    (A100, "sched.global_load.latency_cycles", "sched.global_load.latency_cycles has no effect of its own: memory.l1_latency_cycles, memory.l2_latency_cycles and memory.dram_latency_cycles decide", "set one of those"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gpu", "key", "message", "hint"), NO_FIGURES)
+def test_a_key_without_a_figure_is_told(gpu: Gpu, key: str, message: str, hint: str) -> None:
+    for attempt in (lambda: figure(gpu, key), lambda: edited(gpu, f"{key}=x1.5")):
+        with pytest.raises(HardwareError) as caught:
+            attempt()
+        assert str(caught.value) == message
+        assert hint in caught.value.diagnostic.hint
+
+
+DIRECTIONS = {
+    Direction.MORE_IS_FASTER: [
+        "sm.count", "clock.boost_mhz", "memory.bandwidth_gbps", "l2.bandwidth_gbps", BF16, "launch.ctas_per_us",
+        "memory.l1_bytes_per_cycle_per_sm", "warp_mma_share", "peak.fp16_tensor_tflops", "peak.int8_tensor_tops",
+    ],
+    Direction.LESS_IS_FASTER: [
+        "memory.dram_latency_cycles", "sched.fp32.issue_cycles", "sched.fp32.latency_cycles", "launch.overhead_us",
+        "memory.read_release_cycles", "launch.latency.alpha", "launch.latency.intercept_cycles",
+    ],
+    Direction.CAPACITY: [
+        "limits.max_warps_per_sm", "limits.shared_bytes_per_sm", "l2.size_bytes", "memory.line_bytes",
+        "memory.l1_shared_bytes_per_sm", "memory.size_gb", "memory.bus_bits", "power.tdp_w",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wanted", "keys"), DIRECTIONS.items())
+def test_the_key_tells_what_more_of_it_does(wanted: Direction, keys: list[str]) -> None:
+    assert {key: direction(key) for key in keys} == dict.fromkeys(keys, wanted)
+
+
+# ---- edits -------------------------------------------------------------------------------------
+
+
+def test_an_edit_says_what_it_rests_on() -> None:
+    after = edited(A100, f"{BF16}=4096", "memory.dram_latency_cycles=x0.5")
+    rate, latency = figure(after, BF16), figure(after, "memory.dram_latency_cycles")
+    assert (rate.value, rate.basis, rate.source) == (4096, Basis.ASSUMED, SOURCE)
+    assert rate.note == "in place of 1024 (vendor)"
+    assert (latency.value, latency.basis, latency.note) == (266.5, Basis.ASSUMED, "x0.5 of 533 (measured)")
+    assert (after.key, after.name) == (A100.key, A100.name)
+
+
+def test_the_given_gpu_stays_as_it_is() -> None:
+    before = contents(A100)
+    edited(A100, "sms=x2", "sched.fp32.issue_cycles=1", f"{BF16}=x2", "dram=x2")
+    assert contents(A100) == before
+    assert with_settings(A100, []) == A100
+
+
+def hmma_cycles(gpu: Gpu) -> float:
+    shape = MmaShape(m=16, n=8, k=16, sparse=False, rate=TensorRate.F16, accumulator_bits=32)
+    cost = mma_issue_cycles(gpu, arch_of(gpu), SchedClass.MMA_HALF, shape)
+    assert cost is not None
+    return cost.cycles
+
+
+EFFECTS = [
+    ("sms=132", lambda gpu: gpu.sm_count, 108, 132),
+    ("dram=x2", lambda gpu: gpu.dram.value, 1894, 3788),
+    ("dram=4078", lambda gpu: gpu.dram.value, 1894, 3788),
+    ("memory.sustained_gbps=1000", lambda gpu: gpu.dram.value, 1894, 1000),
+    ("clock=x0.5", lambda gpu: gpu.clock(tensor=True).value, 1410, 705),
+    (f"{BF16}=x2", lambda gpu: gpu.tensor_fma_per_cycle(TensorRate.BF16).value, 1024, 2048),
+    ("sched.fp32.issue_cycles=1", lambda gpu: class_figures(gpu.arch, SchedClass.FP32).issue_cycles.value, 2, 1),
+    ("limits.max_ctas_per_sm=x0.5", lambda gpu: occupancy(gpu.arch.limits, block_threads=32, registers=16, shared_bytes=0).ctas_per_sm, 32, 16),
+    ("warp_mma_share=0.5", hmma_cycles, 8, 16),
+    (f"{F16}=x2", hmma_cycles, 8, 4),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "read", "before", "after"), EFFECTS, ids=[row[0] for row in EFFECTS])
+def test_a_reader_sees_the_edit(text: str, read: Callable[[Gpu], float], before: float, after: float) -> None:
+    assert read(A100) == before
+    assert read(edited(A100, text)) == after
+
+
+COUPLINGS = [
+    ("rtx-4090", "clock=x0.5", {"clock.boost_mhz": 0.5, "clock.sustained_mhz": 0.5}),
+    ("h100", "clock=x0.5", {"clock.boost_mhz": 0.5, "clock.tensor_mhz": 0.5, "clock.sustained_tensor_mhz": 0.5}),
+    ("a100", "dram=x1.5", {"memory.bandwidth_gbps": 1.5, "memory.sustained_gbps": 1.5}),
+    ("t4", "dram=x1.5", {"memory.bandwidth_gbps": 1.5}),
+    ("a100", "l2=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
+    ("a100", "memory.l2_bytes_per_cycle_per_sm=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
+    ("t4", "memory.l2_bytes_per_cycle_per_sm=x2", {"memory.l2_bytes_per_cycle_per_sm": 2}),
+    ("a100", "memory.l1_latency_cycles=x2", {
+        "memory.l1_latency_cycles": 2,
+        "sched.global_load.latency_cycles": 2,
+        "sched.generic_load.latency_cycles": 2,
+        "sched.local_load.latency_cycles": 2,
+        "sched.async_copy.latency_cycles": 2,
+    }),
+    ("a100", "memory.l2_latency_cycles=x2", {"memory.l2_latency_cycles": 2, "sched.global_atomic.latency_cycles": 2}),
+    ("a100", "memory.shared_latency_cycles=x2", {
+        "memory.shared_latency_cycles": 2,
+        "sched.shared_load.latency_cycles": 2,
+        "sched.shared_matrix.latency_cycles": 2,
+    }),
+    ("a100", "launch.overhead_us=x2", {"launch.overhead_us": 2, "launch.latency.intercept_cycles": 2}),
+    ("a100", "launch.ctas_per_us=x2", {
+        "launch.ctas_per_us": 2,
+        "launch.latency.alpha": 0.5,
+        "launch.latency.beta": 0.5,
+        "launch.latency.gamma": 0.5,
+    }),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "text", "factors"), COUPLINGS)
+def test_figures_of_the_same_thing_move_together(name: str, text: str, factors: dict[str, float]) -> None:
+    gpu = load_gpu(name)
+    found = changes(gpu, edited(gpu, text))
+    assert {key: new / old for key, (old, new) in found.items()} == pytest.approx(factors)
+    assert set(factors) <= {parse_setting(text).key, *followers(parse_setting(text).key)}
+
+
+def test_a_value_takes_figures_along_as_its_factor_does() -> None:
+    by_value, by_factor = edited(H100, "clock=990"), edited(H100, "clock=x0.5")
+    assert H100.file.clock.boost_mhz.value == 1980
+    assert contents(by_value) == contents(by_factor)
+    assert by_value.clock(tensor=True).value == H100.clock(tensor=True).value / 2
+
+
+def test_a_figure_that_followed_says_so() -> None:
+    assert edited(A100, "dram=x2").dram.note == "x2 of 1894 (measured), as memory.bandwidth_gbps is set"
+    assert edited(A100, "dram=x2").dram.source == SOURCE
+
+
+def test_what_is_set_itself_does_not_follow() -> None:
+    for texts in (("dram=x2", "memory.sustained_gbps=1500"), ("memory.sustained_gbps=1500", "dram=x2")):
+        after = edited(A100, *texts)
+        assert (after.file.memory.bandwidth_gbps.value, after.dram.value) == (4078, 1500)
+
+
+def test_the_nearer_of_two_leaders_counts() -> None:
+    gpu = edited(H100, "clock.sustained_mhz=1600")
+    sustained = H100.clock(tensor=True).value
+    assert gpu.clock(tensor=True).value == pytest.approx(sustained * 1600 / 1980)
+    for texts in (("clock=x2", "clock.sustained_mhz=x0.5"), ("clock.sustained_mhz=x0.5", "clock=x2")):
+        after = edited(gpu, *texts)
+        assert after.file.clock.boost_mhz.value == 3960
+        assert after.clock(tensor=False).value == 800
+        assert after.clock(tensor=True).value == pytest.approx(gpu.clock(tensor=True).value / 2)
+
+
+ABSENT = [
+    (T4, "l2.bandwidth_gbps", 1500),
+    (T4, "memory.mshrs_per_sm", 256),
+    (T4, "tensor.fp4.fma_per_cycle_per_sm", 8192),
+    (MI300X, "clock.sustained_mhz", 1900),
+    (load_gpu("p100-sxm2"), "memory.l2_latency_cycles", 300),
+]
+
+
+@pytest.mark.parametrize(("gpu", "key", "value"), ABSENT)
+def test_an_absent_figure_can_be_set(gpu: Gpu, key: str, value: float) -> None:
+    after = edited(gpu, f"{key}={value}")
+    assert figure(after, key).value == value
+    assert key in figure_keys(after)
+    assert changes(gpu, after) == {key: (None, value)}
+
+
+def test_an_absent_section_of_one_figure_can_be_set() -> None:
+    gpu = Gpu(T4.key, msgspec.structs.replace(T4.file, power=None), T4.arch)
+    assert edited(gpu, "power.tdp_w=70").file.power.tdp_w.value == 70
+
+
+SLIPS = [
+    (A100, ["sms=1.5"], UsageError, "sm.count cannot be 1.5", "it is a whole number; a factor rounds"),
+    (A100, ["limits.max_warps_per_sm=10.5"], UsageError, "limits.max_warps_per_sm cannot be 10.5", "whole"),
+    (A100, ["l2.size_bytes=0.5"], UsageError, "l2.size_bytes cannot be 0.5", "whole"),
+    (A100, ["memory.l1_shared_bytes_per_sm=0.5"], UsageError, "memory.l1_shared_bytes_per_sm cannot be 0.5", "whole"),
+    (A100, ["warp_mma_share=1.5"], UsageError, "warp_mma_share cannot be 1.5", "it is a share, 1 at most"),
+    (A100, ["warp_mma_share=x1.5"], UsageError, "warp_mma_share cannot be 1.5", "it is a share, 1 at most"),
+    (A100, ["dram=x1e17"], UsageError, "memory.bandwidth_gbps cannot be 2.039e+20", "figures lie between 1e-12 and 1e+18"),
+    (A100, ["sms=x1e17"], UsageError, "sm.count cannot be 1.08e+19", "figures lie between"),
+    (A100, ["launch.overhead_us=1e17"], UsageError, "launch.latency.intercept_cycles cannot be 1.40607e+20", "figures lie between"),
+    (A100, ["sms=1", "dram=1", "sm.count=2"], UsageError, "sm.count is set twice", "give each figure one value"),
+    (T4, ["limits.shared_reserved_bytes_per_cta=x2"], HardwareError, "limits.shared_reserved_bytes_per_cta is 0 on T4: a factor leaves it so", "set a value"),
+    (T4, ["launch.latency.alpha=1"], HardwareError, "launch.latency.alpha cannot be set alone: beta, gamma, intercept_cycles would be missing beside it, as T4 has none", "`warplens gpus new`"),
+    (T4, ["sched.mma_fp8.latency_cycles=9"], HardwareError, "sched.mma_fp8.latency_cycles cannot be set alone: pipe, issue_cycles, completion would be missing beside it, as T4 has none", "`warplens gpus new`"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("gpu", "texts", "kind", "message", "hint"), SLIPS)
+def test_a_value_that_a_figure_cannot_have_is_told(
+    gpu: Gpu, texts: list[str], kind: type[WarplensError], message: str, hint: str
+) -> None:
+    with pytest.raises(kind) as caught:
+        edited(gpu, *texts)
+    assert str(caught.value) == message
+    assert hint in caught.value.diagnostic.hint
+
+
+ROUNDED = [
+    ("sms=x1.005", 109),
+    ("sms=x0.001", 1),
+    ("limits.max_warps_per_sm=x0.3", 19),
+    ("limits.subcores_per_sm=x0.1", 1),
+]
+
+
+@pytest.mark.parametrize(("text", "value"), ROUNDED)
+def test_a_factor_on_a_count_rounds(text: str, value: int) -> None:
+    assert figure(edited(A100, text), parse_setting(text).key).value == value
+
+
+# ---- properties --------------------------------------------------------------------------------
+
+
+@st.composite
+def a_figure(draw: st.DrawFn) -> tuple[Gpu, str]:
+    """A GPU and one of its keys whose figure a factor can scale."""
+    gpu = draw(st.sampled_from(SHIPPED))
+    key = draw(st.sampled_from(figure_keys(gpu)))
+    assume(figure(gpu, key).value)
+    return gpu, key
+
+
+@given(a_figure())
+def test_a_factor_of_one_and_the_same_value_leave_all_values(case: tuple[Gpu, str]) -> None:
+    gpu, key = case
+    assert changes(gpu, with_settings(gpu, [Setting(key, 1, is_factor=True)])) == {}
+    assert changes(gpu, with_settings(gpu, [Setting(key, figure(gpu, key).value)])) == {}
+
+
+@given(a_figure(), st.sampled_from([0.25, 0.5, 0.8]))
+def test_a_factor_changes_the_figure_and_its_followers_alone(case: tuple[Gpu, str], factor: float) -> None:
+    gpu, key = case
+    after = with_settings(gpu, [Setting(key, factor, is_factor=True)])
+    held = {path.partition(".")[2] for path in contents(gpu)}
+    found = changes(gpu, after)
+    old, new = figure(gpu, key).value, figure(after, key).value
+    assert new in (old * factor, max(1, round(old * factor)))
+    assert set(found) == {key, *held.intersection(followers(key))} - ({key} if new == old else set())
+    for follower in set(found) - {key}:
+        before, now = found[follower]
+        assert now / before in (pytest.approx(factor), pytest.approx(1 / factor))
+
+
+@given(st.sampled_from(SHIPPED), st.data())
+def test_the_order_of_settings_is_of_no_account(gpu: Gpu, data: st.DataObject) -> None:
+    keys = data.draw(st.lists(st.sampled_from(figure_keys(gpu)), unique=True, max_size=6))
+    # Twice and one more: whole where the figure is whole.
+    settings = [Setting(key, 2 * figure(gpu, key).value + 1) for key in keys if key != "warp_mma_share"]
+    assert with_settings(gpu, settings) == with_settings(gpu, data.draw(st.permutations(settings)))
