@@ -46,8 +46,6 @@ def cache_figures(
     arch: Arch,
     *,
     l2_bytes: float,
-    l1_ways: int,
-    l2_ways: int,
     shared_bytes_in_use: float,
     ctas_per_sm: int,
     n_recorded: int,
@@ -59,6 +57,7 @@ def cache_figures(
     resident, they have their part of it.
     """
     memory = arch.memory
+    l1_ways, l2_ways = int(memory.l1_ways.value), int(memory.l2_ways.value)
     line, sector = int(memory.line_bytes.value), int(memory.sector_bytes.value)
     part = min(1.0, n_recorded / max(1, ctas_per_sm))
     left = max(0.0, memory.l1_shared_bytes_per_sm.value - shared_bytes_in_use) * part

@@ -56,6 +56,8 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     read_release_cycles: Figure
     line_bytes: Figure
     sector_bytes: Figure
+    l1_ways: Figure
+    l2_ways: Figure
     mshrs_per_sm: Figure | None = None
 
 

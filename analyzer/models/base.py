@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from analyzer.demand.accesses import AccessBytes
+from analyzer.demand.caches import CacheRates
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.demand.demand import PipelineDemand
 from analyzer.execution.counts import BlockCounts
@@ -53,8 +54,8 @@ class Situation:
     """One kernel on one GPU, ready for a model.
 
     weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
-    traced. grid_ctas: CTAs of the launch, of one full
-    wave where the grid is not known (`grid` None).
+    traced; caches: hit rates, where addresses are known and some load looks into the L1. grid_ctas: CTAs of
+    the launch, of one full wave where the grid is not known (`grid` None).
     block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
     """
 
@@ -68,6 +69,7 @@ class Situation:
     arch: Arch
     costs: OpcodeCosts
     moved: AccessBytes
+    caches: CacheRates | None
     demand: PipelineDemand
     occupancy: Occupancy
     grid: Dim3 | None

@@ -28,6 +28,7 @@ from analyzer.models.placement import (
     ALL_IN_L1,
     Placement,
     assumed_placement,
+    load_latencies,
     memory_latency_cycles,
 )
 from analyzer.models.representative import Representative, divergence_instructions, representative
@@ -147,6 +148,7 @@ def _walk(situation: Situation, costs: OpcodeCosts, placement: Placement) -> War
         WalkOptions(
             memory_latency_cycles=memory_latency_cycles(situation, placement),
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
+            row_latencies=load_latencies(situation) if placement == assumed_placement(situation) else {},
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from analyzer.demand.caches import Latencies
 from analyzer.ir.machine import WARP_LANES
 from analyzer.models.base import Situation
 
@@ -33,11 +34,15 @@ def memory_latency_cycles(situation: Situation, placement: Placement) -> float:
 
 
 def assumed_placement(situation: Situation) -> Placement:
-    """Where requests are served: beyond L1 always, beyond L2 by distinct bytes, or by kind of code.
+    """Where requests are served: by the simulated caches, else beyond L1 always, and beyond L2 by distinct
+    bytes or by kind of code.
 
-    What the L2 holds comes from DRAM once; code without tiles reads its neighbours' bytes while they are
-    there.
+    What the L2 holds comes from DRAM once, and what it does not hold once per wave of CTAs; code without
+    tiles reads its neighbours' bytes while they are there.
     """
+    if situation.caches is not None and situation.caches.loads is not None:
+        loads = situation.caches.loads
+        return Placement(loads.l2_share, loads.dram_share)
     demand = situation.demand
     tiled = demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
     assumed = TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE
@@ -45,7 +50,21 @@ def assumed_placement(situation: Situation) -> Placement:
     if distinct is None:
         return Placement(1.0, assumed)
     fits = (situation.moved.unique_bytes or 0.0) <= situation.gpu.file.l2.size_bytes.value
-    return Placement(1.0, distinct if fits or not tiled else max(distinct, assumed))
+    waves = situation.grid_ctas / (situation.gpu.sm_count * situation.occupancy.ctas_per_sm)
+    return Placement(1.0, distinct if fits or not tiled else min(1.0, distinct * max(1.0, waves)))
+
+
+def load_latencies(situation: Situation) -> dict[int, float]:
+    """Average memory access time in cycles of each load whose hits were simulated (AMALI's AMAT), by row."""
+    if situation.caches is None:
+        return {}
+    memory, path = situation.gpu.file.memory, situation.arch.memory
+    latencies = Latencies(
+        l1_cycles=path.l1_latency_cycles.value,
+        l2_cycles=(memory.l2_latency_cycles or path.l2_latency_cycles).value,
+        dram_cycles=(memory.dram_latency_cycles or path.dram_latency_cycles).value,
+    )
+    return {row: rates.amat_cycles(latencies) for row, rates in situation.caches.accesses.items()}
 
 
 def _distinct_share(situation: Situation) -> float | None:
@@ -61,6 +80,13 @@ def _distinct_share(situation: Situation) -> float | None:
 def placement_note(situation: Situation, placement: Placement) -> str:
     """What a report says of it."""
     share = f"{placement.dram_share:.0%}"
+    if situation.caches is not None and situation.caches.loads is not None:
+        hits = f"{1.0 - placement.l2_share:.0%}"
+        part = "" if situation.caches.is_complete else ", of a part of their work"
+        return (
+            f"caches simulated on the addresses of the CTAs that one SM holds{part}: {hits} of loaded "
+            f"sectors hit L1, {share} come from DRAM; atomics on one address lie outside the interval"
+        )
     if situation.moved.is_known:
         return (
             f"sectors and bank conflicts from executed addresses; none hits L1, {share} of global bytes come "

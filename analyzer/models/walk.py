@@ -7,6 +7,7 @@ queue for the pipes and meet at barriers. Since that order is fixed, every time 
 figures: none that improves makes a walk longer.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -96,12 +97,13 @@ class WalkOptions:
     """Latencies in cycles: of loads from global memory, and until a memory instruction has read its
     registers.
 
-    warps: how many go in lockstep; visits: how often an innermost loop is walked at most; skips: blocks that
-    are left out.
+    row_latencies: of loads whose own latency is known, by row; warps: how many go in lockstep; visits: how
+    often an innermost loop is walked at most; skips: blocks that are left out.
     """
 
     memory_latency_cycles: float
     read_release_cycles: float
+    row_latencies: Mapping[int, float] = field(default_factory=dict)
     warps: int = 1
     visits: int = 2
     skips: frozenset[int] = frozenset()
@@ -197,6 +199,8 @@ class _Code:
         self.kernel = kernel
         self.read_release = options.read_release_cycles
         self.latency: list[float] = latency[ids].tolist()
+        for row in options.row_latencies.keys() & set(np.flatnonzero(costs.is_memory_load[ids]).tolist()):
+            self.latency[row] = options.row_latencies[row]
         self.issue: list[float] = costs.issue_cycles[ids].tolist()
         self.matrix: list[float] = costs.matrix_cycles[ids].tolist()
         self.pipe: list[int] = costs.pipe[ids].tolist()

@@ -9,6 +9,7 @@ from analyzer.execution.budget import STEP_LIMIT
 from analyzer.execution.counts import TripRule, count_blocks
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.rules import TakenRule
+from analyzer.execution.streams import StreamLimits
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchBook
 from analyzer.ir.program import Kernel
@@ -17,6 +18,7 @@ from analyzer.models.loops import judge_loop
 from analyzer.models.portability import is_native
 from analyzer.models.registry import default_model, find_model, second_model
 from analyzer.models.verdict import Verdict
+from analyzer.pipeline.caching import CacheLab
 from analyzer.pipeline.executing import Executed, counts_of, execute_kernel
 from analyzer.pipeline.program import LoadedKernel
 from analyzer.pipeline.situations import Counted, Refused, put_on
@@ -25,6 +27,8 @@ from analyzer.report.analysis import GpuVerdict, KernelAnalysis
 from analyzer.report.demangle import demangle
 
 _LEAST_STEPS = 200
+_LEAST_SECTORS = 4_000
+_LEAST_ACTIONS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,8 +94,24 @@ class Analyst:
             counts = counts_of(executed, cfg, nest)
             self.used |= executed.used
         self.used.update(trip.rule for trip in counts.trips if trip.rule)
-        profile = executed.profile if executed else None
-        return Counted(loaded=loaded, launch=launch, counts=counts, profile=profile)
+        return Counted(
+            loaded=loaded,
+            launch=launch,
+            counts=counts,
+            profile=executed.profile if executed else None,
+            caches=None if executed is None else self._lab(executed),
+        )
+
+    def _lab(self, executed: Executed) -> CacheLab | None:
+        """What simulates the caches; of many kernels each gets its share of the work."""
+        if executed.ready is None:
+            return None
+        limits = StreamLimits(
+            sectors=max(_LEAST_SECTORS, StreamLimits().sectors // self.n_kernels),
+            actions=max(_LEAST_ACTIONS, StreamLimits().actions // self.n_kernels),
+        )
+        options = self.options
+        return CacheLab(executed.ready, executed.profile, limits, options.trips, options.taken)
 
     def _analyze(self, counted: Counted, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
         loaded = counted.loaded

@@ -26,10 +26,11 @@ from analyzer.text.errors import HardwareError, UsageError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Executed:
-    """A profile, and the rules of the user that it used."""
+    """A profile, and the rules of the user that it used; ready: what was executed, None for a trace."""
 
     profile: ExecutionProfile
     used: frozenset[TripRule]
+    ready: "Prepared | None" = None
 
 
 def execute_kernel(
@@ -59,7 +60,7 @@ def execute_kernel(
         guesser=guesser, closes_loops=closes_loops, max_warps=max_warps, step_limit=step_limit
     )
     profile = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
-    return Executed(profile, frozenset(guesser.used))
+    return Executed(profile, frozenset(guesser.used), ready)
 
 
 def _check_arguments(loaded: LoadedKernel, launch: Launch) -> None:

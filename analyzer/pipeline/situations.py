@@ -15,6 +15,7 @@ from analyzer.ir.launch import Launch
 from analyzer.ir.program import Kernel
 from analyzer.models.base import Situation
 from analyzer.models.portability import missing_units
+from analyzer.pipeline.caching import CacheLab
 from analyzer.pipeline.program import LoadedKernel
 
 ASSUMED_BLOCK_THREADS = 256
@@ -28,6 +29,7 @@ class Counted:
     launch: Launch
     counts: BlockCounts
     profile: ExecutionProfile | None
+    caches: CacheLab | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,9 @@ def _situation(
     resident = _occupancy(kernel, launch, arch, threads)
     weights = instruction_weights(cfg, counted.counts.per_warp)
     moved = access_bytes(cfg, tiled.costs, counted.profile)
+    rates = None
+    if counted.caches is not None:
+        rates = counted.caches.rates(gpu, arch, resident, _shared_bytes(kernel, launch))
     wave = gpu.sm_count * max(1, resident.ctas_per_sm)
     return Situation(
         kernel=kernel,
@@ -80,6 +85,7 @@ def _situation(
         arch=arch,
         costs=tiled.costs,
         moved=moved,
+        caches=rates,
         demand=measure_demand(kernel, weights, tiled.costs, moved),
         occupancy=resident,
         grid=launch.grid,
@@ -95,5 +101,9 @@ def _occupancy(kernel: Kernel, launch: Launch, arch: Arch, threads: int) -> Occu
         arch.limits,
         block_threads=threads,
         registers=kernel.resources.registers or 0,
-        shared_bytes=(kernel.resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0),
+        shared_bytes=_shared_bytes(kernel, launch),
     )
+
+
+def _shared_bytes(kernel: Kernel, launch: Launch) -> int:
+    return (kernel.resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0)

@@ -13,7 +13,6 @@ from analyzer.pipeline.executing import execute_kernel, prepare
 
 SM_80 = TRACES / "cuda" / "sm_80"
 GPU = load_gpu("a100-80gb-sxm")
-WAYS = {"l1_ways": 64, "l2_ways": 16}
 
 
 def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_bytes: int = 0) -> CacheRates:
@@ -35,7 +34,6 @@ def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_by
         shared_bytes_in_use=resident * shared_bytes,
         ctas_per_sm=resident,
         n_recorded=len(stream.ctas),
-        **WAYS,
     )
     waves = n_ctas / (GPU.sm_count * ctas_per_sm)
     reuse = grid_reuse(profile, int(GPU.arch.memory.sector_bytes.value), waves)

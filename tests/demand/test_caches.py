@@ -163,13 +163,9 @@ def test_sectors_touched_in_part_are_more_than_their_bytes() -> None:
 
 def test_shared_memory_and_ctas_that_are_not_recorded_take_their_part_of_the_l1() -> None:
     arch = load_arch("sm_80")
-    whole = cache_figures(
-        arch, l2_bytes=1 << 20, l1_ways=64, l2_ways=16, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=4
-    )
+    whole = cache_figures(arch, l2_bytes=1 << 20, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=4)
     assert whole.l1.size_bytes == arch.memory.l1_shared_bytes_per_sm.value
-    part = cache_figures(
-        arch, l2_bytes=1 << 20, l1_ways=64, l2_ways=16, shared_bytes_in_use=65536, ctas_per_sm=4, n_recorded=1
-    )
+    part = cache_figures(arch, l2_bytes=1 << 20, shared_bytes_in_use=65536, ctas_per_sm=4, n_recorded=1)
     assert part.l1.size_bytes == (arch.memory.l1_shared_bytes_per_sm.value - 65536) / 4
     assert part.l2.size_bytes == 1 << 20
 

@@ -14,7 +14,7 @@ from analyzer.demand.costs import FloatArray
 from analyzer.demand.demand import measure_demand
 from analyzer.models.base import Situation
 from analyzer.models.composition import Part, compose
-from analyzer.models.placement import assumed_placement, memory_latency_cycles
+from analyzer.models.placement import assumed_placement, load_latencies, memory_latency_cycles
 from analyzer.models.roles import Role, find_roles
 from analyzer.models.verdict import Verdict
 from analyzer.models.walk import BlockRun, WalkOptions, WarpWalk, block_runs, walk_warps
@@ -50,6 +50,7 @@ def _walk_role(situation: Situation, role: Role) -> _Walked:
         WalkOptions(
             memory_latency_cycles=memory_latency_cycles(situation, assumed_placement(situation)),
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
+            row_latencies=load_latencies(situation),
             warps=role.lockstep,
             visits=_VISITS,
             skips=skips,

@@ -7,7 +7,7 @@ enough for whole dumps.
 
 from analyzer.models.base import Situation
 from analyzer.models.composition import Part, compose
-from analyzer.models.placement import assumed_placement, memory_latency_cycles
+from analyzer.models.placement import assumed_placement, load_latencies, memory_latency_cycles
 from analyzer.models.verdict import Verdict
 from analyzer.models.walk import WalkOptions, walk_warps
 
@@ -25,6 +25,7 @@ def predict(situation: Situation) -> Verdict:
         WalkOptions(
             memory_latency_cycles=memory_latency_cycles(situation, placement),
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
+            row_latencies=load_latencies(situation),
         ),
     )
     return compose(situation, NAME, walk, (Part(situation.weights, situation.demand),), placement)

@@ -1,0 +1,98 @@
+"""Hit rates of a launch's loads on a GPU, from the addresses of the CTAs that one SM holds at a time."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from analyzer.demand.cache_routes import Route, routes_of
+from analyzer.demand.caches import (
+    CacheFigures,
+    CacheRates,
+    cache_figures,
+    grid_reuse,
+    simulate_caches,
+)
+from analyzer.execution.counts import TripRule
+from analyzer.execution.guesses import Guesser
+from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.rules import TakenRule
+from analyzer.execution.streams import AddressStream, StreamLimits, co_resident_ctas, record_stream
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.occupancy import Occupancy
+from analyzer.hardware.schema import Arch
+from analyzer.ir.opcode import MEMORY_KINDS, Space
+from analyzer.pipeline.executing import Prepared
+
+_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC, Space.LOCAL})
+
+
+@dataclass(slots=True, eq=False)
+class CacheLab:
+    """Records the addresses of a launch once, and simulates caches of each size once.
+
+    The CTAs are those that the first GPU asked for would hold: another one holds others of them, which
+    hardly ever read in another way.
+    """
+
+    ready: Prepared
+    profile: ExecutionProfile
+    limits: StreamLimits
+    trips: tuple[TripRule, ...] = ()
+    taken: tuple[TakenRule, ...] = ()
+    _stream: AddressStream | None = None
+    _rates: dict[tuple[CacheFigures, float], CacheRates] = field(default_factory=dict)
+    _routes: tuple[Route, ...] = ()
+
+    def rates(self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int) -> CacheRates | None:
+        """Hit rates; None where no load looks into the L1, so that the grid's distinct bytes say as much.
+
+        shared_bytes: of one CTA.
+        """
+        if not self._routes:
+            self._routes = routes_of(self.ready.compiled.cfg.kernel)
+        if not self._looks_into_l1() or not occupancy.ctas_per_sm:
+            return None
+        n_ctas = self.profile.launch.grid.count if self.profile.launch.grid else 1
+        sms, slots = gpu.sm_count, occupancy.ctas_per_sm
+        resident = len(co_resident_ctas(n_ctas, n_sms=sms, ctas_per_sm=slots))
+        stream = self._recorded(n_ctas, sms, slots)
+        figures = cache_figures(
+            arch,
+            l2_bytes=gpu.file.l2.size_bytes.value,
+            shared_bytes_in_use=resident * shared_bytes,
+            ctas_per_sm=resident,
+            n_recorded=len(stream.ctas),
+        )
+        waves = n_ctas / (sms * slots)
+        key = (figures, waves)
+        if key not in self._rates:
+            reuse = grid_reuse(self.profile, figures.l2.sector_bytes, waves)
+            self._rates[key] = simulate_caches(stream, self._routes, figures, reuse)
+        return self._rates[key]
+
+    def _recorded(self, n_ctas: int, sms: int, slots: int) -> AddressStream:
+        if self._stream is None:
+            per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
+            ctas = co_resident_ctas(
+                n_ctas, n_sms=sms, ctas_per_sm=slots, sectors_per_cta=per_cta, limits=self.limits
+            )
+            self._stream = record_stream(
+                self.ready.compiled,
+                self.ready.image,
+                self.ready.shape,
+                ctas,
+                guesser=Guesser(self.ready.compiled, self.trips, self.taken),
+                limits=self.limits,
+            )
+        return self._stream
+
+    def _looks_into_l1(self) -> bool:
+        """Whether some executed load of global or local memory may hit there."""
+        cfg = self.ready.compiled.cfg
+        ids = cfg.kernel.opcode_ids[: len(cfg.block_of)]
+        loads = cfg.kernel.vocabulary.mask(
+            lambda opcode: opcode.kind in MEMORY_KINDS and opcode.space in _GLOBAL
+        )[ids]
+        executed = self.profile.block_warps[np.asarray(cfg.block_of)] > 0
+        rows = np.flatnonzero(loads & executed).tolist()
+        return any(self._routes[row] is Route.CACHED for row in rows)
