@@ -87,10 +87,10 @@ def predict_intervals(situation: Situation, reading: Reading) -> Verdict:
     chosen = representative(situation)
     placement = assumed_placement(situation)
     costs = _costs(situation, reading)
-    walk = _walk(situation, costs, placement)
+    walk = _walk(situation, chosen, costs, placement)
     found = _compose(situation, reading, chosen, walk, costs, placement)
     low, high = (
-        _compose(situation, reading, chosen, _walk(situation, costs, extreme), costs, extreme)
+        _compose(situation, reading, chosen, _walk(situation, chosen, costs, extreme), costs, extreme)
         for extreme in (ALL_IN_L1, ALL_IN_DRAM)
     )
     terms = found.terms
@@ -138,7 +138,7 @@ def _costs(situation: Situation, reading: Reading) -> OpcodeCosts:
     )
 
 
-def _walk(situation: Situation, costs: OpcodeCosts, placement: Placement) -> WarpWalk:
+def _walk(situation: Situation, chosen: Representative, costs: OpcodeCosts, placement: Placement) -> WarpWalk:
     """One warp whose pipes are always free: waiting for those is the interval parser's part."""
     return walk_warps(
         situation.kernel,
@@ -146,6 +146,7 @@ def _walk(situation: Situation, costs: OpcodeCosts, placement: Placement) -> War
         situation.nest,
         replace(costs, issue_cycles=np.minimum(costs.issue_cycles, 1.0)),
         WalkOptions(
+            weights=chosen.weights,
             memory_latency_cycles=memory_latency_cycles(situation, placement),
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
             row_latencies=load_latencies(situation) if placement == assumed_placement(situation) else {},

@@ -76,8 +76,8 @@ STALL_OF = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarpWalk:
-    """Cycles that each instruction waits before it issues: waits[n, cause]; producer[n] is the row of
-    the instruction whose scoreboard it waits for, -1 for none.
+    """Cycles that each instruction waits before it issues, the mean of its executions: waits[n, cause];
+    producer[n] is the row of the instruction whose scoreboard it waits for, -1 for none.
     """
 
     waits: FloatArray
@@ -97,48 +97,91 @@ class WalkOptions:
     """Latencies in cycles: of loads from global memory, and until a memory instruction has read its
     registers.
 
-    row_latencies: of loads whose own latency is known, by row; warps: how many go in lockstep; visits: how
-    often an innermost loop is walked at most; skips: blocks that are left out.
+    weights[n]: how often each instruction runs; row_latencies: of loads whose own latency is known, by row;
+    warps: how many go in lockstep; visits: how often an innermost loop is walked at most.
     """
 
+    weights: FloatArray
     memory_latency_cycles: float
     read_release_cycles: float
     row_latencies: Mapping[int, float] = field(default_factory=dict)
     warps: int = 1
     visits: int = 2
-    skips: frozenset[int] = frozenset()
 
 
 def walk_warps(
     kernel: Kernel, cfg: Cfg, nest: LoopNest, costs: OpcodeCosts, options: WalkOptions
 ) -> WarpWalk:
-    """Walk them; waits are the mean of all."""
+    """Walk them; waits are the mean of all.
+
+    A loop's iterations beyond those walked take as long as the last one. A block that runs in a part of its
+    loop's iterations takes that part of its time in each. So the waits, each as often as its instruction
+    runs, sum to the time of the last instruction.
+    """
     code = _Code(kernel, costs, options)
     pipe_free = [0.0] * len(PIPE_INDEX)
     warps = [_Warp(code, pipe_free) for _ in range(options.warps)]
     for run in block_runs(cfg, nest):
-        rows = [(cfg.blocks[b].start, cfg.blocks[b].stop) for b in run.blocks if b not in options.skips]
-        before = 0.0
-        for _ in range(1 if run.loop is None else options.visits):
-            start = warps[0].time
-            _walk(warps, rows, code)
-            taken = warps[0].time - start
-            if abs(taken - before) < _SETTLED_CYCLES:
-                break
-            before = taken
-    return _mean([warp.result() for warp in warps])
+        runs = [float(options.weights[cfg.blocks[b].start]) for b in run.blocks]
+        times = max(runs)
+        if times <= 0:
+            continue
+        visits = 1 if run.loop is None else max(1, min(options.visits, int(times)))
+        shares = [count / max(times, 1.0) for count in runs]
+        blocks = [
+            _Stretch(cfg.blocks[b].start, cfg.blocks[b].stop, share)
+            for b, share in zip(run.blocks, shares, strict=True)
+            if share > 0
+        ]
+        _repeat(warps, blocks, visits, max(times, 1.0))
+    return _mean([warp.result(options.weights) for warp in warps])
 
 
-def _walk(warps: "list[_Warp]", rows: list[tuple[int, int]], code: "_Code") -> None:
-    if len(warps) == 1:
-        for start, stop in rows:
-            warps[0].block(start, stop)
-        return
-    for start, stop in rows:
-        for row in range(start, stop):
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """Rows [start, stop), and the part of the visits in which they run."""
+
+    start: int
+    stop: int
+    share: float
+
+
+def _repeat(warps: "list[_Warp]", blocks: list[_Stretch], visits: int, times: float) -> None:
+    """Walk blocks so often; the times that are left take as long as the last one."""
+    before = 0.0
+    for visit in range(1, visits + 1):
+        start = warps[0].time
+        _walk(warps, blocks)
+        taken = warps[0].time - start
+        is_last = visit == visits or abs(taken - before) < _SETTLED_CYCLES
+        left = times - visit if is_last else 0.0
+        for warp in warps:
+            warp.account(1.0 + left)
+        if is_last:
+            _skip(warps, left * taken)
+            return
+        before = taken
+
+
+def _skip(warps: "list[_Warp]", cycles: float) -> None:
+    """So many cycles later everything stands as it does now."""
+    if cycles:
+        warps[0].pipe_free[:] = [free + cycles for free in warps[0].pipe_free]
+        for warp in warps:
+            warp.skip(cycles)
+
+
+def _walk(warps: "list[_Warp]", blocks: list[_Stretch]) -> None:
+    for block in blocks:
+        for warp in warps:
+            warp.share = block.share
+        if len(warps) == 1:
+            warps[0].block(block.start, block.stop)
+            continue
+        for row in range(block.start, block.stop):
             for warp in warps:
                 warp.block(row, row + 1)
-            if row in code.barriers:
+            if row in warps[0].code.barriers:
                 _meet(warps, row)
 
 
@@ -146,8 +189,9 @@ def _meet(warps: "list[_Warp]", row: int) -> None:
     """All leave a barrier when the last has come; each has waited for its latency already."""
     last = max(warp.time for warp in warps)
     for warp in warps:
-        warp.waits[row][Cause.BARRIER] += last - warp.time
-        warp.time = last
+        late = last - warp.time
+        warp.waits[row][Cause.BARRIER] += late
+        warp.time += warp.share * late
 
 
 def _mean(walks: list[WarpWalk]) -> WarpWalk:
@@ -219,17 +263,22 @@ class _Code:
 
 
 class _Warp:
-    """State of a warp: time and scoreboards; `pipe_free` is shared by all of the sub-core."""
+    """State of a warp: time and scoreboards; `pipe_free` is shared by all of the sub-core.
+
+    share: of its time that each instruction takes, while a block is walked that does not always run.
+    """
 
     def __init__(self, code: _Code, pipe_free: list[float]) -> None:
         self.code = code
         n = len(code.latency)
         # Most instructions wait for nothing but their stall count: the rest is kept by row.
-        self.stalled = [0.0] * n
         self.waits: dict[int, list[float]] = {}
         self.pipe_waits: dict[int, float] = {}
+        self.shares: dict[int, float] = {}
+        self.totals = np.zeros((n, N_CAUSES))
         self.producer = [-1] * n
         self.time = 0.0
+        self.share = 1.0
         self.matrix_done = 0.0
         self.matrix_groups: list[float] = []
         self.pipe_free = pipe_free
@@ -238,24 +287,44 @@ class _Warp:
         self.register_writer = [-1] * STORAGE_SIZE
         self.block = self._controlled_block if code.has_control else self._register_block
 
-    def result(self) -> WarpWalk:
-        """The waits of each instruction at its last visit."""
-        waits = np.zeros((len(self.stalled), N_CAUSES))
+    def account(self, times: float) -> None:
+        """Add up the waits of a visit, so often."""
+        shares = self.shares
         for row, causes in self.waits.items():
-            waits[row] = causes
-        waits[:, Cause.WAIT] += self.stalled
+            self.totals[row] += np.multiply(causes, times * shares[row])
         for row, cycles in self.pipe_waits.items():
-            waits[row, _PIPE_CAUSE.get(self.code.pipe[row], Cause.MEMORY_PIPE)] += cycles
+            cause = _PIPE_CAUSE.get(self.code.pipe[row], Cause.MEMORY_PIPE)
+            self.totals[row, cause] += cycles * times * shares[row]
+        self.waits.clear()
+        self.pipe_waits.clear()
+
+    def skip(self, cycles: float) -> None:
+        """Move everything that is to come, pipes aside."""
+        self.time += cycles
+        self.matrix_done += cycles
+        self.matrix_groups = [done + cycles for done in self.matrix_groups]
+        self.register_ready = [ready + cycles for ready in self.register_ready]
+        for board in self.scoreboards:
+            board.ready += cycles
+            board.pending = [done + cycles for done in board.pending]
+
+    def result(self, weights: FloatArray) -> WarpWalk:
+        """The waits of each instruction, the mean of its executions."""
+        executed = np.where(weights > 0, weights, 1.0)[:, None]
+        waits = self.totals / executed
+        if self.code.has_control:
+            waits[:, Cause.WAIT] += np.where(weights > 0, np.array(self.code.stall) - 1.0, 0.0)
         return WarpWalk(waits, np.array(self.producer, dtype=np.int32))
 
     def _controlled_block(self, start: int, stop: int) -> None:
-        code, boards = self.code, self.scoreboards
+        code, boards, share = self.code, self.scoreboards, self.share
         special, latency = code.special, code.latency
         time = self.time
         for row in range(start, stop):
             mask = code.wait_mask[row]
             if mask or row in special:
                 causes = self.waits[row] = [0.0] * N_CAUSES
+                self.shares[row] = share
                 if mask:
                     time = self._wait_boards(row, mask, time, causes)
                 if row in special:
@@ -269,30 +338,30 @@ class _Warp:
             if barrier != NO_BARRIER:
                 cause = Cause.LONG if code.is_long[row] else Cause.SHORT
                 _raise(boards[barrier], time + code.read_release, cause, row)
-            stall = code.stall[row]
-            self.stalled[row] = stall - 1.0
-            time += stall
+            time += share * code.stall[row]
         self.time = time
 
     def _register_block(self, start: int, stop: int) -> None:
         """Without control codes: an instruction issues when its registers are there, one a cycle."""
-        ready, writer = self.register_ready, self.register_writer
+        ready, writer, share = self.register_ready, self.register_writer, self.share
         for row in range(start, stop):
             form = self.code.kernel.form(row)
             time, causes = self.time, [0.0] * N_CAUSES
             for number in form.read:
-                if ready[number] > time:
-                    causes[self._register_cause(writer[number])] += ready[number] - time
-                    time = ready[number]
+                late = ready[number] - time
+                if late > 0:
+                    causes[self._register_cause(writer[number])] += late
+                    time += share * late
                     self.producer[row] = writer[number]
             if row in self.code.special:
                 time = self._wait_special(row, time, causes)
             self.waits[row] = causes
+            self.shares[row] = share
             time = self._take_pipe(row, time)
             for number in form.written:
                 ready[number] = time + self.code.latency[row]
                 writer[number] = row
-            self.time = time + 1.0
+            self.time = time + share
 
     def _register_cause(self, producer: int) -> Cause:
         if self.code.is_long[producer]:
@@ -305,7 +374,7 @@ class _Warp:
             if mask >> number & 1 and board.ready > time:
                 causes[board.cause] += board.ready - time
                 self.producer[row] = board.producer
-                time = board.ready
+                time += self.share * (board.ready - time)
         return time
 
     def _take_pipe(self, row: int, time: float) -> float:
@@ -316,12 +385,12 @@ class _Warp:
         other = self.code.alternate[row]
         if other >= 0 and free[other] < free[pipe]:
             pipe = other
-        if free[pipe] > time:
-            self.pipe_waits[row] = free[pipe] - time
-            time = free[pipe]
-        elif row in self.pipe_waits:  # of an earlier visit
-            del self.pipe_waits[row]
-        free[pipe] = time + self.code.issue[row]
+        late = free[pipe] - time
+        if late > 0:
+            self.pipe_waits[row] = late
+            self.shares[row] = self.share
+            time += self.share * late
+        free[pipe] = max(free[pipe], time) + self.share * self.code.issue[row]
         return time
 
     def _queue_matrix(self, row: int, time: float) -> None:
@@ -329,10 +398,10 @@ class _Warp:
 
         How many fit there is not known: no limit is taken.
         """
-        pipe = self.code.pipe[row]
-        done = max(self.pipe_free[pipe], self.matrix_done, time) + self.code.matrix[row]
+        pipe, share = self.code.pipe[row], self.share
+        done = max(self.pipe_free[pipe], self.matrix_done, time) + share * self.code.matrix[row]
         self.matrix_done = done
-        self.pipe_free[pipe] = max(self.pipe_free[pipe], time) + self.code.issue[row]
+        self.pipe_free[pipe] = max(self.pipe_free[pipe], time) + share * self.code.issue[row]
         if row in self.code.group_ends:
             self.matrix_groups.append(done)
             del self.matrix_groups[:-_MAX_PENDING]
@@ -341,24 +410,25 @@ class _Warp:
         special = self.code.special[row]
         if special.barrier_cycles:
             causes[Cause.BARRIER] = special.barrier_cycles
-            return time + special.barrier_cycles
+            return time + self.share * special.barrier_cycles
         if special.waits_warpgroup:
-            return self._wait_groups(special.outstanding, time, causes)
-        board = self.scoreboards[special.scoreboard]
-        keep = special.outstanding
-        pending = board.pending[: len(board.pending) - keep] if keep else board.pending
-        done = max(pending, default=0.0)
-        if done > time:
-            causes[board.cause] += done - time
-            self.producer[row] = board.producer
-        return max(time, done)
+            late = self._groups_done(special.outstanding) - time
+            cause = Cause.GMMA
+        else:
+            board = self.scoreboards[special.scoreboard]
+            ended = board.pending[: len(board.pending) - special.outstanding]
+            late = max(ended, default=time) - time
+            cause = Cause(board.cause)
+            if late > 0:
+                self.producer[row] = board.producer
+        if late <= 0:
+            return time
+        causes[cause] += late
+        return time + self.share * late
 
-    def _wait_groups(self, outstanding: int, time: float, causes: list[float]) -> float:
-        """Until at most so many of the warp's groups of products are not done."""
-        ended = self.matrix_groups[: len(self.matrix_groups) - outstanding]
-        done = max(ended, default=time)
-        causes[Cause.GMMA] = max(0.0, done - time)
-        return max(time, done)
+    def _groups_done(self, outstanding: int) -> float:
+        """When at most so many of the warp's groups of products are left."""
+        return max(self.matrix_groups[: len(self.matrix_groups) - outstanding], default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

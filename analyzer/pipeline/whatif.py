@@ -33,8 +33,9 @@ from analyzer.report.report import PredictionEntry
 from analyzer.report.whatif import WHATIF_SCHEMA, FigureEntry, PointEntry, WhatIfKernel, WhatIfReport
 from analyzer.text.errors import HardwareError, UsageError, WarplensError
 
-# Step of the central difference: large enough that waves and rounded counts show their trend.
+# Steps of the central difference; that of counts is so large that waves of CTAs show their trend.
 _STEP = 1.05
+_STEP_OF_COUNTS = 2.0
 _LEAST_ELASTICITY = 0.0005
 
 
@@ -174,7 +175,8 @@ def _used(situation: Situation) -> frozenset[str]:
 def _elasticity(counted: Counted, base: Gpu, model: str, key: str, ctas: int) -> float:
     """d log time / d log figure; nought where an edit does not change the figure or the kernel is refused."""
     logs = []
-    for factor in (_STEP, 1 / _STEP):
+    step = _STEP_OF_COUNTS if key == "sm.count" else _STEP
+    for factor in (step, 1 / step):
         edited = _scaled(base, key, factor)
         found = _predict(counted, edited, model, ctas)
         if isinstance(found, Refused):

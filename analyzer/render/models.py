@@ -1,6 +1,6 @@
 """Models side by side: cycles by stall, and why they part."""
 
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from analyzer.render.tables import Column, Fit, make_table, numbers
@@ -25,7 +25,8 @@ def side_by_side(kernel: KernelReport, entries: tuple[PredictionEntry, ...]) -> 
     if instructions:
         rows.append(("CPI", *(f"{e.cycles / instructions / max(1.0, e.waves):,.2f}" for e in entries)))
     columns = [Column("stall", Fit.WHOLE), *numbers(*(entry.model for entry in entries))]
-    return make_table(columns, rows, title=f"cycles by stall and model, {entries[0].gpu_name}")
+    title = Text(f"cycles by stall and model, {entries[0].gpu_name}", style="italic")
+    return Group(title, make_table(columns, rows))
 
 
 def _cycles(cycles: float) -> str:

@@ -40,20 +40,18 @@ class _Walked:
 
 
 def _walk_role(situation: Situation, role: Role) -> _Walked:
-    starts = np.array([block.start for block in situation.cfg.blocks])
-    skips = frozenset(np.flatnonzero(role.weights[starts] == 0).tolist())
     walk = walk_warps(
         situation.kernel,
         situation.cfg,
         situation.nest,
         situation.costs,
         WalkOptions(
+            weights=role.weights,
             memory_latency_cycles=memory_latency_cycles(situation, assumed_placement(situation)),
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
             row_latencies=load_latencies(situation),
             warps=role.lockstep,
             visits=_VISITS,
-            skips=skips,
         ),
     )
     return _Walked(role, walk, sum(walk.stack(role.weights).values()))

@@ -23,6 +23,7 @@ def predict(situation: Situation) -> Verdict:
         situation.nest,
         situation.costs,
         WalkOptions(
+            weights=situation.weights,
             memory_latency_cycles=memory_latency_cycles(situation, placement),
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
             row_latencies=load_latencies(situation),

@@ -1,0 +1,123 @@
+"""What a stall analysis costs, and what one more point of a sweep does.
+
+    python bench/stalls.py [DUMP.sass -k KERNEL] [--rounds 5]
+
+Without a dump the largest shipped kernel is taken. Each model is timed on a kernel that has been read and
+counted; the fresh analysis is everything from the file on. Prints seconds of one process, best of the rounds,
+and ratios to the fresh analysis.
+"""
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+import analyzer
+from analyzer.hardware.edit import Setting, with_settings
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.load import load_arch, load_gpu
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.models.registry import find_model, model_names
+from analyzer.pipeline import Options, Program
+from analyzer.pipeline.analyst import Analyst
+from analyzer.pipeline.program import LoadedKernel
+from analyzer.pipeline.situations import Counted, Refused, put_on
+
+TRACES = Path(__file__).resolve().parents[1] / "traces"
+_GRID, _BLOCK = Dim3(1024), Dim3(256)
+_EDIT = (Setting("memory.bandwidth_gbps", 2.0, is_factor=True),)
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A row of the table."""
+
+    name: str
+    seconds: float
+
+
+def largest_kernel() -> tuple[Path, str]:
+    """The shipped dump and kernel with most instructions."""
+    found = []
+    for path in sorted(TRACES.glob("*/sm_*/*.sass")):
+        program = analyzer.load(str(path))
+        found += [(len(loaded.kernel), str(path), loaded.kernel.name) for loaded in program.kernels]
+    _, path_text, name = max(found)
+    return Path(path_text), name
+
+
+def best(rounds: int, work: Callable[[], Any]) -> float:
+    """Least seconds of several runs."""
+    seconds = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def chosen(path: Path, name: str) -> tuple[Program, LoadedKernel]:
+    """A fresh reading of the dump."""
+    program = analyzer.load(str(path))
+    return program, program[name]
+
+
+def count(path: Path, name: str) -> Counted:
+    """The kernel with what a launch of many CTAs executes."""
+    options = Options(launch=Launch(grid=_GRID, block=_BLOCK))
+    return next(iter(Analyst(options).count(chosen(path, name)[1])))
+
+
+def point(counted: Counted, gpu: Gpu, model: str) -> None:
+    """One point of a sweep: another GPU, the same counts."""
+    situation = put_on(counted, with_settings(gpu, _EDIT))
+    assert not isinstance(situation, Refused)
+    find_model(model)(situation)
+
+
+def measure(path: Path, name: str, rounds: int) -> Sequence[Timed]:
+    """Fresh analysis, each model, a point of a sweep with the default model."""
+    counted = count(path, name)
+    gpu_name = load_arch(counted.loaded.kernel.arch).typical_gpu
+    gpu = load_gpu(gpu_name or "a100")
+    situation = put_on(counted, gpu)
+    assert not isinstance(situation, Refused)
+
+    def fresh() -> None:
+        analyzer.analyze(str(path), gpu_name, options=Options(kernels=(name,), launch=counted.launch))
+
+    rows = [Timed("fresh analysis, counts included", best(rounds, fresh))]
+    for model in model_names():
+        rows.append(Timed(f"model {model}", best(rounds, partial(find_model(model), situation))))
+    rows.append(Timed("sweep point, steady", best(rounds, lambda: point(counted, gpu, "steady"))))
+    rows.append(Timed("sweep point, amali", best(rounds, lambda: point(counted, gpu, "amali"))))
+    return rows
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("dump", nargs="?", type=Path)
+    parser.add_argument("-k", "--kernel")
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    path, name = (options.dump, options.kernel) if options.dump else largest_kernel()
+    _, loaded = chosen(path, name)
+    rows = measure(path, loaded.kernel.name, options.rounds)
+    table = Table(title=f"{loaded.kernel.name}, {len(loaded.kernel):,} instructions, {loaded.kernel.arch}")
+    table.add_column("work")
+    table.add_column("seconds", justify="right")
+    table.add_column("ratio", justify="right")
+    for row in rows:
+        table.add_row(row.name, f"{row.seconds:.3f}", f"{row.seconds / rows[0].seconds:.3f}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""What AMALI and its figures say, found again in our models on real dumps."""
+
+import math
+
+import pytest
+from launched import Launched, predict, put
+from paths import TRACES
+
+from analyzer.hardware.edit import Setting, with_settings
+from analyzer.models.base import Stall
+from analyzer.models.launching import launch_latency, miss_shares
+from analyzer.models.registry import model_names
+
+SQUARE = TRACES / "triton" / "sm_80" / "matmul_square_tile.sass"
+LARGE_90 = TRACES / "triton" / "sm_90" / "matmul_large_tile.sass"
+REPORT16 = TRACES / "cuda" / "sm_80" / "report16.sass"
+CUBE = tuple(f"{place}=4096" for place in range(3, 9))
+GEMM = Launched(SQUARE, "matmul", "a100", (1024,), None, CUBE)
+COPY = Launched(REPORT16, "vector_add", "a100", (10_000,), (256,), ("3=2560000",))
+TEXTURE = Launched(
+    TRACES / "cuda" / "sm_80" / "textures.sass",
+    "sample_bilinear",
+    "a100",
+    (128, 128),
+    (16, 16),
+    ("2=2048", "3=2048"),
+)
+FMA = "tensor.f16.fma_per_cycle_per_sm"
+
+TABLE_1 = {
+    "selected",
+    "wait",
+    "long_scoreboard",
+    "short_scoreboard",
+    "math_pipe_throttle",
+    "tex_throttle",
+    "lg_throttle",
+    "mio_throttle",
+    "no_instructions",
+    "imc_miss",
+}
+
+
+def math_throttle(launched: Launched, model: str, fma: float) -> float:
+    """Cycles of math_pipe_throttle with so many multiply-adds per cycle and SM."""
+    edited = with_settings(launched.gpu, (Setting(FMA, fma),))
+    return predict(put(launched, edited), model).cpi_stack.get(Stall.MATH_PIPE_THROTTLE, 0.0)
+
+
+def test_launch_latency_has_the_published_coefficients() -> None:
+    """Equations 27 and 28 with section 6.2's figures, CTA size in warps; k as hwdb says."""
+    situation = put(COPY)
+    slope = 0.0036 * 8**2 + 0.0366 * 8 + 1.1891
+    assert launch_latency(situation, 1410.0).cycles == pytest.approx(slope * 10_000 + 2446.57)
+    assert sum(miss_shares(situation).values()) == pytest.approx(1.0)
+
+
+def test_launch_latency_shows_as_cold_caches() -> None:
+    stack = predict(put(COPY), "amali").cpi_stack
+    cold = stack[Stall.IMC_MISS] + stack[Stall.NO_INSTRUCTIONS]
+    assert cold == pytest.approx(launch_latency(put(COPY), 1410.0).cycles)
+
+
+@pytest.mark.parametrize("fma", [512.0, 1024.0])
+def test_figure_16_twice_the_tensor_rate_halves_the_math_pipe_throttle(fma: float) -> None:
+    """A tensor-bound GEMM's; the paper draws 128, 256 and 512 FMA per tensor core, four to an SM."""
+    ratio = math_throttle(GEMM, "amali", 2 * fma) / math_throttle(GEMM, "amali", fma)
+    assert ratio == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("model", ["amali", "steady"])
+def test_figure_16_a_memory_bound_kernel_does_not_care(model: str) -> None:
+    cycles = [math_throttle(COPY, model, fma) for fma in (512.0, 1024.0, 2048.0)]
+    assert cycles[0] == cycles[1] == cycles[2]
+
+
+def test_figure_15_gcom_says_the_same_for_every_tensor_rate() -> None:
+    found = {
+        predict(put(GEMM, with_settings(GEMM.gpu, (Setting(FMA, fma),))), "gcom").cycles
+        for fma in (512.0, 1024.0, 2048.0)
+    }
+    assert len(found) == 1
+
+
+def test_gcom_overestimates_the_tensor_throttle() -> None:
+    """An HMMA.16816 takes it 32 cycles where the A100 takes 8."""
+    gcom, amali = (
+        predict(put(GEMM), model).cpi_stack[Stall.MATH_PIPE_THROTTLE] for model in ("gcom", "amali")
+    )
+    assert gcom > 3 * amali
+
+
+def test_every_stall_of_table_1_has_its_name() -> None:
+    assert {stall.value for stall in Stall} >= TABLE_1
+
+
+def test_every_stall_of_table_1_appears() -> None:
+    seen: set[str] = set()
+    for launched in (GEMM, COPY, TEXTURE):
+        for model in model_names():
+            seen |= {stall.value for stall in predict(put(launched), model).cpi_stack}
+    assert seen >= TABLE_1
+
+
+@pytest.mark.parametrize(
+    "launched",
+    [GEMM, Launched(LARGE_90, "matmul", "h100", (512,), None, CUBE)],
+    ids=["A100", "H100"],
+)
+def test_tensor_bound_loops_land_at_the_pipe_bound(launched: Launched) -> None:
+    """Within 5 %, and the report says how busy the tensor pipe is."""
+    (kernel,) = launched.report("steady").kernels
+    loop = kernel.loops[0]
+    assert loop.busiest == "tensor"
+    assert 0.95 <= loop.busiest_share <= 1.0
+    assert loop.cycles_per_iteration is not None
+    assert math.isclose(loop.cycles_per_iteration, loop.bounds["tensor"], rel_tol=0.05)
+
+
+def test_mdm_has_no_throttle_for_pipes() -> None:
+    stack = predict(put(GEMM), "mdm").cpi_stack
+    assert Stall.MATH_PIPE_THROTTLE not in stack
+    assert stack[Stall.MIO_THROTTLE] > 0
+
+
+def test_divergence_counts_the_sub_core_with_most_instructions() -> None:
+    """Equation 29: 1,024 CTAs leave some SMs of 108 with ten, and 9.48 on the mean."""
+    situation = put(GEMM)
+    stack = predict(situation, "amali").cpi_stack
+    per_cta = situation.demand.instructions  # one warp of each CTA on each sub-core
+    assert stack[Stall.IDLE] == pytest.approx(per_cta * (10 - 1024 / 108), rel=0.01)

@@ -1,0 +1,131 @@
+"""What-if on hardware: points, elasticities, and what a user may get wrong."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+from paths import TRACES
+
+import analyzer
+from analyzer.cli.app import run
+from analyzer.hardware.edit import parse_setting, parse_sweep
+from analyzer.pipeline import Options, load
+from analyzer.pipeline.whatif import WhatIf, whatif
+from analyzer.render.json import render_whatif_json, whatif_schema
+
+GEMM = str(TRACES / "triton" / "sm_80" / "matmul_square_tile.sass")
+REPORT16 = str(TRACES / "cuda" / "sm_80" / "report16.sass")
+FMA = "tensor.f16.fma_per_cycle_per_sm"
+COPY = ("-k", "vector_add", "--grid=10000", "--block=256", "--arg=3=2560000")
+
+
+def edits(*settings: str, sweeps: tuple[str, ...] = (), elasticity: bool = False) -> WhatIf:
+    return WhatIf(
+        settings=tuple(map(parse_setting, settings)),
+        sweeps=tuple(map(parse_sweep, sweeps)),
+        elasticity=elasticity,
+    )
+
+
+def test_base_is_what_analyze_says() -> None:
+    report = whatif([load(GEMM)], "a100", edits(), Options(models=("amali",)))
+    (kernel,) = report.kernels
+    (analyzed,) = analyzer.analyze(GEMM, "a100", options=Options(models=("amali",))).kernels
+    assert kernel.base == analyzed.predictions[0]
+    assert not kernel.points
+
+
+def test_a_point_is_what_analyze_says_on_a_file_with_the_same_figure(tmp_path: Path) -> None:
+    path = tmp_path / "edited.toml"
+    path.write_text(
+        'schema = "warplens/gpu/1"\nname = "edited"\ninherits = "a100-80gb-sxm"\n'
+        '[tensor.f16]\nfma_per_cycle_per_sm = { value = 2048, basis = "assumed", source = "test" }\n'
+    )
+    report = whatif([load(GEMM)], "a100", edits(f"{FMA}=2048"), Options())
+    (point,) = report.kernels[0].points
+    assert point.prediction is not None
+    (analyzed,) = analyzer.analyze(GEMM, str(path)).kernels
+    assert point.prediction.cycles == pytest.approx(analyzed.predictions[0].cycles)
+    assert point.set == {FMA: 2048.0}
+
+
+def test_sweeps_are_combined_and_settings_hold_at_every_point() -> None:
+    report = whatif(
+        [load(GEMM)], "a100", edits("clock=1200", sweeps=("sms=54,108", "dram=x0.5,x1,x2")), Options()
+    )
+    points = report.kernels[0].points
+    assert len(points) == 6
+    assert {point.set["sm.count"] for point in points} == {54.0, 108.0}
+    assert {point.set["clock.boost_mhz"] for point in points} == {1200.0}
+
+
+def test_elasticity_of_a_bound_is_minus_one() -> None:
+    report = whatif([load(REPORT16)], "a100", edits(elasticity=True), Options(kernels=("vector_add",)))
+    found = report.kernels[0].elasticity
+    # without a launch vector_add is short: its overhead is a part of its time
+    assert -1.0 < found["memory.bandwidth_gbps"] < -0.3
+    assert list(found.values()) == sorted(found.values(), key=lambda value: -abs(value))
+    assert set(found) <= set(report.figures)
+
+
+def test_a_point_where_a_cta_does_not_fit_is_refused_not_fatal() -> None:
+    report = whatif([load(GEMM)], "a100", edits("limits.shared_bytes_per_cta=1024"), Options())
+    (point,) = report.kernels[0].points
+    assert point.prediction is None
+    assert "does not fit" in point.refused
+
+
+def test_json_is_described_by_the_published_schema() -> None:
+    report = whatif([load(GEMM)], "a100", edits("dram=x2", elasticity=True), Options())
+    jsonschema.validate(json.loads(render_whatif_json(report)), whatif_schema())
+
+
+def test_command_prints_points_and_what_the_time_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["whatif", REPORT16, *COPY, "--gpu", "a100", "--set", "dram=x2"]) == 0
+    text = capsys.readouterr().out
+    assert "as it is" in text
+    assert "4078" in text
+    assert "memory.bandwidth_gbps" in text
+
+
+def test_command_draws_one_page_without_the_network(tmp_path: Path) -> None:
+    pytest.importorskip("plotly", reason="the charts extra is not installed")
+    page = tmp_path / "stacks.html"
+    code = run(["whatif", GEMM, "--gpu", "a100", "--sweep", f"{FMA}=512,1024,2048", "--chart", str(page)])
+    assert code == 0
+    text = page.read_text(encoding="utf-8")
+    assert 'src="http' not in text
+    assert "math_pipe_throttle" in text
+    assert "2048" in text
+
+
+def test_a_gpu_without_the_units_that_the_code_needs_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    dump = str(TRACES / "triton" / "sm_90" / "matmul_large_tile.sass")
+    assert run(["whatif", dump, "--gpu", "a100"]) == 1
+    assert "which the kernel needs" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--set", "tensor.f61.fma_per_cycle_per_sm=4"), "f61"),
+        (("--set", "dram"), "dram"),
+        (("--set", "sms=-1"), "-1"),
+        (("--set", "dram=x2", "--set", "memory.bandwidth_gbps=x3"), "memory.bandwidth_gbps"),
+        (("--sweep", "sms=1:100000:1"), "1000"),
+        (("--sweep", "sms=1:100:1", "--sweep", "clock=1000:2000:50"), "points"),
+        (("--gpu", "all"), "one GPU"),
+        (("--gpu", "h100", "--gpu", "a100"), "one --gpu"),
+        (("--model", "amalli"), "did you mean amali"),
+    ],
+)
+def test_bad_input_gets_one_clear_error(
+    arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gpu = () if "--gpu" in arguments else ("--gpu", "a100")
+    assert run(["whatif", GEMM, *gpu, *arguments]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert said in error
+    assert "Traceback" not in error
