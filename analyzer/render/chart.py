@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from analyzer.render.whatif import point_name
+from analyzer.render.whatif import heading, named_predictions
 from analyzer.report.report import PredictionEntry
 from analyzer.report.whatif import WhatIfKernel, WhatIfReport
 from analyzer.text.errors import UsageError
@@ -27,7 +27,7 @@ def render_chart(report: WhatIfReport) -> str:
             figure,
             include_plotlyjs=index == 0,
             full_html=False,
-            config={"responsive": True, "displaylogo": False},
+            config={"responsive": True, "displayModeBar": False},
             div_id=f"kernel-{index}",
         )
         for index, figure in enumerate(figures)
@@ -53,20 +53,21 @@ _PAGE = """<!doctype html>
 def _figure(report: WhatIfReport, kernel: WhatIfKernel) -> "Figure":
     from plotly.graph_objects import Bar, Figure
 
-    entries = [("as it is", kernel.base)]
-    entries += [(point_name(point), point.prediction) for point in kernel.points if point.prediction]
-    names = [name.replace("\n", "<br>") for name, _ in entries]
+    named = named_predictions(kernel)
+    names = [one.name.replace("\n", "<br>") for one in named]
     figure = Figure(
         [
-            Bar(name=stall, x=names, y=[entry.cpi_stack.get(stall, 0.0) for _, entry in entries])
-            for stall in _stalls([entry for _, entry in entries])
+            Bar(name=stall, x=names, y=[one.entry.cpi_stack.get(stall, 0.0) for one in named])
+            for stall in _stalls([one.entry for one in named])
         ]
     )
     figure.update_layout(
         barmode="stack",
-        title=f"{kernel.demangled}, {report.gpu_name}, model {report.model}",
+        title={"text": f"{kernel.demangled}, {report.gpu_name}, model {report.model}", "y": 0.97},
+        xaxis={"title": heading(kernel), "type": "category"},
         yaxis_title="cycles",
-        legend_title="stall",
+        legend={"orientation": "h", "yanchor": "bottom", "y": 1.0, "x": 0.0},
+        margin={"l": 60, "r": 20, "t": 140},
         template="plotly_white",
         height=_HEIGHT_PX,
     )

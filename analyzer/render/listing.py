@@ -11,7 +11,8 @@ from analyzer.render.tables import Cell, Column, Fit, numbers
 from analyzer.render.units import mark, ratio, short_count
 from analyzer.report.report import KernelReport, ListingEntry, MemoryEntry
 
-_HOT_STALL_CYCLES = 20.0
+_HOT_SHARE = 0.02
+_LEAST_SHARE = 0.0005
 _LEAST_SASS = 20
 _SHARED = ("shared", "distributed_shared")
 _LEGEND = (
@@ -36,9 +37,9 @@ def listing_table(kernel: KernelReport) -> Table:
     is_executed = kernel.counts.looked_at_ctas is not None
     accesses = {entry.address: entry for entry in kernel.memory} if is_executed else {}
     rows = [_row(entry, accesses, is_executed=is_executed) for entry in kernel.listing]
-    hot = [e.stall_cycles * e.executed_per_warp >= _HOT_STALL_CYCLES for e in kernel.listing]
+    hot = [entry.share >= _HOT_SHARE for entry in kernel.listing]
     columns = [
-        *numbers("executed" if is_executed else "count", "pipe", "stall"),
+        *numbers("executed" if is_executed else "count", "pipe", "stall", "share"),
         Column("control", Fit.CUT),
         Column("address", Fit.WHOLE),
         Column("SASS", Fit.CUT),
@@ -79,6 +80,7 @@ def _row(entry: ListingEntry, accesses: Mapping[int, MemoryEntry], *, is_execute
         _executed(entry) if is_executed else f"{entry.executed_per_warp:,.4g}",
         entry.pipe if entry.known else "X",
         f"{entry.stall_cycles:,.0f}" if entry.stall_cycles else "",
+        f"{entry.share:.1%}" if entry.share >= _LEAST_SHARE else "",
         _cut(entry.control),
         f"{entry.address:04x}",
         _cut(entry.instruction),

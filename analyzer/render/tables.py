@@ -35,7 +35,8 @@ def make_table(columns: Sequence[Column], rows: Sequence[Row], *, title: str = "
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title or None, title_justify="left"
     )
     for place, column in enumerate(columns):
-        width = max(cell_len(str(cell)) for cell in (column.name, *(row[place] for row in rows)))
+        cells = (column.name, *(str(row[place]) for row in rows))
+        width = max(cell_len(line) for cell in cells for line in cell.split("\n"))
         whole = column.fit in {Fit.NUMBER, Fit.WHOLE}
         table.add_column(
             column.name,

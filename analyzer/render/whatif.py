@@ -1,13 +1,17 @@
 """What-if for a terminal: one row for each setting, then what the time follows."""
 
+from dataclasses import dataclass
+
 from rich.console import Console, RenderableType
 from rich.text import Text
 
 from analyzer.render.tables import Column, Fit, make_table, numbers
 from analyzer.report.report import PredictionEntry
-from analyzer.report.whatif import PointEntry, WhatIfKernel, WhatIfReport
+from analyzer.report.whatif import WhatIfKernel, WhatIfReport
 
-_STALL_COLUMNS = 4
+_STALL_COLUMNS = 8
+_NUMBER_CELLS = 11
+_FIXED_CELLS = 4 * _NUMBER_CELLS  # cycles, time, its change, and what stands between columns
 _MOST_FIGURES = 12
 
 
@@ -21,35 +25,63 @@ def print_whatif(report: WhatIfReport, console: Console) -> None:
                 "kernel ", (kernel.demangled, "bold"), f"   {report.gpu_name}   model {report.model}"
             )
         )
-        console.print(_points(kernel))
+        console.print(_points(kernel, console.width))
         for point in kernel.points:
             if point.refused:
-                console.print(Text(f"refused at {_name(point.set)}: {point.refused}", style="red"))
+                values = "  ".join(f"{key}={value:g}" for key, value in point.set.items())
+                console.print(Text(f"refused at {values}: {point.refused}", style="red"))
         if kernel.elasticity:
             console.print(_elasticities(report, kernel))
 
 
-def _points(kernel: WhatIfKernel) -> RenderableType:
-    """Cycles, time against the GPU as it is, and the stalls that matter anywhere."""
-    reached = [(_name(point.set), point.prediction) for point in kernel.points if point.prediction]
-    entries = [("as it is", kernel.base), *reached]
-    stalls = _stalls([entry for _, entry in entries])
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A prediction under the name of its settings."""
+
+    name: str
+    entry: PredictionEntry
+
+
+def heading(kernel: WhatIfKernel) -> str:
+    """What the names of `named_predictions` are values of: the one figure that is set, else all that are."""
+    keys = {key for point in kernel.points for key in point.set}
+    return keys.pop() if len(keys) == 1 else "set"
+
+
+def named_predictions(kernel: WhatIfKernel) -> tuple[Named, ...]:
+    """The GPU as it is and every point, the settings of each one a line."""
+    is_single = heading(kernel) != "set"
+    found = [Named("as it is", kernel.base)]
+    for point in kernel.points:
+        if point.prediction is not None:
+            parts = (f"{value:g}" if is_single else f"{key}={value:g}" for key, value in point.set.items())
+            found.append(Named("\n".join(parts), point.prediction))
+    return tuple(found)
+
+
+def _points(kernel: WhatIfKernel, width: int) -> RenderableType:
+    """Cycles, time against the GPU as it is, and as many of the stalls that matter as there is room for."""
+    named = named_predictions(kernel)
+    names = (heading(kernel), *(line for one in named for line in one.name.splitlines()))
+    taken = max(map(len, names)) + max(len(one.entry.bound) for one in named) + _FIXED_CELLS
+    stalls = []
+    for stall in _stalls([one.entry for one in named]):
+        taken += max(len(stall), _NUMBER_CELLS) + 1
+        if taken <= width:
+            stalls.append(stall)
     rows = [
         (
-            name,
-            f"{entry.cycles:,.0f}",
-            f"{entry.time_us:,.2f}",
-            "" if entry is kernel.base else f"{entry.time_us / kernel.base.time_us - 1:+.1%}",
-            entry.bound,
-            *(f"{entry.cpi_stack.get(stall, 0.0):,.0f}" for stall in stalls),
+            one.name,
+            f"{one.entry.cycles:,.0f}",
+            f"{one.entry.time_us:,.2f}",
+            "" if one.entry is kernel.base else f"{one.entry.time_us / kernel.base.time_us - 1:+.1%}",
+            one.entry.bound,
+            *(f"{one.entry.cpi_stack.get(stall, 0.0):,.0f}" for stall in stalls),
         )
-        for name, entry in entries
+        for one in named
     ]
-    keys = {key for point in kernel.points for key in point.set}
-    if len(keys) == 1:
-        rows = [(name.rpartition("=")[2], *cells) for name, *cells in rows]
     columns = [
-        Column(keys.pop() if len(keys) == 1 else "set", Fit.WHOLE),
+        Column(heading(kernel), Fit.WHOLE),
         *numbers("cycles", "time us", "time"),
         Column("bound", Fit.WHOLE),
         *numbers(*stalls),
@@ -64,10 +96,6 @@ def _stalls(entries: list[PredictionEntry]) -> list[str]:
         for stall, cycles in entry.cpi_stack.items():
             most[stall] = max(most.get(stall, 0.0), cycles)
     return sorted(most, key=lambda stall: -most[stall])[:_STALL_COLUMNS]
-
-
-def _name(values: dict[str, float]) -> str:
-    return "\n".join(f"{key}={value:g}" for key, value in values.items())
 
 
 def _elasticities(report: WhatIfReport, kernel: WhatIfKernel) -> RenderableType:
@@ -93,8 +121,3 @@ def _elasticities(report: WhatIfReport, kernel: WhatIfKernel) -> RenderableType:
         *numbers("elasticity", "time, +10 %"),
     ]
     return make_table(columns, rows, title="what the time follows (d log time / d log figure)")
-
-
-def point_name(point: PointEntry) -> str:
-    """The settings of a point, one a line."""
-    return _name(point.set)

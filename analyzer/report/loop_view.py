@@ -1,7 +1,9 @@
 """Loops as report entries, the one that costs most first."""
 
 from analyzer.flow.loops import Loop
+from analyzer.models.base import largest_first
 from analyzer.models.loops import LoopVerdict
+from analyzer.models.stalls import STALLS
 from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.pipe_view import pipe_entries
 from analyzer.report.report import LoopEntry
@@ -31,6 +33,7 @@ def _entry(analysis: KernelAnalysis, loop: Loop, verdict: LoopVerdict | None) ->
         busiest_share=verdict.busiest_share if verdict else 0.0,
         pipes=pipe_entries(verdict.demand if verdict else None),
         cpi_stack=_stack(verdict),
+        launch_stack=_launch_stack(analysis, loop),
         share=analysis.share_of(loop),
         source=str(analysis.kernel.origin(row) or ""),
     )
@@ -38,3 +41,13 @@ def _entry(analysis: KernelAnalysis, loop: Loop, verdict: LoopVerdict | None) ->
 
 def _stack(verdict: LoopVerdict | None) -> dict[str, float]:
     return {} if verdict is None else {stall.value: cycles for stall, cycles in verdict.stack.items()}
+
+
+def _launch_stack(analysis: KernelAnalysis, loop: Loop) -> dict[str, float]:
+    if analysis.first is None:
+        return {}
+    blocks = [analysis.cfg.blocks[number] for number in sorted(loop.blocks)]
+    rows = [row for block in blocks for row in range(block.start, block.stop)]
+    cycles = analysis.first.stalls.cycles[rows].sum(axis=0)
+    found = {stall: float(c) for stall, c in zip(STALLS, cycles, strict=True) if c > 0}
+    return {stall.value: c for stall, c in largest_first(found).items()}

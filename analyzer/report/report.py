@@ -134,6 +134,8 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A natural loop on the first GPU: header address, cycles of one iteration with resident warps.
 
     busiest: the pipe or memory level that an iteration needs longest, and for which share of its cycles.
+    cpi_stack: one warp's cycles per iteration; launch_stack: cycles of the launch that stand to the account
+    of the loop's instructions.
     """
 
     header: int
@@ -149,6 +151,7 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
     busiest_share: float
     pipes: dict[str, PipeEntry]
     cpi_stack: dict[str, float]
+    launch_stack: dict[str, float]
     share: float
     source: str
 
@@ -210,8 +213,9 @@ class AdviceEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One instruction as `annotate` prints it: waits in cycles, producer that it waits for.
+    """One instruction as `annotate` prints it: waits per execution, producer that it waits for.
 
+    share: of the launch's cycles; cpi_stack: cycles of the launch by stall that stand to its account.
     executed_warps: warp executions over the grid, None where it was neither executed nor traced.
     """
 
@@ -225,6 +229,8 @@ class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
     provenance: str
     stall_cycles: float
     stall: str
+    share: float
+    cpi_stack: dict[str, float]
     producer: int | None
     source: str
 

@@ -22,7 +22,8 @@ _WORD = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
 _NOTE = re.compile(r"\s*\(\*.*")
 _FLOAT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
 # The metadata or scale operand's `.reuse` is not among the reuse bits (facts/FORMATS.md, section 3).
-_REUSE_ELSEWHERE = ("HMMA.SP", "OMMA.SF")
+# TEX has another field in their place: nvcc 13's TEX.SCR.LL sets its first bit and prints no `.reuse`.
+_REUSE_ELSEWHERE = ("HMMA.SP", "OMMA.SF", "TEX")
 
 
 @dataclass(frozen=True, slots=True)
