@@ -85,40 +85,71 @@ def _columns() -> dict[Stall, list[int]]:
 _COLUMNS = _columns()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crowd:
+    """Equal waves: warps on a busy SM, busy SMs, and how often such a wave comes."""
+
+    warps: float
+    busy_sms: float
+    times: float
+
+
 def add_memory_contention(
     ledger: StallLedger,
     situation: Situation,
     intervals: Intervals,
     placement: Placement,
     clock_mhz: float,
-    *,
-    warps: float,
-    busy_sms: float,
-    times: float,
+    crowd: Crowd,
+    covered: FloatArray,
 ) -> float:
     """S_MSHR + S_NoC + S_DRAM as mio_throttle (AMALI equation 24); their cycles.
 
-    warps: resident on a busy SM. Misses are counted in lines; writes occupy NoC and DRAM but no MSHR.
+    covered[k]: cycles for which the warps issue interval k meanwhile; the queues of a memory interval cost
+    what goes beyond those of all its parts. Misses are counted in lines; writes occupy NoC and DRAM but no
+    MSHR.
     """
-    memory, gpu = situation.arch.memory, situation.gpu
-    line = memory.line_bytes.value
-    reads = intervals.read_bytes * placement.l2_share / line * warps
-    writes = intervals.written_bytes * placement.l2_share / line * warps
-    mshrs = math.inf if memory.mshrs_per_sm is None else memory.mshrs_per_sm.value
-    cycle_s = 1.0 / (clock_mhz * _MEGA)
-    noc = line / _noc_bytes_per_cycle(situation, clock_mhz)
-    dram = placement.dram_share * line / (gpu.dram.value * _GIGA * cycle_s)
-    in_flight = np.minimum(reads, mshrs) + writes
+    n = int(intervals.memory[-1]) + 1
+
+    def of_memory(values: FloatArray) -> FloatArray:
+        return np.bincount(intervals.memory, weights=values, minlength=n).astype(np.float64)
+
+    line = situation.arch.memory.line_bytes.value
+    lines = placement.l2_share / line * crowd.warps
+    reads, writes = of_memory(intervals.read_bytes) * lines, of_memory(intervals.written_bytes) * lines
+    mshrs = _mshrs(situation)
     is_divergent = reads > mshrs
-    queue = (noc + dram) * busy_sms * in_flight * np.where(is_divergent, 1.0, 0.5)
+    queue = (
+        _service_cycles(situation, placement, clock_mhz)
+        * crowd.busy_sms
+        * (np.minimum(reads, mshrs) + writes)
+    )
+    queue *= np.where(is_divergent, 1.0, 0.5)
     latency = memory_latency_cycles(situation, placement) + queue
     batches = np.where(is_divergent, _mean_batch(reads, mshrs) - 1.0, 0.0) * latency
-    cycles = (queue + batches) * intervals.runs * times
+    runs = np.zeros(n)
+    runs[intervals.memory] = intervals.runs
+    cycles = np.maximum(queue + batches - of_memory(covered), 0.0) * runs * crowd.times
+    of_row = intervals.memory[intervals.of_row]
     moved = situation.moved.global_bytes
-    whole = np.bincount(intervals.of_row, weights=moved, minlength=len(cycles))
-    share = np.divide(moved, whole[intervals.of_row], out=np.zeros_like(moved), where=moved > 0)
-    ledger.add_rows(Stall.MIO_THROTTLE, share * cycles[intervals.of_row])
-    return float(cycles.sum())
+    whole = np.bincount(of_row, weights=moved, minlength=n)
+    share = np.divide(moved, whole[of_row], out=np.zeros_like(moved), where=moved > 0)
+    charged = share * cycles[of_row]
+    ledger.add_rows(Stall.MIO_THROTTLE, charged)
+    return float(charged.sum())
+
+
+def _mshrs(situation: Situation) -> float:
+    figure = situation.arch.memory.mshrs_per_sm
+    return math.inf if figure is None else figure.value
+
+
+def _service_cycles(situation: Situation, placement: Placement, clock_mhz: float) -> float:
+    """Cycles that one line occupies the NoC, and the DRAM where it misses the L2."""
+    line = situation.arch.memory.line_bytes.value
+    per_cycle = _GIGA / (clock_mhz * _MEGA)
+    dram = placement.dram_share * line / (situation.gpu.dram.value * per_cycle)
+    return line / _noc_bytes_per_cycle(situation, clock_mhz) + dram
 
 
 def _noc_bytes_per_cycle(situation: Situation, clock_mhz: float) -> float:

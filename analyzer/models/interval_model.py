@@ -17,6 +17,7 @@ from analyzer.models.base import Situation, Stall
 from analyzer.models.bounds import LATENCY
 from analyzer.models.contention import (
     ISSUE_RATE,
+    Crowd,
     add_memory_contention,
     add_structural,
     issue_cycles,
@@ -174,16 +175,13 @@ def _compose(
         issue += _add_issue(ledger, reading, chosen, walk, float(issued.base @ intervals.runs), wave)
         if reading.structural:
             structural += add_structural(ledger, situation, intervals, issued, wave.count)
-        memory += add_memory_contention(
-            ledger,
-            situation,
-            intervals,
-            placement,
-            clock,
+        crowd = Crowd(
             warps=wave.ctas / wave.busy_sms * situation.occupancy.warps_per_cta,
             busy_sms=wave.busy_sms,
             times=wave.count,
         )
+        covered = issued.most if reading.structural else issued.base
+        memory += add_memory_contention(ledger, situation, intervals, placement, clock, crowd, covered)
     return _Result(
         ledger.close(),
         Terms(

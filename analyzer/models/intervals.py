@@ -21,12 +21,14 @@ DATA_CAUSES = (Cause.WAIT, Cause.SHORT, Cause.LONG, Cause.BARRIER, Cause.GMMA)
 class Intervals:
     """Intervals of one warp's walk, each with what one pass through it asks for.
 
-    of_row[n]: interval of each instruction; runs[k]: how often a warp runs interval k; instructions[k];
-    pipe_cycles[k, pipe]: cycles on each pipe of a sub-core; l1_bytes[k]: through the L1; beyond_bytes[k, 2]:
-    bytes asked of global memory, read and written.
+    of_row[n]: interval of each instruction; memory[k]: the memory interval that it is a part of, which only
+    waits for global memory cut (MDM's); runs[k]: how often a warp runs interval k; instructions[k];
+    pipe_cycles[k, pipe]: cycles on each pipe of a sub-core; l1_bytes[k]: through the L1; read_bytes[k],
+    written_bytes[k]: asked of global memory.
     """
 
     of_row: NDArray[np.int64]
+    memory: NDArray[np.int64]
     runs: FloatArray
     instructions: FloatArray
     pipe_cycles: FloatArray
@@ -40,10 +42,10 @@ def cut_intervals(
     situation: Situation, walk: WarpWalk, weights: FloatArray, issue_cycles: FloatArray
 ) -> Intervals:
     """Cut a walk; issue_cycles[n]: initiation interval of each instruction on its pipe."""
-    stalls = walk.waits[:, DATA_CAUSES].sum(axis=1) > 0
-    starts = stalls.copy()
-    starts[0] = True
-    starts[1:] |= weights[1:] != weights[:-1]
+    turns = np.ones(len(weights), dtype=bool)
+    turns[1:] = weights[1:] != weights[:-1]
+    starts = turns | (walk.waits[:, DATA_CAUSES].sum(axis=1) > 0)
+    memory_starts = turns | (walk.waits[:, Cause.LONG] > 0)
     of_row = np.cumsum(starts) - 1
     n = int(of_row[-1]) + 1
     ids = situation.kernel.opcode_ids
@@ -57,6 +59,7 @@ def cut_intervals(
     by_pipe = np.bincount(pipes, weights=issue_cycles, minlength=n * len(PIPES))
     return Intervals(
         of_row=of_row,
+        memory=(np.cumsum(memory_starts) - 1)[np.flatnonzero(starts)],
         runs=weights[np.flatnonzero(starts)],
         instructions=np.bincount(of_row, minlength=n).astype(np.float64),
         pipe_cycles=by_pipe.reshape(n, len(PIPES)).astype(np.float64),
