@@ -15,12 +15,14 @@ if TYPE_CHECKING:
     from analyzer.hardware.load import load_gpu
     from analyzer.ir.program import Kernel, Module
     from analyzer.pipeline import Options, Program, analyze, load
+    from analyzer.pipeline.whatif import whatif
     from analyzer.report.report import Report
     from analyzer.text.errors import WarplensError
 
 _HOMES = {
     "analyze": "analyzer.pipeline",
     "load": "analyzer.pipeline",
+    "whatif": "analyzer.pipeline.whatif",
     "load_gpu": "analyzer.hardware.load",
     "Options": "analyzer.pipeline",
     "Program": "analyzer.pipeline",
@@ -43,6 +45,7 @@ __all__ = [
     "analyze",
     "load",
     "load_gpu",
+    "whatif",
 ]
 
 

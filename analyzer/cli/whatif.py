@@ -45,8 +45,7 @@ def whatif(
     tensor.f16.fma_per_cycle_per_sm, memory.bandwidth_gbps, sm.count; short: dram, l2, sms, clock.
     """
     from analyzer.hardware.edit import parse_setting, parse_sweep
-    from analyzer.pipeline.whatif import WhatIf
-    from analyzer.pipeline.whatif import whatif as run
+    from analyzer.pipeline.whatif import WhatIf, whatif_programs
 
     if len(inputs.gpu) > 1:
         raise UsageError("whatif takes one --gpu", hint="run it once for each")
@@ -56,7 +55,7 @@ def whatif(
         elasticity=elasticity,
     )
     options = inputs.pipeline_options(listing=False)
-    report = run(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
+    report = whatif_programs(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
     if chart is not None:
         from analyzer.render.chart import render_chart
 

@@ -16,6 +16,8 @@ from analyzer.hardware.edit import (
     figure_keys,
     followers,
     full_key,
+    parse_setting,
+    parse_sweep,
     with_settings,
 )
 from analyzer.hardware.gpu import Gpu
@@ -24,7 +26,7 @@ from analyzer.models.portability import is_native
 from analyzer.models.registry import find_model
 from analyzer.models.verdict import Verdict
 from analyzer.pipeline.analyst import Analyst, Options, models_of
-from analyzer.pipeline.program import Program
+from analyzer.pipeline.program import Program, load
 from analyzer.pipeline.run import choose_kernels, gpu_for
 from analyzer.pipeline.situations import Counted, Refused, put_on
 from analyzer.report.demangle import demangle
@@ -60,7 +62,31 @@ class WhatIf:
         return tuple((*self.settings, *one) for one in swept)
 
 
-def whatif(programs: Sequence[Program], gpu: str | None, edits: WhatIf, options: Options) -> WhatIfReport:
+def whatif(
+    source: str | Program,
+    gpu: str | None = None,
+    *,
+    settings: Sequence[str] = (),
+    sweeps: Sequence[str] = (),
+    elasticity: bool = True,
+    options: Options | None = None,
+) -> WhatIfReport:
+    """A dump on edited hardware; settings and sweeps as on the command line: `dram=x2`, `sms=54:216:54`.
+
+    Raises InputError, HardwareError or UsageError.
+    """
+    edits = WhatIf(
+        settings=tuple(map(parse_setting, settings)),
+        sweeps=tuple(map(parse_sweep, sweeps)),
+        elasticity=elasticity,
+    )
+    program = source if isinstance(source, Program) else load(source)
+    return whatif_programs([program], gpu, edits, options or Options())
+
+
+def whatif_programs(
+    programs: Sequence[Program], gpu: str | None, edits: WhatIf, options: Options
+) -> WhatIfReport:
     """Predictions on a GPU as it is and on each edited one.
 
     gpu: name, alias or TOML path; None for the typical part of the first kernel's architecture. A point

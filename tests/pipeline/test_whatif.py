@@ -8,10 +8,9 @@ import pytest
 from paths import TRACES
 
 import analyzer
+from analyzer import whatif
 from analyzer.cli.app import run
-from analyzer.hardware.edit import parse_setting, parse_sweep
-from analyzer.pipeline import Options, load
-from analyzer.pipeline.whatif import WhatIf, whatif
+from analyzer.pipeline import Options
 from analyzer.render.json import render_whatif_json, whatif_schema
 
 GEMM = str(TRACES / "triton" / "sm_80" / "matmul_square_tile.sass")
@@ -20,16 +19,8 @@ FMA = "tensor.f16.fma_per_cycle_per_sm"
 COPY = ("-k", "vector_add", "--grid=10000", "--block=256", "--arg=3=2560000")
 
 
-def edits(*settings: str, sweeps: tuple[str, ...] = (), elasticity: bool = False) -> WhatIf:
-    return WhatIf(
-        settings=tuple(map(parse_setting, settings)),
-        sweeps=tuple(map(parse_sweep, sweeps)),
-        elasticity=elasticity,
-    )
-
-
 def test_base_is_what_analyze_says() -> None:
-    report = whatif([load(GEMM)], "a100", edits(), Options(models=("amali",)))
+    report = whatif(GEMM, "a100", elasticity=False, options=Options(models=("amali",)))
     (kernel,) = report.kernels
     (analyzed,) = analyzer.analyze(GEMM, "a100", options=Options(models=("amali",))).kernels
     assert kernel.base == analyzed.predictions[0]
@@ -42,7 +33,7 @@ def test_a_point_is_what_analyze_says_on_a_file_with_the_same_figure(tmp_path: P
         'schema = "warplens/gpu/1"\nname = "edited"\ninherits = "a100-80gb-sxm"\n'
         '[tensor.f16]\nfma_per_cycle_per_sm = { value = 2048, basis = "assumed", source = "test" }\n'
     )
-    report = whatif([load(GEMM)], "a100", edits(f"{FMA}=2048"), Options())
+    report = whatif(GEMM, "a100", settings=[f"{FMA}=2048"], elasticity=False)
     (point,) = report.kernels[0].points
     assert point.prediction is not None
     (analyzed,) = analyzer.analyze(GEMM, str(path)).kernels
@@ -52,7 +43,7 @@ def test_a_point_is_what_analyze_says_on_a_file_with_the_same_figure(tmp_path: P
 
 def test_sweeps_are_combined_and_settings_hold_at_every_point() -> None:
     report = whatif(
-        [load(GEMM)], "a100", edits("clock=1200", sweeps=("sms=54,108", "dram=x0.5,x1,x2")), Options()
+        GEMM, "a100", settings=["clock=1200"], sweeps=["sms=54,108", "dram=x0.5,x1,x2"], elasticity=False
     )
     points = report.kernels[0].points
     assert len(points) == 6
@@ -61,7 +52,7 @@ def test_sweeps_are_combined_and_settings_hold_at_every_point() -> None:
 
 
 def test_elasticity_of_a_bound_is_minus_one() -> None:
-    report = whatif([load(REPORT16)], "a100", edits(elasticity=True), Options(kernels=("vector_add",)))
+    report = whatif(REPORT16, "a100", options=Options(kernels=("vector_add",)))
     found = report.kernels[0].elasticity
     # without a launch vector_add is short: its overhead is a part of its time
     assert -1.0 < found["memory.bandwidth_gbps"] < -0.3
@@ -70,14 +61,14 @@ def test_elasticity_of_a_bound_is_minus_one() -> None:
 
 
 def test_a_point_where_a_cta_does_not_fit_is_refused_not_fatal() -> None:
-    report = whatif([load(GEMM)], "a100", edits("limits.shared_bytes_per_cta=1024"), Options())
+    report = whatif(GEMM, "a100", settings=["limits.shared_bytes_per_cta=1024"], elasticity=False)
     (point,) = report.kernels[0].points
     assert point.prediction is None
     assert "does not fit" in point.refused
 
 
 def test_json_is_described_by_the_published_schema() -> None:
-    report = whatif([load(GEMM)], "a100", edits("dram=x2", elasticity=True), Options())
+    report = whatif(GEMM, "a100", settings=["dram=x2"])
     jsonschema.validate(json.loads(render_whatif_json(report)), whatif_schema())
 
 
