@@ -8,7 +8,8 @@ from analyzer.hardware.occupancy import Limiter
 from analyzer.isa.roles import storage_name
 from analyzer.models.base import Prediction, Situation, Stall
 from analyzer.models.bounds import LATENCY
-from analyzer.models.walk import STALL_OF, Cause, WarpWalk
+from analyzer.models.causes import STALL_OF, Cause
+from analyzer.models.walk import WarpWalk
 
 MAX_FINDINGS = 5
 _MIN_SHARE = 0.03

@@ -12,11 +12,12 @@ from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.demand.demand import PipelineDemand
 from analyzer.models.base import Situation, Stall
 from analyzer.models.bounds import LATENCY, gpu_bounds, sm_bounds, throttle_of
+from analyzer.models.causes import STALL_OF, Cause
 from analyzer.models.launching import dispatch_cycles, overhead_cycles
 from analyzer.models.placement import ALL_IN_DRAM, ALL_IN_L1, Placement, memory_latency_cycles
 from analyzer.models.stalls import StallLedger, StallProfile
 from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
-from analyzer.models.walk import STALL_OF, Cause, WarpWalk
+from analyzer.models.walk import WarpWalk
 from analyzer.models.waves import split_waves
 
 LAUNCH = "launch"

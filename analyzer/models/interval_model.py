@@ -15,6 +15,7 @@ from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.ir.machine import WARP_LANES, Basis
 from analyzer.models.base import Situation, Stall
 from analyzer.models.bounds import LATENCY
+from analyzer.models.causes import STALL_OF
 from analyzer.models.contention import (
     ISSUE_RATE,
     Crowd,
@@ -35,7 +36,7 @@ from analyzer.models.placement import (
 from analyzer.models.representative import Representative, divergence_instructions, representative
 from analyzer.models.stalls import StallLedger, StallProfile
 from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
-from analyzer.models.walk import STALL_OF, WalkOptions, WarpWalk, walk_warps
+from analyzer.models.walk import SETTLING_VISITS, WalkOptions, WarpWalk, walk_warps
 from analyzer.models.waves import Wave, split_waves
 
 
@@ -150,6 +151,7 @@ def _walk(situation: Situation, chosen: Representative, costs: OpcodeCosts, plac
             weights=chosen.weights,
             memory_latency_cycles=memory_latency_cycles(situation, placement),
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
+            visits=SETTLING_VISITS,
             row_latencies=load_latencies(situation) if placement == assumed_placement(situation) else {},
         ),
     )

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.models.base import Situation
-from analyzer.models.walk import Cause, WarpWalk
+from analyzer.models.causes import Cause
+from analyzer.models.walk import WarpWalk
 
 # Stalls for data, which alone cut intervals (equation 18); barriers and matrix groups end them too.
 DATA_CAUSES = (Cause.WAIT, Cause.SHORT, Cause.LONG, Cause.BARRIER, Cause.GMMA)

@@ -3,10 +3,11 @@
 import numpy as np
 
 from analyzer.models.base import Situation
+from analyzer.models.causes import N_CAUSES
 from analyzer.models.composition import Part, compose
 from analyzer.models.placement import assumed_placement
 from analyzer.models.verdict import Verdict
-from analyzer.models.walk import N_CAUSES, WarpWalk
+from analyzer.models.walk import WarpWalk
 
 NAME = "roofline"
 

@@ -1,9 +1,9 @@
 """Our own: one sub-core's warps of a CTA in lockstep, each loop walked until it is periodic.
 
-Warps that barriers hold together queue for pipes and wait for each other (`walk.py`); CTAs that share an SM
-are independent of each other, so that each region of the code takes the longer of one CTA's lockstep time
-and of what every shared resource needs for all resident CTAs. Warps with different roles run at the same
-time: the role that takes longest counts.
+Warps that barriers hold together queue for pipes and wait for each other (`walk.py`). CTAs that share an SM
+are independent of each other: the code takes the longer of one CTA's lockstep time and of what every shared
+resource needs for all resident CTAs; where an SM holds but one CTA, each hot loop does. Warps with different
+roles run at the same time: the role that takes longest counts.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ import numpy as np
 from analyzer.demand.costs import FloatArray
 from analyzer.demand.demand import measure_demand
 from analyzer.models.base import Situation
+from analyzer.models.block_runs import BlockRun, block_runs
 from analyzer.models.composition import Part, compose
 from analyzer.models.placement import assumed_placement, load_latencies, memory_latency_cycles
 from analyzer.models.roles import Role, find_roles
 from analyzer.models.verdict import Verdict
-from analyzer.models.walk import BlockRun, WalkOptions, WarpWalk, block_runs, walk_warps
+from analyzer.models.walk import SETTLING_VISITS, WalkOptions, WarpWalk, walk_warps
 
 NAME = "steady"
-_VISITS = 12
 _LEAST_SHARE = 0.02
 
 
@@ -51,14 +51,19 @@ def _walk_role(situation: Situation, role: Role) -> _Walked:
             read_release_cycles=situation.arch.memory.read_release_cycles.value,
             row_latencies=load_latencies(situation),
             warps=role.lockstep,
-            visits=_VISITS,
+            visits=SETTLING_VISITS,
         ),
     )
     return _Walked(role, walk, sum(walk.stack(role.weights).values()))
 
 
 def _parts(situation: Situation, role: Role) -> tuple[Part, ...]:
-    """Loops that matter, each a part of its own, and all the rest together."""
+    """Of one CTA on an SM: loops that matter, each a part of its own, and all the rest together.
+
+    Several CTAs drift apart, so that the waits of one part hide behind the work of another.
+    """
+    if situation.occupancy.ctas_per_sm > 1:
+        return (Part(situation.weights, situation.demand, role.weights),)
     rest = np.ones(len(situation.kernel), dtype=bool)
     parts = []
     total = float(situation.weights.sum())
