@@ -3,10 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from analyzer.demand.accesses import AccessBytes
-from analyzer.demand.caches import CacheRates
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.demand.demand import PipelineDemand
 from analyzer.execution.counts import BlockCounts
@@ -19,6 +18,9 @@ from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3
 from analyzer.ir.machine import Basis
 from analyzer.ir.program import Kernel
+
+if TYPE_CHECKING:
+    from analyzer.demand.caches import CacheRates
 
 _Key = TypeVar("_Key", bound=str)
 
@@ -69,7 +71,7 @@ class Situation:
     arch: Arch
     costs: OpcodeCosts
     moved: AccessBytes
-    caches: CacheRates | None
+    caches: "CacheRates | None"
     demand: PipelineDemand
     occupancy: Occupancy
     grid: Dim3 | None

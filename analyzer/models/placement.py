@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from analyzer.demand.caches import Latencies
 from analyzer.ir.machine import WARP_LANES
 from analyzer.models.base import Situation
 
@@ -58,6 +57,8 @@ def load_latencies(situation: Situation) -> dict[int, float]:
     """Average memory access time in cycles of each load whose hits were simulated (AMALI's AMAT), by row."""
     if situation.caches is None:
         return {}
+    from analyzer.demand.caches import Latencies
+
     memory, path = situation.gpu.file.memory, situation.arch.memory
     latencies = Latencies(
         l1_cycles=path.l1_latency_cycles.value,

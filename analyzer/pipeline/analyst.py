@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.registers import with_registers
@@ -9,7 +10,6 @@ from analyzer.execution.budget import STEP_LIMIT
 from analyzer.execution.counts import TripRule, count_blocks
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.rules import TakenRule
-from analyzer.execution.streams import StreamLimits
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchBook
 from analyzer.ir.program import Kernel
@@ -18,17 +18,16 @@ from analyzer.models.loops import judge_loop
 from analyzer.models.portability import is_native
 from analyzer.models.registry import default_model, find_model, second_model
 from analyzer.models.verdict import Verdict
-from analyzer.pipeline.caching import CacheLab
-from analyzer.pipeline.executing import Executed, counts_of, execute_kernel
 from analyzer.pipeline.program import LoadedKernel
 from analyzer.pipeline.situations import Counted, Refused, put_on
-from analyzer.pipeline.traced import run_traced
 from analyzer.report.analysis import GpuVerdict, KernelAnalysis
 from analyzer.report.demangle import demangle
 
+if TYPE_CHECKING:  # execution is loaded where a launch is known
+    from analyzer.pipeline.caching import CacheLab
+    from analyzer.pipeline.executing import Executed
+
 _LEAST_STEPS = 200
-_LEAST_SECTORS = 4_000
-_LEAST_ACTIONS = 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +69,8 @@ class Analyst:
         loaded = replace(loaded, kernel=with_registers(loaded.kernel))
         launches = launches_of(loaded.kernel, self.options)
         if loaded.traces:
+            from analyzer.pipeline.traced import run_traced
+
             for trace in loaded.traces:
                 run = run_traced(loaded, trace, launches[0])
                 yield self._count(run.loaded, run.launch, run.executed)
@@ -77,8 +78,12 @@ class Analyst:
         for launch in launches:
             yield self._count(loaded, launch, self._execute(loaded, launch))
 
-    def _execute(self, loaded: LoadedKernel, launch: Launch) -> Executed | None:
+    def _execute(self, loaded: LoadedKernel, launch: Launch) -> "Executed | None":
         """Of many kernels each gets its share of the steps; one that needs more has static counts."""
+        if not launch.arguments and (launch.grid is None or launch.block is None):
+            return None
+        from analyzer.pipeline.executing import execute_kernel
+
         limit = self.options.step_limit or max(_LEAST_STEPS, STEP_LIMIT // self.n_kernels)
         found = execute_kernel(
             loaded, launch, trips=self.options.trips, taken=self.options.taken, step_limit=limit
@@ -86,11 +91,13 @@ class Analyst:
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
         return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
-    def _count(self, loaded: LoadedKernel, launch: Launch, executed: Executed | None) -> Counted:
+    def _count(self, loaded: LoadedKernel, launch: Launch, executed: "Executed | None") -> Counted:
         cfg, nest = loaded.cfg, loaded.loops
         if executed is None:
             counts = count_blocks(cfg, nest, self.options.trips)
         else:
+            from analyzer.pipeline.executing import counts_of
+
             counts = counts_of(executed, cfg, nest)
             self.used |= executed.used
         self.used.update(trip.rule for trip in counts.trips if trip.rule)
@@ -102,16 +109,14 @@ class Analyst:
             caches=None if executed is None else self._lab(executed),
         )
 
-    def _lab(self, executed: Executed) -> CacheLab | None:
-        """What simulates the caches; of many kernels each gets its share of the work."""
+    def _lab(self, executed: "Executed") -> "CacheLab | None":
+        """What simulates the caches of an executed kernel."""
         if executed.ready is None:
             return None
-        limits = StreamLimits(
-            sectors=max(_LEAST_SECTORS, StreamLimits().sectors // self.n_kernels),
-            actions=max(_LEAST_ACTIONS, StreamLimits().actions // self.n_kernels),
-        )
+        from analyzer.pipeline.caching import CacheLab
+
         options = self.options
-        return CacheLab(executed.ready, executed.profile, limits, options.trips, options.taken)
+        return CacheLab(executed.ready, executed.profile, self.n_kernels, options.trips, options.taken)
 
     def _analyze(self, counted: Counted, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
         loaded = counted.loaded

@@ -1,28 +1,26 @@
 """Hit rates of a launch's loads on a GPU, from the addresses of the CTAs that one SM holds at a time."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.demand.cache_routes import Route, routes_of
-from analyzer.demand.caches import (
-    CacheFigures,
-    CacheRates,
-    cache_figures,
-    grid_reuse,
-    simulate_caches,
-)
 from analyzer.execution.counts import TripRule
-from analyzer.execution.guesses import Guesser
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.rules import TakenRule
-from analyzer.execution.streams import AddressStream, StreamLimits, co_resident_ctas, record_stream
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy
 from analyzer.hardware.schema import Arch
 from analyzer.ir.opcode import MEMORY_KINDS, Space
 from analyzer.pipeline.executing import Prepared
 
+if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no run later
+    from analyzer.demand.caches import CacheFigures, CacheRates
+    from analyzer.execution.streams import AddressStream
+
+_LEAST_SECTORS = 4_000
+_LEAST_ACTIONS = 400
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC, Space.LOCAL})
 
 
@@ -31,19 +29,19 @@ class CacheLab:
     """Records the addresses of a launch once, and simulates caches of each size once.
 
     The CTAs are those that the first GPU asked for would hold: another one holds others of them, which
-    hardly ever read in another way.
+    hardly ever read in another way. Of `n_kernels` kernels each gets its share of the work.
     """
 
     ready: Prepared
     profile: ExecutionProfile
-    limits: StreamLimits
+    n_kernels: int = 1
     trips: tuple[TripRule, ...] = ()
     taken: tuple[TakenRule, ...] = ()
-    _stream: AddressStream | None = None
-    _rates: dict[tuple[CacheFigures, float], CacheRates] = field(default_factory=dict)
+    _stream: "AddressStream | None" = None
+    _rates: "dict[tuple[CacheFigures, float], CacheRates]" = field(default_factory=dict)
     _routes: tuple[Route, ...] = ()
 
-    def rates(self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int) -> CacheRates | None:
+    def rates(self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int) -> "CacheRates | None":
         """Hit rates; None where no load looks into the L1, so that the grid's distinct bytes say as much.
 
         shared_bytes: of one CTA.
@@ -52,6 +50,9 @@ class CacheLab:
             self._routes = routes_of(self.ready.compiled.cfg.kernel)
         if not self._looks_into_l1() or not occupancy.ctas_per_sm:
             return None
+        from analyzer.demand.caches import cache_figures, grid_reuse, simulate_caches
+        from analyzer.execution.streams import co_resident_ctas
+
         n_ctas = self.profile.launch.grid.count if self.profile.launch.grid else 1
         sms, slots = gpu.sm_count, occupancy.ctas_per_sm
         resident = len(co_resident_ctas(n_ctas, n_sms=sms, ctas_per_sm=slots))
@@ -70,11 +71,18 @@ class CacheLab:
             self._rates[key] = simulate_caches(stream, self._routes, figures, reuse)
         return self._rates[key]
 
-    def _recorded(self, n_ctas: int, sms: int, slots: int) -> AddressStream:
+    def _recorded(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":
         if self._stream is None:
+            from analyzer.execution.guesses import Guesser
+            from analyzer.execution.streams import StreamLimits, co_resident_ctas, record_stream
+
+            limits = StreamLimits(
+                sectors=max(_LEAST_SECTORS, StreamLimits().sectors // self.n_kernels),
+                actions=max(_LEAST_ACTIONS, StreamLimits().actions // self.n_kernels),
+            )
             per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
             ctas = co_resident_ctas(
-                n_ctas, n_sms=sms, ctas_per_sm=slots, sectors_per_cta=per_cta, limits=self.limits
+                n_ctas, n_sms=sms, ctas_per_sm=slots, sectors_per_cta=per_cta, limits=limits
             )
             self._stream = record_stream(
                 self.ready.compiled,
@@ -82,7 +90,7 @@ class CacheLab:
                 self.ready.shape,
                 ctas,
                 guesser=Guesser(self.ready.compiled, self.trips, self.taken),
-                limits=self.limits,
+                limits=limits,
             )
         return self._stream
 

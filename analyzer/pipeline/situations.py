@@ -1,6 +1,7 @@
 """A kernel with its execution counts put on a GPU: what models are given."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from analyzer.demand.accesses import access_bytes
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
@@ -15,8 +16,10 @@ from analyzer.ir.launch import Launch
 from analyzer.ir.program import Kernel
 from analyzer.models.base import Situation
 from analyzer.models.portability import missing_units
-from analyzer.pipeline.caching import CacheLab
 from analyzer.pipeline.program import LoadedKernel
+
+if TYPE_CHECKING:
+    from analyzer.pipeline.caching import CacheLab
 
 ASSUMED_BLOCK_THREADS = 256
 
@@ -29,7 +32,7 @@ class Counted:
     launch: Launch
     counts: BlockCounts
     profile: ExecutionProfile | None
-    caches: CacheLab | None = None
+    caches: "CacheLab | None" = None
 
 
 @dataclass(frozen=True, slots=True)

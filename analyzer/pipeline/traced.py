@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from analyzer.ir.launch import Launch
 from analyzer.ir.program import Kernel
-from analyzer.pipeline.executing import Executed
 from analyzer.pipeline.program import LoadedKernel, Program
 from analyzer.report.demangle import demangle
 from analyzer.text.errors import InputError
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
+    from analyzer.pipeline.executing import Executed
 
 _MOST_NAMES = 5
 _ARCH = re.compile(r"sm_\d+")
@@ -25,7 +25,7 @@ class TracedRun:
 
     loaded: LoadedKernel
     launch: Launch
-    executed: Executed
+    executed: "Executed"
 
 
 def run_traced(loaded: LoadedKernel, trace: "Trace", given: Launch) -> TracedRun:
@@ -34,6 +34,7 @@ def run_traced(loaded: LoadedKernel, trace: "Trace", given: Launch) -> TracedRun
     Raises InputError where the trace does not fit the kernel.
     """
     from analyzer.execution.traced import traced_profile  # traces are rare
+    from analyzer.pipeline.executing import Executed
 
     profile = traced_profile(trace, loaded.cfg, loaded.loops)
     said = profile.launch

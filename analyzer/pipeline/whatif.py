@@ -173,7 +173,10 @@ def _keys(base: Gpu, situation: Situation) -> list[str]:
     for key in figure_keys(base):
         section, _, rest = key.partition(".")
         is_used = section not in _BY_USE or f"{section}.{rest.partition('.')[0]}" in used
-        is_rate = direction(key) is not Direction.CAPACITY
+        # a share of one can only fall, together with what it is a share of
+        is_rate = direction(key) is not Direction.CAPACITY and not (
+            key.endswith("_share") and figure(base, key).value >= 1
+        )
         if is_used and is_rate and key not in led:
             kept.append(key)
             led.update(followers(key))
