@@ -82,10 +82,10 @@ class InputOptions:
 
 def _model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     """`steady,amali` and repeated options alike, each name once. Raises UsageError."""
-    from analyzer.models.registry import find_model, model_names
+    from analyzer.models.registry import all_models, find_model
 
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
-    names = [each for name in names for each in (model_names() if name == "all" else (name,))]
+    names = [each for name in names for each in (all_models() if name == "all" else (name,))]
     for name in names:
         find_model(name)
     return tuple(dict.fromkeys(names))

@@ -1,23 +1,114 @@
-"""Loads the Lark grammars and turns their errors into ours."""
+"""Loads the Lark grammars, from tables that were made of them before where they fit.
 
+Making a parser of a grammar takes longer than parsing a small dump. `grammars/tables/NAME.json` holds what
+Lark makes of `NAME.lark`; it is used where the grammar and Lark's version are those it was made of.
+
+    python -m analyzer.frontend.grammar        # writes the tables anew
+"""
+
+import hashlib
+import json
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from analyzer.resources import data_root
 
 if TYPE_CHECKING:
     from lark import Lark
 
+_STARTS = {
+    "sass": ("instruction", "operands"),
+    "trace": (
+        "header",
+        "marker",
+        "line",
+        "form",
+        "nothing_tail",
+        "list_tail",
+        "stride_tail",
+        "delta_tail",
+        "entry",
+    ),
+}
+
 
 @cache
-def load_grammar(name: str, starts: tuple[str, ...]) -> "Lark":
-    """The LALR parser of `grammars/NAME.lark`; built once, on first use."""
+def load_grammar(name: str) -> "Lark":
+    """The LALR parser of `grammars/NAME.lark`; made once, on first use."""
+    return _from_table(name) or build_parser(name)
+
+
+def build_parser(name: str) -> "Lark":
+    """The parser from the grammar itself."""
     from lark import Lark
 
     return Lark.open(
-        str(data_root("grammars") / f"{name}.lark"),
+        str(_grammar(name)),
         parser="lalr",
         lexer="contextual",
-        start=list(starts),
+        start=list(_STARTS[name]),
         propagate_positions=False,
     )
+
+
+def table_text(name: str) -> str:
+    """What stands in a grammar's table."""
+    from lark.grammar import Rule
+    from lark.lexer import TerminalDef
+
+    data, memo = build_parser(name).memo_serialize([TerminalDef, Rule])
+    table = {"made_of": _origin(name), "data": data, "memo": memo}
+    return json.dumps(table, sort_keys=True, separators=(",", ":")) + "\n"
+
+
+def table_path(name: str) -> Path:
+    """Where it is kept."""
+    return data_root("grammars") / "tables" / f"{name}.json"
+
+
+def _grammar(name: str) -> Path:
+    return data_root("grammars") / f"{name}.lark"
+
+
+def _origin(name: str) -> str:
+    """Lark's version and the grammar's text, as one word."""
+    import lark
+
+    digest = hashlib.sha256(_grammar(name).read_bytes()).hexdigest()
+    return f"lark {lark.__version__} {digest}"
+
+
+def _from_table(name: str) -> "Lark | None":
+    """The parser of a table; None where there is none of this grammar and this Lark."""
+    from lark import Lark
+
+    try:
+        table = json.loads(table_path(name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if not isinstance(table, dict) or table.get("made_of") != _origin(name):
+        return None
+    untyped: Any = Lark
+    # As Lark's own stand-alone parsers are made of their tables.
+    parser: Lark = untyped._load_from_dict(_with_numbers(table["data"]), _with_numbers(table["memo"]))
+    return parser
+
+
+def _with_numbers(value: Any) -> Any:
+    """JSON writes keys as text: those that were numbers are numbers again."""
+    if isinstance(value, dict):
+        return {int(k) if k.isdecimal() else k: _with_numbers(v) for k, v in value.items()}
+    return [_with_numbers(item) for item in value] if isinstance(value, list) else value
+
+
+def main() -> None:
+    """Write all tables."""
+    for name in _STARTS:
+        path = table_path(name)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(table_text(name), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

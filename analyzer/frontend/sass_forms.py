@@ -42,7 +42,6 @@ _NUMBER = re.compile(
     r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)(\d+|[ZT])|(0x[0-9a-f]+)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?))(?!\w)"
 )
 _MARKS = ("", "#", "#x", "#.")  # by the group of _NUMBER: register, hexadecimal, decimal
-_STARTS = ("instruction", "operands")
 
 Numbers = tuple[str, ...]
 Maker = Callable[[Numbers], Operand]
@@ -117,7 +116,7 @@ class FormDecoder:
 
     def _parse_shape(self, text: str) -> None:
         try:
-            load_grammar("sass", _STARTS).parse(text, start="instruction")
+            load_grammar("sass").parse(text, start="instruction")
         except UnexpectedInput as error:
             column = getattr(error, "pos_in_stream", None)
             raise ShapeError(len(text) if column is None or column < 0 else column, "") from error
@@ -176,7 +175,7 @@ def _guard(text: str) -> Predicate | None:
 
 def _makers(text: str, places: tuple[int, ...]) -> tuple[Maker, ...]:
     """One maker for each operand of a piece, from the grammar's tree of one example."""
-    tree = load_grammar("sass", _STARTS).parse(text, start="operands")
+    tree = load_grammar("sass").parse(text, start="operands")
     slots = {place: slot for slot, place in enumerate(places)}
     return tuple(_MAKERS[str(child.data)](child, slots) for child in tree.children if isinstance(child, Tree))
 

@@ -19,17 +19,6 @@ if TYPE_CHECKING:
     from lark import Lark, Tree
 
 MAX_LINE_BYTES = 1 << 14
-_STARTS = (
-    "header",
-    "marker",
-    "line",
-    "form",
-    "nothing_tail",
-    "list_tail",
-    "stride_tail",
-    "delta_tail",
-    "entry",
-)
 _MAX_REGISTER = 255
 _MAX_WIDTH = 128
 _BLANKS = re.compile(rb"[ \t]{2,}|\t|^ ", re.M)
@@ -67,7 +56,7 @@ class LineError(Exception):
 
 def trace_grammar() -> "Lark":
     """The grammar of all kinds of lines."""
-    return load_grammar("trace", _STARTS)
+    return load_grammar("trace")
 
 
 def parse_line(rule: str, text: str) -> "Tree[Any]":

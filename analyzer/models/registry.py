@@ -14,6 +14,7 @@ from analyzer.text.errors import UsageError
 Predictor = Callable[[Situation], Verdict]
 
 _PACKAGE = "analyzer.models.predictors"
+_OURS, _QUICK, _PAPERS = "steady", "warp", "amali"
 
 
 @cache
@@ -21,6 +22,11 @@ def model_names() -> tuple[str, ...]:
     """Names of all models, sorted."""
     folder = Path(__file__).parent / "predictors"
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
+
+
+def all_models() -> tuple[str, ...]:
+    """Every model, ours first."""
+    return tuple(sorted(model_names(), key=lambda name: name != _OURS))
 
 
 def find_model(name: str) -> Predictor:
@@ -35,9 +41,9 @@ def find_model(name: str) -> Predictor:
 
 def default_model(*, launch_known: bool) -> str:
     """`steady` where grid and block are known, else `warp`, which is quick enough for whole dumps."""
-    return "steady" if launch_known else "warp"
+    return _OURS if launch_known else _QUICK
 
 
 def second_model(name: str) -> str:
     """The one to hold a model against where the user names none."""
-    return "steady" if name == "amali" else "amali"
+    return _OURS if name == _PAPERS else _PAPERS
