@@ -82,8 +82,12 @@ def _sized(kernel: str, dump: str, place: int, ctas: int) -> Run:
 
 
 def seconds(run: Run, rounds: int) -> float:
-    """Wall time of the best round. Raises RuntimeError where the command fails."""
-    command = [sys.executable, "-m", "analyzer", "analyze", *run.arguments, "--format=json"]
+    """Wall time of the best of several processes. Raises RuntimeError where one fails."""
+    return best_of([sys.executable, "-m", "analyzer", "analyze", *run.arguments, "--format", "json"], rounds)
+
+
+def best_of(command: list[str], rounds: int) -> float:
+    """Wall time of a command's best run. Raises RuntimeError where one fails."""
     best = float("inf")
     for _ in range(rounds):
         started = time.perf_counter()
@@ -103,6 +107,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     table = Table("run", "seconds", "ratio", title="abstract execution, whole process")
+    bare = best_of([sys.executable, "-c", "pass"], 5 * rounds)
+    table.add_row("python -c pass: how fast the machine is now", f"{bare:.3f}", "")
     measured: dict[str, float] = {}
     for run in runs():
         measured[run.name] = seconds(run, rounds)
