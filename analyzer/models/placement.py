@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.opcode import Space
 from analyzer.models.base import Situation
 
 # Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
 # a part where shared memory or tensor cores show that tiles are used again by neighbours.
 STREAMING_DRAM_SHARE = 1.0
 TILED_DRAM_SHARE = 0.25
+_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +41,9 @@ def assumed_placement(situation: Situation) -> Placement:
     What the L2 holds comes from DRAM once, and what it does not hold once per wave of CTAs; code without
     tiles reads its neighbours' bytes while they are there.
     """
-    if situation.caches is not None and situation.caches.loads is not None:
-        loads = situation.caches.loads
-        return Placement(loads.l2_share, loads.dram_share)
+    simulated = _simulated_placement(situation)
+    if simulated is not None:
+        return simulated
     demand = situation.demand
     tiled = demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
     assumed = TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE
@@ -68,6 +70,27 @@ def load_latencies(situation: Situation) -> dict[int, float]:
     return {row: rates.amat_cycles(latencies) for row, rates in situation.caches.accesses.items()}
 
 
+def _simulated_placement(situation: Situation) -> Placement | None:
+    """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for.
+
+    An instruction of which nothing was recorded is served as all requests of the grid are by distinct bytes.
+    """
+    caches, profile = situation.caches, situation.profile
+    if caches is None or caches.loads is None or profile is None:
+        return None
+    distinct = _distinct_share(situation)
+    other = Placement(1.0, caches.loads.dram_share if distinct is None else distinct)
+    total = beyond = dram = 0.0
+    for access in profile.accesses:
+        if access.is_store or not access.sectors or access.space not in _GLOBAL:
+            continue
+        rates = caches.accesses.get(access.row)
+        total += access.sectors
+        beyond += access.sectors * (other.l2_share if rates is None else rates.l2_share)
+        dram += access.sectors * (other.dram_share if rates is None else rates.dram_share)
+    return Placement(beyond / total, dram / total) if total else None
+
+
 def _distinct_share(situation: Situation) -> float | None:
     """Distinct bytes of the grid over all that it asks for; None where addresses are not known."""
     unique, block = situation.moved.unique_bytes, situation.block
@@ -81,7 +104,7 @@ def _distinct_share(situation: Situation) -> float | None:
 def placement_note(situation: Situation, placement: Placement) -> str:
     """What a report says of it."""
     share = f"{placement.dram_share:.0%}"
-    if situation.caches is not None and situation.caches.loads is not None:
+    if situation.caches is not None and _simulated_placement(situation) is not None:
         hits = f"{1.0 - placement.l2_share:.0%}"
         part = "" if situation.caches.is_complete else ", of a part of their work"
         return (

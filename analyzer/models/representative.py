@@ -10,6 +10,7 @@ from analyzer.demand.demand import instruction_weights
 from analyzer.execution.profile import WarpClass
 from analyzer.execution.representative import representative_class
 from analyzer.models.base import Situation
+from analyzer.text.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,13 +23,21 @@ class Representative:
 
 
 def representative(situation: Situation) -> Representative:
-    """The medoid of the largest cluster of warps by pipe use; without classes the mean warp."""
+    """The medoid of the largest cluster of warps by pipe use; without classes the mean warp.
+
+    Where there are several kinds and no scikit-learn to cluster them, the most numerous kind.
+    """
     profile = situation.profile
     if profile is None or not profile.classes:
         return Representative(situation.weights, None)
-    chosen = representative_class(profile, _block_use(situation))
+    notes: tuple[str, ...] = ()
+    try:
+        chosen = representative_class(profile, _block_use(situation))
+    except UsageError:
+        chosen = max(profile.classes, key=lambda one: one.n_warps)
+        notes = ("scikit-learn is not installed: the most numerous kind of warp stands for all",)
     weights = instruction_weights(situation.cfg, tuple(chosen.block_counts.astype(float).tolist()))
-    return Representative(weights, chosen)
+    return Representative(weights, chosen, notes)
 
 
 def _block_use(situation: Situation) -> FloatArray:

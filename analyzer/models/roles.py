@@ -18,7 +18,7 @@ _COUPLING = frozenset({SchedClass.CTA_BARRIER, SchedClass.MBARRIER})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Role:
-    """weights[n]: executions of each instruction by a warp of the role; warps_per_cta: how many there are;
+    """weights[n]: executions of each instruction by the role's mean warp; warps_per_cta: how many there are;
     lockstep: how many of one sub-core are held together by barriers.
     """
 
@@ -35,10 +35,10 @@ def find_roles(situation: Situation) -> tuple[Role, ...]:
     groups = _by_loops(situation, profile)
     roles = []
     for group in groups:
-        most = max(group, key=lambda one: one.n_warps)
-        weights = instruction_weights(situation.cfg, tuple(most.block_counts.astype(float).tolist()))
-        warps = sum(one.n_warps for one in group) / max(1, situation.grid_ctas)
-        roles.append(_role(situation, weights, warps))
+        n_warps = sum(one.n_warps for one in group)
+        counts = np.sum([one.n_warps * one.block_counts for one in group], axis=0) / max(1, n_warps)
+        weights = instruction_weights(situation.cfg, tuple(counts.tolist()))
+        roles.append(_role(situation, weights, n_warps / max(1, situation.grid_ctas)))
     ordered = sorted(roles, key=lambda role: -float(role.weights.sum()))
     return tuple(ordered[:MOST_ROLES])
 

@@ -82,7 +82,12 @@ class CacheLab:
             )
             per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
             ctas = co_resident_ctas(
-                n_ctas, n_sms=sms, ctas_per_sm=slots, sectors_per_cta=per_cta, limits=limits
+                n_ctas,
+                n_sms=sms,
+                ctas_per_sm=slots,
+                sectors_per_cta=per_cta,
+                limits=limits,
+                sm=min(n_ctas, sms) // 2,  # the first SM has the borders, and the shortest rows of a mask
             )
             self._stream = record_stream(
                 self.ready.compiled,
