@@ -34,7 +34,7 @@ def test_a_role_that_is_looked_up_is_unknown_without_the_table(tmp_path: Path) -
         subprocess.run([tool.path, "-sass", str(cubin)], env=tool_environment(tool), stdout=file, check=True)
     shutil.copy(cubin.with_suffix(".json"), tmp_path)
     sizes = tuple(Argument(name, 256) for name in "mnk")
-    options = analyzer.Options(launch=Launch(grid=Dim3(148), arguments=sizes))
+    options = analyzer.Options(launch=Launch(grid=Dim3(148), arguments=sizes), step_limit=10_000)
     (kernel,) = analyzer.analyze(analyzer.load(str(dump)), options=options).kernels
     assert kernel.counts.provenance == "unknown"
     assert any(
