@@ -25,18 +25,12 @@ from analyzer.models.contention import (
 )
 from analyzer.models.intervals import DATA_CAUSES, cut_intervals
 from analyzer.models.launching import launch_latency, miss_shares
-from analyzer.models.placement import (
-    ALL_IN_DRAM,
-    ALL_IN_L1,
-    Placement,
-    assumed_placement,
-    load_latencies,
-    memory_latency_cycles,
-)
+from analyzer.models.placement import ALL_IN_DRAM, ALL_IN_L1, Placement, assumed_placement
 from analyzer.models.representative import Representative, divergence_instructions, representative
 from analyzer.models.stalls import StallLedger, StallProfile
 from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
-from analyzer.models.walk import SETTLING_VISITS, WalkOptions, WarpWalk, walk_warps
+from analyzer.models.walk import WarpWalk
+from analyzer.models.walking import walk_situation
 from analyzer.models.waves import Wave, split_waves
 
 
@@ -142,19 +136,8 @@ def _costs(situation: Situation, reading: Reading) -> OpcodeCosts:
 
 def _walk(situation: Situation, chosen: Representative, costs: OpcodeCosts, placement: Placement) -> WarpWalk:
     """One warp whose pipes are always free: waiting for those is the interval parser's part."""
-    return walk_warps(
-        situation.kernel,
-        situation.cfg,
-        situation.nest,
-        replace(costs, issue_cycles=np.minimum(costs.issue_cycles, 1.0)),
-        WalkOptions(
-            weights=chosen.weights,
-            memory_latency_cycles=memory_latency_cycles(situation, placement),
-            read_release_cycles=situation.arch.memory.read_release_cycles.value,
-            visits=SETTLING_VISITS,
-            row_latencies=load_latencies(situation) if placement == assumed_placement(situation) else {},
-        ),
-    )
+    free = replace(costs, issue_cycles=np.minimum(costs.issue_cycles, 1.0))
+    return walk_situation(situation, chosen.weights, placement, costs=free)
 
 
 def _compose(

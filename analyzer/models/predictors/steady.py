@@ -15,10 +15,11 @@ from analyzer.demand.demand import measure_demand
 from analyzer.models.base import Situation
 from analyzer.models.block_runs import BlockRun, block_runs
 from analyzer.models.composition import Part, compose
-from analyzer.models.placement import assumed_placement, load_latencies, memory_latency_cycles
+from analyzer.models.placement import assumed_placement
 from analyzer.models.roles import Role, find_roles
 from analyzer.models.verdict import Verdict
-from analyzer.models.walk import SETTLING_VISITS, WalkOptions, WarpWalk, walk_warps
+from analyzer.models.walk import WarpWalk
+from analyzer.models.walking import walk_situation
 
 NAME = "steady"
 _LEAST_SHARE = 0.02
@@ -40,20 +41,7 @@ class _Walked:
 
 
 def _walk_role(situation: Situation, role: Role) -> _Walked:
-    walk = walk_warps(
-        situation.kernel,
-        situation.cfg,
-        situation.nest,
-        situation.costs,
-        WalkOptions(
-            weights=role.weights,
-            memory_latency_cycles=memory_latency_cycles(situation, assumed_placement(situation)),
-            read_release_cycles=situation.arch.memory.read_release_cycles.value,
-            row_latencies=load_latencies(situation),
-            warps=role.lockstep,
-            visits=SETTLING_VISITS,
-        ),
-    )
+    walk = walk_situation(situation, role.weights, assumed_placement(situation), warps=role.lockstep)
     return _Walked(role, walk, sum(walk.stack(role.weights).values()))
 
 

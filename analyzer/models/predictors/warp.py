@@ -7,26 +7,16 @@ enough for whole dumps.
 
 from analyzer.models.base import Situation
 from analyzer.models.composition import Part, compose
-from analyzer.models.placement import assumed_placement, load_latencies, memory_latency_cycles
+from analyzer.models.placement import assumed_placement
 from analyzer.models.verdict import Verdict
-from analyzer.models.walk import WalkOptions, walk_warps
+from analyzer.models.walking import walk_situation
 
 NAME = "warp"
+_VISITS = 2  # of each loop: the second time what it carries over has mostly settled
 
 
 def predict(situation: Situation) -> Verdict:
     """Cycles, stack and time of one kernel on one GPU."""
     placement = assumed_placement(situation)
-    walk = walk_warps(
-        situation.kernel,
-        situation.cfg,
-        situation.nest,
-        situation.costs,
-        WalkOptions(
-            weights=situation.weights,
-            memory_latency_cycles=memory_latency_cycles(situation, placement),
-            read_release_cycles=situation.arch.memory.read_release_cycles.value,
-            row_latencies=load_latencies(situation),
-        ),
-    )
+    walk = walk_situation(situation, situation.weights, placement, visits=_VISITS)
     return compose(situation, NAME, walk, (Part(situation.weights, situation.demand),), placement)

@@ -1,0 +1,42 @@
+"""A situation's code walked: what every model that walks asks for in the same way."""
+
+from analyzer.demand.costs import FloatArray, OpcodeCosts
+from analyzer.models.base import Situation
+from analyzer.models.placement import (
+    Placement,
+    assumed_placement,
+    load_latencies,
+    memory_latency_cycles,
+)
+from analyzer.models.walk import SETTLING_VISITS, WalkOptions, WarpWalk, walk_warps
+
+
+def walk_situation(
+    situation: Situation,
+    weights: FloatArray,
+    placement: Placement,
+    *,
+    costs: OpcodeCosts | None = None,
+    warps: int = 1,
+    visits: int = SETTLING_VISITS,
+) -> WarpWalk:
+    """Walk a warp that runs each instruction weights[n] times, loads served as `placement` says.
+
+    Loads whose hits were simulated take their own latency, unless the placement is a supposed one. costs:
+    those of the situation where not given; warps, visits: see `WalkOptions`.
+    """
+    is_own = placement == assumed_placement(situation)
+    return walk_warps(
+        situation.kernel,
+        situation.cfg,
+        situation.nest,
+        costs or situation.costs,
+        WalkOptions(
+            weights=weights,
+            memory_latency_cycles=memory_latency_cycles(situation, placement),
+            read_release_cycles=situation.arch.memory.read_release_cycles.value,
+            row_latencies=load_latencies(situation) if is_own else {},
+            warps=warps,
+            visits=visits,
+        ),
+    )
