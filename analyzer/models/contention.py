@@ -105,9 +105,9 @@ def add_memory_contention(
 ) -> float:
     """S_MSHR + S_NoC + S_DRAM as mio_throttle (AMALI equation 24); their cycles.
 
-    covered[k]: cycles for which the warps issue interval k meanwhile; the queues of a memory interval cost
-    what goes beyond those of all its parts. Misses are counted in lines; writes occupy NoC and DRAM but no
-    MSHR.
+    covered[k]: cycles of interval k that are charged already, to issue and to contention; the queues of a
+    memory interval cost what goes beyond those of all its parts. Misses are counted in lines; writes occupy
+    NoC and DRAM but no MSHR.
     """
     n = int(intervals.memory[-1]) + 1
 

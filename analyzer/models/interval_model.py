@@ -165,7 +165,9 @@ def _compose(
             busy_sms=wave.busy_sms,
             times=wave.count,
         )
-        covered = issued.most if reading.structural else issued.base
+        covered = intervals.instructions / ISSUE_RATE
+        if reading.structural:
+            covered = covered + issued.most - issued.base
         memory += add_memory_contention(ledger, situation, intervals, placement, clock, crowd, covered)
     return _Result(
         ledger.close(),
