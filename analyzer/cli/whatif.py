@@ -61,9 +61,9 @@ def whatif(
 
         write_text(render_chart(report), chart)
     if output_format == "json":
-        from analyzer.render.json import render_whatif_json
+        from analyzer.render.json import render_json
 
-        write_text(render_whatif_json(report), output)
+        write_text(render_json(report), output)
         return
     from analyzer.render.text import make_console
     from analyzer.render.whatif import print_whatif

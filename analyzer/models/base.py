@@ -80,6 +80,11 @@ class Situation:
     block_threads: int
     guessed_tiles: int
 
+    @property
+    def waves(self) -> float:
+        """CTAs over what the GPU holds at a time."""
+        return self.grid_ctas / (self.gpu.sm_count * self.occupancy.ctas_per_sm)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:

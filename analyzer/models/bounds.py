@@ -19,14 +19,14 @@ _GIGA = 1e9
 
 
 def sm_bounds(
-    situation: Situation, ctas: float, placement: Placement, demand: PipelineDemand | None = None
+    situation: Situation, ctas: float, placement: Placement, demand: PipelineDemand
 ) -> dict[str, float]:
     """Cycles that each resource of one SM needs for so many CTAs.
 
     Its port to the L2 counts where the rate of the whole L2 is not known, of which that figure is a share.
-    demand: of one warp, the whole kernel's where not given.
+    demand: of one warp.
     """
-    demand, arch = demand or situation.demand, situation.arch
+    arch = situation.arch
     memory = arch.memory
     warps = ctas * situation.occupancy.warps_per_cta
     subcores = arch.limits.subcores_per_sm.value
@@ -53,10 +53,10 @@ def gpu_bounds(
     ctas: float,
     placement: Placement,
     clock_mhz: float,
-    demand: PipelineDemand | None = None,
+    demand: PipelineDemand,
 ) -> dict[str, float]:
-    """Cycles that what all SMs share needs for so many CTAs: L2 and device memory."""
-    demand, gpu = demand or situation.demand, situation.gpu
+    """Cycles that what all SMs share needs for so many CTAs: L2 and device memory; demand: of one warp."""
+    gpu = situation.gpu
     asked = demand.global_bytes * ctas * situation.occupancy.warps_per_cta
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     bounds = {DRAM: asked * placement.dram_share / (gpu.dram.value * per_cycle)}

@@ -21,27 +21,19 @@ class Cause(IntEnum):
 
 
 N_CAUSES = len(Cause)
+_MATH_PIPES = (
+    Pipe.ALU,
+    Pipe.FMA,
+    Pipe.FMALITE,
+    Pipe.FP16,
+    Pipe.FP64,
+    Pipe.XU,
+    Pipe.TENSOR,
+    Pipe.TC,
+    Pipe.UNIFORM,
+)
 # Cause of waiting for a pipe; for those that are not named, the memory pipes.
-PIPE_CAUSE = {
-    **dict.fromkeys(
-        (
-            PIPE_INDEX[pipe]
-            for pipe in (
-                Pipe.ALU,
-                Pipe.FMA,
-                Pipe.FMALITE,
-                Pipe.FP16,
-                Pipe.FP64,
-                Pipe.XU,
-                Pipe.TENSOR,
-                Pipe.TC,
-                Pipe.UNIFORM,
-            )
-        ),
-        Cause.MATH,
-    ),
-    PIPE_INDEX[Pipe.CBU]: Cause.BRANCH,
-}
+PIPE_CAUSE = {PIPE_INDEX[pipe]: Cause.MATH for pipe in _MATH_PIPES} | {PIPE_INDEX[Pipe.CBU]: Cause.BRANCH}
 STALL_OF = {
     Cause.WAIT: Stall.WAIT,
     Cause.SHORT: Stall.SHORT_SCOREBOARD,

@@ -11,7 +11,7 @@ import numpy as np
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.demand.demand import PipelineDemand
 from analyzer.models.base import Situation, Stall
-from analyzer.models.bounds import LATENCY, gpu_bounds, sm_bounds, throttle_of
+from analyzer.models.bounds import DRAM, L1, L2, LATENCY, SHARED, gpu_bounds, sm_bounds, throttle_of
 from analyzer.models.causes import STALL_OF, Cause
 from analyzer.models.launching import dispatch_cycles, overhead_cycles
 from analyzer.models.placement import ALL_IN_DRAM, ALL_IN_L1, Placement, memory_latency_cycles
@@ -170,8 +170,8 @@ def _users(situation: Situation, bound: str, weights: FloatArray) -> FloatArray:
         used: FloatArray = weights * situation.costs.issue_cycles[ids] * names[situation.costs.pipe[ids]]
         return used
     moved = situation.moved
-    by_bytes = {"shared memory": moved.shared_bytes, "L1": moved.global_bytes + moved.local_bytes}
-    by_bytes |= {"L2": moved.global_bytes, "DRAM": moved.global_bytes}
+    by_bytes = {SHARED: moved.shared_bytes, L1: moved.global_bytes + moved.local_bytes}
+    by_bytes |= {L2: moved.global_bytes, DRAM: moved.global_bytes}
     return weights * by_bytes[bound] if bound in by_bytes else weights
 
 

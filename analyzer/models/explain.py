@@ -18,7 +18,7 @@ _REASONS = {
     ),
     Stall.SHORT_SCOREBOARD: "waits for shared memory, of one warp or of warps in lockstep",
     Stall.MIO_THROTTLE: (
-        "interval models add queues at MSHRs, NoC and DRAM to everything else (AMALI equation 24); "
+        "interval models add what queues at MSHRs, NoC and DRAM take beyond issue (AMALI equation 24); "
         "the others take the longer of waits and bytes, and charge queues at shared memory here"
     ),
     Stall.LG_THROTTLE: (

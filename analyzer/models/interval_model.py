@@ -12,7 +12,7 @@ from enum import Enum
 import numpy as np
 
 from analyzer.demand.costs import FloatArray, OpcodeCosts
-from analyzer.ir.machine import WARP_LANES, Basis
+from analyzer.ir.machine import WARP_LANES
 from analyzer.models.base import Situation, Stall
 from analyzer.models.bounds import LATENCY
 from analyzer.models.causes import STALL_OF
@@ -24,7 +24,7 @@ from analyzer.models.contention import (
     issue_cycles,
 )
 from analyzer.models.intervals import DATA_CAUSES, cut_intervals
-from analyzer.models.launching import launch_latency, miss_shares
+from analyzer.models.launching import launch_latency_cycles, miss_shares
 from analyzer.models.placement import ALL_IN_DRAM, ALL_IN_L1, Placement, assumed_placement
 from analyzer.models.representative import Representative, divergence_instructions, representative
 from analyzer.models.stalls import StallLedger, StallProfile
@@ -108,7 +108,6 @@ def predict_intervals(situation: Situation, reading: Reading) -> Verdict:
         span=Range(low.stalls.total_cycles, high.stalls.total_cycles),
         placement=placement,
         notes=chosen.notes,
-        basis=Basis.ASSUMED,
     )
     return Verdict(situation=situation, prediction=prediction, stalls=found.stalls, walk=walk)
 
@@ -210,7 +209,7 @@ def _add_issue(
 
 def _add_launch(ledger: StallLedger, situation: Situation, clock: float) -> float:
     """KLL, the stalls of cold constant and instruction caches (equation 27)."""
-    cycles = launch_latency(situation, clock).cycles
+    cycles = launch_latency_cycles(situation, clock)
     for stall, share in miss_shares(situation).items():
         ledger.add_outside(stall, cycles * share)
     return cycles

@@ -1,40 +1,26 @@
 """Kernel launch latency and the rate at which CTAs are handed out."""
 
 import math
-from dataclasses import dataclass
 
 from analyzer.execution.constant_reads import constant_reads
-from analyzer.ir.machine import WARP_LANES, Basis
+from analyzer.ir.machine import WARP_LANES
 from analyzer.models.base import Situation, Stall
 
 _INSTRUCTION_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchLatency:
-    """AMALI's KLL and what its coefficients rest on."""
-
-    cycles: float
-    basis: Basis
-
-
-def launch_latency(situation: Situation, clock_mhz: float) -> LaunchLatency:
+def launch_latency_cycles(situation: Situation, clock_mhz: float) -> float:
     """KLL = s GS + k, s = alpha BS^2 + beta BS + gamma (AMALI, equations 27 and 28), BS in warps.
 
     BS only makes sense in warps (facts/kll.md). A GPU without coefficients takes k from its launch overhead
     and s from the rate at which it hands out CTAs, whatever their size.
     """
-    launch = situation.gpu.file.launch
-    fit = launch.latency
+    fit = situation.gpu.file.launch.latency
     if fit is None:
-        slope = clock_mhz / launch.ctas_per_us.value
-        return LaunchLatency(
-            slope * situation.grid_ctas + launch.overhead_us.value * clock_mhz, Basis.ASSUMED
-        )
+        return dispatch_cycles(situation, clock_mhz) + overhead_cycles(situation, clock_mhz)
     warps = math.ceil(situation.block_threads / WARP_LANES)
     slope = fit.alpha.value * warps**2 + fit.beta.value * warps + fit.gamma.value
-    cycles = slope * situation.grid_ctas + fit.intercept_cycles.value
-    return LaunchLatency(cycles, Basis.CALIBRATED)
+    return slope * situation.grid_ctas + fit.intercept_cycles.value
 
 
 def miss_shares(situation: Situation) -> dict[Stall, float]:

@@ -51,8 +51,7 @@ def assumed_placement(situation: Situation) -> Placement:
     if distinct is None:
         return Placement(1.0, assumed)
     fits = (situation.moved.unique_bytes or 0.0) <= situation.gpu.file.l2.size_bytes.value
-    waves = situation.grid_ctas / (situation.gpu.sm_count * situation.occupancy.ctas_per_sm)
-    return Placement(1.0, distinct if fits or not tiled else min(1.0, distinct * max(1.0, waves)))
+    return Placement(1.0, distinct if fits or not tiled else min(1.0, distinct * max(1.0, situation.waves)))
 
 
 def load_latencies(situation: Situation) -> dict[int, float]:

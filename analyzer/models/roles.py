@@ -18,12 +18,11 @@ _COUPLING = frozenset({SchedClass.CTA_BARRIER, SchedClass.MBARRIER})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Role:
-    """weights[n]: executions of each instruction by the role's mean warp; warps_per_cta: how many there are;
-    lockstep: how many of one sub-core are held together by barriers.
+    """weights[n]: executions of each instruction by the role's mean warp; lockstep: how many warps of a CTA
+    on one sub-core are held together by barriers.
     """
 
     weights: FloatArray
-    warps_per_cta: float
     lockstep: int
 
 
@@ -58,4 +57,4 @@ def _role(situation: Situation, weights: FloatArray, warps_per_cta: float) -> Ro
     meets = bool(np.any(weights[coupling] > 0))
     subcores = situation.arch.limits.subcores_per_sm.value
     here = max(1, math.ceil(warps_per_cta / subcores))
-    return Role(weights, warps_per_cta, min(_MOST_LOCKSTEP, here) if meets else 1)
+    return Role(weights, min(_MOST_LOCKSTEP, here) if meets else 1)

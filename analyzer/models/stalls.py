@@ -1,5 +1,6 @@
 """Cycles of a launch by instruction and stall: what every model's CPI stack is summed from."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -27,10 +28,16 @@ class StallProfile:
 
     def stack(self) -> dict[Stall, float]:
         """Cycles by stall, largest first; they sum to `total_cycles`."""
-        found = {stall: float(cycles) for stall, cycles in zip(STALLS, self.cycles.sum(axis=0), strict=True)}
-        for stall, cycles in self.outside.items():
-            found[stall] += cycles
-        return largest_first({stall: cycles for stall, cycles in found.items() if cycles > 0})
+        return _by_stall(self.cycles.sum(axis=0), self.outside)
+
+    def stack_of(self, rows: Sequence[int]) -> dict[Stall, float]:
+        """Those that stand to the account of some instructions."""
+        return _by_stall(self.cycles[rows].sum(axis=0), {})
+
+
+def _by_stall(cycles: FloatArray, outside: Mapping[Stall, float]) -> dict[Stall, float]:
+    found = {stall: float(c) + outside.get(stall, 0.0) for stall, c in zip(STALLS, cycles, strict=True)}
+    return largest_first({stall: c for stall, c in found.items() if c > 0})
 
 
 @dataclass(slots=True, eq=False)

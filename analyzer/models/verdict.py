@@ -13,14 +13,6 @@ from analyzer.models.walk import WarpWalk
 MODEL_ERROR = 0.35
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopCycles:
-    """A model's own figure for one iteration of a loop with all resident warps."""
-
-    loop: int
-    cycles_per_iteration: float
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Verdict:
     """A prediction with the situation, the stalls and the walk that it rests on."""
@@ -29,7 +21,6 @@ class Verdict:
     prediction: Prediction
     stalls: StallProfile
     walk: WarpWalk
-    loops: tuple[LoopCycles, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +46,6 @@ def make_prediction(
     span: Range,
     placement: Placement,
     notes: tuple[str, ...] = (),
-    basis: Basis = Basis.ASSUMED,
 ) -> Prediction:
     """The prediction whose cycles are the sum of the stalls.
 
@@ -75,11 +65,11 @@ def make_prediction(
         occupancy=occupancy.share,
         occupancy_limiter=occupancy.limiter.value,
         ctas_per_sm=occupancy.ctas_per_sm,
-        waves=situation.grid_ctas / (situation.gpu.sm_count * occupancy.ctas_per_sm),
+        waves=situation.waves,
         clock_mhz=clock.value,
         cpi_stack=stalls.stack(),
         bounds_cycles=largest_first(bounds_cycles),
-        basis=weakest(clock.basis, situation.gpu.dram.basis, basis),
+        basis=weakest(clock.basis, situation.gpu.dram.basis, Basis.ASSUMED),
         assumptions=(*_assumptions(situation, placement), *notes),
     )
 

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from analyzer.render.stalls import largest_shares
 from analyzer.render.whatif import heading, named_predictions
-from analyzer.report.report import PredictionEntry
 from analyzer.report.whatif import WhatIfKernel, WhatIfReport
 from analyzer.text.errors import UsageError
 
@@ -58,7 +58,8 @@ def _figure(report: WhatIfReport, kernel: WhatIfKernel) -> "Figure":
     figure = Figure(
         [
             Bar(name=stall, x=names, y=[one.entry.cpi_stack.get(stall, 0.0) for one in named])
-            for stall in _stalls([one.entry for one in named])
+            for stall, share in largest_shares(one.entry for one in named).items()
+            if share >= _LEAST_SHARE
         ]
     )
     figure.update_layout(
@@ -72,12 +73,3 @@ def _figure(report: WhatIfReport, kernel: WhatIfKernel) -> "Figure":
         height=_HEIGHT_PX,
     )
     return figure
-
-
-def _stalls(entries: list[PredictionEntry]) -> list[str]:
-    """Stalls that show anywhere, in the order of the first prediction."""
-    shares: dict[str, float] = {}
-    for entry in entries:
-        for stall, cycles in entry.cpi_stack.items():
-            shares[stall] = max(shares.get(stall, 0.0), cycles / entry.cycles if entry.cycles else 0.0)
-    return [stall for stall, share in shares.items() if share >= _LEAST_SHARE]

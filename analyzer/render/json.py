@@ -13,13 +13,8 @@ from analyzer.report.whatif import WhatIfReport
 _SCHEMAS = "https://warplens.dev/schema"
 
 
-def render_json(report: Report) -> str:
+def render_json(report: Report | WhatIfReport) -> str:
     """The whole report, keys in a fixed order, floats at full precision."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
-
-
-def render_whatif_json(report: WhatIfReport) -> str:
-    """The same of `whatif`."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 

@@ -3,6 +3,7 @@
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from analyzer.render.stalls import largest_shares
 from analyzer.render.tables import Column, Fit, make_table, numbers
 from analyzer.report.report import DifferenceEntry, KernelReport, PredictionEntry
 
@@ -11,11 +12,8 @@ _LEAST_SHARE = 0.005
 
 def side_by_side(kernel: KernelReport, entries: tuple[PredictionEntry, ...]) -> RenderableType:
     """One column of cycles for each prediction, a row for each stall that any of them has."""
-    stalls: dict[str, float] = {}
-    for entry in entries:
-        for stall, cycles in entry.cpi_stack.items():
-            stalls[stall] = max(stalls.get(stall, 0.0), cycles / entry.cycles if entry.cycles else 0.0)
-    shown = [stall for stall, share in sorted(stalls.items(), key=lambda i: -i[1]) if share >= _LEAST_SHARE]
+    shares = largest_shares(entries)
+    shown = [stall for stall, share in sorted(shares.items(), key=lambda i: -i[1]) if share >= _LEAST_SHARE]
     rows = [(stall, *(_cycles(entry.cpi_stack.get(stall, 0.0)) for entry in entries)) for stall in shown]
     rest = [entry.cycles - sum(entry.cpi_stack.get(stall, 0.0) for stall in shown) for entry in entries]
     if any(cycles >= 0.5 for cycles in rest):

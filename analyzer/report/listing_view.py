@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.isa.control_bits import decode_control
-from analyzer.models.base import Stall, largest_first
-from analyzer.models.stalls import STALLS
+from analyzer.models.base import Stall
 from analyzer.models.verdict import Verdict
 from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.report import ListingEntry
@@ -65,8 +64,7 @@ def listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
 
 def _cost(verdict: Verdict, row: int) -> _Cost:
     """What a model charges one instruction."""
-    cycles = verdict.stalls.cycles[row]
-    stack = largest_first({s: float(c) for s, c in zip(STALLS, cycles, strict=True) if c > 0})
+    stack = verdict.stalls.stack_of([row])
     total, issued = sum(stack.values()), stack.get(Stall.SELECTED, 0.0)
     if not total or not issued:
         return _Cost(stack)

@@ -1,9 +1,7 @@
 """Loops as report entries, the one that costs most first."""
 
 from analyzer.flow.loops import Loop
-from analyzer.models.base import largest_first
 from analyzer.models.loops import LoopVerdict
-from analyzer.models.stalls import STALLS
 from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.pipe_view import pipe_entries
 from analyzer.report.report import LoopEntry
@@ -48,6 +46,4 @@ def _launch_stack(analysis: KernelAnalysis, loop: Loop) -> dict[str, float]:
         return {}
     blocks = [analysis.cfg.blocks[number] for number in sorted(loop.blocks)]
     rows = [row for block in blocks for row in range(block.start, block.stop)]
-    cycles = analysis.first.stalls.cycles[rows].sum(axis=0)
-    found = {stall: float(c) for stall, c in zip(STALLS, cycles, strict=True) if c > 0}
-    return {stall.value: c for stall, c in largest_first(found).items()}
+    return {stall.value: cycles for stall, cycles in analysis.first.stalls.stack_of(rows).items()}

@@ -8,7 +8,7 @@ from paths import TRACES
 
 from analyzer.hardware.edit import Setting, with_settings
 from analyzer.models.base import Stall
-from analyzer.models.launching import launch_latency, miss_shares
+from analyzer.models.launching import launch_latency_cycles, miss_shares
 from analyzer.models.registry import model_names
 
 SQUARE = TRACES / "triton" / "sm_80" / "matmul_square_tile.sass"
@@ -51,14 +51,14 @@ def test_launch_latency_has_the_published_coefficients() -> None:
     """Equations 27 and 28 with section 6.2's figures, CTA size in warps; k as hwdb says."""
     situation = put(COPY)
     slope = 0.0036 * 8**2 + 0.0366 * 8 + 1.1891
-    assert launch_latency(situation, 1410.0).cycles == pytest.approx(slope * 10_000 + 2446.57)
+    assert launch_latency_cycles(situation, 1410.0) == pytest.approx(slope * 10_000 + 2446.57)
     assert sum(miss_shares(situation).values()) == pytest.approx(1.0)
 
 
 def test_launch_latency_shows_as_cold_caches() -> None:
     stack = predict(put(COPY), "amali").cpi_stack
     cold = stack[Stall.IMC_MISS] + stack[Stall.NO_INSTRUCTIONS]
-    assert cold == pytest.approx(launch_latency(put(COPY), 1410.0).cycles)
+    assert cold == pytest.approx(launch_latency_cycles(put(COPY), 1410.0))
 
 
 @pytest.mark.parametrize("fma", [512.0, 1024.0])
