@@ -9,12 +9,14 @@ Public names load on first use (PEP 562), so `import analyzer` stays cheap:
 """
 
 from importlib import import_module
+from time import time_ns
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from analyzer.hardware.load import load_gpu
     from analyzer.ir.program import Kernel, Module
     from analyzer.pipeline import Options, Program, analyze, load
+    from analyzer.pipeline.validate import validate
     from analyzer.pipeline.whatif import whatif
     from analyzer.report.report import Report
     from analyzer.text.errors import WarplensError
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "analyze": "analyzer.pipeline",
     "load": "analyzer.pipeline",
+    "validate": "analyzer.pipeline.validate",
     "whatif": "analyzer.pipeline.whatif",
     "load_gpu": "analyzer.hardware.load",
     "Options": "analyzer.pipeline",
@@ -33,6 +36,7 @@ _HOMES = {
 }
 
 __version__ = "0.1.0"
+LOADED_NS = time_ns()  # sources edited later may not be what runs (pipeline/validation_cache.py)
 
 __all__ = [
     "Kernel",
@@ -45,6 +49,7 @@ __all__ = [
     "analyze",
     "load",
     "load_gpu",
+    "validate",
     "whatif",
 ]
 

@@ -16,6 +16,7 @@ from analyzer.cli.annotate import annotate
 from analyzer.cli.doctor import doctor
 from analyzer.cli.gpus import gpus
 from analyzer.cli.trace import trace
+from analyzer.cli.validate import validate
 from analyzer.cli.whatif import whatif
 from analyzer.text.errors import WarplensError, describe
 
@@ -28,7 +29,7 @@ def app() -> None:
     """Static performance analysis of GPU kernels from what the compiler dumps; no GPU needed."""
 
 
-for command in (analyze, annotate, whatif, trace, gpus, doctor):
+for command in (analyze, annotate, whatif, validate, trace, gpus, doctor):
     app.add_command(command)
 
 

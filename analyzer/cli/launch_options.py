@@ -29,7 +29,12 @@ LAUNCH_OPTIONS: tuple[Decorator, ...] = (
         "--arg",
         multiple=True,
         metavar="WHICH=VALUE",
-        help="Argument by place from 0 or by name: a number, ptr, null, tensormap or @data.npy; repeatable.",
+        help="Argument by place from 0 or by name: a number, ptr, zeros, null, tensormap or @data.npy; "
+        "repeatable.",
+    ),
+    click.option("--clock", type=float, help="SM clock in MHz while it runs, where it is locked or known."),
+    click.option(
+        "--cold-l2", is_flag=True, help="The L2 holds nothing of the data before; else the last launch's."
     ),
     click.option(
         "--launch", type=click.Path(path_type=Path), help="JSON file of launches, by globs of kernel names."
@@ -50,6 +55,8 @@ def read_launch(
     cluster: str | None,
     dynamic_shared: int | None,
     arguments: Sequence[str],
+    clock: float | None = None,
+    cold_l2: bool = False,
 ) -> Launch:
     """The launch that the options describe. Raises UsageError."""
     launch = Launch(
@@ -58,6 +65,8 @@ def read_launch(
         cluster=parse_dims("--cluster", cluster, _MAX_EXTENT),
         dynamic_shared_bytes=dynamic_shared,
         arguments=read_arguments(arguments),
+        clock_mhz=clock,
+        l2_is_cold=cold_l2,
     )
     check_launch(launch)
     return launch

@@ -36,6 +36,8 @@ class InputOptions:
     cluster: str | None
     dynamic_shared: int | None
     arg: tuple[str, ...]
+    clock: float | None
+    cold_l2: bool
     launch: Path | None
     taken: tuple[str, ...]
     trip: tuple[str, ...]
@@ -69,18 +71,20 @@ class InputOptions:
                 cluster=self.cluster,
                 dynamic_shared=self.dynamic_shared,
                 arguments=self.arg,
+                clock=self.clock,
+                cold_l2=self.cold_l2,
             ),
             launch_book=read_launch_book(self.launch),
             taken=read_taken_rules(self.taken),
             step_limit=self.step_limit,
-            models=_model_names(self.model),
+            models=model_names(self.model),
             explain=explain,
             listing=listing,
             min_coverage=min_coverage,
         )
 
 
-def _model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
+def model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     """`steady,amali` and repeated options alike, each name once. Raises UsageError."""
     from analyzer.models.registry import all_models, find_model
 
@@ -98,7 +102,7 @@ _ANALYSIS: tuple[Decorator, ...] = (
         "--model",
         "-m",
         multiple=True,
-        help="Stall models, by comma or repeated: steady, amali, gcom, mdm, roofline, warp; `all` for all.",
+        help="Models, by comma or repeated: sm, steady, amali, gcom, mdm, roofline, warp; `all` for all.",
     ),
     click.option(
         "--trace", multiple=True, help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable."

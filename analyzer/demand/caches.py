@@ -9,11 +9,11 @@ read back).
 
 The L2 sees the L1 misses of one SM alone. What other SMs bring in is not simulated but taken from the whole
 grid (`GridReuse`): of the sectors that all SMs ask for, the distinct ones come from DRAM once where they
-fit into the L2, and once in each wave of CTAs where they do not; never more than this SM alone would miss.
+fit into the L2, and once in each window of CTAs where they do not; never more than this SM alone would miss.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ BoolArray = NDArray[np.bool_]
 _WRITING = frozenset({Route.WRITTEN, Route.KEPT})
 _READING = frozenset({Route.CACHED, Route.LOOKED_UP})
 _FILLING = frozenset({Route.CACHED, Route.KEPT})
+_SECTOR_BYTES = 32
 _LOOKING = _READING | _FILLING | _WRITING
 
 
@@ -71,52 +72,61 @@ def cache_figures(
 class GridReuse:
     """How often the whole grid asks for the same sectors.
 
-    distinct_share[row]: distinct sectors over requested ones of an instruction, where addresses are known,
-    had each all of its bytes touched;
-    distinct_bytes: of all of them together; waves: of CTAs, at least 1.
+    distinct_share[row]: distinct sectors over requested ones of an instruction, where they are known, had
+    each all of its bytes touched; sectors[row]: those that an instruction asks for; unique_bytes: distinct
+    ones of all reads, None where not known; dram_bytes: those of all reads that come from DRAM, often more
+    than once (`pipeline.windows`), None where not known.
     """
 
     distinct_share: Mapping[int, float]
-    distinct_bytes: float
-    waves: float = 1.0
+    sectors: Mapping[int, float] = field(default_factory=dict)
+    unique_bytes: float | None = None
+    dram_bytes: float | None = None
 
-    def dram_share(self, row: int, density: float, l2_bytes: int) -> float | None:
+    def dram_share(self, row: int, density: float) -> float | None:
         """Share of an instruction's sectors that come from DRAM; None where that is not known.
 
         density: touched part of the sectors that it asks for, above 0.
         """
         share = self.distinct_share.get(row)
-        if share is None:
-            return None
-        times = 1.0 if self.distinct_bytes <= l2_bytes else max(1.0, self.waves)
-        return min(1.0, share * times / density)
+        return None if share is None else min(1.0, share * self._times / density)
+
+    def kept_share(self, missed: Mapping[int, float], densities: Mapping[int, float]) -> float:
+        """Part of what all instructions miss, each by itself (missed[row]: share of its sectors), that comes
+        from DRAM: 1 where they do not read the same bytes.
+        """
+        if self.dram_bytes is None:
+            return 1.0
+        total = sum(missed[row] * n * densities[row] for row, n in self.sectors.items() if row in missed)
+        return min(1.0, self.dram_bytes / (total * _SECTOR_BYTES)) if total else 1.0
+
+    @property
+    def _times(self) -> float:
+        if not self.unique_bytes or self.dram_bytes is None:
+            return 1.0
+        return max(1.0, self.dram_bytes / self.unique_bytes)
 
 
-def grid_reuse(profile: ExecutionProfile, sector_bytes: int, waves: float) -> GridReuse | None:
-    """What the executed profile says of reuse; None where it does not know the grid's distinct bytes.
-
-    Instructions that read the same bytes share them in proportion.
-    """
+def grid_reuse(profile: ExecutionProfile, sector_bytes: int, dram_bytes: float | None) -> GridReuse | None:
+    """What the executed profile says of reuse; None where nothing is known. dram_bytes: see `GridReuse`."""
     traffic = profile.traffic
-    if traffic is None or traffic.read_unique_bytes is None or traffic.written_unique_bytes is None:
+    if traffic is None or (traffic.read_unique_bytes is None and dram_bytes is None):
         return None
-    reads = [access for access in profile.accesses if _is_known_read(access)]
-    summed = sum(access.unique_bytes or 0 for access in reads)
-    scale = min(1.0, traffic.read_unique_bytes / summed) if summed else 1.0
+    reads = [access for access in profile.accesses if _is_read(access) and access.sectors]
     return GridReuse(
         distinct_share={
-            access.row: min(1.0, (access.unique_bytes or 0) * scale / sector_bytes / access.sectors)
+            access.row: min(1.0, access.unique_bytes / sector_bytes / access.sectors)
             for access in reads
-            if access.sectors
+            if access.unique_bytes is not None and access.sectors
         },
-        distinct_bytes=float(traffic.read_unique_bytes + traffic.written_unique_bytes),
-        waves=waves,
+        sectors={access.row: float(access.sectors or 0) for access in reads},
+        unique_bytes=traffic.read_unique_bytes,
+        dram_bytes=dram_bytes,
     )
 
 
-def _is_known_read(access: MemoryAccess) -> bool:
-    in_global = access.space in (Space.GLOBAL, Space.GENERIC)
-    return in_global and not access.is_store and access.unique_bytes is not None
+def _is_read(access: MemoryAccess) -> bool:
+    return access.space in (Space.GLOBAL, Space.GENERIC) and not access.is_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +144,8 @@ class AccessRates:
 
     requests and sectors are those of the recorded CTAs. l1_hit_share: of all sectors; l2_hit_share: of those
     that went beyond the L1, 0 where none did. waits_l1, waits_l2, waits_dram: shares of requests whose
-    slowest sector is served there; they sum to 1.
+    slowest sector is served there; they sum to 1. lines: distinct cache lines of a request, the mean;
+    density: touched part of the sectors, whichever instruction touches them.
     """
 
     requests: int
@@ -144,6 +155,8 @@ class AccessRates:
     waits_l1: float
     waits_l2: float
     waits_dram: float
+    lines: float
+    density: float
 
     @property
     def l2_share(self) -> float:
@@ -154,6 +167,15 @@ class AccessRates:
     def dram_share(self) -> float:
         """Sectors that go beyond the L2."""
         return self.l2_share * (1.0 - self.l2_hit_share)
+
+    def with_less_dram(self, kept: float) -> "AccessRates":
+        """The same, but that the L2 serves all but this part of what DRAM served."""
+        return replace(
+            self,
+            l2_hit_share=1.0 - (1.0 - self.l2_hit_share) * kept,
+            waits_l2=self.waits_l2 + self.waits_dram * (1.0 - kept),
+            waits_dram=self.waits_dram * kept,
+        )
 
     def amat_cycles(self, latencies: Latencies) -> float:
         """Average memory access time of a request: a warp waits for the slowest of its sectors."""
@@ -197,10 +219,16 @@ def simulate_caches(
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     table = _Levels.of(stream, levels)
     densities = _densities(stream, table.rows)
+    lines = _lines(stream, table.rows, figures.l1)
     found: dict[int, AccessRates] = {}
-    for row, density in zip(table.rows.tolist(), densities.tolist(), strict=True):
-        share = None if reuse is None else reuse.dram_share(row, density, figures.l2.size_bytes)
-        found[row] = table.rates(row, share)
+    for row, density, n_lines in zip(table.rows.tolist(), densities.tolist(), lines.tolist(), strict=True):
+        share = None if reuse is None else reuse.dram_share(row, density)
+        found[row] = table.rates(row, share, n_lines, density)
+    if reuse is not None:
+        by_row = dict(zip(table.rows.tolist(), densities.tolist(), strict=True))
+        missed = {row: rates.dram_share for row, rates in found.items()}
+        kept = reuse.kept_share(missed, by_row)
+        found |= {row: found[row].with_less_dram(kept) for row in reuse.sectors if row in found}
     reading = [found[row] for row in found if routes[row] not in _WRITING]
     return CacheRates(
         accesses=found,
@@ -222,6 +250,22 @@ def _densities(stream: AddressStream, rows: IntArray) -> NDArray[np.float64]:
     parts[order] = np.unpackbits(touched[:, None], axis=1).mean(axis=1)[np.cumsum(new) - 1]
     which = np.searchsorted(rows, stream.rows)
     found: NDArray[np.float64] = np.bincount(which, parts) / np.bincount(which)
+    return found
+
+
+def _lines(stream: AddressStream, rows: IntArray, shape: CacheShape) -> NDArray[np.float64]:
+    """Distinct lines of a request, the mean over the requests of each instruction."""
+    if not len(stream):
+        return np.zeros(0)
+    lines = stream.sectors // shape.line_bytes
+    order = np.lexsort((lines, stream.requests))
+    lines, requests = lines[order], stream.requests[order]
+    is_new = np.ones(len(lines), dtype=np.bool_)
+    is_new[1:] = (np.diff(lines) != 0) | (np.diff(requests) != 0)
+    which = np.searchsorted(rows, stream.rows[order])
+    starts = np.ones(len(lines), dtype=np.bool_)
+    starts[1:] = np.diff(requests) != 0
+    found: NDArray[np.float64] = np.bincount(which, is_new) / np.bincount(which, starts)
     return found
 
 
@@ -257,7 +301,7 @@ class _Levels:
             _counted(which[starts], slowest, len(rows)),
         )
 
-    def rates(self, row: int, dram_share: float | None) -> AccessRates:
+    def rates(self, row: int, dram_share: float | None, lines: float, density: float) -> AccessRates:
         """Rates of an instruction, no more than `dram_share` of whose sectors come from DRAM."""
         place = int(np.searchsorted(self.rows, row))
         sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
@@ -276,6 +320,8 @@ class _Levels:
             waits_l1=requests[0] / n_requests,
             waits_l2=(requests[1] + requests[2] * (1.0 - kept)) / n_requests,
             waits_dram=waits_dram,
+            lines=lines,
+            density=density,
         )
 
 
@@ -301,4 +347,6 @@ def _together(rates: Iterable[AccessRates]) -> AccessRates | None:
         waits_l1=sum(one.waits_l1 * one.requests for one in every) / requests,
         waits_l2=sum(one.waits_l2 * one.requests for one in every) / requests,
         waits_dram=sum(one.waits_dram * one.requests for one in every) / requests,
+        lines=sum(one.lines * one.requests for one in every) / requests,
+        density=sum(one.density * one.sectors for one in every) / sectors,
     )

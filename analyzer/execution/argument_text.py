@@ -17,7 +17,9 @@ _FLOAT = re.compile(
     r"[-+]?(?:(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?|inf|nan)", re.I
 )
 _WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null(), "tensormap": TensorMap()}
-_HINT = "a value is a number (1024, 0x400, -1, 1e-5), ptr, null, tensormap or @data.npy"
+_ZEROS = "zeros"
+_ZERO_BYTES = 1 << 30
+_HINT = "a value is a number (1024, 0x400, -1, 1e-5), ptr, zeros, null, tensormap or @data.npy"
 _NPY = b"\x93NUMPY"
 _NPY_ERRORS = (OSError, ValueError, EOFError, TypeError, KeyError, OverflowError, MemoryError, SyntaxError)
 
@@ -41,8 +43,10 @@ def make_argument(which: str, value: ArgumentValue) -> Argument:
 
 
 def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
-    """A number, `ptr`, `null`, `tensormap` or `@data.npy`, a path from `folder`. Raises UsageError."""
+    """A number, `ptr`, `zeros`, `null`, `tensormap` or `@data.npy` (from `folder`). Raises UsageError."""
     text = text.strip()
+    if text.lower() == _ZEROS:
+        return zeros()
     if text.startswith("@"):
         return read_buffer(text[1:], folder)
     if (word := _WORDS.get(text.lower())) is not None:
@@ -52,6 +56,13 @@ def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
     if _FLOAT.fullmatch(text):
         return float(text)
     raise UsageError(f"{text!r} is no value", hint=_HINT)
+
+
+def zeros() -> Buffer:
+    """An allocation in which every byte is zero, larger than what kernels commonly touch."""
+    import numpy as np
+
+    return Buffer(np.zeros(_ZERO_BYTES, dtype=np.uint8), _ZEROS)
 
 
 def read_buffer(name: str, folder: Path | None = None) -> Buffer:

@@ -1,6 +1,7 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +24,9 @@ from analyzer.execution.sampling import (
     WHOLE_WARPS,
     Sample,
     boxed,
+    busy_strata,
     scattered,
+    stratified,
     uniform_boxes,
     whole_grid,
 )
@@ -40,6 +43,7 @@ IntArray = NDArray[np.int64]
 
 _SIDE_SHARE = 4  # of the budget, to prove CTAs alike, and to look at some where all are too many
 _FEW_CTAS = 16
+_LOOK_STEPS = 400
 _CHUNK_WARPS = 16384
 
 
@@ -118,7 +122,18 @@ class _Executor:
         shape = self.task.shape
         if shape.grid.count * shape.warps_per_cta <= MOST_WHOLE_WARPS:
             return whole_grid(shape.grid)
-        return scattered(shape.grid)
+        sample, strata = scattered(shape.grid), busy_strata(shape.grid, self._is_busy)
+        return sample if strata is None else stratified(sample, shape.grid, strata)
+
+    def _is_busy(self, number: int) -> bool:
+        """A CTA has not ended after a few steps: those of a grid larger than the work end at once."""
+        numbers = np.array([number], dtype=np.int64)
+        batch = Batch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(1))
+        machine = self._machine(batch, Budget(_LOOK_STEPS))
+        machine.start()
+        with suppress(StopExecution):
+            machine.run()
+        return bool(machine.live.any())
 
     def _stand_ins(self) -> tuple[Sample, ...]:
         """CTAs for a grid too large to be executed whole; a second sample is for memory, if need be.

@@ -10,7 +10,7 @@ from analyzer.execution.mixing import distinct
 from analyzer.execution.patterns import LANES, Addresses, IntArray, Patterns, compress
 from analyzer.execution.runs import Runs, concatenate, measure, simplify, unroll
 
-DEFAULT_LIMIT = 4_000_000
+DEFAULT_LIMIT = 500_000
 _FEW_PATTERNS = 64  # looked at one by one
 _MOST_AXES = 3
 _WIDEST = 2.0**61  # of an extent: beyond it addresses are no addresses

@@ -1,7 +1,7 @@
 """Which CTAs of a grid are executed, and how many of the grid each stands for."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -12,11 +12,13 @@ from analyzer.ir.launch import Dim3
 
 IntArray = NDArray[np.int64]
 Signatures = Callable[[IntArray], NDArray[np.uint64]]
+IsBusy = Callable[[int], bool]
 
 WHOLE_WARPS = 16384
 MOST_WHOLE_WARPS = 131072
 _SAMPLED = 256
 _MOST_BOXES = 1024
+_FEW_LAYERS = 8
 _AXES = 3
 
 
@@ -87,6 +89,77 @@ def scattered(grid: Dim3, n_ctas: int = _SAMPLED) -> Sample:
     weights[[0, -1]] = 1.0
     note = f"{len(numbers):,} of {total:,} CTAs executed: the others are taken to be like them"
     return Sample(numbers, weights, (), (), False, False, False, notes=(note,))
+
+
+def busy_strata(grid: Dim3, is_busy: IsBusy) -> list[Box] | None:
+    """The grid as boxes of CTAs with work, and the rest; None where the last CTA along each axis has some.
+
+    Work is taken to end along each axis at one place, which the CTAs on the axes tell.
+    """
+    ends = [_axis_number(grid, axis, grid.sizes[axis] - 1) for axis in range(_AXES)]
+    if all(is_busy(number) for number in sorted(set(ends))) or not is_busy(0):
+        return None
+    x, y, z = (_first_idle(grid, axis, is_busy) for axis in range(_AXES))
+    busy = [
+        Box((a[0], b[0], c[0]), (a[1], b[1], c[1])) for a, b, c in product(_layers(x), _layers(y), _layers(z))
+    ]
+    idle = []
+    if x < grid.x:
+        idle.append(Box((x, 0, 0), (grid.x - 1, grid.y - 1, grid.z - 1)))
+    if y < grid.y:
+        idle.append(Box((0, y, 0), (x - 1, grid.y - 1, grid.z - 1)))
+    if z < grid.z:
+        idle.append(Box((0, 0, z), (x - 1, y - 1, grid.z - 1)))
+    return busy + idle
+
+
+def _first_idle(grid: Dim3, axis: int, is_busy: IsBusy) -> int:
+    """Place along an axis behind the last CTA with work, on the edge of the grid."""
+    low, high = 0, grid.sizes[axis]  # some work, none
+    if high > 1 and is_busy(_axis_number(grid, axis, high - 1)):
+        return high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_busy(_axis_number(grid, axis, middle)):
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _axis_number(grid: Dim3, axis: int, place: int) -> int:
+    at = [0] * _AXES
+    at[axis] = place
+    return _number(grid, (at[0], at[1], at[2]))
+
+
+def _layers(extent: int) -> list[tuple[int, int]]:
+    """One by one where they are few, since the last may have less work; else the last one apart."""
+    if extent <= _FEW_LAYERS:
+        return [(place, place) for place in range(extent)]
+    return [(0, extent - 2), (extent - 1, extent - 1)]
+
+
+def stratified(sample: Sample, grid: Dim3, boxes: list[Box]) -> Sample:
+    """The same CTAs, weighted so that those of each box stand for it; a box without any gets its first."""
+    x, y, z = _places(grid, sample.numbers)
+    numbers, weights = [sample.numbers], [np.zeros(len(sample.numbers))]
+    for box in boxes:
+        lows, highs = box.low, box.high
+        inside = (x >= lows[0]) & (x <= highs[0]) & (y >= lows[1]) & (y <= highs[1])
+        inside &= (z >= lows[2]) & (z <= highs[2])
+        if inside.any():
+            weights[0][inside] = box.count / np.count_nonzero(inside)
+        else:
+            numbers.append(np.array([_number(grid, lows)], dtype=np.int64))
+            weights.append(np.array([float(box.count)]))
+    order = np.argsort(np.concatenate(numbers), kind="stable")
+    return replace(sample, numbers=np.concatenate(numbers)[order], weights=np.concatenate(weights)[order])
+
+
+def _places(grid: Dim3, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    rows = numbers // grid.x
+    return numbers % grid.x, rows % grid.y, rows // grid.y
 
 
 def boxed(grid: Dim3, boxes: list[Box], evenness: Evenness) -> Sample:

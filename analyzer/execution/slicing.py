@@ -3,7 +3,8 @@
 A backward pass over the blocks: a register is needed if a branch, a guard or an address may read it, or
 an instruction whose result is needed. A value that only instructions under one guard read is not needed
 before a write under the same guard, which keeps `@P MOV R6` / `@P IMAD.WIDE R6` from dragging in what
-R6 held before.
+R6 held before. Words of a stack frame that is only reached through the stack pointer count as registers do:
+one spilled address does not drag in all other spills.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MEMORY_KINDS, OpKind, Space
 from analyzer.ir.operand import Address, Barrier, Described, Predicate, PredicateSet
 from analyzer.ir.program import InstructionForm
-from analyzer.isa.roles import address_storage, predicate_storage
+from analyzer.isa.roles import STORAGE_SIZE, address_storage, predicate_storage
 
 Guard = tuple[int, bool]  # storage number of the predicate, negated
 
@@ -70,6 +71,7 @@ class _Pass:
     def __init__(self, cfg: Cfg, keeps_shared: bool, keeps_local: bool) -> None:
         self.cfg, self.keeps_shared, self.keeps_local = cfg, keeps_shared, keeps_local
         self.known: dict[int, _Use] = {}
+        self.has_frame = _has_plain_frame(cfg)
         self.uses = [[self._use(row) for row in range(block.start, block.stop)] for block in cfg.blocks]
         self.followers = followers_of(cfg)
 
@@ -93,7 +95,8 @@ class _Pass:
         rows = [False] * len(self.cfg.kernel)
         for block in range(len(needed)):
             self._through(block, needed, rows)
-        return Slice(tuple(rows), tuple(needed), self.keeps_shared, self.keeps_local)
+        registers = (1 << STORAGE_SIZE) - 1
+        return Slice(tuple(rows), tuple(n & registers for n in needed), self.keeps_shared, self.keeps_local)
 
     def _through(self, block: int, needed: list[int], rows: list[bool] | None = None) -> int:
         """Needs at the block's entry from those of its followers; marks rows whose result is needed."""
@@ -126,8 +129,18 @@ class _Pass:
             return _Use(0, 0, 0, 0, None)
         guard = guard_of(form)
         writes = _mask(form.written)
+        if self.has_frame and form.opcode.space is Space.LOCAL and form.opcode.kind in _FRAME_KINDS:
+            return self._frame_use(form, guard)
         partial = any(isinstance(operand, PredicateSet) for operand in form.operands)  # R2P has a mask
         return _Use(writes, 0 if partial else writes, _mask(form.read), self._always(form), guard)
+
+    def _frame_use(self, form: InstructionForm, guard: Guard | None) -> _Use:
+        """A spill writes words of the frame from registers, a fill the other way."""
+        words, address = _frame_words(form), address_needs(form) | _guard_bit(form)
+        if form.opcode.kind is OpKind.STORE:
+            return _Use(words, words, _mask(form.read), address, guard)
+        writes = _mask(form.written)
+        return _Use(writes, writes, words | _mask(form.read), address, guard)
 
     def _always(self, form: InstructionForm) -> int:
         """What is needed though no one may want the result: of branches everything, of accesses addresses."""
@@ -147,6 +160,51 @@ class _Pass:
         if stores and (keeps_shared or keeps_local):
             reads |= _mask(form.read)
         return reads
+
+
+_FRAME_KINDS = frozenset({OpKind.LOAD, OpKind.STORE})
+_STACK_POINTER = 1
+_WORD_BYTES = 4
+
+
+def _has_plain_frame(cfg: Cfg) -> bool:
+    """Local memory is reached through the stack pointer alone, which the entry block sets and nobody else."""
+    kernel = cfg.kernel
+    moves: list[int] = []
+    reaches: list[int] = []
+    for row in range(len(cfg.block_of)):
+        opcode = kernel.opcode(row)
+        if opcode.kind in MEMORY_KINDS and opcode.space is Space.GENERIC:
+            return False
+        form = kernel.form(row)
+        if opcode.kind in MEMORY_KINDS and opcode.space is Space.LOCAL:
+            if _frame_address(form) is None or opcode.kind not in _FRAME_KINDS:
+                return False
+            reaches.append(row)
+        if _STACK_POINTER in form.written:
+            moves.append(row)
+    if not reaches:
+        return False
+    return all(row < reaches[0] and cfg.block_of[row] == 0 for row in moves)
+
+
+def _frame_address(form: InstructionForm) -> Address | None:
+    """`[R1+0x8]`, None for any other address."""
+    found = [operand for operand in form.operands if isinstance(operand, Address)]
+    if len(found) != 1 or len(found[0].bases) != 1:
+        return None
+    base = found[0].bases[0]
+    is_plain = base.file == "R" and base.index == _STACK_POINTER and found[0].offset >= 0
+    return found[0] if is_plain else None
+
+
+def _frame_words(form: InstructionForm) -> int:
+    """Mask of the words that a spill or fill touches, numbered behind the registers."""
+    address = _frame_address(form)
+    assert address is not None
+    first = address.offset // _WORD_BYTES
+    n_words = max(1, -(-form.opcode.width_bytes // _WORD_BYTES))
+    return ((1 << n_words) - 1) << (STORAGE_SIZE + first)
 
 
 def _kill(use: _Use, owned: dict[Guard, int]) -> int:

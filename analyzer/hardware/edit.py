@@ -164,9 +164,9 @@ def _too_many(text: str) -> UsageError:
 
 # By key; the first pattern that fits decides.
 _DIRECTIONS = (
-    (Direction.CAPACITY, ("limits.*",)),
+    (Direction.CAPACITY, ("limits.*", "*_queue_cycles", "*_burst_cycles")),
     (Direction.MORE_IS_FASTER, ("sm.count", "*_gbps", "*_mhz", "*_per_cycle*", "*_per_us")),
-    (Direction.MORE_IS_FASTER, ("*_share", "*_tflops", "*_tops")),
+    (Direction.MORE_IS_FASTER, ("*_share", "*_efficiency", "*_tflops", "*_tops")),
     (Direction.LESS_IS_FASTER, ("*_cycles", "*_us", "launch.latency.*")),
     (Direction.CAPACITY, ("*",)),
 )

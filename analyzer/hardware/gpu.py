@@ -37,6 +37,14 @@ class Gpu:
         """Device memory rate in GB/s: the best measured, else the datasheet's."""
         return self.file.memory.sustained_gbps or self.file.memory.bandwidth_gbps
 
+    @property
+    def dram_sustained(self) -> Figure:
+        """Device memory rate in GB/s that kernels reach: the best measured, else part of the datasheet's."""
+        if self.file.memory.sustained_gbps is not None or self.arch is None:
+            return self.dram
+        part = self.arch.memory.dram_efficiency
+        return Figure(value=self.dram.value * part.value, basis=part.basis, source=part.source)
+
     def tensor_fma_per_cycle(self, rate: TensorRate) -> Figure | None:
         """Dense multiply-adds per cycle and SM, None where the product has no such rate."""
         row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK.get(rate, rate))

@@ -40,6 +40,18 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Latencies in SM cycles, widths in bytes per SM cycle and SM.
 
     read_release_cycles: from the issue of a memory instruction until it has read its registers.
+    shared_pass_cycles: of the SM's load/store path for each pass of a shared-memory request beyond the
+    first; line_pass_cycles: for each line of a request to global memory beyond lines_per_pass.
+    store_line_cycles: the same of a store. partial_write_factor: sectors that the DRAM moves for one of which
+    a part is written. atomic_line_cycles: of the L2 for an atomic request of one sector on a busy line.
+    spill_dram_factor: sectors' worth of DRAM time that one of local memory takes.
+    instruction_fetch_bytes_per_cycle: of an SM, where code does not fit into instruction_store_bytes, the
+    last cache of instructions before the L2.
+    path_queue_cycles: work of the load/store path that may wait before warps stall; l2_burst_cycles: of an
+    SM's share of L2 or DRAM that is taken at once; store_queue_cycles: of it that stores may leave behind.
+    l2_kept_share: part of the L2 that still holds the last launch's data. atomic_slice_bytes: of addresses
+    that one unit of the L2 serves. fetch_queue_cycles: that instructions are fetched before they are needed.
+    dram_efficiency: sustained part of the datasheet's rate, of products without a measured one.
     mshrs_per_sm: L1 misses in flight, absent where nothing limits them.
     """
 
@@ -54,6 +66,22 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     instruction_cache_bytes: Figure
     constant_line_bytes: Figure
     read_release_cycles: Figure
+    shared_pass_cycles: Figure
+    line_pass_cycles: Figure
+    lines_per_pass: Figure
+    store_line_cycles: Figure
+    partial_write_factor: Figure
+    atomic_line_cycles: Figure
+    spill_dram_factor: Figure
+    instruction_fetch_bytes_per_cycle: Figure
+    instruction_store_bytes: Figure
+    l2_kept_share: Figure
+    atomic_slice_bytes: Figure
+    fetch_queue_cycles: Figure
+    path_queue_cycles: Figure
+    l2_burst_cycles: Figure
+    store_queue_cycles: Figure
+    dram_efficiency: Figure
     line_bytes: Figure
     sector_bytes: Figure
     l1_ways: Figure
@@ -204,6 +232,7 @@ class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """overhead_us: an empty kernel's own duration; ctas_per_us: rate at which CTAs are handed out."""
 
     overhead_us: Figure
+    interval_us: Figure | None = None
     ctas_per_us: Figure
     latency: LaunchLatency | None = None
 

@@ -15,6 +15,7 @@ MAX_GRID = (2**31 - 1, 65535, 65535)
 MAX_BLOCK = (1024, 1024, 64)
 MAX_BLOCK_THREADS = 1024
 MAX_CLUSTER_CTAS = 16
+MAX_CLOCK_MHZ = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,13 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Buffer:
-    """The address of an allocation that holds these bytes; `path` is where they came from."""
+    """The address of an allocation that holds these bytes; `path` is where they came from, or `zeros`."""
 
     contents: "NDArray[np.uint8]"
     path: str
 
     def __str__(self) -> str:
-        return f"@{self.path}"
+        return self.path if self.path == "zeros" else f"@{self.path}"
 
 
 ArgumentValue = Pointer | Null | TensorMap | Buffer | int | float
@@ -86,13 +87,19 @@ class Argument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Launch dimensions, shared memory asked for at launch and arguments; None where not known."""
+    """Launch dimensions, shared memory asked for at launch and arguments; None where not known.
+
+    clock_mhz: of the SMs while the kernel runs, the GPU's own where None; l2_is_cold: nothing of what the
+    kernel touches is in the L2 before, as after a flush; else what fits of the last such launch is.
+    """
 
     grid: Dim3 | None = None
     block: Dim3 | None = None
     cluster: Dim3 | None = None
     dynamic_shared_bytes: int | None = None
     arguments: tuple[Argument, ...] = ()
+    clock_mhz: float | None = None
+    l2_is_cold: bool = False
 
 
 def check_launch(launch: Launch) -> None:
@@ -113,6 +120,8 @@ def check_launch(launch: Launch) -> None:
                     f"cluster {launch.cluster} does not divide grid {launch.grid}: {grid} CTAs in {axis}",
                     hint="the grid counts CTAs, not clusters",
                 )
+    if launch.clock_mhz is not None and not 0 < launch.clock_mhz <= MAX_CLOCK_MHZ:
+        raise UsageError(f"a clock of {launch.clock_mhz:g} MHz", hint="give the SM clock in MHz, as 1410")
     if launch.dynamic_shared_bytes is not None and launch.dynamic_shared_bytes < 0:
         raise UsageError(
             f"dynamic shared memory of {launch.dynamic_shared_bytes} bytes: it cannot be negative"

@@ -56,9 +56,11 @@ class Situation:
     """One kernel on one GPU, ready for a model.
 
     weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
-    traced; caches: hit rates, where addresses are known and some load looks into the L1. grid_ctas: CTAs of
+    traced; caches: hit rates, where addresses are known and some load looks into the L1;
+    dram_read_bytes: that the grid reads from DRAM, None where not known. grid_ctas: CTAs of
     the launch, of one full wave where the grid is not known (`grid` None).
     block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
+    clock_mhz, l2_is_cold: see `Launch`.
     """
 
     kernel: Kernel
@@ -72,6 +74,7 @@ class Situation:
     costs: OpcodeCosts
     moved: AccessBytes
     caches: "CacheRates | None"
+    dram_read_bytes: float | None
     demand: PipelineDemand
     occupancy: Occupancy
     grid: Dim3 | None
@@ -79,6 +82,8 @@ class Situation:
     block: Dim3 | None
     block_threads: int
     guessed_tiles: int
+    clock_mhz: float | None = None
+    l2_is_cold: bool = False
 
     @property
     def waves(self) -> float:

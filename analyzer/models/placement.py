@@ -50,7 +50,11 @@ def assumed_placement(situation: Situation) -> Placement:
     distinct = _distinct_share(situation)
     if distinct is None:
         return Placement(1.0, assumed)
-    fits = (situation.moved.unique_bytes or 0.0) <= situation.gpu.file.l2.size_bytes.value
+    unique = situation.moved.unique_bytes or 0.0
+    if situation.dram_read_bytes is not None and unique:
+        again = max(0.0, situation.dram_read_bytes - _read_unique_bytes(situation)) / unique
+        return Placement(1.0, min(1.0, distinct * (1.0 + again)))
+    fits = unique <= situation.gpu.file.l2.size_bytes.value
     return Placement(1.0, distinct if fits or not tiled else min(1.0, distinct * max(1.0, situation.waves)))
 
 
@@ -100,20 +104,26 @@ def _distinct_share(situation: Situation) -> float | None:
     return min(1.0, unique / asked) if asked else None
 
 
-def placement_note(situation: Situation, placement: Placement) -> str:
-    """What a report says of it."""
+def _read_unique_bytes(situation: Situation) -> float:
+    traffic = None if situation.profile is None else situation.profile.traffic
+    return float(traffic.read_unique_bytes or 0) if traffic is not None else 0.0
+
+
+def placement_note(situation: Situation, placement: Placement, *, queues_atomics: bool) -> str:
+    """What a report says of it; queues_atomics: the model knows that requests to one address queue."""
     share = f"{placement.dram_share:.0%}"
+    beyond = "" if queues_atomics else "; atomics on one address lie outside the interval"
     if situation.caches is not None and _simulated_placement(situation) is not None:
         hits = f"{1.0 - placement.l2_share:.0%}"
         part = "" if situation.caches.is_complete else ", of a part of their work"
         return (
             f"caches simulated on the addresses of the CTAs that one SM holds{part}: {hits} of loaded "
-            f"sectors hit L1, {share} come from DRAM; atomics on one address lie outside the interval"
+            f"sectors hit L1, {share} come from DRAM{beyond}"
         )
     if situation.moved.is_known:
         return (
             f"sectors and bank conflicts from executed addresses; none hits L1, {share} of global bytes come "
-            "from DRAM; atomics on one address lie outside the interval"
+            f"from DRAM{beyond}"
         )
     return (
         f"addresses unknown: accesses coalesced, none hits L1, {share} of global bytes come from DRAM; "

@@ -14,7 +14,7 @@ from analyzer.text.errors import UsageError
 Predictor = Callable[[Situation], Verdict]
 
 _PACKAGE = "analyzer.models.predictors"
-_OURS, _QUICK, _PAPERS = "steady", "warp", "amali"
+_OURS, _SMOOTH, _QUICK, _PAPERS = "sm", "steady", "warp", "amali"
 
 
 @cache
@@ -40,8 +40,13 @@ def find_model(name: str) -> Predictor:
 
 
 def default_model(*, launch_known: bool) -> str:
-    """`steady` where grid and block are known, else `warp`, which is quick enough for whole dumps."""
+    """`sm` where grid and block are known, else `warp`, which is quick enough for whole dumps."""
     return _OURS if launch_known else _QUICK
+
+
+def edit_model(*, launch_known: bool) -> str:
+    """For edited hardware: `steady`, whose time never grows with a rate, and which takes milliseconds."""
+    return _SMOOTH if launch_known else _QUICK
 
 
 def second_model(name: str) -> str:

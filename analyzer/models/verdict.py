@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from analyzer.hardware.schema import Figure
 from analyzer.ir.machine import Basis
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 from analyzer.models.base import Prediction, Situation, largest_first, weakest
@@ -25,15 +26,25 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Cycles with all requests served in L1, and with all of them from DRAM."""
+    """Cycles with all requests served in L1, and with all of them from DRAM; is_whole: with the model's own
+    error in it.
+    """
 
     low_cycles: float
     high_cycles: float
+    is_whole: bool = False
 
 
 def clock_mhz(situation: Situation) -> float:
     """SM clock under this kernel's load."""
-    return situation.gpu.clock(tensor=situation.demand.tensor_fma > 0).value
+    return _clock(situation).value
+
+
+def _clock(situation: Situation) -> Figure:
+    """The launch's own where it says one, else the GPU's."""
+    if situation.clock_mhz is not None:
+        return Figure(value=situation.clock_mhz, basis=Basis.MEASURED, source="the launch")
+    return situation.gpu.clock(tensor=situation.demand.tensor_fma > 0)
 
 
 def make_prediction(
@@ -52,15 +63,16 @@ def make_prediction(
     The interval spans from all of memory's requests hitting L1 to all of them going to DRAM, widened by
     what the model itself may be off.
     """
-    clock = situation.gpu.clock(tensor=situation.demand.tensor_fma > 0)
+    clock = _clock(situation)
     cycles, occupancy = stalls.total_cycles, situation.occupancy
+    error = 0.0 if span.is_whole else MODEL_ERROR
     return Prediction(
         gpu=situation.gpu.key,
         model=model,
         cycles=cycles,
         time_us=cycles / clock.value,
-        time_us_low=min(span.low_cycles, cycles) / clock.value * (1 - MODEL_ERROR),
-        time_us_high=max(span.high_cycles, cycles) / clock.value * (1 + MODEL_ERROR),
+        time_us_low=min(span.low_cycles, cycles) / clock.value * (1 - error),
+        time_us_high=max(span.high_cycles, cycles) / clock.value * (1 + error),
         bound=bound,
         occupancy=occupancy.share,
         occupancy_limiter=occupancy.limiter.value,
@@ -70,11 +82,11 @@ def make_prediction(
         cpi_stack=stalls.stack(),
         bounds_cycles=largest_first(bounds_cycles),
         basis=weakest(clock.basis, situation.gpu.dram.basis, Basis.ASSUMED),
-        assumptions=(*_assumptions(situation, placement), *notes),
+        assumptions=(*_assumptions(situation, placement, knows_all=span.is_whole), *notes),
     )
 
 
-def _assumptions(situation: Situation, placement: Placement) -> tuple[str, ...]:
+def _assumptions(situation: Situation, placement: Placement, *, knows_all: bool) -> tuple[str, ...]:
     notes = list(situation.counts.assumptions)
     if situation.grid is None:
         notes.append(f"grid not given: one full wave, {situation.grid_ctas} CTAs")
@@ -86,7 +98,7 @@ def _assumptions(situation: Situation, placement: Placement) -> tuple[str, ...]:
     if resources.shared_bytes is None:
         notes.append("static shared memory not given: none assumed")
     if situation.demand.global_bytes:
-        notes.append(placement_note(situation, placement))
+        notes.append(placement_note(situation, placement, queues_atomics=knows_all))
     if situation.kernel.control_words is None:
         notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
     if situation.demand.bulk_copies:

@@ -69,7 +69,7 @@ def walk_warps(
     loop's iterations takes that part of its time in each. So the waits, each as often as its instruction
     runs, sum to the time of the last instruction.
     """
-    code = Code(kernel, costs, _latencies(kernel, costs, options), options.read_release_cycles)
+    code = Code(kernel, costs, latencies_of(kernel, costs, options), options.read_release_cycles)
     pipe_free = [0.0] * len(PIPE_INDEX)
     warps = [Warp(code, pipe_free) for _ in range(options.warps)]
     for run in block_runs(cfg, nest):
@@ -89,7 +89,7 @@ def walk_warps(
     return WarpWalk(waits, np.array(warps[0].producer, dtype=np.int32))
 
 
-def _latencies(kernel: Kernel, costs: OpcodeCosts, options: WalkOptions) -> FloatArray:
+def latencies_of(kernel: Kernel, costs: OpcodeCosts, options: WalkOptions) -> FloatArray:
     """Cycles from issue to use of each instruction's result, [n]."""
     ids = kernel.opcode_ids
     loads = costs.is_memory_load[ids]

@@ -38,7 +38,8 @@ class CacheLab:
     trips: tuple[TripRule, ...] = ()
     taken: tuple[TakenRule, ...] = ()
     _stream: "AddressStream | None" = None
-    _rates: "dict[tuple[CacheFigures, float], CacheRates]" = field(default_factory=dict)
+    _rates: "dict[tuple[CacheFigures, float | None], CacheRates]" = field(default_factory=dict)
+    _from_dram: dict[tuple[int, float], float | None] = field(default_factory=dict)
     _routes: tuple[Route, ...] = ()
 
     def rates(self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int) -> "CacheRates | None":
@@ -64,12 +65,22 @@ class CacheLab:
             ctas_per_sm=resident,
             n_recorded=len(stream.ctas),
         )
-        waves = n_ctas / (sms * slots)
-        key = (figures, waves)
+        from_dram = self.dram_read_bytes(gpu, arch, occupancy)
+        key = (figures, from_dram)
         if key not in self._rates:
-            reuse = grid_reuse(self.profile, figures.l2.sector_bytes, waves)
+            reuse = grid_reuse(self.profile, figures.l2.sector_bytes, from_dram)
             self._rates[key] = simulate_caches(stream, self._routes, figures, reuse)
         return self._rates[key]
+
+    def dram_read_bytes(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> float | None:
+        """Bytes that the grid reads from DRAM, None where not known."""
+        kept = gpu.file.l2.size_bytes.value * arch.memory.l2_kept_share.value
+        key = (gpu.sm_count * max(1, occupancy.ctas_per_sm), kept)
+        if key not in self._from_dram:
+            from analyzer.pipeline.windows import Windows
+
+            self._from_dram[key] = Windows(self.ready, self.profile).dram_read_bytes(*key)
+        return self._from_dram[key]
 
     def _recorded(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":
         if self._stream is None:

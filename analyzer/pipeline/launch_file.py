@@ -1,7 +1,8 @@
 """Launches of many kernels from a JSON file.
 
 `{"kernels": {"GLOB": {"grid": [..], "block": [..], "cluster": [..], "dynamic_shared_bytes": n,
-"arguments": {"WHICH": VALUE}}}}`; a list in place of one launch stands for several.
+"clock_mhz": n, "l2_is_cold": false, "arguments": {"WHICH": VALUE}}}}`; a list in place of one launch stands
+for several.
 """
 
 import re
@@ -34,6 +35,8 @@ class LaunchEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     cluster: int | list[int] | None = None
     dynamic_shared_bytes: int | None = None
     arguments: dict[str, object] = {}
+    clock_mhz: float | None = None
+    l2_is_cold: bool = False
 
 
 def load_launch_file(path: Path) -> LaunchBook:
@@ -112,8 +115,10 @@ class _Reader:
                 self._argument(which, value, (*steps, "arguments", which))
                 for which, value in entry.arguments.items()
             ),
+            clock_mhz=entry.clock_mhz,
+            l2_is_cold=entry.l2_is_cold,
         )
-        for key in ("grid", "block", "cluster", "dynamic_shared_bytes"):
+        for key in ("grid", "block", "cluster", "dynamic_shared_bytes", "clock_mhz"):
             self._check(Launch(**{key: getattr(launch, key)}), (*steps, key))
         self._check(launch, (*steps, "cluster"))
         return launch

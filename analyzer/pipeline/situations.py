@@ -73,8 +73,9 @@ def _situation(
     resident = _occupancy(kernel, launch, arch, threads)
     weights = instruction_weights(cfg, counted.counts.per_warp)
     moved = access_bytes(cfg, tiled.costs, counted.profile)
-    rates = None
+    rates = from_dram = None
     if counted.caches is not None:
+        from_dram = counted.caches.dram_read_bytes(gpu, arch, resident)
         rates = counted.caches.rates(gpu, arch, resident, _shared_bytes(kernel, launch))
     wave = gpu.sm_count * max(1, resident.ctas_per_sm)
     return Situation(
@@ -89,6 +90,7 @@ def _situation(
         costs=tiled.costs,
         moved=moved,
         caches=rates,
+        dram_read_bytes=from_dram,
         demand=measure_demand(kernel, weights, tiled.costs, moved),
         occupancy=resident,
         grid=launch.grid,
@@ -96,6 +98,8 @@ def _situation(
         block=launch.block,
         block_threads=threads,
         guessed_tiles=tiled.guessed,
+        clock_mhz=launch.clock_mhz,
+        l2_is_cold=launch.l2_is_cold,
     )
 
 

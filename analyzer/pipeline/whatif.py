@@ -23,9 +23,9 @@ from analyzer.hardware.edit import (
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.base import Situation
 from analyzer.models.portability import is_native
-from analyzer.models.registry import find_model
+from analyzer.models.registry import edit_model, find_model
 from analyzer.models.verdict import Verdict
-from analyzer.pipeline.analyst import Analyst, Options, models_of
+from analyzer.pipeline.analyst import Analyst, Options
 from analyzer.pipeline.program import Program, load
 from analyzer.pipeline.run import choose_kernels, gpu_for
 from analyzer.pipeline.situations import Counted, Refused, put_on
@@ -120,7 +120,8 @@ def _kernel(
     edits: WhatIf,
     options: Options,
 ) -> WhatIfKernel:
-    model = models_of(options, counted.launch)[0]
+    is_known = counted.launch.grid is not None and counted.launch.block is not None
+    model = options.models[0] if options.models else edit_model(launch_known=is_known)
     before = _predict(counted, base, model)
     if isinstance(before, Refused):
         raise HardwareError(before.reason, hint="choose another GPU with --gpu")

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 
 from analyzer.report.report import Report
+from analyzer.report.validation import ValidationReport
 from analyzer.report.whatif import WhatIfReport
 
 _SCHEMAS = "https://warplens.dev/schema"
 
 
-def render_json(report: Report | WhatIfReport) -> str:
+def render_json(report: Report | WhatIfReport | ValidationReport) -> str:
     """The whole report, keys in a fixed order, floats at full precision."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
@@ -26,6 +27,11 @@ def report_schema() -> dict[str, Any]:
 def whatif_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `warplens/whatif/1`."""
     return _schema(WhatIfReport, "whatif-1")
+
+
+def validate_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of `warplens/validate/1`."""
+    return _schema(ValidationReport, "validate-1")
 
 
 def _schema(kind: type, name: str) -> dict[str, Any]:
@@ -41,5 +47,9 @@ def schema_text(schema: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    for name, schema in (("analyze-1", report_schema), ("whatif-1", whatif_schema)):
+    for name, schema in (
+        ("analyze-1", report_schema),
+        ("whatif-1", whatif_schema),
+        ("validate-1", validate_schema),
+    ):
         (folder / f"{name}.json").write_text(schema_text(schema()), encoding="utf-8")

@@ -10,6 +10,7 @@ from analyzer.execution.streams import co_resident_ctas, record_stream
 from analyzer.hardware.load import load_gpu
 from analyzer.ir.launch import Argument, Dim3, Launch
 from analyzer.pipeline.executing import execute_kernel, prepare
+from analyzer.pipeline.windows import Windows
 
 SM_80 = TRACES / "cuda" / "sm_80"
 GPU = load_gpu("a100-80gb-sxm")
@@ -35,8 +36,10 @@ def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_by
         ctas_per_sm=resident,
         n_recorded=len(stream.ctas),
     )
-    waves = n_ctas / (GPU.sm_count * ctas_per_sm)
-    reuse = grid_reuse(profile, int(GPU.arch.memory.sector_bytes.value), waves)
+    from_dram = Windows(ready, profile).dram_read_bytes(
+        GPU.sm_count * ctas_per_sm, GPU.file.l2.size_bytes.value
+    )
+    reuse = grid_reuse(profile, int(GPU.arch.memory.sector_bytes.value), from_dram)
     return simulate_caches(stream, routes_of(loaded.kernel), figures, reuse)
 
 

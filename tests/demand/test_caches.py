@@ -144,17 +144,17 @@ def test_other_sms_bring_in_what_the_grid_shares() -> None:
     sectors = [*range(64)]
     own = simulate(sectors, shape(16, 4)).accesses[0]
     assert own.amat_cycles(LATENCIES) == 500.0
-    shared = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, 1e6)).accesses[0]
+    shared = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8})).accesses[0]
     assert shared.l2_hit_share == pytest.approx(7 / 8)
     assert shared.amat_cycles(LATENCIES) == pytest.approx(200 * 7 / 8 + 500 / 8)
-    again = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, 1e9, waves=4.0)).accesses[0]
+    again = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, {}, 1e6, 4e6)).accesses[0]
     assert again.l2_hit_share == pytest.approx(1 / 2)  # read again by each wave: it does not fit
-    never = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, 1e9, waves=400.0)).accesses[0]
+    never = simulate(sectors, shape(16, 4), reuse=GridReuse({0: 1 / 8}, {}, 1e6, 4e8)).accesses[0]
     assert never == own
 
 
 def test_sectors_touched_in_part_are_more_than_their_bytes() -> None:
-    figures, reuse = CacheFigures(shape(16, 4), BIG), GridReuse({0: 1 / 8}, 1e6)
+    figures, reuse = CacheFigures(shape(16, 4), BIG), GridReuse({0: 1 / 8})
     found = simulate_caches(stream([*range(64)], words=0b1), (Route.CACHED,), figures, reuse)
     assert found.accesses[0].dram_share == 1.0  # one word in eight
     found = simulate_caches(stream([*range(64)], words=0b11000011), (Route.CACHED,), figures, reuse)

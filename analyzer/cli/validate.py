@@ -1,0 +1,138 @@
+"""`warplens validate`: how right the models are on measured launches."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from analyzer.cli.analyze import write_text
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.pipeline.validate import Progress
+    from analyzer.report.validation import ValidationReport
+
+GATE_TRIPPED = 2
+
+
+@click.command()
+@click.argument("table", metavar="CASES.csv", type=click.Path(path_type=Path))
+@click.option(
+    "--model", "-m", multiple=True, help="Models, by comma or repeated, the default one first; all if none."
+)
+@click.option("--split", type=click.Choice(["learn", "judge"]), help="Only rows of this split.")
+@click.option("--suite", multiple=True, metavar="GLOB", help="Only rows of suites that fit; repeatable.")
+@click.option("--gpu", "-g", multiple=True, help="Only rows of this GPU; repeatable.")
+@click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes; as many as cores if not given.")
+@click.option(
+    "--cache", type=click.Path(path_type=Path), help="Folder of answers; ~/.cache/warplens/validate."
+)
+@click.option("--no-cache", is_flag=True, help="Work everything out again, and keep nothing.")
+@click.option(
+    "--limit-worst", type=click.IntRange(min=0), default=10, show_default=True, help="Worst rows to list."
+)
+@click.option(
+    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
+)
+@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page with tables and scatter plots.")
+@click.option(
+    "--max-mape",
+    type=click.FloatRange(min=0),
+    metavar="PCT",
+    help="Exit with 2 where the default model's mean error exceeds this.",
+)
+def validate(
+    table: Path,
+    *,
+    model: tuple[str, ...],
+    split: str | None,
+    suite: tuple[str, ...],
+    gpu: tuple[str, ...],
+    jobs: int | None,
+    cache: Path | None,
+    no_cache: bool,
+    limit_worst: int,
+    output_format: str,
+    output: Path | None,
+    html: Path | None,
+    max_mape: float | None,
+) -> int:
+    """Hold the models against measured times: each row of CASES.csv is one launch of one kernel.
+
+    Columns: dump, gpu, grid, block, time_us; and case, suite, kernel, cluster, dynamic_shared_bytes,
+    arguments, split, l2, clock_mhz, group, counted, config, note, as far as there is something to say.
+    """
+    from analyzer.cli.options import model_names
+    from analyzer.pipeline.validate import Filters
+    from analyzer.pipeline.validate import validate as run_validation
+
+    if no_cache and cache is not None:
+        raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
+    filters = Filters(split=split, suites=suite, gpus=gpu)
+    with _progress() as progress:
+        report = run_validation(
+            table,
+            models=model_names(model),
+            filters=filters,
+            jobs=jobs,
+            cache=False if no_cache else cache or True,
+            worst=limit_worst,
+            progress=progress,
+        )
+    if html is not None:
+        from analyzer.render.validation_page import render_page
+
+        write_text(render_page(report), html)
+    _write(report, output_format, output)
+    return _gate(report, max_mape)
+
+
+@contextmanager
+def _progress() -> "Iterator[Progress]":
+    """A bar on standard error, where that is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("rows", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _write(report: "ValidationReport", output_format: str, output: Path | None) -> None:
+    if output_format == "json":
+        from analyzer.render.json import render_json
+
+        write_text(render_json(report), output)
+        return
+    from analyzer.render.text import make_console
+    from analyzer.render.validation import print_validation
+
+    console = make_console(plain=output is not None)
+    if output is None:
+        print_validation(report, console)
+        return
+    with console.capture() as captured:
+        print_validation(report, console)
+    write_text(captured.get(), output)
+
+
+def _gate(report: "ValidationReport", max_mape: float | None) -> int:
+    """0, or 2 with one line on standard error. Raises UsageError where there is nothing to judge by."""
+    if max_mape is None:
+        return 0
+    score = report.overall()
+    if score is None:
+        raise UsageError(
+            f"--max-mape {max_mape:g}: {report.models[0]} has no answer for any counted row",
+            hint="the report lists why",
+        )
+    if score.mape * 100 <= max_mape:
+        return 0
+    said = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
+    click.echo(f"gate: {said}, more than --max-mape {max_mape:g}", err=True)
+    return GATE_TRIPPED

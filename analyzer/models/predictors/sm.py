@@ -1,0 +1,112 @@
+"""Our own: one SM simulated event by event, with all CTAs that it holds.
+
+Four schedulers and their pipes, the load/store path that they share, the SM's part of the L2's and the DRAM's
+rate, atomics that queue at one unit of the L2, barriers, and CTAs that follow each other in their slots.
+"""
+
+import numpy as np
+
+from analyzer.demand.costs import PIPES, FloatArray
+from analyzer.models.base import Situation, Stall
+from analyzer.models.bounds import DRAM, ISSUE, L2, LATENCY
+from analyzer.models.causes import STALL_OF
+from analyzer.models.composition import LAUNCH
+from analyzer.models.launching import dispatch_cycles, overhead_cycles
+from analyzer.models.placement import assumed_placement
+from analyzer.models.residuals import interval_of
+from analyzer.models.sm.engine import NO_INSTRUCTIONS, NOT_SELECTED
+from analyzer.models.sm.script import Act, Script
+from analyzer.models.sm.simulate import Simulation, simulate
+from analyzer.models.stalls import StallLedger
+from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
+from analyzer.models.walking import walk_situation
+
+NAME = "sm"
+ATOMICS = "atomics"
+LOAD_STORE = "load/store path"
+_BINDING_SHARE = 0.8
+
+
+def predict(situation: Situation) -> Verdict:
+    """Cycles, stack and time of one kernel on one GPU."""
+    clock, placement = clock_mhz(situation), assumed_placement(situation)
+    simulation = simulate(situation, placement, clock)
+    ledger = StallLedger(len(situation.kernel))
+    bounds = _bounds(simulation)
+    cycles = max(simulation.cycles, dispatch_cycles(situation, clock), *bounds.values())
+    _add_waits(ledger, simulation, cycles)
+    around = overhead_cycles(situation, clock)
+    interval = situation.gpu.file.launch.interval_us
+    if interval is not None:
+        around = max(around, interval.value * clock - cycles)
+    ledger.add_outside(Stall.LAUNCH, around)
+    stalls = ledger.close()
+    name = max(bounds, key=lambda which: bounds[which], default=LATENCY)
+    bound = name if bounds.get(name, 0.0) >= _BINDING_SHARE * cycles else LATENCY
+    bound = LAUNCH if around > cycles else bound
+    low, high = interval_of(situation, bound)
+    return Verdict(
+        situation=situation,
+        prediction=make_prediction(
+            situation,
+            NAME,
+            stalls,
+            bound=bound,
+            bounds_cycles=bounds,
+            span=Range(stalls.total_cycles * low, stalls.total_cycles * high, is_whole=True),
+            placement=placement,
+            notes=simulation.notes,
+        ),
+        stalls=stalls,
+        walk=walk_situation(situation, situation.weights, placement),
+    )
+
+
+def _add_waits(ledger: StallLedger, simulation: Simulation, cycles_of_sm: float) -> None:
+    """The busiest SM's cycles, divided as its warps' own are."""
+    selected, waits, stalls = simulation.warp_cycles(ledger.n_rows)
+    total = float(selected.sum() + waits.sum() + stalls.sum())
+    scale = cycles_of_sm / total if total else 0.0
+    ledger.add_rows(Stall.SELECTED, selected * scale)
+    ledger.add_rows(Stall.WAIT, stalls * scale)
+    ledger.add_rows(Stall.NOT_SELECTED, waits[:, NOT_SELECTED] * scale)
+    ledger.add_rows(Stall.NO_INSTRUCTIONS, waits[:, NO_INSTRUCTIONS] * scale)
+    is_global = np.isin(simulation.traffic.act, (int(Act.LOAD), int(Act.STORE)))
+    for cause, stall in STALL_OF.items():
+        cycles: FloatArray = waits[:, cause] * scale
+        if stall is Stall.MIO_THROTTLE:
+            ledger.add_rows(Stall.LG_THROTTLE, np.where(is_global, cycles, 0.0))
+            cycles = np.where(is_global, 0.0, cycles)
+        ledger.add_rows(stall, cycles)
+
+
+def _bounds(simulation: Simulation) -> dict[str, float]:
+    """Cycles that each resource of the busiest SM works."""
+    subcores = simulation.figures.subcores
+    found: dict[str, float] = {}
+
+    def add(name: str, cycles: float) -> None:
+        if cycles:
+            found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas
+
+    for script, n_warps in simulation.parts():
+        visits = _visits(script)
+        add(ISSUE, n_warps * float(visits @ script.issued) / subcores)
+        add(LOAD_STORE, n_warps * float(visits @ script.path_cycles))
+        is_store = np.array(script.act) == int(Act.STORE)
+        l2 = visits * script.l2_cycles
+        add(L2, n_warps * max(float(l2[is_store].sum()), float(l2[~is_store].sum())))
+        add(DRAM, n_warps * float(visits @ script.dram_cycles))
+        add(ATOMICS, n_warps * float(visits @ script.atomic_cycles))
+        for step, pipes in enumerate(script.pipes):
+            for pipe, cycles, _ in pipes:
+                add(PIPES[pipe].value, n_warps * float(visits[step]) * cycles / subcores)
+    return found
+
+
+def _visits(script: Script) -> FloatArray:
+    """How often each step is taken, [step]."""
+    found = np.zeros(len(script))
+    for run in script.runs:
+        found[run.start : run.stop] = run.visits
+    return found

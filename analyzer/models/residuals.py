@@ -1,0 +1,53 @@
+"""How far off the default model has been on measured kernels that taught it nothing, class by class."""
+
+import tomllib
+from functools import cache
+
+import msgspec
+
+from analyzer.execution.provenance import Provenance
+from analyzer.models.base import Situation
+from analyzer.resources import data_root
+
+_FILE = "residuals.toml"
+
+
+class ClassResiduals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Measured time over predicted time: the tenth and the ninetieth percentile of so many rows."""
+
+    low: float
+    high: float
+    rows: int
+
+
+class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """By what bounds a kernel; `other` for what no row was bounded by. Written by `bench/accuracy.py`.
+
+    gpus: whose rows taught the constants; untaught_factor: by which the interval is wider on any other GPU;
+    unexecuted_factor: the same for a kernel whose counts and addresses are guesses.
+    """
+
+    schema: str
+    evidence: str
+    gpus: tuple[str, ...]
+    untaught_factor: float
+    unexecuted_factor: float
+    bounds: dict[str, ClassResiduals]
+    other: ClassResiduals
+
+
+@cache
+def residuals() -> Residuals:
+    """The table in `hwdb`."""
+    return msgspec.convert(tomllib.loads((data_root("hwdb") / _FILE).read_text()), Residuals)
+
+
+def interval_of(situation: Situation, bound: str) -> tuple[float, float]:
+    """Factors on the predicted time between which four of five kernels of this class were measured."""
+    table = residuals()
+    found = table.bounds.get(bound, table.other)
+    wider = 1.0 if situation.gpu.key in table.gpus else table.untaught_factor
+    profile = situation.profile
+    if profile is None or profile.unknown_branches or profile.provenance is Provenance.UNKNOWN:
+        wider *= table.unexecuted_factor
+    return min(1.0, found.low) / wider, max(1.0, found.high) * wider

@@ -1,0 +1,1 @@
+"""A whole SM, event by event: what the `sm` model rests on."""

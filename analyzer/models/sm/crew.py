@@ -1,0 +1,91 @@
+"""Which warps make up a CTA, and how many CTAs of the grid have work at all."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.demand.costs import FloatArray
+from analyzer.demand.demand import instruction_weights
+from analyzer.execution.profile import WarpClass
+from analyzer.ir.opcode import MEMORY_KINDS
+from analyzer.models.base import Situation
+
+_IDLE_SHARE = 0.1
+_FEW = 0.05
+_MOST_ROLES = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Crew:
+    """weights: executions of each instruction by the mean warp of each role, [n]; roles: of each warp of a
+    CTA; working_ctas: CTAs of the grid that do more than look whether there is work.
+    """
+
+    weights: tuple[FloatArray, ...]
+    roles: tuple[int, ...]
+    working_ctas: float
+
+
+def find_crew(situation: Situation) -> Crew:
+    """The mean working CTA.
+
+    Warps that reach no memory instruction, or execute less than a tenth of what the busiest do, count as idle
+    where they are more than a few: whole CTAs of them (launches whose grid is larger than the work).
+    """
+    n_warps = max(1, situation.occupancy.warps_per_cta)
+    profile = situation.profile
+    grid = float(situation.grid_ctas)
+    if profile is None or not profile.classes:
+        return Crew((situation.weights,), (0,) * n_warps, grid)
+    lengths = np.array([len(block) for block in situation.cfg.blocks])
+    work = [float(one.block_counts @ lengths) for one in profile.classes]
+    least = _IDLE_SHARE * max(work)
+    reach = _memory_blocks(situation)
+    if not any((one.block_counts[reach] > 0).any() for one in profile.classes):
+        reach = np.ones(len(lengths), dtype=np.bool_)
+    busy = [
+        one
+        for one, size in zip(profile.classes, work, strict=True)
+        if size >= least and (one.block_counts[reach] > 0).any()
+    ]
+    total = sum(one.n_warps for one in profile.classes)
+    share = sum(one.n_warps for one in busy) / max(1, total)
+    if share > 1.0 - _FEW:
+        busy, share = list(profile.classes), 1.0
+    groups = _roles(situation, busy)
+    sizes = [sum(one.n_warps for one in group) / max(1.0, grid * share) for group in groups]
+    keep = [place for place, size in enumerate(sizes) if size >= 0.5][:_MOST_ROLES] or [0]
+    main = max(keep, key=lambda place: sizes[place])
+    for place, group in enumerate(groups):
+        if place not in keep:
+            groups[main] = groups[main] + group
+    chosen = [groups[place] for place in keep]
+    roles: list[int] = []
+    for number, place in enumerate(keep):
+        if place != main:
+            roles += [number] * max(1, round(sizes[place]))
+    roles = roles[: n_warps - 1]
+    roles = [keep.index(main)] * (n_warps - len(roles)) + roles
+    return Crew(tuple(_mean(situation, group) for group in chosen), tuple(roles), grid * share)
+
+
+def _memory_blocks(situation: Situation) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Blocks that hold a memory instruction, [block]."""
+    kernel, cfg = situation.kernel, situation.cfg
+    rows = kernel.vocabulary.mask(lambda opcode: opcode.kind in MEMORY_KINDS)[kernel.opcode_ids]
+    return np.array([bool(rows[block.start : block.stop].any()) for block in cfg.blocks])
+
+
+def _roles(situation: Situation, classes: list[WarpClass]) -> list[list[WarpClass]]:
+    """Groups by the loops that warps enter."""
+    headers = [loop.header for loop in situation.nest.loops]
+    groups: dict[tuple[bool, ...], list[WarpClass]] = {}
+    for one in classes:
+        groups.setdefault(tuple((one.block_counts[headers] > 0).tolist()), []).append(one)
+    return list(groups.values())
+
+
+def _mean(situation: Situation, group: list[WarpClass]) -> FloatArray:
+    n_warps = sum(one.n_warps for one in group)
+    counts = np.sum([one.n_warps * one.block_counts for one in group], axis=0) / max(1, n_warps)
+    return instruction_weights(situation.cfg, tuple(counts.tolist()))

@@ -1,0 +1,454 @@
+"""The SM itself: its resident warps step by step, in the order in which they come to each resource.
+
+Four schedulers with their pipes, one load/store path, the SM's share of the L2 and of the DRAM, barriers, and
+CTAs that follow each other in the slots. A resource is taken in the order of arrival, without gaps.
+"""
+
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from analyzer.demand.costs import PIPES
+from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, Cause
+from analyzer.models.sm.script import Act, Script
+
+_N_PIPES = len(PIPES)
+NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
+N_WAITS = N_CAUSES + 2
+_NONE, _RESULT, _SHARED, _LOAD, _STORE, _BARRIER = (int(act) for act in Act)
+_LONG, _SHORT = int(Cause.LONG), int(Cause.SHORT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmFigures:
+    """What an SM is, in cycles.
+
+    crew: which script each warp of a CTA follows; slots: resident CTAs; path_depth: cycles of work that may
+    queue for the load/store path before warps stall; burst: of the L2's and the DRAM's work that is taken at
+    once; store_depth: that stores may leave behind them; fetch_ahead: before instructions are needed;
+    fetch_kept: of fetching, after which they are gone again; launch_cycles: between two CTAs that come to the
+    SM; read_release: until a memory instruction has read its registers; most_visits: of a run.
+    """
+
+    subcores: int
+    crew: tuple[int, ...]
+    slots: int
+    path_depth: float
+    burst: float
+    store_depth: float
+    fetch_ahead: float
+    fetch_kept: float
+    launch_cycles: float
+    read_release: float
+    most_visits: int
+
+
+# Part of all visits of a run behind which its pace is taken: before, warps start.
+_FROM = 0.34
+_ALWAYS = 1 << 60
+# Runs of no more visits are never cut short.
+WHOLE_VISITS = 32
+
+
+@dataclass(slots=True, eq=False)
+class Visits:
+    """Visits of one run by all warps together: when the low-th and the high-th ended."""
+
+    low: int
+    high: int
+    warps: int
+    done: int = 0
+    low_time: float = 0.0
+    high_time: float = 0.0
+
+    @property
+    def pace(self) -> float:
+        """Cycles in which every warp goes through the run once."""
+        return self.warps * max(0.0, self.high_time - self.low_time) / max(1, self.high - self.low)
+
+
+@dataclass(slots=True, eq=False)
+class Played:
+    """What a simulation of some CTAs gives.
+
+    cycles: until the last CTA ended; ends: when each CTA ended, sorted; visits: of the runs that were cut
+    short, by script, run and wave of CTAs; waits: of all warps, by script, [step * N_WAITS + cause]; drained:
+    when the last request was served; steps: how many were taken.
+    """
+
+    cycles: float = 0.0
+    ends: list[float] = field(default_factory=list)
+    visits: "dict[tuple[int, int, int], Visits]" = field(default_factory=dict)
+    waits: list[list[float]] = field(default_factory=list)
+    drained: float = 0.0
+    steps: int = 0
+
+
+class _Cta:
+    __slots__ = ("arrived", "last_visits", "left", "parked", "wave")
+
+    def __init__(self, warps: int, wave: int) -> None:
+        self.left, self.wave = warps, wave
+        self.last_visits: dict[tuple[int, int], int] = {}
+        self.arrived = 0
+        self.parked: list[_Warp] = []
+
+
+class _Warp:
+    __slots__ = (
+        "acts",
+        "at",
+        "boards",
+        "causes",
+        "cta",
+        "groups",
+        "matrix_done",
+        "number",
+        "pending",
+        "run",
+        "script",
+        "step",
+        "subcore",
+        "visit",
+        "woken",
+    )
+
+    def __init__(self, number: int, script: int, cta: _Cta, subcore: int) -> None:
+        self.number, self.script, self.cta, self.subcore = number, script, cta, subcore
+        self.boards = [0.0] * 6
+        self.causes = [_SHORT] * 6
+        self.pending: list[list[float] | None] = [None] * 6
+        self.groups: list[float] = []
+        self.matrix_done = 0.0
+        self.run = 0
+        self.visit = 0
+        self.step = 0
+        self.woken = self.acts = False
+        self.at = 0.0
+
+
+def play(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Played:
+    """Simulate so many CTAs on one SM."""
+    return _Play(scripts, figures, n_ctas).run()
+
+
+class _Play:
+    def __init__(self, scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> None:
+        self.scripts, self.figures = scripts, figures
+        self.to_come = self.n_ctas = n_ctas
+        self.heap: list[tuple[float, int, _Warp | None]] = []
+        self.loads = [0] * figures.subcores
+        self.number = 0
+        self.resident: list[_Cta] = []
+        self.last_launch = -figures.launch_cycles
+        self.found = Played(waits=[[0.0] * (len(script) * N_WAITS) for script in scripts])
+
+    def launch(self, time: float) -> None:
+        """A CTA takes a slot."""
+        crew, loads = self.figures.crew, self.loads
+        time = max(time, self.last_launch + self.figures.launch_cycles)
+        self.last_launch = time
+        self.to_come -= 1
+        cta = _Cta(len(crew), (self.n_ctas - self.to_come - 1) // self.figures.slots)
+        self.resident.append(cta)
+        for script in crew:
+            subcore = loads.index(min(loads))
+            loads[subcore] += 1
+            warp = _Warp(self.number, script, cta, subcore)
+            warp.step = self.scripts[script].runs[0].start
+            self.number += 1
+            heappush(self.heap, (time, warp.number, warp))
+
+    def run(self) -> Played:  # noqa: C901 - calls would double the time of the innermost loop
+        for _ in range(min(self.figures.slots, self.to_come)):
+            self.launch(0.0)
+        figures, found, heap = self.figures, self.found, self.heap
+        n_sub = figures.subcores
+        issue_free = [0.0] * n_sub
+        pipe_free = [[0.0] * _N_PIPES for _ in range(n_sub)]
+        fetch_free = fetched = 0.0
+        fetched_at = [[-1e300] * len(script) for script in self.scripts]
+        fetch_ahead, kept = figures.fetch_ahead, figures.fetch_kept
+        path_free = dram_free = atomic_free = 0.0
+        l2_frees = [0.0, 0.0]  # to the SM, and from it
+        depth, burst, release = figures.path_depth, figures.burst, figures.read_release
+        store_depth = figures.store_depth
+        queue_up: list[tuple[int, _Warp]] = []  # warps whose memory instruction has no room on the path
+        most = figures.most_visits
+        n_steps = 0
+        is_full = False
+        while heap or self.free_parked():
+            time, _, entry = heappop(heap)
+            has_room = entry is None
+            warp = heappop(queue_up)[1] if entry is None else entry
+            resumes = has_room or warp.acts
+            warp.acts = False
+            script = self.scripts[warp.script]
+            waits = found.waits[warp.script]
+            runs = script.runs
+            boards = warp.boards
+            issue, free = issue_free[warp.subcore], pipe_free[warp.subcore]
+            limit = heap[0][0] if heap else 1e300
+            stop = runs[warp.run].stop
+            while True:
+                i = warp.step
+                n_steps += 1
+                if warp.woken:
+                    warp.woken = False  # of a barrier: the step itself is done
+                else:
+                    base = i * N_WAITS
+                    act = script.act[i]
+                    if not resumes:
+                        share = script.share[i]
+                        if script.waits[i]:
+                            for b in script.waits[i]:
+                                late = boards[b] - time
+                                if late > 0:
+                                    waits[base + warp.causes[b]] += share * late
+                                    time += share * late
+                        pending = script.pending[i]
+                        if pending is not None:
+                            b, left = pending
+                            queue = warp.pending[b]
+                            if queue and len(queue) > left:
+                                late = max(queue[: len(queue) - left]) - time
+                                if late > 0:
+                                    waits[base + warp.causes[b]] += share * late
+                                    time += share * late
+                                del queue[: len(queue) - left]
+                        if script.groups[i] >= 0:
+                            groups = warp.groups
+                            keep = script.groups[i]
+                            done = max(groups[: len(groups) - keep], default=0.0)
+                            if keep < len(groups):
+                                del groups[: len(groups) - keep]
+                            late = done - time
+                            if late > 0:
+                                waits[base + Cause.GMMA] += share * late
+                                time += share * late
+                        fetch = script.fetch[i]
+                        if fetch and fetched - fetched_at[warp.script][i] > kept:
+                            fetched += fetch
+                            fetched_at[warp.script][i] = fetched
+                            if fetch_free < time:
+                                fetch_free = time
+                            fetch_free += fetch
+                            late = fetch_free - time - fetch_ahead
+                            if late > 0:
+                                waits[base + NO_INSTRUCTIONS] += late
+                                time += late
+                        if time > limit:
+                            # others come first: queues are taken in order of arrival
+                            heappush(heap, (time, warp.number, warp))
+                            break
+                        delay = issue - time
+                        which = NOT_SELECTED
+                        if delay < 0:
+                            delay = 0.0
+                        issued = script.issued[i]
+                        issue = (issue if issue > time else time) + issued
+                        end = 0.0
+                        for p, cycles, last in script.pipes[i]:
+                            begin = free[p]
+                            if begin < time:
+                                begin = time
+                            elif begin - time > delay:
+                                delay = begin - time
+                                which = PIPE_CAUSE.get(p, Cause.MEMORY_PIPE)
+                            begin += cycles
+                            free[p] = begin
+                            if begin - last > end:
+                                end = begin - last
+                                slow = p
+                        time += delay + script.stalls[i]
+                        if delay:
+                            waits[base + which] += delay
+                        if end > time - script.tail[i]:
+                            late = end - time + script.tail[i]
+                            waits[base + PIPE_CAUSE.get(slow, Cause.MEMORY_PIPE)] += late
+                            time += late
+                    if act:
+                        if resumes:
+                            at = time
+                            time += script.tail[i]
+                            resumes = False
+                        else:
+                            at = time - script.tail[i]
+                            if at > limit:
+                                # others come first: what the SM shares is taken in order of arrival
+                                warp.acts = True
+                                heappush(heap, (at, warp.number, warp))
+                                break
+                        if act == _RESULT:
+                            matrix = script.matrix[i]
+                            if matrix:
+                                p = script.pipes[i][-1][0]
+                                done = max(free[p], warp.matrix_done, at) + matrix
+                                warp.matrix_done = done
+                                free[p] = max(free[p], done - matrix)
+                                if script.ends_group[i]:
+                                    warp.groups.append(done)
+                            else:
+                                done = at + script.latency[i]
+                            released = done
+                        elif act == _BARRIER:
+                            cta = warp.cta
+                            cta.arrived += 1
+                            time += script.latency[i]
+                            if cta.arrived < cta.left:
+                                cta.parked.append(warp)
+                                warp.woken = True
+                                warp.at = time
+                                break
+                            cta.arrived = 0
+                            for other in cta.parked:
+                                found.waits[other.script][other.step * N_WAITS + Cause.BARRIER] += (
+                                    time - other.at
+                                )
+                                heappush(heap, (time, other.number, other))
+                            if cta.parked:
+                                limit = min(limit, time)
+                            cta.parked = []
+                            done = released = time
+                        else:
+                            if has_room:
+                                has_room = False
+                                if at < warp.at:
+                                    time += warp.at - at
+                                    at = warp.at
+                                waits[base + Cause.MEMORY_PIPE] += at - warp.at
+                                is_full = bool(queue_up)
+                            elif queue_up or path_free - at > depth:
+                                warp.at = at
+                                heappush(queue_up, (-warp.number, warp))
+                                if len(queue_up) == 1:
+                                    heappush(heap, (path_free - depth, -1, None))
+                                break
+                            begin = path_free if path_free > at else at
+                            path_free = begin + script.path_cycles[i]
+                            if is_full:
+                                is_full = False
+                                heappush(
+                                    heap, (path_free - depth if path_free - depth > at else at, -1, None)
+                                )
+                                if path_free - depth < limit:
+                                    limit = path_free - depth
+                            done = path_free + script.latency[i]
+                            released = begin + release
+                            moved = script.l2_cycles[i]
+                            if moved:
+                                way = act == _STORE
+                                l2_free = l2_frees[way]
+                                l2_frees[way] = l2_free = (l2_free if l2_free > begin else begin) + moved
+                                queued = l2_free - begin - burst
+                                moved = script.dram_cycles[i]
+                                if moved:
+                                    dram_free = (dram_free if dram_free > begin else begin) + moved
+                                    if dram_free - begin - burst > queued:
+                                        queued = dram_free - begin - burst
+                                moved = script.atomic_cycles[i]
+                                if moved:
+                                    atomic_free = (atomic_free if atomic_free > begin else begin) + moved
+                                    if atomic_free - begin - burst > queued:
+                                        queued = atomic_free - begin - burst
+                                if queued > 0:
+                                    if act == _LOAD:
+                                        done += queued
+                                    elif queued > store_depth:
+                                        path_free += queued - store_depth
+                        b = script.writes[i]
+                        if b >= 0:
+                            if done > boards[b]:
+                                boards[b] = done
+                                warp.causes[b] = _LONG if script.is_long[i] else _SHORT
+                            queue = warp.pending[b]
+                            if queue is None:
+                                queue = warp.pending[b] = []
+                            queue.append(done)
+                            if len(queue) > 64:
+                                del queue[0]
+                        b = script.reads[i]
+                        if b >= 0 and released > boards[b]:
+                            boards[b] = released
+                            warp.causes[b] = _LONG if script.is_long[i] else _SHORT
+                i += 1
+                if i == stop:
+                    run = runs[warp.run]
+                    warp.visit += 1
+                    is_cut = run.visits > most and run.visits > WHOLE_VISITS
+                    if self.goes_on(warp, time) if is_cut else warp.visit < run.visits:
+                        i = run.start
+                    else:
+                        warp.visit = 0
+                        warp.run += 1
+                        if warp.run == len(runs):
+                            self.end(warp, time)
+                            break
+                        i = runs[warp.run].start
+                        stop = runs[warp.run].stop
+                warp.step = i
+                if time > limit:
+                    heappush(heap, (time, warp.number, warp))
+                    break
+            issue_free[warp.subcore] = issue
+            if heap and heap[0][0] < limit:
+                limit = heap[0][0]
+        found.steps = n_steps
+        found.drained = max(path_free, *l2_frees, dram_free, atomic_free, found.cycles)
+        found.ends.sort()
+        return found
+
+    def free_parked(self) -> bool:
+        """Let go on who waits for warps that never come: barriers of a part of a CTA are not told apart."""
+        for cta in self.resident:
+            for warp in cta.parked:
+                heappush(self.heap, (warp.at, warp.number, warp))
+            cta.parked, cta.arrived = [], 0
+        return bool(self.heap)
+
+    def goes_on(self, warp: _Warp, time: float) -> bool:
+        """Count a visit of a run that is cut short; whether the warp goes through the run once more.
+
+        All CTAs that came together stay until they have made so many visits in all: those that have priority
+        go through the run more often, as they would for as long as it lasts. Warps that meet at barriers make
+        equally many.
+        """
+        cta = warp.cta
+        key = (warp.script, warp.run, cta.wave)
+        visits = self.found.visits.get(key)
+        if visits is None:
+            before = cta.wave * self.figures.slots
+            n_ctas = min(self.figures.slots, self.n_ctas - before)
+            n_warps = self.figures.crew.count(warp.script) * n_ctas
+            low, high = (n_warps * int(part * self.figures.most_visits) for part in (_FROM, 1.0))
+            visits = self.found.visits[key] = Visits(low, high, n_warps)
+        visits.done += 1
+        if visits.done == visits.low:
+            visits.low_time = time
+        elif visits.done == visits.high:
+            visits.high_time = time
+        if not self.scripts[warp.script].runs[warp.run].meets:
+            return visits.done < visits.high
+        place = (warp.script, warp.run)
+        if visits.done >= visits.high and place not in cta.last_visits:
+            cta.last_visits[place] = warp.visit
+        return warp.visit < cta.last_visits.get(place, _ALWAYS)
+
+    def end(self, warp: _Warp, time: float) -> None:
+        """A warp is done, and with the last one its CTA."""
+        self.loads[warp.subcore] -= 1
+        cta = warp.cta
+        cta.left -= 1
+        if cta.parked and cta.arrived == cta.left:
+            for other in cta.parked:
+                self.found.waits[other.script][other.step * N_WAITS + Cause.BARRIER] += max(
+                    0.0, time - other.at
+                )
+                heappush(self.heap, (max(time, other.at), other.number, other))
+            cta.parked, cta.arrived = [], 0
+        if cta.left:
+            return
+        self.resident.remove(cta)
+        self.found.ends.append(time)
+        self.found.cycles = max(self.found.cycles, time)
+        if self.to_come:
+            self.launch(time)

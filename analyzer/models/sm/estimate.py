@@ -1,0 +1,86 @@
+"""From the simulation of a few CTAs and loop visits to a whole launch."""
+
+from dataclasses import dataclass, replace
+
+from analyzer.models.sm.engine import WHOLE_VISITS, Played, SmFigures, play
+from analyzer.models.sm.script import Run, Script
+
+# Steps of a simulation: more change predictions by little and take longer.
+STEP_BUDGET = 40_000
+ALL_VISITS = 10**12
+_LEAST_VISITS = 6
+_MOST_VISITS = 24
+_WAVES, _MOST_WAVES = 2, 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """cycles of the busiest SM; played: the simulation that its waits are taken from; visits: of each run at
+    most in it.
+    """
+
+    cycles: float
+    played: Played
+    visits: int
+
+
+def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
+    """Cycles in which an SM runs so many CTAs, one after another in its slots."""
+    slots = figures.slots
+    if _steps_per_cta(scripts, figures, ALL_VISITS) * n_ctas <= 2 * STEP_BUDGET:
+        played = play(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
+        return Estimate(max(played.cycles, played.drained), played, ALL_VISITS)
+    full, rest = divmod(n_ctas, slots)
+    waves = min(full, _WAVES)
+    visits = _visits(scripts, figures, STEP_BUDGET / min(n_ctas, max(1, waves) * slots))
+    figures = replace(figures, most_visits=visits)
+    if full == 0:
+        played = play(scripts, figures, rest)
+        return Estimate(max(played.cycles, played.drained) + _left(scripts, figures, played), played, visits)
+    per_wave = slots * _steps_per_cta(scripts, figures, visits)
+    waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
+    first = played = play(scripts, figures, slots)
+    longer = _left(scripts, figures, first)
+    if waves > 1:
+        played = play(scripts, figures, waves * slots)
+    wave = max(played.cycles, played.drained) / waves + longer
+    cycles = full * wave
+    if rest:
+        tail = play(scripts, figures, rest)
+        own = max(tail.cycles, tail.drained) + _left(scripts, figures, tail)
+        cycles += min(own, wave)
+    return Estimate(cycles, played, visits)
+
+
+def _steps_per_cta(scripts: tuple[Script, ...], figures: SmFigures, most: int) -> float:
+    per = [
+        sum((run.stop - run.start) * min(run.visits, max(most, _whole(run))) for run in script.runs)
+        for script in scripts
+    ]
+    return float(sum(per[role] for role in figures.crew))
+
+
+def _whole(run: Run) -> int:
+    """Visits of a run that is never cut short, else none."""
+    return run.visits if run.visits <= WHOLE_VISITS else 0
+
+
+def _visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta: float) -> int:
+    """Most visits of a run for which a CTA takes no more steps."""
+    visits = _LEAST_VISITS
+    while visits < _MOST_VISITS and _steps_per_cta(scripts, figures, visits * 2) <= steps_per_cta:
+        visits *= 2
+    return visits
+
+
+def _left(scripts: tuple[Script, ...], figures: SmFigures, played: Played) -> float:
+    """Cycles of the visits that were left out, of the role that has most."""
+    most = 0.0
+    for number, script in enumerate(scripts):
+        total = 0.0
+        for place, run in enumerate(script.runs):
+            visits = played.visits.get((number, place, 0))
+            if visits is not None:
+                total += (run.visits - figures.most_visits) * visits.pace
+        most = max(most, total)
+    return most

@@ -1,0 +1,208 @@
+"""A role's code as the SM simulation reads it: stretches of instructions that issue one after another.
+
+A step ends where something outside of the warp's own sub-core decides when it goes on: a memory
+instruction, a barrier, an instruction whose result a scoreboard guards; or where the next one waits for a
+scoreboard. What stands inside a step is summed: issue slots, cycles of each pipe, stall counts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from analyzer.demand.costs import PIPE_INDEX, FloatArray
+from analyzer.ir.machine import Pipe
+from analyzer.isa.control_bits import NO_BARRIER
+from analyzer.models.base import Situation
+from analyzer.models.block_runs import block_runs
+from analyzer.models.sm.traffic import Traffic
+from analyzer.models.warp_state import Code
+
+_MOST_ROWS = 12
+_INSTRUCTION_BYTES = 16
+_FRONTEND = PIPE_INDEX[Pipe.FRONTEND]
+
+
+class Act(IntEnum):
+    """What the last instruction of a step asks of the SM."""
+
+    NONE = 0
+    RESULT = 1  # of a pipe of the sub-core, guarded by a scoreboard
+    SHARED = 2
+    LOAD = 3
+    STORE = 4
+    BARRIER = 5
+
+
+@dataclass(slots=True, eq=False)
+class Script:
+    """Steps in columns, and the runs that they make up.
+
+    Of step i: waits: scoreboards to wait for; pending: (scoreboard, how many may be left) of a DEPBAR;
+    groups: how many groups of warpgroup products may be left, -1 where it waits for none;
+    issued, stalls: issue slots and the warp's own cycles; pipes: (pipe, cycles, cycles of the last
+    instruction there); act and what it needs: tail (stall count of the last instruction), path_cycles of the
+    SM's load/store path, l2_cycles and dram_cycles of the SM's share of them, latency;
+    fetch: cycles to bring its instructions, where they do not stay in the instruction cache;
+    writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product;
+    first, last: rows [first, last].
+    """
+
+    waits: list[tuple[int, ...]] = field(default_factory=list)
+    pending: list[tuple[int, int] | None] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    issued: list[float] = field(default_factory=list)
+    stalls: list[float] = field(default_factory=list)
+    pipes: list[tuple[tuple[int, float, float], ...]] = field(default_factory=list)
+    act: list[int] = field(default_factory=list)
+    tail: list[float] = field(default_factory=list)
+    path_cycles: list[float] = field(default_factory=list)
+    l2_cycles: list[float] = field(default_factory=list)
+    dram_cycles: list[float] = field(default_factory=list)
+    atomic_cycles: list[float] = field(default_factory=list)
+    latency: list[float] = field(default_factory=list)
+    share: list[float] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
+    reads: list[int] = field(default_factory=list)
+    matrix: list[float] = field(default_factory=list)
+    ends_group: list[bool] = field(default_factory=list)
+    is_long: list[bool] = field(default_factory=list)
+    fetch: list[float] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    runs: "list[Run]" = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.act)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Steps [start, stop), gone through so often; meets: a barrier is among them."""
+
+    start: int
+    stop: int
+    visits: int
+    meets: bool
+
+
+def write_script(situation: Situation, weights: FloatArray, code: Code, traffic: Traffic) -> Script:
+    """The steps of a warp that runs each instruction weights[n] times."""
+    script = Script()
+    cfg = situation.cfg
+    for run in block_runs(cfg, situation.nest):
+        counts = [float(weights[cfg.blocks[b].start]) for b in run.blocks]
+        times = max(counts)
+        if times <= 0:
+            continue
+        visits = max(1, round(times))
+        start = len(script)
+        for block, count in zip(run.blocks, counts, strict=True):
+            if count > 0:
+                rows = range(cfg.blocks[block].start, cfg.blocks[block].stop)
+                _Writer(script, situation, code, traffic, count / visits).write(rows)
+        meets = int(Act.BARRIER) in script.act[start:]
+        size = sum(cfg.blocks[b].stop - cfg.blocks[b].start for b in run.blocks) * _INSTRUCTION_BYTES
+        path = situation.arch.memory
+        is_long = size > path.instruction_store_bytes.value
+        per_row = _INSTRUCTION_BYTES / path.instruction_fetch_bytes_per_cycle.value if is_long else 0.0
+        script.fetch += [
+            per_row * (script.last[step] + 1 - script.first[step]) for step in range(start, len(script))
+        ]
+        script.runs.append(Run(start, len(script), visits, meets))
+    return script
+
+
+class _Writer:
+    """Cuts the rows of one block into steps."""
+
+    __slots__ = ("_code", "_pipes", "_script", "_share", "_situation", "_traffic")
+
+    def __init__(
+        self, script: Script, situation: Situation, code: Code, traffic: Traffic, share: float
+    ) -> None:
+        self._script, self._code, self._traffic, self._share = script, code, traffic, share
+        self._situation = situation
+        self._pipes: dict[int, list[float]] = {}
+
+    def write(self, rows: Sequence[int]) -> None:
+        begin = rows[0]
+        for row in rows:
+            if row > begin and (self._waits(row) or row - begin >= _MOST_ROWS):
+                self._close(begin, row - 1, Act.NONE)
+                begin = row
+            act = self._act(row)
+            if act is not Act.NONE:
+                self._close(begin, row, act)
+                begin = row + 1
+        if begin < rows[-1] + 1:
+            self._close(begin, rows[-1], Act.NONE)
+
+    def _waits(self, row: int) -> bool:
+        code = self._code
+        return row in code.special or (code.has_control and bool(code.wait_mask[row]))
+
+    def _act(self, row: int) -> Act:
+        if row in self._code.barriers:
+            return Act.BARRIER
+        act = Act(int(self._traffic.act[row]))
+        if act is not Act.NONE:
+            return act
+        code = self._code
+        if code.matrix[row]:
+            return Act.RESULT
+        guarded = code.has_control and (
+            code.write_barrier[row] != NO_BARRIER or code.read_barrier[row] != NO_BARRIER
+        )
+        return Act.RESULT if guarded else Act.NONE
+
+    def _close(self, first: int, last: int, act: Act) -> None:
+        """Write rows [first, last] as one step."""
+        script, code, traffic, share = self._script, self._code, self._traffic, self._share
+        mask = code.wait_mask[first] if code.has_control else 0
+        special = code.special.get(first)
+        script.waits.append(tuple(b for b in range(6) if mask >> b & 1))
+        script.pending.append(None)
+        script.groups.append(-1)
+        if special is not None and not special.barrier_cycles:
+            if special.waits_warpgroup:
+                script.groups[-1] = special.outstanding
+            else:
+                script.pending[-1] = (special.scoreboard, special.outstanding)
+        stalls = code.stall[first : last + 1] if code.has_control else [1.0] * (last + 1 - first)
+        script.issued.append(share * (last + 1 - first))
+        script.stalls.append(share * sum(stalls))
+        script.pipes.append(self._pipes_of(first, last))
+        script.act.append(int(act))
+        script.tail.append(share * stalls[-1])
+        script.path_cycles.append(share * float(traffic.path_cycles[last]))
+        script.l2_cycles.append(share * float(traffic.l2_cycles[last]))
+        script.dram_cycles.append(share * float(traffic.dram_cycles[last]))
+        script.atomic_cycles.append(share * float(traffic.atomic_cycles[last]))
+        latency = code.latency[last]
+        script.latency.append(latency)
+        script.share.append(share)
+        write = code.write_barrier[last] if code.has_control else NO_BARRIER
+        read = code.read_barrier[last] if code.has_control else NO_BARRIER
+        script.writes.append(-1 if write == NO_BARRIER else write)
+        script.reads.append(-1 if read == NO_BARRIER else read)
+        script.matrix.append(share * code.matrix[last])
+        script.ends_group.append(last in code.group_ends)
+        script.is_long.append(code.is_long[last])
+        script.first.append(first)
+        script.last.append(last)
+
+    def _pipes_of(self, first: int, last: int) -> tuple[tuple[int, float, float], ...]:
+        """Cycles on each pipe of the sub-core; the load/store path belongs to the SM and is left out."""
+        code, share = self._code, self._share
+        busy: dict[int, float] = {}
+        tails: dict[int, float] = {}
+        for row in range(first, last + 1):
+            pipe, cycles = code.pipe[row], code.issue[row]
+            if pipe == _FRONTEND or pipe in self._traffic.sm_pipes:
+                continue
+            other = code.alternate[row]
+            if other >= 0 and busy.get(other, 0.0) < busy.get(pipe, 0.0):
+                pipe = other
+            busy[pipe] = busy.get(pipe, 0.0) + share * cycles
+            tails[pipe] = share * cycles
+        return tuple((pipe, cycles, tails[pipe]) for pipe, cycles in busy.items())

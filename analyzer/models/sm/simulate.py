@@ -1,0 +1,123 @@
+"""A launch as the simulation of one SM takes it: scripts, figures, how many CTAs come to the busiest SM."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from analyzer.demand.costs import FloatArray
+from analyzer.models.base import Situation
+from analyzer.models.placement import ALL_IN_L1, Placement, load_latencies, memory_latency_cycles
+from analyzer.models.sm.crew import find_crew
+from analyzer.models.sm.engine import N_WAITS, WHOLE_VISITS, SmFigures
+from analyzer.models.sm.estimate import ALL_VISITS, Estimate, estimate
+from analyzer.models.sm.script import Script, write_script
+from analyzer.models.sm.traffic import Traffic, local_rows, measure_traffic, spill_placement, stays_in_l2
+from analyzer.models.walk import WalkOptions, latencies_of
+from analyzer.models.warp_state import Code
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Simulation:
+    """The busiest SM: n_ctas one after another in its slots, in `cycles`; idle_share: CTAs of the grid that
+    find no work; is_warm: the last launch left all data in the L2.
+    """
+
+    scripts: tuple[Script, ...]
+    traffic: Traffic
+    figures: SmFigures
+    n_ctas: int
+    idle_share: float
+    is_warm: bool
+    estimate: Estimate
+
+    @property
+    def cycles(self) -> float:
+        return self.estimate.cycles
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report says of it."""
+        notes = []
+        if self.is_warm:
+            notes.append(
+                "all data are in the L2 from the last such launch: nothing comes from DRAM (--cold-l2)"
+            )
+        if self.idle_share:
+            idle = f"{self.idle_share:.0%}"
+            notes.append(f"{idle} of the CTAs find no work, and count for the time to hand them out")
+        return tuple(notes)
+
+    def parts(self) -> Iterator[tuple[Script, int]]:
+        """Each script with the warps of a CTA that follow it."""
+        for number, script in enumerate(self.scripts):
+            yield script, self.figures.crew.count(number)
+
+    def warp_cycles(self, n_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Cycles of all warps of the played CTAs by instruction, in proportion: selected [n], waits
+        [n, N_WAITS], and what stall counts add [n].
+        """
+        selected, added = np.zeros(n_rows), np.zeros(n_rows)
+        waits = np.zeros((n_rows, N_WAITS))
+        played = self.estimate.played
+        n_ctas = max(1, len(played.ends))
+        for (script, n_warps), found in zip(self.parts(), played.waits, strict=True):
+            table = np.array(found).reshape(len(script), N_WAITS) / n_ctas
+            for run in script.runs:
+                is_cut = run.visits > max(self.estimate.visits, WHOLE_VISITS)
+                table[run.start : run.stop] *= run.visits / self.estimate.visits if is_cut else 1.0
+                for step in range(run.start, run.stop):
+                    rows = slice(script.first[step], script.last[step] + 1)
+                    times = n_warps * run.visits
+                    selected[rows] += times * script.share[step]
+                    longer = times * (script.stalls[step] - script.issued[step])
+                    added[rows] += longer / (rows.stop - rows.start)
+            np.add.at(waits, np.array(script.last), table)
+        return selected, waits, np.maximum(added, 0.0)
+
+
+def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Simulation:
+    """Simulate the SM that gets most CTAs."""
+    options = WalkOptions(
+        weights=situation.weights,
+        memory_latency_cycles=memory_latency_cycles(situation, placement),
+        read_release_cycles=situation.arch.memory.read_release_cycles.value,
+        row_latencies=load_latencies(situation),
+    )
+    latency = latencies_of(situation.kernel, situation.costs, options)
+    spilled = spill_placement(situation)
+    longer = memory_latency_cycles(situation, spilled) - memory_latency_cycles(situation, ALL_IN_L1)
+    latency = latency + np.where(local_rows(situation), longer, 0.0)
+    code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
+    crew = find_crew(situation)
+    sms = situation.gpu.sm_count
+    mean_ctas = crew.working_ctas / sms
+    n_ctas = max(1, math.ceil(mean_ctas - 1e-9))
+    traffic = measure_traffic(situation, placement, clock_mhz, balance=min(1.0, mean_ctas / n_ctas))
+    scripts = tuple(write_script(situation, weights, code, traffic) for weights in crew.weights)
+    path = situation.arch.memory
+    launch = situation.gpu.file.launch
+    launch_cycles = sms * clock_mhz / launch.ctas_per_us.value
+    figures = SmFigures(
+        subcores=int(situation.arch.limits.subcores_per_sm.value),
+        crew=crew.roles,
+        slots=situation.occupancy.ctas_per_sm,
+        path_depth=path.path_queue_cycles.value,
+        burst=path.l2_burst_cycles.value,
+        store_depth=path.store_queue_cycles.value,
+        fetch_ahead=path.fetch_queue_cycles.value,
+        fetch_kept=path.instruction_store_bytes.value / path.instruction_fetch_bytes_per_cycle.value,
+        launch_cycles=launch_cycles,
+        read_release=options.read_release_cycles,
+        most_visits=ALL_VISITS,
+    )
+    return Simulation(
+        scripts=scripts,
+        traffic=traffic,
+        figures=figures,
+        n_ctas=n_ctas,
+        idle_share=1.0 - crew.working_ctas / max(1, situation.grid_ctas),
+        is_warm=stays_in_l2(situation),
+        estimate=estimate(scripts, figures, n_ctas),
+    )

@@ -1,0 +1,226 @@
+"""What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
+from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
+from analyzer.ir.machine import Pipe
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
+from analyzer.ir.operand import Address
+from analyzer.models.base import Situation
+from analyzer.models.placement import Placement
+
+_GIGA, _MEGA = 1e9, 1e6
+_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
+_SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
+# Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
+SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
+_WHOLE = 0.99
+_WORD_BYTES = 4
+_STORE = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """Of each instruction's execution by a warp, [n].
+
+    act: see `script.Act`; path_cycles: of the SM's load/store path; l2_cycles, dram_cycles: of the part of
+    their rate that one busy SM has; sm_pipes: pipes that belong to the SM.
+    """
+
+    act: NDArray[np.int8]
+    path_cycles: FloatArray
+    l2_cycles: FloatArray
+    dram_cycles: FloatArray
+    atomic_cycles: FloatArray
+    sm_pipes: frozenset[int]
+
+
+def measure_traffic(
+    situation: Situation, placement: Placement, clock_mhz: float, *, balance: float
+) -> Traffic:
+    """balance: mean CTAs of an SM over those of the busiest one."""
+    kernel, costs, arch = situation.kernel, situation.costs, situation.arch
+    ids = kernel.opcode_ids
+    subcores = arch.limits.subcores_per_sm.value
+    on_path = np.isin(costs.pipe[ids], list(SM_PIPES))
+    path = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
+    path += _extra_path(situation, path)
+    l2_share, dram_share = _shares(situation, placement)
+    per_cycle = _GIGA / (clock_mhz * _MEGA)
+    sms = min(situation.gpu.sm_count, max(1, situation.grid_ctas))
+    l2 = _l2_bytes_per_cycle(situation, per_cycle)
+    dram = situation.gpu.dram_sustained.value * per_cycle / sms
+    moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
+    return Traffic(
+        act=_acts(situation),
+        path_cycles=path,
+        l2_cycles=moved * l2_share / l2,
+        dram_cycles=moved * dram_share / dram,
+        atomic_cycles=_atomic_cycles(situation) * sms * balance,
+        sm_pipes=SM_PIPES,
+    )
+
+
+def _l2_bytes_per_cycle(situation: Situation, per_cycle: float) -> float:
+    """Of one SM."""
+    whole = situation.gpu.file.l2.bandwidth_gbps
+    own = situation.arch.memory.l2_bytes_per_cycle_per_sm.value
+    return own if whole is None else whole.value * per_cycle / situation.gpu.sm_count
+
+
+def _acts(situation: Situation) -> NDArray[np.int8]:
+    from analyzer.models.sm.script import Act
+
+    kernel = situation.kernel
+    of_opcode = np.zeros(len(kernel.vocabulary.opcodes), dtype=np.int8)
+    for number, opcode in enumerate(kernel.vocabulary.opcodes):
+        act = Act.NONE
+        if PIPES[situation.costs.pipe[number]] is Pipe.LSU:
+            act = Act.SHARED
+        if opcode.kind in MEMORY_KINDS and opcode.space in (*_GLOBAL, Space.LOCAL):
+            is_store = opcode.kind in (OpKind.STORE, OpKind.REDUCTION)
+            act = Act.STORE if is_store else Act.LOAD
+        of_opcode[number] = act
+    return of_opcode[kernel.opcode_ids]
+
+
+def _extra_path(situation: Situation, base: FloatArray) -> FloatArray:
+    """Cycles of the load/store path beyond those of a request's first pass."""
+    arch, moved = situation.arch, situation.moved
+    vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
+    extra = np.zeros(len(base))
+    passes = moved.shared_bytes / WAVEFRONT_BYTES
+    is_copy = vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)[ids]
+    more = arch.memory.shared_pass_cycles.value
+    extra += np.where(is_copy, 0.0, np.maximum(passes * more - base, 0.0))
+    sectors = moved.global_bytes / SECTOR_BYTES
+    lines = _lines(situation, sectors)
+    by_lines = np.maximum(lines - arch.memory.lines_per_pass.value, 0.0) * arch.memory.line_pass_cycles.value
+    returned = _asked_bytes(situation) / arch.memory.l1_bytes_per_cycle_per_sm.value
+    is_returned = np.where(is_copy, 0.0, np.maximum(returned - base, 0.0))
+    by_lines *= np.where(_acts(situation) == _STORE, arch.memory.store_line_cycles.value, 1.0)
+    extra += np.maximum(np.where(sectors > 0, by_lines, 0.0), is_returned)
+    return extra
+
+
+def _asked_bytes(situation: Situation) -> FloatArray:
+    """Bytes that the lanes of a request to global memory ask for, [n]."""
+    asked = situation.costs.global_bytes[situation.kernel.opcode_ids].copy()
+    if situation.profile is not None:
+        for access in situation.profile.accesses:
+            runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
+            if access.space in _GLOBAL and runs:
+                asked[access.row] = access.bytes / runs
+    return asked
+
+
+def _lines(situation: Situation, sectors: FloatArray) -> FloatArray:
+    """Cache lines of a request to global memory, [n]; without addresses as few as its bytes allow."""
+    lines = sectors / 4.0
+    if situation.caches is not None:
+        for row, rates in situation.caches.accesses.items():
+            lines[row] = rates.lines
+    return lines
+
+
+_ATOMIC = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
+
+
+def _atomic_cycles(situation: Situation) -> FloatArray:
+    """Cycles of the unit of the L2 that serves a request's line, over those that work side by side, [n]."""
+    found = np.zeros(len(situation.kernel))
+    if situation.profile is None:
+        return found
+    for access in situation.profile.accesses:
+        runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
+        if access.space not in _GLOBAL or not runs or not access.sectors or not access.requests:
+            continue
+        if situation.kernel.opcode(access.row).kind in _ATOMIC:
+            units = max(1.0, (access.unique_bytes or 0) / situation.arch.memory.atomic_slice_bytes.value)
+            sectors = access.sectors / access.requests
+            cycles = situation.arch.memory.atomic_line_cycles.value * (0.5 + 0.5 * sectors)
+            found[access.row] = cycles * access.requests / runs / units
+    return found
+
+
+def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, FloatArray]:
+    """Of each instruction's sectors, those that go beyond the L1 and beyond the L2."""
+    n = len(situation.kernel)
+    l2, dram = np.full(n, placement.l2_share), np.full(n, placement.dram_share)
+    if situation.caches is not None:
+        for row, found in situation.caches.accesses.items():
+            l2[row], dram[row] = found.l2_share, found.dram_share
+    if situation.profile is not None:
+        for access in situation.profile.accesses:
+            if access.space in _GLOBAL and access.is_store and access.sectors:
+                l2[access.row] = 1.0
+                rates = None if situation.caches is None else situation.caches.accesses.get(access.row)
+                density = 1.0 if rates is None else rates.density
+                distinct = (access.unique_bytes or access.bytes) / (density * access.sectors * SECTOR_BYTES)
+                dram[access.row] = min(1.0, distinct)
+                if density < _WHOLE:
+                    dram[access.row] *= situation.arch.memory.partial_write_factor.value
+    if stays_in_l2(situation):
+        dram[:] = 0.0
+    spilled = spill_placement(situation)
+    rows = local_rows(situation)
+    l2[rows] = spilled.l2_share
+    dram[rows] = spilled.dram_share * situation.arch.memory.spill_dram_factor.value
+    return l2, dram
+
+
+def local_rows(situation: Situation) -> NDArray[np.bool_]:
+    """Executed accesses to local memory, [n]."""
+    kernel = situation.kernel
+    is_local = kernel.vocabulary.mask(lambda o: o.kind in MEMORY_KINDS and o.space is Space.LOCAL)
+    rows: NDArray[np.bool_] = is_local[kernel.opcode_ids] & (situation.weights > 0)
+    return rows
+
+
+def spill_placement(situation: Situation) -> Placement:
+    """Where local memory is served: the frames of resident threads against the L1, of all SMs against the L2.
+
+    Code goes through its frame again and again, so of what does not fit the share that fits is kept.
+    """
+    frame = _frame_bytes(situation)
+    if not frame:
+        return Placement(0.0, 0.0)
+    resident = situation.occupancy.ctas_per_sm
+    of_sm = frame * situation.block_threads * resident
+    used = resident * (situation.kernel.resources.shared_bytes or 0)
+    l1 = max(0.0, situation.arch.memory.l1_shared_bytes_per_sm.value - used)
+    l2 = situation.gpu.file.l2.size_bytes.value / situation.gpu.sm_count
+    l2_share = max(0.0, 1.0 - l1 / of_sm)
+    return Placement(l2_share, max(0.0, min(l2_share, 1.0 - l2 / of_sm)))
+
+
+def _frame_bytes(situation: Situation) -> int:
+    """Bytes of a thread's local memory that the code reaches, as far as its offsets say."""
+    offsets: set[int] = set()
+    for row in np.flatnonzero(local_rows(situation)).tolist():
+        form = situation.kernel.form(row)
+        for operand in form.operands:
+            if isinstance(operand, Address):
+                words = range(0, max(_WORD_BYTES, form.opcode.width_bytes), _WORD_BYTES)
+                offsets.update(operand.offset + word for word in words)
+    return len(offsets) * _WORD_BYTES
+
+
+def stays_in_l2(situation: Situation) -> bool:
+    """Whether the last launch has left all that this one touches in the L2."""
+    profile = situation.profile
+    if profile is None or situation.moved.unique_bytes is None or situation.l2_is_cold:
+        return False
+    touched = 0.0
+    for access in profile.accesses:
+        if access.space in _GLOBAL and access.unique_bytes is not None:
+            rates = situation.caches.accesses.get(access.row) if situation.caches is not None else None
+            touched += access.unique_bytes / (1.0 if rates is None else rates.density)
+    asked = sum(access.unique_bytes or 0 for access in profile.accesses)
+    whole = min(1.0, situation.moved.unique_bytes / max(1, asked))
+    kept = situation.arch.memory.l2_kept_share.value * situation.gpu.file.l2.size_bytes.value
+    return touched * whole <= kept

@@ -1,0 +1,86 @@
+"""Bytes that a grid reads from DRAM where it does not fit into the L2.
+
+CTAs that follow each other share what they read while it is in the L2. So the grid is cut into windows of
+CTAs, in the order in which they are handed out, each as large as the L2 holds the bytes of, and never smaller
+than what all SMs run at a time, which go through shared tiles in step. Each window brings its distinct bytes
+once. They are counted by abstract execution of as many CTAs as run at a time, and of half as many: from the
+two a straight line gives what larger windows touch, shared operands once and rims of tiles in proportion.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+from analyzer.execution.executor import execute
+from analyzer.execution.guesses import Guesser
+from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.task import ExecutionOptions
+from analyzer.ir.launch import Dim3
+from analyzer.pipeline.executing import Prepared
+
+_STEP_LIMIT = 20_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """Windows of the CTAs of one executed launch."""
+
+    ready: Prepared
+    profile: ExecutionProfile
+
+    def dram_read_bytes(self, wave_ctas: int, kept_bytes: float) -> float | None:
+        """Bytes that all windows read, None where not known.
+
+        wave_ctas: CTAs that all SMs run at a time; kept_bytes: that the L2 holds.
+        """
+        grid, traffic = self.profile.launch.grid, self.profile.traffic
+        if grid is None or traffic is None:
+            return None
+        unique, written = traffic.read_unique_bytes, traffic.written_unique_bytes
+        if unique is not None and (unique + (written or 0) <= kept_bytes or grid.count <= wave_ctas):
+            return float(unique)
+        wave = _part(grid, wave_ctas)
+        whole, half = self._touched(wave), self._touched(_part(grid, wave.count // 2))
+        if whole is None or half is None or half.ctas >= whole.ctas:
+            return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
+        slope = max(0.0, (whole.read_bytes - half.read_bytes) / (whole.ctas - half.ctas))
+        shared = max(0.0, whole.read_bytes - slope * whole.ctas)
+        growth = max(1.0, (whole.both_bytes - half.both_bytes) / (whole.ctas - half.ctas))
+        most = whole.ctas + max(0.0, kept_bytes - whole.both_bytes) / growth
+        window = min(float(grid.count), most)
+        return max(float(unique or 0), grid.count * (shared / window + slope))
+
+    def _touched(self, window: Dim3) -> "_Touched | None":
+        """Distinct bytes of the first CTAs; the kernel sees the whole grid's dimensions."""
+        compiled = self.ready.compiled
+        profile = execute(
+            compiled.cfg,
+            compiled.nest,
+            replace(self.profile.launch, grid=window),
+            replace(self.ready.shape, grid=window),
+            self.ready.image,
+            ExecutionOptions(guesser=Guesser(compiled), step_limit=_STEP_LIMIT),
+            compiled,
+        )
+        traffic = profile.traffic
+        if traffic is None or not traffic.read_unique_bytes or traffic.written_unique_bytes is None:
+            return None
+        both = traffic.read_unique_bytes + traffic.written_unique_bytes
+        return _Touched(window.count, traffic.read_unique_bytes, both)
+
+
+@dataclass(frozen=True, slots=True)
+class _Touched:
+    ctas: int
+    read_bytes: float
+    both_bytes: float
+
+
+def _part(grid: Dim3, n_ctas: int) -> Dim3:
+    """About so many CTAs of a grid, the first ones: whole rows, and whole planes, where there are as many."""
+    n_ctas = max(1, min(n_ctas, grid.count))
+    if n_ctas < grid.x:
+        return Dim3(n_ctas)
+    rows = min(grid.y * grid.z, math.ceil(n_ctas / grid.x))
+    if rows < grid.y:
+        return Dim3(grid.x, rows)
+    return Dim3(grid.x, grid.y, min(grid.z, math.ceil(rows / grid.y)))

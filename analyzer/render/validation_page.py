@@ -1,0 +1,317 @@
+"""What `validate` found as one self-contained HTML page: errors by model, scatter plots, worst rows."""
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+from analyzer.render.validation import (
+    ALL,
+    headline,
+    place_name,
+    refusal_lines,
+    remarks,
+    score_cells,
+    score_columns,
+    short_time,
+    shown_scores,
+    stack_text,
+)
+from analyzer.report.validation import CaseEntry, CasePrediction, ScoreEntry, ValidationReport, WorstEntry
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure, Scatter
+
+_PANEL_PX = 400
+_FEW_DECADES = 2
+_MARGIN = 1.35  # of each axis beyond the outermost point
+_RED_AT = 0.6  # MAPE at which a cell is as red as it gets
+# Okabe and Ito's colours, which are told apart by all eyes, and two more
+_COLORS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
+    "#56B4E9", "#7F3C8D", "#A0522D", "#4D4D4D", "#B8A800",
+)  # fmt: skip
+_FACTORS = ((1.0, "solid"), (2.0, "dot"), (0.5, "dot"))
+
+
+def render_page(report: ValidationReport) -> str:
+    """The page. Raises UsageError where plotly is not installed."""
+    try:
+        import plotly.offline
+    except ImportError:
+        raise UsageError("--html needs plotly", hint="pip install 'warplens[charts]'") from None
+    body = (
+        f"<h1>Predicted against measured times</h1><p>{escape(headline(report))}</p>",
+        "".join(f"<p class=note>{escape(line)}</p>" for line in remarks(report)),
+        "<h2>Mean absolute percentage error by model</h2>",
+        _overview(report),
+        _pickers(report),
+        f"<script>{plotly.offline.get_plotlyjs()}</script>",
+        f"<div class=plots>{_plots(report)}</div>",
+        "<p class=note>Solid: as measured. Dotted: twice and half. Hollow: not counted.</p>",
+        *(_of_model(report, model) for model in report.models),
+        _refusals(report),
+    )
+    return _PAGE.replace("{body}", "\n".join(body))
+
+
+def _overview(report: ValidationReport) -> str:
+    """Suites and GPUs down, models across."""
+    found: dict[tuple[str, str], dict[str, ScoreEntry]] = {}
+    for score in shown_scores(report):
+        found.setdefault(place_name(score), {})[score.model] = score
+    head = ("suite", "GPU", "rows", *report.models)
+    rows = []
+    for (suite, gpu), by_model in found.items():
+        most = max(score.rows for score in by_model.values())
+        cells = "".join(_heat(by_model.get(model)) for model in report.models)
+        rows.append(_row(_cells((suite, gpu)) + _cells((f"{most:,}",), "td class=n") + cells, gpu))
+    return _table(head, rows, 2)
+
+
+def _heat(score: ScoreEntry | None) -> str:
+    if score is None:
+        return "<td class=n>-</td>"
+    hue = 140 * (1 - min(score.mape, _RED_AT) / _RED_AT)
+    return f'<td class=n style="background:hsl({hue:.0f},62%,86%)">{score.mape:.1%}</td>'
+
+
+def _pickers(report: ValidationReport) -> str:
+    """Which model and which GPUs the plots show."""
+    options = "".join(f"<option>{escape(model)}</option>" for model in report.models)
+    gpus = "".join(
+        f'<label><input type="checkbox" data-gpu="{escape(gpu)}" checked>'
+        f'<span style="color:{color}">&#9679;</span> {escape(gpu)}</label> '
+        for gpu, color in _colors(report).items()
+    )
+    return f'<h2>Model <select id="model" aria-label="model">{options}</select></h2><p>{gpus}</p>'
+
+
+def _colors(report: ValidationReport) -> dict[str, str]:
+    """A colour for each GPU, in the table's order."""
+    names = dict.fromkeys(case.gpu_name for case in report.cases if case.predictions)
+    return {name: _COLORS[place % len(_COLORS)] for place, name in enumerate(names)}
+
+
+def _of_model(report: ValidationReport, model: str) -> str:
+    """Errors and worst rows of one model, shown while it is picked."""
+    scores = [score for score in shown_scores(report) if score.model == model]
+    worst = [entry for entry in report.worst if entry.prediction.model == model]
+    hidden = "" if model == report.models[0] else " hidden"
+    parts = [f'<section data-model="{escape(model)}"{hidden}><h2>Errors of {escape(model)}</h2>']
+    columns = score_columns(report)
+    rows = [
+        _row(
+            _cells(place_name(score)) + _cells(score_cells(score)[: len(columns)], "td class=n"),
+            place_name(score)[1],
+        )
+        for score in scores
+    ]
+    parts.append(_table(("suite", "GPU", *columns), rows, 2))
+    parts.append(f"<p class=note>{_LEGEND}</p>")
+    if worst:
+        head = ("case", "suite", "GPU", "measured us", "predicted us", "ratio", "bound", "cycles by stall")
+        parts.append(f"<h2>Worst rows of {escape(model)}</h2>")
+        parts.append(_table(head, [_row(_worst_cells(entry)) for entry in worst], 3, numeric=3))
+    return "".join(parts) + "</section>"
+
+
+def _worst_cells(entry: WorstEntry) -> str:
+    times = (short_time(entry.measured_us), short_time(entry.prediction.time_us))
+    return (
+        _cells((entry.case, entry.suite, entry.gpu_name))
+        + _cells((*times, f"{entry.prediction.ratio:.2f}"), "td class=n")
+        + _cells((entry.prediction.bound,))
+        + _cells((stack_text(entry),), "td class=text")
+    )
+
+
+def _refusals(report: ValidationReport) -> str:
+    lines = refusal_lines(report)
+    items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+    return f"<h2>Rows without an answer</h2><ul>{items}</ul>" if lines else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[str], named: int, numeric: int | None = None) -> str:
+    """Columns after the first `named` ones are numbers, `numeric` of them or all."""
+    last = len(head) if numeric is None else named + numeric
+    titles = "".join(
+        f"<th{' class=n' if named <= place < last else ''}>{escape(name)}</th>"
+        for place, name in enumerate(head)
+    )
+    body = "".join(rows)
+    return f"<div class=wide><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _row(cells: str, gpu: str = "") -> str:
+    """Sums over GPUs stand out."""
+    return f"<tr class=sum>{cells}</tr>" if gpu == ALL else f"<tr>{cells}</tr>"
+
+
+def _cells(texts: Iterable[str], tag: str = "td") -> str:
+    return "".join(f"<{tag}>{escape(text)}</td>" for text in texts)
+
+
+def _plots(report: ValidationReport) -> str:
+    """One panel for each suite."""
+    import plotly.io
+
+    suites: dict[str, list[CaseEntry]] = {}
+    for case in report.cases:
+        if case.predictions:
+            suites.setdefault(case.suite, []).append(case)
+    return "".join(
+        plotly.io.to_html(
+            _figure(report, suite, cases),
+            full_html=False,
+            include_plotlyjs=False,
+            default_height=f"{_PANEL_PX}px",
+            config={"responsive": True, "displayModeBar": False},
+            div_id=f"suite-{place}",
+        )
+        for place, (suite, cases) in enumerate(suites.items())
+    )
+
+
+def _figure(report: ValidationReport, suite: str, cases: Sequence[CaseEntry]) -> "Figure":
+    """One trace for each GPU and model, of which those of one model are seen."""
+    from plotly.graph_objects import Figure
+
+    low, high = _range(cases)
+    traces = [_line(low, high, factor, dash) for factor, dash in _FACTORS]
+    for model in report.models:
+        for gpu, color in _colors(report).items():
+            of_gpu = [case for case in cases if case.gpu_name == gpu]
+            if of_gpu:
+                traces.append(_points(of_gpu, model, color))
+                traces[-1].visible = model == report.models[0]
+    figure = Figure(traces)
+    span = [math.log10(low), math.log10(high)]
+    ticks = {
+        "type": "log",
+        "range": span,
+        "dtick": 1 if span[1] - span[0] > _FEW_DECADES else "D2",
+        "tickformat": "~g",
+        "gridcolor": "#e9ebee",
+        "linecolor": "#c4c9d0",
+        "mirror": True,
+        "zeroline": False,
+    }
+    figure.update_xaxes(title_text="measured, us", title_standoff=6, **ticks)
+    figure.update_yaxes(title_text="predicted, us", title_standoff=4, **ticks)
+    figure.update_layout(
+        title={"text": escape(suite), "x": 0.5, "y": 0.97, "font": {"size": 15}},
+        template="plotly_white",
+        margin={"l": 66, "r": 12, "t": 36, "b": 48},
+        showlegend=False,
+        hoverlabel={"align": "left"},
+        font={"family": "system-ui, sans-serif", "color": "#1d2127"},
+    )
+    return figure
+
+
+def _range(cases: Sequence[CaseEntry]) -> tuple[float, float]:
+    """Microseconds that both axes of a panel span, whichever model is seen."""
+    times = [case.time_us for case in cases]
+    times += [answer.time_us for case in cases for answer in case.predictions]
+    return min(times) / _MARGIN, max(times) * _MARGIN
+
+
+def _line(low: float, high: float, factor: float, dash: str) -> "Scatter":
+    from plotly.graph_objects import Scatter
+
+    return Scatter(
+        x=[low, high],
+        y=[low * factor, high * factor],
+        mode="lines",
+        line={"color": "#999999", "width": 1, "dash": dash},
+        hoverinfo="skip",
+        meta=["", ""],
+    )
+
+
+def _points(cases: Sequence[CaseEntry], model: str, color: str) -> "Scatter":
+    from plotly.graph_objects import Scatter
+
+    pairs = [(case, answer) for case in cases for answer in case.predictions if answer.model == model]
+    return Scatter(
+        x=[case.time_us for case, _ in pairs],
+        y=[answer.time_us for _, answer in pairs],
+        mode="markers",
+        marker={
+            "color": color,
+            "size": 7,
+            "opacity": 0.75,
+            "symbol": ["circle" if case.counted else "circle-open" for case, _ in pairs],
+        },
+        text=[_hover(case, answer) for case, answer in pairs],
+        hovertemplate="%{text}<extra></extra>",
+        meta=[model, cases[0].gpu_name],
+    )
+
+
+def _hover(case: CaseEntry, answer: CasePrediction) -> str:
+    facts = [
+        f"<b>{escape(case.case)}</b>",
+        f"{escape(case.kernel)}, {escape(case.gpu_name)}",
+        f"measured {short_time(case.time_us)} us, {answer.model} {short_time(answer.time_us)} us",
+        f"ratio {answer.ratio:.2f}, bound {escape(answer.bound)}",
+    ]
+    if case.config:
+        facts.append(escape(case.config))
+    return "<br>".join(facts)
+
+
+_LEGEND = (
+    "median, P90: of the absolute errors. bias: geometric mean of predicted over measured. Spearman: rank "
+    "correlation. inside: measured times within the predicted interval. choice, worst: mean and largest loss "
+    "where the model chooses among the rows of a group."
+)
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>warplens validate</title>
+<style>
+body { font: 15px/1.45 system-ui, sans-serif; color: #1d2127; max-width: 1240px; margin: 1.5rem auto;
+  padding: 0 1rem; }
+h1 { font-size: 1.6rem; margin: 0 0 .3rem; }
+h2 { font-size: 1.15rem; margin: 1.8rem 0 .6rem; }
+p { margin: .3rem 0; }
+.note { color: #5b6470; font-size: .88rem; }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
+th, td { padding: .28rem .7rem; text-align: left; white-space: nowrap; border-bottom: 1px solid #e6e8eb; }
+th { border-bottom: 2px solid #c4c9d0; font-weight: 600; }
+th.n, td.n { text-align: right; }
+tr.sum td { font-weight: 600; }
+.plots { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 420px), 1fr)); gap: 1rem; }
+label { margin-right: .9rem; white-space: nowrap; }
+td.text { white-space: normal; min-width: 18rem; }
+tbody tr:hover td { background-color: #f4f6f8; }
+select { font: inherit; padding: .15rem .4rem; }
+</style>
+</head>
+<body>
+{body}
+<script>
+const picked = document.getElementById("model"), boxes = [...document.querySelectorAll("[data-gpu]")];
+function show() {
+  const gpus = new Set(boxes.filter((box) => box.checked).map((box) => box.dataset.gpu));
+  const seen = ({ meta: [model, gpu] }) => model === "" || (model === picked.value && gpus.has(gpu));
+  document.querySelectorAll(".plotly-graph-div").forEach((plot) => {
+    Plotly.restyle(plot, { visible: plot.data.map(seen) });
+  });
+  document.querySelectorAll("[data-model]").forEach((part) => {
+    part.hidden = part.dataset.model !== picked.value;
+  });
+}
+[picked, ...boxes].forEach((input) => input.addEventListener("change", show));
+show();
+document.querySelectorAll(".plotly-graph-div").forEach((plot) => Plotly.Plots.resize(plot));
+</script>
+</body>
+</html>
+"""

@@ -1,0 +1,154 @@
+"""Build the measured kernels and the table that `warplens validate` reads.
+
+    python bench/kernels/build.py [--suite S ...] [--jobs 2] [--gpu G]
+
+Each distinct (recipe, architecture) is compiled once into built/<suite>/<arch>/; what exists and is
+unchanged is left. Then built/cases.csv is written anew from every dump that is there.
+"""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from kernels.compiling import BUILT, Failure, Unit, compile_unit, dump_path, is_built, stale, unit_of
+from kernels.recipes import Recipe, Row, TableError, dim3_text, load_rows, recipes, suite_names
+from kernels.splitting import read_split, write_split
+
+COLUMNS = (
+    *(
+        "case",
+        "suite",
+        "dump",
+        "kernel",
+        "gpu",
+        "grid",
+        "block",
+        "cluster",
+        "dynamic_shared_bytes",
+        "arguments",
+    ),
+    *("time_us", "split", "l2", "clock_mhz", "group", "counted", "config", "note"),
+)
+CASES = BUILT / "cases.csv"
+TUNABLE = ("convolution", "convolution_milo_15", "convolution_milo_17", "dedispersion_milo")
+# Caches are flushed before each launch, or inputs rotate.
+COLD = ("mma_matmul", "learn_cuda_sm80")
+LOCKED_MHZ = {"mma_matmul": 2520}
+_SHOWN_FAILURES = 3
+
+
+def main() -> None:
+    """Build, write the table, say what came out."""
+    arguments = _arguments()
+    console = Console()
+    rows = load_rows()
+    write_split(rows)
+    pairs = list(recipes(rows, arguments.suite))
+    if arguments.gpu:
+        pairs = [(row, recipe) for row, recipe in pairs if arguments.gpu in (row.gpu, row.gpu_key)]
+    units = list(dict.fromkeys(unit_of(row, recipe) for row, recipe in pairs))
+    failures = build([unit for unit in units if not is_built(unit)], arguments.jobs, console)
+    if not arguments.gpu:
+        for path in stale(units, arguments.suite or suite_names()):
+            path.unlink()
+            path.with_suffix(".res").unlink(missing_ok=True)
+    written = write_cases(rows)
+    console.print(f"{len(units) - len(failures)} of {len(units)} dumps built; {written} rows in {CASES}")
+    for failure in failures[:_SHOWN_FAILURES]:
+        console.print(f"[red]failed:[/] {failure.message}", highlight=False)
+    if failures:
+        sys.exit(1)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--suite", action="append", choices=suite_names(), default=[], help="all, if not given"
+    )
+    parser.add_argument("--gpu", help="rows of this GPU only")
+    parser.add_argument("--jobs", type=int, default=2)
+    return parser.parse_args()
+
+
+def build(units: Sequence[Unit], jobs: int, console: Console) -> list[Failure]:
+    """Compile units side by side; those that failed."""
+    failures = []
+    columns = (TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with ThreadPoolExecutor(jobs) as pool, Progress(*columns, console=console) as progress:
+        task = progress.add_task("", total=len(units))
+        for done in as_completed([pool.submit(compile_unit, unit) for unit in units]):
+            failure = done.result()
+            failures += [failure] if failure else []
+            progress.advance(task)
+    return failures
+
+
+def write_cases(rows: Sequence[Row]) -> int:
+    """Write built/cases.csv: rows of every suite whose dump is there; how many."""
+    lines = list(_cases(rows))
+    BUILT.mkdir(exist_ok=True)
+    with CASES.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+    return len(lines)
+
+
+def _cases(rows: Sequence[Row]) -> Iterator[dict[str, object]]:
+    split = read_split()
+    for row, recipe in recipes(rows):
+        unit = unit_of(row, recipe)
+        if is_built(unit):
+            yield _case(row, recipe, dump_path(unit), split[row.case])
+
+
+def _case(row: Row, recipe: Recipe, dump: Path, side: str) -> dict[str, object]:
+    return {
+        "case": row.case,
+        "suite": row.suite,
+        "dump": dump.relative_to(BUILT),
+        "kernel": recipe.kernel,
+        "gpu": row.gpu_key,
+        "grid": dim3_text(row.grid),
+        "block": dim3_text(row.block),
+        "cluster": dim3_text(row.cluster),
+        "dynamic_shared_bytes": row.dynamic_shared_bytes,
+        "arguments": json.dumps([_argument(value) for value in row.arguments]),
+        "time_us": row.time_us,
+        "split": side,
+        "l2": "cold" if row.suite in COLD else "warm",
+        "clock_mhz": LOCKED_MHZ.get(row.suite, ""),
+        "group": f"{row.suite}/{row.gpu_key}" if row.suite in TUNABLE else "",
+        "counted": "yes" if is_counted(row) else "no",
+        "config": json.dumps(row.config),
+        "note": row.note,
+    }
+
+
+def _argument(value: int | float | str) -> int | float | str:
+    """Buffers whose contents matter all hold zeros."""
+    return "zeros" if isinstance(value, str) and value.startswith("@") else value
+
+
+def is_counted(row: Row) -> bool:
+    """Whether a row belongs into verdicts: its time follows what the kernel does."""
+    doubted = row.suite == "convolution_milo_15" and row.gpu.startswith("A100")
+    return not doubted and "suspect" not in row.note
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TableError as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,200 @@
+"""The table of measured kernels, typed, and how each row's kernel is compiled.
+
+A suite is a module `suites/<suite>.py` with
+
+    def recipe(row: Row) -> Recipe | None
+
+None where the row is not covered; the module's docstring or its UNCOVERED says why. Where most CTAs of a
+grid are idle, the table's mean of a few random ones says little: then SCALED_BY names the opcode that
+stands for the work, and instructions are compared per execution of it.
+"""
+
+import csv
+import importlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+CUDA = HERE / "cuda"
+TABLE = ROOT.parent / "shared" / "data" / "measured" / "cases.csv"
+# What the table calls a GPU, and what the hardware database does.
+GPUS = {
+    "RTX 2080 Ti": "rtx-2080-ti",
+    "TITAN RTX": "titan-rtx",
+    "A100-40GB PCIe": "a100-40gb-pcie",
+    "RTX A4000": "rtx-a4000",
+    "RTX A6000": "rtx-a6000",
+    "RTX 4070": "rtx-4070",
+    "RTX 4090": "rtx-4090",
+    "RTX 5090 (400 W cap)": "rtx-5090",
+    "H100 SXM": "h100-sxm",
+}
+
+Dim3 = tuple[int, int, int]
+Argument = int | float | str
+
+
+class TableError(Exception):
+    """A table or a suite that does not say what it should; the message names the place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One kernel, configuration and GPU of the table, with the time measured there.
+
+    arguments: by position: a number, "ptr", "tensormap", or "@name" where contents matter.
+    static_shared_bytes: from sm_90 on with the 1,024 bytes that the driver reserves.
+    warp_instructions_per_cta: None where the table has no count.
+    opcodes_per_cta: executed warp instructions of a CTA; rare opcodes may be left out.
+    config: the parameters of the configuration, as the table has them.
+    """
+
+    case: str
+    suite: str
+    step: str
+    gpu: str
+    arch: str
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3 | None
+    dynamic_shared_bytes: int
+    arguments: tuple[Argument, ...]
+    registers: int
+    static_shared_bytes: int
+    warp_instructions_per_cta: float | None
+    opcodes_per_cta: Mapping[str, float]
+    sectors_per_request: Mapping[str, float]
+    time_us: float
+    note: str
+    config: Mapping[str, object]
+
+    @property
+    def gpu_key(self) -> str:
+        """Name of the GPU in the hardware database. Raises TableError."""
+        try:
+            return GPUS[self.gpu]
+        except KeyError:
+            raise TableError(f"{self.case}: {self.gpu!r} is no GPU of recipes.GPUS") from None
+
+    def integer(self, name: str) -> int:
+        """A parameter of the configuration that is a whole number. Raises TableError."""
+        value = self.config.get(name)
+        if not isinstance(value, int):
+            raise TableError(f"{self.case}: config has {name}={value!r}, not a whole number")
+        return value
+
+    def template(self) -> tuple[int | str, ...]:
+        """The parameters that a ladder's step is instantiated with. Raises TableError."""
+        values = self.config.get("template")
+        if not isinstance(values, list):
+            raise TableError(f"{self.case}: config has template={values!r}, not a list")
+        return tuple(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How a row's kernel is compiled.
+
+    source: the .cu file; defines: such as "TILE=4", each passed with -D; flags: nvcc's others (an -arch
+    there wins over the row's); kernel: name of the entry in the dump, mangled unless extern "C".
+    """
+
+    source: Path
+    defines: tuple[str, ...]
+    flags: tuple[str, ...]
+    kernel: str
+
+
+Cook = Callable[[Row], Recipe | None]
+
+
+def load_rows(path: Path = TABLE) -> tuple[Row, ...]:
+    """All rows of the table. Raises TableError."""
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise TableError(f"{path}: {error.strerror}") from None
+    return tuple(_rows(path, text.splitlines(keepends=True)))
+
+
+def _rows(path: Path, lines: Iterable[str]) -> Iterator[Row]:
+    reader = csv.DictReader(lines)
+    for cells in reader:
+        try:
+            yield _row(cells)
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableError(f"{path}:{reader.line_num}: {type(error).__name__}: {error}") from None
+
+
+def _row(cells: Mapping[str, str]) -> Row:
+    return Row(
+        case=cells["case"],
+        suite=cells["suite"],
+        step=cells["step"],
+        gpu=cells["gpu"],
+        arch=cells["arch"],
+        grid=_dim3(cells["grid"]),
+        block=_dim3(cells["block"]),
+        cluster=_dim3(cells["cluster"]) if cells["cluster"] else None,
+        dynamic_shared_bytes=int(cells["dynamic_shared_bytes"]),
+        arguments=tuple(json.loads(cells["arguments"])),
+        registers=int(cells["registers"]),
+        static_shared_bytes=int(cells["static_shared_bytes"]),
+        warp_instructions_per_cta=float(executed)
+        if (executed := cells["warp_instructions_per_cta"])
+        else None,
+        opcodes_per_cta=json.loads(cells["opcodes_per_cta"] or "{}"),
+        sectors_per_request=json.loads(cells["sectors_per_request"] or "{}"),
+        time_us=float(cells["time_us"]),
+        note=cells["note"],
+        config=json.loads(cells["config"] or "{}"),
+    )
+
+
+def _dim3(text: str) -> Dim3:
+    x, y, z = (int(part) for part in text.split(";"))
+    return x, y, z
+
+
+def dim3_text(dim: Dim3 | None) -> str:
+    """`x;y;z`, empty for None."""
+    return "" if dim is None else ";".join(map(str, dim))
+
+
+def suite_names() -> tuple[str, ...]:
+    """Suites that have a module."""
+    return tuple(sorted(path.stem for path in (HERE / "suites").glob("[!_]*.py")))
+
+
+def load_suite(name: str) -> Cook:
+    """A suite's `recipe`. Raises TableError."""
+    cook: Cook | None = getattr(_module(name), "recipe", None)
+    if cook is None:
+        raise TableError(f"suites/{name}.py has no function recipe(row)")
+    return cook
+
+
+def scaled_by(name: str) -> str | None:
+    """The opcode, if any, by whose executions a suite's work is compared: the module's SCALED_BY."""
+    opcode: str | None = getattr(_module(name), "SCALED_BY", None)
+    return opcode
+
+
+def _module(name: str) -> ModuleType:
+    if name not in suite_names():
+        raise TableError(f"no suite {name!r}: there are {', '.join(suite_names())}")
+    return importlib.import_module(f"kernels.suites.{name}")
+
+
+def recipes(rows: Iterable[Row], suites: Iterable[str] = ()) -> Iterator[tuple[Row, Recipe]]:
+    """Rows with their recipes, of these suites or of all that have a module. Raises TableError."""
+    cooks = {name: load_suite(name) for name in (tuple(suites) or suite_names())}
+    for row in rows:
+        cook = cooks.get(row.suite)
+        recipe = cook(row) if cook else None
+        if recipe is not None:
+            yield row, recipe

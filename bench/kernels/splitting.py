@@ -1,0 +1,54 @@
+"""Which rows a model may learn from, and which judge it: split.csv, committed.
+
+Of tunable suites and of report16, half of the configurations on each side, by a hash of suite, step and
+configuration, so that one configuration is on the same side on every GPU. Ladders of a few steps alternate.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from kernels.recipes import HERE, Row, TableError
+
+SPLIT = HERE / "split.csv"
+LADDERS = ("sgemm_cuda", "mma_matmul", "learn_cuda_sm80", "fast_cu_article")
+SIDES = ("learn", "judge")
+
+
+def sides(rows: Sequence[Row]) -> dict[str, str]:
+    """ "learn" or "judge" by case."""
+    found: dict[str, str] = {}
+    for suite in dict.fromkeys(row.suite for row in rows):
+        members = [row for row in rows if row.suite == suite]
+        keys = list(dict.fromkeys(_configuration(row) for row in members))
+        if suite not in LADDERS:
+            keys.sort(key=_hash)
+        side = {key: SIDES[place % 2] for place, key in enumerate(keys)}
+        found |= {row.case: side[_configuration(row)] for row in members}
+    return found
+
+
+def _configuration(row: Row) -> str:
+    return json.dumps([row.suite, row.step, row.config], sort_keys=True)
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def write_split(rows: Sequence[Row]) -> None:
+    """Write split.csv where it says something else, or is not there."""
+    lines = ["case,split", *(f"{case},{side}" for case, side in sides(rows).items())]
+    text = "\n".join(lines) + "\n"
+    if not SPLIT.exists() or SPLIT.read_text() != text:
+        SPLIT.write_text(text)
+
+
+def read_split() -> Mapping[str, str]:
+    """ "learn" or "judge" by case, as committed. Raises TableError."""
+    try:
+        with SPLIT.open(newline="") as file:
+            return {line["case"]: line["split"] for line in csv.DictReader(file)}
+    except (OSError, KeyError) as error:
+        raise TableError(f"{SPLIT}: {error}") from None

@@ -1,0 +1,24 @@
+"""Dedispersion: sums over 1536 channels of shifted samples, tunable.
+
+The grid is not divided by the tile, so most CTAs lie outside and do nothing, and how many of them the
+table's random sample hit is chance: instructions are compared per FADD, the sum over channels.
+"""
+
+from kernels.recipes import CUDA, Recipe, Row
+
+SOURCE = CUDA / "dedispersion_milo.cu"
+SCALED_BY = "FADD"
+_NAMES = {
+    "block_size_x": "BLOCK_X",
+    "block_size_y": "BLOCK_Y",
+    "tile_size_x": "TILE_X",
+    "tile_size_y": "TILE_Y",
+    "tile_stride_x": "STRIDE_X",
+    "tile_stride_y": "STRIDE_Y",
+}
+
+
+def recipe(row: Row) -> Recipe:
+    """One build for each configuration."""
+    defines = tuple(f"{name}={row.integer(key)}" for key, name in _NAMES.items())
+    return Recipe(SOURCE, defines, (), "dedispersion")

@@ -1,0 +1,42 @@
+"""BF16 GEMM with mma.sync, A row-major and B column-major: learn_cuda_sm80.cu."""
+
+from kernels.recipes import CUDA, Recipe, Row
+
+_SIZES = ("BM", "BN", "BK", "WARPS_M", "WARPS_N")
+
+
+def recipe(row: Row) -> Recipe | None:
+    """Parameters beyond the sizes: v1 to v4 row length, cp.async, swizzle; v6 stages, CTAs in a group."""
+    step = row.step.split()[0]
+    template = row.template()
+    sizes, further = template[: len(_SIZES)], template[len(_SIZES) :]
+    depth = sizes[2]
+    features: dict[str, int | str] = {
+        "ASYNC": 1,
+        "ROW": depth,
+        "SWIZZLE": 1,
+        "PAIR_B": 1,
+        "STAGES": 1,
+        "GROUP": 0,
+    }
+    match step:
+        case "v1" | "v2" | "v3" | "v4":
+            length, copied, swizzled = further
+            features |= {"ROW": length, "ASYNC": _flag(copied), "SWIZZLE": _flag(swizzled), "PAIR_B": 0}
+        case "v5":
+            pass
+        case "v6" | "v6b":
+            stages, group = further
+            features |= {"STAGES": stages, "GROUP": group}
+        case _:
+            return None
+    # Registers for three CTAs on an SM: so many ran in step v2 alone.
+    features["MIN_CTAS"] = 3 if step == "v2" else 1
+    defines = (*zip(_SIZES, sizes, strict=True), *features.items())
+    return Recipe(
+        CUDA / "learn_cuda_sm80.cu", tuple(f"{name}={value}" for name, value in defines), (), "learn_gemm"
+    )
+
+
+def _flag(word: int | str) -> int:
+    return int(word == "true")

@@ -1,0 +1,108 @@
+"""The simulated SM: what a launch costs where one resource decides, in closed form."""
+
+from dataclasses import replace
+
+import pytest
+from launched import Launched, predict, put
+from paths import TRACES
+
+import analyzer
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.models.base import Stall
+from analyzer.pipeline import Options
+
+CUDA = TRACES / "cuda"
+ADDED = 1 << 24
+RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
+RTX_4070 = (CUDA / "sm_89" / "report16.sass", "rtx-4070")
+
+
+def report16(
+    place: tuple[object, str],
+    kernel: str,
+    grid: tuple[int, ...],
+    block: tuple[int, ...],
+    *arguments: str,
+) -> Launched:
+    path, gpu = place
+    return Launched(path, kernel, gpu, grid, block, arguments)  # type: ignore[arg-type]
+
+
+def vector_add(place: tuple[object, str], n: int) -> Launched:
+    return report16(place, "vector_add", (n // 256,), (256,), f"3={n}")
+
+
+def test_streaming_takes_its_bytes_over_the_sustained_rate() -> None:
+    situation = put(vector_add(RTX_2080_TI, ADDED))
+    found = predict(situation, "sm")
+    rate_gbps = situation.gpu.dram_sustained.value
+    assert found.time_us == pytest.approx(3 * 4 * ADDED / rate_gbps / 1e3, rel=0.1)
+    assert found.bound == "DRAM"
+
+
+def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:
+    launched = vector_add(RTX_4070, 1 << 21)  # 24 MB of 36
+    warm = put(launched)
+    cold = replace(warm, l2_is_cold=True)
+    assert predict(cold, "sm").time_us > 1.5 * predict(warm, "sm").time_us
+
+
+def test_requests_to_one_line_queue_at_the_l2() -> None:
+    launched = report16(RTX_2080_TI, "atomic_hotspot", (4096,), (256,), "1=100")
+    situation = put(launched)
+    requests = 4096 * 8 * 100
+    cycles = requests * situation.arch.memory.atomic_line_cycles.value
+    found = predict(situation, "sm")
+    assert found.cycles == pytest.approx(cycles, rel=0.05)
+    assert found.bound == "atomics"
+
+
+def test_time_follows_the_clock_where_the_sm_decides() -> None:
+    launched = report16(RTX_2080_TI, "matmul_naive", (32, 32), (16, 16), "3=512")
+    situation = put(launched)
+    slow, fast = (predict(replace(situation, clock_mhz=clock), "sm").time_us for clock in (1000.0, 2000.0))
+    assert slow / fast == pytest.approx(2.0, rel=0.1)
+
+
+def test_ctas_without_work_cost_little() -> None:
+    needed, ten_times = (
+        report16(RTX_2080_TI, "vector_add", (ctas,), (256,), f"3={1 << 22}") for ctas in (1 << 14, 10 << 14)
+    )
+    one, other = (predict(put(launched), "sm").time_us for launched in (needed, ten_times))
+    assert one <= other * 1.05
+    assert other < 2.5 * one  # ten times the CTAs are handed out
+
+
+def test_partial_writes_cost_turing_twice() -> None:
+    n = 1 << 24
+    launched = report16(RTX_2080_TI, "strided_copy_8", (n // 8 // 256,), (256,), f"2={n}")
+    situation = put(launched)
+    sectors = 2 * n // 8 * 32  # read once, written once
+    least_us = sectors / situation.gpu.dram_sustained.value / 1e3
+    assert predict(situation, "sm").time_us > 1.3 * least_us
+
+
+def test_short_kernels_take_the_launch_interval() -> None:
+    situation = put(vector_add(RTX_4070, 1 << 10))
+    interval = situation.gpu.file.launch.interval_us
+    assert interval is not None
+    found = predict(situation, "sm")
+    assert found.time_us == pytest.approx(interval.value)
+    assert found.bound == "launch"
+    assert found.cpi_stack[Stall.LAUNCH] > 0.5 * found.cycles
+
+
+def test_a_cut_loop_takes_as_long_as_its_visits() -> None:
+    times = [
+        predict(put(report16(RTX_2080_TI, "matmul_tiled", (32, 32), (32, 32), f"3={n}")), "sm").cycles
+        for n in (1024, 2048)
+    ]
+    assert times[1] / times[0] == pytest.approx(2.0, rel=0.1)  # the same CTAs, twice the trips
+
+
+def test_it_is_the_default_where_the_launch_is_known() -> None:
+    path, gpu = RTX_2080_TI
+    launch = Launch(grid=Dim3(1024), block=Dim3(256), clock_mhz=1500.0)
+    report = analyzer.analyze(str(path), gpu, options=Options(launch=launch, kernels=("saxpy",)))
+    (prediction,) = report.kernels[0].predictions
+    assert (prediction.model, prediction.clock_mhz) == ("sm", 1500.0)
