@@ -98,6 +98,9 @@ def _bounds(simulation: Simulation) -> dict[str, float]:
         add(L2, n_warps * max(float(l2[is_store].sum()), float(l2[~is_store].sum())))
         add(DRAM, n_warps * float(visits @ script.dram_cycles))
         add(ATOMICS, n_warps * float(visits @ script.atomic_cycles))
+        for step, matrix in enumerate(script.matrix):
+            if matrix:
+                add(PIPES[script.matrix_pipe[step]].value, n_warps * float(visits[step]) * matrix / subcores)
         for step, pipes in enumerate(script.pipes):
             for pipe, cycles, _ in pipes:
                 add(PIPES[pipe].value, n_warps * float(visits[step]) * cycles / subcores)

@@ -281,10 +281,9 @@ class _Play:
                         if act == _RESULT:
                             matrix = script.matrix[i]
                             if matrix:
-                                p = script.pipes[i][-1][0]
+                                p = script.matrix_pipe[i]
                                 done = max(free[p], warp.matrix_done, at) + matrix
-                                warp.matrix_done = done
-                                free[p] = max(free[p], done - matrix)
+                                warp.matrix_done = free[p] = done
                                 if script.ends_group[i]:
                                     warp.groups.append(done)
                             else:

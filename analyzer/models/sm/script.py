@@ -43,7 +43,8 @@ class Script:
     instruction there); act and what it needs: tail (stall count of the last instruction), path_cycles of the
     SM's load/store path, l2_cycles and dram_cycles of the SM's share of them, latency;
     fetch: cycles to bring its instructions, where they do not stay in the instruction cache;
-    writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product;
+    writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product on the
+    pipe matrix_pipe;
     first, last: rows [first, last].
     """
 
@@ -64,6 +65,7 @@ class Script:
     writes: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
     matrix: list[float] = field(default_factory=list)
+    matrix_pipe: list[int] = field(default_factory=list)
     ends_group: list[bool] = field(default_factory=list)
     is_long: list[bool] = field(default_factory=list)
     fetch: list[float] = field(default_factory=list)
@@ -186,6 +188,7 @@ class _Writer:
         script.writes.append(-1 if write == NO_BARRIER else write)
         script.reads.append(-1 if read == NO_BARRIER else read)
         script.matrix.append(share * code.matrix[last])
+        script.matrix_pipe.append(code.pipe[last])
         script.ends_group.append(last in code.group_ends)
         script.is_long.append(code.is_long[last])
         script.first.append(first)
@@ -198,8 +201,8 @@ class _Writer:
         tails: dict[int, float] = {}
         for row in range(first, last + 1):
             pipe, cycles = code.pipe[row], code.issue[row]
-            if pipe == _FRONTEND or pipe in self._traffic.sm_pipes:
-                continue
+            if pipe == _FRONTEND or pipe in self._traffic.sm_pipes or code.matrix[row]:
+                continue  # warpgroup products queue without their warp
             other = code.alternate[row]
             if other >= 0 and busy.get(other, 0.0) < busy.get(pipe, 0.0):
                 pipe = other
