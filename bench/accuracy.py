@@ -32,9 +32,9 @@ _FIGURE = re.compile(r"|[\d.,]+%?( to [\d.,]+%?)?")
 _HEAD = """# How right the models are on measured kernels
 
 Made by `python bench/accuracy.py kernels`: kernels of `bench/kernels`, whose times others measured on real
-GPUs. Constants were first chosen on samples that held rows of both halves; what stands here is the {split}. Errors are of the time of
-one launch; docs/validate.md says what the columns mean. The worst rows are told by their ratio, predicted
-over measured: some of the measured times are not ours to print.
+GPUs. Constants were first chosen on samples that held rows of both halves; what stands here is the {split}.
+Errors are of the time of one launch; docs/validate.md says what the columns mean. The worst rows are told by
+their ratio, predicted over measured: some of the measured times are not ours to print.
 """
 
 
