@@ -30,8 +30,8 @@ def find_crew(situation: Situation) -> Crew:
     """The mean working CTA.
 
     Warps that reach no memory instruction, or execute less than a tenth of what the busiest do, count as idle
-    where they are more than a few and no busy ones stand beside them: whole CTAs of them (launches whose grid
-    is larger than the work).
+    where they are more than a few, unless busy ones stand beside them in every CTA: whole CTAs of them
+    (launches whose grid is larger than the work).
     """
     n_warps = max(1, situation.occupancy.warps_per_cta)
     profile = situation.profile
@@ -53,7 +53,7 @@ def find_crew(situation: Situation) -> Crew:
     share = sum(one.n_warps for one in busy) / max(1, total)
     working = {one.example[0] for one in busy}
     beside = any(one.example[0] in working for one in profile.classes if one not in busy)
-    if share > 1.0 - _FEW or beside:
+    if share > 1.0 - _FEW or (beside and share * n_warps >= 1.0):
         busy, share = list(profile.classes), 1.0
     groups = _roles(situation, busy)
     sizes = [sum(one.n_warps for one in group) / max(1.0, grid * share) for group in groups]
