@@ -1,12 +1,11 @@
 """`warplens analyze`: the main job."""
 
-import sys
 from pathlib import Path
 
 import click
 
 from analyzer.cli.options import InputOptions, input_options
-from analyzer.text.errors import UsageError
+from analyzer.cli.output import print_to, write_text
 
 
 @click.command()
@@ -50,7 +49,7 @@ def analyze(
 
         write_text(render_json(report), output)
         return
-    from analyzer.render.text import TextOptions, make_console, print_report
+    from analyzer.render.text import TextOptions, print_report
 
     shown = TextOptions(
         loops=loops or show_all,
@@ -60,21 +59,4 @@ def analyze(
         explain=explain,
         listing=options.listing,
     )
-    console = make_console(plain=output is not None)
-    if output is None:
-        print_report(report, console, shown)
-        return
-    with console.capture() as captured:
-        print_report(report, console, shown)
-    write_text(captured.get(), output)
-
-
-def write_text(text: str, output: Path | None) -> None:
-    """To the file, or to standard output for None. Raises UsageError where the file cannot be written."""
-    if output is None:
-        sys.stdout.write(text)
-        return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+    print_to(output, lambda console: print_report(report, console, shown))

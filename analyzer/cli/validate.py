@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.analyze import write_text
+from analyzer.cli.output import print_to, write_text
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -109,16 +109,9 @@ def _write(report: "ValidationReport", output_format: str, output: Path | None) 
 
         write_text(render_json(report), output)
         return
-    from analyzer.render.text import make_console
     from analyzer.render.validation import print_validation
 
-    console = make_console(plain=output is not None)
-    if output is None:
-        print_validation(report, console)
-        return
-    with console.capture() as captured:
-        print_validation(report, console)
-    write_text(captured.get(), output)
+    print_to(output, lambda console: print_validation(report, console))
 
 
 def _gate(report: "ValidationReport", max_mape: float | None) -> int:

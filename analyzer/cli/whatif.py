@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.analyze import write_text
 from analyzer.cli.options import InputOptions, input_options
+from analyzer.cli.output import print_to, write_text
 from analyzer.text.errors import UsageError
 
 
@@ -65,13 +65,6 @@ def whatif(
 
         write_text(render_json(report), output)
         return
-    from analyzer.render.text import make_console
     from analyzer.render.whatif import print_whatif
 
-    console = make_console(plain=output is not None)
-    if output is None:
-        print_whatif(report, console)
-        return
-    with console.capture() as captured:
-        print_whatif(report, console)
-    write_text(captured.get(), output)
+    print_to(output, lambda console: print_whatif(report, console))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.demand.accesses import SECTOR_BYTES
 from analyzer.demand.cache_routes import Route
 from analyzer.demand.cache_sets import CacheShape, hits
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
@@ -31,7 +32,6 @@ BoolArray = NDArray[np.bool_]
 _WRITING = frozenset({Route.WRITTEN, Route.KEPT})
 _READING = frozenset({Route.CACHED, Route.LOOKED_UP})
 _FILLING = frozenset({Route.CACHED, Route.KEPT})
-_SECTOR_BYTES = 32
 _LOOKING = _READING | _FILLING | _WRITING
 
 
@@ -98,7 +98,7 @@ class GridReuse:
         if self.dram_bytes is None:
             return 1.0
         total = sum(missed[row] * n * densities[row] for row, n in self.sectors.items() if row in missed)
-        return min(1.0, self.dram_bytes / (total * _SECTOR_BYTES)) if total else 1.0
+        return min(1.0, self.dram_bytes / (total * SECTOR_BYTES)) if total else 1.0
 
     @property
     def _times(self) -> float:

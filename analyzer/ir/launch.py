@@ -101,6 +101,11 @@ class Launch:
     clock_mhz: float | None = None
     l2_is_cold: bool = False
 
+    @property
+    def has_dimensions(self) -> bool:
+        """Whether grid and block are both known: without them nothing can be executed."""
+        return self.grid is not None and self.block is not None
+
 
 def check_launch(launch: Launch) -> None:
     """Raises UsageError for dimensions that no GPU takes, or that do not go together."""

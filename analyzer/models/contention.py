@@ -149,11 +149,11 @@ def _service_cycles(situation: Situation, placement: Placement, clock_mhz: float
     line = situation.arch.memory.line_bytes.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     dram = placement.dram_share * line / (situation.gpu.dram.value * per_cycle)
-    return line / _noc_bytes_per_cycle(situation, clock_mhz) + dram
+    return line / noc_bytes_per_cycle(situation, clock_mhz) + dram
 
 
-def _noc_bytes_per_cycle(situation: Situation, clock_mhz: float) -> float:
-    """Of the whole GPU: the L2's rate, else all SMs' ports."""
+def noc_bytes_per_cycle(situation: Situation, clock_mhz: float) -> float:
+    """Bytes between L2 and SMs per SM cycle, of the whole GPU: the L2's rate, else all SMs' ports."""
     whole = situation.gpu.file.l2.bandwidth_gbps
     if whole is None:
         return situation.arch.memory.l2_bytes_per_cycle_per_sm.value * situation.gpu.sm_count

@@ -1,13 +1,14 @@
 """What the warps of a CTA do: kernels that specialize their warps have several roles at the same time."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from analyzer.demand.costs import FloatArray
 from analyzer.demand.demand import instruction_weights
-from analyzer.execution.profile import ExecutionProfile, WarpClass
+from analyzer.execution.profile import WarpClass
 from analyzer.ir.machine import SchedClass
 from analyzer.models.base import Situation
 
@@ -31,24 +32,29 @@ def find_roles(situation: Situation) -> tuple[Role, ...]:
     profile = situation.profile
     if profile is None or not profile.classes:
         return (_role(situation, situation.weights, float(situation.occupancy.warps_per_cta)),)
-    groups = _by_loops(situation, profile)
     roles = []
-    for group in groups:
-        n_warps = sum(one.n_warps for one in group)
-        counts = np.sum([one.n_warps * one.block_counts for one in group], axis=0) / max(1, n_warps)
-        weights = instruction_weights(situation.cfg, tuple(counts.tolist()))
-        roles.append(_role(situation, weights, n_warps / max(1, situation.grid_ctas)))
+    for group in group_by_loops(situation, profile.classes):
+        warps_per_cta = sum(one.n_warps for one in group) / max(1, situation.grid_ctas)
+        roles.append(_role(situation, mean_weights(situation, group), warps_per_cta))
     ordered = sorted(roles, key=lambda role: -float(role.weights.sum()))
     return tuple(ordered[:MOST_ROLES])
 
 
-def _by_loops(situation: Situation, profile: ExecutionProfile) -> list[list[WarpClass]]:
+def group_by_loops(situation: Situation, classes: Sequence[WarpClass]) -> list[list[WarpClass]]:
+    """Classes of warps that enter the same loops."""
     headers = [loop.header for loop in situation.nest.loops]
     groups: dict[tuple[bool, ...], list[WarpClass]] = {}
-    for one in profile.classes:
+    for one in classes:
         key = tuple((one.block_counts[headers] > 0).tolist())
         groups.setdefault(key, []).append(one)
     return list(groups.values())
+
+
+def mean_weights(situation: Situation, group: Sequence[WarpClass]) -> FloatArray:
+    """Executions of each instruction by the mean warp of some classes, [n]."""
+    n_warps = sum(one.n_warps for one in group)
+    counts = np.sum([one.n_warps * one.block_counts for one in group], axis=0) / max(1, n_warps)
+    return instruction_weights(situation.cfg, tuple(counts.tolist()))
 
 
 def _role(situation: Situation, weights: FloatArray, warps_per_cta: float) -> Role:

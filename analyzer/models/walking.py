@@ -1,5 +1,7 @@
 """A situation's code walked: what every model that walks asks for in the same way."""
 
+from dataclasses import replace
+
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.models.base import Situation
 from analyzer.models.placement import (
@@ -25,18 +27,18 @@ def walk_situation(
     Loads whose hits were simulated take their own latency, unless the placement is a supposed one. costs:
     those of the situation where not given; warps, visits: see `WalkOptions`.
     """
-    is_own = placement == assumed_placement(situation)
-    return walk_warps(
-        situation.kernel,
-        situation.cfg,
-        situation.nest,
-        costs or situation.costs,
-        WalkOptions(
-            weights=weights,
-            memory_latency_cycles=memory_latency_cycles(situation, placement),
-            read_release_cycles=situation.arch.memory.read_release_cycles.value,
-            row_latencies=load_latencies(situation) if is_own else {},
-            warps=warps,
-            visits=visits,
-        ),
+    options = walk_options(situation, weights, placement)
+    if placement != assumed_placement(situation):
+        options = replace(options, row_latencies={})
+    options = replace(options, warps=warps, visits=visits)
+    return walk_warps(situation.kernel, situation.cfg, situation.nest, costs or situation.costs, options)
+
+
+def walk_options(situation: Situation, weights: FloatArray, placement: Placement) -> WalkOptions:
+    """Latencies of a situation's memory instructions: of each load whose hits were simulated, else of all."""
+    return WalkOptions(
+        weights=weights,
+        memory_latency_cycles=memory_latency_cycles(situation, placement),
+        read_release_cycles=situation.arch.memory.read_release_cycles.value,
+        row_latencies=load_latencies(situation),
     )

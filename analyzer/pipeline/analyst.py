@@ -80,7 +80,7 @@ class Analyst:
 
     def _execute(self, loaded: LoadedKernel, launch: Launch) -> "Executed | None":
         """Of many kernels each gets its share of the steps; one that needs more has static counts."""
-        if not launch.arguments and (launch.grid is None or launch.block is None):
+        if not launch.arguments and not launch.has_dimensions:
             return None
         from analyzer.pipeline.executing import execute_kernel
 
@@ -167,8 +167,7 @@ class Analyst:
 
 def models_of(options: Options, launch: Launch) -> tuple[str, ...]:
     """Names of the models to ask."""
-    is_known = launch.grid is not None and launch.block is not None
-    names = options.models or (default_model(launch_known=is_known),)
+    names = options.models or (default_model(launch_known=launch.has_dimensions),)
     return names if len(names) > 1 or not options.explain else (*names, second_model(names[0]))
 
 

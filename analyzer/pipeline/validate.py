@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analyzer import __version__
 from analyzer.hardware.load import load_gpu
-from analyzer.models.registry import all_models, default_model, find_model
+from analyzer.models.registry import all_models, find_model
 from analyzer.pipeline.validation_cache import (
     Answer,
     AnswerCache,
@@ -73,7 +73,7 @@ def validate(
     progress: called with rows done and rows in all.
     Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
     """
-    asked = tuple(dict.fromkeys(models)) or _all_models()
+    asked = tuple(dict.fromkeys(models)) or all_models()
     for name in asked:
         find_model(name)
     cases = (filters or Filters()).apply(read_cases(Path(table)))
@@ -97,12 +97,6 @@ def validate(
         worst=worst_entries(entries, asked, worst),
         cases=entries,
     )
-
-
-def _all_models() -> tuple[str, ...]:
-    """The one that answers where the launch is known, then the others."""
-    first = default_model(launch_known=True)
-    return (first, *(name for name in all_models() if name != first))
 
 
 def _check_any(table: str | Path, entries: Sequence[CaseEntry]) -> None:

@@ -120,8 +120,7 @@ def _kernel(
     edits: WhatIf,
     options: Options,
 ) -> WhatIfKernel:
-    is_known = counted.launch.grid is not None and counted.launch.block is not None
-    model = options.models[0] if options.models else edit_model(launch_known=is_known)
+    model = options.models[0] if options.models else edit_model(launch_known=counted.launch.has_dimensions)
     before = _predict(counted, base, model)
     if isinstance(before, Refused):
         raise HardwareError(before.reason, hint="choose another GPU with --gpu")

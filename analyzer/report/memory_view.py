@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator
 
+from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, Space
 from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.counts_view import grid_warps
 from analyzer.report.report import MemoryEntry, MemorySpaceEntry, TrafficEntry
 
-SECTOR_BYTES = 32
-WAVEFRONT_BYTES = 128
 _ON_CHIP = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 
 

@@ -9,10 +9,27 @@ from paths import TRACES
 import analyzer
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.base import Stall
+from analyzer.models.causes import Cause
+from analyzer.models.sm.engine import N_WAITS, SmFigures, play
+from analyzer.models.sm.script import Run, Script
+from analyzer.models.sm.traffic import Act
 from analyzer.pipeline import Options
 
 CUDA = TRACES / "cuda"
 ADDED = 1 << 24
+FIGURES = SmFigures(
+    subcores=4,
+    crew=(0,) * 32,
+    slots=1,
+    path_depth=100.0,
+    burst=100.0,
+    store_depth=100.0,
+    fetch_ahead=100.0,
+    fetch_kept=100.0,
+    launch_cycles=0.0,
+    read_release=10.0,
+    most_visits=100,
+)
 RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
 RTX_4070 = (CUDA / "sm_89" / "report16.sass", "rtx-4070")
 
@@ -106,3 +123,32 @@ def test_it_is_the_default_where_the_launch_is_known() -> None:
     report = analyzer.analyze(str(path), gpu, options=Options(launch=launch, kernels=("saxpy",)))
     (prediction,) = report.kernels[0].predictions
     assert (prediction.model, prediction.clock_mhz) == ("sm", 1500.0)
+
+
+PASSES = {
+    "waits": (), "pending": None, "groups": -1, "issued": 1.0, "stalls": 1.0, "pipes": (), "act": 0, "tail": 1.0,
+    "path_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
+    "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
+    "fetch": 0.0, "first": 0, "last": 0,
+}  # fmt: skip
+
+
+def script_of(*steps: dict[str, object]) -> Script:
+    """Steps that do nothing but what is said of them, gone through once."""
+    script = Script()
+    for step in steps:
+        for column, value in (PASSES | step).items():
+            getattr(script, column).append(value)
+    script.runs.append(Run(0, len(steps), 1, meets=False))
+    return script
+
+
+@pytest.mark.parametrize("part", [0.5, 1e-7])
+def test_who_waits_in_a_part_of_the_visits_waits_that_part_once(part: float) -> None:
+    """However often others issue between the wait and the instruction that follows it."""
+    result = {"act": int(Act.RESULT), "latency": 1000.0, "writes": 0}
+    script = script_of(result, {"waits": (0,), "share": part}, *({} for _ in range(100)))
+    played = play((script,), FIGURES, 1)
+    n_warps = len(FIGURES.crew)
+    waited = played.waits[0][N_WAITS + Cause.SHORT] / n_warps
+    assert 0.8 * part * 1000.0 <= waited <= part * 1000.0

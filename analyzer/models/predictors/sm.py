@@ -15,8 +15,9 @@ from analyzer.models.launching import dispatch_cycles, overhead_cycles
 from analyzer.models.placement import assumed_placement
 from analyzer.models.residuals import interval_of
 from analyzer.models.sm.engine import NO_INSTRUCTIONS, NOT_SELECTED
-from analyzer.models.sm.script import Act, Script
+from analyzer.models.sm.script import Script
 from analyzer.models.sm.simulate import Simulation, simulate
+from analyzer.models.sm.traffic import Act
 from analyzer.models.stalls import StallLedger
 from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
 from analyzer.models.walking import walk_situation

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.demand.costs import FloatArray
-from analyzer.demand.demand import instruction_weights
-from analyzer.execution.profile import WarpClass
 from analyzer.ir.opcode import MEMORY_KINDS
 from analyzer.models.base import Situation
+from analyzer.models.roles import MOST_ROLES, group_by_loops, mean_weights
 
 _IDLE_SHARE = 0.1
 _FEW = 0.05
-_MOST_ROLES = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +53,9 @@ def find_crew(situation: Situation) -> Crew:
     beside = any(one.example[0] in working for one in profile.classes if one not in busy)
     if share > 1.0 - _FEW or (beside and share * n_warps >= 1.0):
         busy, share = list(profile.classes), 1.0
-    groups = _roles(situation, busy)
+    groups = group_by_loops(situation, busy)
     sizes = [sum(one.n_warps for one in group) / max(1.0, grid * share) for group in groups]
-    keep = [place for place, size in enumerate(sizes) if size >= 0.5][:_MOST_ROLES] or [0]
+    keep = [place for place, size in enumerate(sizes) if size >= 0.5][:MOST_ROLES] or [0]
     main = max(keep, key=lambda place: sizes[place])
     for place, group in enumerate(groups):
         if place not in keep:
@@ -69,7 +67,7 @@ def find_crew(situation: Situation) -> Crew:
             roles += [number] * max(1, round(sizes[place]))
     roles = roles[: n_warps - 1]
     roles = [keep.index(main)] * (n_warps - len(roles)) + roles
-    return Crew(tuple(_mean(situation, group) for group in chosen), tuple(roles), grid * share)
+    return Crew(tuple(mean_weights(situation, group) for group in chosen), tuple(roles), grid * share)
 
 
 def _memory_blocks(situation: Situation) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
@@ -77,18 +75,3 @@ def _memory_blocks(situation: Situation) -> "np.ndarray[tuple[int], np.dtype[np.
     kernel, cfg = situation.kernel, situation.cfg
     rows = kernel.vocabulary.mask(lambda opcode: opcode.kind in MEMORY_KINDS)[kernel.opcode_ids]
     return np.array([bool(rows[block.start : block.stop].any()) for block in cfg.blocks])
-
-
-def _roles(situation: Situation, classes: list[WarpClass]) -> list[list[WarpClass]]:
-    """Groups by the loops that warps enter."""
-    headers = [loop.header for loop in situation.nest.loops]
-    groups: dict[tuple[bool, ...], list[WarpClass]] = {}
-    for one in classes:
-        groups.setdefault(tuple((one.block_counts[headers] > 0).tolist()), []).append(one)
-    return list(groups.values())
-
-
-def _mean(situation: Situation, group: list[WarpClass]) -> FloatArray:
-    n_warps = sum(one.n_warps for one in group)
-    counts = np.sum([one.n_warps * one.block_counts for one in group], axis=0) / max(1, n_warps)
-    return instruction_weights(situation.cfg, tuple(counts.tolist()))

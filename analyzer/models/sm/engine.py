@@ -9,12 +9,13 @@ from heapq import heappop, heappush
 
 from analyzer.demand.costs import PIPES
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, Cause
-from analyzer.models.sm.script import Act, Script
+from analyzer.models.sm.script import Script
+from analyzer.models.sm.traffic import Act
 
 _N_PIPES = len(PIPES)
 NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
-_NONE, _RESULT, _SHARED, _LOAD, _STORE, _BARRIER = (int(act) for act in Act)
+_RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))
 _LONG, _SHORT = int(Cause.LONG), int(Cause.SHORT)
 
 
@@ -45,8 +46,6 @@ class SmFigures:
 # Part of all visits of a run behind which its pace is taken: before, warps start.
 _FROM = 0.34
 _ALWAYS = 1 << 60
-# Runs of no more visits are never cut short.
-WHOLE_VISITS = 32
 
 
 @dataclass(slots=True, eq=False)
@@ -70,17 +69,15 @@ class Visits:
 class Played:
     """What a simulation of some CTAs gives.
 
-    cycles: until the last CTA ended; ends: when each CTA ended, sorted; visits: of the runs that were cut
-    short, by script, run and wave of CTAs; waits: of all warps, by script, [step * N_WAITS + cause]; drained:
-    when the last request was served; steps: how many were taken.
+    cycles: until the last CTA ended, or the last request was served; n_ctas: how many; visits: of the runs
+    that were cut short, by script, run and wave of CTAs; waits: of all warps, by script,
+    [step * N_WAITS + cause].
     """
 
     cycles: float = 0.0
-    ends: list[float] = field(default_factory=list)
+    n_ctas: int = 0
     visits: "dict[tuple[int, int, int], Visits]" = field(default_factory=dict)
     waits: list[list[float]] = field(default_factory=list)
-    drained: float = 0.0
-    steps: int = 0
 
 
 class _Cta:
@@ -109,6 +106,7 @@ class _Warp:
         "step",
         "subcore",
         "visit",
+        "waited",
         "woken",
     )
 
@@ -122,7 +120,7 @@ class _Warp:
         self.run = 0
         self.visit = 0
         self.step = 0
-        self.woken = self.acts = False
+        self.waited = self.woken = self.acts = False
         self.at = 0.0
 
 
@@ -174,7 +172,6 @@ class _Play:
         store_depth = figures.store_depth
         queue_up: list[tuple[int, _Warp]] = []  # warps whose memory instruction has no room on the path
         most = figures.most_visits
-        n_steps = 0
         is_full = False
         while heap or self.free_parked():
             time, _, entry = heappop(heap)
@@ -191,13 +188,16 @@ class _Play:
             stop = runs[warp.run].stop
             while True:
                 i = warp.step
-                n_steps += 1
                 if warp.woken:
                     warp.woken = False  # of a barrier: the step itself is done
                 else:
                     base = i * N_WAITS
                     act = script.act[i]
-                    if not resumes:
+                    if resumes:
+                        pass
+                    elif warp.waited:
+                        warp.waited = False
+                    else:
                         share = script.share[i]
                         if script.waits[i]:
                             for b in script.waits[i]:
@@ -238,8 +238,10 @@ class _Play:
                                 time += late
                         if time > limit:
                             # others come first: queues are taken in order of arrival
+                            warp.waited = True
                             heappush(heap, (time, warp.number, warp))
                             break
+                    if not resumes:
                         delay = issue - time
                         which = NOT_SELECTED
                         if delay < 0:
@@ -373,7 +375,7 @@ class _Play:
                 if i == stop:
                     run = runs[warp.run]
                     warp.visit += 1
-                    is_cut = run.visits > most and run.visits > WHOLE_VISITS
+                    is_cut = run.visits > run.most_visits(most)
                     if self.goes_on(warp, time) if is_cut else warp.visit < run.visits:
                         i = run.start
                     else:
@@ -391,9 +393,7 @@ class _Play:
             issue_free[warp.subcore] = issue
             if heap and heap[0][0] < limit:
                 limit = heap[0][0]
-        found.steps = n_steps
-        found.drained = max(path_free, *l2_frees, dram_free, atomic_free, found.cycles)
-        found.ends.sort()
+        found.cycles = max(path_free, *l2_frees, dram_free, atomic_free, found.cycles)
         return found
 
     def free_parked(self) -> bool:
@@ -447,7 +447,7 @@ class _Play:
         if cta.left:
             return
         self.resident.remove(cta)
-        self.found.ends.append(time)
+        self.found.n_ctas += 1
         self.found.cycles = max(self.found.cycles, time)
         if self.to_come:
             self.launch(time)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from analyzer.models.sm.engine import WHOLE_VISITS, Played, SmFigures, play
-from analyzer.models.sm.script import Run, Script
+from analyzer.models.sm.engine import Played, SmFigures, play
+from analyzer.models.sm.script import Script
 
 # Steps of a simulation: more change predictions by little and take longer.
 STEP_BUDGET = 40_000
@@ -29,40 +29,33 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     slots = figures.slots
     if _steps_per_cta(scripts, figures, ALL_VISITS) * n_ctas <= 2 * STEP_BUDGET:
         played = play(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
-        return Estimate(max(played.cycles, played.drained), played, ALL_VISITS)
+        return Estimate(played.cycles, played, ALL_VISITS)
     full, rest = divmod(n_ctas, slots)
     waves = min(full, _WAVES)
     visits = _visits(scripts, figures, STEP_BUDGET / min(n_ctas, max(1, waves) * slots))
     figures = replace(figures, most_visits=visits)
     if full == 0:
         played = play(scripts, figures, rest)
-        return Estimate(max(played.cycles, played.drained) + _left(scripts, figures, played), played, visits)
+        return Estimate(played.cycles + _left(scripts, figures, played), played, visits)
     per_wave = slots * _steps_per_cta(scripts, figures, visits)
     waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
-    first = played = play(scripts, figures, slots)
-    longer = _left(scripts, figures, first)
-    if waves > 1:
-        played = play(scripts, figures, waves * slots)
-    wave = max(played.cycles, played.drained) / waves + longer
+    played = play(scripts, figures, waves * slots)
+    longer = 0.0
+    if played.visits:
+        first = play(scripts, figures, slots) if waves > 1 else played
+        longer = _left(scripts, figures, first)
+    wave = played.cycles / waves + longer
     cycles = full * wave
     if rest:
         tail = play(scripts, figures, rest)
-        own = max(tail.cycles, tail.drained) + _left(scripts, figures, tail)
+        own = tail.cycles + _left(scripts, figures, tail)
         cycles += min(own, wave)
     return Estimate(cycles, played, visits)
 
 
 def _steps_per_cta(scripts: tuple[Script, ...], figures: SmFigures, most: int) -> float:
-    per = [
-        sum((run.stop - run.start) * min(run.visits, max(most, _whole(run))) for run in script.runs)
-        for script in scripts
-    ]
+    per = [sum((run.stop - run.start) * run.most_visits(most) for run in script.runs) for script in scripts]
     return float(sum(per[role] for role in figures.crew))
-
-
-def _whole(run: Run) -> int:
-    """Visits of a run that is never cut short, else none."""
-    return run.visits if run.visits <= WHOLE_VISITS else 0
 
 
 def _visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta: float) -> int:

@@ -7,30 +7,19 @@ scoreboard. What stands inside a step is summed: issue slots, cycles of each pip
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
 from analyzer.ir.machine import Pipe
 from analyzer.isa.control_bits import NO_BARRIER
 from analyzer.models.base import Situation
 from analyzer.models.block_runs import block_runs
-from analyzer.models.sm.traffic import Traffic
+from analyzer.models.sm.traffic import Act, Traffic
 from analyzer.models.warp_state import Code
 
 _MOST_ROWS = 12
+_WHOLE_VISITS = 32
 _INSTRUCTION_BYTES = 16
 _FRONTEND = PIPE_INDEX[Pipe.FRONTEND]
-
-
-class Act(IntEnum):
-    """What the last instruction of a step asks of the SM."""
-
-    NONE = 0
-    RESULT = 1  # of a pipe of the sub-core, guarded by a scoreboard
-    SHARED = 2
-    LOAD = 3
-    STORE = 4
-    BARRIER = 5
 
 
 @dataclass(slots=True, eq=False)
@@ -86,6 +75,10 @@ class Run:
     visits: int
     meets: bool
 
+    def most_visits(self, most: int) -> int:
+        """Visits that are simulated where runs are cut short after `most`; short runs never are."""
+        return self.visits if self.visits <= _WHOLE_VISITS else min(self.visits, most)
+
 
 def write_script(situation: Situation, weights: FloatArray, code: Code, traffic: Traffic) -> Script:
     """The steps of a warp that runs each instruction weights[n] times."""
@@ -101,7 +94,7 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
         for block, count in zip(run.blocks, counts, strict=True):
             if count > 0:
                 rows = range(cfg.blocks[block].start, cfg.blocks[block].stop)
-                _Writer(script, situation, code, traffic, count / visits).write(rows)
+                _Writer(script, code, traffic, count / visits).write(rows)
         meets = int(Act.BARRIER) in script.act[start:]
         size = sum(cfg.blocks[b].stop - cfg.blocks[b].start for b in run.blocks) * _INSTRUCTION_BYTES
         path = situation.arch.memory
@@ -117,14 +110,10 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
 class _Writer:
     """Cuts the rows of one block into steps."""
 
-    __slots__ = ("_code", "_pipes", "_script", "_share", "_situation", "_traffic")
+    __slots__ = ("_code", "_script", "_share", "_traffic")
 
-    def __init__(
-        self, script: Script, situation: Situation, code: Code, traffic: Traffic, share: float
-    ) -> None:
+    def __init__(self, script: Script, code: Code, traffic: Traffic, share: float) -> None:
         self._script, self._code, self._traffic, self._share = script, code, traffic, share
-        self._situation = situation
-        self._pipes: dict[int, list[float]] = {}
 
     def write(self, rows: Sequence[int]) -> None:
         begin = rows[0]

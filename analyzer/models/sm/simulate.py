@@ -8,13 +8,14 @@ import numpy as np
 
 from analyzer.demand.costs import FloatArray
 from analyzer.models.base import Situation
-from analyzer.models.placement import ALL_IN_L1, Placement, load_latencies, memory_latency_cycles
+from analyzer.models.placement import Placement
 from analyzer.models.sm.crew import find_crew
-from analyzer.models.sm.engine import N_WAITS, WHOLE_VISITS, SmFigures
+from analyzer.models.sm.engine import N_WAITS, SmFigures
 from analyzer.models.sm.estimate import ALL_VISITS, Estimate, estimate
 from analyzer.models.sm.script import Script, write_script
-from analyzer.models.sm.traffic import Traffic, local_rows, measure_traffic, spill_placement, stays_in_l2
-from analyzer.models.walk import WalkOptions, latencies_of
+from analyzer.models.sm.traffic import Traffic, measure_traffic
+from analyzer.models.walk import latencies_of
+from analyzer.models.walking import walk_options
 from analyzer.models.warp_state import Code
 
 
@@ -61,12 +62,11 @@ class Simulation:
         selected, added = np.zeros(n_rows), np.zeros(n_rows)
         waits = np.zeros((n_rows, N_WAITS))
         played = self.estimate.played
-        n_ctas = max(1, len(played.ends))
+        n_ctas = max(1, played.n_ctas)
         for (script, n_warps), found in zip(self.parts(), played.waits, strict=True):
             table = np.array(found).reshape(len(script), N_WAITS) / n_ctas
             for run in script.runs:
-                is_cut = run.visits > max(self.estimate.visits, WHOLE_VISITS)
-                table[run.start : run.stop] *= run.visits / self.estimate.visits if is_cut else 1.0
+                table[run.start : run.stop] *= run.visits / run.most_visits(self.estimate.visits)
                 for step in range(run.start, run.stop):
                     rows = slice(script.first[step], script.last[step] + 1)
                     times = n_warps * run.visits
@@ -79,22 +79,15 @@ class Simulation:
 
 def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Simulation:
     """Simulate the SM that gets most CTAs."""
-    options = WalkOptions(
-        weights=situation.weights,
-        memory_latency_cycles=memory_latency_cycles(situation, placement),
-        read_release_cycles=situation.arch.memory.read_release_cycles.value,
-        row_latencies=load_latencies(situation),
-    )
-    latency = latencies_of(situation.kernel, situation.costs, options)
-    spilled = spill_placement(situation)
-    longer = memory_latency_cycles(situation, spilled) - memory_latency_cycles(situation, ALL_IN_L1)
-    latency = latency + np.where(local_rows(situation), longer, 0.0)
-    code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
     crew = find_crew(situation)
     sms = situation.gpu.sm_count
     mean_ctas = crew.working_ctas / sms
     n_ctas = max(1, math.ceil(mean_ctas - 1e-9))
     traffic = measure_traffic(situation, placement, clock_mhz, balance=min(1.0, mean_ctas / n_ctas))
+    options = walk_options(situation, situation.weights, placement)
+    latency = latencies_of(situation.kernel, situation.costs, options)
+    latency = latency + np.where(traffic.is_local, traffic.spill_cycles, 0.0)
+    code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
     scripts = tuple(write_script(situation, weights, code, traffic) for weights in crew.weights)
     path = situation.arch.memory
     launch = situation.gpu.file.launch
@@ -118,6 +111,6 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         figures=figures,
         n_ctas=n_ctas,
         idle_share=1.0 - crew.working_ctas / max(1, situation.grid_ctas),
-        is_warm=stays_in_l2(situation),
+        is_warm=traffic.is_warm,
         estimate=estimate(scripts, figures, n_ctas),
     )

@@ -1,6 +1,7 @@
 """What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,24 +12,36 @@ from analyzer.ir.machine import Pipe
 from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
 from analyzer.ir.operand import Address
 from analyzer.models.base import Situation
-from analyzer.models.placement import Placement
+from analyzer.models.contention import noc_bytes_per_cycle
+from analyzer.models.placement import ALL_IN_L1, Placement, memory_latency_cycles
 
 _GIGA, _MEGA = 1e9, 1e6
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
-_SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _WHOLE = 0.99
 _WORD_BYTES = 4
-_STORE = 4
+
+
+class Act(IntEnum):
+    """What the last instruction of a step asks of the SM."""
+
+    NONE = 0
+    RESULT = 1  # of a pipe of the sub-core, guarded by a scoreboard
+    SHARED = 2
+    LOAD = 3
+    STORE = 4
+    BARRIER = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
     """Of each instruction's execution by a warp, [n].
 
-    act: see `script.Act`; path_cycles: of the SM's load/store path; l2_cycles, dram_cycles: of the part of
-    their rate that one busy SM has; sm_pipes: pipes that belong to the SM.
+    act: see `Act`; path_cycles: of the SM's load/store path; l2_cycles, dram_cycles: of the part of
+    their rate that one busy SM has; sm_pipes: pipes that belong to the SM; is_local: executed accesses to
+    local memory, which take spill_cycles longer than from the L1; is_warm: the last launch left all
+    data in the L2.
     """
 
     act: NDArray[np.int8]
@@ -37,6 +50,9 @@ class Traffic:
     dram_cycles: FloatArray
     atomic_cycles: FloatArray
     sm_pipes: frozenset[int]
+    is_local: NDArray[np.bool_]
+    spill_cycles: float
+    is_warm: bool
 
 
 def measure_traffic(
@@ -48,33 +64,34 @@ def measure_traffic(
     subcores = arch.limits.subcores_per_sm.value
     on_path = np.isin(costs.pipe[ids], list(SM_PIPES))
     path = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
-    path += _extra_path(situation, path)
+    acts = _acts(situation)
+    path += _extra_path(situation, path, acts == Act.STORE)
+    is_local, is_warm = _local_rows(situation), _stays_in_l2(situation)
+    spilled = _spill_placement(situation, is_local)
     l2_share, dram_share = _shares(situation, placement)
+    if is_warm:
+        dram_share[:] = 0.0
+    l2_share[is_local] = spilled.l2_share
+    dram_share[is_local] = spilled.dram_share * arch.memory.spill_dram_factor.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     sms = min(situation.gpu.sm_count, max(1, situation.grid_ctas))
-    l2 = _l2_bytes_per_cycle(situation, per_cycle)
+    l2 = noc_bytes_per_cycle(situation, clock_mhz) / situation.gpu.sm_count
     dram = situation.gpu.dram_sustained.value * per_cycle / sms
     moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
     return Traffic(
-        act=_acts(situation),
+        act=acts,
         path_cycles=path,
         l2_cycles=moved * l2_share / l2,
         dram_cycles=moved * dram_share / dram,
         atomic_cycles=_atomic_cycles(situation) * sms * balance,
         sm_pipes=SM_PIPES,
+        is_local=is_local,
+        spill_cycles=memory_latency_cycles(situation, spilled) - memory_latency_cycles(situation, ALL_IN_L1),
+        is_warm=is_warm,
     )
 
 
-def _l2_bytes_per_cycle(situation: Situation, per_cycle: float) -> float:
-    """Of one SM."""
-    whole = situation.gpu.file.l2.bandwidth_gbps
-    own = situation.arch.memory.l2_bytes_per_cycle_per_sm.value
-    return own if whole is None else whole.value * per_cycle / situation.gpu.sm_count
-
-
 def _acts(situation: Situation) -> NDArray[np.int8]:
-    from analyzer.models.sm.script import Act
-
     kernel = situation.kernel
     of_opcode = np.zeros(len(kernel.vocabulary.opcodes), dtype=np.int8)
     for number, opcode in enumerate(kernel.vocabulary.opcodes):
@@ -88,7 +105,7 @@ def _acts(situation: Situation) -> NDArray[np.int8]:
     return of_opcode[kernel.opcode_ids]
 
 
-def _extra_path(situation: Situation, base: FloatArray) -> FloatArray:
+def _extra_path(situation: Situation, base: FloatArray, is_store: NDArray[np.bool_]) -> FloatArray:
     """Cycles of the load/store path beyond those of a request's first pass."""
     arch, moved = situation.arch, situation.moved
     vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
@@ -102,7 +119,7 @@ def _extra_path(situation: Situation, base: FloatArray) -> FloatArray:
     by_lines = np.maximum(lines - arch.memory.lines_per_pass.value, 0.0) * arch.memory.line_pass_cycles.value
     returned = _asked_bytes(situation) / arch.memory.l1_bytes_per_cycle_per_sm.value
     is_returned = np.where(is_copy, 0.0, np.maximum(returned - base, 0.0))
-    by_lines *= np.where(_acts(situation) == _STORE, arch.memory.store_line_cycles.value, 1.0)
+    by_lines *= np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
     extra += np.maximum(np.where(sectors > 0, by_lines, 0.0), is_returned)
     return extra
 
@@ -164,16 +181,10 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
                 dram[access.row] = min(1.0, distinct)
                 if density < _WHOLE:
                     dram[access.row] *= situation.arch.memory.partial_write_factor.value
-    if stays_in_l2(situation):
-        dram[:] = 0.0
-    spilled = spill_placement(situation)
-    rows = local_rows(situation)
-    l2[rows] = spilled.l2_share
-    dram[rows] = spilled.dram_share * situation.arch.memory.spill_dram_factor.value
     return l2, dram
 
 
-def local_rows(situation: Situation) -> NDArray[np.bool_]:
+def _local_rows(situation: Situation) -> NDArray[np.bool_]:
     """Executed accesses to local memory, [n]."""
     kernel = situation.kernel
     is_local = kernel.vocabulary.mask(lambda o: o.kind in MEMORY_KINDS and o.space is Space.LOCAL)
@@ -181,12 +192,12 @@ def local_rows(situation: Situation) -> NDArray[np.bool_]:
     return rows
 
 
-def spill_placement(situation: Situation) -> Placement:
+def _spill_placement(situation: Situation, rows: NDArray[np.bool_]) -> Placement:
     """Where local memory is served: the frames of resident threads against the L1, of all SMs against the L2.
 
     Code goes through its frame again and again, so of what does not fit the share that fits is kept.
     """
-    frame = _frame_bytes(situation)
+    frame = _frame_bytes(situation, rows)
     if not frame:
         return Placement(0.0, 0.0)
     resident = situation.occupancy.ctas_per_sm
@@ -198,10 +209,10 @@ def spill_placement(situation: Situation) -> Placement:
     return Placement(l2_share, max(0.0, min(l2_share, 1.0 - l2 / of_sm)))
 
 
-def _frame_bytes(situation: Situation) -> int:
+def _frame_bytes(situation: Situation, rows: NDArray[np.bool_]) -> int:
     """Bytes of a thread's local memory that the code reaches, as far as its offsets say."""
     offsets: set[int] = set()
-    for row in np.flatnonzero(local_rows(situation)).tolist():
+    for row in np.flatnonzero(rows).tolist():
         form = situation.kernel.form(row)
         for operand in form.operands:
             if isinstance(operand, Address):
@@ -210,7 +221,7 @@ def _frame_bytes(situation: Situation) -> int:
     return len(offsets) * _WORD_BYTES
 
 
-def stays_in_l2(situation: Situation) -> bool:
+def _stays_in_l2(situation: Situation) -> bool:
     """Whether the last launch has left all that this one touches in the L2."""
     profile = situation.profile
     if profile is None or situation.moved.unique_bytes is None or situation.l2_is_cold:
