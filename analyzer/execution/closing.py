@@ -17,7 +17,7 @@ from analyzer.execution.lanes import ALL_LANES, Deltas, Group, Origins, Rows, Vi
 from analyzer.execution.machine import Machine, Tally
 from analyzer.execution.program import Segment
 from analyzer.execution.step import Bits, Value
-from analyzer.execution.trial import ENDLESS, LEAST_REPEATS, Trial, TrialFailed
+from analyzer.execution.trial import ENDLESS, LEAST_REPEATS, MOST_SEGMENTS, Trial, TrialFailed
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 IntArray = NDArray[np.int64]
@@ -32,19 +32,39 @@ _HISTORY_BYTES = 256 << 20
 
 @dataclass(slots=True, eq=False)
 class _Snapshot:
+    """What a group's registers hold at the header; ran: segments that its warp `row` has executed until then."""
+
     values: dict[int, Value]
     origins: dict[int, Origins | None]
+    row: int = -1
+    ran: int = 0
+
+
+_PATIENCE = 8
+_LONGEST_PAUSE = 64
 
 
 @dataclass(slots=True, eq=False)
 class _History:
-    """Arrivals of one group at one header, latest last."""
+    """Arrivals of one group at one header, latest last; failures: tries in vain since one succeeded."""
 
     group: Group
     snapshots: list[_Snapshot] = field(default_factory=list)
     arrivals: int = 0
-    next_try: int = 3
     failures: int = 0
+    next_try: int = 0
+
+    def __post_init__(self) -> None:
+        self.next_try = max(3, self.pause())
+
+    def pause(self) -> int:
+        """Arrivals until the next try."""
+        return 1 if self.failures < _PATIENCE else min(self.failures, _LONGEST_PAUSE)
+
+    def is_too_long(self, period: int) -> bool:
+        """Whether so many iterations, loops inside of them and all, are more than a trial goes through."""
+        before, now = self.snapshots[-1 - period], self.snapshots[-1]
+        return before.row == now.row and now.ran - before.ran > MOST_SEGMENTS
 
     def goes_on(self, group: Group, machine: Machine) -> bool:
         """Whether a group is the one remembered, or what is left of it: some of its warps and lanes."""
@@ -80,13 +100,15 @@ class Closer:
     def __init__(self, machine: Machine) -> None:
         self.machine: Machine = proxy(machine)  # which owns this, as it does its `Convergence`
         self.histories: dict[int, _History] = {}
+        self.failures: dict[int, int] = {}
         self.needed: dict[int, list[int]] = {}
 
     def __call__(self, segment: Segment, group: Group) -> bool:
         """Called before a group runs a loop's header; True where the group has nothing to run."""
         history = self.histories.get(segment.index)
         if history is None or not history.goes_on(group, self.machine):
-            history = self.histories[segment.index] = _History(_copy(group))
+            failures = self.failures.get(segment.index, 0)
+            history = self.histories[segment.index] = _History(_copy(group), failures=failures)
         history.snapshots.append(self._snapshot(segment, group))
         del history.snapshots[: -_kept(history.snapshots[-1])]
         history.arrivals += 1
@@ -94,9 +116,11 @@ class Closer:
             return False
         if self._close(segment, group, history):
             del self.histories[segment.index]
+            self.failures[segment.index] = 0
         else:
             history.failures += 1
-            history.next_try = history.arrivals + (1 if history.failures < 8 else min(history.failures, 64))
+            self.failures[segment.index] = history.failures
+            history.next_try = history.arrivals + history.pause()
         return False
 
     def _slots(self, segment: Segment) -> list[int]:
@@ -110,13 +134,17 @@ class Closer:
         view = View(self.machine.state, group)
         slots = self._slots(segment)
         self.machine.state.owned.clear()  # what is remembered must not be written in place
+        row = int(group.rows[0]) if len(group.rows) else -1
         return _Snapshot(
-            {slot: view.value(slot) for slot in slots}, {slot: view.origin(slot) for slot in slots}
+            {slot: view.value(slot) for slot in slots},
+            {slot: view.origin(slot) for slot in slots},
+            row,
+            int(self.machine.tally.segments[:, row].sum()),
         )
 
     def _close(self, segment: Segment, group: Group, history: _History) -> bool:
         for period in _PERIODS:
-            if period + 1 > len(history.snapshots):
+            if period + 1 > len(history.snapshots) or history.is_too_long(period):
                 return False
             is_bold = history.arrivals <= period + (2 if period <= _SHORT_PERIOD else 1)
             if not is_bold and 2 * period + 1 > len(history.snapshots):

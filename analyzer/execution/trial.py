@@ -25,7 +25,7 @@ IntArray = NDArray[np.int64]
 
 ENDLESS = 1 << 40
 LEAST_REPEATS = 2
-_MOST_SEGMENTS = 256
+MOST_SEGMENTS = 256
 _HALF = 1 << 31
 
 
@@ -83,7 +83,7 @@ class Trial(Machine):
 
     def execute(self, segment: Segment, group: Group) -> None:
         self.n_segments += 1
-        if self.n_segments > _MOST_SEGMENTS:
+        if self.n_segments > MOST_SEGMENTS:
             raise TrialFailed("too long")
         super().execute(segment, group)
 
