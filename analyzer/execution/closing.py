@@ -32,7 +32,7 @@ _HISTORY_BYTES = 256 << 20
 
 @dataclass(slots=True, eq=False)
 class _Snapshot:
-    """What a group's registers hold at the header; ran: segments that its warp `row` has executed until then."""
+    """What a group's registers hold at the header; ran: segments that warp `row` has been through."""
 
     values: dict[int, Value]
     origins: dict[int, Origins | None]

@@ -50,7 +50,6 @@ _LAST = 1 << 30
 _PER_WARP = 2  # dimensions of an array of some warps' lanes
 SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
-_KEPT = frozenset({Space.SHARED, Space.LOCAL, Space.GENERIC})
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
@@ -97,7 +96,8 @@ class Machine:
         )
         self.queue: dict[int, list[Group]] = {}
         self.convergence = Convergence(self)
-        self.tracked = TrackedMemory(batch) if kernel.slice.keeps_shared or kernel.slice.keeps_local else None
+        self.kept_spaces = kernel.slice.kept_spaces
+        self.tracked = TrackedMemory(batch) if self.kept_spaces else None
         self.overwritten = Overwritten(batch.image.allocations)
         self.signature: NDArray[np.uint64] | None = None
         self.left_at: dict[int, IntArray] = {}  # header runs when a loop was last left on assumption
@@ -390,7 +390,7 @@ class Machine:
         if access.space in _GLOBAL:
             active = view.active if lanes is None else view.active & lanes
             self.overwritten.store(access, active, known)
-        if self.tracked is not None and access.space in _KEPT:
+        if self.tracked is not None and access.space in self.kept_spaces:
             active = view.active if lanes is None else view.active & lanes
             self.tracked.store(access, view, active, known)
 
@@ -399,7 +399,7 @@ class Machine:
     ) -> list[Loaded] | None:
         if access.space in _GLOBAL:
             return self.overwritten.hide(access, addresses, self.batch.load_global(access, addresses))
-        if self.tracked is not None and access.space in (Space.SHARED, Space.LOCAL):
+        if self.tracked is not None and access.space in self.kept_spaces:
             return self.tracked.load(access, view, addresses, lanes)
         return None
 

@@ -32,6 +32,13 @@ class Slice:
     keeps_shared: bool
     keeps_local: bool
 
+    @property
+    def kept_spaces(self) -> frozenset[Space]:
+        """Spaces in which accesses may meet contents that are needed."""
+        kept = {Space.SHARED} if self.keeps_shared else set()
+        kept |= {Space.LOCAL} if self.keeps_local else set()
+        return frozenset(kept | {Space.GENERIC} if kept else kept)
+
 
 @dataclass(frozen=True, slots=True)
 class _Use:

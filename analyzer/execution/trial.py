@@ -175,7 +175,7 @@ class Trial(Machine):
                     self.stay_in_range(view, view.value(term.slot), delta, relevant, whole=True)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown, steps)
         moves = steps is not None and bool(steps.any())
-        if access.space is Space.SHARED and self.tracked is not None:
+        if access.space is Space.SHARED and access.space in self.kept_spaces:
             changes = access.kind is not OpKind.LOAD and (
                 access.data or self._is_near_known(access, addresses)
             )
