@@ -32,12 +32,11 @@ _HISTORY_BYTES = 256 << 20
 
 @dataclass(slots=True, eq=False)
 class _Snapshot:
-    """What a group's registers hold at the header; ran: segments that warp `row` has been through."""
+    """What a group's registers hold at the header; ran[warp]: segments that it has been through."""
 
     values: dict[int, Value]
     origins: dict[int, Origins | None]
-    row: int = -1
-    ran: int = 0
+    ran: IntArray
 
 
 _PATIENCE = 8
@@ -63,8 +62,8 @@ class _History:
 
     def is_too_long(self, period: int) -> bool:
         """Whether so many iterations, loops inside of them and all, are more than a trial goes through."""
-        before, now = self.snapshots[-1 - period], self.snapshots[-1]
-        return before.row == now.row and now.ran - before.ran > MOST_SEGMENTS
+        ran = self.snapshots[-1].ran - self.snapshots[-1 - period].ran
+        return int(ran.max(initial=0)) > MOST_SEGMENTS
 
     def goes_on(self, group: Group, machine: Machine) -> bool:
         """Whether a group is the one remembered, or what is left of it: some of its warps and lanes."""
@@ -79,6 +78,7 @@ class _History:
             for snapshot in self.snapshots:
                 snapshot.values = _all_left(snapshot.values, view, places)
                 snapshot.origins = _all_left(snapshot.origins, view, places)
+                snapshot.ran = snapshot.ran[places]
         self.group = _copy(group)
         return True
 
@@ -134,12 +134,10 @@ class Closer:
         view = View(self.machine.state, group)
         slots = self._slots(segment)
         self.machine.state.owned.clear()  # what is remembered must not be written in place
-        row = int(group.rows[0]) if len(group.rows) else -1
         return _Snapshot(
             {slot: view.value(slot) for slot in slots},
             {slot: view.origin(slot) for slot in slots},
-            row,
-            int(self.machine.tally.segments[:, row].sum()),
+            self.machine.tally.segments.sum(axis=0)[group.rows],
         )
 
     def _close(self, segment: Segment, group: Group, history: _History) -> bool:
@@ -192,7 +190,9 @@ class Closer:
         view = View(self.machine.state, rest)
         places = np.searchsorted(group.rows, rest.rows)
 
-        own = _Snapshot(_all_left(now.values, view, places), _all_left(now.origins, view, places))
+        own = _Snapshot(
+            _all_left(now.values, view, places), _all_left(now.origins, view, places), now.ran[places]
+        )
         return self._try(segment, rest, period, _all_left(growth, view, places), own, attempts)
 
     def _commit(

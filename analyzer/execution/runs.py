@@ -282,13 +282,17 @@ def _chain(runs: Runs) -> Runs:
 
 def _group_numbers(columns: list[IntArray], n_rows: int) -> IntArray:
     """Numbers rows by the combination of their values: equal numbers, equal rows."""
-    numbers = np.zeros(n_rows, np.int64)
-    for column in columns:
-        if not n_rows or (column == column[0]).all():
-            continue
-        values, which = np.unique(column, return_inverse=True)
-        _, numbers = np.unique(numbers * len(values) + which, return_inverse=True)
-    return numbers.astype(np.int64, copy=False)
+    varying = [column for column in columns if n_rows and (column != column[0]).any()]
+    if not varying:
+        return np.zeros(n_rows, np.int64)
+    if len(varying) == 1:
+        return np.unique(varying[0], return_inverse=True)[1]
+    table = np.stack(varying)
+    hashes = mixing_factors(len(table)) @ table.view(np.uint64)
+    _, firsts, numbers = np.unique(hashes, return_index=True, return_inverse=True)
+    if bool((table == table[:, firsts[numbers]]).all()):
+        return numbers
+    return np.unique(table, axis=1, return_inverse=True)[1].reshape(-1)  # two rows share a hash
 
 
 def merge_intervals(
