@@ -1,5 +1,6 @@
 """Bytes that each instruction moves per execution: from executed addresses where they are known."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +32,13 @@ class AccessBytes:
     unique_bytes: float | None
 
 
-def access_bytes(cfg: Cfg, costs: OpcodeCosts, profile: ExecutionProfile | None) -> AccessBytes:
-    """What the profile says of memory accesses, and where it says nothing all lanes side by side."""
+def access_bytes(
+    cfg: Cfg, costs: OpcodeCosts, profile: ExecutionProfile | None, copied: Mapping[int, float]
+) -> AccessBytes:
+    """What the profile says of memory accesses, and where it says nothing all lanes side by side.
+
+    copied: bytes of an execution of copy-engine instructions, by row.
+    """
     ids = cfg.kernel.opcode_ids
     found = AccessBytes(
         global_bytes=costs.global_bytes[ids],
@@ -44,6 +50,8 @@ def access_bytes(cfg: Cfg, costs: OpcodeCosts, profile: ExecutionProfile | None)
     if profile is None:
         return found
     known = [_take(access, cfg, profile, found) for access in profile.accesses]
+    for row, n_bytes in copied.items():
+        found.global_bytes[row] = n_bytes
     return AccessBytes(
         global_bytes=found.global_bytes,
         shared_bytes=found.shared_bytes,

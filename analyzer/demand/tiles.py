@@ -11,12 +11,15 @@ import numpy as np
 from analyzer.demand.costs import OpcodeCosts
 from analyzer.execution.constants import constant_before
 from analyzer.flow.cfg import Cfg
+from analyzer.hardware.schema import Arch, TensorCoreProduct
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Described
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 
 _DESCRIPTOR = "idesc"
+_SHARED_OPERAND = "gdesc"
+_PAIR = "2CTA"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,29 +30,46 @@ class TiledCosts:
     guessed: int
 
 
-def with_known_tiles(cfg: Cfg, costs: OpcodeCosts) -> TiledCosts:
-    """Scale each tcgen05 opcode's work from the tile assumed for it to the mean of the tiles found."""
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """area: M times N; busy: the part of it that takes an SM's time; the figures of its kind, if known."""
+
+    area: float
+    busy: float
+    columns: int
+    product: TensorCoreProduct | None
+
+
+def with_known_tiles(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> TiledCosts:
+    """Work and time of each tcgen05 opcode: those of the mean of the tiles found, not of the one assumed."""
     kernel = cfg.kernel
     wanted = kernel.vocabulary.mask(_has_tile)
     if not wanted.any():
         return TiledCosts(costs, 0)
     ids = kernel.opcode_ids
-    areas: dict[int, list[float]] = {}
+    tiles: dict[int, list[_Tile]] = {}
     guessed = 0
     for row in np.flatnonzero(wanted[ids[: len(cfg.block_of)]]).tolist():
-        area = _tile_area(cfg, row)
-        guessed += area is None
-        areas.setdefault(int(ids[row]), []).append(area or float(UNKNOWN_TILE_M * UNKNOWN_TILE_N))
-    scale = np.ones(len(wanted))
-    for number, found in areas.items():
-        scale[number] = sum(found) / len(found) / (UNKNOWN_TILE_M * UNKNOWN_TILE_N)
+        tile = _tile(cfg, row, arch)
+        guessed += tile is None
+        tiles.setdefault(int(ids[row]), []).append(tile or _unknown())
+    work, time = np.ones(len(wanted)), np.ones(len(wanted))
+    issue, latency = costs.issue_cycles.copy(), costs.latency_cycles.copy()
+    for number, found in tiles.items():
+        unknown = _unknown().area
+        work[number] = np.mean([tile.area for tile in found]) / unknown
+        time[number] = np.mean([tile.busy for tile in found]) / unknown
+        whole = float(issue[number])
+        issue[number] = np.mean([_interval(tile, whole * tile.busy / unknown) for tile in found])
+        latency[number] = np.mean([_latency(tile, float(latency[number])) for tile in found])
     return TiledCosts(
         replace(
             costs,
-            issue_cycles=costs.issue_cycles * scale,
-            tensor_cycles=costs.tensor_cycles * scale,
-            tensor_fma=costs.tensor_fma * scale,
-            flops=costs.flops * scale,
+            issue_cycles=issue,
+            latency_cycles=latency,
+            tensor_cycles=costs.tensor_cycles * time,
+            tensor_fma=costs.tensor_fma * work,
+            flops=costs.flops * work,
         ),
         guessed,
     )
@@ -59,13 +79,37 @@ def _has_tile(opcode: Opcode) -> bool:
     return opcode.sched is SchedClass.MMA_TENSOR_CORE
 
 
-def _tile_area(cfg: Cfg, row: int) -> float | None:
-    operands = cfg.kernel.form(row).operands
-    for operand in operands:
-        if isinstance(operand, Described) and operand.kind == _DESCRIPTOR and operand.descriptor.bases:
+def _unknown() -> _Tile:
+    area = float(UNKNOWN_TILE_M * UNKNOWN_TILE_N)
+    return _Tile(area, area, UNKNOWN_TILE_N, None)
+
+
+def _interval(tile: _Tile, cycles: float) -> float:
+    product = tile.product
+    if product is None:
+        return cycles
+    return max(cycles, product.operand_cycles + product.operand_column_cycles * tile.columns)
+
+
+def _latency(tile: _Tile, cycles: float) -> float:
+    product = tile.product
+    if product is None:
+        return cycles
+    return product.latency_cycles + product.latency_column_cycles * tile.columns
+
+
+def _tile(cfg: Cfg, row: int, arch: Arch) -> _Tile | None:
+    form = cfg.kernel.form(row)
+    described = [operand for operand in form.operands if isinstance(operand, Described)]
+    for operand in described:
+        if operand.kind == _DESCRIPTOR and operand.descriptor.bases:
             value = constant_before(cfg, cfg.block_of[row], row, operand.descriptor.bases[0])
             if value is None:
                 return None
             m, n = (value >> 24 & 0x1F) * 16, (value >> 17 & 0x3F) * 8
-            return float(m * n) if m and n else None
+            a = "shared" if described[0].kind == _SHARED_OPERAND else "tensor"
+            ctas = 2 if _PAIR in form.opcode.modifiers else 1
+            product = next((p for p in arch.tensor_core_product if (p.a, p.ctas, p.m) == (a, ctas, m)), None)
+            rows = m / ctas if product is None else product.rows
+            return _Tile(float(m * n), float(rows * n), n, product) if m and n else None
     return None

@@ -11,15 +11,16 @@ from analyzer.execution.program import (
     End,
     EndKind,
     Segment,
+    Signal,
     Term,
 )
 from analyzer.execution.semantics import compile_step
-from analyzer.execution.slicing import Guard, after_calls, guard_of, slice_control
+from analyzer.execution.slicing import Guard, after_calls, copy_coordinates, guard_of, slice_control
 from analyzer.execution.step import Step
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import Graph, LoopNest, reverse_postorder
 from analyzer.ir.machine import SchedClass
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
+from analyzer.ir.opcode import MBARRIER_MEANINGS, MEMORY_KINDS, OpKind, Semantics, Space
 from analyzer.ir.operand import Address, Barrier, Described, Immediate, Operand, Predicate, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import (
@@ -32,9 +33,9 @@ from analyzer.isa.roles import (
 )
 
 
-def compile_kernel(cfg: Cfg, nest: LoopNest) -> CompiledKernel:
-    """Compile the slice of a kernel that its control flow and addresses depend on."""
-    return _Compiler(cfg, nest).compile()
+def compile_kernel(cfg: Cfg, nest: LoopNest, *, has_mbarriers: bool = False) -> CompiledKernel:
+    """Compile the slice of a kernel that its control flow and addresses depend on (see `slice_control`)."""
+    return _Compiler(cfg, nest, has_mbarriers).compile()
 
 
 def inside_first(graph: Graph, nest: LoopNest) -> tuple[int, ...]:
@@ -55,9 +56,9 @@ _NOWHERE: frozenset[int] = frozenset()
 
 
 class _Compiler:
-    def __init__(self, cfg: Cfg, nest: LoopNest) -> None:
+    def __init__(self, cfg: Cfg, nest: LoopNest, has_mbarriers: bool) -> None:
         self.cfg, self.nest = cfg, nest
-        self.slice = slice_control(cfg)
+        self.slice = slice_control(cfg, has_mbarriers=has_mbarriers)
         self.cuts = [self._cuts(block.index) for block in cfg.blocks]
         self.entry_of: list[int] = []
         count = 0
@@ -123,9 +124,15 @@ class _Compiler:
 
     def _action(self, row: int) -> Action | None:
         form = self.cfg.kernel.form(row)
-        opcode, guard = form.opcode, guard_of(form)
+        guard = guard_of(form)
         if form.is_never:
             return None
+        if self.slice.has_mbarriers and form.opcode.semantics in MBARRIER_MEANINGS:
+            return Action(ActionKind.SIGNAL, row, guard, form.written, signal=_signal(row, form))
+        return self._plain_action(row, form, guard)
+
+    def _plain_action(self, row: int, form: InstructionForm, guard: Guard | None) -> Action | None:
+        opcode = form.opcode
         match opcode.kind:
             case OpKind.CONVERGENCE_OPEN:
                 return Action(ActionKind.OPEN, row, guard, barrier=_barrier(form))
@@ -399,3 +406,20 @@ def _scale(base: Register) -> int:
 
 
 _SCALES = {"X4": 4, "X8": 8, "X16": 16}
+
+
+def _signal(row: int, form: InstructionForm) -> Signal | None:
+    """Copies name their mbarrier in the register behind that of the address they write to."""
+    meaning = form.opcode.semantics
+    addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
+    if meaning is None or not addresses:
+        return None
+    if meaning is Semantics.MBARRIER_COPY:
+        first = register_storage(addresses[0].bases[0])
+        barrier = AddressForm(terms=(Term(first + 1, False, 1),), offset=0, wide=False)
+        return Signal(row, meaning, barrier, None, copy_coordinates(form), stream=row)
+    last = form.operands[-1]
+    word = register_storage(last) if isinstance(last, Register) else None
+    is_told = "A1T0" not in form.opcode.modifiers
+    address = _address_form(addresses[-1], False)
+    return Signal(row, meaning, address, word if is_told else None)

@@ -219,7 +219,7 @@ class Machine:
 
     # ---- actions ---------------------------------------------------------------------------------
 
-    def _act(self, action: Action, view: View) -> None:
+    def _act(self, action: Action, view: View) -> None:  # noqa: C901 - calls would cost as much as actions
         lanes: Bits | None = None
         unknown: Origins | None = None
         if action.guard is not None:
@@ -242,8 +242,14 @@ class Machine:
                 self.forget(action.writes, view, action.row + 1, lanes)
             case ActionKind.PASS | ActionKind.ALLOCATE:
                 self._pass(action, view, lanes)
+            case ActionKind.SIGNAL:
+                self.tell_signal(action, view, lanes)
+                self._pass(action, view, lanes)
             case _:
                 self.convergence.converge(action, view, lanes)
+
+    def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
+        """What is said to an mbarrier; nobody listens here."""
 
     def guard(self, guard: Guard, view: View) -> tuple[Bits, Origins | None]:
         """Lanes whose guard is true, and the origin of what is not known of it."""

@@ -10,7 +10,7 @@ from analyzer.execution.slicing import Guard, Slice
 from analyzer.execution.step import Step
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import OpKind, Semantics, Space
 
 
 class ActionKind(StrEnum):
@@ -21,6 +21,7 @@ class ActionKind(StrEnum):
     PASS = "pass"  # a wait that ends: predicates true, registers unknown
     ALLOCATE = "allocate"  # tensor memory is there: predicates true, from column 0 on
     ACCESS = "access"
+    SIGNAL = "signal"  # said to an mbarrier, where that is asked for; waits on it end
     OPEN = "open"  # BSSY
     BREAK = "break"
     SAVE = "save"  # BMOV R, B
@@ -76,8 +77,25 @@ class Action:
     guard: Guard | None
     writes: tuple[int, ...] = ()
     step: Step | None = None
+    signal: "Signal | None" = None
     accesses: tuple[Access, ...] = ()
     barrier: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Signal:
+    """What an instruction says to the mbarrier at an address in shared memory.
+
+    word: register that holds the parity waited for, or the bytes to expect; -1 for zero, None for neither.
+    coordinates: registers that say which tile a copy brings, of the tensor that `stream` stands for.
+    """
+
+    row: int
+    meaning: Semantics
+    address: AddressForm
+    word: int | None
+    coordinates: tuple[int, ...] = ()
+    stream: int = 0
 
 
 class EndKind(StrEnum):

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
-from analyzer.ir.opcode import FLOW_KINDS, MEMORY_KINDS, OpKind, Space
+from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, OpKind, Semantics, Space
 from analyzer.ir.operand import Address, Barrier, Described, Predicate, PredicateSet
 from analyzer.ir.program import InstructionForm
-from analyzer.isa.roles import STORAGE_SIZE, address_storage, predicate_storage
+from analyzer.isa.roles import STORAGE_SIZE, address_storage, predicate_storage, register_storage
 
 Guard = tuple[int, bool]  # storage number of the predicate, negated
 
@@ -24,13 +24,15 @@ class Slice:
     """Rows to execute, and what each block needs at its entry.
 
     rows[r]: whether instruction r is needed; needed[b]: mask of storage numbers at the start of block b;
-    keeps_shared, keeps_local: contents of shared or local memory are needed.
+    keeps_shared, keeps_local: contents of shared or local memory are needed; has_mbarriers: so is what is
+    said to mbarriers.
     """
 
     rows: tuple[bool, ...]
     needed: tuple[int, ...]
     keeps_shared: bool
     keeps_local: bool
+    has_mbarriers: bool = False
 
     @property
     def kept_spaces(self) -> frozenset[Space]:
@@ -51,11 +53,14 @@ class _Use:
     guard: Guard | None
 
 
-def slice_control(cfg: Cfg) -> Slice:
-    """The slice of a kernel that decides branches, guards of memory accesses, and addresses."""
+def slice_control(cfg: Cfg, *, has_mbarriers: bool = False) -> Slice:
+    """The slice of a kernel that decides branches, guards of memory accesses, and addresses.
+
+    has_mbarriers: also which mbarriers instructions use, with which parity or how many bytes.
+    """
     keeps_shared = keeps_local = False
     while True:
-        found = _Pass(cfg, keeps_shared, keeps_local).run()
+        found = _Pass(cfg, keeps_shared, keeps_local, has_mbarriers).run()
         shared = keeps_shared or _loads_from(cfg, found.rows, Space.SHARED)
         local = keeps_local or _loads_from(cfg, found.rows, Space.LOCAL)
         if (shared, local) == (keeps_shared, keeps_local):
@@ -75,8 +80,9 @@ _LOADING = frozenset({OpKind.LOAD, OpKind.ATOMIC})
 
 
 class _Pass:
-    def __init__(self, cfg: Cfg, keeps_shared: bool, keeps_local: bool) -> None:
+    def __init__(self, cfg: Cfg, keeps_shared: bool, keeps_local: bool, has_mbarriers: bool) -> None:
         self.cfg, self.keeps_shared, self.keeps_local = cfg, keeps_shared, keeps_local
+        self.has_mbarriers = has_mbarriers
         self.known: dict[int, _Use] = {}
         self.has_frame = _has_plain_frame(cfg)
         self.uses = [[self._use(row) for row in range(block.start, block.stop)] for block in cfg.blocks]
@@ -103,7 +109,13 @@ class _Pass:
         for block in range(len(needed)):
             self._through(block, needed, rows)
         registers = (1 << STORAGE_SIZE) - 1
-        return Slice(tuple(rows), tuple(n & registers for n in needed), self.keeps_shared, self.keeps_local)
+        return Slice(
+            rows=tuple(rows),
+            needed=tuple(n & registers for n in needed),
+            keeps_shared=self.keeps_shared,
+            keeps_local=self.keeps_local,
+            has_mbarriers=self.has_mbarriers,
+        )
 
     def _through(self, block: int, needed: list[int], rows: list[bool] | None = None) -> int:
         """Needs at the block's entry from those of its followers; marks rows whose result is needed."""
@@ -156,8 +168,9 @@ class _Pass:
         restores = opcode.kind is OpKind.MOVE and any(
             isinstance(o, Barrier) for o in form.operands
         )  # BMOV B, R
-        if opcode.kind in FLOW_KINDS or waits or restores:
-            return _mask(form.read)
+        tells = self.has_mbarriers and opcode.semantics in MBARRIER_MEANINGS
+        if opcode.kind in FLOW_KINDS or waits or restores or tells:
+            return _mask((*form.read, *copy_coordinates(form), *_copy_barrier(form)))
         if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
             return 0
         reads = address_needs(form) | _guard_bit(form)
@@ -250,6 +263,29 @@ def address_needs(form: InstructionForm) -> int:
             case _:
                 pass
     return needs & _mask(form.read)
+
+
+def copy_coordinates(form: InstructionForm) -> tuple[int, ...]:
+    """Registers behind address and mbarrier of a tensor copy: which tile it brings; none of another one."""
+    dimensions = next((int(word[0]) for word in form.opcode.modifiers if word in _DIMENSIONS), 0)
+    first = _copy_address(form)
+    return () if first is None else tuple(range(first + 2, first + 2 + dimensions))
+
+
+_DIMENSIONS = frozenset(f"{n}D" for n in range(1, 6))
+
+
+def _copy_barrier(form: InstructionForm) -> tuple[int, ...]:
+    first = _copy_address(form)
+    return () if first is None else (first + 1,)
+
+
+def _copy_address(form: InstructionForm) -> int | None:
+    """The first of the registers of a copy that arrives at an mbarrier."""
+    if form.opcode.semantics is not Semantics.MBARRIER_COPY:
+        return None
+    addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
+    return register_storage(addresses[0].bases[0]) if addresses else None
 
 
 def guard_of(form: InstructionForm) -> Guard | None:

@@ -62,6 +62,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l1_bytes_per_cycle_per_sm: Figure
     shared_bytes_per_cycle_per_sm: Figure
     l2_bytes_per_cycle_per_sm: Figure
+    dram_bytes_per_cycle_per_sm: Figure
     l1_shared_bytes_per_sm: Figure
     instruction_cache_bytes: Figure
     constant_line_bytes: Figure
@@ -137,6 +138,26 @@ class ConstantBankWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     cluster_ctas: Figure | None = None
 
 
+class TensorCoreProduct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """tcgen05.mma by where A lies, CTAs of a group and M, for any N and type.
+
+    rows: of each CTA that its time is that of; operand_cycles, operand_column_cycles: to fetch the operands
+    of N = 0 and of each column more, which it never runs below; latency_cycles, latency_column_cycles:
+    likewise from issue to the mbarrier.
+    """
+
+    a: Literal["shared", "tensor"]
+    ctas: int
+    m: int
+    rows: int
+    operand_cycles: float
+    operand_column_cycles: float
+    latency_cycles: float
+    latency_column_cycles: float
+    basis: Basis
+    source: str
+
+
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """hwdb/arch/NAME.toml, after its parent's rows have been filled in.
 
@@ -157,6 +178,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     constant_bank: ConstantBankWords
     limits: Limits
     memory: MemoryPath
+    tensor_core_product: tuple[TensorCoreProduct, ...] = ()
     sched: dict[SchedClass, ClassFigures]
 
 

@@ -112,6 +112,11 @@ class Semantics(StrEnum):
     # waits
     WAIT_SCOREBOARD = "wait_scoreboard"
     WAIT_WARPGROUP = "wait_warpgroup"
+    # mbarriers
+    MBARRIER_WAIT = "mbarrier_wait"
+    MBARRIER_ARRIVE = "mbarrier_arrive"
+    MBARRIER_COMMIT = "mbarrier_commit"  # arrives when the tensor core is done
+    MBARRIER_COPY = "mbarrier_copy"  # arrives when its bytes are there
 
 
 class Space(StrEnum):
@@ -206,6 +211,14 @@ FLOW_KINDS = frozenset(
         OpKind.CONVERGENCE_WAIT,
         OpKind.CONVERGENCE_BREAK,
         OpKind.WARP_SYNC,
+    }
+)
+MBARRIER_MEANINGS = frozenset(
+    {
+        Semantics.MBARRIER_WAIT,
+        Semantics.MBARRIER_ARRIVE,
+        Semantics.MBARRIER_COMMIT,
+        Semantics.MBARRIER_COPY,
     }
 )
 MEMORY_KINDS = frozenset(

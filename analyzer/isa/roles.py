@@ -65,6 +65,8 @@ def operand_roles(
     for place, (operand, width) in enumerate(zip(operands, widths, strict=True)):
         if place < n_written:
             written.extend(_storage(operand, width))
+            if place == 0 and opcode.writes.startswith("m"):
+                read.extend(_storage(operand, width))
         elif isinstance(operand, Address):
             read.extend(address_storage(opcode, place, operand))
         else:
@@ -95,7 +97,7 @@ def is_pair(base: Register, wide: bool) -> bool:
 @cache
 def _pattern(writes: str) -> tuple[tuple[str, bool], ...]:
     """`rp?p?` as ((r, needed), (p, optional), (p, optional))."""
-    return tuple((letter, mark == "?") for letter, mark in re.findall(r"([rp])(\??)", writes))
+    return tuple((letter, mark == "?") for letter, mark in re.findall(r"([rpm])(\??)", writes))
 
 
 def _count_written(writes: str, operands: tuple[Operand, ...]) -> int:

@@ -26,6 +26,7 @@ class WhenRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     width_bytes: int | None = None
     flops: int | None = None
     space: Space | None = None
+    semantics: Semantics | None = None
 
 
 class OpcodeRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +34,8 @@ class OpcodeRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     writes: roles of the leading operands that are written, one letter each, in order:
     `r` a register (general or uniform), `p` a predicate, `p?` a predicate that may be missing,
-    `r?` likewise; every later operand is read. Empty for what writes no register.
+    `r?` likewise, `m` a predicate that is read too; every later operand is read. Empty for what writes
+    no register.
     width: 32-bit registers of each general or uniform register operand; widths: the same by
     position among operands that are not predicates.
     width_bytes: bytes that one lane moves where modifiers say nothing (memory instructions).

@@ -62,7 +62,7 @@ def _specialize(row: OpcodeRow, modifiers: tuple[str, ...]) -> OpcodeRow:
     return row
 
 
-_OVERRIDES = ("kind", "sched", "writes", "width", "widths", "width_bytes", "flops", "space")
+_OVERRIDES = ("kind", "sched", "writes", "width", "widths", "width_bytes", "flops", "space", "semantics")
 
 
 def _fits(rule: WhenRow, modifiers: tuple[str, ...]) -> bool:

@@ -9,6 +9,7 @@ from analyzer.demand.accesses import AccessBytes
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.demand.demand import PipelineDemand
 from analyzer.execution.counts import BlockCounts
+from analyzer.execution.mbarriers import Rings
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
@@ -57,7 +58,8 @@ class Situation:
 
     weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
     traced; caches: hit rates, where addresses are known and some load looks into the L1;
-    dram_read_bytes: that the grid reads from DRAM, None where not known. grid_ctas: CTAs of
+    dram_read_bytes: that the grid reads from DRAM, None where not known; rings: of mbarriers, where there are
+    any and their addresses are known. grid_ctas: CTAs of
     the launch, of one full wave where the grid is not known (`grid` None).
     block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
     clock_mhz, l2_is_cold: see `Launch`.
@@ -75,6 +77,7 @@ class Situation:
     moved: AccessBytes
     caches: "CacheRates | None"
     dram_read_bytes: float | None
+    rings: Rings | None
     demand: PipelineDemand
     occupancy: Occupancy
     grid: Dim3 | None

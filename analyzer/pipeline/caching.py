@@ -1,4 +1,4 @@
-"""Hit rates of a launch's loads on a GPU, from the addresses of the CTAs that one SM holds at a time."""
+"""What more is executed of a launch where a model asks: addresses for caches, mbarriers for pipelines."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from analyzer.pipeline.executing import Prepared
 
 if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no run later
     from analyzer.demand.caches import CacheFigures, CacheRates
+    from analyzer.execution.mbarriers import Rings
     from analyzer.execution.streams import AddressStream
 
 _LEAST_SECTORS = 4_000
@@ -26,7 +27,7 @@ _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC, Space.LOCAL})
 
 @dataclass(slots=True, eq=False)
 class CacheLab:
-    """Records the addresses of a launch once, and simulates caches of each size once.
+    """Records the addresses of a launch once, and simulates caches of each size once; rings likewise.
 
     The CTAs are those that the first GPU asked for would hold: another one holds others of them, which
     hardly ever read in another way. Of `n_kernels` kernels each gets its share of the work.
@@ -41,6 +42,18 @@ class CacheLab:
     _rates: "dict[tuple[CacheFigures, float | None], CacheRates]" = field(default_factory=dict)
     _from_dram: dict[tuple[int, float], float | None] = field(default_factory=dict)
     _routes: tuple[Route, ...] = ()
+    _rings: "Rings | None" = None
+    _has_rings: bool = False
+
+    def rings(self) -> "Rings | None":
+        """Rings of mbarriers; None where the kernel has none, or their addresses are not known."""
+        from analyzer.execution.mbarriers import find_rings, has_mbarriers
+
+        cfg = self.ready.compiled.cfg
+        if not self._has_rings and has_mbarriers(cfg):
+            self._rings = find_rings(cfg, self.ready.compiled.nest, self.ready.image, self.ready.shape)
+        self._has_rings = True
+        return self._rings
 
     def rates(self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int) -> "CacheRates | None":
         """Hit rates; None where no load looks into the L1, so that the grid's distinct bytes say as much.

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analyzer.demand.accesses import access_bytes
+from analyzer.demand.copies import copied_bytes
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.tiles import with_known_tiles
@@ -68,11 +69,13 @@ def _situation(
     counted: Counted, gpu: Gpu, arch: Arch, costs: OpcodeCosts, assumed_ctas: int | None
 ) -> Situation:
     kernel, cfg, launch = counted.loaded.kernel, counted.loaded.cfg, counted.launch
-    tiled = with_known_tiles(cfg, costs)
+    tiled = with_known_tiles(cfg, costs, arch)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
     resident = _occupancy(kernel, launch, arch, threads)
     weights = instruction_weights(cfg, counted.counts.per_warp)
-    moved = access_bytes(cfg, tiled.costs, counted.profile)
+    rings = None if counted.caches is None else counted.caches.rings()
+    copied = {} if rings is None else copied_bytes(rings, weights)
+    moved = access_bytes(cfg, tiled.costs, counted.profile, copied)
     rates = from_dram = None
     if counted.caches is not None:
         from_dram = counted.caches.dram_read_bytes(gpu, arch, resident)
@@ -91,6 +94,7 @@ def _situation(
         moved=moved,
         caches=rates,
         dram_read_bytes=from_dram,
+        rings=rings,
         demand=measure_demand(kernel, weights, tiled.costs, moved),
         occupancy=resident,
         grid=launch.grid,

@@ -10,8 +10,9 @@ import analyzer
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.base import Stall
 from analyzer.models.causes import Cause
-from analyzer.models.sm.engine import N_WAITS, SmFigures, play
+from analyzer.models.sm.engine import N_WAITS, play
 from analyzer.models.sm.script import Run, Script
+from analyzer.models.sm.state import SmFigures
 from analyzer.models.sm.traffic import Act
 from analyzer.pipeline import Options
 

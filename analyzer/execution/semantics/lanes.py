@@ -56,10 +56,12 @@ def _at_lane(value: Value, lane: Value) -> Value:
 def compile_first_lane(form: InstructionForm) -> Step:
     """R2UR: the value of the first active lane; .FILL says only why.
 
-    The predicate, of loops that serve one value after the other, holds in lanes whose value is another.
+    The predicate, of loops that serve one value after the other, holds in lanes whose value is another; with
+    .OR also where it held before.
     """
     parts = Parts(form)
     parts.flag("FILL")
+    adds = parts.flag("OR")
     others = (*parts.result_bits(1), _DISCARDED)[0]
     result, number = parts.result(), parts.plain_word()
     parts.finish()
@@ -71,6 +73,12 @@ def compile_first_lane(form: InstructionForm) -> Step:
         value = _at_lane(x, _first_lane(mask))
         return value, x != value
 
+    def first_and_more(mask: Value, x: Value, before: Value) -> tuple[Value, ...]:
+        value = _at_lane(x, _first_lane(mask))
+        return value, before | (x != value)
+
+    if adds and others != _DISCARDED:
+        return make_step(first_and_more, [number, Source((others,))], [result, others], uses_mask=True)
     if others != _DISCARDED:
         return make_step(first_and_others, [number], [result, others], uses_mask=True)
     return make_step(first, [number], [result], AffineRule.LINEAR, uses_mask=True)

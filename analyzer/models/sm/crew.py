@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from analyzer.demand.costs import FloatArray
+from analyzer.execution.profile import WarpClass
 from analyzer.ir.opcode import MEMORY_KINDS
 from analyzer.models.base import Situation
 from analyzer.models.roles import MOST_ROLES, group_by_loops, mean_weights
@@ -61,13 +62,29 @@ def find_crew(situation: Situation) -> Crew:
         if place not in keep:
             groups[main] = groups[main] + group
     chosen = [groups[place] for place in keep]
-    roles: list[int] = []
-    for number, place in enumerate(keep):
-        if place != main:
-            roles += [number] * max(1, round(sizes[place]))
-    roles = roles[: n_warps - 1]
-    roles = [keep.index(main)] * (n_warps - len(roles)) + roles
-    return Crew(tuple(mean_weights(situation, group) for group in chosen), tuple(roles), grid * share)
+    wanted = {number: max(1, round(sizes[place])) for number, place in enumerate(keep) if place != main}
+    roles = _seats(n_warps, keep.index(main), wanted, [_by_sub_core(group) for group in chosen])
+    return Crew(tuple(mean_weights(situation, group) for group in chosen), roles, grid * share)
+
+
+def _by_sub_core(group: list[WarpClass]) -> FloatArray:
+    """Warps of some classes on each sub-core."""
+    found: FloatArray = np.sum([one.sub_cores for one in group], axis=0, dtype=np.float64)
+    return found
+
+
+def _seats(n_warps: int, main: int, wanted: dict[int, int], sub_cores: list[FloatArray]) -> tuple[int, ...]:
+    """The role of each warp, so many of each that is wanted, on the sub-cores where its warps are."""
+    roles = [main] * n_warps
+    free = set(range(n_warps))
+    for number, count in wanted.items():
+        left = sub_cores[number] / max(1.0, float(sub_cores[number].sum())) * count
+        for _ in range(min(count, len(free) - 1)):
+            seat = max(free, key=lambda warp: (left[warp % len(left)], warp))
+            left[seat % len(left)] -= 1.0
+            roles[seat] = number
+            free.discard(seat)
+    return tuple(roles)
 
 
 def _memory_blocks(situation: Situation) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

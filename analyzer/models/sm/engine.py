@@ -4,124 +4,27 @@ Four schedulers with their pipes, one load/store path, the SM's share of the L2 
 CTAs that follow each other in the slots. A resource is taken in the order of arrival, without gaps.
 """
 
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 from analyzer.demand.costs import PIPES
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, Cause
-from analyzer.models.sm.script import Script
+from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
+from analyzer.models.sm.state import Cta, Played, Point, SmFigures, Visits, Warp
 from analyzer.models.sm.traffic import Act
 
 _N_PIPES = len(PIPES)
 NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
 _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))
+_WAIT, _ARRIVE, _COMMIT, _COPY = (int(act) for act in (Act.WAIT, Act.ARRIVE, Act.COMMIT, Act.COPY))
+_ARRIVING = (_ARRIVE, _COMMIT)
 _LONG, _SHORT = int(Cause.LONG), int(Cause.SHORT)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmFigures:
-    """What an SM is, in cycles.
-
-    crew: which script each warp of a CTA follows; slots: resident CTAs; path_depth: cycles of work that may
-    queue for the load/store path before warps stall; burst: of the L2's and the DRAM's work that is taken at
-    once; store_depth: that stores may leave behind them; fetch_ahead: before instructions are needed;
-    fetch_kept: of fetching, after which they are gone again; launch_cycles: between two CTAs that come to the
-    SM; read_release: until a memory instruction has read its registers; most_visits: of a run.
-    """
-
-    subcores: int
-    crew: tuple[int, ...]
-    slots: int
-    path_depth: float
-    burst: float
-    store_depth: float
-    fetch_ahead: float
-    fetch_kept: float
-    launch_cycles: float
-    read_release: float
-    most_visits: int
 
 
 # Part of all visits of a run behind which its pace is taken: before, warps start.
 _FROM = 0.34
 _ALWAYS = 1 << 60
-
-
-@dataclass(slots=True, eq=False)
-class Visits:
-    """Visits of one run by all warps together: when the low-th and the high-th ended."""
-
-    low: int
-    high: int
-    warps: int
-    done: int = 0
-    low_time: float = 0.0
-    high_time: float = 0.0
-
-    @property
-    def pace(self) -> float:
-        """Cycles in which every warp goes through the run once."""
-        return self.warps * max(0.0, self.high_time - self.low_time) / max(1, self.high - self.low)
-
-
-@dataclass(slots=True, eq=False)
-class Played:
-    """What a simulation of some CTAs gives.
-
-    cycles: until the last CTA ended, or the last request was served; n_ctas: how many; visits: of the runs
-    that were cut short, by script, run and wave of CTAs; waits: of all warps, by script,
-    [step * N_WAITS + cause].
-    """
-
-    cycles: float = 0.0
-    n_ctas: int = 0
-    visits: "dict[tuple[int, int, int], Visits]" = field(default_factory=dict)
-    waits: list[list[float]] = field(default_factory=list)
-
-
-class _Cta:
-    __slots__ = ("arrived", "last_visits", "left", "parked", "wave")
-
-    def __init__(self, warps: int, wave: int) -> None:
-        self.left, self.wave = warps, wave
-        self.last_visits: dict[tuple[int, int], int] = {}
-        self.arrived = 0
-        self.parked: list[_Warp] = []
-
-
-class _Warp:
-    __slots__ = (
-        "acts",
-        "at",
-        "boards",
-        "causes",
-        "cta",
-        "groups",
-        "matrix_done",
-        "number",
-        "pending",
-        "run",
-        "script",
-        "step",
-        "subcore",
-        "visit",
-        "waited",
-        "woken",
-    )
-
-    def __init__(self, number: int, script: int, cta: _Cta, subcore: int) -> None:
-        self.number, self.script, self.cta, self.subcore = number, script, cta, subcore
-        self.boards = [0.0] * 6
-        self.causes = [_SHORT] * 6
-        self.pending: list[list[float] | None] = [None] * 6
-        self.groups: list[float] = []
-        self.matrix_done = 0.0
-        self.run = 0
-        self.visit = 0
-        self.step = 0
-        self.waited = self.woken = self.acts = False
-        self.at = 0.0
+_ROUNDING = 1e-6
 
 
 def play(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Played:
@@ -133,10 +36,10 @@ class _Play:
     def __init__(self, scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> None:
         self.scripts, self.figures = scripts, figures
         self.to_come = self.n_ctas = n_ctas
-        self.heap: list[tuple[float, int, _Warp | None]] = []
+        self.heap: list[tuple[float, int, Warp | None]] = []
         self.loads = [0] * figures.subcores
         self.number = 0
-        self.resident: list[_Cta] = []
+        self.resident: list[Cta] = []
         self.last_launch = -figures.launch_cycles
         self.found = Played(waits=[[0.0] * (len(script) * N_WAITS) for script in scripts])
 
@@ -146,12 +49,13 @@ class _Play:
         time = max(time, self.last_launch + self.figures.launch_cycles)
         self.last_launch = time
         self.to_come -= 1
-        cta = _Cta(len(crew), (self.n_ctas - self.to_come - 1) // self.figures.slots)
+        wave = (self.n_ctas - self.to_come - 1) // self.figures.slots
+        cta = Cta(len(crew), wave, self.figures.rings)
         self.resident.append(cta)
         for script in crew:
             subcore = loads.index(min(loads))
             loads[subcore] += 1
-            warp = _Warp(self.number, script, cta, subcore)
+            warp = Warp(self.number, script, cta, subcore)
             warp.step = self.scripts[script].runs[0].start
             self.number += 1
             heappush(self.heap, (time, warp.number, warp))
@@ -170,7 +74,7 @@ class _Play:
         l2_frees = [0.0, 0.0]  # to the SM, and from it
         depth, burst, release = figures.path_depth, figures.burst, figures.read_release
         store_depth = figures.store_depth
-        queue_up: list[tuple[int, _Warp]] = []  # warps whose memory instruction has no room on the path
+        queue_up: list[tuple[int, Warp]] = []  # warps whose memory instruction has no room on the path
         most = figures.most_visits
         is_full = False
         while heap or self.free_parked():
@@ -288,28 +192,39 @@ class _Play:
                                 warp.matrix_done = free[p] = done
                                 if script.ends_group[i]:
                                     warp.groups.append(done)
+                                released = at + release
                             else:
-                                done = at + script.latency[i]
-                            released = done
+                                released = done = at + script.latency[i]
                         elif act == _BARRIER:
-                            cta = warp.cta
-                            cta.arrived += 1
-                            time += script.latency[i]
-                            if cta.arrived < cta.left:
-                                cta.parked.append(warp)
+                            meeting = script.meetings[i]
+                            time += script.latency[i] if meeting.waits else 0.0
+                            if self.meets(warp, meeting, time):
                                 warp.woken = True
                                 warp.at = time
                                 break
-                            cta.arrived = 0
-                            for other in cta.parked:
-                                found.waits[other.script][other.step * N_WAITS + Cause.BARRIER] += (
-                                    time - other.at
-                                )
-                                heappush(heap, (time, other.number, other))
-                            if cta.parked:
-                                limit = min(limit, time)
-                            cta.parked = []
+                            if heap and heap[0][0] < limit:
+                                limit = heap[0][0]
                             done = released = time
+                        elif act == _WAIT:
+                            if not warp.asks:
+                                warp.asks, warp.at = True, at
+                                warp.asked[script.ring[i]] += script.share[i]
+                            ready = self.phase_end(warp, script.ring[i])
+                            if ready is None:
+                                warp.acts = True
+                                break
+                            warp.asks = False
+                            time += max(0.0, ready - at)
+                            at = max(at, ready)
+                            waits[base + Cause.BARRIER] += at - warp.at
+                            done = released = at + script.latency[i]
+                        elif act in _ARRIVING:
+                            done = released = at + script.latency[i]
+                            if act == _COMMIT and warp.matrix_done > at:
+                                done += warp.matrix_done - at
+                            self.arrive(warp.cta, script.ring[i], script.share[i], done)
+                            if heap and heap[0][0] < limit:
+                                limit = heap[0][0]
                         else:
                             if has_room:
                                 has_room = False
@@ -340,6 +255,12 @@ class _Play:
                                 way = act == _STORE
                                 l2_free = l2_frees[way]
                                 l2_frees[way] = l2_free = (l2_free if l2_free > begin else begin) + moved
+                                if (
+                                    act == _COPY
+                                ):  # a stream of its own, ahead of its share by as much as it waits
+                                    done += max(
+                                        0.0, l2_free - begin, dram_free + script.dram_cycles[i] - done
+                                    )
                                 queued = l2_free - begin - burst
                                 moved = script.dram_cycles[i]
                                 if moved:
@@ -356,6 +277,10 @@ class _Play:
                                         done += queued
                                     elif queued > store_depth:
                                         path_free += queued - store_depth
+                            if act == _COPY:
+                                self.arrive(warp.cta, script.ring[i], script.share[i], done)
+                                if heap and heap[0][0] < limit:
+                                    limit = heap[0][0]
                         b = script.writes[i]
                         if b >= 0:
                             if done > boards[b]:
@@ -396,15 +321,68 @@ class _Play:
         found.cycles = max(path_free, *l2_frees, dram_free, atomic_free, found.cycles)
         return found
 
+    def meets(self, warp: Warp, meeting: Meeting, time: float) -> bool:
+        """Whether a warp that comes to a barrier is kept there; the last one lets the others go."""
+        cta = warp.cta
+        point = cta.points.get(meeting.key)
+        if point is None:
+            point = cta.points[meeting.key] = Point()
+        point.arrived += 1
+        if point.arrived < (meeting.warps or cta.left):
+            if meeting.waits:
+                point.parked.append(warp)
+            return meeting.waits
+        self.let_go(point, time)
+        return False
+
+    def let_go(self, point: Point, time: float) -> None:
+        """The warps at a barrier go on."""
+        for other in point.parked:
+            step = other.step * N_WAITS + Cause.BARRIER
+            self.found.waits[other.script][step] += max(0.0, time - other.at)
+            heappush(self.heap, (max(time, other.at), other.number, other))
+        point.parked, point.arrived = [], 0
+
+    def phase_end(self, warp: Warp, ring: int) -> float | None:
+        """When the phase ended that a warp waits for; None, and the warp is kept, where that is to come."""
+        phases = warp.cta.rings[ring]
+        number = int(warp.asked[ring] + _ROUNDING) - phases.free
+        if number <= 0:
+            return 0.0
+        if number <= len(phases.ended):
+            return phases.ended[number - 1]
+        phases.waiting.append(warp)
+        return None
+
+    def arrive(self, cta: Cta, ring: int, times: float, time: float) -> None:
+        """An arrival at a ring, which may end a phase and let warps go on."""
+        phases, wanted = cta.rings[ring], self.figures.rings[ring].arrivals
+        phases.arrived += times
+        phases.latest = max(phases.latest, time)
+        if phases.arrived < wanted - _ROUNDING:
+            return
+        phases.arrived -= wanted
+        phases.ended.append(phases.latest)
+        for warp in phases.waiting:  # each looks anew whether this was the phase
+            heappush(self.heap, (max(phases.latest, warp.at), warp.number, warp))
+        phases.waiting = []
+
     def free_parked(self) -> bool:
-        """Let go on who waits for warps that never come: barriers of a part of a CTA are not told apart."""
+        """Let go on who waits for warps that never come: barriers of a part of a CTA are not told apart, and
+        phases of mbarriers that code goes through in another order than its loops are taken.
+        """
         for cta in self.resident:
-            for warp in cta.parked:
-                heappush(self.heap, (warp.at, warp.number, warp))
-            cta.parked, cta.arrived = [], 0
+            for phases in cta.rings:
+                phases.free += bool(phases.waiting)
+                for warp in phases.waiting:
+                    heappush(self.heap, (warp.at, warp.number, warp))
+                phases.waiting = []
+        for cta in self.resident:
+            for point in cta.points.values():
+                self.let_go(point, 0.0)
         return bool(self.heap)
 
-    def goes_on(self, warp: _Warp, time: float) -> bool:
+    def goes_on(self, warp: Warp, time: float) -> bool:
         """Count a visit of a run that is cut short; whether the warp goes through the run once more.
 
         All CTAs that came together stay until they have made so many visits in all: those that have priority
@@ -432,18 +410,14 @@ class _Play:
             cta.last_visits[place] = warp.visit
         return warp.visit < cta.last_visits.get(place, _ALWAYS)
 
-    def end(self, warp: _Warp, time: float) -> None:
+    def end(self, warp: Warp, time: float) -> None:
         """A warp is done, and with the last one its CTA."""
         self.loads[warp.subcore] -= 1
         cta = warp.cta
         cta.left -= 1
-        if cta.parked and cta.arrived == cta.left:
-            for other in cta.parked:
-                self.found.waits[other.script][other.step * N_WAITS + Cause.BARRIER] += max(
-                    0.0, time - other.at
-                )
-                heappush(self.heap, (max(time, other.at), other.number, other))
-            cta.parked, cta.arrived = [], 0
+        whole = cta.points.get(WHOLE_CTA)
+        if whole is not None and whole.parked and whole.arrived == cta.left:
+            self.let_go(whole, time)
         if cta.left:
             return
         self.resident.remove(cta)

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from analyzer.models.sm.engine import Played, SmFigures, play
-from analyzer.models.sm.script import Script
+from analyzer.models.sm.engine import play
+from analyzer.models.sm.plan import plan_runs
+from analyzer.models.sm.script import Run, Script
+from analyzer.models.sm.state import Played, SmFigures
 
 # Steps of a simulation: more change predictions by little and take longer.
 STEP_BUDGET = 40_000
@@ -16,17 +18,26 @@ _WAVES, _MOST_WAVES = 2, 8
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
     """cycles of the busiest SM; played: the simulation that its waits are taken from; visits: of each run at
-    most in it.
+    most in it; plans: what each role played, where that was a part of its visits in their order.
     """
 
     cycles: float
     played: Played
     visits: int
+    plans: tuple[list[Run], ...] = ()
+
+    def visits_of(self, role: int, run: Run) -> int:
+        """Visits of a run that were played."""
+        if self.plans:
+            return sum(played.visits for played in self.plans[role] if played.start == run.start)
+        return run.most_visits(self.visits)
 
 
 def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
     """Cycles in which an SM runs so many CTAs, one after another in its slots."""
     slots = figures.slots
+    if figures.rings:
+        return _estimate_rings(scripts, figures, n_ctas)
     if _steps_per_cta(scripts, figures, ALL_VISITS) * n_ctas <= 2 * STEP_BUDGET:
         played = play(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
         return Estimate(played.cycles, played, ALL_VISITS)
@@ -51,6 +62,32 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         own = tail.cycles + _left(scripts, figures, tail)
         cycles += min(own, wave)
     return Estimate(cycles, played, visits)
+
+
+def _estimate_rings(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
+    """Warps that hand work to each other go through their loops together: all are cut alike.
+
+    From two parts of the visits a straight line gives all of them.
+    """
+    at_once = min(n_ctas, figures.slots)
+    figures = replace(figures, most_visits=ALL_VISITS)
+    steps = _steps_per_cta(scripts, figures, ALL_VISITS) * at_once
+    part = min(1.0, 2 * STEP_BUDGET / steps)
+    whole = _planned(scripts, part)
+    played = play(whole, figures, at_once)
+    cycles = played.cycles
+    if part < 1.0:
+        half = _planned(scripts, part / 2)
+        shares = [_steps_per_cta(plan, figures, ALL_VISITS) * at_once / steps for plan in (half, whole)]
+        if shares[1] > shares[0]:
+            more = max(0.0, cycles - play(half, figures, at_once).cycles)
+            cycles += more * (1.0 - shares[1]) / (shares[1] - shares[0])
+    plans = tuple(script.runs for script in whole)
+    return Estimate(cycles * n_ctas / at_once, played, ALL_VISITS, plans)
+
+
+def _planned(scripts: tuple[Script, ...], part: float) -> tuple[Script, ...]:
+    return tuple(replace(script, runs=plan_runs(script, part)) for script in scripts)
 
 
 def _steps_per_cta(scripts: tuple[Script, ...], figures: SmFigures, most: int) -> float:

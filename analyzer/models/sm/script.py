@@ -9,10 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
-from analyzer.ir.machine import Pipe
+from analyzer.ir.machine import WARP_LANES, Pipe, SchedClass
+from analyzer.ir.operand import Immediate, Register
+from analyzer.ir.program import InstructionForm
 from analyzer.isa.control_bits import NO_BARRIER
 from analyzer.models.base import Situation
-from analyzer.models.block_runs import block_runs
+from analyzer.models.block_runs import BlockRun, block_runs
 from analyzer.models.sm.traffic import Act, Traffic
 from analyzer.models.warp_state import Code
 
@@ -20,6 +22,18 @@ _MOST_ROWS = 12
 _WHOLE_VISITS = 32
 _INSTRUCTION_BYTES = 16
 _FRONTEND = PIPE_INDEX[Pipe.FRONTEND]
+
+
+WHOLE_CTA = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """A barrier of the CTA: key: which; warps: that it takes, all where 0; who only arrives does not wait."""
+
+    key: int
+    warps: int
+    waits: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +45,7 @@ class Script:
     issued, stalls: issue slots and the warp's own cycles; pipes: (pipe, cycles, cycles of the last
     instruction there); act and what it needs: tail (stall count of the last instruction), path_cycles of the
     SM's load/store path, l2_cycles and dram_cycles of the SM's share of them, latency;
+    meetings: at barriers; ring: of mbarriers that it waits for or arrives at, -1 for none;
     fetch: cycles to bring its instructions, where they do not stay in the instruction cache;
     writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product on the
     pipe matrix_pipe;
@@ -51,6 +66,8 @@ class Script:
     atomic_cycles: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
     share: list[float] = field(default_factory=list)
+    ring: list[int] = field(default_factory=list)
+    meetings: list[Meeting] = field(default_factory=list)
     writes: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
     matrix: list[float] = field(default_factory=list)
@@ -61,6 +78,7 @@ class Script:
     first: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     runs: "list[Run]" = field(default_factory=list)
+    spans: "tuple[Span, ...]" = ()
 
     def __len__(self) -> int:
         return len(self.act)
@@ -80,10 +98,20 @@ class Run:
         return self.visits if self.visits <= _WHOLE_VISITS else min(self.visits, most)
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Runs [first, last] lie in a loop around them, which a warp goes round so often in all."""
+
+    first: int
+    last: int
+    rounds: float
+
+
 def write_script(situation: Situation, weights: FloatArray, code: Code, traffic: Traffic) -> Script:
     """The steps of a warp that runs each instruction weights[n] times."""
     script = Script()
     cfg = situation.cfg
+    written: list[BlockRun] = []
     for run in block_runs(cfg, situation.nest):
         counts = [float(weights[cfg.blocks[b].start]) for b in run.blocks]
         times = max(counts)
@@ -104,7 +132,29 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
             per_row * (script.last[step] + 1 - script.first[step]) for step in range(start, len(script))
         ]
         script.runs.append(Run(start, len(script), visits, meets))
+        written.append(run)
+    script.spans = _spans(situation, weights, written)
     return script
+
+
+def _spans(situation: Situation, weights: FloatArray, written: Sequence[BlockRun]) -> tuple[Span, ...]:
+    """Loops around more than one run, outer before inner; those that others cut across are left out."""
+    found: list[Span] = []
+    for loop in situation.nest.loops:
+        inside = [place for place, run in enumerate(written) if loop.blocks.issuperset(run.blocks)]
+        rounds = float(weights[situation.cfg.blocks[loop.header].start])
+        if len(inside) < 2 or rounds <= 0:
+            continue
+        span = Span(inside[0], inside[-1], rounds)
+        if all(_nest(span, other) for other in found):
+            found.append(span)
+    return tuple(sorted(found, key=lambda span: (span.first, -span.last)))
+
+
+def _nest(one: Span, other: Span) -> bool:
+    apart = one.last < other.first or other.last < one.first
+    within = one.first >= other.first and one.last <= other.last
+    return apart or within or (other.first >= one.first and other.last <= one.last)
 
 
 class _Writer:
@@ -133,13 +183,13 @@ class _Writer:
         return row in code.special or (code.has_control and bool(code.wait_mask[row]))
 
     def _act(self, row: int) -> Act:
-        if row in self._code.barriers:
+        if self._code.kernel.opcode(row).sched is SchedClass.CTA_BARRIER:
             return Act.BARRIER
         act = Act(int(self._traffic.act[row]))
         if act is not Act.NONE:
             return act
         code = self._code
-        if code.matrix[row]:
+        if self._traffic.matrix_cycles[row]:
             return Act.RESULT
         guarded = code.has_control and (
             code.write_barrier[row] != NO_BARRIER or code.read_barrier[row] != NO_BARRIER
@@ -169,14 +219,15 @@ class _Writer:
         script.l2_cycles.append(share * float(traffic.l2_cycles[last]))
         script.dram_cycles.append(share * float(traffic.dram_cycles[last]))
         script.atomic_cycles.append(share * float(traffic.atomic_cycles[last]))
-        latency = code.latency[last]
-        script.latency.append(latency)
+        script.latency.append(traffic.commit_cycles if act is Act.COMMIT else code.latency[last])
+        script.ring.append(int(traffic.ring[last]))
+        script.meetings.append(_meeting(code.kernel.form(last), last) if act is Act.BARRIER else _NOWHERE)
         script.share.append(share)
         write = code.write_barrier[last] if code.has_control else NO_BARRIER
         read = code.read_barrier[last] if code.has_control else NO_BARRIER
         script.writes.append(-1 if write == NO_BARRIER else write)
         script.reads.append(-1 if read == NO_BARRIER else read)
-        script.matrix.append(share * code.matrix[last])
+        script.matrix.append(share * float(traffic.matrix_cycles[last]))
         script.matrix_pipe.append(code.pipe[last])
         script.ends_group.append(last in code.group_ends)
         script.is_long.append(code.is_long[last])
@@ -190,11 +241,29 @@ class _Writer:
         tails: dict[int, float] = {}
         for row in range(first, last + 1):
             pipe, cycles = code.pipe[row], code.issue[row]
-            if pipe == _FRONTEND or pipe in self._traffic.sm_pipes or code.matrix[row]:
-                continue  # warpgroup products queue without their warp
+            if pipe == _FRONTEND or pipe in self._traffic.sm_pipes or self._traffic.matrix_cycles[row]:
+                continue  # such products queue without their warp
             other = code.alternate[row]
             if other >= 0 and busy.get(other, 0.0) < busy.get(pipe, 0.0):
                 pipe = other
             busy[pipe] = busy.get(pipe, 0.0) + share * cycles
             tails[pipe] = share * cycles
         return tuple((pipe, cycles, tails[pipe]) for pipe, cycles in busy.items())
+
+
+_NOWHERE = Meeting(WHOLE_CTA, 0, waits=False)
+
+
+def _meeting(form: InstructionForm, row: int) -> Meeting:
+    """By the barrier's number; where a register holds it, warps meet at the instruction."""
+    numbers = [o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int)]
+    is_named = any(isinstance(operand, Register) for operand in form.operands[:1])
+    waits = "ARV" not in form.opcode.modifiers
+    if is_named and numbers:
+        return Meeting(_NAMED + row, numbers[0] // WARP_LANES, waits)
+    if len(numbers) > 1:
+        return Meeting(numbers[0], numbers[1] // WARP_LANES, waits)
+    return Meeting(WHOLE_CTA, 0, waits)
+
+
+_NAMED = 16  # numbers of barriers lie below

@@ -8,12 +8,13 @@ import numpy as np
 
 from analyzer.demand.costs import FloatArray
 from analyzer.models.base import Situation
-from analyzer.models.placement import Placement
-from analyzer.models.sm.crew import find_crew
-from analyzer.models.sm.engine import N_WAITS, SmFigures
+from analyzer.models.placement import Placement, memory_latency_cycles
+from analyzer.models.sm.crew import Crew, find_crew
+from analyzer.models.sm.engine import N_WAITS
 from analyzer.models.sm.estimate import ALL_VISITS, Estimate, estimate
 from analyzer.models.sm.script import Script, write_script
-from analyzer.models.sm.traffic import Traffic, measure_traffic
+from analyzer.models.sm.state import RingFigures, SmFigures
+from analyzer.models.sm.traffic import Act, Traffic, measure_traffic
 from analyzer.models.walk import latencies_of
 from analyzer.models.walking import walk_options
 from analyzer.models.warp_state import Code
@@ -63,10 +64,10 @@ class Simulation:
         waits = np.zeros((n_rows, N_WAITS))
         played = self.estimate.played
         n_ctas = max(1, played.n_ctas)
-        for (script, n_warps), found in zip(self.parts(), played.waits, strict=True):
+        for role, ((script, n_warps), found) in enumerate(zip(self.parts(), played.waits, strict=True)):
             table = np.array(found).reshape(len(script), N_WAITS) / n_ctas
             for run in script.runs:
-                table[run.start : run.stop] *= run.visits / run.most_visits(self.estimate.visits)
+                table[run.start : run.stop] *= run.visits / max(1, self.estimate.visits_of(role, run))
                 for step in range(run.start, run.stop):
                     rows = slice(script.first[step], script.last[step] + 1)
                     times = n_warps * run.visits
@@ -87,6 +88,9 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     options = walk_options(situation, situation.weights, placement)
     latency = latencies_of(situation.kernel, situation.costs, options)
     latency = latency + np.where(traffic.is_local, traffic.spill_cycles, 0.0)
+    for row in np.flatnonzero(traffic.act == Act.COPY).tolist():
+        own = Placement(1.0, 0.0 if traffic.is_warm else traffic.copied_dram_share)
+        latency[row] += memory_latency_cycles(situation, own)
     code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
     scripts = tuple(write_script(situation, weights, code, traffic) for weights in crew.weights)
     path = situation.arch.memory
@@ -104,6 +108,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         launch_cycles=launch_cycles,
         read_release=options.read_release_cycles,
         most_visits=ALL_VISITS,
+        rings=_ring_figures(situation, scripts, crew),
     )
     return Simulation(
         scripts=scripts,
@@ -114,3 +119,36 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         is_warm=traffic.is_warm,
         estimate=estimate(scripts, figures, n_ctas),
     )
+
+
+_ARRIVING = frozenset({int(Act.ARRIVE), int(Act.COMMIT), int(Act.COPY)})
+
+
+def _ring_figures(situation: Situation, scripts: tuple[Script, ...], crew: Crew) -> tuple[RingFigures, ...]:
+    """Arrivals that end a phase: all of a CTA over the waits of a warp, which goes through every phase."""
+    if situation.rings is None:
+        return ()
+    n_rings = len(situation.rings.rings)
+    arrivals, waits = [0.0] * n_rings, [0.0] * n_rings
+    for number, script in enumerate(scripts):
+        own = [0.0] * n_rings
+        n_warps = crew.roles.count(number)
+        for run in script.runs:
+            for step in range(run.start, run.stop):
+                ring, times = script.ring[step], run.visits * script.share[step]
+                if ring >= 0 and script.act[step] in _ARRIVING:
+                    arrivals[ring] += n_warps * times
+                elif ring >= 0:
+                    own[ring] += times
+        waits = [max(pair) for pair in zip(waits, own, strict=True)]
+    return tuple(
+        RingFigures(_whole(arrivals[number] / waits[number]) if waits[number] else math.inf, ring.free_waits)
+        for number, ring in enumerate(situation.rings.rings)
+    )
+
+
+_ODD_ENDS = 0.03  # of arrivals: phases at the end of a pipeline that nobody waits for
+
+
+def _whole(arrivals: float) -> float:
+    return float(round(arrivals)) if abs(arrivals - round(arrivals)) < _ODD_ENDS * arrivals else arrivals

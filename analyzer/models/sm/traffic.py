@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
-from analyzer.ir.machine import Pipe
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
+from analyzer.ir.machine import Pipe, SchedClass
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics, Space
 from analyzer.ir.operand import Address
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
@@ -32,19 +32,29 @@ class Act(IntEnum):
     LOAD = 3
     STORE = 4
     BARRIER = 5
+    WAIT = 6  # for a ring of mbarriers
+    ARRIVE = 7
+    COMMIT = 8  # arrives when the warp's products are done
+    COPY = 9  # arrives when its bytes are there
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
     """Of each instruction's execution by a warp, [n].
 
-    act: see `Act`; path_cycles: of the SM's load/store path; l2_cycles, dram_cycles: of the part of
-    their rate that one busy SM has; sm_pipes: pipes that belong to the SM; is_local: executed accesses to
-    local memory, which take spill_cycles longer than from the L1; is_warm: the last launch left all
-    data in the L2.
+    act: see `Act`; ring: of mbarriers, -1 for none; commit_cycles: from the end of the last product's
+    interval to its arrival there; matrix_cycles: interval of a product that its warp does not wait for;
+    path_cycles: of the SM's load/store path; l2_cycles, dram_cycles: of the part of their rate that one
+    busy SM has;
+    atomic_cycles: of the L2's unit for a line; sm_pipes: pipes that belong to the SM; is_local: executed
+    accesses to local memory, which take spill_cycles longer than from the L1; is_warm: the last launch left
+    all data in the L2; copied_dram_share: of what the copy engine brings.
     """
 
     act: NDArray[np.int8]
+    ring: NDArray[np.int16]
+    commit_cycles: float
+    matrix_cycles: FloatArray
     path_cycles: FloatArray
     l2_cycles: FloatArray
     dram_cycles: FloatArray
@@ -53,6 +63,7 @@ class Traffic:
     is_local: NDArray[np.bool_]
     spill_cycles: float
     is_warm: bool
+    copied_dram_share: float
 
 
 def measure_traffic(
@@ -78,16 +89,24 @@ def measure_traffic(
     l2 = noc_bytes_per_cycle(situation, clock_mhz) / situation.gpu.sm_count
     dram = situation.gpu.dram_sustained.value * per_cycle / sms
     moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
+    slowest = arch.memory.dram_bytes_per_cycle_per_sm.value
+    l2_cycles = moved * l2_share / l2
+    copies = _copies(situation)
+    l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     return Traffic(
         act=acts,
+        ring=_rings(situation),
+        commit_cycles=_commit_cycles(situation),
+        matrix_cycles=_matrix_cycles(situation),
         path_cycles=path,
-        l2_cycles=moved * l2_share / l2,
+        l2_cycles=l2_cycles,
         dram_cycles=moved * dram_share / dram,
         atomic_cycles=_atomic_cycles(situation) * sms * balance,
         sm_pipes=SM_PIPES,
         is_local=is_local,
         spill_cycles=memory_latency_cycles(situation, spilled) - memory_latency_cycles(situation, ALL_IN_L1),
         is_warm=is_warm,
+        copied_dram_share=situation.rings.distinct_share if situation.rings is not None else 0.0,
     )
 
 
@@ -102,7 +121,45 @@ def _acts(situation: Situation) -> NDArray[np.int8]:
             is_store = opcode.kind in (OpKind.STORE, OpKind.REDUCTION)
             act = Act.STORE if is_store else Act.LOAD
         of_opcode[number] = act
-    return of_opcode[kernel.opcode_ids]
+    acts = of_opcode[kernel.opcode_ids]
+    for row, use in situation.rings.uses.items() if situation.rings is not None else ():
+        acts[row] = _SIGNALS[use.meaning]
+    return acts
+
+
+_SIGNALS = {
+    Semantics.MBARRIER_WAIT: Act.WAIT,
+    Semantics.MBARRIER_ARRIVE: Act.ARRIVE,
+    Semantics.MBARRIER_COMMIT: Act.COMMIT,
+    Semantics.MBARRIER_COPY: Act.COPY,
+}
+
+
+def _rings(situation: Situation) -> NDArray[np.int16]:
+    found = np.full(len(situation.kernel), -1, dtype=np.int16)
+    for row, use in situation.rings.uses.items() if situation.rings is not None else ():
+        found[row] = use.ring
+    return found
+
+
+def _matrix_cycles(situation: Situation) -> FloatArray:
+    """Products of warpgroups and of the tensor core run on while their warp does not wait, [n]."""
+    costs = situation.costs
+    cycles = np.where(_tensor_core_opcodes(situation), costs.issue_cycles, costs.matrix_cycles)
+    return cycles[situation.kernel.opcode_ids]
+
+
+def _tensor_core_opcodes(situation: Situation) -> NDArray[np.bool_]:
+    return situation.kernel.vocabulary.mask(lambda opcode: opcode.sched is SchedClass.MMA_TENSOR_CORE)
+
+
+def _commit_cycles(situation: Situation) -> float:
+    """The latency of a product is told until its waiting warp goes on."""
+    costs, chosen = situation.costs, _tensor_core_opcodes(situation)
+    if not chosen.any():
+        return 0.0
+    waits = situation.arch.sched[SchedClass.MBARRIER].latency_cycles.value
+    return max(0.0, float((costs.latency_cycles - costs.issue_cycles)[chosen].max(initial=0.0)) - waits)
 
 
 def _extra_path(situation: Situation, base: FloatArray, is_store: NDArray[np.bool_]) -> FloatArray:
@@ -171,6 +228,8 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
     if situation.caches is not None:
         for row, found in situation.caches.accesses.items():
             l2[row], dram[row] = found.l2_share, found.dram_share
+    for row in _copies(situation):
+        dram[row] = situation.rings.distinct_share if situation.rings is not None else 1.0
     if situation.profile is not None:
         for access in situation.profile.accesses:
             if access.space in _GLOBAL and access.is_store and access.sectors:
@@ -182,6 +241,21 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
                 if density < _WHOLE:
                     dram[access.row] *= situation.arch.memory.partial_write_factor.value
     return l2, dram
+
+
+def _copies(situation: Situation) -> list[int]:
+    uses = situation.rings.uses if situation.rings is not None else {}
+    return [row for row, use in uses.items() if use.meaning is Semantics.MBARRIER_COPY]
+
+
+def _copied_unique_bytes(situation: Situation) -> float:
+    """Different bytes that the copy engine brings, as far as a wave of CTAs tells."""
+    if situation.rings is None:
+        return 0.0
+    warps = situation.grid_ctas * situation.occupancy.warps_per_cta
+    moved, weights = situation.moved.global_bytes, situation.weights
+    asked = sum(float(moved[row] * weights[row]) for row in _copies(situation)) * warps
+    return asked * situation.rings.distinct_share
 
 
 def _local_rows(situation: Situation) -> NDArray[np.bool_]:
@@ -226,12 +300,12 @@ def _stays_in_l2(situation: Situation) -> bool:
     profile = situation.profile
     if profile is None or situation.moved.unique_bytes is None or situation.l2_is_cold:
         return False
-    touched = 0.0
+    touched = _copied_unique_bytes(situation)
     for access in profile.accesses:
         if access.space in _GLOBAL and access.unique_bytes is not None:
             rates = situation.caches.accesses.get(access.row) if situation.caches is not None else None
             touched += access.unique_bytes / (1.0 if rates is None else rates.density)
     asked = sum(access.unique_bytes or 0 for access in profile.accesses)
-    whole = min(1.0, situation.moved.unique_bytes / max(1, asked))
+    whole = min(1.0, situation.moved.unique_bytes / asked) if asked else 1.0
     kept = situation.arch.memory.l2_kept_share.value * situation.gpu.file.l2.size_bytes.value
     return touched * whole <= kept

@@ -1,0 +1,77 @@
+"""A role's runs in the order in which a warp comes to them, loop by loop, all of them or a part.
+
+Warps that hand work to each other must meet in that order; for others the order of whole loops does.
+"""
+
+from dataclasses import dataclass, field
+from math import floor
+
+from analyzer.models.sm.script import Run, Script
+
+_LEAST_ROUNDS = 2.0  # of a loop of which only a part is played
+_ROUNDING = 1e-9
+
+
+@dataclass(slots=True, eq=False)
+class _Loop:
+    """times: rounds for one round of the loop around it; items: runs by place, and loops inside."""
+
+    last: int
+    times: float
+    rounds: float
+    items: "list[_Loop | _Visits]" = field(default_factory=list)
+    begun: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Visits:
+    place: int
+    times: float
+
+
+def plan_runs(script: Script, part: float) -> list[Run]:
+    """About such a part of all visits, in order: outer loops are cut first, inner ones where it must be."""
+    whole = _tree(script)
+    _cut(whole, part)
+    plan: list[Run] = []
+    _write(whole, script, plan)
+    return plan
+
+
+def _tree(script: Script) -> _Loop:
+    root = _Loop(len(script.runs), 1.0, 1.0)
+    spans = list(script.spans)
+    around = [root]
+    for place, run in enumerate(script.runs):
+        while around[-1].last < place:
+            around.pop()
+        while spans and spans[0].first == place:
+            span = spans.pop(0)
+            outer = around[-1]
+            inner = _Loop(span.last, span.rounds / outer.rounds, span.rounds)
+            outer.items.append(inner)
+            around.append(inner)
+        around[-1].items.append(_Visits(place, run.visits / around[-1].rounds))
+    return root
+
+
+def _cut(loop: _Loop, part: float) -> None:
+    for item in loop.items:
+        left = max(min(item.times, _LEAST_ROUNDS), item.times * part)
+        if isinstance(item, _Loop):
+            _cut(item, part * item.times / left)
+        item.times = left
+
+
+def _write(loop: _Loop, script: Script, plan: list[Run]) -> None:
+    """One round of a loop; what does not come in every round comes evenly spread over them."""
+    number = loop.begun
+    loop.begun += 1
+    for item in loop.items:
+        times = floor(item.times * (number + 1) + _ROUNDING) - floor(item.times * number + _ROUNDING)
+        if isinstance(item, _Loop):
+            for _ in range(times):
+                _write(item, script, plan)
+        elif times:
+            run = script.runs[item.place]
+            plan.append(Run(run.start, run.stop, times, run.meets))

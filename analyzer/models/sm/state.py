@@ -1,0 +1,144 @@
+"""What the simulation of an SM is told, what it keeps of CTAs and warps, and what it gives."""
+
+from dataclasses import dataclass, field
+
+from analyzer.models.causes import Cause
+
+_SHORT = int(Cause.SHORT)
+
+
+@dataclass(frozen=True, slots=True)
+class RingFigures:
+    """arrivals: of a CTA's warps that end a phase of a ring of mbarriers; free_waits: see `Ring`."""
+
+    arrivals: float
+    free_waits: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmFigures:
+    """What an SM is, in cycles.
+
+    crew: which script each warp of a CTA follows; slots: resident CTAs; path_depth: cycles of work that may
+    queue for the load/store path before warps stall; burst: of the L2's and the DRAM's work that is taken at
+    once; store_depth: that stores may leave behind them; fetch_ahead: before instructions are needed;
+    fetch_kept: of fetching, after which they are gone again; launch_cycles: between two CTAs that come to the
+    SM; read_release: until a memory instruction has read its registers; most_visits: of a run; rings: of
+    mbarriers.
+    """
+
+    subcores: int
+    crew: tuple[int, ...]
+    slots: int
+    path_depth: float
+    burst: float
+    store_depth: float
+    fetch_ahead: float
+    fetch_kept: float
+    launch_cycles: float
+    read_release: float
+    most_visits: int
+    rings: tuple[RingFigures, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Visits:
+    """Visits of one run by all warps together: when the low-th and the high-th ended."""
+
+    low: int
+    high: int
+    warps: int
+    done: int = 0
+    low_time: float = 0.0
+    high_time: float = 0.0
+
+    @property
+    def pace(self) -> float:
+        """Cycles in which every warp goes through the run once."""
+        return self.warps * max(0.0, self.high_time - self.low_time) / max(1, self.high - self.low)
+
+
+@dataclass(slots=True, eq=False)
+class Played:
+    """What a simulation of some CTAs gives.
+
+    cycles: until the last CTA ended, or the last request was served; n_ctas: how many; visits: of the runs
+    that were cut short, by script, run and wave of CTAs; waits: of all warps, by script,
+    [step * N_WAITS + cause].
+    """
+
+    cycles: float = 0.0
+    n_ctas: int = 0
+    visits: "dict[tuple[int, int, int], Visits]" = field(default_factory=dict)
+    waits: list[list[float]] = field(default_factory=list)
+
+
+class Point:
+    """Warps that have come to a barrier of the CTA, and those of them that wait there."""
+
+    __slots__ = ("arrived", "parked")
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.parked: list[Warp] = []
+
+
+class Phases:
+    """What one ring of a CTA has come to: arrivals of the phase that goes on, when each earlier one ended,
+    warps that wait.
+    """
+
+    __slots__ = ("arrived", "ended", "free", "latest", "waiting")
+
+    def __init__(self, free: int) -> None:
+        self.arrived = self.latest = 0.0
+        self.free = free
+        self.ended: list[float] = []
+        self.waiting: list[Warp] = []
+
+
+class Cta:
+    __slots__ = ("last_visits", "left", "points", "rings", "wave")
+
+    def __init__(self, warps: int, wave: int, rings: tuple[RingFigures, ...]) -> None:
+        self.left, self.wave = warps, wave
+        self.last_visits: dict[tuple[int, int], int] = {}
+        self.points: dict[int, Point] = {}
+        self.rings = [Phases(ring.free_waits) for ring in rings]
+
+
+class Warp:
+    __slots__ = (
+        "acts",
+        "asked",
+        "asks",
+        "at",
+        "boards",
+        "causes",
+        "cta",
+        "groups",
+        "matrix_done",
+        "number",
+        "pending",
+        "run",
+        "script",
+        "step",
+        "subcore",
+        "visit",
+        "waited",
+        "woken",
+    )
+
+    def __init__(self, number: int, script: int, cta: Cta, subcore: int) -> None:
+        self.number, self.script, self.cta, self.subcore = number, script, cta, subcore
+        self.boards = [0.0] * 6
+        self.causes = [_SHORT] * 6
+        self.pending: list[list[float] | None] = [None] * 6
+        self.groups: list[float] = []
+        self.matrix_done = 0.0
+        self.run = 0
+        self.visit = 0
+        self.step = 0
+        self.waited = self.woken = self.acts = self.asks = False
+        self.asked = [0.0] * len(cta.rings)
+        self.at = 0.0
