@@ -21,7 +21,8 @@ class WarpClass:
 
     block_counts[b]: executions of block b by one of them; block_lanes[b]: active lanes summed over those
     executions; example: (CTA, warp in CTA) of one of them; sub_cores: how many of them
-    run on each sub-core, weighted alike.
+    run on each sub-core, weighted alike; n_beside: how many stand in a CTA in which another warp executes
+    ten times as much.
     """
 
     n_warps: int
@@ -29,6 +30,7 @@ class WarpClass:
     block_lanes: IntArray
     example: tuple[int, int]
     sub_cores: tuple[float, ...]
+    n_beside: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,6 +208,7 @@ def _joined_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
                 block_lanes=known.block_lanes,
                 example=known.example,
                 sub_cores=tuple(a + b for a, b in zip(known.sub_cores, one.sub_cores, strict=True)),
+                n_beside=known.n_beside + one.n_beside,
             )
         )
     return tuple(sorted(found.values(), key=lambda c: -c.n_warps))

@@ -11,6 +11,7 @@ from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.profile import WarpClass
 from analyzer.execution.representative import SUB_CORES, sub_core_of
 from analyzer.execution.warps import Batch
+from analyzer.flow.cfg import Cfg
 from analyzer.ir.opcode import Space
 
 IntArray = NDArray[np.int64]
@@ -47,7 +48,9 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     for row in tally.hanging:
         sums.doubted |= batch.regions.blocks(row, batch.meeting_block(row))
     entries = list(machine.kernel.entry_of)
-    sums.classes += _classes(tally.segments[entries], tally.lanes[entries], batch)
+    blocks = tally.segments[entries]
+    beside = _beside(blocks, machine.kernel.cfg, batch)
+    sums.classes += _classes(blocks, tally.lanes[entries], beside, batch)
 
 
 def _merge(
@@ -68,12 +71,25 @@ def _merge(
     own.footprint.merge(more.footprint)
 
 
-def _classes(blocks: IntArray, lanes: IntArray, batch: Batch) -> list[WarpClass]:
+_MUCH = 10
+
+
+def _beside(blocks: IntArray, cfg: Cfg, batch: Batch) -> NDArray[np.bool_]:
+    """Warps in whose CTA another one executes much more."""
+    work = np.array([len(block) for block in cfg.blocks]) @ blocks
+    most = np.zeros(int(batch.ctas.max(initial=-1)) + 1, dtype=np.int64)
+    np.maximum.at(most, batch.ctas, work)
+    found: NDArray[np.bool_] = work * _MUCH <= most[batch.ctas]
+    return found
+
+
+def _classes(blocks: IntArray, lanes: IntArray, beside: NDArray[np.bool_], batch: Batch) -> list[WarpClass]:
     """Warps with equal counts and lanes in every block."""
     factors = mixing_factors(2 * len(blocks)).view(np.int64)
     keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
     places = which.reshape(-1) * SUB_CORES + sub_core_of(batch.warps)
+    n_beside = np.bincount(which.reshape(-1), weights=batch.weights * beside, minlength=len(firsts))
     sizes = np.bincount(places, weights=batch.weights, minlength=len(firsts) * SUB_CORES)
     return [
         WarpClass(
@@ -82,6 +98,9 @@ def _classes(blocks: IntArray, lanes: IntArray, batch: Batch) -> list[WarpClass]
             block_lanes=lanes[:, first].copy(),
             example=(int(batch.cta_numbers[batch.ctas[first]]), int(batch.warps[first])),
             sub_cores=tuple(sub_cores.tolist()),
+            n_beside=round(float(others)),
         )
-        for first, sub_cores in zip(firsts.tolist(), sizes.reshape(-1, SUB_CORES), strict=True)
+        for first, sub_cores, others in zip(
+            firsts.tolist(), sizes.reshape(-1, SUB_CORES), n_beside, strict=True
+        )
     ]

@@ -139,6 +139,7 @@ class _Totals:
                     block_lanes=both[n_blocks:],
                     example=(cta, warp),
                     sub_cores=tuple((group.sub_cores * scale).tolist()),
+                    n_beside=size,  # traces are of launches that somebody looks into: few have idle CTAs
                 )
             )
         return tuple(found)

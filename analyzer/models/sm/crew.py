@@ -1,6 +1,6 @@
 """Which warps make up a CTA, and how many CTAs of the grid have work at all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,9 +28,8 @@ class Crew:
 def find_crew(situation: Situation) -> Crew:
     """The mean working CTA.
 
-    Warps that reach no memory instruction, or execute less than a tenth of what the busiest do, count as idle
-    where they are more than a few, unless busy ones stand beside them in every CTA: whole CTAs of them
-    (launches whose grid is larger than the work).
+    Warps that reach no memory instruction, or execute less than a tenth of what the busiest do, are idle.
+    Whole CTAs of them find no work, where they are more than a few: the grid is larger than the work.
     """
     n_warps = max(1, situation.occupancy.warps_per_cta)
     profile = situation.profile
@@ -48,13 +47,11 @@ def find_crew(situation: Situation) -> Crew:
         for one, size in zip(profile.classes, work, strict=True)
         if size >= least and (one.block_counts[reach] > 0).any()
     ]
-    total = sum(one.n_warps for one in profile.classes)
-    share = sum(one.n_warps for one in busy) / max(1, total)
-    working = {one.example[0] for one in busy}
-    beside = any(one.example[0] in working for one in profile.classes if one not in busy)
-    if share > 1.0 - _FEW or (beside and share * n_warps >= 1.0):
-        busy, share = list(profile.classes), 1.0
-    groups = group_by_loops(situation, busy)
+    idle = [one for one in profile.classes if one not in busy]
+    alone = sum(one.n_warps - one.n_beside for one in idle) / max(1, sum(c.n_warps for c in profile.classes))
+    share = 1.0 if alone < _FEW else 1.0 - alone
+    busy += [replace(one, n_warps=one.n_beside) if alone >= _FEW else one for one in idle]
+    groups = group_by_loops(situation, [one for one in busy if one.n_warps])
     sizes = [sum(one.n_warps for one in group) / max(1.0, grid * share) for group in groups]
     keep = [place for place, size in enumerate(sizes) if size >= 0.5][:MOST_ROLES] or [0]
     main = max(keep, key=lambda place: sizes[place])
