@@ -4,6 +4,7 @@ M and N stand in bits of the instruction descriptor (PTX ISA, tcgen05 instructio
 bits 17 to 22, M / 16 in bits 24 to 28.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,8 +41,11 @@ class _Tile:
     product: TensorCoreProduct | None
 
 
-def with_known_tiles(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> TiledCosts:
-    """Work and time of each tcgen05 opcode: those of the mean of the tiles found, not of the one assumed."""
+def with_known_tiles(cfg: Cfg, costs: OpcodeCosts, arch: Arch, descriptors: Mapping[int, int]) -> TiledCosts:
+    """Work and time of each tcgen05 opcode: those of the mean of the tiles found, not of the one assumed.
+
+    descriptors: those that execution met, by row; others are looked for in the code.
+    """
     kernel = cfg.kernel
     wanted = kernel.vocabulary.mask(_has_tile)
     if not wanted.any():
@@ -50,7 +54,7 @@ def with_known_tiles(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> TiledCosts:
     tiles: dict[int, list[_Tile]] = {}
     guessed = 0
     for row in np.flatnonzero(wanted[ids[: len(cfg.block_of)]]).tolist():
-        tile = _tile(cfg, row, arch)
+        tile = _tile(cfg, row, arch, descriptors.get(row))
         guessed += tile is None
         tiles.setdefault(int(ids[row]), []).append(tile or _unknown())
     work, time = np.ones(len(wanted)), np.ones(len(wanted))
@@ -98,12 +102,12 @@ def _latency(tile: _Tile, cycles: float) -> float:
     return product.latency_cycles + product.latency_column_cycles * tile.columns
 
 
-def _tile(cfg: Cfg, row: int, arch: Arch) -> _Tile | None:
+def _tile(cfg: Cfg, row: int, arch: Arch, executed: int | None) -> _Tile | None:
     form = cfg.kernel.form(row)
     described = [operand for operand in form.operands if isinstance(operand, Described)]
     for operand in described:
         if operand.kind == _DESCRIPTOR and operand.descriptor.bases:
-            value = constant_before(cfg, cfg.block_of[row], row, operand.descriptor.bases[0])
+            value = executed or constant_before(cfg, cfg.block_of[row], row, operand.descriptor.bases[0])
             if value is None:
                 return None
             m, n = (value >> 24 & 0x1F) * 16, (value >> 17 & 0x3F) * 8

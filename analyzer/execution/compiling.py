@@ -15,7 +15,14 @@ from analyzer.execution.program import (
     Term,
 )
 from analyzer.execution.semantics import compile_step
-from analyzer.execution.slicing import Guard, after_calls, copy_coordinates, guard_of, slice_control
+from analyzer.execution.slicing import (
+    Guard,
+    after_calls,
+    copy_coordinates,
+    guard_of,
+    product_descriptor,
+    slice_control,
+)
 from analyzer.execution.step import Step
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import Graph, LoopNest, reverse_postorder
@@ -129,6 +136,9 @@ class _Compiler:
             return None
         if self.slice.has_mbarriers and form.opcode.semantics in MBARRIER_MEANINGS:
             return Action(ActionKind.SIGNAL, row, guard, form.written, signal=_signal(row, form))
+        if self.slice.has_mbarriers and (descriptor := product_descriptor(form)):
+            product = Signal(row, None, None, descriptor[0])
+            return Action(ActionKind.SIGNAL, row, guard, (), signal=product)
         return self._plain_action(row, form, guard)
 
     def _plain_action(self, row: int, form: InstructionForm, guard: Guard | None) -> Action | None:

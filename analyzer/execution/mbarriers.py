@@ -32,6 +32,7 @@ _WITHIN_CTA = 0xFFFFFF  # address bits above say which CTA of the cluster
 _PARITY_BIT = 31
 _MOST_ACTIONS = 40_000_000
 _MOST_ARRIVALS = 400  # at a loop header that cannot be closed: its rings have gone round many times
+_ROUND_THE_RING = 40  # rounds of a loop that are heard before others are taken at once
 _FEW_ARRIVALS = 6
 _MOST_CTAS = 160
 
@@ -61,12 +62,13 @@ class RingUse:
 class Rings:
     """Rings of a kernel, and the instructions that use them, by row.
 
-    distinct_share: of the tiles that CTAs of a wave copy, those that no other of them copies too; 1 where
-    their coordinates are not known.
+    descriptors: of products of the tensor core, by row. distinct_share: of the tiles that CTAs of a wave
+    copy, those that no other of them copies too; 1 where their coordinates are not known.
     """
 
     rings: tuple[Ring, ...]
     uses: dict[int, RingUse]
+    descriptors: dict[int, int]
     distinct_share: float
 
 
@@ -83,7 +85,7 @@ def find_rings(cfg: Cfg, nest: LoopNest, image: ConstantImage, shape: Shape) -> 
     one = _listen(compiled, image, shape, 1, _MOST_ARRIVALS)
     if not one.heard:
         return None
-    rings = _rings(one.heard.values())
+    rings = replace(_rings(one.heard.values()), descriptors=one.descriptors)
     if not any(use.meaning is Semantics.MBARRIER_COPY for use in rings.uses.values()):
         return rings
     many = _listen(compiled, image, shape, min(_MOST_CTAS, shape.grid.count), _FEW_ARRIVALS)
@@ -110,6 +112,7 @@ class _Heard:
     """
 
     signal: Signal
+    meaning: Semantics
     addresses: set[int] = field(default_factory=set)
     parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     n_bytes: float = 0.0
@@ -123,6 +126,7 @@ class _Listener(Machine):
         super().__init__(kernel, batch, Guesser(kernel), Budget(_MOST_ACTIONS))
         self.most_arrivals = most_arrivals
         self.close = Closer(self) if most_arrivals > _FEW_ARRIVALS else None
+        self.descriptors: dict[int, int] = {}
         self.tiles: list[NDArray[np.uint64]] = []
         self.heard: dict[int, _Heard] = {}
         self.arrivals: dict[int, int] = {}
@@ -133,7 +137,7 @@ class _Listener(Machine):
         """True where a group has gone round a loop often enough."""
         key = segment.index
         self.arrivals[key] = self.arrivals.get(key, 0) + 1
-        if self.close is not None:
+        if self.close is not None and self.arrivals[key] > _ROUND_THE_RING:
             self.close(segment, group)
         return self.arrivals[key] > self.most_arrivals
 
@@ -147,7 +151,8 @@ class _Listener(Machine):
     def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
         """See `Machine`."""
         signal = action.signal
-        if signal is None:
+        if signal is None or signal.address is None or signal.meaning is None:
+            self._hear_product(signal, view)
             return
         places, origin = lane_addresses(signal.address, view)
         if origin is not None and bool(origin.any()):
@@ -162,7 +167,7 @@ class _Listener(Machine):
             unknown = view.origin(signal.word)
             if unknown is None or not unknown.any():
                 word = np.broadcast_to(view.flat(view.value(signal.word)), shape)
-        heard = self.heard.setdefault(signal.row, _Heard(signal))
+        heard = self.heard.setdefault(signal.row, _Heard(signal, signal.meaning))
         self.turn += 1
         for row in np.flatnonzero(chosen.any(axis=1)).tolist():
             lane = int(chosen[row].argmax())
@@ -177,6 +182,13 @@ class _Listener(Machine):
                 heard.parities.setdefault((int(view.group.rows[row]), place), asked)
             else:
                 heard.n_bytes += told
+
+    def _hear_product(self, signal: Signal | None, view: View) -> None:
+        """The descriptor of a product, taken to be the same in all warps and rounds."""
+        if signal is not None and signal.word is not None and signal.word >= 0:
+            unknown = view.origin(signal.word)
+            if unknown is None or not unknown.any():
+                self.descriptors[signal.row] = int(view.value(signal.word).reshape(-1)[0])
 
     def _hear_tile(self, signal: Signal, view: View, active: Bits) -> None:
         """The tiles that a copy's warps ask for: its coordinates mixed to one number for each."""
@@ -207,8 +219,8 @@ def _rings(heard: Iterable[_Heard]) -> Rings:
         addresses = {address for one in group for address in one.addresses}
         rings.append(Ring(len(addresses), _free_waits(group)))
         for one in group:
-            uses[one.signal.row] = RingUse(number, one.signal.meaning, one.n_bytes / max(1, one.times))
-    return Rings(tuple(rings), uses, 1.0)
+            uses[one.signal.row] = RingUse(number, one.meaning, one.n_bytes / max(1, one.times))
+    return Rings(tuple(rings), uses, {}, 1.0)
 
 
 def _free_waits(group: list[_Heard]) -> int:

@@ -86,13 +86,14 @@ class Action:
 class Signal:
     """What an instruction says to the mbarrier at an address in shared memory.
 
-    word: register that holds the parity waited for, or the bytes to expect; -1 for zero, None for neither.
+    word: register that holds the parity waited for, or the bytes to expect; -1 for zero, None for neither. Of
+    a product of the tensor core, which says nothing to one (`meaning` None), it is the descriptor.
     coordinates: registers that say which tile a copy brings, of the tensor that `stream` stands for.
     """
 
     row: int
-    meaning: Semantics
-    address: AddressForm
+    meaning: Semantics | None
+    address: AddressForm | None
     word: int | None
     coordinates: tuple[int, ...] = ()
     stream: int = 0

@@ -169,6 +169,8 @@ class _Pass:
             isinstance(o, Barrier) for o in form.operands
         )  # BMOV B, R
         tells = self.has_mbarriers and opcode.semantics in MBARRIER_MEANINGS
+        if self.has_mbarriers and opcode.sched is SchedClass.MMA_TENSOR_CORE:
+            return _mask(product_descriptor(form))
         if opcode.kind in FLOW_KINDS or waits or restores or tells:
             return _mask((*form.read, *copy_coordinates(form), *_copy_barrier(form)))
         if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
@@ -263,6 +265,15 @@ def address_needs(form: InstructionForm) -> int:
             case _:
                 pass
     return needs & _mask(form.read)
+
+
+def product_descriptor(form: InstructionForm) -> tuple[int, ...]:
+    """The register with the instruction descriptor of a product of the tensor core, which holds its tile."""
+    return tuple(
+        register_storage(operand.descriptor.bases[0])
+        for operand in form.operands
+        if isinstance(operand, Described) and operand.kind == "idesc" and operand.descriptor.bases
+    )
 
 
 def copy_coordinates(form: InstructionForm) -> tuple[int, ...]:

@@ -40,7 +40,8 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Latencies in SM cycles, widths in bytes per SM cycle and SM.
 
     read_release_cycles: from the issue of a memory instruction until it has read its registers.
-    shared_pass_cycles: of the SM's load/store path for each pass of a shared-memory request beyond the
+    copy_stream_factor: of its share of the DRAM's rate at which an SM's copy engine gets a tile, while others
+    pause. shared_pass_cycles: of the SM's load/store path for each pass of a shared-memory request beyond the
     first; line_pass_cycles: for each line of a request to global memory beyond lines_per_pass.
     store_line_cycles: the same of a store. partial_write_factor: sectors that the DRAM moves for one of which
     a part is written. atomic_line_cycles: of the L2 for an atomic request of one sector on a busy line.
@@ -62,7 +63,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l1_bytes_per_cycle_per_sm: Figure
     shared_bytes_per_cycle_per_sm: Figure
     l2_bytes_per_cycle_per_sm: Figure
-    dram_bytes_per_cycle_per_sm: Figure
+    copy_stream_factor: Figure
     l1_shared_bytes_per_sm: Figure
     instruction_cache_bytes: Figure
     constant_line_bytes: Figure

@@ -69,11 +69,11 @@ def _situation(
     counted: Counted, gpu: Gpu, arch: Arch, costs: OpcodeCosts, assumed_ctas: int | None
 ) -> Situation:
     kernel, cfg, launch = counted.loaded.kernel, counted.loaded.cfg, counted.launch
-    tiled = with_known_tiles(cfg, costs, arch)
+    rings = None if counted.caches is None else counted.caches.rings()
+    tiled = with_known_tiles(cfg, costs, arch, {} if rings is None else rings.descriptors)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
     resident = _occupancy(kernel, launch, arch, threads)
     weights = instruction_weights(cfg, counted.counts.per_warp)
-    rings = None if counted.caches is None else counted.caches.rings()
     copied = {} if rings is None else copied_bytes(rings, weights)
     moved = access_bytes(cfg, tiled.costs, counted.profile, copied)
     rates = from_dram = None

@@ -234,6 +234,10 @@ class _Writer:
         script.first.append(first)
         script.last.append(last)
 
+    def _queues(self, row: int) -> bool:
+        """Products that their warp does not wait for, and commits, which queue behind them."""
+        return bool(self._traffic.matrix_cycles[row]) or self._traffic.act[row] == Act.COMMIT
+
     def _pipes_of(self, first: int, last: int) -> tuple[tuple[int, float, float], ...]:
         """Cycles on each pipe of the sub-core; the load/store path belongs to the SM and is left out."""
         code, share = self._code, self._share
@@ -241,8 +245,8 @@ class _Writer:
         tails: dict[int, float] = {}
         for row in range(first, last + 1):
             pipe, cycles = code.pipe[row], code.issue[row]
-            if pipe == _FRONTEND or pipe in self._traffic.sm_pipes or self._traffic.matrix_cycles[row]:
-                continue  # such products queue without their warp
+            if pipe == _FRONTEND or pipe in self._traffic.sm_pipes or self._queues(row):
+                continue
             other = code.alternate[row]
             if other >= 0 and busy.get(other, 0.0) < busy.get(pipe, 0.0):
                 pipe = other

@@ -84,7 +84,8 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     sms = situation.gpu.sm_count
     mean_ctas = crew.working_ctas / sms
     n_ctas = max(1, math.ceil(mean_ctas - 1e-9))
-    traffic = measure_traffic(situation, placement, clock_mhz, balance=min(1.0, mean_ctas / n_ctas))
+    busy_ctas = crew.working_ctas / min(sms, max(1.0, crew.working_ctas))
+    traffic = measure_traffic(situation, placement, clock_mhz, balance=min(1.0, busy_ctas / n_ctas))
     options = walk_options(situation, situation.weights, placement)
     latency = latencies_of(situation.kernel, situation.costs, options)
     latency = latency + np.where(traffic.is_local, traffic.spill_cycles, 0.0)

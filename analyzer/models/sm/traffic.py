@@ -69,7 +69,7 @@ class Traffic:
 def measure_traffic(
     situation: Situation, placement: Placement, clock_mhz: float, *, balance: float
 ) -> Traffic:
-    """balance: mean CTAs of an SM over those of the busiest one."""
+    """balance: mean CTAs of an SM that has any over those of the busiest one."""
     kernel, costs, arch = situation.kernel, situation.costs, situation.arch
     ids = kernel.opcode_ids
     subcores = arch.limits.subcores_per_sm.value
@@ -89,7 +89,7 @@ def measure_traffic(
     l2 = noc_bytes_per_cycle(situation, clock_mhz) / situation.gpu.sm_count
     dram = situation.gpu.dram_sustained.value * per_cycle / sms
     moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
-    slowest = arch.memory.dram_bytes_per_cycle_per_sm.value
+    slowest = arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / l2
     copies = _copies(situation)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]

@@ -9,7 +9,7 @@ from paths import read_module, sass_dumps
 from analyzer.execution.semantics import compile_step
 from analyzer.execution.semantics.table import COMPILERS
 from analyzer.execution.step import ConstantRead, Step
-from analyzer.ir.opcode import OpKind, Semantics
+from analyzer.ir.opcode import MBARRIER_MEANINGS, OpKind, Semantics
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.table import opcode_table
 
@@ -26,7 +26,7 @@ FOLLOWED_KINDS = frozenset(
 )
 # Packed half floats, a reduction of floats, and convergence registers, which the machine itself keeps.
 NOT_FOLLOWED = {"F2FP", "CREDUX", "BMOV"}
-ELSEWHERE = {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP}
+ELSEWHERE = {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, *MBARRIER_MEANINGS}
 
 
 @cache
@@ -116,7 +116,6 @@ HFMA2 R7, -RZ, RZ, +QNAN , 0
 LDC.64.U8 R2, c[0x0][0x160]
 LDC.IL R2, c[0x0][0x160]
 LDC R2, c[UR4][0x160]
-R2UR.OR P0, UR6, R14
 CREDUX.MAX.F32 UR7, R6
 VOTE R0, PT, P1
 SHFL R0, R1, 0x1, 0x1f
