@@ -1,5 +1,6 @@
 """The simulated SM: what a launch costs where one resource decides, in closed form."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -11,8 +12,8 @@ from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.base import Stall
 from analyzer.models.causes import Cause
 from analyzer.models.sm.engine import N_WAITS, play
-from analyzer.models.sm.script import Run, Script
-from analyzer.models.sm.state import SmFigures
+from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script
+from analyzer.models.sm.state import RingFigures, SmFigures
 from analyzer.models.sm.traffic import Act
 from analyzer.pipeline import Options
 
@@ -130,7 +131,7 @@ PASSES = {
     "waits": (), "pending": None, "groups": -1, "issued": 1.0, "stalls": 1.0, "pipes": (), "act": 0, "tail": 1.0,
     "path_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
     "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
-    "fetch": 0.0, "first": 0, "last": 0,
+    "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
 }  # fmt: skip
 
 
@@ -153,3 +154,73 @@ def test_who_waits_in_a_part_of_the_visits_waits_that_part_once(part: float) -> 
     n_warps = len(FIGURES.crew)
     waited = played.waits[0][N_WAITS + Cause.SHORT] / n_warps
     assert 0.8 * part * 1000.0 <= waited <= part * 1000.0
+
+
+def test_a_warp_waits_for_the_phase_that_another_ends() -> None:
+    arrives = script_of({"latency": 1000.0, "act": int(Act.ARRIVE), "ring": 0})
+    waits = script_of({"act": int(Act.WAIT), "ring": 0})
+    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
+    assert play((arrives, waits), figures, 1).waits[1][Cause.BARRIER] == pytest.approx(1000.0, rel=0.01)
+    free = replace(figures, rings=(RingFigures(arrivals=1.0, free_waits=1),))
+    assert play((arrives, waits), free, 1).waits[1][Cause.BARRIER] == 0.0
+
+
+def test_a_phase_that_nobody_ends_does_not_stop_the_simulation() -> None:
+    waits = script_of({"act": int(Act.WAIT), "ring": 0}, {"act": int(Act.WAIT), "ring": 0})
+    figures = replace(FIGURES, crew=(0, 0), rings=(RingFigures(arrivals=math.inf, free_waits=0),))
+    assert play((waits,), figures, 3).n_ctas == 3
+
+
+def test_warps_that_meet_in_pairs_do_not_wait_for_all() -> None:
+    """A warp that comes late holds up the one other that its barrier takes."""
+    late = script_of({"latency": 5000.0, "act": int(Act.RESULT), "writes": 0}, {"waits": (0,)}, *PAIR)
+    figures = replace(FIGURES, crew=(0, 0, 0, 1))
+    played = play((script_of(*PAIR), late), figures, 1)
+    assert played.waits[0][Cause.BARRIER] == pytest.approx(5000.0, rel=0.02)  # of one of the three
+
+
+PAIR: tuple[dict[str, object], ...] = ({"act": int(Act.BARRIER), "meetings": Meeting(1, 2, waits=True)},)
+BLACKWELL = TRACES / "blackwell"
+
+
+def test_products_of_the_tensor_core_come_at_their_interval() -> None:
+    """Batches of 32, each from the issue of the first to the end of the wait: latency and 31 intervals."""
+    batches, depth = 1000, 32
+    path = BLACKWELL / "umma_128x128_32.sass"
+    situation = put(Launched(path, "umma", "b200", (1,), (128,), (f"0={batches}",)))
+    product = next(
+        one for one in situation.arch.tensor_core_product if (one.a, one.ctas, one.m) == ("shared", 1, 128)
+    )
+    interval = max(64.0, product.operand_cycles + 128 * product.operand_column_cycles)
+    latency = product.latency_cycles + 128 * product.latency_column_cycles
+    wanted = batches * (latency + (depth - 1) * interval)
+    assert predict(situation, "sm").cycles == pytest.approx(wanted, rel=0.06)
+
+
+def test_the_copy_engine_fills_the_bandwidth_with_enough_in_flight() -> None:
+    copies, tile_bytes = 1771, 16384
+    path = BLACKWELL / "tma_4x16k.sass"
+    launched = Launched(path, "tma", "b200", (148,), (32,), ("0=tensormap", f"1={copies}"))
+    situation = replace(put(launched), l2_is_cold=True)
+    rate_gbps = situation.gpu.dram_sustained.value
+    found = predict(situation, "sm")
+    assert found.time_us == pytest.approx(148 * copies * tile_bytes / rate_gbps / 1e3, rel=0.05)
+    assert found.bound == "DRAM"
+
+
+def test_fewer_buffers_show_the_latency_of_copies() -> None:
+    launched = Launched(
+        BLACKWELL / "mainloop_128x128x64_4.sass",
+        "mainloop",
+        "b200",
+        (1,),
+        (128,),
+        ("0=tensormap", "1=tensormap", "2=2048"),
+    )
+    situation = put(launched)
+    assert situation.rings is not None
+    four = predict(situation, "sm")
+    rings = tuple(replace(ring, free_waits=1) if ring.free_waits else ring for ring in situation.rings.rings)
+    one = predict(replace(situation, rings=replace(situation.rings, rings=rings)), "sm")
+    assert four.bound == "L2"
+    assert 1.8 < one.cycles / four.cycles < 4.0

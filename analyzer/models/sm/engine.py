@@ -368,18 +368,20 @@ class _Play:
         phases.waiting = []
 
     def free_parked(self) -> bool:
-        """Let go on who waits for warps that never come: barriers of a part of a CTA are not told apart, and
-        phases of mbarriers that code goes through in another order than its loops are taken.
+        """Let go on who waits for warps that never come, at barriers first.
+
+        Parts of a warp that come to a barrier one by one are not told apart from warps; and phases of
+        mbarriers may be asked for in another order than that in which loops are taken.
         """
-        for cta in self.resident:
+        points = [point for cta in self.resident for point in cta.points.values() if point.parked]
+        for point in points:
+            self.let_go(point, 0.0)
+        for cta in self.resident if not points else ():
             for phases in cta.rings:
                 phases.free += bool(phases.waiting)
                 for warp in phases.waiting:
                     heappush(self.heap, (warp.at, warp.number, warp))
                 phases.waiting = []
-        for cta in self.resident:
-            for point in cta.points.values():
-                self.let_go(point, 0.0)
         return bool(self.heap)
 
     def goes_on(self, warp: Warp, time: float) -> bool:

@@ -66,6 +66,8 @@ def test_one_lane_speaks(harness: Any, active: list[int], words: list[int]) -> N
     mask, values = spread(active), {"R2": rows(words)}
     first = harness.run("R2UR UR5, R2", values, mask)["UR5"]
     looped = harness.run("R2UR P0, UR5, R2", values, mask)
+    before = {"P0": rows([word & 1 for word in words]).astype(np.bool_)}
+    joined = harness.run("R2UR.OR P0, UR5, R2", values | before, mask)["P0"]
     elected = harness.run("ELECT P0, UR6, PT", {}, mask)
     for warp in range(WARPS):
         lane = (active[warp] & -active[warp]).bit_length() - 1
@@ -74,7 +76,9 @@ def test_one_lane_speaks(harness: Any, active: list[int], words: list[int]) -> N
         assert at(elected["UR6"], warp, 0) == lane
         for other in range(LANES):
             assert at(elected["P0"], warp, other) == (other == lane)
-            assert at(looped["P0"], warp, other) == (words[warp * LANES + other] != wanted)
+            own = words[warp * LANES + other]
+            assert at(looped["P0"], warp, other) == (own != wanted)
+            assert at(joined, warp, other) == (own != wanted or bool(own & 1))
 
 
 REDUCTIONS: list[tuple[str, Callable[[list[int]], int]]] = [

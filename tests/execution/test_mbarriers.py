@@ -1,0 +1,82 @@
+"""Rings of mbarriers as the sources of the kernels have them."""
+
+from pathlib import Path
+
+import pytest
+from paths import TRACES
+
+import analyzer
+from analyzer.execution.argument_text import parse_argument
+from analyzer.execution.mbarriers import Ring, Rings, find_rings, has_mbarriers
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.ir.opcode import Semantics
+from analyzer.pipeline.executing import prepare
+
+BLACKWELL = TRACES / "blackwell"
+
+
+def rings_of(path: Path, kernel: str, grid: int, block: int, *arguments: str) -> Rings:
+    loaded = analyzer.load(str(path))[kernel]
+    values = tuple(parse_argument(f"{place}={value}") for place, value in enumerate(arguments))
+    ready = prepare(loaded, Launch(grid=Dim3(grid), block=Dim3(block), arguments=values))
+    found = find_rings(loaded.cfg, loaded.loops, ready.image, ready.shape)
+    assert found is not None
+    return found
+
+
+def bytes_at(rings: Rings) -> set[float]:
+    return {use.expected_bytes for use in rings.uses.values() if use.expected_bytes}
+
+
+def meanings(rings: Rings, ring: int) -> set[Semantics]:
+    return {use.meaning for use in rings.uses.values() if use.ring == ring}
+
+
+def test_a_pipeline_has_a_ring_of_full_and_one_of_empty_buffers() -> None:
+    steps = 100
+    found = rings_of(
+        BLACKWELL / "mainloop_128x128x64_4.sass", "mainloop", 1, 128, "tensormap", "tensormap", f"{steps}"
+    )
+    full, empty, finished = (
+        next(place for place in range(3) if arrival in meanings(found, place) and found.rings[place] == ring)
+        for arrival, ring in (
+            (Semantics.MBARRIER_COPY, Ring(4, 0)),
+            (Semantics.MBARRIER_COMMIT, Ring(4, 4)),  # all buffers are empty at first
+            (Semantics.MBARRIER_COMMIT, Ring(1, 0)),
+        )
+    )
+    assert len({full, empty, finished}) == 3
+    assert Semantics.MBARRIER_ARRIVE in meanings(found, full)
+    assert bytes_at(found) == {2 * 128 * 64 * 2}
+    assert {(value >> 17 & 0x3F) * 8 for value in found.descriptors.values()} == {128}
+
+
+def test_tiles_that_two_ctas_copy_count_once() -> None:
+    arguments = ("tensormap", "tensormap", "100")
+    path = BLACKWELL / "mainloop_128x128x64_4.sass"
+    alone, both = (rings_of(path, "mainloop", grid, 128, *arguments).distinct_share for grid in (1, 2))
+    assert (alone, both) == (1.0, 0.5)
+
+
+def test_tiles_of_their_own_are_all_different() -> None:
+    found = rings_of(BLACKWELL / "tma_4x16k.sass", "tma", 148, 32, "tensormap", "1771")
+    assert found.rings == (Ring(4, 0),)
+    assert bytes_at(found) == {16384}
+    assert found.distinct_share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("kernel", "source", "roles"), [("tile_sums", "tensormap", 2), ("pingpong_sums", "ptr", 3)]
+)
+def test_warp_groups_that_hand_stages_over(kernel: str, source: str, roles: int) -> None:
+    """Four stages of boxes of 64 x 32 floats: traces/cuda/specialized.cu."""
+    path = TRACES / "cuda" / "sm_90" / "specialized.cubin"
+    found = rings_of(path, kernel, 4, roles * 128, source, "ptr", "16", "64")
+    assert Ring(4, 0) in found.rings
+    assert bytes_at(found) == {64 * 32 * 4}
+    assert any(use.meaning is Semantics.MBARRIER_COPY for use in found.uses.values())
+
+
+def test_most_kernels_have_none() -> None:
+    report16 = analyzer.load(str(TRACES / "cuda" / "sm_90" / "report16.sass"))
+    assert not any(has_mbarriers(loaded.cfg) for loaded in report16.kernels)
