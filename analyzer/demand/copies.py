@@ -14,11 +14,11 @@ def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:
     copies = [0.0] * len(rings.rings)
     for row, use in rings.uses.items():
         if use.meaning is Semantics.MBARRIER_ARRIVE:
-            announced[use.ring] += use.expected_bytes * float(weights[row])
+            announced[use.ring] += use.expected_bytes * use.share * float(weights[row])
         elif use.meaning is Semantics.MBARRIER_COPY:
-            copies[use.ring] += float(weights[row])
+            copies[use.ring] += use.share * float(weights[row])
     return {
-        row: announced[use.ring] / copies[use.ring]
+        row: use.share * announced[use.ring] / copies[use.ring]
         for row, use in rings.uses.items()
         if use.meaning is Semantics.MBARRIER_COPY and copies[use.ring] and announced[use.ring]
     }

@@ -5,7 +5,7 @@ executed with the addresses, parities and byte counts of mbarrier instructions i
 side begin their loops: by the coordinates of their tiles, copies of which several CTAs ask are told.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -51,11 +51,15 @@ class Ring:
 
 @dataclass(frozen=True, slots=True)
 class RingUse:
-    """An instruction at a ring; expected_bytes: that it announces, in the mean."""
+    """An instruction at a ring; expected_bytes: that it announces, in the mean.
+
+    share: of the warps that come to it, those that do it.
+    """
 
     ring: int
     meaning: Semantics
     expected_bytes: float
+    share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +67,13 @@ class Rings:
     """Rings of a kernel, and the instructions that use them, by row.
 
     descriptors: of products of the tensor core, by row. distinct_share: of the tiles that CTAs of a wave
-    copy, those that no other of them copies too; 1 where their coordinates are not known.
+    copy, those that no other of them copies too; None where their coordinates are not known.
     """
 
     rings: tuple[Ring, ...]
     uses: dict[int, RingUse]
     descriptors: dict[int, int]
-    distinct_share: float
+    distinct_share: float | None
 
 
 def has_mbarriers(cfg: Cfg) -> bool:
@@ -85,7 +89,7 @@ def find_rings(cfg: Cfg, nest: LoopNest, image: ConstantImage, shape: Shape) -> 
     one = _listen(compiled, image, shape, 1, _MOST_ARRIVALS)
     if not one.heard:
         return None
-    rings = replace(_rings(one.heard.values()), descriptors=one.descriptors)
+    rings = replace(_rings(one.heard.values(), one.shares()), descriptors=one.descriptors)
     if not any(use.meaning is Semantics.MBARRIER_COPY for use in rings.uses.values()):
         return rings
     many = _listen(compiled, image, shape, min(_MOST_CTAS, shape.grid.count), _FEW_ARRIVALS)
@@ -131,6 +135,7 @@ class _Listener(Machine):
         self.heard: dict[int, _Heard] = {}
         self.arrivals: dict[int, int] = {}
         self.turn = 0
+        self.runs: dict[int, int] = {}
         self.on_header = self._at_header
 
     def _at_header(self, segment: Segment, group: Group) -> bool:
@@ -141,10 +146,25 @@ class _Listener(Machine):
             self.close(segment, group)
         return self.arrivals[key] > self.most_arrivals
 
-    def distinct_share(self) -> float:
+    def execute(self, segment: Segment, group: Group) -> None:
+        """See `Machine`."""
+        self.runs[segment.index] = self.runs.get(segment.index, 0) + len(group.rows)
+        super().execute(segment, group)
+
+    def shares(self) -> dict[int, float]:
+        """Of the warps that came to each instruction, those that said something, by row."""
+        runs = {
+            row: self.runs[segment.index]
+            for segment in self.kernel.segments
+            if segment.index in self.runs
+            for row in range(segment.start, segment.stop)
+        }
+        return {row: one.times / runs[row] for row, one in self.heard.items()}
+
+    def distinct_share(self) -> float | None:
         """Of all tiles copied, different ones."""
         if not self.tiles:
-            return 1.0
+            return None
         tiles = np.concatenate(self.tiles)
         return len(np.unique(tiles)) / len(tiles)
 
@@ -207,7 +227,7 @@ class _Listener(Machine):
             self.tiles.append(mixed)
 
 
-def _rings(heard: Iterable[_Heard]) -> Rings:
+def _rings(heard: Iterable[_Heard], shares: Mapping[int, float]) -> Rings:
     groups: list[list[_Heard]] = []
     for one in heard:
         meeting = [g for g in groups if any(not one.addresses.isdisjoint(other.addresses) for other in g)]
@@ -219,8 +239,9 @@ def _rings(heard: Iterable[_Heard]) -> Rings:
         addresses = {address for one in group for address in one.addresses}
         rings.append(Ring(len(addresses), _free_waits(group)))
         for one in group:
-            uses[one.signal.row] = RingUse(number, one.meaning, one.n_bytes / max(1, one.times))
-    return Rings(tuple(rings), uses, {}, 1.0)
+            row, n_bytes = one.signal.row, one.n_bytes / max(1, one.times)
+            uses[row] = RingUse(number, one.meaning, n_bytes, min(1.0, shares[row]))
+    return Rings(tuple(rings), uses, {}, None)
 
 
 def _free_waits(group: list[_Heard]) -> int:

@@ -131,7 +131,7 @@ PASSES = {
     "waits": (), "pending": None, "groups": -1, "issued": 1.0, "stalls": 1.0, "pipes": (), "act": 0, "tail": 1.0,
     "path_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
     "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
-    "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
+    "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "arrivals": 1.0, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
 }  # fmt: skip
 
 

@@ -222,7 +222,7 @@ class _Play:
                             done = released = at + script.latency[i]
                             if act == _COMMIT and warp.matrix_done > at:
                                 done += warp.matrix_done - at
-                            self.arrive(warp.cta, script.ring[i], script.share[i], done)
+                            self.arrive(warp.cta, script.ring[i], script.arrivals[i], done)
                             if heap and heap[0][0] < limit:
                                 limit = heap[0][0]
                         else:
@@ -278,7 +278,7 @@ class _Play:
                                     elif queued > store_depth:
                                         path_free += queued - store_depth
                             if act == _COPY:
-                                self.arrive(warp.cta, script.ring[i], script.share[i], done)
+                                self.arrive(warp.cta, script.ring[i], script.arrivals[i], done)
                                 if heap and heap[0][0] < limit:
                                     limit = heap[0][0]
                         b = script.writes[i]

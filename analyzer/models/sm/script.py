@@ -45,7 +45,8 @@ class Script:
     issued, stalls: issue slots and the warp's own cycles; pipes: (pipe, cycles, cycles of the last
     instruction there); act and what it needs: tail (stall count of the last instruction), path_cycles of the
     SM's load/store path, l2_cycles and dram_cycles of the SM's share of them, latency;
-    meetings: at barriers; ring: of mbarriers that it waits for or arrives at, -1 for none;
+    meetings: at barriers; ring: of mbarriers that it waits for or arrives at (arrivals: so often in the
+    mean), -1 for none;
     fetch: cycles to bring its instructions, where they do not stay in the instruction cache;
     writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product on the
     pipe matrix_pipe;
@@ -67,6 +68,7 @@ class Script:
     latency: list[float] = field(default_factory=list)
     share: list[float] = field(default_factory=list)
     ring: list[int] = field(default_factory=list)
+    arrivals: list[float] = field(default_factory=list)
     meetings: list[Meeting] = field(default_factory=list)
     writes: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
@@ -221,6 +223,7 @@ class _Writer:
         script.atomic_cycles.append(share * float(traffic.atomic_cycles[last]))
         script.latency.append(traffic.commit_cycles if act is Act.COMMIT else code.latency[last])
         script.ring.append(int(traffic.ring[last]))
+        script.arrivals.append(share * float(traffic.ring_share[last]))
         script.meetings.append(_meeting(code.kernel.form(last), last) if act is Act.BARRIER else _NOWHERE)
         script.share.append(share)
         write = code.write_barrier[last] if code.has_control else NO_BARRIER

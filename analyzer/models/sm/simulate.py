@@ -136,11 +136,11 @@ def _ring_figures(situation: Situation, scripts: tuple[Script, ...], crew: Crew)
         n_warps = crew.roles.count(number)
         for run in script.runs:
             for step in range(run.start, run.stop):
-                ring, times = script.ring[step], run.visits * script.share[step]
+                ring = script.ring[step]
                 if ring >= 0 and script.act[step] in _ARRIVING:
-                    arrivals[ring] += n_warps * times
+                    arrivals[ring] += n_warps * run.visits * script.arrivals[step]
                 elif ring >= 0:
-                    own[ring] += times
+                    own[ring] += run.visits * script.share[step]
         waits = [max(pair) for pair in zip(waits, own, strict=True)]
     return tuple(
         RingFigures(_whole(arrivals[number] / waits[number]) if waits[number] else math.inf, ring.free_waits)

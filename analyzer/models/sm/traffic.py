@@ -42,7 +42,8 @@ class Act(IntEnum):
 class Traffic:
     """Of each instruction's execution by a warp, [n].
 
-    act: see `Act`; ring: of mbarriers, -1 for none; commit_cycles: from the end of the last product's
+    act: see `Act`; ring: of mbarriers, -1 for none; ring_share: of the warps that come there, those that
+    arrive; commit_cycles: from the end of the last product's
     interval to its arrival there; matrix_cycles: interval of a product that its warp does not wait for;
     path_cycles: of the SM's load/store path; l2_cycles, dram_cycles: of the part of their rate that one
     busy SM has;
@@ -53,6 +54,7 @@ class Traffic:
 
     act: NDArray[np.int8]
     ring: NDArray[np.int16]
+    ring_share: FloatArray
     commit_cycles: float
     matrix_cycles: FloatArray
     path_cycles: FloatArray
@@ -96,6 +98,7 @@ def measure_traffic(
     return Traffic(
         act=acts,
         ring=_rings(situation),
+        ring_share=_ring_shares(situation),
         commit_cycles=_commit_cycles(situation),
         matrix_cycles=_matrix_cycles(situation),
         path_cycles=path,
@@ -106,7 +109,7 @@ def measure_traffic(
         is_local=is_local,
         spill_cycles=memory_latency_cycles(situation, spilled) - memory_latency_cycles(situation, ALL_IN_L1),
         is_warm=is_warm,
-        copied_dram_share=situation.rings.distinct_share if situation.rings is not None else 0.0,
+        copied_dram_share=_copied_dram_share(situation, placement),
     )
 
 
@@ -139,6 +142,13 @@ def _rings(situation: Situation) -> NDArray[np.int16]:
     found = np.full(len(situation.kernel), -1, dtype=np.int16)
     for row, use in situation.rings.uses.items() if situation.rings is not None else ():
         found[row] = use.ring
+    return found
+
+
+def _ring_shares(situation: Situation) -> FloatArray:
+    found = np.ones(len(situation.kernel))
+    for row, use in situation.rings.uses.items() if situation.rings is not None else ():
+        found[row] = use.share
     return found
 
 
@@ -228,8 +238,7 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
     if situation.caches is not None:
         for row, found in situation.caches.accesses.items():
             l2[row], dram[row] = found.l2_share, found.dram_share
-    for row in _copies(situation):
-        dram[row] = situation.rings.distinct_share if situation.rings is not None else 1.0
+    dram[_copies(situation)] = _copied_dram_share(situation, placement)
     if situation.profile is not None:
         for access in situation.profile.accesses:
             if access.space in _GLOBAL and access.is_store and access.sectors:
@@ -248,6 +257,12 @@ def _copies(situation: Situation) -> list[int]:
     return [row for row, use in uses.items() if use.meaning is Semantics.MBARRIER_COPY]
 
 
+def _copied_dram_share(situation: Situation, placement: Placement) -> float:
+    """Of the copy engine's bytes: each tile once for a wave of CTAs, else as other loads are served."""
+    share = None if situation.rings is None else situation.rings.distinct_share
+    return placement.dram_share if share is None else share
+
+
 def _copied_unique_bytes(situation: Situation) -> float:
     """Different bytes that the copy engine brings, as far as a wave of CTAs tells."""
     if situation.rings is None:
@@ -255,7 +270,7 @@ def _copied_unique_bytes(situation: Situation) -> float:
     warps = situation.grid_ctas * situation.occupancy.warps_per_cta
     moved, weights = situation.moved.global_bytes, situation.weights
     asked = sum(float(moved[row] * weights[row]) for row in _copies(situation)) * warps
-    return asked * situation.rings.distinct_share
+    return asked * (1.0 if situation.rings.distinct_share is None else situation.rings.distinct_share)
 
 
 def _local_rows(situation: Situation) -> NDArray[np.bool_]:
