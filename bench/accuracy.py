@@ -105,8 +105,8 @@ _MISSING = (
     (
         "convolution",
         "code of 90 to 130 KB, .33 to .6",
-        "the instruction cache holds less than the 128 KB taken, and warps apart fetch for themselves: from some "
-        "70 KB on the ratio falls with the code's size",
+        "the instruction cache holds less than the 128 KB taken, and warps apart fetch for themselves: from "
+        "some 70 KB on the ratio falls with the code's size",
     ),
     (
         "convolution, A4000",

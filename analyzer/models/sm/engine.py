@@ -255,12 +255,11 @@ class _Play:
                                 way = act == _STORE
                                 l2_free = l2_frees[way]
                                 l2_frees[way] = l2_free = (l2_free if l2_free > begin else begin) + moved
-                                if (
-                                    act == _COPY
-                                ):  # a stream of its own, ahead of its share by as much as it waits
-                                    done += max(
-                                        0.0, l2_free - begin, dram_free + script.dram_cycles[i] - done
-                                    )
+                                if act == _COPY:
+                                    # a stream of its own, ahead of its share by as much as it waits
+                                    late = max(l2_free - begin, dram_free + script.dram_cycles[i] - done)
+                                    if late > 0:
+                                        done += late
                                 queued = l2_free - begin - burst
                                 moved = script.dram_cycles[i]
                                 if moved:
@@ -275,7 +274,7 @@ class _Play:
                                 if queued > 0:
                                     if act == _LOAD:
                                         done += queued
-                                    elif queued > store_depth:
+                                    elif act == _STORE and queued > store_depth:
                                         path_free += queued - store_depth
                             if act == _COPY:
                                 self.arrive(warp.cta, script.ring[i], script.arrivals[i], done)
