@@ -30,7 +30,7 @@ from analyzer.ir.opcode import Semantics
 
 _WITHIN_CTA = 0xFFFFFF  # address bits above say which CTA of the cluster
 _PARITY_BIT = 31
-_MOST_ACTIONS = 40_000_000
+_MOST_STEPS = 40_000  # some seconds
 _MOST_ARRIVALS = 400  # at a loop header that cannot be closed: its rings have gone round many times
 _ROUND_THE_RING = 40  # rounds of a loop that are heard before others are taken at once
 _FEW_ARRIVALS = 6
@@ -127,7 +127,7 @@ class _Listener(Machine):
     """A machine that hears what is said to mbarriers."""
 
     def __init__(self, kernel: CompiledKernel, batch: Batch, most_arrivals: int) -> None:
-        super().__init__(kernel, batch, Guesser(kernel), Budget(_MOST_ACTIONS))
+        super().__init__(kernel, batch, Guesser(kernel), Budget(_MOST_STEPS))
         self.most_arrivals = most_arrivals
         self.close = Closer(self) if most_arrivals > _FEW_ARRIVALS else None
         self.descriptors: dict[int, int] = {}
