@@ -8,14 +8,16 @@ that is listed here; times are the table's cycles at the clock that they were ta
 
 import argparse
 import csv
-import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
+from kernels.build import build
+from kernels.compiling import BUILT, Unit, dump_path, is_built
+from kernels.recipes import TableError
+from rich.console import Console
 
 import analyzer
 from analyzer.demand.costs import FloatArray
@@ -24,7 +26,6 @@ from analyzer.report.validation import CaseEntry
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "blackwell_microbench"
 SOURCES = ROOT / "bench" / "blackwell"
-BUILT = ROOT / "bench" / "kernels" / "built" / "blackwell"
 PAGE = ROOT / "docs" / "blackwell.md"
 _CLOCK_MHZ = 1965.0
 _LOOP_CLOCK_MHZ = 1280.0  # at which the largest tiles of the main loop keep the tensor core busy
@@ -79,10 +80,10 @@ class Row:
         return self.cycles / self.clock_mhz
 
     @property
-    def dump(self) -> Path:
-        words = "-".join(f"{name}={value}" for name, value in self.defines.items())
-        name = "".join(letter if letter.isalnum() or letter in "=-" else "" for letter in words)
-        return BUILT / f"{self.source}-{name}.cubin"
+    def unit(self) -> Unit:
+        """What its kernel is compiled from."""
+        defines = tuple(f"{name}={value}" for name, value in self.defines.items())
+        return Unit("blackwell", "sm_100a", SOURCES / f"{self.source}.cu", defines, ())
 
 
 def product_rows() -> Iterator[Row]:
@@ -192,28 +193,13 @@ def _in_flight(what: str, n_bytes: int) -> str:
     return f"{what}, {next(text for limit, text in limits if n_bytes <= limit)} in flight"
 
 
-def build(rows: Sequence[Row], jobs: int) -> None:
-    """Compile what is not there. Raises CalledProcessError where nvcc does not take a kernel."""
-    BUILT.mkdir(parents=True, exist_ok=True)
-    wanted = {row.dump: row for row in rows if not row.dump.is_file()}
-
-    def compile_one(row: Row) -> None:
-        defines = [f"-D{name}={value}" for name, value in row.defines.items()]
-        source = SOURCES / f"{row.source}.cu"
-        command = ["nvcc", "-arch=sm_100a", "-cubin", *defines, str(source), "-o", str(row.dump)]
-        subprocess.run(command, check=True, capture_output=True)
-
-    with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(compile_one, wanted.values()))
-
-
 def predict(rows: Sequence[Row], jobs: int) -> dict[str, CaseEntry]:
     """The default model's answers, by case."""
-    table = BUILT / "cases.csv"
+    table = BUILT / "blackwell.csv"
     columns = [
         {
             "case": row.case,
-            "dump": row.dump.name,
+            "dump": dump_path(row.unit).relative_to(BUILT),
             "kernel": row.source,
             "gpu": "b200",
             "grid": f"{row.grid};1;1",
@@ -302,7 +288,10 @@ def main() -> int:
         return 1
     rows = [*product_rows(), *copy_rows(), *tile_rows(), *main_loop_rows()]
     rows.sort(key=lambda row: (row.source != "umma", int(row.defines.get("DEPTH", 0))))  # type: ignore[call-overload]
-    build(rows, jobs)
+    units = list(dict.fromkeys(row.unit for row in rows if not is_built(row.unit)))
+    if failures := build(units, jobs, Console()):
+        print(failures[0].message, file=sys.stderr)
+        return 1
     answers = predict(rows, jobs)
     text = page([*scores(rows, answers), stage_score(rows, answers)])
     PAGE.write_text(text, encoding="utf-8")
@@ -311,4 +300,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except TableError as error:
+        sys.exit(f"error: {error}")
