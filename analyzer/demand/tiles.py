@@ -11,6 +11,7 @@ import numpy as np
 
 from analyzer.demand.costs import OpcodeCosts
 from analyzer.execution.constants import constant_before
+from analyzer.execution.slicing import product_descriptor
 from analyzer.flow.cfg import Cfg
 from analyzer.hardware.schema import Arch, TensorCoreProduct
 from analyzer.ir.machine import SchedClass
@@ -18,7 +19,6 @@ from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Described
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 
-_DESCRIPTOR = "idesc"
 _SHARED_OPERAND = "gdesc"
 _PAIR = "2CTA"
 
@@ -104,16 +104,16 @@ def _latency(tile: _Tile, cycles: float) -> float:
 
 def _tile(cfg: Cfg, row: int, arch: Arch, executed: int | None) -> _Tile | None:
     form = cfg.kernel.form(row)
-    described = [operand for operand in form.operands if isinstance(operand, Described)]
-    for operand in described:
-        if operand.kind == _DESCRIPTOR and operand.descriptor.bases:
-            value = executed or constant_before(cfg, cfg.block_of[row], row, operand.descriptor.bases[0])
-            if value is None:
-                return None
-            m, n = (value >> 24 & 0x1F) * 16, (value >> 17 & 0x3F) * 8
-            a = "shared" if described[0].kind == _SHARED_OPERAND else "tensor"
-            ctas = 2 if _PAIR in form.opcode.modifiers else 1
-            product = next((p for p in arch.tensor_core_product if (p.a, p.ctas, p.m) == (a, ctas, m)), None)
-            rows = m / ctas if product is None else product.rows
-            return _Tile(float(m * n), float(rows * n), n, product) if m and n else None
-    return None
+    descriptor = product_descriptor(form)
+    if descriptor is None:
+        return None
+    value = executed or constant_before(cfg, cfg.block_of[row], row, descriptor)
+    if value is None:
+        return None
+    m, n = (value >> 24 & 0x1F) * 16, (value >> 17 & 0x3F) * 8
+    first = next(operand for operand in form.operands if isinstance(operand, Described))
+    a = "shared" if first.kind == _SHARED_OPERAND else "tensor"
+    ctas = 2 if _PAIR in form.opcode.modifiers else 1
+    product = next((p for p in arch.tensor_core_product if (p.a, p.ctas, p.m) == (a, ctas, m)), None)
+    rows = m / ctas if product is None else product.rows
+    return _Tile(float(m * n), float(rows * n), n, product) if m and n else None

@@ -137,7 +137,7 @@ class _Compiler:
         if self.slice.has_mbarriers and form.opcode.semantics in MBARRIER_MEANINGS:
             return Action(ActionKind.SIGNAL, row, guard, form.written, signal=_signal(row, form))
         if self.slice.has_mbarriers and (descriptor := product_descriptor(form)):
-            product = Signal(row, None, None, descriptor[0])
+            product = Signal(row, None, None, register_storage(descriptor))
             return Action(ActionKind.SIGNAL, row, guard, (), signal=product)
         return self._plain_action(row, form, guard)
 
@@ -427,7 +427,7 @@ def _signal(row: int, form: InstructionForm) -> Signal | None:
     if meaning is Semantics.MBARRIER_COPY:
         first = register_storage(addresses[0].bases[0])
         barrier = AddressForm(terms=(Term(first + 1, False, 1),), offset=0, wide=False)
-        return Signal(row, meaning, barrier, None, copy_coordinates(form), stream=row)
+        return Signal(row, meaning, barrier, None, copy_coordinates(form))
     last = form.operands[-1]
     word = register_storage(last) if isinstance(last, Register) else None
     is_told = "A1T0" not in form.opcode.modifiers

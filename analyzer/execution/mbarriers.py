@@ -5,7 +5,7 @@ executed with the addresses, parities and byte counts of mbarrier instructions i
 side begin their loops: by the coordinates of their tiles, copies of which several CTAs ask are told.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -89,7 +89,7 @@ def find_rings(cfg: Cfg, nest: LoopNest, image: ConstantImage, shape: Shape) -> 
     one = _listen(compiled, image, shape, 1, _MOST_ARRIVALS)
     if not one.heard:
         return None
-    rings = replace(_rings(one.heard.values(), one.shares()), descriptors=one.descriptors)
+    rings = _rings(one)
     if not any(use.meaning is Semantics.MBARRIER_COPY for use in rings.uses.values()):
         return rings
     many = _listen(compiled, image, shape, min(_MOST_CTAS, shape.grid.count), _FEW_ARRIVALS)
@@ -115,7 +115,6 @@ class _Heard:
     parities: by warp and barrier, the first one that was asked for, with the turn in which it was.
     """
 
-    signal: Signal
     meaning: Semantics
     addresses: set[int] = field(default_factory=set)
     parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
@@ -171,7 +170,9 @@ class _Listener(Machine):
     def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
         """See `Machine`."""
         signal = action.signal
-        if signal is None or signal.address is None or signal.meaning is None:
+        if signal is None:
+            return
+        if signal.address is None or signal.meaning is None:
             self._hear_product(signal, view)
             return
         places, origin = lane_addresses(signal.address, view)
@@ -179,15 +180,13 @@ class _Listener(Machine):
             return
         active = view.active if lanes is None else view.active & lanes
         shape = view.group.mask.shape
-        self._hear_tile(signal, view, active)
         chosen = np.broadcast_to(view.flat(active), shape) & view.group.mask
+        self._hear_tile(signal, view, chosen)
         address = np.broadcast_to(view.flat(places), shape)
         word = None
-        if signal.word is not None and signal.word >= 0:
-            unknown = view.origin(signal.word)
-            if unknown is None or not unknown.any():
-                word = np.broadcast_to(view.flat(view.value(signal.word)), shape)
-        heard = self.heard.setdefault(signal.row, _Heard(signal, signal.meaning))
+        if signal.word is not None and _is_known(view, signal.word):
+            word = np.broadcast_to(view.flat(view.value(signal.word)), shape)
+        heard = self.heard.setdefault(signal.row, _Heard(signal.meaning))
         self.turn += 1
         for row in np.flatnonzero(chosen.any(axis=1)).tolist():
             lane = int(chosen[row].argmax())
@@ -203,48 +202,61 @@ class _Listener(Machine):
             else:
                 heard.n_bytes += told
 
-    def _hear_product(self, signal: Signal | None, view: View) -> None:
+    def _hear_product(self, signal: Signal, view: View) -> None:
         """The descriptor of a product, taken to be the same in all warps and rounds."""
-        if signal is not None and signal.word is not None and signal.word >= 0:
-            unknown = view.origin(signal.word)
-            if unknown is None or not unknown.any():
-                self.descriptors[signal.row] = int(view.value(signal.word).reshape(-1)[0])
+        if signal.word is not None and _is_known(view, signal.word):
+            self.descriptors[signal.row] = int(view.value(signal.word).reshape(-1)[0])
 
-    def _hear_tile(self, signal: Signal, view: View, active: Bits) -> None:
-        """The tiles that a copy's warps ask for: its coordinates mixed to one number for each."""
-        shape = view.group.mask.shape
-        chosen = np.broadcast_to(view.flat(active), shape) & view.group.mask
+    def _hear_tile(self, signal: Signal, view: View, chosen: Bits) -> None:
+        """The tiles that a copy's warps ask for: its row and coordinates mixed to one number for each."""
+        if not signal.coordinates or not all(_is_known(view, slot) for slot in signal.coordinates):
+            return
         warps = chosen.any(axis=1)
-        mixed = np.full(int(warps.sum()), np.uint64(signal.stream))
+        mixed = np.full(int(warps.sum()), np.uint64(signal.row))
         lanes = chosen[warps].argmax(axis=1)
         for slot, factor in zip(signal.coordinates, mixing_factors(len(signal.coordinates)), strict=True):
-            unknown = view.origin(slot)
-            if unknown is not None and bool(unknown.any()):
-                return
-            words = np.broadcast_to(view.flat(view.value(slot)), shape)[warps, lanes]
+            words = np.broadcast_to(view.flat(view.value(slot)), chosen.shape)[warps, lanes]
             mixed = (mixed + words.astype(np.uint64)) * factor
-        if signal.coordinates:
-            self.tiles.append(mixed)
+        self.tiles.append(mixed)
 
 
-def _rings(heard: Iterable[_Heard], shares: Mapping[int, float]) -> Rings:
-    groups: list[list[_Heard]] = []
-    for one in heard:
-        meeting = [g for g in groups if any(not one.addresses.isdisjoint(other.addresses) for other in g)]
-        apart = [g for g in groups if all(g is not other for other in meeting)]
-        groups = [*apart, [one, *(other for group in meeting for other in group)]]
-    rings: list[Ring] = []
+def _is_known(view: View, slot: int) -> bool:
+    """Whether a register holds known words in all lanes; RZ says nothing."""
+    if slot < 0:
+        return False
+    unknown = view.origin(slot)
+    return unknown is None or not bool(unknown.any())
+
+
+def _rings(listener: _Listener) -> Rings:
+    """What one CTA said; tiles are not compared."""
+    heard, shares = listener.heard, listener.shares()
+    groups: list[_Group] = []
+    for row, one in heard.items():
+        meets = [not one.addresses.isdisjoint(group.addresses) for group in groups]
+        met = [group for group, does in zip(groups, meets, strict=True) if does]
+        apart = [group for group, does in zip(groups, meets, strict=True) if not does]
+        rows = [row, *(other for group in met for other in group.rows)]
+        groups = [*apart, _Group(rows, one.addresses.union(*(group.addresses for group in met)))]
     uses: dict[int, RingUse] = {}
     for number, group in enumerate(groups):
-        addresses = {address for one in group for address in one.addresses}
-        rings.append(Ring(len(addresses), _free_waits(group)))
-        for one in group:
-            row, n_bytes = one.signal.row, one.n_bytes / max(1, one.times)
+        for row in group.rows:
+            one = heard[row]
+            n_bytes = one.n_bytes / max(1, one.times)
             uses[row] = RingUse(number, one.meaning, n_bytes, min(1.0, shares[row]))
-    return Rings(tuple(rings), uses, {}, None)
+    rings = (Ring(len(group.addresses), _free_waits(heard[row] for row in group.rows)) for group in groups)
+    return Rings(tuple(rings), uses, listener.descriptors, None)
 
 
-def _free_waits(group: list[_Heard]) -> int:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Instructions that share mbarriers."""
+
+    rows: list[int]
+    addresses: set[int]
+
+
+def _free_waits(group: Iterable[_Heard]) -> int:
     """Barriers at which a warp begins with the phase before the first, which is over; the most of any."""
     first: dict[tuple[int, int], tuple[int, int]] = {}
     for one in group:

@@ -88,7 +88,7 @@ class Signal:
 
     word: register that holds the parity waited for, or the bytes to expect; -1 for zero, None for neither. Of
     a product of the tensor core, which says nothing to one (`meaning` None), it is the descriptor.
-    coordinates: registers that say which tile a copy brings, of the tensor that `stream` stands for.
+    coordinates: registers that say which tile of its tensor a copy brings.
     """
 
     row: int
@@ -96,7 +96,6 @@ class Signal:
     address: AddressForm | None
     word: int | None
     coordinates: tuple[int, ...] = ()
-    stream: int = 0
 
 
 class EndKind(StrEnum):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, OpKind, Semantics, Space
-from analyzer.ir.operand import Address, Barrier, Described, Predicate, PredicateSet
+from analyzer.ir.operand import Address, Barrier, Described, Predicate, PredicateSet, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import STORAGE_SIZE, address_storage, predicate_storage, register_storage
 
@@ -169,8 +169,8 @@ class _Pass:
             isinstance(o, Barrier) for o in form.operands
         )  # BMOV B, R
         tells = self.has_mbarriers and opcode.semantics in MBARRIER_MEANINGS
-        if self.has_mbarriers and opcode.sched is SchedClass.MMA_TENSOR_CORE:
-            return _mask(product_descriptor(form))
+        if self.has_mbarriers and (descriptor := product_descriptor(form)):
+            return _mask((register_storage(descriptor),))
         if opcode.kind in FLOW_KINDS or waits or restores or tells:
             return _mask((*form.read, *copy_coordinates(form), *_copy_barrier(form)))
         if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
@@ -267,13 +267,12 @@ def address_needs(form: InstructionForm) -> int:
     return needs & _mask(form.read)
 
 
-def product_descriptor(form: InstructionForm) -> tuple[int, ...]:
+def product_descriptor(form: InstructionForm) -> Register | None:
     """The register with the instruction descriptor of a product of the tensor core, which holds its tile."""
-    return tuple(
-        register_storage(operand.descriptor.bases[0])
-        for operand in form.operands
-        if isinstance(operand, Described) and operand.kind == "idesc" and operand.descriptor.bases
-    )
+    for operand in form.operands:
+        if isinstance(operand, Described) and operand.kind == "idesc" and operand.descriptor.bases:
+            return operand.descriptor.bases[0]
+    return None
 
 
 def copy_coordinates(form: InstructionForm) -> tuple[int, ...]:

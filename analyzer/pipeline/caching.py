@@ -43,16 +43,16 @@ class CacheLab:
     _from_dram: dict[tuple[int, float], float | None] = field(default_factory=dict)
     _routes: tuple[Route, ...] = ()
     _rings: "Rings | None" = None
-    _has_rings: bool = False
+    _has_looked_for_rings: bool = False
 
     def rings(self) -> "Rings | None":
         """Rings of mbarriers; None where the kernel has none, or their addresses are not known."""
         from analyzer.execution.mbarriers import find_rings, has_mbarriers
 
         cfg = self.ready.compiled.cfg
-        if not self._has_rings and has_mbarriers(cfg):
+        if not self._has_looked_for_rings and has_mbarriers(cfg):
             self._rings = find_rings(cfg, self.ready.compiled.nest, self.ready.image, self.ready.shape)
-        self._has_rings = True
+        self._has_looked_for_rings = True
         return self._rings
 
     def rates(self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int) -> "CacheRates | None":

@@ -97,11 +97,9 @@ class _Play:
                 else:
                     base = i * N_WAITS
                     act = script.act[i]
-                    if resumes:
-                        pass
-                    elif warp.waited:
+                    if warp.waited:
                         warp.waited = False
-                    else:
+                    elif not resumes:
                         share = script.share[i]
                         if script.waits[i]:
                             for b in script.waits[i]:

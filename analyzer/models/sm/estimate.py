@@ -1,5 +1,6 @@
 """From the simulation of a few CTAs and loop visits to a whole launch."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 from analyzer.models.sm.engine import play
@@ -18,18 +19,19 @@ _WAVES, _MOST_WAVES = 2, 8
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
     """cycles of the busiest SM; played: the simulation that its waits are taken from; visits: of each run at
-    most in it; plans: what each role played, where that was a part of its visits in their order.
+    most in it; visited: how often each role went through the run at each first step, where runs were played
+    in their order.
     """
 
     cycles: float
     played: Played
     visits: int
-    plans: tuple[list[Run], ...] = ()
+    visited: tuple[Counter[int], ...] = ()
 
     def visits_of(self, role: int, run: Run) -> int:
         """Visits of a run that were played."""
-        if self.plans:
-            return sum(played.visits for played in self.plans[role] if played.start == run.start)
+        if self.visited:
+            return self.visited[role][run.start]
         return run.most_visits(self.visits)
 
 
@@ -82,8 +84,15 @@ def _estimate_rings(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int
         if shares[1] > shares[0]:
             more = max(0.0, cycles - play(half, figures, at_once).cycles)
             cycles += more * (1.0 - shares[1]) / (shares[1] - shares[0])
-    plans = tuple(script.runs for script in whole)
-    return Estimate(cycles * n_ctas / at_once, played, ALL_VISITS, plans)
+    visited = tuple(_visited(script.runs) for script in whole)
+    return Estimate(cycles * n_ctas / at_once, played, ALL_VISITS, visited)
+
+
+def _visited(plan: list[Run]) -> Counter[int]:
+    visits: Counter[int] = Counter()
+    for run in plan:
+        visits[run.start] += run.visits
+    return visits
 
 
 def _planned(scripts: tuple[Script, ...], part: float) -> tuple[Script, ...]:

@@ -23,7 +23,7 @@ from analyzer.models.warp_state import Code
 @dataclass(frozen=True, slots=True, eq=False)
 class Simulation:
     """The busiest SM: n_ctas one after another in its slots, in `cycles`; idle_share: CTAs of the grid that
-    find no work; is_warm: the last launch left all data in the L2.
+    find no work.
     """
 
     scripts: tuple[Script, ...]
@@ -31,7 +31,6 @@ class Simulation:
     figures: SmFigures
     n_ctas: int
     idle_share: float
-    is_warm: bool
     estimate: Estimate
 
     @property
@@ -42,7 +41,7 @@ class Simulation:
     def notes(self) -> tuple[str, ...]:
         """What a report says of it."""
         notes = []
-        if self.is_warm:
+        if self.traffic.is_warm:
             notes.append(
                 "all data are in the L2 from the last such launch: nothing comes from DRAM (--cold-l2)"
             )
@@ -90,8 +89,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     latency = latencies_of(situation.kernel, situation.costs, options)
     latency = latency + np.where(traffic.is_local, traffic.spill_cycles, 0.0)
     for row in np.flatnonzero(traffic.act == Act.COPY).tolist():
-        own = Placement(1.0, 0.0 if traffic.is_warm else traffic.copied_dram_share)
-        latency[row] += memory_latency_cycles(situation, own)
+        latency[row] += memory_latency_cycles(situation, Placement(1.0, traffic.copied_dram_share))
     code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
     scripts = tuple(write_script(situation, weights, code, traffic) for weights in crew.weights)
     path = situation.arch.memory
@@ -117,7 +115,6 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         figures=figures,
         n_ctas=n_ctas,
         idle_share=1.0 - crew.working_ctas / max(1, situation.grid_ctas),
-        is_warm=traffic.is_warm,
         estimate=estimate(scripts, figures, n_ctas),
     )
 

@@ -1,5 +1,6 @@
 """What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
+from analyzer.execution.mbarriers import RingUse
 from analyzer.ir.machine import Pipe, SchedClass
 from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics, Space
 from analyzer.ir.operand import Address
@@ -43,13 +45,12 @@ class Traffic:
     """Of each instruction's execution by a warp, [n].
 
     act: see `Act`; ring: of mbarriers, -1 for none; ring_share: of the warps that come there, those that
-    arrive; commit_cycles: from the end of the last product's
-    interval to its arrival there; matrix_cycles: interval of a product that its warp does not wait for;
-    path_cycles: of the SM's load/store path; l2_cycles, dram_cycles: of the part of their rate that one
-    busy SM has;
-    atomic_cycles: of the L2's unit for a line; sm_pipes: pipes that belong to the SM; is_local: executed
-    accesses to local memory, which take spill_cycles longer than from the L1; is_warm: the last launch left
-    all data in the L2; copied_dram_share: of what the copy engine brings.
+    arrive; commit_cycles: from the end of the last product's interval to its arrival there; matrix_cycles:
+    interval of a product that its warp does not wait for; path_cycles: of the SM's load/store path;
+    l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
+    for a line; sm_pipes: pipes that belong to the SM; is_local: executed accesses to local memory, which take
+    spill_cycles longer than from the L1; is_warm: the last launch left all data in the L2;
+    copied_dram_share: of what the copy engine brings.
     """
 
     act: NDArray[np.int8]
@@ -82,6 +83,8 @@ def measure_traffic(
     is_local, is_warm = _local_rows(situation), _stays_in_l2(situation)
     spilled = _spill_placement(situation, is_local)
     l2_share, dram_share = _shares(situation, placement)
+    copies, copied_share = _copies(situation), _copied_dram_share(situation, placement)
+    dram_share[copies] = copied_share
     if is_warm:
         dram_share[:] = 0.0
     l2_share[is_local] = spilled.l2_share
@@ -93,12 +96,12 @@ def measure_traffic(
     moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
     slowest = arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / l2
-    copies = _copies(situation)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
+    ring, ring_share = _rings(situation)
     return Traffic(
         act=acts,
-        ring=_rings(situation),
-        ring_share=_ring_shares(situation),
+        ring=ring,
+        ring_share=ring_share,
         commit_cycles=_commit_cycles(situation),
         matrix_cycles=_matrix_cycles(situation),
         path_cycles=path,
@@ -109,7 +112,7 @@ def measure_traffic(
         is_local=is_local,
         spill_cycles=memory_latency_cycles(situation, spilled) - memory_latency_cycles(situation, ALL_IN_L1),
         is_warm=is_warm,
-        copied_dram_share=_copied_dram_share(situation, placement),
+        copied_dram_share=0.0 if is_warm else copied_share,
     )
 
 
@@ -125,9 +128,13 @@ def _acts(situation: Situation) -> NDArray[np.int8]:
             act = Act.STORE if is_store else Act.LOAD
         of_opcode[number] = act
     acts = of_opcode[kernel.opcode_ids]
-    for row, use in situation.rings.uses.items() if situation.rings is not None else ():
+    for row, use in _ring_uses(situation).items():
         acts[row] = _SIGNALS[use.meaning]
     return acts
+
+
+def _ring_uses(situation: Situation) -> Mapping[int, RingUse]:
+    return {} if situation.rings is None else situation.rings.uses
 
 
 _SIGNALS = {
@@ -138,18 +145,13 @@ _SIGNALS = {
 }
 
 
-def _rings(situation: Situation) -> NDArray[np.int16]:
-    found = np.full(len(situation.kernel), -1, dtype=np.int16)
-    for row, use in situation.rings.uses.items() if situation.rings is not None else ():
-        found[row] = use.ring
-    return found
-
-
-def _ring_shares(situation: Situation) -> FloatArray:
-    found = np.ones(len(situation.kernel))
-    for row, use in situation.rings.uses.items() if situation.rings is not None else ():
-        found[row] = use.share
-    return found
+def _rings(situation: Situation) -> tuple[NDArray[np.int16], FloatArray]:
+    """The ring of each instruction, -1 for none, and the share of warps that arrive there."""
+    n = len(situation.kernel)
+    ring, share = np.full(n, -1, dtype=np.int16), np.ones(n)
+    for row, use in _ring_uses(situation).items():
+        ring[row], share[row] = use.ring, use.share
+    return ring, share
 
 
 def _matrix_cycles(situation: Situation) -> FloatArray:
@@ -238,7 +240,6 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
     if situation.caches is not None:
         for row, found in situation.caches.accesses.items():
             l2[row], dram[row] = found.l2_share, found.dram_share
-    dram[_copies(situation)] = _copied_dram_share(situation, placement)
     if situation.profile is not None:
         for access in situation.profile.accesses:
             if access.space in _GLOBAL and access.is_store and access.sectors:
@@ -253,8 +254,8 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
 
 
 def _copies(situation: Situation) -> list[int]:
-    uses = situation.rings.uses if situation.rings is not None else {}
-    return [row for row, use in uses.items() if use.meaning is Semantics.MBARRIER_COPY]
+    uses = _ring_uses(situation).items()
+    return [row for row, use in uses if use.meaning is Semantics.MBARRIER_COPY]
 
 
 def _copied_dram_share(situation: Situation, placement: Placement) -> float:
