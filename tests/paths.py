@@ -60,7 +60,11 @@ def read_kernel(dump: str, kernel: str = "") -> Kernel:
 
 
 def parse_lines(*texts: str, arch: str = "sm_90") -> Kernel:
-    """A kernel of the given instruction texts, as cuobjdump would print them, without encodings."""
+    """A kernel of the given instruction texts."""
+    return parse_sass("kernel.sass", [dump_of(arch, *texts).encode()]).kernels[0]
+
+
+def dump_of(arch: str, *texts: str) -> str:
+    """The given instruction texts of a kernel as cuobjdump would print them, without encodings."""
     lines = [f"        /*{16 * row:04x}*/                   {text} ;" for row, text in enumerate(texts)]
-    dump = "\n".join((f"\tcode for {arch}", "\t\tFunction : kernel", *lines, ""))
-    return parse_sass("kernel.sass", [dump.encode()]).kernels[0]
+    return "\n".join((f"\tcode for {arch}", "\t\tFunction : kernel", *lines, ""))

@@ -45,13 +45,16 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     first; line_pass_cycles: for each line of a request to global memory beyond lines_per_pass.
     store_line_cycles: the same of a store. partial_write_factor: sectors that the DRAM moves for one of which
     a part is written. atomic_line_cycles: of the L2 for an atomic request of one sector on a busy line.
-    spill_dram_factor: sectors' worth of DRAM time that one of local memory takes.
-    instruction_fetch_bytes_per_cycle: of an SM, where code does not fit into instruction_store_bytes, the
-    last cache of instructions before the L2.
+    dram_load_cycles: that the latency of DRAM grows by at half of its rate, with load / (1 - load).
+    spill_dram_factor: sectors' worth of DRAM time that one of local memory takes. spill_lost_from,
+    spill_lost_by: parts of a cache that the resident threads may touch between two touches of a spilled word
+    before some are lost, and before all are.
+    instruction_cache_bytes: the last one before the L2; instruction_miss_cycles: that a warp waits for a line
+    of code that is longer, beyond what prefetching hides.
     path_queue_cycles: work of the load/store path that may wait before warps stall; l2_burst_cycles: of an
     SM's share of L2 or DRAM that is taken at once; store_queue_cycles: of it that stores may leave behind.
     l2_kept_share: part of the L2 that still holds the last launch's data. atomic_slice_bytes: of addresses
-    that one unit of the L2 serves. fetch_queue_cycles: that instructions are fetched before they are needed.
+    that one unit of the L2 serves.
     dram_efficiency: sustained part of the datasheet's rate, of products without a measured one.
     mshrs_per_sm: L1 misses in flight, absent where nothing limits them.
     """
@@ -74,12 +77,13 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     store_line_cycles: Figure
     partial_write_factor: Figure
     atomic_line_cycles: Figure
+    dram_load_cycles: Figure
     spill_dram_factor: Figure
-    instruction_fetch_bytes_per_cycle: Figure
-    instruction_store_bytes: Figure
+    spill_lost_from: Figure
+    spill_lost_by: Figure
+    instruction_miss_cycles: Figure
     l2_kept_share: Figure
     atomic_slice_bytes: Figure
-    fetch_queue_cycles: Figure
     path_queue_cycles: Figure
     l2_burst_cycles: Figure
     store_queue_cycles: Figure

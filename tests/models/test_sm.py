@@ -26,8 +26,7 @@ FIGURES = SmFigures(
     path_depth=100.0,
     burst=100.0,
     store_depth=100.0,
-    fetch_ahead=100.0,
-    fetch_kept=100.0,
+    dram_load=0.0,
     launch_cycles=0.0,
     read_release=10.0,
     most_visits=100,
@@ -131,6 +130,7 @@ PASSES = {
     "waits": (), "pending": None, "groups": -1, "issued": 1.0, "stalls": 1.0, "pipes": (), "act": 0, "tail": 1.0,
     "path_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
     "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
+    "copies": False, "ends_copies": False,
     "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "arrivals": 1.0, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
 }  # fmt: skip
 
@@ -177,6 +177,25 @@ def test_warps_that_meet_in_pairs_do_not_wait_for_all() -> None:
     figures = replace(FIGURES, crew=(0, 0, 0, 1))
     played = play((script_of(*PAIR), late), figures, 1)
     assert played.waits[0][Cause.BARRIER] == pytest.approx(5000.0, rel=0.02)  # of one of the three
+
+
+def test_a_group_of_copies_waits_for_the_bandwidth_that_they_take() -> None:
+    """LDGSTS raise no scoreboard: what closes their group does, when the last of them is done."""
+    copy = {"act": int(Act.LOAD), "l2_cycles": 500.0, "latency": 100.0, "copies": True}
+    close = {"act": int(Act.SHARED), "latency": 100.0, "ends_copies": True, "writes": 0}
+    figures = replace(FIGURES, crew=(0,))
+    played = play((script_of(*[copy] * 10, close, {"waits": (0,)}),), figures, 1)
+    assert sum(played.waits[0]) == pytest.approx(10 * 500.0 - FIGURES.burst + 100.0, rel=0.02)
+
+
+def test_a_loaded_dram_takes_longer() -> None:
+    load = {"act": int(Act.LOAD), "l2_cycles": 1.0, "dram_cycles": 50.0, "latency": 500.0, "writes": 0}
+    script = script_of(*[load, {"waits": (0,)}] * 50)
+    alone = play((script,), replace(FIGURES, crew=(0,), dram_load=100.0), 1).cycles
+    assert alone == pytest.approx(50 * 500.0, rel=0.05)
+    busy = replace(FIGURES, crew=(0,) * 8)
+    extra = play((script,), replace(busy, dram_load=100.0), 1).cycles - play((script,), busy, 1).cycles
+    assert extra > 50 * 100.0
 
 
 PAIR: tuple[dict[str, object], ...] = ({"act": int(Act.BARRIER), "meetings": Meeting(1, 2, waits=True)},)

@@ -25,6 +25,8 @@ _LONG, _SHORT = int(Cause.LONG), int(Cause.SHORT)
 _FROM = 0.34
 _ALWAYS = 1 << 60
 _ROUNDING = 1e-6
+# Of the DRAM: beyond it what queues is simulated; and cycles over which the load is taken at least.
+_MOST_LOAD, _SETTLING = 0.8, 2000.0
 
 
 def play(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Played:
@@ -67,10 +69,8 @@ class _Play:
         n_sub = figures.subcores
         issue_free = [0.0] * n_sub
         pipe_free = [[0.0] * _N_PIPES for _ in range(n_sub)]
-        fetch_free = fetched = 0.0
-        fetched_at = [[-1e300] * len(script) for script in self.scripts]
-        fetch_ahead, kept = figures.fetch_ahead, figures.fetch_kept
-        path_free = dram_free = atomic_free = 0.0
+        path_free = dram_free = atomic_free = dram_work = 0.0
+        load_latency = figures.dram_load
         l2_frees = [0.0, 0.0]  # to the SM, and from it
         depth, burst, release = figures.path_depth, figures.burst, figures.read_release
         store_depth = figures.store_depth
@@ -128,16 +128,9 @@ class _Play:
                                 waits[base + Cause.GMMA] += share * late
                                 time += share * late
                         fetch = script.fetch[i]
-                        if fetch and fetched - fetched_at[warp.script][i] > kept:
-                            fetched += fetch
-                            fetched_at[warp.script][i] = fetched
-                            if fetch_free < time:
-                                fetch_free = time
-                            fetch_free += fetch
-                            late = fetch_free - time - fetch_ahead
-                            if late > 0:
-                                waits[base + NO_INSTRUCTIONS] += late
-                                time += late
+                        if fetch:
+                            waits[base + NO_INSTRUCTIONS] += fetch
+                            time += fetch
                         if time > limit:
                             # others come first: queues are taken in order of arrival
                             warp.waited = True
@@ -264,6 +257,10 @@ class _Play:
                                     dram_free = (dram_free if dram_free > begin else begin) + moved
                                     if dram_free - begin - burst > queued:
                                         queued = dram_free - begin - burst
+                                    if load_latency and act != _STORE:
+                                        dram_work += moved
+                                        load = min(_MOST_LOAD, dram_work / (begin + _SETTLING))
+                                        done += load_latency * load / (1.0 - load)
                                 moved = script.atomic_cycles[i]
                                 if moved:
                                     atomic_free = (atomic_free if atomic_free > begin else begin) + moved
@@ -274,6 +271,12 @@ class _Play:
                                         done += queued
                                     elif act == _STORE and queued > store_depth:
                                         path_free += queued - store_depth
+                            if script.copies[i]:
+                                if done > warp.copied:
+                                    warp.copied = done
+                            elif warp.copied and script.ends_copies[i]:
+                                done = max(begin, warp.copied)
+                                warp.copied = 0.0
                             if act == _COPY:
                                 self.arrive(warp.cta, script.ring[i], script.arrivals[i], done)
                                 if heap and heap[0][0] < limit:

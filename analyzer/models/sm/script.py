@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
 from analyzer.ir.machine import WARP_LANES, Pipe, SchedClass
+from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Immediate, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.control_bits import NO_BARRIER
@@ -47,7 +48,8 @@ class Script:
     SM's load/store path, l2_cycles and dram_cycles of the SM's share of them, latency;
     meetings: at barriers; ring: of mbarriers that it waits for or arrives at (arrivals: so often in the
     mean), -1 for none;
-    fetch: cycles to bring its instructions, where they do not stay in the instruction cache;
+    fetch: cycles that it waits for its instructions, where they do not stay in the instruction cache;
+    copies, ends_copies: LDGSTS, and what raises a scoreboard when those before it are done;
     writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product on the
     pipe matrix_pipe;
     first, last: rows [first, last].
@@ -75,6 +77,8 @@ class Script:
     matrix: list[float] = field(default_factory=list)
     matrix_pipe: list[int] = field(default_factory=list)
     ends_group: list[bool] = field(default_factory=list)
+    copies: list[bool] = field(default_factory=list)
+    ends_copies: list[bool] = field(default_factory=list)
     is_long: list[bool] = field(default_factory=list)
     fetch: list[float] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
@@ -127,11 +131,12 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
                 _Writer(script, code, traffic, count / visits).write(rows)
         meets = int(Act.BARRIER) in script.act[start:]
         size = sum(cfg.blocks[b].stop - cfg.blocks[b].start for b in run.blocks) * _INSTRUCTION_BYTES
-        path = situation.arch.memory
-        is_long = size > path.instruction_store_bytes.value
-        per_row = _INSTRUCTION_BYTES / path.instruction_fetch_bytes_per_cycle.value if is_long else 0.0
+        memory = situation.arch.memory
+        is_long = size > memory.instruction_cache_bytes.value
+        per_row = memory.instruction_miss_cycles.value * _INSTRUCTION_BYTES / memory.line_bytes.value
         script.fetch += [
-            per_row * (script.last[step] + 1 - script.first[step]) for step in range(start, len(script))
+            is_long * per_row * (script.last[step] + 1 - script.first[step])
+            for step in range(start, len(script))
         ]
         script.runs.append(Run(start, len(script), visits, meets))
         written.append(run)
@@ -233,6 +238,11 @@ class _Writer:
         script.matrix.append(share * float(traffic.matrix_cycles[last]))
         script.matrix_pipe.append(code.pipe[last])
         script.ends_group.append(last in code.group_ends)
+        opcode = code.kernel.opcode(last)
+        script.copies.append(opcode.kind is OpKind.ASYNC_COPY)
+        script.ends_copies.append(
+            opcode.sched is SchedClass.ASYNC_COPY and opcode.kind is not OpKind.ASYNC_COPY
+        )
         script.is_long.append(code.is_long[last])
         script.first.append(first)
         script.last.append(last)

@@ -87,7 +87,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     traffic = measure_traffic(situation, placement, clock_mhz, balance=min(1.0, busy_ctas / n_ctas))
     options = walk_options(situation, situation.weights, placement)
     latency = latencies_of(situation.kernel, situation.costs, options)
-    latency = latency + np.where(traffic.is_local, traffic.spill_cycles, 0.0)
+    latency = latency + traffic.spill_cycles
     for row in np.flatnonzero(traffic.act == Act.COPY).tolist():
         latency[row] += memory_latency_cycles(situation, Placement(1.0, traffic.copied_dram_share))
     code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
@@ -102,8 +102,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         path_depth=path.path_queue_cycles.value,
         burst=path.l2_burst_cycles.value,
         store_depth=path.store_queue_cycles.value,
-        fetch_ahead=path.fetch_queue_cycles.value,
-        fetch_kept=path.instruction_store_bytes.value / path.instruction_fetch_bytes_per_cycle.value,
+        dram_load=path.dram_load_cycles.value,
         launch_cycles=launch_cycles,
         read_release=options.read_release_cycles,
         most_visits=ALL_VISITS,

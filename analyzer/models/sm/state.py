@@ -21,10 +21,9 @@ class SmFigures:
 
     crew: which script each warp of a CTA follows; slots: resident CTAs; path_depth: cycles of work that may
     queue for the load/store path before warps stall; burst: of the L2's and the DRAM's work that is taken at
-    once; store_depth: that stores may leave behind them; fetch_ahead: before instructions are needed;
-    fetch_kept: of fetching, after which they are gone again; launch_cycles: between two CTAs that come to the
-    SM; read_release: until a memory instruction has read its registers; most_visits: of a run; rings: of
-    mbarriers.
+    once; store_depth: that stores may leave behind them; dram_load: see `MemoryPath.dram_load_cycles`;
+    launch_cycles: between two CTAs that come to the SM; read_release: until a memory instruction has read its
+    registers; most_visits: of a run; rings: of mbarriers.
     """
 
     subcores: int
@@ -33,8 +32,7 @@ class SmFigures:
     path_depth: float
     burst: float
     store_depth: float
-    fetch_ahead: float
-    fetch_kept: float
+    dram_load: float
     launch_cycles: float
     read_release: float
     most_visits: int
@@ -115,6 +113,7 @@ class Warp:
         "at",
         "boards",
         "causes",
+        "copied",
         "cta",
         "groups",
         "matrix_done",
@@ -135,7 +134,7 @@ class Warp:
         self.causes = [_SHORT] * 6
         self.pending: list[list[float] | None] = [None] * 6
         self.groups: list[float] = []
-        self.matrix_done = 0.0
+        self.matrix_done = self.copied = 0.0
         self.run = 0
         self.visit = 0
         self.step = 0

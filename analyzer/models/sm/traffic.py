@@ -12,17 +12,16 @@ from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
 from analyzer.execution.mbarriers import RingUse
 from analyzer.ir.machine import Pipe, SchedClass
 from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics, Space
-from analyzer.ir.operand import Address
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
-from analyzer.models.placement import ALL_IN_L1, Placement, memory_latency_cycles
+from analyzer.models.placement import Placement
+from analyzer.models.sm.spills import find_spills
 
 _GIGA, _MEGA = 1e9, 1e6
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _WHOLE = 0.99
-_WORD_BYTES = 4
 
 
 class Act(IntEnum):
@@ -48,9 +47,9 @@ class Traffic:
     arrive; commit_cycles: from the end of the last product's interval to its arrival there; matrix_cycles:
     interval of a product that its warp does not wait for; path_cycles: of the SM's load/store path;
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
-    for a line; sm_pipes: pipes that belong to the SM; is_local: executed accesses to local memory, which take
-    spill_cycles longer than from the L1; is_warm: the last launch left all data in the L2;
-    copied_dram_share: of what the copy engine brings.
+    for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
+    longer than from the L1; is_warm: the last launch left all data in the L2; copied_dram_share: of what the
+    copy engine brings.
     """
 
     act: NDArray[np.int8]
@@ -63,8 +62,7 @@ class Traffic:
     dram_cycles: FloatArray
     atomic_cycles: FloatArray
     sm_pipes: frozenset[int]
-    is_local: NDArray[np.bool_]
-    spill_cycles: float
+    spill_cycles: FloatArray
     is_warm: bool
     copied_dram_share: float
 
@@ -80,15 +78,15 @@ def measure_traffic(
     path = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
     acts = _acts(situation)
     path += _extra_path(situation, path, acts == Act.STORE)
-    is_local, is_warm = _local_rows(situation), _stays_in_l2(situation)
-    spilled = _spill_placement(situation, is_local)
+    spills, is_warm = find_spills(situation), _stays_in_l2(situation)
+    is_local = spills.is_local
     l2_share, dram_share = _shares(situation, placement)
     copies, copied_share = _copies(situation), _copied_dram_share(situation, placement)
     dram_share[copies] = copied_share
     if is_warm:
         dram_share[:] = 0.0
-    l2_share[is_local] = spilled.l2_share
-    dram_share[is_local] = spilled.dram_share * arch.memory.spill_dram_factor.value
+    l2_share[is_local] = spills.l2_share[is_local]
+    dram_share[is_local] = spills.dram_share[is_local] * arch.memory.spill_dram_factor.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     sms = min(situation.gpu.sm_count, max(1, situation.grid_ctas))
     l2 = noc_bytes_per_cycle(situation, clock_mhz) / situation.gpu.sm_count
@@ -109,8 +107,7 @@ def measure_traffic(
         dram_cycles=moved * dram_share / dram,
         atomic_cycles=_atomic_cycles(situation) * sms * balance,
         sm_pipes=SM_PIPES,
-        is_local=is_local,
-        spill_cycles=memory_latency_cycles(situation, spilled) - memory_latency_cycles(situation, ALL_IN_L1),
+        spill_cycles=spills.added_cycles,
         is_warm=is_warm,
         copied_dram_share=0.0 if is_warm else copied_share,
     )
@@ -190,6 +187,7 @@ def _extra_path(situation: Situation, base: FloatArray, is_store: NDArray[np.boo
     is_returned = np.where(is_copy, 0.0, np.maximum(returned - base, 0.0))
     by_lines *= np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
     extra += np.maximum(np.where(sectors > 0, by_lines, 0.0), is_returned)
+    extra[_copies(situation)] = 0.0  # the copy engine has a path of its own
     return extra
 
 
@@ -272,43 +270,6 @@ def _copied_unique_bytes(situation: Situation) -> float:
     moved, weights = situation.moved.global_bytes, situation.weights
     asked = sum(float(moved[row] * weights[row]) for row in _copies(situation)) * warps
     return asked * (1.0 if situation.rings.distinct_share is None else situation.rings.distinct_share)
-
-
-def _local_rows(situation: Situation) -> NDArray[np.bool_]:
-    """Executed accesses to local memory, [n]."""
-    kernel = situation.kernel
-    is_local = kernel.vocabulary.mask(lambda o: o.kind in MEMORY_KINDS and o.space is Space.LOCAL)
-    rows: NDArray[np.bool_] = is_local[kernel.opcode_ids] & (situation.weights > 0)
-    return rows
-
-
-def _spill_placement(situation: Situation, rows: NDArray[np.bool_]) -> Placement:
-    """Where local memory is served: the frames of resident threads against the L1, of all SMs against the L2.
-
-    Code goes through its frame again and again, so of what does not fit the share that fits is kept.
-    """
-    frame = _frame_bytes(situation, rows)
-    if not frame:
-        return Placement(0.0, 0.0)
-    resident = situation.occupancy.ctas_per_sm
-    of_sm = frame * situation.block_threads * resident
-    used = resident * (situation.kernel.resources.shared_bytes or 0)
-    l1 = max(0.0, situation.arch.memory.l1_shared_bytes_per_sm.value - used)
-    l2 = situation.gpu.file.l2.size_bytes.value / situation.gpu.sm_count
-    l2_share = max(0.0, 1.0 - l1 / of_sm)
-    return Placement(l2_share, max(0.0, min(l2_share, 1.0 - l2 / of_sm)))
-
-
-def _frame_bytes(situation: Situation, rows: NDArray[np.bool_]) -> int:
-    """Bytes of a thread's local memory that the code reaches, as far as its offsets say."""
-    offsets: set[int] = set()
-    for row in np.flatnonzero(rows).tolist():
-        form = situation.kernel.form(row)
-        for operand in form.operands:
-            if isinstance(operand, Address):
-                words = range(0, max(_WORD_BYTES, form.opcode.width_bytes), _WORD_BYTES)
-                offsets.update(operand.offset + word for word in words)
-    return len(offsets) * _WORD_BYTES
 
 
 def _stays_in_l2(situation: Situation) -> bool:
