@@ -14,6 +14,7 @@ import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +22,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CUDA = HERE / "cuda"
 TABLE = ROOT.parent / "shared" / "data" / "measured" / "cases.csv"
+# Rows whose code depends on the compiler's year; written by compilers.py.
+COMPILED_OTHERWISE = HERE / "compilers.csv"
 # What the table calls a GPU, and what the hardware database does.
 GPUS = {
     "RTX 2080 Ti": "rtx-2080-ti",
@@ -163,6 +166,13 @@ def _dim3(text: str) -> Dim3:
 def dim3_text(dim: Dim3 | None) -> str:
     """`x;y;z`, empty for None."""
     return "" if dim is None else ";".join(map(str, dim))
+
+
+@cache
+def compiled_otherwise() -> frozenset[str]:
+    """Cases that the compilers of the measurements' time made other work of than ours does."""
+    with COMPILED_OTHERWISE.open(newline="", encoding="utf-8") as file:
+        return frozenset(line["case"] for line in csv.DictReader(file))
 
 
 def suite_names() -> tuple[str, ...]:

@@ -1,0 +1,154 @@
+"""Which rows' code depends on the compiler's year: `python bench/kernels/compilers.py LIBNVRTC`.
+
+The times of the tunable suites were measured with some CUDA 11; the table and our dumps are CUDA 13's. This
+compiles every configuration with the NVRTC that it is given as well, compares the kernel's instructions as
+they stand, executes those that differ by more than half a percent, and lists in compilers.csv the rows that
+then execute over 5 % more or fewer instructions than the table says: their measured time does not speak of
+our dump. LIBNVRTC: the library's path, as the package nvidia-cuda-nvrtc-cu11 has it.
+"""
+
+import argparse
+import csv
+import ctypes
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import track
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from analyzer.frontend.reader import read_module
+from kernels.check import TOLERANCE, compare, executed_grid
+from kernels.compiling import BUILT, dump_path, is_built, unit_of
+from kernels.executing import Executed, Job, execute
+from kernels.recipes import COMPILED_OTHERWISE, Recipe, Row, TableError, load_rows, recipes
+
+SUITES = ("convolution", "convolution_milo_15", "convolution_milo_17", "dedispersion_milo")
+_COLUMNS = ("suite", "case", "instructions", "registers", "spills", "our_registers", "our_spills")
+_SPILLS = ("LDL", "STL")
+_PADDING = "NOP"
+_LITTLE = 0.005
+
+
+class Nvrtc:
+    """A version of NVIDIA's compiler as a library."""
+
+    def __init__(self, path: Path) -> None:
+        self._library = ctypes.CDLL(str(path))
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        self.version = f"{major.value}.{minor.value}"
+
+    def cubin(self, source: str, options: Sequence[str]) -> bytes:
+        """Compile a source. Raises TableError with what the compiler says."""
+        program, library = ctypes.c_void_p(), self._library
+        library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
+        told = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+        try:
+            if library.nvrtcCompileProgram(program, len(options), told):
+                raise TableError(self._read(program, "ProgramLog").decode())
+            return self._read(program, "CUBIN")
+        finally:
+            library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _read(self, program: ctypes.c_void_p, what: str) -> bytes:
+        size = ctypes.c_size_t()
+        getattr(self._library, f"nvrtcGet{what}Size")(program, ctypes.byref(size))
+        text = ctypes.create_string_buffer(size.value)
+        getattr(self._library, f"nvrtcGet{what}")(program, text)
+        return text.raw
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """A row as another compiler writes it: its dump, and what is executed of it and of ours."""
+
+    row: Row
+    theirs: Executed
+    ours: Executed
+
+    @property
+    def differs(self) -> bool:
+        """Whether it is other work than the table's."""
+        return abs(compare(self.row, self.theirs).instructions) > TOLERANCE
+
+
+def _spills(found: Executed) -> float:
+    return sum(found.opcodes_per_cta.get(name, 0.0) for name in _SPILLS)
+
+
+def main() -> None:
+    """Compile, compare, write compilers.csv."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("nvrtc", type=Path)
+    compiler = Nvrtc(parser.parse_args().nvrtc)
+    console = Console()
+    todo = [(row, recipe) for row, recipe in recipes(load_rows(), SUITES) if is_built(unit_of(row, recipe))]
+    found = [
+        other for pair in track(todo, "compiling", console=console) for other in _others(compiler, *pair)
+    ]
+    listed = [other for other in found if other.differs]
+    with COMPILED_OTHERWISE.open("w", newline="") as file:
+        writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(map(_cells, listed))
+    console.print(
+        f"CUDA {compiler.version}: {len(todo)} rows, {len(found)} with other instructions, "
+        f"{len(listed)} that are other work"
+    )
+
+
+def _others(compiler: Nvrtc, row: Row, recipe: Recipe) -> Iterator[Other]:
+    """The row as this compiler writes it, where that differs from ours at all."""
+    unit = unit_of(row, recipe)
+    kept = BUILT / f"nvrtc-{compiler.version}" / row.suite / row.arch / f"{dump_path(unit).stem}.cubin"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        defines = [f"-D{define}" for define in recipe.defines]
+        options = [f"--gpu-architecture={row.arch}", "--std=c++17", *defines]
+        kept.write_bytes(compiler.cubin(recipe.source.read_text(), options))
+    if _are_alike(_opcodes(kept, recipe.kernel), _opcodes(dump_path(unit), recipe.kernel)):
+        return
+    theirs, ours = (
+        execute(Job(row=row, grid=executed_grid(row), dump=dump, kernel=recipe.kernel))
+        for dump in (kept, dump_path(unit))
+    )
+    yield Other(row, theirs, ours)
+
+
+def _are_alike(theirs: Counter[str], ours: Counter[str]) -> bool:
+    """Whether no opcode stands there more or less often by more than a little of the kernel."""
+    most = _LITTLE * ours.total()
+    return all(abs(theirs[name] - ours[name]) <= most for name in theirs | ours)
+
+
+def _opcodes(dump: Path, kernel: str) -> Counter[str]:
+    found = next(one for one in read_module(str(dump)).kernels if one.name == kernel)
+    names = Counter(found.opcode(row).name for row in range(len(found)))
+    del names[_PADDING]
+    return names
+
+
+def _cells(other: Other) -> dict[str, object]:
+    return {
+        "suite": other.row.suite,
+        "case": other.row.case,
+        "instructions": f"{compare(other.row, other.theirs).instructions:+.1%}",
+        "registers": other.theirs.registers,
+        "spills": f"{_spills(other.theirs):g}",
+        "our_registers": other.ours.registers,
+        "our_spills": f"{_spills(other.ours):g}",
+    }
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TableError as error:
+        sys.exit(f"error: {error}")

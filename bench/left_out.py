@@ -1,0 +1,235 @@
+"""How right the default model is on an architecture that taught it nothing.
+
+    python bench/left_out.py [sm_86 ...] [--jobs 2]
+
+For each architecture with measured kernels: every figure in hwdb that measured times of its own GPUs taught
+(source "measured" or "mechanisms", and no GPU of another architecture in its note) is replaced by that of
+the nearest other architecture of its family (graphics or data centre), or of the other one; then the judging
+half's rows of its GPUs are predicted. What a user can look up stays: datasheets, latencies that
+microbenchmarks give, the clock, the shortest time between launches.
+Writes docs/left-out.md.
+"""
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+ROOT = Path(__file__).resolve().parents[1]
+TABLE = ROOT / "bench" / "kernels" / "built" / "cases.csv"
+PAGE = ROOT / "docs" / "left-out.md"
+# GPUs of each architecture with measured kernels: as notes spell them, and as hwdb does.
+GPUS = {
+    "sm_75": {"RTX 2080 Ti": "rtx-2080-ti", "TITAN RTX": "titan-rtx"},
+    "sm_80": {"A100": "a100-40gb-pcie"},
+    "sm_86": {"RTX A4000": "rtx-a4000", "RTX A6000": "rtx-a6000"},
+    "sm_89": {"RTX 4070": "rtx-4070", "RTX 4090": "rtx-4090"},
+    "sm_90": {"H100": "h100-sxm"},
+    "sm_120": {"RTX 5090": "rtx-5090"},
+}
+_LEARNED = ("measured", "mechanisms")
+_HEAD = """# On an architecture that taught nothing
+
+Made by `python bench/left_out.py`. Each architecture in turn: the figures that measured kernels of its own
+GPUs taught are replaced by those of the nearest other one, and the judging half's rows of its GPUs are
+predicted by `sm`. Datasheets, microbenchmarks, the clock and the shortest time between launches stay.
+"""
+
+Table = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A figure of an architecture's file that is replaced: where it stands, and by what.
+
+    source: the architecture that it comes from; "" where no other one has a figure of its own.
+    """
+
+    file: str
+    section: str
+    key: str
+    old: float
+    new: float
+    source: str
+
+    @property
+    def text(self) -> str:
+        """Such as `memory.l2_bytes_per_cycle_per_sm 14 -> 17 (sm_86)`."""
+        if not self.source:
+            return f"{self.section}.{self.key} {self.old:g} kept, since nobody else has one"
+        return f"{self.section}.{self.key} {self.old:g} → {self.new:g} ({self.source})"
+
+
+class Files:
+    """The architectures' files, and where each figure of one is defined."""
+
+    def __init__(self) -> None:
+        folder = ROOT / "hwdb" / "arch"
+        self.tables: Mapping[str, Table] = {
+            path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.toml")
+        }
+
+    def chain(self, arch: str) -> Iterator[str]:
+        """An architecture and those that it inherits from."""
+        name: str | None = arch
+        while name is not None:
+            yield name
+            name = self.tables[name].get("inherits")
+
+    def find(self, arch: str, section: str, key: str) -> tuple[str, Table] | None:
+        """The file that defines a figure of an architecture, and the figure."""
+        for name in self.chain(arch):
+            table: Any = self.tables[name]
+            for part in section.split("."):
+                table = table.get(part, {})
+            if key in table:
+                return name, table[key]
+        return None
+
+    def figures(self, arch: str) -> Iterator[tuple[str, str]]:
+        """Section and key of every figure of an architecture."""
+        seen: dict[tuple[str, str], None] = {}
+        for name in self.chain(arch):
+            for section, table in self.tables[name].items():
+                parts = {f"{section}.{k}": v for k, v in table.items()} if section == "sched" else {}
+                for path, figures in (parts or {section: table}).items():
+                    if isinstance(figures, dict):
+                        seen.update({(path, k): None for k, v in figures.items() if isinstance(v, dict)})
+        yield from seen
+
+
+def swaps(files: Files, arch: str) -> list[Swap]:
+    """What an architecture's own kernels taught, and what the nearest other one says instead."""
+    found = []
+    for section, key in files.figures(arch):
+        file, figure = files.find(arch, section, key) or ("", {})
+        if figure.get("basis") != "calibrated" or figure.get("source") not in _LEARNED:
+            continue
+        named = _named(figure)
+        if named - {arch} or (not named and file != arch):
+            continue
+        donor = next(_donors(files, arch, section, key, file), None)
+        old = figure["value"]
+        new, source = (old, "") if donor is None else (donor[1]["value"], donor[0])
+        if old != new or not source:
+            found.append(Swap(file, section, key, old, new, source))
+    return found
+
+
+def _donors(files: Files, arch: str, section: str, key: str, file: str) -> Iterator[tuple[str, Table]]:
+    """Other architectures, nearest first, with a figure that this one did not teach."""
+    for other in sorted((one for one in GPUS if one != arch), key=lambda one: _distance(one, arch)):
+        place = files.find(other, section, key)
+        if place is not None and place[0] != file and _named(place[1]) != {arch}:
+            yield other, place[1]
+
+
+def _named(figure: Table) -> set[str]:
+    """Architectures whose GPUs a figure's note names."""
+    note = figure.get("note", "")
+    return {arch for arch, gpus in GPUS.items() if any(gpu in note for gpu in gpus)}
+
+
+def _distance(one: str, other: str) -> tuple[bool, int]:
+    """Chips for data centres (sm_80, sm_90, ...) are another family than those for graphics."""
+    left, right = int(one[3:]), int(other[3:])
+    return _is_large(left) != _is_large(right), abs(left - right)
+
+
+def _is_large(number: int) -> bool:
+    return number % 10 == 0 and number < _FIRST_JOINT
+
+
+_FIRST_JOINT = 110  # sm_100 is a data centre's, sm_120 is not
+
+
+def write_tree(folder: Path, changes: list[Swap]) -> None:
+    """A checkout whose hwdb has the changes."""
+    for name in ("analyzer", "grammars", "hwdb"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for change in changes:
+        path = folder / "hwdb" / "arch" / f"{change.file}.toml"
+        path.write_text(_edited(path.read_text(encoding="utf-8"), change), encoding="utf-8")
+
+
+def _edited(text: str, change: Swap) -> str:
+    start = text.index(f"\n[{change.section}]\n") + 1
+    pattern = re.compile(rf"^({re.escape(change.key)} = {{ value = )[^,]+", re.M)
+    return text[:start] + pattern.sub(rf"\g<1>{change.new:g}", text[start:], count=1)
+
+
+def judge(arch: str, changes: list[Swap], jobs: int) -> Table:
+    """`warplens validate` of the rows of an architecture's GPUs, as JSON."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_tree(folder, changes)
+        gpus = [word for key in GPUS[arch].values() for word in ("--gpu", key)]
+        command = ["validate", str(TABLE), "--split", "judge", "--model", "sm", *gpus]
+        done = subprocess.run(
+            [sys.executable, "-m", "analyzer.cli.app", *command, "--jobs", str(jobs), "--format", "json"],
+            env={**os.environ, "PYTHONPATH": str(folder)},
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if not done.stdout:
+        sys.exit(done.stderr)
+    return msgspec.json.decode(done.stdout, type=dict)
+
+
+def page(results: Mapping[str, tuple[list[Swap], Table]]) -> str:
+    """The page in Markdown."""
+    lines = [_HEAD, "| architecture | suite | GPU | rows | MAPE | median | bias | Spearman |"]
+    lines.append("|---|---|---|--:|--:|--:|--:|--:|")
+    for arch, (_, report) in results.items():
+        for score in report["scores"]:
+            if score.get("gpu") and score.get("suite"):
+                rank = score.get("spearman")
+                cells = (
+                    *(arch, score["suite"], score["gpu"], str(score["rows"])),
+                    *(f"{score['mape']:.1%}", f"{score['median_ape']:.1%}", f"{score['bias']:.2f}"),
+                    "" if rank is None else f"{rank:.3f}",
+                )
+                lines.append("| " + " | ".join(cells) + " |")
+    lines.append("\n## What was replaced\n")
+    for arch, (changes, _) in results.items():
+        said = "; ".join(change.text for change in changes)
+        lines.append(f"- {arch}: {said or 'nothing: no figure is its own'}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Judge, and write the page."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("archs", nargs="*", metavar="ARCH", help="all, if not given")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--dry", action="store_true", help="only say what would be replaced")
+    arguments = parser.parse_args()
+    files, console = Files(), Console()
+    results = {}
+    for arch in arguments.archs or GPUS:
+        changes = swaps(files, arch)
+        for change in changes:
+            console.print(f"{arch}: {change.text}", highlight=False)
+        if not arguments.dry:
+            results[arch] = (changes, judge(arch, changes, arguments.jobs))
+    if results:
+        PAGE.write_text(page(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
