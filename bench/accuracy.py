@@ -116,7 +116,8 @@ _MISSING = (
     (
         "dedispersion, A4000",
         "CTAs of one warp, .55 to .8",
-        "delays come from an array that is not at hand: lines of a request, and hits, are guessed",
+        "its delays, of up to 650 samples, lie in an array that the rows give as a pointer: lanes of other "
+        "measures are taken to read the same line",
     ),
     (
         "dedispersion, A100",
@@ -125,8 +126,8 @@ _MISSING = (
     ),
     (
         "SGEMM steps",
-        "steps 2, 4, 5 at .75 to .9",
-        "not understood: shared-memory passes and barriers of unrolled tiles",
+        "steps 4, 5 and 7 at .75 to .8",
+        "not understood: passes of shared-memory requests with conflicts, and barriers of unrolled tiles",
     ),
     ("mma.sync GEMM, 5090", "8192-cubes at .8 to .85", "the clock falls where power is limited"),
     ("WGMMA GEMM", "step 11", "its order of tiles lies in memory: trips and tiles are assumed"),
