@@ -38,6 +38,7 @@ GPUS = {
     "sm_90": {"H100": "h100-sxm"},
     "sm_120": {"RTX 5090": "rtx-5090"},
 }
+_MAIN = "from analyzer.cli.app import main; main()"
 _LEARNED = ("measured", "mechanisms")
 _HEAD = """# On an architecture that taught nothing
 
@@ -177,7 +178,7 @@ def judge(arch: str, changes: list[Swap], jobs: int) -> Table:
         gpus = [word for key in GPUS[arch].values() for word in ("--gpu", key)]
         command = ["validate", str(TABLE), "--split", "judge", "--model", "sm", *gpus]
         done = subprocess.run(
-            [sys.executable, "-m", "analyzer.cli.app", *command, "--jobs", str(jobs), "--format", "json"],
+            [sys.executable, "-c", _MAIN, *command, "--jobs", str(jobs), "--format", "json"],
             env={**os.environ, "PYTHONPATH": str(folder)},
             cwd=folder,
             capture_output=True,
@@ -185,7 +186,7 @@ def judge(arch: str, changes: list[Swap], jobs: int) -> Table:
             check=False,
         )
     if not done.stdout:
-        sys.exit(done.stderr)
+        sys.exit(f"error: {' '.join(command)} gave nothing\n{done.stderr}")
     return msgspec.json.decode(done.stdout, type=dict)
 
 
@@ -227,8 +228,7 @@ def main() -> None:
             console.print(f"{arch}: {change.text}", highlight=False)
         if not arguments.dry:
             results[arch] = (changes, judge(arch, changes, arguments.jobs))
-    if results:
-        PAGE.write_text(page(results), encoding="utf-8")
+            PAGE.write_text(page(results), encoding="utf-8")
 
 
 if __name__ == "__main__":
