@@ -7,7 +7,7 @@ import argparse
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,6 +15,7 @@ from zlib import crc32
 
 import numpy as np
 from kernels.recipes import compiled_otherwise
+from markdown import table
 
 import analyzer
 from analyzer.pipeline.validate import Filters
@@ -155,19 +156,19 @@ def page(report: ValidationReport, every: int = 1) -> str:
         f"warplens {report.tool_version}. {_compiled_otherwise(report)}\n",
         f"## `{report.models[0]}` against the prototypes\n",
         "Ranges are over suites and GPUs; the prototypes' stand in design/MECHANISMS.md, over all rows.\n",
-        _table(
+        table(
             ("class", "rows", "MAPE", "prototype's", "of simpler ones", "Spearman", "prototype's"),
             _against_prototypes(report),
         ),
         "## MAPE of all models\n",
-        _table(("suite", "GPU", "rows", *report.models), _by_model(report)),
+        table(("suite", "GPU", "rows", *report.models), _by_model(report)),
         *_suites(report),
         f"## Worst rows of `{report.models[0]}`\n",
-        _table(("case", "GPU", "ratio", "bound", "cycles by stall"), _worst(report)),
+        table(("case", "GPU", "ratio", "bound", "cycles by stall"), _worst(report)),
     ]
-    parts += ["## What is missing, class by class\n", _table(("class", "which rows", "what"), _MISSING)]
+    parts += ["## What is missing, class by class\n", table(("class", "which rows", "what"), _MISSING)]
     if reasons := list(_refusals(report)):
-        parts += ["## Rows without an answer\n", _table(("suite", "rows", "why"), reasons)]
+        parts += ["## Rows without an answer\n", table(("suite", "rows", "why"), reasons)]
     return "\n".join(parts)
 
 
@@ -241,7 +242,7 @@ def _suites(report: ValidationReport) -> Iterator[str]:
         yield f"## {'All suites' if suite == ALL else suite}\n"
         columns = score_columns(report)
         rows = [(place_name(s)[1], s.model, *score_cells(s)[: len(columns)]) for s in scores]
-        yield _table(("GPU", "model", *columns), rows)
+        yield table(("GPU", "model", *columns), rows)
 
 
 def _worst(report: ValidationReport) -> Iterator[tuple[str, ...]]:
@@ -258,17 +259,6 @@ def _refusals(report: ValidationReport) -> Iterator[tuple[str, ...]]:
             counts[case.suite, reason] = counts.get((case.suite, reason), 0) + 1
     for (suite, reason), count in counts.items():
         yield (suite, f"{count:,}", reason)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns of figures are aligned to the right."""
-    body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-    numeric = [all(row[place][-1:] in "%0123456789" for row in body) for place in range(len(head))]
-    rule = "|" + "|".join(
-        "--:" if is_numeric and place else "---" for place, is_numeric in enumerate(numeric)
-    )
-    lines = ["| " + " | ".join(head) + " |", rule + "|", *("| " + " | ".join(row) + " |" for row in body)]
-    return "\n".join(lines) + "\n"
 
 
 def kernels(arguments: argparse.Namespace) -> None:

@@ -10,13 +10,14 @@ import argparse
 import csv
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from kernels.build import build
 from kernels.compiling import BUILT, Unit, dump_path, is_built
 from kernels.recipes import TableError
+from markdown import table
 from rich.console import Console
 
 import analyzer
@@ -265,16 +266,15 @@ def _tile_of(row: Row) -> tuple[object, ...]:
 
 def page(found: Iterable[Score]) -> str:
     """The page in the docs."""
-    lines = ["| rows | of them | mean error | predicted / measured | within 5 % | within 10 % |"]
-    lines.append("|---|---|---|---|---|---|")
-    for one in found:
-        cells = asdict(one)
-        lines.append(
-            "| {group} | {rows} | {error:.1%} | {bias:.2f} | {within_5:.0%} | {within_10:.0%} |".format(
-                **cells
-            )
+    head = ("rows", "of them", "mean error", "predicted / measured", "within 5 %", "within 10 %")
+    rows = [
+        (
+            *(one.group, str(one.rows), f"{one.error:.1%}", f"{one.bias:.2f}"),
+            *(f"{one.within_5:.0%}", f"{one.within_10:.0%}"),
         )
-    return _HEAD + "\n".join(lines) + "\n" + _TAIL
+        for one in found
+    ]
+    return _HEAD + table(head, rows) + _TAIL
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from markdown import table
 
 import analyzer
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer, TensorMap
@@ -176,21 +177,19 @@ def total(numbers: Iterable[float | None]) -> float | None:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def table(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def rows(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, ...]]:
     """One line for the launches of a kernel that end alike."""
     grouped: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         case = outcome.case
         name = f"`{case.kernel}`" if case.suite == "cuda" else f"`{case.dump}`, Triton"
         grouped[name, verdict(outcome)].append(outcome)
-    yield "| kernel | sm_ | launches | shapes | verdict | truths | of what |"
-    yield "|---|---|---|---|---|---|---|"
     for (name, result), group in grouped.items():
         archs = ", ".join(str(arch) for arch in sorted({outcome.case.arch for outcome in group}))
         shapes = len({outcome.case.shape for outcome in group})
         truths = sum(len(outcome.case.truths) for outcome in group)
         kinds = "; ".join(merged(truth for outcome in group for truth in outcome.case.truths))
-        yield f"| {name} | {archs} | {len(group)} | {shapes} | {result} | {truths} | {kinds} |"
+        yield (name, archs, str(len(group)), str(shapes), result, str(truths), kinds)
 
 
 def merged(truths: Iterable[Truth]) -> Iterator[str]:
@@ -217,7 +216,8 @@ def main() -> None:
     order = {case: place for place, case in enumerate(CASES)}
     outcomes.sort(key=lambda outcome: order[outcome.case])
     print(HEADING)
-    print("\n".join(table(outcomes)))
+    columns = ("kernel", "sm_", "launches", "shapes", "verdict", "truths", "of what")
+    print(table(columns, rows(outcomes)), end="")
     good = sum(not outcome.failed for outcome in outcomes)
     truths = sum(len(outcome.case.truths) for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)

@@ -24,7 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from markdown import table
 from rich.console import Console
+
+from analyzer.report.validation import ScoreEntry, ValidationReport
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "bench" / "kernels" / "built" / "cases.csv"
@@ -38,7 +41,6 @@ GPUS = {
     "sm_90": {"H100": "h100-sxm"},
     "sm_120": {"RTX 5090": "rtx-5090"},
 }
-_MAIN = "from analyzer.cli.app import main; main()"
 _LEARNED = ("measured", "mechanisms")
 _HEAD = """# On an architecture that taught nothing
 
@@ -102,9 +104,9 @@ class Files:
         """Section and key of every figure of an architecture."""
         seen: dict[tuple[str, str], None] = {}
         for name in self.chain(arch):
-            for section, table in self.tables[name].items():
-                parts = {f"{section}.{k}": v for k, v in table.items()} if section == "sched" else {}
-                for path, figures in (parts or {section: table}).items():
+            for section, content in self.tables[name].items():
+                parts = {f"{section}.{k}": v for k, v in content.items()} if section == "sched" else {}
+                for path, figures in (parts or {section: content}).items():
                     if isinstance(figures, dict):
                         seen.update({(path, k): None for k, v in figures.items() if isinstance(v, dict)})
         yield from seen
@@ -170,15 +172,15 @@ def _edited(text: str, change: Swap) -> str:
     return text[:start] + pattern.sub(rf"\g<1>{change.new:g}", text[start:], count=1)
 
 
-def judge(arch: str, changes: list[Swap], jobs: int) -> Table:
-    """`warplens validate` of the rows of an architecture's GPUs, as JSON."""
+def judge(arch: str, changes: list[Swap], jobs: int) -> ValidationReport:
+    """`warplens validate` of the rows of an architecture's GPUs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tree(folder, changes)
         gpus = [word for key in GPUS[arch].values() for word in ("--gpu", key)]
         command = ["validate", str(TABLE), "--split", "judge", "--model", "sm", *gpus]
         done = subprocess.run(
-            [sys.executable, "-c", _MAIN, *command, "--jobs", str(jobs), "--format", "json"],
+            [sys.executable, "-m", "analyzer", *command, "--jobs", str(jobs), "--format", "json"],
             env={**os.environ, "PYTHONPATH": str(folder)},
             cwd=folder,
             capture_output=True,
@@ -187,28 +189,35 @@ def judge(arch: str, changes: list[Swap], jobs: int) -> Table:
         )
     if not done.stdout:
         sys.exit(f"error: {' '.join(command)} gave nothing\n{done.stderr}")
-    return msgspec.json.decode(done.stdout, type=dict)
+    return msgspec.json.decode(done.stdout, type=ValidationReport)
 
 
-def page(results: Mapping[str, tuple[list[Swap], Table]]) -> str:
+def page(results: Mapping[str, tuple[list[Swap], ValidationReport]]) -> str:
     """The page in Markdown."""
-    lines = [_HEAD, "| architecture | suite | GPU | rows | MAPE | median | bias | Spearman |"]
-    lines.append("|---|---|---|--:|--:|--:|--:|--:|")
-    for arch, (_, report) in results.items():
-        for score in report["scores"]:
-            if score.get("gpu") and score.get("suite"):
-                rank = score.get("spearman")
-                cells = (
-                    *(arch, score["suite"], score["gpu"], str(score["rows"])),
-                    *(f"{score['mape']:.1%}", f"{score['median_ape']:.1%}", f"{score['bias']:.2f}"),
-                    "" if rank is None else f"{rank:.3f}",
-                )
-                lines.append("| " + " | ".join(cells) + " |")
-    lines.append("\n## What was replaced\n")
+    columns = ("architecture", "suite", "GPU", "rows", "MAPE", "median", "bias", "Spearman")
+    rows = [
+        (arch, *_cells(score))
+        for arch, (_, report) in results.items()
+        for score in report.scores
+        if score.gpu and score.suite
+    ]
+    lines = [_HEAD, table(columns, rows)]
+    if missing := [arch for arch in GPUS if arch not in results]:
+        names = " ".join(missing)
+        lines.append(f"Not judged when this was written: `python bench/left_out.py {names}`.\n")
+    lines.append("## What was replaced\n")
     for arch, (changes, _) in results.items():
         said = "; ".join(change.text for change in changes)
         lines.append(f"- {arch}: {said or 'nothing: no figure is its own'}")
     return "\n".join(lines) + "\n"
+
+
+def _cells(score: ScoreEntry) -> tuple[str, ...]:
+    return (
+        *(score.suite or "", score.gpu or "", str(score.rows), f"{score.mape:.1%}"),
+        *(f"{score.median_ape:.1%}", f"{score.bias:.2f}"),
+        "" if score.spearman is None else f"{score.spearman:.3f}",
+    )
 
 
 def main() -> None:

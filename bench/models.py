@@ -6,6 +6,8 @@ Kernels are those of the shipped dumps, launched as their authors would; nothing
 from dataclasses import dataclass
 from pathlib import Path
 
+from markdown import table
+
 import analyzer
 from analyzer.execution.argument_text import parse_argument
 from analyzer.ir.launch import Dim3, Launch
@@ -58,7 +60,7 @@ CASES = (
 )
 
 
-def row(case: Case) -> str:
+def row(case: Case) -> tuple[str, ...]:
     """One line of the table."""
     launch = Launch(
         grid=Dim3(*case.grid),
@@ -72,7 +74,7 @@ def row(case: Case) -> str:
     cells = [case.title, first.gpu_name, kernel.counts.provenance]
     cells += [_cycles(entry) for entry in kernel.predictions]
     cells += [f"{first.time_us:,.1f}", first.bound, busy]
-    return "| " + " | ".join(cells) + " |"
+    return tuple(cells)
 
 
 def _cycles(entry: PredictionEntry) -> str:
@@ -84,10 +86,7 @@ def main() -> None:
     assert set(_ORDER) == set(model_names())
     print(_HEAD)
     columns = ("kernel", "GPU", "counts", *_ORDER, "steady, us", "bound", "hottest loop")
-    print("| " + " | ".join(columns) + " |")
-    print("|---|---|---|" + "--:|" * (len(_ORDER) + 1) + "---|---|")
-    for case in CASES:
-        print(row(case), flush=True)
+    print(table(columns, map(row, CASES)), end="")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from markdown import table
+
 import analyzer
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Null, Pointer
 from analyzer.ir.opcode import OpKind
@@ -133,20 +135,24 @@ would settle them (docs/execution.md).
 """
 
 
+_COLUMNS = ("kernel", "architecture", "branches reached", "settled", "share", "counts", "hangs on")
+
+
+def _cells(one: Outcome) -> tuple[str, ...]:
+    settled = one.reached - one.unsettled
+    share = f"{settled / one.reached:.0%}" if one.reached else "-"
+    return (
+        *(one.title, str(one.arch), str(one.reached), str(settled), share),
+        *(one.provenance or "-", one.note),
+    )
+
+
 def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
     yield _PAGE
-    yield "| kernel | architecture | branches reached | settled | share | counts | hangs on |"
-    yield "|---|---|---|---|---|---|---|"
-    for one in outcomes:
-        settled = one.reached - one.unsettled
-        share = f"{settled / one.reached:.0%}" if one.reached else "-"
-        note = one.note.replace("|", "\\|")
-        counts = one.provenance or "-"
-        yield f"| {one.title} | {one.arch} | {one.reached} | {settled} | {share} | {counts} | {note} |"
+    yield table(_COLUMNS, map(_cells, outcomes))
     reached = sum(one.reached for one in outcomes)
     settled = reached - sum(one.unsettled for one in outcomes)
     exact = sum(one.provenance == "exact" for one in outcomes)
-    yield ""
     yield (
         f"{settled} of {reached} branches settled ({settled / max(1, reached):.1%}); "
         f"counts are exact for {exact} of {len(outcomes)} kernels."

@@ -12,7 +12,7 @@ import csv
 import ctypes
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,9 +90,8 @@ def main() -> None:
     compiler = Nvrtc(parser.parse_args().nvrtc)
     console = Console()
     todo = [(row, recipe) for row, recipe in recipes(load_rows(), SUITES) if is_built(unit_of(row, recipe))]
-    found = [
-        other for pair in track(todo, "compiling", console=console) for other in _others(compiler, *pair)
-    ]
+    compiled = (_other(compiler, *pair) for pair in track(todo, "compiling", console=console))
+    found = [other for other in compiled if other is not None]
     listed = [other for other in found if other.differs]
     with COMPILED_OTHERWISE.open("w", newline="") as file:
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
@@ -104,8 +103,8 @@ def main() -> None:
     )
 
 
-def _others(compiler: Nvrtc, row: Row, recipe: Recipe) -> Iterator[Other]:
-    """The row as this compiler writes it, where that differs from ours at all."""
+def _other(compiler: Nvrtc, row: Row, recipe: Recipe) -> Other | None:
+    """The row as this compiler writes it, where that differs from ours by more than a little."""
     unit = unit_of(row, recipe)
     kept = BUILT / f"nvrtc-{compiler.version}" / row.suite / row.arch / f"{dump_path(unit).stem}.cubin"
     if not kept.exists():
@@ -114,12 +113,12 @@ def _others(compiler: Nvrtc, row: Row, recipe: Recipe) -> Iterator[Other]:
         options = [f"--gpu-architecture={row.arch}", "--std=c++17", *defines]
         kept.write_bytes(compiler.cubin(recipe.source.read_text(), options))
     if _are_alike(_opcodes(kept, recipe.kernel), _opcodes(dump_path(unit), recipe.kernel)):
-        return
+        return None
     theirs, ours = (
         execute(Job(row=row, grid=executed_grid(row), dump=dump, kernel=recipe.kernel))
         for dump in (kept, dump_path(unit))
     )
-    yield Other(row, theirs, ours)
+    return Other(row, theirs, ours)
 
 
 def _are_alike(theirs: Counter[str], ours: Counter[str]) -> bool:

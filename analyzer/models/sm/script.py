@@ -116,7 +116,8 @@ class Span:
 def write_script(situation: Situation, weights: FloatArray, code: Code, traffic: Traffic) -> Script:
     """The steps of a warp that runs each instruction weights[n] times."""
     script = Script()
-    cfg = situation.cfg
+    cfg, memory = situation.cfg, situation.arch.memory
+    miss_cycles_per_row = memory.instruction_miss_cycles.value * _INSTRUCTION_BYTES / memory.line_bytes.value
     written: list[BlockRun] = []
     for run in block_runs(cfg, situation.nest):
         counts = [float(weights[cfg.blocks[b].start]) for b in run.blocks]
@@ -131,12 +132,9 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
                 _Writer(script, code, traffic, count / visits).write(rows)
         meets = int(Act.BARRIER) in script.act[start:]
         size = sum(cfg.blocks[b].stop - cfg.blocks[b].start for b in run.blocks) * _INSTRUCTION_BYTES
-        memory = situation.arch.memory
-        is_long = size > memory.instruction_cache_bytes.value
-        per_row = memory.instruction_miss_cycles.value * _INSTRUCTION_BYTES / memory.line_bytes.value
+        per_row = miss_cycles_per_row if size > memory.instruction_cache_bytes.value else 0.0
         script.fetch += [
-            is_long * per_row * (script.last[step] + 1 - script.first[step])
-            for step in range(start, len(script))
+            per_row * (script.last[step] + 1 - script.first[step]) for step in range(start, len(script))
         ]
         script.runs.append(Run(start, len(script), visits, meets))
         written.append(run)

@@ -19,6 +19,7 @@ from analyzer.models.block_runs import block_runs
 from analyzer.models.placement import ALL_IN_L1, Placement, memory_latency_cycles
 
 _WORD_BYTES = 4
+_LAST_USE = "LU"
 
 Slot = tuple[tuple[Register, ...], int]
 
@@ -84,8 +85,9 @@ def _touches(situation: Situation, rows: NDArray[np.bool_]) -> Iterator[_Touch]:
         again = run.loop is not None and max(weights[cfg.blocks[b].start] for b in run.blocks) > 1
         for _ in range(2 if again else 1):
             for block in run.blocks:
-                for row in np.flatnonzero(rows[cfg.blocks[block].start : cfg.blocks[block].stop]).tolist():
-                    yield from _touches_of(situation, cfg.blocks[block].start + row)
+                for row in range(cfg.blocks[block].start, cfg.blocks[block].stop):
+                    if rows[row]:
+                        yield from _touches_of(situation, row)
 
 
 def _touches_of(situation: Situation, row: int) -> Iterator[_Touch]:
@@ -96,9 +98,6 @@ def _touches_of(situation: Situation, row: int) -> Iterator[_Touch]:
         if isinstance(operand, Address):
             for word in range(0, max(_WORD_BYTES, form.opcode.width_bytes), _WORD_BYTES):
                 yield _Touch(row, (operand.bases, operand.offset + word), is_store, drops)
-
-
-_LAST_USE = "LU"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +121,10 @@ def _beyond(touches: list[_Touch], n: int, room: _Room, *, keeps_dropped: bool) 
     store leaves and that are pushed out before they are replaced.
     """
     lost, total = np.zeros(n), np.zeros(n)
-    gaps = _gaps(touches, keeps_dropped=keeps_dropped)
+    twice = touches + touches  # two CTAs after each other
+    gaps = _gaps(twice, keeps_dropped=keeps_dropped)
     left: dict[Slot, float] = {}
-    for touch, gap in zip(reversed(touches + touches), reversed(gaps), strict=True):
+    for touch, gap in zip(reversed(twice), reversed(gaps), strict=True):
         away = room.lost_share(gap)
         if touch.is_store:
             lost[touch.row] += left.get(touch.slot, 0.0)
@@ -138,11 +138,11 @@ def _beyond(touches: list[_Touch], n: int, room: _Room, *, keeps_dropped: bool) 
 
 
 def _gaps(touches: list[_Touch], *, keeps_dropped: bool) -> list[int]:
-    """Words touched since each touch's word was touched before, of two CTAs after each other."""
+    """Words touched since each touch's word was touched before."""
     last: dict[Slot, int] = {}
     times: list[int] = []  # of the last touch of each word, in order
     gaps: list[int] = []
-    for now, touch in enumerate(touches + touches):
+    for now, touch in enumerate(touches):
         before = last.pop(touch.slot, -1)
         place = bisect_left(times, before)
         if before >= 0:
