@@ -9,6 +9,7 @@ from analyzer.execution.entries import AccessTotals, Entry
 from analyzer.execution.lanes import Group, Origins
 from analyzer.execution.measuring import add_requests, add_with_neighbours, gathered, requests_of
 from analyzer.execution.program import Access
+from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Bits
 from analyzer.ir.opcode import Space
 
@@ -43,8 +44,9 @@ class MemoryLog:
         totals = self._totals(access)
         if group.doubts or unknown is not None:
             totals.is_doubtful = True
-        if origin is not None and not bool((np.where(active, origin, 0) == 0).all()):
-            totals.is_known = False
+        trust = self.batch.stand_ins.trust(origin, active)
+        totals.trust = min(totals.trust, trust)
+        if trust is Trust.NOTHING:
             addresses = None
         rows = None if group.is_whole else group.rows
         self._enter(totals, Entry(rows, active, addresses, steps))
@@ -69,7 +71,7 @@ class MemoryLog:
         """Add what one iteration logged, repeated `times[row]` times."""
         for totals in other.totals.values():
             own = self._totals(totals.access)
-            own.is_known &= totals.is_known
+            own.trust = min(own.trust, totals.trust)
             own.is_doubtful |= totals.is_doubtful
             repeated = [
                 Entry(e.rows, e.active, e.addresses, e.steps, times if e.rows is None else times[e.rows])

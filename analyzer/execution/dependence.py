@@ -149,7 +149,8 @@ class GridDependence:
         factors = [max((inputs[place] for place in places), default=0) for places in step.factors]
         if all(factors):
             return Dependence.OTHER
-        if is_predicate:  # compared or carried: monotone, and part of what makes CTAs alike
+        decided = step.rule is AffineRule.MONOTONE and step.watch is not None  # a sign that is extended
+        if is_predicate or decided:  # compared or carried: monotone, and part of what makes CTAs alike
             return Dependence.FIXED
         return Dependence.OTHER if step.rule is AffineRule.MONOTONE else Dependence.EVEN
 

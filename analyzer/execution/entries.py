@@ -1,7 +1,6 @@
 """Requests of one memory instruction as execution meets them, and what they add up to."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,11 +8,8 @@ from numpy.typing import NDArray
 from analyzer.execution.footprint import Footprint
 from analyzer.execution.lanes import Rows
 from analyzer.execution.program import Access
+from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Bits
-
-if TYPE_CHECKING:
-    pass
-
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
@@ -80,7 +76,7 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class AccessTotals:
-    """Sums of one access over the grid. sectors and wavefronts stand only while `is_known`.
+    """Sums of one access over the grid. sectors and wavefronts stand only where `trust` is not NOTHING.
 
     misaligned: an address that is no multiple of the width, at which hardware would stop.
     """
@@ -90,9 +86,14 @@ class AccessTotals:
     lanes: float = 0.0
     sectors: float = 0.0
     wavefronts: float = 0.0
-    is_known: bool = True
+    trust: Trust = Trust.ALL
     is_doubtful: bool = False
     is_even: bool = True
     misaligned: int | None = None
     footprint: Footprint = field(default_factory=Footprint)
     entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def has_place(self) -> bool:
+        """Footprints tell which bytes are touched, if need be by assumption."""
+        return self.trust >= Trust.PLACE

@@ -30,6 +30,7 @@ from analyzer.execution.sampling import (
     uniform_boxes,
     whole_grid,
 )
+from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Step
 from analyzer.execution.sums import LaunchSums, collect
 from analyzer.execution.task import ExecutionOptions, Task
@@ -72,7 +73,8 @@ def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
     code = kernel.cfg.kernel
     for totals in sums.accesses.values():
         row = totals.access.row
-        if totals.misaligned is not None and not totals.is_doubtful and not sums.hanging:
+        is_sure = totals.trust is Trust.ALL and not totals.is_doubtful and not sums.hanging
+        if totals.misaligned is not None and is_sure:
             raise UsageError(
                 f"{code.name} would fault: {code.form(row).text} at {int(code.addresses[row]):#06x} has an "
                 f"address that is no multiple of {totals.access.width_bytes}, as {totals.misaligned:#x}",

@@ -7,7 +7,8 @@ group of all warps works on these arrays as they are; any other on rows taken ou
 smaller.
 
 Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
-where a lane is known.
+where a lane is known, an instruction's row + 1 or a number beyond. Without UNEVEN, all lanes of a warp are as
+far from the values that stand here (see `StandIns`).
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ Rows = NDArray[np.int64]
 Deltas = NDArray[np.uint32]
 
 ALL_LANES: Bits = np.ones((1, 1), dtype=bool)
+UNEVEN = 1 << 28
 _AXES = 4
 _ZERO: Words = np.zeros((1, 1, 1, 1), dtype=np.uint32)
 _FALSE: Bits = np.zeros((1, 1, 1, 1), dtype=bool)
@@ -300,13 +302,24 @@ def _merged(lanes: Bits, new: NDArray[Any] | None, old: NDArray[Any] | None) -> 
 
 
 def joined(first: Origins | None, second: Origins | None) -> Origins | None:
-    """The origin of a value made of two: whichever is unknown."""
+    """The origin of a value made of two: whichever is unknown, an uneven one if there is."""
     if first is None:
         return second
     if second is None:
         return first
     joint: Origins = np.maximum(first, second)
     return joint
+
+
+def made_uneven(origin: Origins) -> Origins:
+    """The same origins, of values whose unknown parts differ among lanes."""
+    found: Origins = np.where(origin != 0, origin | UNEVEN, 0).astype(np.int32)
+    return found
+
+
+def uneven(row: int) -> int:
+    """The origin of values of which nothing is known, made by an instruction."""
+    return (row + 1) | UNEVEN
 
 
 def where_active(origin: Origins | None, active: Bits) -> Origins | None:

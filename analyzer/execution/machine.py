@@ -19,6 +19,7 @@ from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.lanes import (
     ALL_LANES,
+    UNEVEN,
     Doubt,
     Group,
     LaneState,
@@ -26,7 +27,9 @@ from analyzer.execution.lanes import (
     Rows,
     View,
     joined,
+    made_uneven,
     smallest,
+    uneven,
     where_active,
 )
 from analyzer.execution.memory import Overwritten, TrackedMemory, lane_addresses
@@ -165,7 +168,7 @@ class Machine:
             written = self.batch.region_writes(doubt.row, doubt.block)
             needed = self.kernel.slice.needed[block]
             view = View(self.state, group)
-            unknown = np.full((1, 1), doubt.origin, dtype=np.int32)
+            unknown = np.full((1, 1), doubt.origin | UNEVEN, dtype=np.int32)
             for slot in written:
                 if needed >> slot & 1:
                     view.write(slot, view.value(slot), unknown)
@@ -232,6 +235,7 @@ class Machine:
                     lanes = None
             else:
                 lanes = lanes | (unknown != 0)
+                unknown = made_uneven(unknown)
         match action.kind:
             case ActionKind.STEP if action.step is not None:
                 self.apply(action.step, view, lanes, unknown)
@@ -239,7 +243,7 @@ class Machine:
                 for access in action.accesses:
                     self._access(access, view, lanes, unknown)
             case ActionKind.FORGET:
-                self.forget(action.writes, view, action.row + 1, lanes)
+                self.forget(action.writes, view, uneven(action.row), lanes)
             case ActionKind.PASS | ActionKind.ALLOCATE:
                 self._pass(action, view, lanes)
             case ActionKind.SIGNAL:
@@ -258,12 +262,13 @@ class Machine:
         return (~value if negated else value), view.origin(slot)
 
     def forget(self, writes: Iterable[int], view: View, origin: int, lanes: Bits | None) -> None:
-        """Results become unknown."""
+        """Results become unknown; see `StandIns` for their values."""
         unknown = np.full((1, 1), origin, dtype=np.int32)
         mask = None if lanes is None else self._within(lanes, view)
         for slot in writes:
             if slot >= 0:
-                view.write(slot, view.value(slot), unknown, None, mask)
+                nothing = np.zeros((1, 1), dtype=bool if slot >= PREDICATE_BASE else np.uint32)
+                view.write(slot, nothing, unknown, None, mask)
 
     def _pass(self, action: Action, view: View, lanes: Bits | None) -> None:
         """Waits end: the predicate says so; a state word is opaque."""
@@ -272,10 +277,9 @@ class Machine:
             if slot >= PREDICATE_BASE:
                 view.write(slot, np.ones((1, 1), dtype=bool), None, None, mask)
             elif slot >= 0:
-                known = (
-                    None if action.kind is ActionKind.ALLOCATE else np.full((1, 1), action.row + 1, np.int32)
-                )
-                view.write(slot, np.zeros((1, 1), dtype=np.uint32), known, None, mask)
+                is_opaque = action.kind is not ActionKind.ALLOCATE
+                origin = np.full((1, 1), uneven(action.row), np.int32) if is_opaque else None
+                view.write(slot, np.zeros((1, 1), dtype=np.uint32), origin, None, mask)
 
     def _within(self, lanes: Bits, view: View) -> Bits:
         return lanes if view.group.is_full else lanes & view.mask
@@ -299,12 +303,15 @@ class Machine:
 
     def read_all(self, step: Step, view: View, unknown: Origins | None) -> tuple[list[Value], Origins | None]:
         """What a step reads, and the joint origin of `unknown` and all that is not known of it."""
-        words = []
+        words, sources = [], []
         for what in step.reads:
             value, source = self.read(what, view)
             words.append(value)
+            sources.append(source)
             if source is not None:
                 unknown = joined(unknown, source)
+        if unknown is not None and self.batch.stand_ins.makes_uneven(step, words, sources, unknown):
+            unknown = made_uneven(unknown)
         return words, unknown
 
     def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
@@ -386,7 +393,8 @@ class Machine:
             if addresses is not None and access.kind is OpKind.LOAD:
                 loaded = self._load(access, view, addresses, lanes)
             if loaded is None:
-                self.forget(access.results, view, access.row + 1, lanes)
+                source = self.batch.stand_ins.origin_of(access, view.active, addresses, origin)
+                self.forget(access.results, view, source, lanes)
             else:
                 for slot, word in zip(access.results, loaded, strict=True):
                     view.write(slot, word.value, joined(word.origin, origin), word.delta, mask)

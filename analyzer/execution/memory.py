@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.budget import StopExecution
 from analyzer.execution.constant_image import Allocation
-from analyzer.execution.lanes import Origins, View, joined
+from analyzer.execution.lanes import Origins, View, joined, uneven
 from analyzer.execution.mixing import distinct
 from analyzer.execution.program import Access, AddressForm
 from analyzer.execution.shared_memory import Loaded, SharedMemory, stored
@@ -109,7 +109,7 @@ class Overwritten:
             for byte in range(access.width_bytes):
                 stale |= lost[np.minimum(offsets + byte, len(lost) - 1)] & inside
             if stale.any():
-                origin = np.where(stale, access.row + 1, 0).astype(np.int32)
+                origin = np.where(stale, uneven(access.row), 0).astype(np.int32)
                 loaded = [Loaded(word.value, joined(word.origin, origin)) for word in loaded]
         return loaded
 
@@ -174,7 +174,7 @@ class TrackedMemory:
         return addresses is not None and not bool(np.isin(addresses >> np.uint64(32), near).any())
 
     def _forget_local(self, access: Access, view: View, lanes: Bits | None) -> None:
-        unknown = np.full((1, 1), access.row + 1, dtype=np.int32)
+        unknown = np.full((1, 1), uneven(access.row), dtype=np.int32)
         for slot in self.local.values():
             view.write(slot, view.value(slot), unknown, None, lanes)
 
@@ -218,7 +218,7 @@ class TrackedMemory:
                 found.append(stored(view, slot))
                 continue
             value: Value = np.zeros((1, 1), dtype=np.uint32)
-            origin: Origins = np.full((1, 1), access.row + 1, dtype=np.int32)
+            origin: Origins = np.full((1, 1), uneven(access.row), dtype=np.int32)
             for offset, each in zip(places, slots, strict=True):
                 if each is not None:
                     here = addresses == np.uint64(offset)

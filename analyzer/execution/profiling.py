@@ -1,5 +1,6 @@
 """From the sums of a launch to its profile: what is exact, assumed or unknown, and why."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from analyzer.execution.profile import (
 )
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.sampling import Sample
+from analyzer.execution.stand_ins import Trust
 from analyzer.execution.sums import LaunchSums
 from analyzer.execution.task import Task
 from analyzer.ir.launch import Launch
@@ -88,9 +90,9 @@ class ProfileBuilder:
     def _access(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> MemoryAccess:
         access = totals.access
         own = blocks[self.task.kernel.cfg.block_of[access.row]]
-        if totals.is_doubtful:
+        if totals.is_doubtful or totals.trust is not Trust.ALL:
             own = worst((own, Provenance.ASSUMED))
-        known = totals.is_known and access.address is not None
+        known = totals.trust is not Trust.NOTHING and access.address is not None
         if not known and access.kind is not OpKind.BULK_COPY:
             own = Provenance.UNKNOWN
         elif not totals.is_even or not self.sample.has_even_accesses:
@@ -107,7 +109,7 @@ class ProfileBuilder:
             sectors=round(totals.sectors) if known and has_sectors else None,
             wavefronts=round(totals.wavefronts) if known else None,
             unique_bytes=totals.footprint.unique_bytes()
-            if known and in_global and self._has_whole and totals.is_even
+            if known and totals.has_place and in_global and self._has_whole and totals.is_even
             else None,
             provenance=own,
         )
@@ -126,7 +128,7 @@ class ProfileBuilder:
             ]
             asked = sum(round(t.lanes) * t.access.width_bytes for t in chosen)
             known = self._has_whole and all(
-                t.is_known and t.is_even and t.access.address is not None for t in chosen
+                t.has_place and t.is_even and t.access.address is not None for t in chosen
             )
             prints: list[Footprint] = [t.footprint for t in chosen]
             return asked, union_bytes(prints) if known else None
@@ -181,7 +183,19 @@ class ProfileBuilder:
         if self.sums.stopped:
             notes.append(f"execution came to no end: {self.sums.stopped}; counts are of what ran until then")
         notes += self.sample.notes
+        surmised = [t for t in self._ordered() if t.trust in (Trust.PATTERN, Trust.PLACE)]
+        if surmised:
+            addresses = [f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in surmised]
+            notes.append(_stand_in_note(list(dict.fromkeys(addresses))))
         return tuple(notes)
+
+
+def _stand_in_note(addresses: Sequence[str]) -> str:
+    more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+    return (
+        f"the address at {addresses[0]}{more} hangs on words that are the same for all lanes of a warp and "
+        "that neither an argument nor a buffer gives: taken as 0"
+    )
 
 
 _READS = frozenset({OpKind.LOAD, OpKind.ATOMIC})

@@ -23,6 +23,7 @@ from analyzer.execution.machine import Machine
 from analyzer.execution.program import Access, Action, CompiledKernel, EndKind, Segment
 from analyzer.execution.record import Lanes, Recorder, Warps
 from analyzer.execution.slicing import Guard, followers_of, guard_of
+from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Bits
 from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.ir.machine import WARP_LANES
@@ -117,13 +118,24 @@ class _Telling:
 
 
 class RecordedMachine(Machine):
-    """A machine that tells a recorder what it does. It must not close loops."""
+    """A machine that tells a recorder what it does. It must not close loops.
+
+    surmises: addresses in which zeros stand for unknown words are told too, where `StandIns` trusts them.
+    """
 
     def __init__(
-        self, kernel: CompiledKernel, batch: Batch, decide: Guesser, recorder: Recorder, budget: Budget
+        self,
+        kernel: CompiledKernel,
+        batch: Batch,
+        decide: Guesser,
+        recorder: Recorder,
+        budget: Budget,
+        *,
+        surmises: bool = False,
     ) -> None:
         super().__init__(kernel, batch, decide, budget)
         self.recorder = recorder
+        self.least_trust = Trust.PLACE if surmises else Trust.ALL
         self.numbers: Warps = batch.cta_numbers[batch.ctas] * batch.shape.warps_per_cta + batch.warps
         self.guards = guard_table(kernel)
         self.telling = _Telling(self.numbers, self.live, iter(()))
@@ -221,8 +233,15 @@ class _TellingLog(MemoryLog):
             access,
             self._rows(active, group) & group.mask,
             None if addresses is None else self._rows(addresses, group),
-            None if origin is None else self._rows(origin, group) != 0,
+            self._lost(origin, active, group),
         )
+
+    def _lost(self, origin: Origins | None, active: Bits, group: Group) -> Lanes | None:
+        """Lanes whose addresses nobody knows."""
+        if origin is None or self.batch.stand_ins.trust(origin, active) >= self.machine.least_trust:
+            return None
+        lost: Lanes = self._rows(origin, group) != 0
+        return lost
 
     def _rows(self, array: NDArray[Any], group: Group) -> NDArray[Any]:
         """One row per warp of the group."""

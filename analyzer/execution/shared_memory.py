@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Origins, View
+from analyzer.execution.lanes import Deltas, Origins, View, uneven
 from analyzer.execution.program import Access
 from analyzer.execution.step import Bits, Value, Words
 from analyzer.ir.machine import WARP_LANES
@@ -200,7 +200,7 @@ class SharedMemory:
                 value = (value ^ sign) - sign
             origin = None
             if not known.all():
-                origin = view.shaped(np.where(known, 0, access.row + 1).astype(np.int32))
+                origin = view.shaped(np.where(known, 0, uneven(access.row)).astype(np.int32))
             found.append(Loaded(view.shaped(value), origin))
         return found
 

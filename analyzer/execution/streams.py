@@ -131,7 +131,7 @@ def record_stream(
     batch = Batch(kernel, image, shape, numbers, np.ones(len(numbers)))
     recorder = _StreamRecorder(kernel.cfg.kernel, numbers, shape.warps_per_cta, limits.sectors)
     decide = guesser or Guesser(kernel)
-    machine = RecordedMachine(kernel, batch, decide, recorder, _ActionBudget(limits.actions))
+    machine = RecordedMachine(kernel, batch, decide, recorder, _ActionBudget(limits.actions), surmises=True)
     stopped = ""
     machine.start()
     try:

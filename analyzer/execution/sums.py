@@ -64,7 +64,7 @@ def _merge(
     own.lanes += more.lanes
     own.sectors += more.sectors
     own.wavefronts += more.wavefronts
-    own.is_known &= more.is_known
+    own.trust = min(own.trust, more.trust)
     own.is_doubtful |= more.is_doubtful
     own.is_even &= more.is_even
     own.misaligned = own.misaligned or more.misaligned

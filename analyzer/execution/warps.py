@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.image import ConstantImage
-from analyzer.execution.lanes import Origins, smallest
+from analyzer.execution.lanes import UNEVEN, Origins, smallest, uneven
 from analyzer.execution.program import Access, CompiledKernel
 from analyzer.execution.shared_memory import Loaded
+from analyzer.execution.stand_ins import StandIns
 from analyzer.execution.step import Bits, Value, Words
 from analyzer.flow.postdom import blocks_between, immediate_postdominators
 from analyzer.ir.launch import Dim3
@@ -151,6 +152,7 @@ class Batch:
         self.warps: IntArray = np.tile(np.arange(per_cta, dtype=np.int64), len(cta_numbers))
         self.weights: NDArray[np.float64] = np.repeat(weights, per_cta)
         self.regions = Regions(kernel)
+        self.stand_ins = StandIns(kernel)
         self.shared_bytes = shape.shared_bytes
         self.origins: dict[int, int] = {}
         # where CTAs stand for others: the next CTA along each axis, and how many there are
@@ -184,7 +186,7 @@ class Batch:
 
     def note_origin(self, row: int, origin: int) -> None:
         """Remember what the branch at `row` hangs on."""
-        self.origins.setdefault(row, origin)
+        self.origins.setdefault(row, origin & ~UNEVEN)
 
     def origin_text(self, origin: int) -> tuple[str, int | None]:
         """What an origin number stands for, and its row where it is an instruction."""
@@ -231,7 +233,7 @@ class Batch:
         if name not in self._specials:
             maker = _SPECIALS.get(name)
             value = _ZERO if maker is None else maker(self)
-            unknown = None if maker else np.full((1, 1), self._special_origin(name), np.int32)
+            unknown = None if maker else np.full((1, 1), self._special_origin(name) | UNEVEN, np.int32)
             self._specials[name] = (value, unknown)
         return self._specials[name]
 
@@ -288,7 +290,7 @@ class Batch:
             known = known | inside
         if not values:
             return None
-        unknown = None if known.all() else np.where(known, 0, access.row + 1).astype(np.int32)
+        unknown = None if known.all() else np.where(known, 0, uneven(access.row)).astype(np.int32)
         return [Loaded(word, unknown) for word in values]
 
     @staticmethod

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from analyzer.demand.accesses import SECTOR_BYTES
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import Space
 from analyzer.models.base import Situation
@@ -44,18 +46,25 @@ def assumed_placement(situation: Situation) -> Placement:
     simulated = _simulated_placement(situation)
     if simulated is not None:
         return simulated
-    demand = situation.demand
-    tiled = demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
-    assumed = TILED_DRAM_SHARE if tiled else STREAMING_DRAM_SHARE
     distinct = _distinct_share(situation)
     if distinct is None:
-        return Placement(1.0, assumed)
+        return _usual_placement(situation)
     unique = situation.moved.unique_bytes or 0.0
     if situation.dram_read_bytes is not None and unique:
         again = max(0.0, situation.dram_read_bytes - _read_unique_bytes(situation)) / unique
         return Placement(1.0, min(1.0, distinct * (1.0 + again)))
-    fits = unique <= situation.gpu.file.l2.size_bytes.value
-    return Placement(1.0, distinct if fits or not tiled else min(1.0, distinct * max(1.0, situation.waves)))
+    fits = unique <= situation.gpu.file.l2.size_bytes.value or not _is_tiled(situation)
+    return Placement(1.0, distinct if fits else min(1.0, distinct * max(1.0, situation.waves)))
+
+
+def _usual_placement(situation: Situation) -> Placement:
+    """Where requests at unknown addresses are taken to be served."""
+    return Placement(1.0, TILED_DRAM_SHARE if _is_tiled(situation) else STREAMING_DRAM_SHARE)
+
+
+def _is_tiled(situation: Situation) -> bool:
+    demand = situation.demand
+    return demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
 
 
 def load_latencies(situation: Situation) -> dict[int, float]:
@@ -76,22 +85,34 @@ def load_latencies(situation: Situation) -> dict[int, float]:
 def _simulated_placement(situation: Situation) -> Placement | None:
     """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for.
 
-    An instruction of which nothing was recorded is served as all requests of the grid are by distinct bytes.
+    An instruction of which nothing was recorded is served as all requests of the grid are by distinct bytes;
+    where these are not known as the recorded ones are, or, if its addresses are not, as such code usually is.
     """
     caches, profile = situation.caches, situation.profile
     if caches is None or caches.loads is None or profile is None:
         return None
     distinct = _distinct_share(situation)
-    other = Placement(1.0, caches.loads.dram_share if distinct is None else distinct)
+    known = Placement(1.0, caches.loads.dram_share if distinct is None else distinct)
+    unknown = _usual_placement(situation) if distinct is None else known
     total = beyond = dram = 0.0
     for access in profile.accesses:
-        if access.is_store or not access.sectors or access.space not in _GLOBAL:
+        if access.is_store or access.space not in _GLOBAL:
             continue
         rates = caches.accesses.get(access.row)
-        total += access.sectors
-        beyond += access.sectors * (other.l2_share if rates is None else rates.l2_share)
-        dram += access.sectors * (other.dram_share if rates is None else rates.dram_share)
+        served = rates or (unknown if access.sectors is None else known)
+        asked = _loaded_bytes(situation, profile, access)
+        total += asked
+        beyond += asked * served.l2_share
+        dram += asked * served.dram_share
     return Placement(beyond / total, dram / total) if total else None
+
+
+def _loaded_bytes(situation: Situation, profile: ExecutionProfile, access: MemoryAccess) -> float:
+    """Of the whole grid; where sectors are not known, those that the demand takes an execution to move."""
+    if access.sectors is not None:
+        return access.sectors * SECTOR_BYTES
+    runs = float(profile.block_warps[situation.cfg.block_of[access.row]])
+    return float(situation.moved.global_bytes[access.row]) * runs
 
 
 def _distinct_share(situation: Situation) -> float | None:

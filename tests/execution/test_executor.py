@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from analyzer import analyze, load
-from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch
+from analyzer.execution.provenance import Provenance
+from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
 from analyzer.pipeline import Options
+from analyzer.pipeline.executing import execute_kernel
 from analyzer.report.report import KernelReport
 from analyzer.text.errors import UsageError
 
@@ -88,6 +90,21 @@ def test_rows_and_columns_of_ctas_change_nothing(
         arranged.memory,
         arranged.traffic,
     )
+
+
+def test_addresses_whose_sign_is_extended_are_proven_alike() -> None:
+    """64-bit addresses made of a signed index: SHF.R.S32.HI by 31 is the same wherever its input's sign is."""
+    (kernel,) = load(str(TRACES / "measured" / "sm_86" / "cm15-a4000-5c6c88cb6734.sass")).kernels
+    arguments = tuple(Argument(place, Pointer()) for place in range(3))
+    launch = Launch(grid=Dim3(64, 160), block=Dim3(64), dynamic_shared_bytes=0, arguments=arguments)
+    boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (None, 1 << 20))
+    assert boxes is not None
+    assert whole is not None
+    assert boxes.profile.looked_at_ctas < whole.profile.looked_at_ctas == 64 * 160
+    assert boxes.profile.provenance is whole.profile.provenance is Provenance.EXACT
+    assert boxes.profile.block_lanes.tolist() == whole.profile.block_lanes.tolist()
+    assert boxes.profile.accesses == whole.profile.accesses
+    assert boxes.profile.traffic == whole.profile.traffic
 
 
 def test_what_cannot_be_proven_is_called_assumed() -> None:

@@ -126,11 +126,13 @@ def _right(number: Source, shift: Source, result: int, *, is_signed: bool) -> St
     if is_signed:
         if shift.literal is not None:
             count = np.int32(min(shift.literal, WORD_BITS - 1))
+            is_sign = count == WORD_BITS - 1
             return make_step(
                 lambda x: ((x.view(np.int32) >> count).view(np.uint32),),
                 [number],
                 [result],
                 AffineRule.MONOTONE,
+                watch=(lambda x: (x.view(np.int32) < 0,)) if is_sign else None,
             )
         return make_step(
             lambda x, s: ((x.view(np.int32) >> np.minimum(s, most).view(np.int32)).view(np.uint32),),

@@ -1,0 +1,123 @@
+"""What unknown words of memory stand for in addresses: zero.
+
+Where all lanes of a warp read the same word (an argument that is not given, an entry of a table, a page's
+number, a delay), it moves their requests as a whole, whose pattern then is that of the address's other terms.
+An integer may move them anywhere, so that nothing is said of which bytes they share with others; a number
+that is computed with in floating point is taken for a distance, and for a short one. No pattern is known
+where lanes read words of their own, or where an unknown word is a factor of what differs among lanes. Words
+from TMA, atomics and textures stand for nothing.
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.lanes import UNEVEN, Origins, uneven
+from analyzer.execution.program import Access, CompiledKernel
+from analyzer.execution.step import AffineRule, Bits, Step, Value
+from analyzer.ir.opcode import OpKind
+
+_FLOATING = frozenset({OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE, OpKind.CONVERT})
+_LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+class Trust(IntEnum):
+    """What may be believed of an access's addresses.
+
+    PATTERN: how lanes lie to each other; PLACE: also which bytes are shared with other requests, by
+    assumption; ALL: no word stands for an unknown one.
+    """
+
+    NOTHING = 0
+    PATTERN = 1
+    PLACE = 2
+    ALL = 3
+
+
+class StandIns:
+    """Which values an unknown word moves alike in all lanes, and how far addresses may be believed then."""
+
+    def __init__(self, kernel: CompiledKernel) -> None:
+        self._kernel = kernel
+        self._numbers: dict[int, bool] = {}
+
+    def origin_of(
+        self,
+        access: Access,
+        active: Bits,
+        addresses: NDArray[np.uint64] | None,
+        unknown: Origins | None,
+    ) -> int:
+        """Of words that nobody knows; unknown: the origin of what their own address hangs on."""
+        is_shared = access.kind is OpKind.LOAD and addresses is not None and _are_alike(addresses, active)
+        if is_shared and self.trust(unknown, active) is not Trust.NOTHING:
+            return access.row + 1
+        return uneven(access.row)
+
+    def makes_uneven(
+        self, step: Step, words: Sequence[Value], sources: Sequence[Origins | None], origin: Origins
+    ) -> bool:
+        """Whether what is unknown decides how far lanes' results lie apart: a pitch times a lane's row."""
+        if step.rule is AffineRule.LINEAR or not any(word.shape[-1] > 1 for word in words):
+            return False
+        unknown = [source is not None for source in sources]
+        spreads = [word.shape[-1] > 1 for word in words]
+        if step.rule is AffineRule.BITWISE:  # bits that are joined: a sum, as a rule
+            mixes = any(both for both in map(all, zip(unknown, spreads, strict=True)))
+        elif step.rule in (AffineRule.PRODUCT, AffineRule.PAIR):
+            left, right = step.factors
+            mixes = (_any(unknown, left) and _any(spreads, right)) or (
+                _any(unknown, right) and _any(spreads, left)
+            )
+        else:
+            mixes = True
+        return mixes and not all(map(self._is_number, _rows(origin)))
+
+    def trust(self, origin: Origins | None, active: Bits) -> Trust:
+        """Of addresses whose unknown parts have these origins."""
+        if origin is None:
+            return Trust.ALL
+        rows = _rows(np.where(active, origin, 0))
+        if any(row >= UNEVEN for row in rows):
+            return Trust.NOTHING
+        if not rows:
+            return Trust.ALL
+        return Trust.PLACE if all(map(self._is_number, rows)) else Trust.PATTERN
+
+    def _is_number(self, row: int) -> bool:
+        """Whether who first reads what this instruction loads computes in floating point."""
+        if row not in self._numbers:
+            self._numbers[row] = row < len(self._kernel.cfg.kernel) and self._is_read_as_number(row)
+        return self._numbers[row]
+
+    def _is_read_as_number(self, row: int) -> bool:
+        kernel, rows = self._kernel.cfg.kernel, self._kernel.slice.rows
+        words = set(kernel.form(row).written)
+        for later in range(row + 1, len(kernel)):
+            form = kernel.form(later)
+            if rows[later] and words.intersection(form.read):
+                return form.opcode.kind in _FLOATING
+            words.difference_update(form.written)
+            if not words:
+                return False
+        return False
+
+
+def _are_alike(addresses: NDArray[np.uint64], active: Bits) -> bool:
+    """Whether the active lanes of each warp have one address."""
+    if addresses.shape[-1] == 1:
+        return True
+    most = np.where(active, addresses, np.uint64(0)).max(axis=-1)
+    least = np.where(active, addresses, _LAST).min(axis=-1)
+    return bool(((most == least) | ~active.any(axis=-1)).all())
+
+
+def _rows(origin: Origins) -> list[int]:
+    """Rows of instructions, or larger numbers, that unknown lanes hang on."""
+    return [one - 1 for one in np.unique(origin).tolist() if one]
+
+
+def _any(flags: Sequence[bool], places: Sequence[int]) -> bool:
+    return any(flags[place] for place in places)
