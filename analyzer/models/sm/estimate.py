@@ -14,6 +14,7 @@ ALL_VISITS = 10**12
 _LEAST_VISITS = 6
 _MOST_VISITS = 24
 _WAVES, _MOST_WAVES = 2, 8
+_SETTLED = 0.005
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,26 +45,40 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         played = play(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
         return Estimate(played.cycles, played, ALL_VISITS)
     full, rest = divmod(n_ctas, slots)
-    waves = min(full, _WAVES)
-    visits = _visits(scripts, figures, STEP_BUDGET / min(n_ctas, max(1, waves) * slots))
-    figures = replace(figures, most_visits=visits)
-    if full == 0:
-        played = play(scripts, figures, rest)
-        return Estimate(played.cycles + _left(scripts, figures, played), played, visits)
-    per_wave = slots * _steps_per_cta(scripts, figures, visits)
-    waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
-    played = play(scripts, figures, waves * slots)
-    longer = 0.0
-    if played.visits:
-        first = play(scripts, figures, slots) if waves > 1 else played
-        longer = _left(scripts, figures, first)
-    wave = played.cycles / waves + longer
-    cycles = full * wave
-    if rest:
+    at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
+    most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
+    figures, first = _settled(scripts, figures, at_once, most)
+    if first is None or figures.most_visits == most:
+        per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
+        waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
+    played = first if first and waves == 1 else play(scripts, figures, at_once * waves)
+    wave = played.cycles / waves + (_left(scripts, figures, first) if first else 0.0)
+    cycles = max(1, full) * wave
+    if full and rest:
         tail = play(scripts, figures, rest)
-        own = tail.cycles + _left(scripts, figures, tail)
-        cycles += min(own, wave)
-    return Estimate(cycles, played, visits)
+        cycles += min(tail.cycles + _left(scripts, figures, tail), wave)
+    return Estimate(cycles, played, figures.most_visits)
+
+
+def _settled(
+    scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int, most: int
+) -> tuple[SmFigures, Played | None]:
+    """CTAs that come together, with so many visits of long runs that more say the same, or the most.
+
+    None where no run is long enough to be cut short.
+    """
+    figures = replace(figures, most_visits=_LEAST_VISITS)
+    if all(run.most_visits(_LEAST_VISITS) == run.visits for script in scripts for run in script.runs):
+        return figures, None
+    played = play(scripts, figures, n_ctas)
+    while figures.most_visits < most:
+        before = played.cycles + _left(scripts, figures, played)
+        figures = replace(figures, most_visits=2 * figures.most_visits)
+        played = play(scripts, figures, n_ctas)
+        now = played.cycles + _left(scripts, figures, played)
+        if abs(now - before) <= _SETTLED * now:
+            break
+    return figures, played
 
 
 def _estimate_rings(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
@@ -74,7 +89,7 @@ def _estimate_rings(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int
     at_once = min(n_ctas, figures.slots)
     figures = replace(figures, most_visits=ALL_VISITS)
     steps = _steps_per_cta(scripts, figures, ALL_VISITS) * at_once
-    part = min(1.0, 2 * STEP_BUDGET / steps)
+    part = min(1.0, STEP_BUDGET / steps)
     whole = _planned(scripts, part)
     played = play(whole, figures, at_once)
     cycles = played.cycles
@@ -104,7 +119,7 @@ def _steps_per_cta(scripts: tuple[Script, ...], figures: SmFigures, most: int) -
     return float(sum(per[role] for role in figures.crew))
 
 
-def _visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta: float) -> int:
+def _most_visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta: float) -> int:
     """Most visits of a run for which a CTA takes no more steps."""
     visits = _LEAST_VISITS
     while visits < _MOST_VISITS and _steps_per_cta(scripts, figures, visits * 2) <= steps_per_cta:
