@@ -116,9 +116,9 @@ _MISSING = (
     ),
     (
         "dedispersion, A4000",
-        "CTAs of one warp, .55 to .8",
-        "its delays, of up to 650 samples, lie in an array that the rows give as a pointer: lanes of other "
-        "measures are taken to read the same line",
+        "CTAs of one warp, and threads whose measures lie side by side, .7 to .9",
+        "its delays, of up to 650 samples, lie in an array that the rows give as a pointer: zeros stand for "
+        "them, so that lanes of other measures read the same line",
     ),
     (
         "dedispersion, A100",

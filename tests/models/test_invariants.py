@@ -8,7 +8,7 @@ from paths import TRACES
 
 from analyzer.hardware.edit import Direction, Setting, direction, figure, figure_keys, with_settings
 from analyzer.models.registry import find_model, model_names
-from analyzer.text.errors import HardwareError
+from analyzer.text.errors import HardwareError, UsageError
 
 CUBE = tuple(f"{place}=1024" for place in range(3, 9))
 TRITON, CUDA = TRACES / "triton", TRACES / "cuda"
@@ -52,7 +52,7 @@ def test_stack_sums_to_the_cycles_on_any_hardware(
     factor = data.draw(st.floats(0.05, 20.0))
     try:
         gpu = with_settings(launched.gpu, (Setting(key, factor, is_factor=True),))
-    except HardwareError:
+    except (HardwareError, UsageError):
         return  # a share above one
     verdict = find_model(model)(put(launched, gpu))
     found = verdict.prediction
@@ -70,7 +70,7 @@ def test_more_of_any_rate_never_costs_time(launched: Launched, model: str, data:
     better = factor if direction(key) is Direction.MORE_IS_FASTER else 1 / factor
     try:
         gpu = with_settings(launched.gpu, (Setting(key, better, is_factor=True),))
-    except HardwareError:
+    except (HardwareError, UsageError):
         return  # a share above one
     before, after = predict(put(launched), model), predict(put(launched, gpu), model)
     slack = DISORDER if model == SIMULATED else ROUNDING
