@@ -9,8 +9,8 @@ from analyzer.execution.entries import AccessTotals, Entry
 from analyzer.execution.lanes import Group, Origins
 from analyzer.execution.measuring import add_requests, add_with_neighbours, gathered, requests_of
 from analyzer.execution.program import Access
-from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Bits
+from analyzer.execution.unknown_words import Trust
 from analyzer.ir.opcode import Space
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class MemoryLog:
         totals = self._totals(access)
         if group.doubts or unknown is not None:
             totals.is_doubtful = True
-        trust = self.batch.stand_ins.trust(origin, active)
+        trust = self.batch.unknown_words.trust(origin, active)
         totals.trust = min(totals.trust, trust)
         if trust is Trust.NOTHING:
             addresses = None

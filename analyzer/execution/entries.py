@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from analyzer.execution.footprint import Footprint
 from analyzer.execution.lanes import Rows
 from analyzer.execution.program import Access
-from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Bits
+from analyzer.execution.unknown_words import Trust
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]

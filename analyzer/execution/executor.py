@@ -30,10 +30,10 @@ from analyzer.execution.sampling import (
     uniform_boxes,
     whole_grid,
 )
-from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Step
 from analyzer.execution.sums import LaunchSums, collect
 from analyzer.execution.task import ExecutionOptions, Task
+from analyzer.execution.unknown_words import Trust
 from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest

@@ -8,7 +8,7 @@ smaller.
 
 Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
 where a lane is known, an instruction's row + 1 or a number beyond. Without UNEVEN, all lanes of a warp are as
-far from the values that stand here (see `StandIns`).
+far from the values that stand here (see `UnknownWords`).
 """
 
 from dataclasses import dataclass

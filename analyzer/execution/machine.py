@@ -262,7 +262,7 @@ class Machine:
         return (~value if negated else value), view.origin(slot)
 
     def forget(self, writes: Iterable[int], view: View, origin: int, lanes: Bits | None) -> None:
-        """Results become unknown; see `StandIns` for their values."""
+        """Results become unknown; see `UnknownWords` for their values."""
         unknown = np.full((1, 1), origin, dtype=np.int32)
         mask = None if lanes is None else self._within(lanes, view)
         for slot in writes:
@@ -310,7 +310,7 @@ class Machine:
             sources.append(source)
             if source is not None:
                 unknown = joined(unknown, source)
-        if unknown is not None and self.batch.stand_ins.makes_uneven(step, words, sources, unknown):
+        if unknown is not None and self.batch.unknown_words.makes_uneven(step, words, sources, unknown):
             unknown = made_uneven(unknown)
         return words, unknown
 
@@ -393,7 +393,7 @@ class Machine:
             if addresses is not None and access.kind is OpKind.LOAD:
                 loaded = self._load(access, view, addresses, lanes)
             if loaded is None:
-                source = self.batch.stand_ins.origin_of(access, view.active, addresses, origin)
+                source = self.batch.unknown_words.origin_of(access, view.active, addresses, origin)
                 self.forget(access.results, view, source, lanes)
             else:
                 for slot, word in zip(access.results, loaded, strict=True):

@@ -18,9 +18,9 @@ from analyzer.execution.profile import (
 )
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.sampling import Sample
-from analyzer.execution.stand_ins import Trust
 from analyzer.execution.sums import LaunchSums
 from analyzer.execution.task import Task
+from analyzer.execution.unknown_words import Trust
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import OpKind, Space
 

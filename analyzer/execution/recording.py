@@ -23,8 +23,8 @@ from analyzer.execution.machine import Machine
 from analyzer.execution.program import Access, Action, CompiledKernel, EndKind, Segment
 from analyzer.execution.record import Lanes, Recorder, Warps
 from analyzer.execution.slicing import Guard, followers_of, guard_of
-from analyzer.execution.stand_ins import Trust
 from analyzer.execution.step import Bits
+from analyzer.execution.unknown_words import Trust
 from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import OpKind
@@ -120,7 +120,7 @@ class _Telling:
 class RecordedMachine(Machine):
     """A machine that tells a recorder what it does. It must not close loops.
 
-    surmises: addresses in which zeros stand for unknown words are told too, where `StandIns` trusts them.
+    surmises: addresses in which zeros stand for unknown words are told too, where `UnknownWords` trusts them.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class _TellingLog(MemoryLog):
 
     def _lost(self, origin: Origins | None, active: Bits, group: Group) -> Lanes | None:
         """Lanes whose addresses nobody knows."""
-        if origin is None or self.batch.stand_ins.trust(origin, active) >= self.machine.least_trust:
+        if origin is None or self.batch.unknown_words.trust(origin, active) >= self.machine.least_trust:
             return None
         lost: Lanes = self._rows(origin, group) != 0
         return lost

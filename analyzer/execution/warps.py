@@ -11,8 +11,8 @@ from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import UNEVEN, Origins, smallest, uneven
 from analyzer.execution.program import Access, CompiledKernel
 from analyzer.execution.shared_memory import Loaded
-from analyzer.execution.stand_ins import StandIns
 from analyzer.execution.step import Bits, Value, Words
+from analyzer.execution.unknown_words import UnknownWords
 from analyzer.flow.postdom import blocks_between, immediate_postdominators
 from analyzer.ir.launch import Dim3
 from analyzer.ir.machine import WARP_LANES
@@ -152,7 +152,7 @@ class Batch:
         self.warps: IntArray = np.tile(np.arange(per_cta, dtype=np.int64), len(cta_numbers))
         self.weights: NDArray[np.float64] = np.repeat(weights, per_cta)
         self.regions = Regions(kernel)
-        self.stand_ins = StandIns(kernel)
+        self.unknown_words = UnknownWords(kernel)
         self.shared_bytes = shape.shared_bytes
         self.origins: dict[int, int] = {}
         # where CTAs stand for others: the next CTA along each axis, and how many there are

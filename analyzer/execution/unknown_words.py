@@ -36,7 +36,7 @@ class Trust(IntEnum):
     ALL = 3
 
 
-class StandIns:
+class UnknownWords:
     """Which values an unknown word moves alike in all lanes, and how far addresses may be believed then."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
