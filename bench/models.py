@@ -17,11 +17,11 @@ from analyzer.report.report import PredictionEntry
 
 TRACES = Path(__file__).resolve().parents[1] / "traces"
 _CUBE = tuple(f"{place}=4096" for place in range(3, 9))
-_ORDER = ("steady", "amali", "gcom", "mdm", "roofline", "warp")
+_ORDER = ("sm", "steady", "amali", "gcom", "mdm", "roofline", "warp")
 _HEAD = """# The models side by side
 
 Made by `python bench/models.py > docs/models-compared.md`. Cycles of one launch by model, thousands; what
-binds it for `steady`; how busy the busiest resource of the hottest loop is. Nothing here is measured on
+binds it for `sm`; how busy the busiest resource of the hottest loop is. Nothing here is measured on
 hardware.
 """
 
@@ -85,7 +85,7 @@ def main() -> None:
     """Print the page."""
     assert set(_ORDER) == set(model_names())
     print(_HEAD)
-    columns = ("kernel", "GPU", "counts", *_ORDER, "steady, us", "bound", "hottest loop")
+    columns = ("kernel", "GPU", "counts", *_ORDER, "sm, us", "bound", "hottest loop")
     print(table(columns, map(row, CASES)), end="")
 
 
