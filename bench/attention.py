@@ -7,19 +7,16 @@ attention kernel: what is predicted here has taught the models little (see the p
 """
 
 import argparse
-import csv
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernels.build import build
-from kernels.compiling import BUILT, Unit, dump_path, is_built
+from answers import compile_missing, predict
+from kernels.compiling import BUILT, Unit, dump_path
 from kernels.recipes import TableError
 from markdown import table
-from rich.console import Console
 
-import analyzer
-from analyzer.report.validation import CasePrediction
+from analyzer.report.validation import CaseEntry
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "bench" / "attention" / "attention.cu"
@@ -27,6 +24,7 @@ PAGE = ROOT / "docs" / "attention.md"
 _HEADS, _QUERIES, _KEYS, _SIZE = 32, 4096, 8192, 128
 _FLOPS = 4.0 * _HEADS * _QUERIES * _KEYS * _SIZE
 _TILE_BYTES = 64 * _SIZE * 2
+_JOBS = 2
 _HEAD = """# Attention on an RTX 5090
 
 Made by `python bench/attention.py`: forward attention with mma.sync, 32 heads of 128, 4,096 queries and 8,192
@@ -73,58 +71,43 @@ STEPS = (
 )
 
 
-def predict(path: Path) -> dict[str, CasePrediction]:
-    """What the default model says, by the step's number; writes the table of rows to `path`."""
-    arguments = f'["ptr", "ptr", "ptr", "ptr", {_HEADS}, {_QUERIES}, {_KEYS}]'
-    rows = [
-        {
-            "case": step.number,
-            "dump": dump_path(step.unit).relative_to(BUILT),
-            "kernel": "attention",
-            "gpu": "rtx-5090",
-            "grid": f"{_HEADS * _QUERIES // 64};1;1",
-            "block": "128;1;1",
-            "dynamic_shared_bytes": step.tiles * _TILE_BYTES,
-            "arguments": arguments,
-            "time_us": step.time_us,
-        }
-        for step in STEPS
-    ]
-    with path.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.DictWriter(out, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
-    report = analyzer.validate(path, models=("sm",), jobs=2)
-    return {case.case: case.predictions[0] for case in report.cases}
+def _columns(step: Step) -> dict[str, object]:
+    return {
+        "case": step.number,
+        "dump": dump_path(step.unit).relative_to(BUILT),
+        "kernel": "attention",
+        "gpu": "rtx-5090",
+        "grid": f"{_HEADS * _QUERIES // 64};1;1",
+        "block": "128;1;1",
+        "dynamic_shared_bytes": step.tiles * _TILE_BYTES,
+        "arguments": f'["ptr", "ptr", "ptr", "ptr", {_HEADS}, {_QUERIES}, {_KEYS}]',
+        "time_us": step.time_us,
+    }
 
 
-def page(answers: dict[str, CasePrediction]) -> str:
+def page(answers: dict[str, CaseEntry]) -> str:
     """The page in Markdown."""
     columns = ("step", "what it adds", "measured us", "predicted us", "predicted / measured", "bound")
     rows = []
     for step in STEPS:
-        found = answers[str(step.number)]
+        (found,) = answers[str(step.number)].predictions
         times = (f"{step.time_us:,.0f}", f"{found.time_us:,.0f}", f"{found.time_us / step.time_us:.2f}")
         rows.append((str(step.number), step.title, *times, found.bound))
     return _HEAD + table(columns, rows) + _TAIL
 
 
-def main() -> int:
+def main() -> None:
     argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
-    units = [step.unit for step in STEPS if not is_built(step.unit)]
-    if failures := build(units, 2, Console(stderr=True)):
-        print(failures[0].message, file=sys.stderr)
-        return 1
-    text = page(predict(BUILT / "attention.csv"))
+    compile_missing([step.unit for step in STEPS], _JOBS)
+    text = page(predict(BUILT / "attention.csv", list(map(_columns, STEPS)), _JOBS))
     PAGE.write_text(text, encoding="utf-8")
     print(text)
-    return 0
 
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        main()
     except TableError as error:
         sys.exit(f"error: {error}")

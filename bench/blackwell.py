@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from kernels.build import build
-from kernels.compiling import BUILT, Unit, dump_path, is_built
+from answers import compile_missing, predict
+from kernels.compiling import BUILT, Unit, dump_path
 from kernels.recipes import TableError
 from markdown import table
-from rich.console import Console
 
-import analyzer
 from analyzer.demand.costs import FloatArray
 from analyzer.report.validation import CaseEntry
 
@@ -192,31 +190,21 @@ def _in_flight(what: str, n_bytes: int) -> str:
     return f"{what}, {next(text for limit, text in limits if n_bytes <= limit)} in flight"
 
 
-def predict(rows: Sequence[Row], jobs: int) -> dict[str, CaseEntry]:
-    """The default model's answers, by case."""
-    table = BUILT / "blackwell.csv"
-    columns = [
-        {
-            "case": row.case,
-            "dump": dump_path(row.unit).relative_to(BUILT),
-            "kernel": row.source,
-            "gpu": "b200",
-            "grid": f"{row.grid};1;1",
-            "block": f"{row.block};1;1",
-            "cluster": f"{row.cluster};1;1" if row.cluster > 1 else "",
-            "dynamic_shared_bytes": row.shared_bytes,
-            "arguments": row.arguments,
-            "time_us": row.time_us,
-            "l2": "cold",
-            "clock_mhz": row.clock_mhz,
-        }
-        for row in rows
-    ]
-    with table.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.DictWriter(out, columns[0])
-        writer.writeheader()
-        writer.writerows(columns)
-    return {entry.case: entry for entry in analyzer.validate(table, models=("sm",), jobs=jobs).cases}
+def _columns(row: Row) -> dict[str, object]:
+    return {
+        "case": row.case,
+        "dump": dump_path(row.unit).relative_to(BUILT),
+        "kernel": row.source,
+        "gpu": "b200",
+        "grid": f"{row.grid};1;1",
+        "block": f"{row.block};1;1",
+        "cluster": f"{row.cluster};1;1" if row.cluster > 1 else "",
+        "dynamic_shared_bytes": row.shared_bytes,
+        "arguments": row.arguments,
+        "time_us": row.time_us,
+        "l2": "cold",
+        "clock_mhz": row.clock_mhz,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,11 +274,8 @@ def main() -> int:
         return 1
     rows = [*product_rows(), *copy_rows(), *tile_rows(), *main_loop_rows()]
     rows.sort(key=lambda row: (row.source != "umma", int(row.defines.get("DEPTH", 0))))  # type: ignore[call-overload]
-    units = list(dict.fromkeys(row.unit for row in rows if not is_built(row.unit)))
-    if failures := build(units, jobs, Console()):
-        print(failures[0].message, file=sys.stderr)
-        return 1
-    answers = predict(rows, jobs)
+    compile_missing([row.unit for row in rows], jobs)
+    answers = predict(BUILT / "blackwell.csv", list(map(_columns, rows)), jobs)
     text = page([*scores(rows, answers), stage_score(rows, answers)])
     PAGE.write_text(text, encoding="utf-8")
     print(text)

@@ -65,7 +65,7 @@ class UnknownWords:
         unknown = [source is not None for source in sources]
         spreads = [word.shape[-1] > 1 for word in words]
         if step.rule is AffineRule.BITWISE:  # bits that are joined: a sum, as a rule
-            mixes = any(both for both in map(all, zip(unknown, spreads, strict=True)))
+            mixes = any(map(all, zip(unknown, spreads, strict=True)))
         elif step.rule in (AffineRule.PRODUCT, AffineRule.PAIR):
             left, right = step.factors
             mixes = (_any(unknown, left) and _any(spreads, right)) or (

@@ -71,13 +71,11 @@ def _settled(
     if all(run.most_visits(_LEAST_VISITS) == run.visits for script in scripts for run in script.runs):
         return figures, None
     played = play(scripts, figures, n_ctas)
-    while figures.most_visits < most:
-        before = played.cycles + _left(scripts, figures, played)
+    before, now = 0.0, played.cycles + _left(scripts, figures, played)
+    while figures.most_visits < most and abs(now - before) > _SETTLED * now:
         figures = replace(figures, most_visits=2 * figures.most_visits)
         played = play(scripts, figures, n_ctas)
-        now = played.cycles + _left(scripts, figures, played)
-        if abs(now - before) <= _SETTLED * now:
-            break
+        before, now = now, played.cycles + _left(scripts, figures, played)
     return figures, played
 
 
