@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from analyzer.execution.entries import AccessTotals, Entry
 from analyzer.execution.lanes import Group, Origins
-from analyzer.execution.measuring import add_requests, add_with_neighbours, gathered, requests_of
+from analyzer.execution.measuring import add_requests
 from analyzer.execution.program import Access
+from analyzer.execution.request_tables import tables_of
 from analyzer.execution.step import Bits
 from analyzer.execution.unknown_words import Trust
 from analyzer.ir.opcode import Space
@@ -53,6 +54,10 @@ class MemoryLog:
         if self.reduces and self.held_lanes > _FLUSH_LANES:
             self.reduce()
 
+    def for_trial(self) -> "MemoryLog":
+        """An empty one for one iteration of a loop, which this one may absorb."""
+        return MemoryLog(self.batch, reduces=False)
+
     def _enter(self, totals: AccessTotals, entry: Entry) -> None:
         if self.reduces and totals.entries and totals.entries[-1].takes(entry):
             return
@@ -85,14 +90,33 @@ class MemoryLog:
     def reduce(self) -> None:
         """Turn held entries into sums."""
         for totals in self.totals.values():
-            if self.batch.neighbours:
-                for entry in totals.entries:
-                    add_with_neighbours(totals, entry, self.batch)
-            else:
-                for requests in gathered(requests_of(entry, self.batch) for entry in totals.entries):
-                    add_requests(totals, requests)
+            self._reduce(totals)
             totals.entries.clear()
         self.held_lanes = 0
+
+    def _reduce(self, totals: AccessTotals) -> None:
+        for requests in tables_of(totals, totals.entries, self.batch):
+            add_requests(totals, requests)
+
+
+class NoLog(MemoryLog):
+    """Keeps nothing: for runs that only look at the ways that are taken."""
+
+    def record(
+        self,
+        access: Access,
+        group: Group,
+        active: Bits,
+        addresses: Addresses | None,
+        origin: Origins | None,
+        unknown: Origins | None,
+        steps: IntArray | None = None,
+    ) -> None:
+        """See `MemoryLog`."""
+
+    def for_trial(self) -> MemoryLog:
+        """See `MemoryLog`."""
+        return NoLog(self.batch, reduces=False)
 
 
 def _interleaved(entries: list[Entry]) -> list[Entry]:

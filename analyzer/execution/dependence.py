@@ -7,18 +7,23 @@ corners run alike, lane by lane and predicate by predicate, runs alike throughou
 
 from enum import IntEnum
 
-from analyzer.execution.program import Action, ActionKind, CompiledKernel
+from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
 from analyzer.ir.opcode import Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 
 class Dependence(IntEnum):
-    """On the CTA's place: FIXED in a box whose corners run alike, EVEN along each axis, else OTHER."""
+    """On the CTA's place: FIXED in a box whose corners run alike, EVEN along each axis, else OTHER.
 
-    FIXED = 0
-    EVEN = 1
-    OTHER = 2
+    ZERO: a word that nobody knows, for which zero stands (see `unknown_words`), or a product with one, but
+    for a float's sign: fixed, whatever it is multiplied by.
+    """
+
+    ZERO = 0
+    FIXED = 1
+    EVEN = 2
+    OTHER = 3
 
 
 _PLACES = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
@@ -47,7 +52,7 @@ class GridDependence:
         self._solve()
 
     def _solve(self) -> None:
-        self.entries[self.kernel.entry_of[0]] = bytearray(STORAGE_SIZE)
+        self.entries[self.kernel.entry_of[0]] = bytearray([Dependence.FIXED]) * STORAGE_SIZE
         work = [self.kernel.entry_of[0]]
         while work:
             index = work.pop()
@@ -58,8 +63,8 @@ class GridDependence:
                 self._act(action, state)
             end = self.kernel.segments[index].end
             decided = (*end.conditions, *((end.guard,) if end.guard else ()))
-            if any(state[slot] for slot, _ in decided) or (
-                end.slot is not None and end.slot >= 0 and state[end.slot]
+            if any(_moves(state[slot]) for slot, _ in decided) or (
+                end.slot is not None and end.slot >= 0 and _moves(state[end.slot])
             ):
                 self.branches_evenly = False
             for follower in {end.target, end.fall, *(index for _, index in end.targets)}:
@@ -82,31 +87,37 @@ class GridDependence:
             self._step(action.step, action, state)
             return
         result = Dependence.FIXED
-        if action.accesses and action.guard is not None and state[action.guard[0]]:
+        if action.accesses and action.guard is not None and _moves(state[action.guard[0]]):
             self.accesses_evenly = False
         for access in action.accesses:
-            if access.results and access.space in (Space.SHARED, Space.LOCAL):
-                result = Dependence.OTHER  # what was stored there is not followed
+            if access.results:
+                result = self._loaded(access)
             slots = [
                 slot
                 for term in (access.address.terms if access.address else ())
                 for slot in ((term.slot, term.slot + 1) if term.pair else (term.slot,))
             ]
-            worst = max((state[slot] for slot in slots), default=0)
+            worst = max((state[slot] for slot in slots), default=Dependence.FIXED)
             if worst == Dependence.OTHER:
                 self.accesses_evenly = False
-            if worst and self.loaded:
+            if _moves(worst) and self.loaded:
                 result = Dependence.OTHER
-            if any(state[slot] for slot, _ in access.masks):
+            if any(_moves(state[slot]) for slot, _ in access.masks):
                 self.accesses_evenly = False
         for slot in action.writes:
             if slot >= 0:
                 self._write(state, slot, result, action)
 
+    def _loaded(self, access: Access) -> Dependence:
+        """Of what is loaded from a fixed address."""
+        if access.space in (Space.SHARED, Space.LOCAL):
+            return Dependence.OTHER  # what was stored there is not followed
+        return Dependence.FIXED if self.loaded else Dependence.ZERO
+
     @staticmethod
     def _write(state: bytearray, slot: int, result: int, action: Action) -> None:
         if action.guard is not None:
-            result = Dependence.OTHER if state[action.guard[0]] else max(state[slot], result)
+            result = Dependence.OTHER if _moves(state[action.guard[0]]) else max(state[slot], result)
         state[slot] = result
 
     def _read(self, read: Read, state: bytearray) -> int:
@@ -118,20 +129,30 @@ class GridDependence:
                     Dependence.EVEN if name in _PLACES else self.rank if name in _RANKS else Dependence.FIXED
                 )
             case ConstantRead(base=base):
-                return Dependence.OTHER if base is not None and state[base] else Dependence.FIXED
+                return Dependence.OTHER if base is not None and _moves(state[base]) else Dependence.FIXED
 
     def _step(self, step: Step, action: Action, state: bytearray) -> None:
         inputs = [self._read(read, state) for read in step.reads]
         if Dependence.OTHER not in inputs:
             self.compared.add(step)
-        worst = max(inputs, default=0)
+        worst = self._worst(step, inputs)
         for read, dependence in zip(step.reads, inputs, strict=True):
-            if isinstance(read, int) and read >= PREDICATE_BASE and dependence:
+            if isinstance(read, int) and read >= PREDICATE_BASE and _moves(dependence):
                 worst = Dependence.OTHER
         for slot in step.writes:
             if slot >= 0:
                 is_predicate = slot >= PREDICATE_BASE
                 self._write(state, slot, self._result(step, inputs, worst, is_predicate=is_predicate), action)
+
+    @staticmethod
+    def _worst(step: Step, inputs: list[int]) -> int:
+        """Of all inputs; of a product with zero what is added to it."""
+        factors = [places for places in step.factors if places]
+        if any(all(inputs[place] == Dependence.ZERO for place in places) for places in factors):
+            multiplied = {place for places in factors for place in places}
+            others = [dependence for place, dependence in enumerate(inputs) if place not in multiplied]
+            return max(others, default=Dependence.ZERO)
+        return max((Dependence.FIXED, *inputs))
 
     def _result(self, step: Step, inputs: list[int], worst: int, *, is_predicate: bool) -> int:
         if worst != Dependence.EVEN:
@@ -142,17 +163,20 @@ class GridDependence:
             plain = len(step.reads) == 1 and isinstance(step.reads[0], SpecialRead) and not mixes
             return Dependence.EVEN if plain else Dependence.OTHER
         if step.rule is AffineRule.BITWISE:
-            if is_predicate or sum(map(bool, inputs)) > 1:
+            if is_predicate or sum(map(_moves, inputs)) > 1:
                 return Dependence.OTHER
             self.to_check.add(step)
             return Dependence.EVEN
-        factors = [max((inputs[place] for place in places), default=0) for places in step.factors]
-        if all(factors):
+        if all(any(_moves(inputs[place]) for place in places) for places in step.factors):
             return Dependence.OTHER
         decided = step.rule is AffineRule.MONOTONE and step.watch is not None  # a sign that is extended
         if is_predicate or decided:  # compared or carried: monotone, and part of what makes CTAs alike
             return Dependence.FIXED
         return Dependence.OTHER if step.rule is AffineRule.MONOTONE else Dependence.EVEN
+
+
+def _moves(dependence: int) -> bool:
+    return dependence > Dependence.FIXED
 
 
 __all__ = ["Dependence", "GridDependence"]

@@ -10,6 +10,10 @@ from analyzer.execution.lanes import Rows
 from analyzer.execution.program import Access
 from analyzer.execution.step import Bits
 from analyzer.execution.unknown_words import Trust
+from analyzer.ir.opcode import OpKind
+
+READ_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
+WRITE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]

@@ -1,13 +1,15 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.access_log import MemoryLog, NoLog
 from analyzer.execution.axes import LEAST_CTAS, AxesFinder, AxesFound
+from analyzer.execution.boxes import uniform_boxes
 from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
@@ -27,7 +29,6 @@ from analyzer.execution.sampling import (
     busy_strata,
     scattered,
     stratified,
-    uniform_boxes,
     whole_grid,
 )
 from analyzer.execution.step import Step
@@ -63,7 +64,7 @@ def execute(
     """
     kernel = compiled or compile_kernel(cfg, nest)
     task = Task(kernel, image, shape, options or ExecutionOptions(guesser=Guesser(kernel)))
-    sample, sums = _Executor(task).run()
+    sample, sums = Executor(task).run()
     _check_alignment(kernel, sums)
     return ProfileBuilder(task, launch, sample, sums).build()
 
@@ -82,11 +83,11 @@ def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
             )
 
 
-class _Executor:
+class Executor:
     """Chooses CTAs, executes them within the budget, and falls back on fewer where that was too much."""
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    def __init__(self, task: Task, log_for: Callable[[Batch], MemoryLog] = MemoryLog) -> None:
+        self.task, self.log_for = task, log_for
         self.budget = Budget(task.options.step_limit)
 
     def run(self) -> tuple[Sample, LaunchSums]:
@@ -114,18 +115,20 @@ class _Executor:
     # ---- which CTAs ------------------------------------------------------------------------------
 
     def _samples(self) -> tuple[Sample, ...]:
-        shape, most = self.task.shape, self.task.options.max_warps or WHOLE_WARPS
-        if shape.grid.count * shape.warps_per_cta <= most:
-            return (whole_grid(shape.grid),)
+        if self._n_warps() <= (self.task.options.max_warps or WHOLE_WARPS):
+            return (whole_grid(self.task.shape.grid),)
         return self._stand_ins()
+
+    def _n_warps(self) -> int:
+        return self.task.shape.grid.count * self.task.shape.warps_per_cta
 
     def _unproven(self) -> Sample:
         """The whole grid where that can be afforded, else a sample."""
-        shape = self.task.shape
-        if shape.grid.count * shape.warps_per_cta <= MOST_WHOLE_WARPS:
-            return whole_grid(shape.grid)
-        sample, strata = scattered(shape.grid), busy_strata(shape.grid, self._is_busy)
-        return sample if strata is None else stratified(sample, shape.grid, strata)
+        grid = self.task.shape.grid
+        if self._n_warps() <= MOST_WHOLE_WARPS:
+            return whole_grid(grid)
+        sample, strata = scattered(grid), busy_strata(grid, self._is_busy)
+        return sample if strata is None else stratified(sample, grid, strata)
 
     def _is_busy(self, number: int) -> bool:
         """A CTA has not ended after a few steps: those of a grid larger than the work end at once."""
@@ -148,9 +151,9 @@ class _Executor:
         dependence = GridDependence(
             task.kernel, has_clusters=task.shape.cluster.count > 1, has_buffers=has_buffers
         )
-        other = self._unproven()
-        if not dependence.branches_evenly or (other.is_whole and not dependence.accesses_evenly):
-            return (other,)
+        affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
+        if not dependence.branches_evenly or (affords_whole and not dependence.accesses_evenly):
+            return (self._unproven(),)
         budget = self._side_budget()
 
         def signatures(numbers: IntArray) -> NDArray[np.uint64]:
@@ -161,9 +164,9 @@ class _Executor:
         except StopExecution:
             boxes = None
         if boxes is None:
-            return (other,)
+            return (self._unproven(),)
         proven = boxed(task.shape.grid, boxes, Evenness(dependence.to_check))
-        return (proven,) if dependence.accesses_evenly else (proven, other)
+        return (proven,) if dependence.accesses_evenly else (proven, self._unproven())
 
     def _signatures(self, numbers: IntArray, compared: set[Step], budget: Budget) -> NDArray[np.uint64]:
         """One number for each CTA: equal where all its warps take the same ways with the same predicates.
@@ -172,6 +175,7 @@ class _Executor:
         """
         batch = Batch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(len(numbers)))
         machine = self._machine(batch, budget)
+        machine.tally.memory = NoLog(batch)
         machine.signature, machine.signed = np.zeros(batch.n_warps, dtype=np.uint64), compared
         machine.start()
         machine.run()
@@ -186,11 +190,17 @@ class _Executor:
     def _execute(self, sample: Sample) -> LaunchSums:
         n_segments, n_loops = len(self.task.kernel.segments), len(self.task.kernel.nest.loops)
         sums = LaunchSums(np.zeros(n_segments), np.zeros(n_segments), np.zeros(n_loops))
-        for batch in self._batches(sample):
-            collect(*self._run(batch, sample.evenness), sums)
-            if sums.stopped:
-                break
+        for machine, stopped in self.runs(sample):
+            collect(machine, stopped, sums)
         return sums
+
+    def runs(self, sample: Sample) -> Iterator[tuple[Machine, str]]:
+        """Machines that have run, and why the last was stopped, if it was."""
+        for batch in self._batches(sample):
+            machine, stopped = self._run(batch, sample.evenness)
+            yield machine, stopped
+            if stopped:
+                break
 
     def _batches(self, sample: Sample) -> Iterator[Batch]:
         task, shape = self.task, self.task.shape
@@ -211,6 +221,7 @@ class _Executor:
 
     def _machine(self, batch: Batch, budget: Budget) -> Machine:
         machine = Machine(self.task.kernel, batch, self.task.options.guesser, budget)
+        machine.tally.memory = self.log_for(batch)
         if self.task.options.closes_loops:
             machine.on_header = Closer(machine)
         return machine

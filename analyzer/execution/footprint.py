@@ -155,12 +155,20 @@ class Footprint:
                 steps, counts = steps[keep], counts[keep]
         if not len(bases) or width_bytes <= 0:
             return
-        if len(patterns.offsets) == 1 and len(steps) == 1:
-            bases, steps, counts = _as_lattice(distinct(bases), steps, counts)
-            of = np.broadcast_to(np.int64(0), len(bases))
         segments = _segments(patterns, width_bytes)
         self._evaluated = None
-        self._accesses.append(_Access(bases=bases, of=of, segments=segments, steps=steps, counts=counts))
+        kinds = _kinds(steps, counts) if len(patterns.offsets) == 1 else None
+        if kinds is None or len(kinds.firsts) > _FEW_PATTERNS:
+            self._accesses.append(_Access(bases=bases, of=of, segments=segments, steps=steps, counts=counts))
+            return
+        for kind, first in enumerate(kinds.firsts.tolist()):
+            alike = bases if len(kinds.firsts) == 1 else bases[kinds.of == kind]
+            repeats = steps[first : first + 1], counts[first : first + 1]
+            starts, own_steps, own_counts = _as_lattice(distinct(alike), *repeats)
+            of = np.broadcast_to(np.int64(0), len(starts))
+            self._accesses.append(
+                _Access(bases=starts, of=of, segments=segments, steps=own_steps, counts=own_counts)
+            )
 
     def merge(self, other: "Footprint") -> None:
         """Adds all that `other` touches."""
@@ -277,6 +285,22 @@ def _segments(patterns: Patterns, width_bytes: int) -> _Segments:
     return _Segments(
         of_pattern=of_pattern, starts=columns[0], lengths=columns[1], steps=columns[2], counts=columns[3]
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kinds:
+    """Rows that repeat alike: the first row of each kind, and the kind of each row."""
+
+    firsts: IntArray
+    of: IntArray
+
+
+def _kinds(steps: IntArray, counts: IntArray) -> _Kinds:
+    if len(steps) == 1:
+        return _Kinds(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    table = np.column_stack([steps, counts])
+    _, firsts, of = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    return _Kinds(firsts, of.reshape(-1))
 
 
 def _as_lattice(bases: Addresses, steps: IntArray, counts: IntArray) -> tuple[Addresses, IntArray, IntArray]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.boxes import Box
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import Space
@@ -104,6 +105,7 @@ class ExecutionProfile:
     warps that were looked at, weighted to the grid.
     parts: of blocks whose rows do not all run equally often, since lanes of a warp meet inside (WARPSYNC),
     all parts; looked_at_ctas: CTAs that were executed (or traced) one by one; the others equal one of them.
+    boxes: CTAs proven to run alike, at addresses that go on evenly, where that is how the grid was cut.
     """
 
     launch: Launch
@@ -120,6 +122,7 @@ class ExecutionProfile:
     provenance: Provenance
     assumptions: tuple[str, ...]
     parts: tuple[BlockPart, ...] = ()
+    boxes: tuple[Box, ...] = ()
 
     def executed_instructions(self, lengths: tuple[int, ...]) -> int:
         """Warp instructions of the whole grid; lengths[b]: instructions of block b."""

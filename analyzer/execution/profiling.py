@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.entries import AccessTotals
+from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.profile import (
     BlockPart,
@@ -49,6 +49,7 @@ class ProfileBuilder:
             block_warps=_whole(self.sums.segments)[entries],
             block_lanes=_whole(self.sums.lanes)[entries],
             parts=self._parts(),
+            boxes=self.sample.boxes if self.sample.has_even_accesses else (),
             block_provenance=blocks,
             loop_entries=self.sums.entries,
             accesses=accesses,
@@ -133,8 +134,8 @@ class ProfileBuilder:
             prints: list[Footprint] = [t.footprint for t in chosen]
             return asked, union_bytes(prints) if known else None
 
-        read, read_unique = of(_READS)
-        written, written_unique = of(_WRITES)
+        read, read_unique = of(READ_KINDS)
+        written, written_unique = of(WRITE_KINDS)
         return Traffic(
             read_bytes=read,
             read_unique_bytes=read_unique,
@@ -196,10 +197,6 @@ def _stand_in_note(addresses: Sequence[str]) -> str:
         f"the address at {addresses[0]}{more} hangs on words that are the same for all lanes of a warp and "
         "that neither an argument nor a buffer gives: taken as 0"
     )
-
-
-_READS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
-_WRITES = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
 
 
 def _whole(sums: NDArray[np.float64]) -> IntArray:

@@ -1,56 +1,23 @@
 """Which CTAs of a grid are executed, and how many of the grid each stands for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.boxes import AXES, Box, cta_number
 from analyzer.execution.evenness import Evenness
 from analyzer.ir.launch import Dim3
 
 IntArray = NDArray[np.int64]
-Signatures = Callable[[IntArray], NDArray[np.uint64]]
 IsBusy = Callable[[int], bool]
 
 WHOLE_WARPS = 16384
 MOST_WHOLE_WARPS = 131072
 _SAMPLED = 256
-_MOST_BOXES = 1024
 _FEW_LAYERS = 8
-_AXES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """CTAs [low, high] along each axis of the grid, ends included."""
-
-    low: tuple[int, int, int]
-    high: tuple[int, int, int]
-
-    @property
-    def sizes(self) -> tuple[int, int, int]:
-        x, y, z = (high - low + 1 for low, high in zip(self.low, self.high, strict=True))
-        return x, y, z
-
-    @property
-    def count(self) -> int:
-        x, y, z = self.sizes
-        return x * y * z
-
-    def corners(self) -> Iterator[tuple[int, int, int]]:
-        x, y, z = ({low, high} for low, high in zip(self.low, self.high, strict=True))
-        return product(x, y, z)
-
-    def split(self, axis: int) -> tuple["Box", "Box"]:
-        """Two halves along an axis."""
-        middle = (self.low[axis] + self.high[axis]) // 2
-        first, second = list(self.high), list(self.low)
-        first[axis], second[axis] = middle, middle + 1
-        return Box(self.low, (first[0], first[1], first[2])), Box(
-            (second[0], second[1], second[2]), self.high
-        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,6 +38,7 @@ class Sample:
     is_proven: bool
     has_even_accesses: bool
     evenness: Evenness | None = None
+    boxes: tuple[Box, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -96,10 +64,10 @@ def busy_strata(grid: Dim3, is_busy: IsBusy) -> list[Box] | None:
 
     Work is taken to end along each axis at one place, which the CTAs on the axes tell.
     """
-    ends = [_axis_number(grid, axis, grid.sizes[axis] - 1) for axis in range(_AXES)]
+    ends = [_axis_number(grid, axis, grid.sizes[axis] - 1) for axis in range(AXES)]
     if all(is_busy(number) for number in sorted(set(ends))) or not is_busy(0):
         return None
-    x, y, z = (_first_idle(grid, axis, is_busy) for axis in range(_AXES))
+    x, y, z = (_first_idle(grid, axis, is_busy) for axis in range(AXES))
     busy = [
         Box((a[0], b[0], c[0]), (a[1], b[1], c[1])) for a, b, c in product(_layers(x), _layers(y), _layers(z))
     ]
@@ -128,9 +96,9 @@ def _first_idle(grid: Dim3, axis: int, is_busy: IsBusy) -> int:
 
 
 def _axis_number(grid: Dim3, axis: int, place: int) -> int:
-    at = [0] * _AXES
+    at = [0] * AXES
     at[axis] = place
-    return _number(grid, (at[0], at[1], at[2]))
+    return cta_number(grid, (at[0], at[1], at[2]))
 
 
 def _layers(extent: int) -> list[tuple[int, int]]:
@@ -151,7 +119,7 @@ def stratified(sample: Sample, grid: Dim3, boxes: list[Box]) -> Sample:
         if inside.any():
             weights[0][inside] = box.count / np.count_nonzero(inside)
         else:
-            numbers.append(np.array([_number(grid, lows)], dtype=np.int64))
+            numbers.append(np.array([cta_number(grid, lows)], dtype=np.int64))
             weights.append(np.array([float(box.count)]))
     order = np.argsort(np.concatenate(numbers), kind="stable")
     return replace(sample, numbers=np.concatenate(numbers)[order], weights=np.concatenate(weights)[order])
@@ -162,13 +130,13 @@ def _places(grid: Dim3, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray
     return numbers % grid.x, rows % grid.y, rows // grid.y
 
 
-def boxed(grid: Dim3, boxes: list[Box], evenness: Evenness) -> Sample:
+def boxed(grid: Dim3, boxes: Sequence[Box], evenness: Evenness | None = None) -> Sample:
     """One CTA of each box, and its next neighbour along each axis to see how addresses grow."""
     places: dict[int, int] = {}
     weights: list[float] = []
 
     def place(at: tuple[int, int, int], weight: float) -> int:
-        number = _number(grid, at)
+        number = cta_number(grid, at)
         if number not in places:
             places[number] = len(weights)
             weights.append(0.0)
@@ -176,18 +144,18 @@ def boxed(grid: Dim3, boxes: list[Box], evenness: Evenness) -> Sample:
         return places[number]
 
     firsts = [place(box.low, float(box.count)) for box in boxes]
-    beside = [[-1] * _AXES for _ in boxes]
+    beside = [[-1] * AXES for _ in boxes]
     for index, box in enumerate(boxes):
-        for axis in range(_AXES):
+        for axis in range(AXES):
             if box.sizes[axis] > 1:
                 at = list(box.low)
                 at[axis] += 1
                 beside[index][axis] = place((at[0], at[1], at[2]), 0.0)
     n = len(weights)
-    neighbours = tuple(np.full(n, -1, dtype=np.int64) for _ in range(_AXES))
-    counts = tuple(np.ones(n, dtype=np.int64) for _ in range(_AXES))
+    neighbours = tuple(np.full(n, -1, dtype=np.int64) for _ in range(AXES))
+    counts = tuple(np.ones(n, dtype=np.int64) for _ in range(AXES))
     for index, box in enumerate(boxes):
-        for axis in range(_AXES):
+        for axis in range(AXES):
             neighbours[axis][firsts[index]] = beside[index][axis]
             counts[axis][firsts[index]] = box.sizes[axis]
     return Sample(
@@ -199,59 +167,5 @@ def boxed(grid: Dim3, boxes: list[Box], evenness: Evenness) -> Sample:
         is_proven=True,
         has_even_accesses=True,
         evenness=evenness,
+        boxes=tuple(boxes),
     )
-
-
-def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
-    """Boxes whose corners have equal signatures, which cover the grid; None where they would be too many."""
-    known: dict[int, int] = {}
-    open_boxes = _first_boxes(grid)
-    done: list[Box] = []
-    while open_boxes:
-        wanted = {_number(grid, corner) for box in open_boxes for corner in box.corners()} - known.keys()
-        if wanted:
-            numbers = np.array(sorted(wanted), dtype=np.int64)
-            known.update(zip(numbers.tolist(), signatures(numbers).tolist(), strict=True))
-        halves: list[Box] = []
-        for box in open_boxes:
-            axis = _differing_axis(grid, box, known)
-            if axis is None:
-                done.append(box)
-            else:
-                halves += box.split(axis)
-        open_boxes = halves
-        if len(done) + len(open_boxes) > _MOST_BOXES:
-            return None
-    return done
-
-
-def _first_boxes(grid: Dim3) -> list[Box]:
-    """The inside of the grid and its first and last CTAs along each axis, which often differ."""
-    spans = [_spans(extent) for extent in (grid.x, grid.y, grid.z)]
-    return [Box((x[0], y[0], z[0]), (x[1], y[1], z[1])) for x, y, z in product(*spans)]
-
-
-def _spans(extent: int) -> list[tuple[int, int]]:
-    if extent <= 2:
-        return [(place, place) for place in range(extent)]
-    return [(0, 0), (1, extent - 2), (extent - 1, extent - 1)]
-
-
-def _differing_axis(grid: Dim3, box: Box, known: dict[int, int]) -> int | None:
-    """An axis along which corners differ, the longest of several; None where all corners are alike."""
-    corners = list(box.corners())
-    if len({known[_number(grid, corner)] for corner in corners}) == 1:
-        return None
-    for axis in sorted(range(_AXES), key=lambda a: -box.sizes[a]):
-        if box.sizes[axis] < 2:
-            continue
-        for corner in corners:
-            other = list(corner)
-            other[axis] = box.low[axis] + box.high[axis] - corner[axis]
-            if known[_number(grid, corner)] != known[_number(grid, (other[0], other[1], other[2]))]:
-                return axis
-    return None
-
-
-def _number(grid: Dim3, at: tuple[int, int, int]) -> int:
-    return at[0] + grid.x * (at[1] + grid.y * at[2])

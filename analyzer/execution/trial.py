@@ -50,7 +50,7 @@ class Trial(Machine):
         self.state: LaneState = parent.state.copy()
         self.live = parent.live
         self.convergence.masks = {n: mask.copy() for n, mask in parent.convergence.masks.items()}
-        self.tally.memory.reduces = False
+        self.tally.memory = parent.tally.memory.for_trial()
         self.overwritten = parent.overwritten
         self.limits: IntArray = np.full(self.batch.n_warps, ENDLESS, dtype=np.int64)
         if parent.tracked is not None:

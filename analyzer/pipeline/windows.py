@@ -10,10 +10,10 @@ two a straight line gives what larger windows touch, shared operands once and ri
 import math
 from dataclasses import dataclass, replace
 
-from analyzer.execution.executor import execute
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.task import ExecutionOptions
+from analyzer.execution.task import ExecutionOptions, Task
+from analyzer.execution.touched import Touched, touched_by
 from analyzer.ir.launch import Dim3
 from analyzer.pipeline.executing import Prepared
 
@@ -38,41 +38,26 @@ class Windows:
         unique, written = traffic.read_unique_bytes, traffic.written_unique_bytes
         if unique is not None and (unique + (written or 0) <= kept_bytes or grid.count <= wave_ctas):
             return float(unique)
-        wave = _part(grid, wave_ctas)
-        whole, half = self._touched(wave), self._touched(_part(grid, wave.count // 2))
-        if whole is None or half is None or half.ctas >= whole.ctas:
+        whole = _part(grid, wave_ctas)
+        half = _part(grid, whole.count // 2)
+        touched = self._touched(whole, half) if half.count < whole.count else None
+        if touched is None:
             return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
-        slope = max(0.0, (whole.read_bytes - half.read_bytes) / (whole.ctas - half.ctas))
-        shared = max(0.0, whole.read_bytes - slope * whole.ctas)
-        growth = max(1.0, (whole.both_bytes - half.both_bytes) / (whole.ctas - half.ctas))
-        most = whole.ctas + max(0.0, kept_bytes - whole.both_bytes) / growth
+        n_more = whole.count - half.count
+        slope = max(0.0, (touched[0].read_bytes - touched[1].read_bytes) / n_more)
+        shared = max(0.0, touched[0].read_bytes - slope * whole.count)
+        growth = max(1.0, (touched[0].both_bytes - touched[1].both_bytes) / n_more)
+        most = whole.count + max(0.0, kept_bytes - touched[0].both_bytes) / growth
         window = min(float(grid.count), most)
         return max(float(unique or 0), grid.count * (shared / window + slope))
 
-    def _touched(self, window: Dim3) -> "_Touched | None":
+    def _touched(self, *windows: Dim3) -> tuple[Touched, ...] | None:
         """Distinct bytes of the first CTAs; the kernel sees the whole grid's dimensions."""
-        compiled = self.ready.compiled
-        profile = execute(
-            compiled.cfg,
-            compiled.nest,
-            replace(self.profile.launch, grid=window),
-            replace(self.ready.shape, grid=window),
-            self.ready.image,
-            ExecutionOptions(guesser=Guesser(compiled), step_limit=_STEP_LIMIT),
-            compiled,
-        )
-        traffic = profile.traffic
-        if traffic is None or not traffic.read_unique_bytes or traffic.written_unique_bytes is None:
-            return None
-        both = traffic.read_unique_bytes + traffic.written_unique_bytes
-        return _Touched(window.count, traffic.read_unique_bytes, both)
-
-
-@dataclass(frozen=True, slots=True)
-class _Touched:
-    ctas: int
-    read_bytes: float
-    both_bytes: float
+        ready = self.ready
+        options = ExecutionOptions(guesser=Guesser(ready.compiled), step_limit=_STEP_LIMIT)
+        task = Task(ready.compiled, ready.image, replace(ready.shape, grid=windows[0]), options)
+        found = touched_by(task, windows, self.profile.boxes)
+        return None if found is None or not found[-1].read_bytes else found
 
 
 def _part(grid: Dim3, n_ctas: int) -> Dim3:

@@ -48,7 +48,9 @@ def _fused(a: Value, b: Value, c: Value, rounding: str) -> Value:
     return narrow(exact_sum(a.astype(np.float64) * b, c.astype(np.float64)), rounding)
 
 
-def _arithmetic(form: InstructionForm, n_inputs: int, function: Callable[..., Value]) -> Step:
+def _arithmetic(
+    form: InstructionForm, n_inputs: int, function: Callable[..., Value], *, multiplies: bool = False
+) -> Step:
     parts = Parts(form)
     rounding = parts.choose(ROUNDINGS, NEAREST)
     flushes, saturates = parts.flag("FTZ"), parts.flag("SAT")
@@ -62,7 +64,8 @@ def _arithmetic(form: InstructionForm, n_inputs: int, function: Callable[..., Va
             number = np.fmin(np.fmax(number, np.float32(0)), np.float32(1))
         return (single_bits(number, flushes=flushes),)
 
-    return make_step(quiet(apply), numbers, [result])
+    factors = ([numbers[0]], [numbers[1]]) if multiplies else ([], [])
+    return make_step(quiet(apply), numbers, [result], factors=factors)
 
 
 def compile_float_add(form: InstructionForm) -> Step:
@@ -72,12 +75,12 @@ def compile_float_add(form: InstructionForm) -> Step:
 
 def compile_float_multiply(form: InstructionForm) -> Step:
     """FMUL."""
-    return _arithmetic(form, 2, _multiply)
+    return _arithmetic(form, 2, _multiply, multiplies=True)
 
 
 def compile_float_fma(form: InstructionForm) -> Step:
     """FFMA: rounded once."""
-    return _arithmetic(form, 3, _fused)
+    return _arithmetic(form, 3, _fused, multiplies=True)
 
 
 def compile_float_min_max(form: InstructionForm) -> Step:

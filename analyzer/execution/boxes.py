@@ -1,0 +1,138 @@
+"""Boxes of CTAs that run alike, found by looking at their corners."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.ir.launch import Dim3
+
+Signatures = Callable[[NDArray[np.int64]], NDArray[np.uint64]]
+
+AXES = 3
+_MOST_BOXES = 1024
+_PARTS = 8  # that a box is cut into: more CTAs are looked at than with halves, but in fewer goes
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """CTAs [low, high] along each axis of the grid, ends included."""
+
+    low: tuple[int, int, int]
+    high: tuple[int, int, int]
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        x, y, z = (high - low + 1 for low, high in zip(self.low, self.high, strict=True))
+        return x, y, z
+
+    @property
+    def count(self) -> int:
+        x, y, z = self.sizes
+        return x * y * z
+
+    def corners(self) -> Iterator[tuple[int, int, int]]:
+        x, y, z = ({low, high} for low, high in zip(self.low, self.high, strict=True))
+        return product(x, y, z)
+
+    def split(self, axis: int, n_parts: int) -> list["Box"]:
+        """At most so many parts along an axis, alike as far as may be."""
+        size, low = self.sizes[axis], self.low[axis]
+        edges = [low + size * part // n_parts for part in range(n_parts + 1)]
+        return [self.along(axis, first, last - 1) for first, last in pairwise(edges) if last > first]
+
+    def along(self, axis: int, low: int, high: int) -> "Box":
+        """The same along the other axes, [low, high] along this one."""
+        lows, highs = list(self.low), list(self.high)
+        lows[axis], highs[axis] = low, high
+        return Box((lows[0], lows[1], lows[2]), (highs[0], highs[1], highs[2]))
+
+    def meets(self, sizes: tuple[int, int, int]) -> bool:
+        """Some of its CTAs are among the first so many along each axis."""
+        return all(low < size for low, size in zip(self.low, sizes, strict=True))
+
+    def within(self, sizes: tuple[int, int, int]) -> "Box":
+        """Those of its CTAs that are among the first so many along each axis."""
+        x, y, z = (min(high, size - 1) for high, size in zip(self.high, sizes, strict=True))
+        return Box(self.low, (x, y, z))
+
+    def across(self, axis: int) -> tuple[tuple[int, int], ...]:
+        """Its extent along the other axes."""
+        spans = zip(self.low, self.high, strict=True)
+        return tuple(span for place, span in enumerate(spans) if place != axis)
+
+
+def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
+    """Boxes whose corners have equal signatures, which cover the grid; None where they would be too many."""
+    known: dict[int, int] = {}
+    open_boxes = _first_boxes(grid)
+    done: list[Box] = []
+    while open_boxes:
+        wanted = {cta_number(grid, corner) for box in open_boxes for corner in box.corners()} - known.keys()
+        if wanted:
+            numbers = np.array(sorted(wanted), dtype=np.int64)
+            known.update(zip(numbers.tolist(), signatures(numbers).tolist(), strict=True))
+        parts: list[Box] = []
+        for box in open_boxes:
+            axis = _differing_axis(grid, box, known)
+            if axis is None:
+                done.append(box)
+            else:
+                parts += box.split(axis, _PARTS)
+        open_boxes = parts
+        if len(done) + len(open_boxes) > _MOST_BOXES:
+            return None
+    for axis in range(AXES):
+        done = _joined_along(axis, done, lambda box: known[cta_number(grid, box.low)])
+    return done
+
+
+def _joined_along(axis: int, boxes: list[Box], signature: Callable[[Box], int]) -> list[Box]:
+    """Boxes that touch along an axis, and whose corners are alike, as one."""
+    found: list[Box] = []
+    for box in sorted(boxes, key=lambda box: (box.across(axis), box.low[axis])):
+        last = found[-1] if found else None
+        if (
+            last is not None
+            and last.across(axis) == box.across(axis)
+            and last.high[axis] + 1 == box.low[axis]
+            and signature(last) == signature(box)
+        ):
+            found[-1] = last.along(axis, last.low[axis], box.high[axis])
+        else:
+            found.append(box)
+    return found
+
+
+def _first_boxes(grid: Dim3) -> list[Box]:
+    """The inside of the grid and its first and last CTAs along each axis, which often differ."""
+    spans = [_spans(extent) for extent in (grid.x, grid.y, grid.z)]
+    return [Box((x[0], y[0], z[0]), (x[1], y[1], z[1])) for x, y, z in product(*spans)]
+
+
+def _spans(extent: int) -> list[tuple[int, int]]:
+    if extent <= 2:
+        return [(place, place) for place in range(extent)]
+    return [(0, 0), (1, extent - 2), (extent - 1, extent - 1)]
+
+
+def _differing_axis(grid: Dim3, box: Box, known: dict[int, int]) -> int | None:
+    """An axis along which corners differ, the longest of several; None where all corners are alike."""
+    corners = list(box.corners())
+    if len({known[cta_number(grid, corner)] for corner in corners}) == 1:
+        return None
+    for axis in sorted(range(AXES), key=lambda a: -box.sizes[a]):
+        if box.sizes[axis] < 2:
+            continue
+        for corner in corners:
+            other = list(corner)
+            other[axis] = box.low[axis] + box.high[axis] - corner[axis]
+            if known[cta_number(grid, corner)] != known[cta_number(grid, (other[0], other[1], other[2]))]:
+                return axis
+    return None
+
+
+def cta_number(grid: Dim3, at: tuple[int, int, int]) -> int:
+    return at[0] + grid.x * (at[1] + grid.y * at[2])

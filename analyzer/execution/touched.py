@@ -1,0 +1,132 @@
+"""Distinct bytes that the first CTAs of a grid read and write: a little less than an execution's profile."""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.access_log import Addresses, MemoryLog
+from analyzer.execution.boxes import Box
+from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals
+from analyzer.execution.executor import Executor
+from analyzer.execution.footprint import Footprint, union_bytes
+from analyzer.execution.lanes import Group, Origins
+from analyzer.execution.measuring import touch
+from analyzer.execution.program import Access
+from analyzer.execution.request_tables import tables_of
+from analyzer.execution.sampling import boxed, whole_grid
+from analyzer.execution.step import Bits
+from analyzer.execution.task import Task
+from analyzer.execution.warps import Batch
+from analyzer.ir.launch import Dim3
+from analyzer.ir.opcode import Space
+
+IntArray = NDArray[np.int64]
+
+_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Distinct bytes of global memory; both: read or written."""
+
+    read_bytes: int
+    both_bytes: int
+
+
+def touched_by(task: Task, windows: Sequence[Dim3], boxes: Sequence[Box]) -> tuple[Touched, ...] | None:
+    """What each window's CTAs touch; None where not known.
+
+    windows: of the first CTAs of the grid, the largest first, which is the grid of the task; boxes: of the
+    launch's whole grid, proven alike, where there are such.
+    """
+    clipped = [box.within(windows[0].sizes) for box in boxes if box.meets(windows[0].sizes)]
+    sample = boxed(windows[0], clipped) if clipped else whole_grid(windows[0])
+    parts: list[list[_Prints]] = [[] for _ in windows]
+    for machine, stopped in Executor(task, lambda batch: _WindowLog(batch, windows)).runs(sample):
+        log = machine.tally.memory
+        if stopped or not isinstance(log, _WindowLog) or not log.is_known:
+            return None
+        for part, prints in zip(parts, log.prints, strict=True):
+            part.append(prints)
+    found = [_touched(part) for part in parts]
+    return None if None in found else tuple(one for one in found if one is not None)
+
+
+@dataclass(slots=True, eq=False)
+class _Prints:
+    """What one window reads and writes."""
+
+    reads: list[Footprint]
+    writes: list[Footprint]
+
+
+def _touched(every: Sequence[_Prints]) -> Touched | None:
+    reads = union_bytes([footprint for part in every for footprint in part.reads])
+    writes = union_bytes([footprint for part in every for footprint in part.writes])
+    return None if reads is None or writes is None else Touched(reads, reads + writes)
+
+
+class _WindowLog(MemoryLog):
+    """Only the bytes touched, for each of some windows."""
+
+    def __init__(self, batch: Batch, windows: Sequence[Dim3], *, reduces: bool = True) -> None:
+        super().__init__(batch, reduces=reduces)
+        self.windows = windows
+        self.batches = [_of_window(batch, window) for window in windows]
+        self.prints = [_Prints([], []) for _ in windows]
+
+    @property
+    def is_known(self) -> bool:
+        return all(
+            totals.has_place and totals.is_even and totals.access.address is not None
+            for totals in self.totals.values()
+        )
+
+    def record(
+        self,
+        access: Access,
+        group: Group,
+        active: Bits,
+        addresses: Addresses | None,
+        origin: Origins | None,
+        unknown: Origins | None,
+        steps: IntArray | None = None,
+    ) -> None:
+        """See `MemoryLog`."""
+        if access.space in _GLOBAL and access.kind in READ_KINDS | WRITE_KINDS:
+            super().record(access, group, active, addresses, origin, unknown, steps)
+
+    def for_trial(self) -> MemoryLog:
+        """See `MemoryLog`."""
+        return _WindowLog(self.batch, self.windows, reduces=False)
+
+    def _reduce(self, totals: AccessTotals) -> None:
+        access = totals.access
+        for batch, prints in zip(self.batches, self.prints, strict=True):
+            footprint = Footprint()
+            for requests in tables_of(totals, totals.entries, batch):
+                inside = requests.kept(requests.weights > 0)
+                if inside.addresses is not None and access.address is not None and len(inside.weights):
+                    touch(footprint, access.width_bytes, inside)
+            if access.kind in READ_KINDS:
+                prints.reads.append(footprint)
+            if access.kind in WRITE_KINDS:
+                prints.writes.append(footprint)
+
+
+def _of_window(batch: Batch, window: Dim3) -> Batch:
+    """The same batch, in which CTAs outside of the window weigh nothing."""
+    grid = batch.shape.grid
+    rows, x = np.divmod(batch.cta_numbers, grid.x)
+    z, y = np.divmod(rows, grid.y)
+    own = copy.copy(batch)
+    left = [size - place for size, place in zip(window.sizes, (x, y, z), strict=True)]
+    own.box_counts = tuple(
+        np.clip(counts, 1, np.maximum(1, more)) for counts, more in zip(batch.box_counts, left, strict=False)
+    )
+    inside = np.logical_and.reduce([more > 0 for more in left])
+    own.weights = np.repeat(np.where(inside, batch.cta_weights, 0.0), batch.shape.warps_per_cta)
+    return own
