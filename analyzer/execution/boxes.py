@@ -13,7 +13,8 @@ Signatures = Callable[[NDArray[np.int64]], NDArray[np.uint64]]
 
 AXES = 3
 _MOST_BOXES = 1024
-_PARTS = 8  # that a box is cut into: more CTAs are looked at than with halves, but in fewer goes
+_MOST_PARTS = 8  # that a box is cut into: more CTAs are looked at than with halves, but in fewer goes
+_WANTED_PARTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,11 @@ def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
         if wanted:
             numbers = np.array(sorted(wanted), dtype=np.int64)
             known.update(zip(numbers.tolist(), signatures(numbers).tolist(), strict=True))
-        parts: list[Box] = []
-        for box in open_boxes:
-            axis = _differing_axis(grid, box, known)
-            if axis is None:
-                done.append(box)
-            else:
-                parts += box.split(axis, _PARTS)
-        open_boxes = parts
+        axes = [_differing_axis(grid, box, known) for box in open_boxes]
+        done += [box for box, axis in zip(open_boxes, axes, strict=True) if axis is None]
+        uneven = [(box, axis) for box, axis in zip(open_boxes, axes, strict=True) if axis is not None]
+        n_parts = max(2, min(_MOST_PARTS, _WANTED_PARTS // max(1, len(uneven))))
+        open_boxes = [part for box, axis in uneven for part in box.split(axis, n_parts)]
         if len(done) + len(open_boxes) > _MOST_BOXES:
             return None
     for axis in range(AXES):

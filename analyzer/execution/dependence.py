@@ -8,6 +8,7 @@ corners run alike, lane by lane and predicate by predicate, runs alike throughou
 from enum import IntEnum
 
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel
+from analyzer.execution.slicing import frame_storage
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
 from analyzer.ir.opcode import Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
@@ -28,10 +29,14 @@ class Dependence(IntEnum):
 
 _PLACES = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
 _RANKS = frozenset({"SR_CgaCtaId"})
+_WORD_BYTES = 4
+_MOST_WORDS = 4  # of one access
 
 
 class GridDependence:
     """Worst dependence of each register at the start of each block, and of decisions and addresses.
+
+    Words of a frame of spilled registers are numbered behind the registers.
 
     to_check: logic operations taken to keep values even, which they do if they only join bits that do not
     overlap (pid * 1024 | lane); `Evenness` sees to that when they run.
@@ -43,7 +48,7 @@ class GridDependence:
     def __init__(self, kernel: CompiledKernel, *, has_clusters: bool, has_buffers: bool) -> None:
         self.kernel = kernel
         self.rank = Dependence.OTHER if has_clusters else Dependence.FIXED
-        self.loaded = has_buffers
+        self.has_buffers = has_buffers
         self.branches_evenly = self.accesses_evenly = True
         self.compared: set[Step] = set()
         self.to_check: set[Step] = set()
@@ -76,6 +81,9 @@ class GridDependence:
         if known is None:
             self.entries[index] = bytearray(state)
             return True
+        n_slots = max(len(known), len(state))
+        known.extend([Dependence.FIXED] * (n_slots - len(known)))
+        state.extend([Dependence.FIXED] * (n_slots - len(state)))
         joint = bytearray(map(max, known, state))
         if joint == known:
             return False
@@ -86,33 +94,45 @@ class GridDependence:
         if action.kind is ActionKind.STEP and action.step is not None:
             self._step(action.step, action, state)
             return
-        result = Dependence.FIXED
         if action.accesses and action.guard is not None and _moves(state[action.guard[0]]):
             self.accesses_evenly = False
+        results: dict[int, int] = {}
         for access in action.accesses:
-            if access.results:
-                result = self._loaded(access)
-            slots = [
-                slot
-                for term in (access.address.terms if access.address else ())
-                for slot in ((term.slot, term.slot + 1) if term.pair else (term.slot,))
-            ]
-            worst = max((state[slot] for slot in slots), default=Dependence.FIXED)
-            if worst == Dependence.OTHER:
-                self.accesses_evenly = False
-            if _moves(worst) and self.loaded:
-                result = Dependence.OTHER
-            if any(_moves(state[slot]) for slot, _ in access.masks):
-                self.accesses_evenly = False
+            results.update(self._access(access, action, state))
         for slot in action.writes:
             if slot >= 0:
-                self._write(state, slot, result, action)
+                self._write(state, slot, results.get(slot, Dependence.FIXED), action)
 
-    def _loaded(self, access: Access) -> Dependence:
-        """Of what is loaded from a fixed address."""
-        if access.space in (Space.SHARED, Space.LOCAL):
-            return Dependence.OTHER  # what was stored there is not followed
-        return Dependence.FIXED if self.loaded else Dependence.ZERO
+    def _access(self, access: Access, action: Action, state: bytearray) -> dict[int, int]:
+        """Dependence of what an access loads."""
+        slots = [
+            slot
+            for term in (access.address.terms if access.address else ())
+            for slot in ((term.slot, term.slot + 1) if term.pair else (term.slot,))
+        ]
+        worst = max((state[slot] for slot in slots), default=Dependence.FIXED)
+        if worst == Dependence.OTHER or any(_moves(state[slot]) for slot, _ in access.masks):
+            self.accesses_evenly = False
+        if access.space is Space.LOCAL and self.kernel.slice.has_frame:
+            return self._frame_access(access, action, state)
+        if access.space in (Space.SHARED, Space.LOCAL) or (_moves(worst) and self.has_buffers):
+            result = Dependence.OTHER  # what was stored there is not followed
+        else:
+            result = Dependence.FIXED if self.has_buffers else Dependence.ZERO
+        return dict.fromkeys(access.results, result)
+
+    def _frame_access(self, access: Access, action: Action, state: bytearray) -> dict[int, int]:
+        """Spilled registers are followed word by word."""
+        first = frame_storage(self.kernel.cfg.kernel.form(access.row))
+        state.extend([Dependence.FIXED] * (first + _MOST_WORDS - len(state)))
+        is_narrow = access.width_bytes < _WORD_BYTES
+        for place, source in enumerate(access.data):
+            stored = Dependence.FIXED if source < 0 else state[source]
+            self._write(state, first + place, Dependence.OTHER if is_narrow else stored, action)
+        return {
+            slot: Dependence.OTHER if is_narrow else state[first + place]
+            for place, slot in enumerate(access.results)
+        }
 
     @staticmethod
     def _write(state: bytearray, slot: int, result: int, action: Action) -> None:

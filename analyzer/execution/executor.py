@@ -43,7 +43,8 @@ from analyzer.text.errors import UsageError
 
 IntArray = NDArray[np.int64]
 
-_SIDE_SHARE = 4  # of the budget, to prove CTAs alike, and to look at some where all are too many
+_PROOF_SHARE = 2  # part of the budget to prove CTAs alike
+_FEW_SHARE = 4  # part of it to execute some where all were too many
 _FEW_CTAS = 16
 _LOOK_STEPS = 400
 _CHUNK_WARPS = 16384
@@ -100,7 +101,7 @@ class Executor:
             sample = samples[0]
             sums = self._execute(sample)
         if sums.stopped and len(sample.numbers) > 2 * _FEW_CTAS and not sample.neighbours:
-            self.budget = self._side_budget()
+            self.budget = self._part_of_budget(_FEW_SHARE)
             sample = scattered(self.task.shape.grid, _FEW_CTAS)
             sums = self._execute(sample)
         if len(samples) > 1:
@@ -109,8 +110,8 @@ class Executor:
             sample = replace(sample, has_even_accesses=False, notes=samples[1].notes)
         return sample, sums
 
-    def _side_budget(self) -> Budget:
-        return Budget(self.task.options.step_limit // _SIDE_SHARE)
+    def _part_of_budget(self, share: int) -> Budget:
+        return Budget(self.task.options.step_limit // share)
 
     # ---- which CTAs ------------------------------------------------------------------------------
 
@@ -154,7 +155,7 @@ class Executor:
         affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
         if not dependence.branches_evenly or (affords_whole and not dependence.accesses_evenly):
             return (self._unproven(),)
-        budget = self._side_budget()
+        budget = self._part_of_budget(_PROOF_SHARE)
 
         def signatures(numbers: IntArray) -> NDArray[np.uint64]:
             return self._signatures(numbers, dependence.compared, budget)

@@ -83,21 +83,50 @@ def _measure(totals: AccessTotals, requests: Requests) -> Patterns | None:
     access, active = totals.access, requests.active
     addresses = _addresses(requests)
     steps = requests.steps if requests.steps is not None and requests.steps.any() else None
-    unmoved: Patterns | None = None
-    for shift, share in _all_phases(totals, steps, requests):
+    phases = list(_all_phases(totals, steps, requests))
+    if access.space in (Space.GLOBAL, Space.GENERIC):
+        return _measure_global(totals, requests, phases)
+    for shift, share in phases:
         moved = addresses if shift is None else addresses + shift
         weight = requests.weights * share
         if access.space in _SHARED_SPACES:
             totals.wavefronts += float((_wavefronts(access, moved, active) * weight).sum())
         else:
-            patterns = compress(moved, active)
-            unmoved = patterns if shift is None else unmoved
-            if access.space is Space.GLOBAL:
-                totals.misaligned = totals.misaligned or _misaligned(patterns, access.width_bytes)
-            sectors = _sectors(access, patterns, moved, active)
-            totals.sectors += float((sectors * weight).sum())
-            totals.wavefronts += float((np.maximum(sectors / 4, sectors > 0) * weight).sum())
+            _add_sectors(totals, _local_sectors(access, moved, active), weight)
+    return None
+
+
+def _measure_global(totals: AccessTotals, requests: Requests, phases: "list[_Phase]") -> Patterns | None:
+    """Where all lanes of a warp move alike the phases are more warps of the same patterns."""
+    unmoved = compress(_addresses(requests), requests.active)
+    moves = [np.zeros((1, 1), np.uint64) if shift is None else shift for shift, _ in phases]
+    weights = np.stack([requests.weights * share for _, share in phases]) if phases else np.zeros((0, 0))
+    shifts = [_of_warps(shift, unmoved) for shift in moves]
+    together = [shift for shift in shifts if shift is not None]
+    if len(together) == len(moves):
+        tables = [unmoved.moved(np.stack(together))] if together else []
+    else:
+        tables = [compress(_addresses(requests) + shift, requests.active) for shift in moves]
+    for patterns, weight in zip(tables, weights.reshape(len(tables), -1), strict=True):
+        if totals.access.space is Space.GLOBAL:
+            totals.misaligned = totals.misaligned or _misaligned(patterns, totals.access.width_bytes)
+        _add_sectors(totals, sectors_of(patterns, totals.access.width_bytes), weight)
     return unmoved
+
+
+def _of_warps(shift: Addresses, patterns: Patterns) -> Addresses | None:
+    """How far each warp moves, None where its active lanes move unequally far."""
+    n_warps = len(patterns.bases)
+    if shift.shape[1] == 1:
+        return np.broadcast_to(shift[:, 0], n_warps)
+    shift, active = np.broadcast_to(shift, (n_warps, shift.shape[1])), patterns.active[patterns.of]
+    own: Addresses = shift[np.arange(n_warps), active.argmax(axis=1)]
+    return own if bool(((shift == own[:, None]) | ~active).all()) else None
+
+
+def _add_sectors(totals: AccessTotals, sectors: IntArray, weight: Weights) -> None:
+    totals.sectors += float((sectors * weight).sum())
+    totals.wavefronts += float((np.maximum(sectors / 4, sectors > 0) * weight).sum())
 
 
 def _misaligned(patterns: Patterns, width_bytes: int) -> int | None:
@@ -147,9 +176,7 @@ def _phases(steps: IntArray, counts: IntArray, unit: int) -> list[tuple[Addresse
     return found
 
 
-def _sectors(access: Access, patterns: Patterns, addresses: Addresses, active: Bits) -> IntArray:
-    if access.space is not Space.LOCAL:
-        return sectors_of(patterns, access.width_bytes)
+def _local_sectors(access: Access, addresses: Addresses, active: Bits) -> IntArray:
     # local memory interleaves the lanes of a warp word by word
     lane = np.arange(WARP_LANES, dtype=np.uint64)[None, :] * np.uint64(4)
     total: IntArray = np.zeros(1, dtype=np.int64)

@@ -50,6 +50,12 @@ class Patterns:
         offsets = self.offsets[rows] + (keys % modulus)[:, None]
         return offsets.view(np.uint64), self.active[rows], which.astype(np.int64, copy=False)
 
+    def moved(self, shifts: Addresses) -> "Patterns":
+        """The warps once more for each row of `shifts`, [n, n_warp], so many bytes further on."""
+        of = np.broadcast_to(self.of, shifts.shape).reshape(-1)
+        bases = (self.bases + shifts).reshape(-1)
+        return Patterns(bases=bases, of=of, offsets=self.offsets, active=self.active)
+
 
 def compress(addresses: ArrayLike, active: ArrayLike) -> Patterns:
     """Finds the patterns that lane addresses repeat; both arguments broadcast to [n_warp, 32]."""

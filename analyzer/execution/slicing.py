@@ -25,7 +25,7 @@ class Slice:
 
     rows[r]: whether instruction r is needed; needed[b]: mask of storage numbers at the start of block b;
     keeps_shared, keeps_local: contents of shared or local memory are needed; has_mbarriers: so is what is
-    said to mbarriers.
+    said to mbarriers; has_frame: local memory is a frame of spilled registers, reached at fixed offsets.
     """
 
     rows: tuple[bool, ...]
@@ -33,6 +33,7 @@ class Slice:
     keeps_shared: bool
     keeps_local: bool
     has_mbarriers: bool = False
+    has_frame: bool = False
 
     @property
     def kept_spaces(self) -> frozenset[Space]:
@@ -115,6 +116,7 @@ class _Pass:
             keeps_shared=self.keeps_shared,
             keeps_local=self.keeps_local,
             has_mbarriers=self.has_mbarriers,
+            has_frame=self.has_frame,
         )
 
     def _through(self, block: int, needed: list[int], rows: list[bool] | None = None) -> int:
@@ -222,11 +224,15 @@ def _frame_address(form: InstructionForm) -> Address | None:
 
 def _frame_words(form: InstructionForm) -> int:
     """Mask of the words that a spill or fill touches, numbered behind the registers."""
+    n_words = max(1, -(-form.opcode.width_bytes // _WORD_BYTES))
+    return ((1 << n_words) - 1) << frame_storage(form)
+
+
+def frame_storage(form: InstructionForm) -> int:
+    """Number of the first word of the frame that a spill or fill touches, behind those of the registers."""
     address = _frame_address(form)
     assert address is not None
-    first = address.offset // _WORD_BYTES
-    n_words = max(1, -(-form.opcode.width_bytes // _WORD_BYTES))
-    return ((1 << n_words) - 1) << (STORAGE_SIZE + first)
+    return STORAGE_SIZE + address.offset // _WORD_BYTES
 
 
 def _kill(use: _Use, owned: dict[Guard, int]) -> int:
