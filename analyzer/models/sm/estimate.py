@@ -15,6 +15,8 @@ _LEAST_VISITS = 6
 _MOST_VISITS = 24
 _WAVES, _MOST_WAVES = 2, 8
 _SETTLED = 0.005
+# Of few CTAs those that come first may take turns at a pipe where later ones do not: all waves tell the pace.
+_FEW_SLOTS, _TOLD_VISITS = 4, 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,11 +50,16 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures, first = _settled(scripts, figures, at_once, most)
-    if first is None or figures.most_visits == most:
-        per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
-        waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
-    played = first if first and waves == 1 else play(scripts, figures, at_once * waves)
-    wave = played.cycles / waves + (_left(scripts, figures, first) if first else 0.0)
+    if first and waves > 1 and slots <= _FEW_SLOTS:
+        figures = replace(figures, most_visits=max(figures.most_visits, _TOLD_VISITS))
+        played = play(scripts, figures, slots * waves)
+        wave = played.cycles / waves + _left_by_slope(scripts, figures, played, waves)
+    else:
+        if first is None or figures.most_visits == most:
+            per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
+            waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
+        played = first if first and waves == 1 else play(scripts, figures, at_once * waves)
+        wave = played.cycles / waves + (_left(scripts, figures, first) if first else 0.0)
     cycles = max(1, full) * wave
     if full and rest:
         tail = play(scripts, figures, rest)
@@ -123,6 +130,19 @@ def _most_visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta:
     while visits < _MOST_VISITS and _steps_per_cta(scripts, figures, visits * 2) <= steps_per_cta:
         visits *= 2
     return visits
+
+
+def _left_by_slope(scripts: tuple[Script, ...], figures: SmFigures, played: Played, waves: int) -> float:
+    """Cycles that a wave's left visits take: as much more as those played took more than half of them."""
+    fewer = replace(figures, most_visits=figures.most_visits // 2)
+    half, told, every = (
+        _steps_per_cta(scripts, figures, most)
+        for most in (fewer.most_visits, figures.most_visits, ALL_VISITS)
+    )
+    if every <= told or told <= half:
+        return 0.0
+    more = played.cycles - play(scripts, fewer, figures.slots * waves).cycles
+    return max(0.0, more) / waves * (every - told) / (told - half)
 
 
 def _left(scripts: tuple[Script, ...], figures: SmFigures, played: Played) -> float:
