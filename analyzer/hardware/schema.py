@@ -56,7 +56,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l2_kept_share: part of the L2 that still holds the last launch's data. atomic_slice_bytes: of addresses
     that one unit of the L2 serves.
     dram_efficiency: sustained part of the datasheet's rate, of products without a measured one.
-    mshrs_per_sm: L1 misses in flight, absent where nothing limits them.
+    mshrs_per_sm: L1 misses in flight, absent where nothing limits them; ldgsts_per_warp: likewise.
     """
 
     l1_latency_cycles: Figure
@@ -93,6 +93,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l1_ways: Figure
     l2_ways: Figure
     mshrs_per_sm: Figure | None = None
+    ldgsts_per_warp: Figure | None = None
 
 
 class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -75,7 +75,7 @@ class _Play:
         depth, burst, release = figures.path_depth, figures.burst, figures.read_release
         store_depth = figures.store_depth
         queue_up: list[tuple[int, Warp]] = []  # warps whose memory instruction has no room on the path
-        most = figures.most_visits
+        most, most_copies = figures.most_visits, figures.copies
         is_full = False
         while heap or self.free_parked():
             time, _, entry = heappop(heap)
@@ -126,6 +126,11 @@ class _Play:
                             late = done - time
                             if late > 0:
                                 waits[base + Cause.GMMA] += share * late
+                                time += share * late
+                        if most_copies and script.copies[i] and len(warp.copying) >= most_copies:
+                            late = warp.copying.pop(0) - time
+                            if late > 0:
+                                waits[base + Cause.LONG] += share * late
                                 time += share * late
                         fetch = script.fetch[i]
                         if fetch:
@@ -274,6 +279,8 @@ class _Play:
                             if script.copies[i]:
                                 if done > warp.copied:
                                     warp.copied = done
+                                if most_copies:
+                                    warp.copying.append(done)
                             elif warp.copied and script.ends_copies[i]:
                                 done = max(begin, warp.copied)
                                 warp.copied = 0.0

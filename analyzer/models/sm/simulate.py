@@ -106,6 +106,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         launch_cycles=launch_cycles,
         read_release=options.read_release_cycles,
         most_visits=ALL_VISITS,
+        copies=int(path.ldgsts_per_warp.value) if path.ldgsts_per_warp else 0,
         rings=_ring_figures(situation, scripts, crew),
     )
     return Simulation(

@@ -23,7 +23,8 @@ class SmFigures:
     queue for the load/store path before warps stall; burst: of the L2's and the DRAM's work that is taken at
     once; store_depth: that stores may leave behind them; dram_load: see `MemoryPath.dram_load_cycles`;
     launch_cycles: between two CTAs that come to the SM; read_release: until a memory instruction has read its
-    registers; most_visits: of a run; rings: of mbarriers.
+    registers; most_visits: of a run; rings: of mbarriers; copies: LDGSTS that a warp
+    has in flight at most, 0 where nothing limits them.
     """
 
     subcores: int
@@ -37,6 +38,7 @@ class SmFigures:
     read_release: float
     most_visits: int
     rings: tuple[RingFigures, ...] = ()
+    copies: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -114,6 +116,7 @@ class Warp:
         "boards",
         "causes",
         "copied",
+        "copying",
         "cta",
         "groups",
         "matrix_done",
@@ -134,6 +137,7 @@ class Warp:
         self.causes = [_SHORT] * 6
         self.pending: list[list[float] | None] = [None] * 6
         self.groups: list[float] = []
+        self.copying: list[float] = []
         self.matrix_done = self.copied = 0.0
         self.run = 0
         self.visit = 0
