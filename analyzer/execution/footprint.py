@@ -155,19 +155,25 @@ class Footprint:
                 steps, counts = steps[keep], counts[keep]
         if not len(bases) or width_bytes <= 0:
             return
-        segments = _segments(patterns, width_bytes)
         self._evaluated = None
-        kinds = _kinds(steps, counts) if len(patterns.offsets) == 1 else None
-        if kinds is None or len(kinds.firsts) > _FEW_PATTERNS:
+        kinds = _kinds(of, steps, counts)
+        if len(kinds.firsts) > (_FEW_PATTERNS if len(steps) > 1 else 1):  # patterns side by side join better
+            segments = _segments(patterns.offsets, width_bytes)
             self._accesses.append(_Access(bases=bases, of=of, segments=segments, steps=steps, counts=counts))
             return
         for kind, first in enumerate(kinds.firsts.tolist()):
             alike = bases if len(kinds.firsts) == 1 else bases[kinds.of == kind]
-            repeats = steps[first : first + 1], counts[first : first + 1]
-            starts, own_steps, own_counts = _as_lattice(distinct(alike), *repeats)
-            of = np.broadcast_to(np.int64(0), len(starts))
+            row = slice(first, first + 1) if len(steps) > 1 else slice(None)
+            starts, own_steps, own_counts = _as_lattice(distinct(alike), steps[row], counts[row])
+            pattern = int(of[first])
             self._accesses.append(
-                _Access(bases=starts, of=of, segments=segments, steps=own_steps, counts=own_counts)
+                _Access(
+                    bases=starts,
+                    of=np.broadcast_to(np.int64(0), len(starts)),
+                    segments=_segments(patterns.offsets[pattern : pattern + 1], width_bytes),
+                    steps=own_steps,
+                    counts=own_counts,
+                )
             )
 
     def merge(self, other: "Footprint") -> None:
@@ -264,9 +270,9 @@ def _varies(column: IntArray) -> bool:
     return bool((column != column[:1]).any())
 
 
-def _segments(patterns: Patterns, width_bytes: int) -> _Segments:
+def _segments(offsets: IntArray, width_bytes: int) -> _Segments:
     """Adjacent lanes of each pattern joined."""
-    offsets = np.sort(patterns.offsets, axis=1)
+    offsets = np.sort(offsets, axis=1)
     new = np.ones(offsets.shape, np.bool_)
     new[:, 1:] = offsets[:, 1:] - offsets[:, :-1] > width_bytes
     of_pattern = np.count_nonzero(new, axis=1).astype(np.int64)
@@ -289,18 +295,18 @@ def _segments(patterns: Patterns, width_bytes: int) -> _Segments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kinds:
-    """Rows that repeat alike: the first row of each kind, and the kind of each row."""
+    """Rows of one pattern that repeat alike: the first row of each kind, and the kind of each row."""
 
     firsts: IntArray
     of: IntArray
 
 
-def _kinds(steps: IntArray, counts: IntArray) -> _Kinds:
-    if len(steps) == 1:
+def _kinds(of: IntArray, steps: IntArray, counts: IntArray) -> _Kinds:
+    if len(steps) == 1 and bool((of == of[0]).all()):
         return _Kinds(np.zeros(1, np.int64), np.zeros(1, np.int64))
-    table = np.column_stack([steps, counts])
-    _, firsts, of = np.unique(table, axis=0, return_index=True, return_inverse=True)
-    return _Kinds(firsts, of.reshape(-1))
+    table = of if len(steps) == 1 else np.column_stack([of, steps, counts])
+    _, firsts, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)
+    return _Kinds(firsts, kind.reshape(-1))
 
 
 def _as_lattice(bases: Addresses, steps: IntArray, counts: IntArray) -> tuple[Addresses, IntArray, IntArray]:

@@ -1,5 +1,6 @@
 """Whole launches: boxes of CTAs, samples, limits, and launches that hardware would refuse."""
 
+import lzma
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from analyzer.report.report import KernelReport
 from analyzer.text.errors import UsageError
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
+KERNELS = Path(__file__).resolve().parent / "kernels"
 
 
 def executed(dump: str, kernel: str, grid: Dim3, block: Dim3, **arguments: ArgumentValue) -> KernelReport:
@@ -103,6 +105,34 @@ def test_addresses_whose_sign_is_extended_are_proven_alike() -> None:
     assert boxes.profile.looked_at_ctas < whole.profile.looked_at_ctas == 64 * 160
     assert boxes.profile.provenance is whole.profile.provenance is Provenance.EXACT
     assert boxes.profile.block_lanes.tolist() == whole.profile.block_lanes.tolist()
+    assert boxes.profile.accesses == whole.profile.accesses
+    assert boxes.profile.traffic == whole.profile.traffic
+
+
+def test_addresses_that_hang_on_unknown_delays_are_proven_alike() -> None:
+    """Zero stands for a delay, so a float made of the CTA's place, times the delay, moves nothing."""
+    (kernel,) = load(str(TRACES / "measured" / "sm_80" / "dd-a100-8ec57070f381.sass")).kernels
+    arguments = tuple(Argument(place, Pointer()) for place in range(3))
+    launch = Launch(grid=Dim3(900, 20), block=Dim3(32, 2), dynamic_shared_bytes=0, arguments=arguments)
+    boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (1, 1 << 20))
+    assert boxes is not None
+    assert whole is not None
+    assert boxes.profile.looked_at_ctas < 50 < whole.profile.looked_at_ctas == 900 * 20
+    assert boxes.profile.block_lanes.tolist() == whole.profile.block_lanes.tolist()
+    assert boxes.profile.accesses == whole.profile.accesses
+    assert boxes.profile.traffic == whole.profile.traffic
+
+
+def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike(tmp_path: Path) -> None:
+    path = tmp_path / "spilled.sass"
+    path.write_bytes(lzma.decompress((KERNELS / "spilled_86.txt.xz").read_bytes()))
+    (kernel,) = load(str(path)).kernels
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 40 * 128))
+    launch = Launch(grid=Dim3(40, 9), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (1, 1 << 20))
+    assert boxes is not None
+    assert whole is not None
+    assert boxes.profile.looked_at_ctas < 10 < whole.profile.looked_at_ctas == 40 * 9
     assert boxes.profile.accesses == whole.profile.accesses
     assert boxes.profile.traffic == whole.profile.traffic
 

@@ -1,0 +1,74 @@
+"""Bytes that the first CTAs of a grid touch: by proven boxes as by all CTAs, and as an execution of them."""
+
+from dataclasses import replace
+
+import pytest
+from paths import TRACES
+
+from analyzer.execution.boxes import Box
+from analyzer.execution.executor import execute
+from analyzer.execution.guesses import Guesser
+from analyzer.execution.task import ExecutionOptions, Task
+from analyzer.execution.touched import Touched, touched_by
+from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
+from analyzer.pipeline.executing import execute_kernel, prepare
+from analyzer.pipeline.program import LoadedKernel, load
+
+DEDISPERSION = "measured/sm_80/dd-a100-8ec57070f381.sass"
+CONVOLUTION = "measured/sm_86/cm15-a4000-5c6c88cb6734.sass"
+
+
+def pointers() -> tuple[Argument, ...]:
+    return tuple(Argument(place, Pointer()) for place in range(3))
+
+
+def launched(path: str, grid: Dim3, block: Dim3) -> tuple[LoadedKernel, Launch]:
+    (kernel,) = load(str(TRACES / path)).kernels
+    return kernel, Launch(grid=grid, block=block, dynamic_shared_bytes=0, arguments=pointers())
+
+
+def task_of(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Task:
+    ready = prepare(kernel, launch)
+    options = ExecutionOptions(guesser=Guesser(ready.compiled))
+    return Task(ready.compiled, ready.image, replace(ready.shape, grid=window), options)
+
+
+@pytest.mark.parametrize(
+    ("path", "grid", "block", "windows"),
+    [
+        (DEDISPERSION, Dim3(900, 20), Dim3(32, 2), (Dim3(900, 3), Dim3(900, 1), Dim3(450))),
+        (CONVOLUTION, Dim3(64, 160), Dim3(64), (Dim3(64, 9), Dim3(64, 4), Dim3(33))),
+    ],
+)
+def test_windows_touch_what_their_ctas_touch(
+    path: str, grid: Dim3, block: Dim3, windows: tuple[Dim3, ...]
+) -> None:
+    kernel, launch = launched(path, grid, block)
+    executed = execute_kernel(kernel, launch, max_warps=1)
+    assert executed is not None
+    boxes = executed.profile.boxes
+    assert boxes
+    found = touched_by(task_of(kernel, launch, windows[0]), windows, boxes)
+    assert found == touched_by(task_of(kernel, launch, windows[0]), windows, ())
+    assert found == tuple(alone(kernel, launch, window) for window in windows)
+
+
+def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Touched:
+    """Of the CTAs of a window executed by themselves, in the whole grid's dimensions."""
+    task = task_of(kernel, launch, window)
+    compiled, image, shape = task.kernel, task.image, task.shape
+    profile = execute(
+        kernel.cfg, kernel.loops, replace(launch, grid=window), shape, image, task.options, compiled
+    )
+    traffic = profile.traffic
+    assert traffic is not None
+    assert traffic.read_unique_bytes is not None
+    assert traffic.written_unique_bytes is not None
+    return Touched(traffic.read_unique_bytes, traffic.read_unique_bytes + traffic.written_unique_bytes)
+
+
+def test_boxes_are_cut_at_a_window() -> None:
+    box = Box((1, 0, 0), (9, 4, 0))
+    assert box.within((5, 3, 1)) == Box((1, 0, 0), (4, 2, 0))
+    assert box.meets((2, 1, 1))
+    assert not box.meets((1, 5, 1))
