@@ -29,11 +29,24 @@ ALL_IN_DRAM = Placement(1.0, 1.0)
 
 def memory_latency_cycles(situation: Situation, placement: Placement) -> float:
     """Latency of a global load: the mix of L1, L2 and DRAM by the shares served there."""
-    memory, path = situation.gpu.file.memory, situation.arch.memory
-    l1 = path.l1_latency_cycles.value
-    l2 = (memory.l2_latency_cycles or path.l2_latency_cycles).value
-    dram = (memory.dram_latency_cycles or path.dram_latency_cycles).value
+    l1 = situation.arch.memory.l1_latency_cycles.value
+    l2, dram = _l2_latency_cycles(situation), _dram_latency_cycles(situation)
     return l1 + (l2 - l1) * placement.l2_share + (dram - l2) * placement.dram_share
+
+
+def _l2_latency_cycles(situation: Situation) -> float:
+    return (situation.gpu.file.memory.l2_latency_cycles or situation.arch.memory.l2_latency_cycles).value
+
+
+def _dram_latency_cycles(situation: Situation) -> float:
+    """What lies beyond the L2 takes its time at any clock of the SM, so other cycles at the launch's own."""
+    memory, path = situation.gpu.file.memory, situation.arch.memory
+    usual = (memory.dram_latency_cycles or path.dram_latency_cycles).value
+    if situation.clock_mhz is None:
+        return usual
+    l2 = _l2_latency_cycles(situation)
+    clock = situation.gpu.clock(tensor=situation.demand.tensor_fma > 0).value
+    return l2 + (usual - l2) * situation.clock_mhz / clock
 
 
 def assumed_placement(situation: Situation) -> Placement:
@@ -73,11 +86,10 @@ def load_latencies(situation: Situation) -> dict[int, float]:
         return {}
     from analyzer.demand.caches import Latencies
 
-    memory, path = situation.gpu.file.memory, situation.arch.memory
     latencies = Latencies(
-        l1_cycles=path.l1_latency_cycles.value,
-        l2_cycles=(memory.l2_latency_cycles or path.l2_latency_cycles).value,
-        dram_cycles=(memory.dram_latency_cycles or path.dram_latency_cycles).value,
+        l1_cycles=situation.arch.memory.l1_latency_cycles.value,
+        l2_cycles=_l2_latency_cycles(situation),
+        dram_cycles=_dram_latency_cycles(situation),
     )
     return {row: rates.amat_cycles(latencies) for row, rates in situation.caches.accesses.items()}
 

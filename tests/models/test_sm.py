@@ -11,10 +11,12 @@ import analyzer
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.base import Stall
 from analyzer.models.causes import Cause
+from analyzer.models.placement import Placement, memory_latency_cycles
 from analyzer.models.sm.engine import N_WAITS, play
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script
 from analyzer.models.sm.state import RingFigures, SmFigures
 from analyzer.models.sm.traffic import Act
+from analyzer.models.verdict import clock_mhz
 from analyzer.pipeline import Options
 
 CUDA = TRACES / "cuda"
@@ -80,6 +82,18 @@ def test_time_follows_the_clock_where_the_sm_decides() -> None:
     situation = put(launched)
     slow, fast = (predict(replace(situation, clock_mhz=clock), "sm").time_us for clock in (1000.0, 2000.0))
     assert slow / fast == pytest.approx(2.0, rel=0.1)
+
+
+def test_dram_takes_its_time_at_any_clock() -> None:
+    situation = put(report16(RTX_2080_TI, "matmul_naive", (32, 32), (16, 16), "3=512"))
+    usual = clock_mhz(situation)
+    at_l2, at_dram = Placement(1.0, 0.0), Placement(1.0, 1.0)
+    slow = replace(situation, clock_mhz=usual / 2)
+    assert memory_latency_cycles(slow, at_l2) == memory_latency_cycles(situation, at_l2)
+    beyond, beyond_slow = (
+        memory_latency_cycles(one, at_dram) - memory_latency_cycles(one, at_l2) for one in (situation, slow)
+    )
+    assert beyond_slow == pytest.approx(beyond / 2)
 
 
 def test_ctas_without_work_cost_little() -> None:
