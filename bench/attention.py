@@ -38,9 +38,9 @@ The first step's bank conflicts were looked at when the rule for LDSM was found 
 analyzer/execution/requests.py); the clock under tensor work (2,600 MHz) is from matrix products with the same
 power cap. Nothing else was learned here.
 
-What is missing: both CTAs of an SM make their products at the same time, and then wait at the same time. In
-step 2 the simulation's first CTAs take turns (8,210 cycles for 64 keys), all later ones do not (10,809, where
-10,230 were measured at 2,600 MHz), and it is the first ones that a long loop's pace is taken from.
+What is missing: the first step's LDSM with conflicts cost less there than passes of shared memory say. In
+the others both CTAs of an SM come to make their products at the same time, and then wait at the same time,
+which the simulation's first CTAs do not: the pace is taken from two waves.
 """
 
 

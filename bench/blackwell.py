@@ -50,9 +50,9 @@ how well it would do on rows never seen.
 _TAIL = """
 The main loop is told twice: as it stands, and each tile with 3 stages and more against itself with 2.
 
-What is missing: a warp keeps no more than eight LDGSTS in flight (rows of 12 and 16 stages), which is not
-modelled. The main loop was measured at some 1,280 MHz (its largest tiles tell), while latencies here are
-those of 1,965 MHz in cycles: small tiles come out too slow. F4, MXF8 and MXF4 products are not compiled.
+What is missing: single boxes of 32 KB and more come faster than an SM's share of the DRAM says, while other
+SMs wait. The main loop was measured at some 1,280 MHz (its largest tiles tell), while the L2's latency here
+is that of 1,965 MHz in cycles: small tiles come out too slow. F4, MXF8 and MXF4 products are not compiled.
 """
 
 
