@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, replace
 
+from analyzer.demand.costs import PIPE_INDEX
+from analyzer.ir.machine import Pipe
 from analyzer.models.sm.engine import play
 from analyzer.models.sm.plan import plan_runs
 from analyzer.models.sm.script import Run, Script
@@ -10,12 +12,13 @@ from analyzer.models.sm.state import Played, SmFigures
 
 # Steps of a simulation: more change predictions by little and take longer.
 STEP_BUDGET = 40_000
+_TENSOR = PIPE_INDEX[Pipe.TENSOR]
 ALL_VISITS = 10**12
 _LEAST_VISITS = 6
 _MOST_VISITS = 24
 _WAVES, _MOST_WAVES = 2, 8
 _SETTLED = 0.005
-# Of few CTAs those that come first may take turns at a pipe where later ones do not: all waves tell the pace.
+# Of few CTAs the first take turns at the tensor core where later ones do not: all waves tell the pace.
 _FEW_SLOTS, _TOLD_VISITS = 4, 12
 
 
@@ -50,7 +53,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures, first = _settled(scripts, figures, at_once, most)
-    if first and waves > 1 and slots <= _FEW_SLOTS:
+    if first and waves > 1 and slots <= _FEW_SLOTS and _use_tensor_core(scripts):
         figures = replace(figures, most_visits=max(figures.most_visits, _TOLD_VISITS))
         played = play(scripts, figures, slots * waves)
         wave = played.cycles / waves + _left_by_slope(scripts, figures, played, waves)
@@ -130,6 +133,10 @@ def _most_visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta:
     while visits < _MOST_VISITS and _steps_per_cta(scripts, figures, visits * 2) <= steps_per_cta:
         visits *= 2
     return visits
+
+
+def _use_tensor_core(scripts: tuple[Script, ...]) -> bool:
+    return any(pipe == _TENSOR for script in scripts for pipes in script.pipes for pipe, *_ in pipes)
 
 
 def _left_by_slope(scripts: tuple[Script, ...], figures: SmFigures, played: Played, waves: int) -> float:
