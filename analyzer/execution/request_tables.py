@@ -78,6 +78,8 @@ def _gathered(every: Iterable[Requests]) -> Iterator[Requests]:
     held: dict[_Kind, list[Requests]] = {}
     n_rows = 0
     for requests in every:
+        if not len(requests.weights):
+            continue
         kind = requests.kind()
         if kind is None:
             yield requests

@@ -109,7 +109,7 @@ class _WindowLog(MemoryLog):
             footprint = Footprint()
             for requests in tables_of(totals, totals.entries, batch):
                 inside = requests.kept(requests.weights > 0)
-                if inside.addresses is not None and access.address is not None and len(inside.weights):
+                if inside.addresses is not None and len(inside.weights):
                     touch(footprint, access.width_bytes, inside)
             if access.kind in READ_KINDS:
                 prints.reads.append(footprint)
