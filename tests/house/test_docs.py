@@ -48,3 +48,15 @@ def test_links_to_files_hold() -> None:
             r"(?<![\w/-])((?:docs|hwdb|analyzer|traces|bench)/[\w./-]+\.\w+)", path.read_text()
         ):
             assert (ROOT / name).exists(), f"{path.name} names {name}"
+
+
+def test_the_sample_of_the_readme_is_what_is_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "120")
+    sample = next(text for name, text in fences("") if name == "README.md" and text.startswith("kernel "))
+    command = next(line for line in commands() if "traces/triton/sm_90/matmul.sass --gpu h100" in line)
+    assert run([*shlex.split(command)[1:], "--gpu", "h20"]) == 0
+    printed = {line.strip() for line in capsys.readouterr().out.splitlines()}
+    assert [line for line in sample.splitlines() if line.strip() not in {*printed, "- ..."}] == []
