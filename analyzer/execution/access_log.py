@@ -1,5 +1,6 @@
 """What each memory instruction touched: requests, lanes, sectors, passes, distinct bytes."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,11 +24,23 @@ Addresses = NDArray[np.uint64]
 _FLUSH_LANES = 1 << 23
 
 
-class MemoryLog:
-    """What every memory instruction of a batch touched."""
+Wants = Callable[[Access], bool]
 
-    def __init__(self, batch: "Batch", *, reduces: bool = True) -> None:
-        self.batch, self.reduces = batch, reduces
+
+def wants_all(_: Access) -> bool:
+    return True
+
+
+def wants_none(_: Access) -> bool:
+    """For runs that only look at the ways that are taken."""
+    return False
+
+
+class MemoryLog:
+    """What every memory instruction of a batch touched, of those that are wanted."""
+
+    def __init__(self, batch: "Batch", *, reduces: bool = True, wants: Wants = wants_all) -> None:
+        self.batch, self.reduces, self.wants = batch, reduces, wants
         self.totals: dict[tuple[int, Space], AccessTotals] = {}
         self.held_lanes = 0
 
@@ -42,6 +55,8 @@ class MemoryLog:
         steps: IntArray | None = None,
     ) -> None:
         """Log one execution by a group; origin: of unknown addresses, unknown: of unknown guards."""
+        if not self.wants(access):
+            return
         totals = self._totals(access)
         if group.doubts or unknown is not None:
             totals.is_doubtful = True
@@ -56,7 +71,7 @@ class MemoryLog:
 
     def for_trial(self) -> "MemoryLog":
         """An empty one for one iteration of a loop, which this one may absorb."""
-        return MemoryLog(self.batch, reduces=False)
+        return MemoryLog(self.batch, reduces=False, wants=self.wants)
 
     def _enter(self, totals: AccessTotals, entry: Entry) -> None:
         if self.reduces and totals.entries and totals.entries[-1].takes(entry):
@@ -97,26 +112,6 @@ class MemoryLog:
     def _reduce(self, totals: AccessTotals) -> None:
         for requests in tables_of(totals, totals.entries, self.batch):
             add_requests(totals, requests)
-
-
-class NoLog(MemoryLog):
-    """Keeps nothing: for runs that only look at the ways that are taken."""
-
-    def record(
-        self,
-        access: Access,
-        group: Group,
-        active: Bits,
-        addresses: Addresses | None,
-        origin: Origins | None,
-        unknown: Origins | None,
-        steps: IntArray | None = None,
-    ) -> None:
-        """See `MemoryLog`."""
-
-    def for_trial(self) -> MemoryLog:
-        """See `MemoryLog`."""
-        return NoLog(self.batch, reduces=False)
 
 
 def _interleaved(entries: list[Entry]) -> list[Entry]:

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from analyzer.ir.launch import Dim3
 
-Signatures = Callable[[NDArray[np.int64]], NDArray[np.uint64]]
+IntArray = NDArray[np.int64]
+Signatures = Callable[[IntArray], NDArray[np.uint64]]
 
 AXES = 3
 _MOST_BOXES = 1024
@@ -134,3 +135,9 @@ def _differing_axis(grid: Dim3, box: Box, known: dict[int, int]) -> int | None:
 
 def cta_number(grid: Dim3, at: tuple[int, int, int]) -> int:
     return at[0] + grid.x * (at[1] + grid.y * at[2])
+
+
+def cta_places(grid: Dim3, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Where CTAs lie along each axis, by their linear numbers."""
+    rows = numbers // grid.x
+    return numbers % grid.x, rows % grid.y, rows // grid.y

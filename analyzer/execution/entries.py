@@ -101,3 +101,8 @@ class AccessTotals:
     def has_place(self) -> bool:
         """Footprints tell which bytes are touched, if need be by assumption."""
         return self.trust >= Trust.PLACE
+
+    @property
+    def knows_bytes(self) -> bool:
+        """Footprints hold all bytes that are touched."""
+        return self.has_place and self.is_even and self.access.address is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.access_log import MemoryLog, NoLog
+from analyzer.execution.access_log import MemoryLog, wants_none
 from analyzer.execution.axes import LEAST_CTAS, AxesFinder, AxesFound
 from analyzer.execution.boxes import uniform_boxes
 from analyzer.execution.budget import Budget, StopExecution
@@ -176,7 +176,7 @@ class Executor:
         """
         batch = Batch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(len(numbers)))
         machine = self._machine(batch, budget)
-        machine.tally.memory = NoLog(batch)
+        machine.tally.memory = MemoryLog(batch, wants=wants_none)
         machine.signature, machine.signed = np.zeros(batch.n_warps, dtype=np.uint64), compared
         machine.start()
         machine.run()

@@ -128,9 +128,7 @@ class ProfileBuilder:
                 if totals.access.space in (Space.GLOBAL, Space.GENERIC) and totals.access.kind in kinds
             ]
             asked = sum(round(t.lanes) * t.access.width_bytes for t in chosen)
-            known = self._has_whole and all(
-                t.has_place and t.is_even and t.access.address is not None for t in chosen
-            )
+            known = self._has_whole and all(t.knows_bytes for t in chosen)
             prints: list[Footprint] = [t.footprint for t in chosen]
             return asked, union_bytes(prints) if known else None
 

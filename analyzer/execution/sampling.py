@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.boxes import AXES, Box, cta_number
+from analyzer.execution.boxes import AXES, Box, cta_number, cta_places
 from analyzer.execution.evenness import Evenness
 from analyzer.ir.launch import Dim3
 
@@ -110,7 +110,7 @@ def _layers(extent: int) -> list[tuple[int, int]]:
 
 def stratified(sample: Sample, grid: Dim3, boxes: list[Box]) -> Sample:
     """The same CTAs, weighted so that those of each box stand for it; a box without any gets its first."""
-    x, y, z = _places(grid, sample.numbers)
+    x, y, z = cta_places(grid, sample.numbers)
     numbers, weights = [sample.numbers], [np.zeros(len(sample.numbers))]
     for box in boxes:
         lows, highs = box.low, box.high
@@ -123,11 +123,6 @@ def stratified(sample: Sample, grid: Dim3, boxes: list[Box]) -> Sample:
             weights.append(np.array([float(box.count)]))
     order = np.argsort(np.concatenate(numbers), kind="stable")
     return replace(sample, numbers=np.concatenate(numbers)[order], weights=np.concatenate(weights)[order])
-
-
-def _places(grid: Dim3, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    rows = numbers // grid.x
-    return numbers % grid.x, rows % grid.y, rows // grid.y
 
 
 def boxed(grid: Dim3, boxes: Sequence[Box], evenness: Evenness | None = None) -> Sample:

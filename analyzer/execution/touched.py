@@ -5,25 +5,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from analyzer.execution.access_log import Addresses, MemoryLog
-from analyzer.execution.boxes import Box
+from analyzer.execution.access_log import MemoryLog
+from analyzer.execution.boxes import Box, cta_places
 from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals
 from analyzer.execution.executor import Executor
 from analyzer.execution.footprint import Footprint, union_bytes
-from analyzer.execution.lanes import Group, Origins
 from analyzer.execution.measuring import touch
 from analyzer.execution.program import Access
 from analyzer.execution.request_tables import tables_of
 from analyzer.execution.sampling import boxed, whole_grid
-from analyzer.execution.step import Bits
 from analyzer.execution.task import Task
 from analyzer.execution.warps import Batch
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Space
-
-IntArray = NDArray[np.int64]
 
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
@@ -72,36 +67,14 @@ def _touched(every: Sequence[_Prints]) -> Touched | None:
 class _WindowLog(MemoryLog):
     """Only the bytes touched, for each of some windows."""
 
-    def __init__(self, batch: Batch, windows: Sequence[Dim3], *, reduces: bool = True) -> None:
-        super().__init__(batch, reduces=reduces)
-        self.windows = windows
+    def __init__(self, batch: Batch, windows: Sequence[Dim3]) -> None:
+        super().__init__(batch, wants=_is_wanted)
         self.batches = [_of_window(batch, window) for window in windows]
         self.prints = [_Prints([], []) for _ in windows]
 
     @property
     def is_known(self) -> bool:
-        return all(
-            totals.has_place and totals.is_even and totals.access.address is not None
-            for totals in self.totals.values()
-        )
-
-    def record(
-        self,
-        access: Access,
-        group: Group,
-        active: Bits,
-        addresses: Addresses | None,
-        origin: Origins | None,
-        unknown: Origins | None,
-        steps: IntArray | None = None,
-    ) -> None:
-        """See `MemoryLog`."""
-        if access.space in _GLOBAL and access.kind in READ_KINDS | WRITE_KINDS:
-            super().record(access, group, active, addresses, origin, unknown, steps)
-
-    def for_trial(self) -> MemoryLog:
-        """See `MemoryLog`."""
-        return _WindowLog(self.batch, self.windows, reduces=False)
+        return all(totals.knows_bytes for totals in self.totals.values())
 
     def _reduce(self, totals: AccessTotals) -> None:
         access = totals.access
@@ -117,13 +90,15 @@ class _WindowLog(MemoryLog):
                 prints.writes.append(footprint)
 
 
+def _is_wanted(access: Access) -> bool:
+    return access.space in _GLOBAL and access.kind in READ_KINDS | WRITE_KINDS
+
+
 def _of_window(batch: Batch, window: Dim3) -> Batch:
     """The same batch, in which CTAs outside of the window weigh nothing."""
-    grid = batch.shape.grid
-    rows, x = np.divmod(batch.cta_numbers, grid.x)
-    z, y = np.divmod(rows, grid.y)
     own = copy.copy(batch)
-    left = [size - place for size, place in zip(window.sizes, (x, y, z), strict=True)]
+    places = cta_places(batch.shape.grid, batch.cta_numbers)
+    left = [size - place for size, place in zip(window.sizes, places, strict=True)]
     own.box_counts = tuple(
         np.clip(counts, 1, np.maximum(1, more)) for counts, more in zip(batch.box_counts, left, strict=False)
     )

@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.execution.boxes import cta_places
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import UNEVEN, Origins, smallest, uneven
 from analyzer.execution.program import Access, CompiledKernel
@@ -254,9 +255,7 @@ class Batch:
 
     def cta_index(self, axis: int) -> Words:
         """blockIdx along an axis, [CTA row, CTA column, 1, 1] or smaller."""
-        grid = self.shape.grid
-        number = self.cta_numbers
-        found = (number % grid.x, number // grid.x % grid.y, number // (grid.x * grid.y))[axis]
+        found = cta_places(self.shape.grid, self.cta_numbers)[axis]
         return smallest(found.reshape(*self.cta_shape, 1, 1).astype(np.uint32))
 
     def cluster_rank(self) -> Words:

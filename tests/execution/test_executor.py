@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from analyzer import analyze, load
+from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
 from analyzer.pipeline import Options
 from analyzer.pipeline.executing import execute_kernel
+from analyzer.pipeline.program import LoadedKernel
 from analyzer.report.report import KernelReport
 from analyzer.text.errors import UsageError
 
@@ -94,19 +96,27 @@ def test_rows_and_columns_of_ctas_change_nothing(
     )
 
 
+def boxes_and_whole(
+    kernel: LoadedKernel, launch: Launch, *, max_warps: int | None
+) -> tuple[ExecutionProfile, ExecutionProfile]:
+    """A launch executed by boxes, and CTA by CTA, which must say the same of lanes and memory."""
+    boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (max_warps, 1 << 20))
+    assert boxes is not None
+    assert whole is not None
+    assert boxes.profile.block_lanes.tolist() == whole.profile.block_lanes.tolist()
+    assert boxes.profile.accesses == whole.profile.accesses
+    assert boxes.profile.traffic == whole.profile.traffic
+    return boxes.profile, whole.profile
+
+
 def test_addresses_whose_sign_is_extended_are_proven_alike() -> None:
     """64-bit addresses made of a signed index: SHF.R.S32.HI by 31 is the same wherever its input's sign is."""
     (kernel,) = load(str(TRACES / "measured" / "sm_86" / "cm15-a4000-5c6c88cb6734.sass")).kernels
     arguments = tuple(Argument(place, Pointer()) for place in range(3))
     launch = Launch(grid=Dim3(64, 160), block=Dim3(64), dynamic_shared_bytes=0, arguments=arguments)
-    boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (None, 1 << 20))
-    assert boxes is not None
-    assert whole is not None
-    assert boxes.profile.looked_at_ctas < whole.profile.looked_at_ctas == 64 * 160
-    assert boxes.profile.provenance is whole.profile.provenance is Provenance.EXACT
-    assert boxes.profile.block_lanes.tolist() == whole.profile.block_lanes.tolist()
-    assert boxes.profile.accesses == whole.profile.accesses
-    assert boxes.profile.traffic == whole.profile.traffic
+    boxes, whole = boxes_and_whole(kernel, launch, max_warps=None)
+    assert boxes.looked_at_ctas < whole.looked_at_ctas == 64 * 160
+    assert boxes.provenance is whole.provenance is Provenance.EXACT
 
 
 def test_addresses_that_hang_on_unknown_delays_are_proven_alike() -> None:
@@ -114,13 +124,8 @@ def test_addresses_that_hang_on_unknown_delays_are_proven_alike() -> None:
     (kernel,) = load(str(TRACES / "measured" / "sm_80" / "dd-a100-8ec57070f381.sass")).kernels
     arguments = tuple(Argument(place, Pointer()) for place in range(3))
     launch = Launch(grid=Dim3(900, 20), block=Dim3(32, 2), dynamic_shared_bytes=0, arguments=arguments)
-    boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (1, 1 << 20))
-    assert boxes is not None
-    assert whole is not None
-    assert boxes.profile.looked_at_ctas < 50 < whole.profile.looked_at_ctas == 900 * 20
-    assert boxes.profile.block_lanes.tolist() == whole.profile.block_lanes.tolist()
-    assert boxes.profile.accesses == whole.profile.accesses
-    assert boxes.profile.traffic == whole.profile.traffic
+    boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
+    assert boxes.looked_at_ctas < 50 < whole.looked_at_ctas == 900 * 20
 
 
 def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike(tmp_path: Path) -> None:
@@ -129,12 +134,8 @@ def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike(tmp_path
     (kernel,) = load(str(path)).kernels
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 40 * 128))
     launch = Launch(grid=Dim3(40, 9), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
-    boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (1, 1 << 20))
-    assert boxes is not None
-    assert whole is not None
-    assert boxes.profile.looked_at_ctas < 10 < whole.profile.looked_at_ctas == 40 * 9
-    assert boxes.profile.accesses == whole.profile.accesses
-    assert boxes.profile.traffic == whole.profile.traffic
+    boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
+    assert boxes.looked_at_ctas < 10 < whole.looked_at_ctas == 40 * 9
 
 
 def test_what_cannot_be_proven_is_called_assumed() -> None:
