@@ -5,6 +5,7 @@ The kernels are built, and their table is written, by `python bench/kernels/buil
 
 import argparse
 import csv
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -57,7 +58,12 @@ class Prototype:
 PROTOTYPES = (
     Prototype(
         name="convolution",
-        suites=(("convolution", ""), ("convolution_milo_17", ""), ("convolution_milo_15", "rtx-a4000")),
+        suites=(
+            ("convolution", ""),
+            ("convolution_sweep", ""),
+            ("convolution_milo_17", ""),
+            ("convolution_milo_15", "rtx-a4000"),
+        ),
         mape="9 to 20 %",
         spearman=".95 to .99",
         simpler="15 to 72 %",
@@ -145,8 +151,13 @@ _MISSING = (
 )
 
 
-def page(report: ValidationReport, every: int = 1) -> str:
-    """The page in Markdown; every: one in so many configurations of tunable suites was taken."""
+_SCATTER_HEAD = """Two configurations of a convolution that differ in `read_only` alone run the same unrolled
+loop; a few instructions before it, which form addresses, differ. Their measured times, both halves:
+"""
+
+
+def page(report: ValidationReport, cases: Path, every: int = 1) -> str:
+    """The page in Markdown; cases: the table, of whose tunable suites one in `every` configurations was taken."""
     split = "judging half" if report.split == "judge" else f"split `{report.split or 'all rows'}`"
     uncounted = report.rows - report.counted
     parts = [
@@ -163,6 +174,9 @@ def page(report: ValidationReport, every: int = 1) -> str:
         "## MAPE of all models\n",
         table(("suite", "GPU", "rows", *report.models), _by_model(report)),
         *_suites(report),
+        "## What nearly the same code differs by\n",
+        _SCATTER_HEAD,
+        table(("suite", "GPU", "pairs", "median", "P90", "most"), _scatter(cases)),
         f"## Worst rows of `{report.models[0]}`\n",
         table(("case", "GPU", "ratio", "bound", "cycles by stall"), _worst(report)),
     ]
@@ -252,6 +266,25 @@ def _worst(report: ValidationReport) -> Iterator[tuple[str, ...]]:
             yield (entry.case, entry.gpu_name, f"{answer.ratio:.2f}", answer.bound, stack_text(entry))
 
 
+def _scatter(cases: Path) -> Iterator[tuple[str, ...]]:
+    """How far apart the measured times of two configurations are that differ in read_only alone."""
+    times: dict[tuple[str, str, str], dict[int, float]] = {}
+    with cases.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            config = json.loads(row["config"] or "{}")
+            if row["counted"] == "yes" and "read_only" in config:
+                read_only = config.pop("read_only")
+                key = (row["suite"], row["gpu"], json.dumps(config, sort_keys=True))
+                times.setdefault(key, {})[read_only] = float(row["time_us"])
+    apart: dict[tuple[str, str], list[float]] = {}
+    for (suite, gpu, _), pair in times.items():
+        if len(pair) > 1:
+            apart.setdefault((suite, gpu), []).append(max(pair.values()) / min(pair.values()) - 1.0)
+    for place, found in apart.items():
+        levels = np.quantile(found, (0.5, 0.9, 1.0)).tolist()
+        yield (*place, f"{len(found):,}", *(f"{level:.1%}" for level in levels))
+
+
 def _refusals(report: ValidationReport) -> Iterator[tuple[str, ...]]:
     counts: dict[tuple[str, str], int] = {}
     for case in report.cases:
@@ -264,7 +297,7 @@ def _refusals(report: ValidationReport) -> Iterator[tuple[str, ...]]:
 def kernels(arguments: argparse.Namespace) -> None:
     """Judge the models on compiled kernels, and write the page."""
     report = _validate(arguments)
-    arguments.output.write_text(page(report, arguments.every), encoding="utf-8")
+    arguments.output.write_text(page(report, arguments.table, arguments.every), encoding="utf-8")
     total = report.overall()
     said = (
         "no counted row has an answer" if total is None else f"MAPE {total.mape:.1%} over {total.rows:,} rows"

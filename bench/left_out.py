@@ -36,7 +36,11 @@ PAGE = ROOT / "docs" / "left-out.md"
 GPUS = {
     "sm_75": {"RTX 2080 Ti": "rtx-2080-ti", "TITAN RTX": "titan-rtx"},
     "sm_80": {"A100": "a100-40gb-pcie"},
-    "sm_86": {"RTX A4000": "rtx-a4000", "RTX A6000": "rtx-a6000"},
+    "sm_86": {
+        "RTX A4000": "rtx-a4000",
+        "RTX A6000": "rtx-a6000",
+        "RTX 3060 Laptop": "rtx-3060-laptop",
+    },
     "sm_89": {"RTX 4070": "rtx-4070", "RTX 4090": "rtx-4090"},
     "sm_90": {"H100": "h100-sxm"},
     "sm_120": {"RTX 5090": "rtx-5090"},

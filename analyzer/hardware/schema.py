@@ -43,8 +43,11 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     copy_stream_factor: of its share of the DRAM's rate at which an SM's copy engine gets a tile, while others
     pause. shared_pass_cycles: of the SM's load/store path for each pass of a shared-memory request beyond the
     first; line_pass_cycles: for each line of a request to global memory beyond lines_per_pass.
-    store_line_cycles: the same of a store. partial_write_factor: sectors that the DRAM moves for one of which
-    a part is written. atomic_line_cycles: of the L2 for an atomic request of one sector on a busy line.
+    store_line_cycles: how many times as long such a line of a store takes there; line_path_share: the part of
+    these cycles that holds the path: the others go to the tags of the L1, and requests to shared memory go on
+    meanwhile. l2_store_line_cycles: of an SM's share of the L2 for such a line of a store.
+    partial_write_factor: sectors that the DRAM moves for one of which a part is written. atomic_line_cycles:
+    of the L2 for an atomic request of one sector on a busy line.
     dram_load_cycles: that the latency of DRAM grows by at half of its rate, with load / (1 - load).
     spill_dram_factor: sectors' worth of DRAM time that one of local memory takes. spill_lost_from,
     spill_lost_by: parts of a cache that the resident threads may touch between two touches of a spilled word
@@ -75,6 +78,8 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     line_pass_cycles: Figure
     lines_per_pass: Figure
     store_line_cycles: Figure
+    line_path_share: Figure
+    l2_store_line_cycles: Figure
     partial_write_factor: Figure
     atomic_line_cycles: Figure
     dram_load_cycles: Figure

@@ -31,6 +31,7 @@ from kernels.recipes import (
     suite_names,
 )
 from kernels.splitting import read_split, write_split
+from kernels.sweeps import sweep_rows
 
 COLUMNS = (
     *(
@@ -48,7 +49,13 @@ COLUMNS = (
     *("time_us", "split", "l2", "clock_mhz", "group", "counted", "config", "note"),
 )
 CASES = BUILT / "cases.csv"
-TUNABLE = ("convolution", "convolution_milo_15", "convolution_milo_17", "dedispersion_milo")
+TUNABLE = (
+    "convolution",
+    "convolution_sweep",
+    "convolution_milo_15",
+    "convolution_milo_17",
+    "dedispersion_milo",
+)
 # Caches are flushed before each launch, or inputs rotate.
 COLD = ("mma_matmul", "learn_cuda_sm80")
 LOCKED_MHZ = {"mma_matmul": 2520}
@@ -59,7 +66,7 @@ def main() -> None:
     """Build, write the table, say what came out."""
     arguments = _arguments()
     console = Console()
-    rows = load_rows()
+    rows = (*load_rows(), *sweep_rows())
     write_split(rows)
     pairs = list(recipes(rows, arguments.suite))
     if arguments.gpu:

@@ -35,6 +35,7 @@ GPUS = {
     "RTX 4090": "rtx-4090",
     "RTX 5090 (400 W cap)": "rtx-5090",
     "H100 SXM": "h100-sxm",
+    "RTX 3060 Laptop": "rtx-3060-laptop",
 }
 
 Dim3 = tuple[int, int, int]

@@ -13,6 +13,7 @@ from analyzer.models.base import Stall
 from analyzer.models.causes import Cause
 from analyzer.models.placement import Placement, memory_latency_cycles
 from analyzer.models.sm.engine import N_WAITS, play
+from analyzer.models.sm.estimate import estimate
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script
 from analyzer.models.sm.state import RingFigures, SmFigures
 from analyzer.models.sm.traffic import Act
@@ -142,7 +143,7 @@ def test_it_is_the_default_where_the_launch_is_known() -> None:
 
 PASSES = {
     "waits": (), "pending": None, "groups": -1, "issued": 1.0, "stalls": 1.0, "pipes": (), "act": 0, "tail": 1.0,
-    "path_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
+    "path_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
     "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
     "copies": False, "ends_copies": False,
     "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "arrivals": 1.0, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
@@ -210,6 +211,33 @@ def test_a_loaded_dram_takes_longer() -> None:
     busy = replace(FIGURES, crew=(0,) * 8)
     extra = play((script,), replace(busy, dram_load=100.0), 1).cycles - play((script,), busy, 1).cycles
     assert extra > 50 * 100.0
+
+
+def test_lines_of_a_request_keep_the_tags_busy_and_shared_memory_goes_on() -> None:
+    """What takes longest decides: the path, which both take, or the tags, which global memory alone needs."""
+    load = {"act": int(Act.LOAD), "path_cycles": 2.0, "latency": 30.0}
+    shared = {"act": int(Act.SHARED), "path_cycles": 2.0, "latency": 30.0}
+
+    def cycles(tags: float, n_shared: int) -> float:
+        script = script_of(*[load | {"tag_cycles": tags}, *[shared] * n_shared] * 50)
+        return play((script,), FIGURES, 1).cycles
+
+    requests = 50 * len(FIGURES.crew)
+    assert cycles(20.0, 0) == pytest.approx(requests * 20.0, rel=0.02)
+    assert cycles(20.0, 4) == pytest.approx(requests * 20.0, rel=0.05)
+    assert cycles(20.0, 19) == pytest.approx(requests * 40.0, rel=0.02)
+    assert cycles(0.0, 4) == pytest.approx(requests * 10.0, rel=0.02)
+
+
+@pytest.mark.parametrize("latency", [2000.0, 12000.0])
+def test_few_waves_tell_what_all_take(latency: float) -> None:
+    """CTAs that load before they work: the first wave waits together, later ones behind each other."""
+    load = {"act": int(Act.LOAD), "path_cycles": 2.0, "latency": latency, "writes": 0}
+    work = {"act": int(Act.SHARED), "path_cycles": 2.0, "latency": 30.0}
+    script = script_of(load, {"waits": (0,)}, *[work] * 2000)
+    figures = replace(FIGURES, crew=(0,) * 2, slots=8)
+    whole = play((script,), figures, 100).cycles
+    assert estimate((script,), figures, 100).cycles == pytest.approx(whole, rel=0.04)
 
 
 PAIR: tuple[dict[str, object], ...] = ({"act": int(Act.BARRIER), "meetings": Meeting(1, 2, waits=True)},)

@@ -69,7 +69,7 @@ class _Play:
         n_sub = figures.subcores
         issue_free = [0.0] * n_sub
         pipe_free = [[0.0] * _N_PIPES for _ in range(n_sub)]
-        path_free = dram_free = atomic_free = dram_work = 0.0
+        path_free = tags_free = dram_free = atomic_free = dram_work = 0.0
         load_latency = figures.dram_load
         l2_frees = [0.0, 0.0]  # to the SM, and from it
         depth, burst, release = figures.path_depth, figures.burst, figures.read_release
@@ -237,6 +237,14 @@ class _Play:
                                 break
                             begin = path_free if path_free > at else at
                             path_free = begin + script.path_cycles[i]
+                            done = path_free
+                            moved = script.tag_cycles[i]
+                            if moved:
+                                tags_free = (tags_free if tags_free > begin else begin) + moved
+                                if tags_free > done:
+                                    done = tags_free
+                                if tags_free - depth > path_free:
+                                    path_free = tags_free - depth
                             if is_full:
                                 is_full = False
                                 heappush(
@@ -244,7 +252,7 @@ class _Play:
                                 )
                                 if path_free - depth < limit:
                                     limit = path_free - depth
-                            done = path_free + script.latency[i]
+                            done += script.latency[i]
                             released = begin + release
                             moved = script.l2_cycles[i]
                             if moved:
@@ -431,6 +439,7 @@ class _Play:
             return
         self.resident.remove(cta)
         self.found.n_ctas += 1
+        self.found.ends.append(time)
         self.found.cycles = max(self.found.cycles, time)
         if self.to_come:
             self.launch(time)

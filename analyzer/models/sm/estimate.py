@@ -18,6 +18,8 @@ _LEAST_VISITS = 6
 _MOST_VISITS = 24
 _WAVES, _MOST_WAVES = 2, 8
 _SETTLED = 0.005
+# Waves of CTAs that are played to their end where no loop is cut short and CTAs are more than a few.
+_WHOLE_WAVES = 4
 # Of few CTAs the first take turns at the tensor core where later ones do not: all waves tell the pace.
 _FEW_SLOTS, _TOLD_VISITS = 4, 12
 
@@ -53,6 +55,8 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures, first = _settled(scripts, figures, at_once, most)
+    if first is None and slots > _FEW_SLOTS:
+        return _estimate_whole(scripts, figures, n_ctas)
     if first and waves > 1 and slots <= _FEW_SLOTS and _use_tensor_core(scripts):
         figures = replace(figures, most_visits=max(figures.most_visits, _TOLD_VISITS))
         played = play(scripts, figures, slots * waves)
@@ -68,6 +72,29 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         tail = play(scripts, figures, rest)
         cycles += min(tail.cycles + _left(scripts, figures, tail), wave)
     return Estimate(cycles, played, figures.most_visits)
+
+
+def _estimate_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
+    """Where no loop is cut short: some waves are played, and later CTAs come at the pace of these.
+
+    Of few CTAs nothing hides that one follows another: their waves take as long as those played in the mean.
+    """
+    slots, most = figures.slots, _WHOLE_WAVES * figures.slots
+    played = play(scripts, figures, min(n_ctas, most))
+    cycles = played.cycles
+    if n_ctas > most:
+        cycles += (n_ctas - most) * _pace(sorted(played.ends), slots)
+    return Estimate(cycles, played, figures.most_visits)
+
+
+def _pace(ends: list[float], slots: int) -> float:
+    """Cycles between the ends of CTAs: how much later those of the last wave but one ended than the first's.
+
+    CTAs of the first wave load at the same time, those of the last find an SM that empties: neither tells how
+    long one takes among others that are further on.
+    """
+    last = len(ends) - slots
+    return (sum(ends[last - slots : last]) - sum(ends[:slots])) / slots / (last - slots)
 
 
 def _settled(

@@ -45,7 +45,7 @@ class Script:
     groups: how many groups of warpgroup products may be left, -1 where it waits for none;
     issued, stalls: issue slots and the warp's own cycles; pipes: (pipe, cycles, cycles of the last
     instruction there); act and what it needs: tail (stall count of the last instruction), path_cycles of the
-    SM's load/store path, l2_cycles and dram_cycles of the SM's share of them, latency;
+    SM's load/store path, tag_cycles of its L1, l2_cycles and dram_cycles of the SM's share of them, latency;
     meetings: at barriers; ring: of mbarriers that it waits for or arrives at (arrivals: so often in the
     mean), -1 for none;
     fetch: cycles that it waits for its instructions, where they do not stay in the instruction cache;
@@ -64,6 +64,7 @@ class Script:
     act: list[int] = field(default_factory=list)
     tail: list[float] = field(default_factory=list)
     path_cycles: list[float] = field(default_factory=list)
+    tag_cycles: list[float] = field(default_factory=list)
     l2_cycles: list[float] = field(default_factory=list)
     dram_cycles: list[float] = field(default_factory=list)
     atomic_cycles: list[float] = field(default_factory=list)
@@ -221,6 +222,7 @@ class _Writer:
         script.act.append(int(act))
         script.tail.append(share * stalls[-1])
         script.path_cycles.append(share * float(traffic.path_cycles[last]))
+        script.tag_cycles.append(share * float(traffic.tag_cycles[last]))
         script.l2_cycles.append(share * float(traffic.l2_cycles[last]))
         script.dram_cycles.append(share * float(traffic.dram_cycles[last]))
         script.atomic_cycles.append(share * float(traffic.atomic_cycles[last]))

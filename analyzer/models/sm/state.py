@@ -64,13 +64,14 @@ class Played:
 
     cycles: until the last CTA ended, or the last request was served; n_ctas: how many; visits: of the runs
     that were cut short, by script, run and wave of CTAs; waits: of all warps, by script,
-    [step * N_WAITS + cause].
+    [step * N_WAITS + cause]; ends: when each CTA ended, in that order.
     """
 
     cycles: float = 0.0
     n_ctas: int = 0
     visits: "dict[tuple[int, int, int], Visits]" = field(default_factory=dict)
     waits: list[list[float]] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
 
 
 class Point:

@@ -46,6 +46,7 @@ class Traffic:
     act: see `Act`; ring: of mbarriers, -1 for none; ring_share: of the warps that come there, those that
     arrive; commit_cycles: from the end of the last product's interval to its arrival there; matrix_cycles:
     interval of a product that its warp does not wait for; path_cycles: of the SM's load/store path;
+    tag_cycles: of the tags of its L1;
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
     for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
     longer than from the L1; is_warm: the last launch left all data in the L2; copied_dram_share: of what the
@@ -58,6 +59,7 @@ class Traffic:
     commit_cycles: float
     matrix_cycles: FloatArray
     path_cycles: FloatArray
+    tag_cycles: FloatArray
     l2_cycles: FloatArray
     dram_cycles: FloatArray
     atomic_cycles: FloatArray
@@ -77,7 +79,11 @@ def measure_traffic(
     on_path = np.isin(costs.pipe[ids], list(SM_PIPES))
     path = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
     acts = _acts(situation)
-    path += _extra_path(situation, path, acts == Act.STORE)
+    by_lines = _line_cycles(situation)
+    tags = np.where(by_lines > 0, path + by_lines, 0.0)
+    is_store = acts == Act.STORE
+    held = by_lines * np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
+    path += _extra_path(situation, path, held * arch.memory.line_path_share.value)
     spills, is_warm = find_spills(situation), _stays_in_l2(situation)
     is_local = spills.is_local
     l2_share, dram_share = _shares(situation, placement)
@@ -94,6 +100,8 @@ def measure_traffic(
     moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
     slowest = arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / l2
+    by_lines *= np.where(is_store, arch.memory.l2_store_line_cycles.value, 0.0)
+    l2_cycles = np.maximum(l2_cycles, by_lines)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     ring, ring_share = _rings(situation)
     return Traffic(
@@ -103,6 +111,7 @@ def measure_traffic(
         commit_cycles=_commit_cycles(situation),
         matrix_cycles=_matrix_cycles(situation),
         path_cycles=path,
+        tag_cycles=tags,
         l2_cycles=l2_cycles,
         dram_cycles=moved * dram_share / dram,
         atomic_cycles=_atomic_cycles(situation) * sms * balance,
@@ -171,7 +180,17 @@ def _commit_cycles(situation: Situation) -> float:
     return max(0.0, float((costs.latency_cycles - costs.issue_cycles)[chosen].max(initial=0.0)) - waits)
 
 
-def _extra_path(situation: Situation, base: FloatArray, is_store: NDArray[np.bool_]) -> FloatArray:
+def _line_cycles(situation: Situation) -> FloatArray:
+    """Cycles for the lines of a request to global memory beyond those that come at once, [n]."""
+    memory = situation.arch.memory
+    sectors = situation.moved.global_bytes / SECTOR_BYTES
+    more = np.maximum(_lines(situation, sectors) - memory.lines_per_pass.value, 0.0)
+    cycles = np.where(sectors > 0, more * memory.line_pass_cycles.value, 0.0)
+    cycles[_copies(situation)] = 0.0  # the copy engine has a path of its own
+    return cycles
+
+
+def _extra_path(situation: Situation, base: FloatArray, by_lines: FloatArray) -> FloatArray:
     """Cycles of the load/store path beyond those of a request's first pass."""
     arch, moved = situation.arch, situation.moved
     vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
@@ -180,14 +199,10 @@ def _extra_path(situation: Situation, base: FloatArray, is_store: NDArray[np.boo
     is_copy = vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)[ids]
     more = arch.memory.shared_pass_cycles.value
     extra += np.where(is_copy, 0.0, np.maximum(passes * more - base, 0.0))
-    sectors = moved.global_bytes / SECTOR_BYTES
-    lines = _lines(situation, sectors)
-    by_lines = np.maximum(lines - arch.memory.lines_per_pass.value, 0.0) * arch.memory.line_pass_cycles.value
     returned = _asked_bytes(situation) / arch.memory.l1_bytes_per_cycle_per_sm.value
     is_returned = np.where(is_copy, 0.0, np.maximum(returned - base, 0.0))
-    by_lines *= np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
-    extra += np.maximum(np.where(sectors > 0, by_lines, 0.0), is_returned)
-    extra[_copies(situation)] = 0.0  # the copy engine has a path of its own
+    extra += np.maximum(by_lines, is_returned)
+    extra[_copies(situation)] = 0.0
     return extra
 
 
