@@ -1,12 +1,12 @@
 """Options that several subcommands share, and how their values are read."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import Struct
 
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InputOptions:
+class InputOptions(Struct, frozen=True, kw_only=True):
     """What commands take alike; `trace` has no GPU and no traces of its own."""
 
     files: tuple[str, ...]
@@ -138,7 +137,7 @@ def launch_options(function: Command) -> Command:
 def _with_options(function: Command, options: tuple[Decorator, ...]) -> Command:
     @wraps(function)
     def wrapper(**values: Any) -> None:
-        shared = {name: values.pop(name) for name in InputOptions.__slots__ if name in values}
+        shared = {name: values.pop(name) for name in InputOptions.__struct_fields__ if name in values}
         function(InputOptions(**shared), **values)
 
     decorated: Command = wrapper

@@ -1,9 +1,9 @@
 """Bytes that each instruction moves per execution: from executed addresses where they are known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
@@ -16,8 +16,7 @@ _SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AccessBytes:
+class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
     """Bytes of one execution of each instruction by a warp, [n]: whole sectors of global and local memory,
     passes of shared memory at their full width.
 

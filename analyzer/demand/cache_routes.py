@@ -1,7 +1,8 @@
 """What memory instructions do in the L1: look up, fill, or pass it by."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from analyzer.ir.opcode import Opcode, OpKind, Space
 from analyzer.ir.program import Kernel
@@ -17,8 +18,7 @@ class Route(StrEnum):
     KEPT = "kept"  # writes and puts the sector in
 
 
-@dataclass(frozen=True, slots=True)
-class _RouteRule:
+class _RouteRule(Struct, frozen=True):
     """A route for instructions of these kinds that have all of `has` and one of `any`, if it names some."""
 
     route: Route

@@ -5,9 +5,9 @@ says otherwise.
 """
 
 from collections import OrderedDict, defaultdict
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
@@ -18,8 +18,7 @@ _HASH = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: spreads any
 _HALF_WORD = np.uint64(32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheShape:
+class CacheShape(Struct, frozen=True, kw_only=True):
     """A set-associative sectored cache; a size that holds no line at all is a cache that never hits."""
 
     size_bytes: int

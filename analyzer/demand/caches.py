@@ -13,9 +13,10 @@ fit into the L2, and once in each window of CTAs where they do not; never more t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.demand.accesses import SECTOR_BYTES
@@ -35,8 +36,7 @@ _FILLING = frozenset({Route.CACHED, Route.KEPT})
 _LOOKING = _READING | _FILLING | _WRITING
 
 
-@dataclass(frozen=True, slots=True)
-class CacheFigures:
+class CacheFigures(Struct, frozen=True):
     """The L1 as the recorded CTAs have it, and the L2."""
 
     l1: CacheShape
@@ -68,8 +68,7 @@ def cache_figures(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class GridReuse:
+class GridReuse(Struct, frozen=True):
     """How often the whole grid asks for the same sectors.
 
     distinct_share[row]: distinct sectors over requested ones of an instruction, where they are known, had
@@ -129,8 +128,7 @@ def _is_read(access: MemoryAccess) -> bool:
     return access.space in (Space.GLOBAL, Space.GENERIC) and not access.is_store
 
 
-@dataclass(frozen=True, slots=True)
-class Latencies:
+class Latencies(Struct, frozen=True):
     """Cycles from issue to use of a load that each level serves."""
 
     l1_cycles: float
@@ -138,8 +136,7 @@ class Latencies:
     dram_cycles: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AccessRates:
+class AccessRates(Struct, frozen=True, kw_only=True):
     """Where the sectors of one instruction, or of all, are served.
 
     requests and sectors are those of the recorded CTAs. l1_hit_share: of all sectors; l2_hit_share: of those
@@ -186,8 +183,7 @@ class AccessRates:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheRates:
+class CacheRates(Struct, frozen=True, kw_only=True):
     """Rates by instruction row; `loads` and `total`: of all that load, of all. None where there is none.
 
     is_complete: the stream was recorded to its end; where not, first touches weigh more than they should.
@@ -282,8 +278,7 @@ def _in_l1(stream: AddressStream, routes: Sequence[Route], shape: CacheShape) ->
     return found
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Levels:
+class _Levels(Struct, frozen=True, eq=False):
     """Sectors and requests of each instruction, by the level that serves them: [row, 3]."""
 
     rows: IntArray

@@ -1,8 +1,7 @@
 """Per-opcode figures on one GPU as arrays, so that a kernel's demand is a few array sums."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.hardware.gpu import Gpu, class_figures, mma_issue_cycles
@@ -17,8 +16,7 @@ PIPE_INDEX = {pipe: i for i, pipe in enumerate(PIPES)}
 FloatArray = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpcodeCosts:
+class OpcodeCosts(Struct, frozen=True, eq=False):
     """Figures of each opcode of a vocabulary on one GPU; arrays of shape [n_opcode].
 
     issue_cycles: cycles that one warp instruction holds its pipe of one sub-core.

@@ -1,9 +1,9 @@
 """Operations per pipe and bytes per level of one warp, for a whole kernel or one loop iteration."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.accesses import AccessBytes
@@ -13,16 +13,14 @@ from analyzer.ir.machine import Pipe
 from analyzer.ir.program import Kernel
 
 
-@dataclass(frozen=True, slots=True)
-class PipeDemand:
+class PipeDemand(Struct, frozen=True):
     """Warp instructions that one warp sends to a pipe, and the cycles they hold it."""
 
     operations: float
     cycles: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PipelineDemand:
+class PipelineDemand(Struct, frozen=True, kw_only=True):
     """What one warp asks for; pipes in order of `Pipe`, zero ones left out.
 
     instructions: issue slots; bytes are of requests before any cache, whole sectors and passes where

@@ -1,16 +1,15 @@
 """Instruction mix: how often each opcode stands in the code."""
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.ir.opcode import Opcode, Space
 from analyzer.ir.program import Kernel
 
 
-@dataclass(frozen=True, eq=False)
-class Mix:
+class Mix(Struct, frozen=True, eq=False, dict=True):
     """Static counts; `counts[i]` belongs to opcode i of the kernel's vocabulary.
 
     >>> mix["FFMA"], mix["LDG.E.128"]                   # doctest: +SKIP

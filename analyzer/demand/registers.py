@@ -1,9 +1,9 @@
 """Register count of a kernel whose dump does not state it: the highest register that the code names."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from analyzer.ir.opcode import Opcode, Space
 from analyzer.ir.program import Kernel

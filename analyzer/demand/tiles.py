@@ -5,9 +5,10 @@ bits 17 to 22, M / 16 in bits 24 to 28.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.costs import OpcodeCosts
 from analyzer.execution.constants import constant_before
@@ -23,16 +24,14 @@ _SHARED_OPERAND = "gdesc"
 _PAIR = "2CTA"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TiledCosts:
+class TiledCosts(Struct, frozen=True, eq=False):
     """Costs with a kernel's own tiles in them; guessed: instructions whose descriptor is no constant."""
 
     costs: OpcodeCosts
     guessed: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Tile:
+class _Tile(Struct, frozen=True):
     """area: M times N; busy: the part of it that takes an SM's time; the figures of its kind, if known."""
 
     area: float

@@ -22,6 +22,7 @@ IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
 _FLUSH_LANES = 1 << 23
+_KEPT_LANES = 1 << 22
 
 
 Wants = Callable[[Access], bool]
@@ -37,11 +38,15 @@ def wants_none(_: Access) -> bool:
 
 
 class MemoryLog:
-    """What every memory instruction of a batch touched, of those that are wanted."""
+    """What every memory instruction of a batch touched, of those that are wanted.
+
+    kept: after `finish`, what the instructions of each `totals` did, None where that was too much to keep.
+    """
 
     def __init__(self, batch: "Batch", *, reduces: bool = True, wants: Wants = wants_all) -> None:
         self.batch, self.reduces, self.wants = batch, reduces, wants
         self.totals: dict[tuple[int, Space], AccessTotals] = {}
+        self.kept: dict[tuple[int, Space], tuple[Entry, ...]] | None = {}
         self.held_lanes = 0
 
     def record(
@@ -102,8 +107,18 @@ class MemoryLog:
         if self.held_lanes > _FLUSH_LANES:
             self.reduce()
 
+    def finish(self) -> None:
+        """Turn all into sums; keep the entries where there are few, for questions about parts of the grid."""
+        if self.kept is not None and self.held_lanes <= _KEPT_LANES:
+            kept = {key: tuple(totals.entries) for key, totals in self.totals.items()}
+            self.reduce()
+            self.kept = kept
+        else:
+            self.reduce()
+
     def reduce(self) -> None:
         """Turn held entries into sums."""
+        self.kept = None
         for totals in self.totals.values():
             self._reduce(totals)
             totals.entries.clear()

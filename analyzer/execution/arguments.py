@@ -3,7 +3,8 @@
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from analyzer.execution.parameters import POINTER_BYTES, TENSOR_MAP_BYTES
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Null, Pointer, TensorMap
@@ -18,8 +19,7 @@ _BFLOAT16 = "bf16"
 _LARGEST_BFLOAT16 = 3.3895313892515355e38
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """What WHICH means: a parameter, or bytes inside one, or a place in a constant bank."""
 
     which: str

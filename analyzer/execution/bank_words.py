@@ -2,9 +2,9 @@
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from analyzer.hardware.schema import Arch, Figure
@@ -23,8 +23,7 @@ USER_WINDOW = 0x7300_0000_0000
 WORKSPACE = 0x7400_0000_0000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Windows:
+class Windows(Struct, frozen=True, kw_only=True):
     """Generic addresses at which the other spaces begin; `arguments` is that of offset 0 of constant bank 0.
 
     From sm_90 on code reads the upper half of `shared` from SR_SWINHI.
@@ -36,8 +35,7 @@ class Windows:
     user: int = USER_WINDOW
 
 
-@dataclass(slots=True)
-class Reasons:
+class Reasons(Struct):
     """Texts of what is unknown, by number from 1."""
 
     texts: list[str] = field(default_factory=lambda: [""])
@@ -96,8 +94,7 @@ class BankBuilder:
             self._whys = np.append(self._whys, np.zeros(more, dtype=np.int32))
 
 
-@dataclass(frozen=True, slots=True)
-class DriverWord:
+class DriverWord(Struct, frozen=True):
     """One word or more that the driver writes: `contents` None where not known, for the reason `why`."""
 
     offset: int

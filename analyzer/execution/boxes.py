@@ -1,10 +1,10 @@
 """Boxes of CTAs that run alike, found by looking at their corners."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise, product
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.launch import Dim3
@@ -18,8 +18,7 @@ _MOST_PARTS = 8  # that a box is cut into: more CTAs are looked at than with hal
 _WANTED_PARTS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """CTAs [low, high] along each axis of the grid, ends included."""
 
     low: tuple[int, int, int]

@@ -5,11 +5,12 @@ differ by the same amounts every `period` iterations, a `Trial` checks one perio
 follow; they are then taken in one step.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Any
 from weakref import proxy
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from analyzer.execution.budget import StopExecution
@@ -24,14 +25,14 @@ IntArray = NDArray[np.int64]
 
 _PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SHORT_PERIOD = 4
+_TOO_EARLY = 3  # arrivals
 _MOST_LEAVING = 3
 _MOST_TRIPS = 1 << 34  # some minutes on any GPU
 _HISTORY = 2 * _PERIODS[-1] + 1
 _HISTORY_BYTES = 256 << 20
 
 
-@dataclass(slots=True, eq=False)
-class _Snapshot:
+class _Snapshot(Struct, eq=False):
     """What a group's registers hold at the header; ran[warp]: segments that it has been through."""
 
     values: dict[int, Value]
@@ -43,8 +44,7 @@ _PATIENCE = 8
 _LONGEST_PAUSE = 64
 
 
-@dataclass(slots=True, eq=False)
-class _History:
+class _History(Struct, eq=False):
     """Arrivals of one group at one header, latest last; failures: tries in vain since one succeeded."""
 
     group: Group
@@ -59,6 +59,19 @@ class _History:
     def pause(self) -> int:
         """Arrivals until the next try."""
         return 1 if self.failures < _PATIENCE else min(self.failures, _LONGEST_PAUSE)
+
+    def periods(self) -> Iterator[int]:
+        """Periods to try now. A bold try or two each; then growth must have been the same twice.
+
+        Where a period of two might be seen, one more iteration costs less than a try in vain.
+        """
+        n_seen = len(self.snapshots)
+        for period in _PERIODS:
+            if period + 1 > n_seen or self.is_too_long(period):
+                return
+            is_bold = self.arrivals <= period + (2 if period <= _SHORT_PERIOD else 1)
+            if (is_bold and self.arrivals != _TOO_EARLY) or 2 * period + 1 <= n_seen:
+                yield period
 
     def is_too_long(self, period: int) -> bool:
         """Whether so many iterations, loops inside of them and all, are more than a trial goes through."""
@@ -141,17 +154,17 @@ class Closer:
         )
 
     def _close(self, segment: Segment, group: Group, history: _History) -> bool:
-        for period in _PERIODS:
-            if period + 1 > len(history.snapshots) or history.is_too_long(period):
-                return False
-            is_bold = history.arrivals <= period + (2 if period <= _SHORT_PERIOD else 1)
-            if not is_bold and 2 * period + 1 > len(history.snapshots):
-                continue  # a bold try or two each; then growth must have been the same twice
-            mask = _mask(View(self.machine.state, group))
-            growth = _even_growth(history.snapshots, period, mask)
-            if growth is not None and self._try(segment, group, period, growth, history.snapshots[-1]):
-                return True
-        return False
+        """Of periods that may be, those come first over which fewest registers grow: more have come round."""
+        mask = _mask(View(self.machine.state, group))
+        found = [
+            (period, growth)
+            for period in history.periods()
+            if (growth := _even_growth(history.snapshots, period, mask)) is not None
+        ]
+        found.sort(key=lambda candidate: len(candidate[1]))
+        return any(
+            self._try(segment, group, period, growth, history.snapshots[-1]) for period, growth in found
+        )
 
     def _try(
         self,

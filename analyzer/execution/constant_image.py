@@ -1,8 +1,7 @@
 """The constant banks that a launch sees, word by word, and the allocations that its pointers lead to."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.bank_words import Windows
@@ -16,8 +15,7 @@ _NO_WORDS = (np.zeros(0, dtype=np.uint32), np.zeros(0, dtype=np.int32))
 Words = tuple[NDArray[np.uint32], NDArray[np.int32]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Allocation:
+class Allocation(Struct, frozen=True, kw_only=True, eq=False):
     """Memory that a pointer leads to: `label` as in `argument 0 (x)`; size and contents None where not known.
 
     is_parameter: the parameter itself, in constant bank 0, by its generic address (a tensor map).
@@ -37,8 +35,7 @@ class Allocation:
         return self.address + (ALLOCATION_SPACING if self.size_bytes is None else self.size_bytes)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ConstantImage:
+class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     """Constant banks of one launch. A word's origin is 0 where it is known, else its place in `unknowns`.
 
     allocations are in order of address; assumptions are sentences for the report; banks: values and origins

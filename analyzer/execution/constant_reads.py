@@ -5,8 +5,9 @@ chain or in a wide operand. Copies are followed in the order of the text, not al
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+from msgspec import Struct, field
 
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Semantics, Space
 from analyzer.ir.operand import Address, Constant, Described, Immediate, Operand, Register
@@ -21,8 +22,7 @@ _DATA_KINDS = MEMORY_KINDS | {OpKind.MMA}  # wide operands of theirs are vectors
 _COPIES = frozenset({"R2UR", "UMOV", "MOV"})
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantReads:
+class ConstantReads(Struct, frozen=True):
     """Byte offsets in constant bank 0: words read, 64-bit values by their first word, those in addresses.
 
     indexed: offsets to which the code adds a register.
@@ -48,8 +48,7 @@ def constant_reads(kernel: Kernel) -> ConstantReads:
     )
 
 
-@dataclass(slots=True)
-class _Finder:
+class _Finder(Struct):
     """One pass over the text; `held` is the word that a register is a copy of, by storage number."""
 
     held: dict[int, int] = field(default_factory=dict)

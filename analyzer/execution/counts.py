@@ -4,7 +4,8 @@ Exact counts from launch facts come with abstract execution; until then each cou
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.trips import constant_trip
@@ -16,8 +17,7 @@ from analyzer.text.errors import UsageError
 ASSUMED_TRIPS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Trip:
+class Trip(Struct, frozen=True):
     """Iterations of one loop each time it is entered."""
 
     loop: int
@@ -27,8 +27,7 @@ class Trip:
     rule: "TripRule | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class TripRule:
+class TripRule(Struct, frozen=True):
     """What the user says of trip counts: for the loop at an address or a source line, or for all."""
 
     value: int
@@ -52,8 +51,7 @@ class TripRule:
         return f"{where}={self.value}" if where else str(self.value)
 
 
-@dataclass(frozen=True, slots=True)
-class BlockCounts:
+class BlockCounts(Struct, frozen=True):
     """Executions of each block by one warp that lives through the kernel; `per_warp[b]` for block b."""
 
     per_warp: tuple[float, ...]
@@ -132,8 +130,7 @@ def _header_text(cfg: Cfg, loop: Loop) -> str:
     return f"{int(cfg.kernel.addresses[row]):#06x}" + (f" ({origin})" if origin else "")
 
 
-@dataclass(frozen=True, slots=True)
-class _Odds:
+class _Odds(Struct, frozen=True):
     """Two-way branches whose odds were taken as even, and those that a rule settled."""
 
     even: int

@@ -1,8 +1,7 @@
 """Requests of one memory instruction as execution meets them, and what they add up to."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint import Footprint
@@ -19,8 +18,7 @@ IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
 
-@dataclass(slots=True, eq=False)
-class Entry:
+class Entry(Struct, eq=False):
     """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time."""
 
     rows: Rows | None
@@ -70,16 +68,14 @@ class Entry:
         return self.active is other.active or np.array_equal(self.active, other.active)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """A uniform step and count."""
 
     step: int
     count: int
 
 
-@dataclass(slots=True, eq=False)
-class AccessTotals:
+class AccessTotals(Struct, eq=False):
     """Sums of one access over the grid. sectors and wavefronts stand only where `trust` is not NOTHING.
 
     misaligned: an address that is no multiple of the width, at which hardware would stop.

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog, wants_none
@@ -50,6 +51,17 @@ _LOOK_STEPS = 400
 _CHUNK_WARPS = 16384
 
 
+class Execution(Struct, frozen=True, eq=False):
+    """What a launch came to.
+
+    logs: requests of all CTAs, or of some that others are proven to go on from; empty where there are more
+    than are kept.
+    """
+
+    profile: ExecutionProfile
+    logs: tuple[MemoryLog, ...]
+
+
 def execute(
     cfg: Cfg,
     nest: LoopNest,
@@ -58,7 +70,7 @@ def execute(
     image: ConstantImage,
     options: ExecutionOptions | None = None,
     compiled: CompiledKernel | None = None,
-) -> ExecutionProfile:
+) -> Execution:
     """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile.
 
     Raises UsageError where an address is not aligned to its access, which no launch that works has.
@@ -67,7 +79,13 @@ def execute(
     task = Task(kernel, image, shape, options or ExecutionOptions(guesser=Guesser(kernel)))
     sample, sums = Executor(task).run()
     _check_alignment(kernel, sums)
-    return ProfileBuilder(task, launch, sample, sums).build()
+    return Execution(ProfileBuilder(task, launch, sample, sums).build(), _logs(sample, sums))
+
+
+def _logs(sample: Sample, sums: LaunchSums) -> tuple[MemoryLog, ...]:
+    is_all = sample.is_whole or (sample.is_proven and sample.has_even_accesses)
+    is_kept = all(log.kept is not None for log in sums.logs)
+    return tuple(sums.logs) if is_all and is_kept and not sums.stopped else ()
 
 
 def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
@@ -106,7 +124,7 @@ class Executor:
             sums = self._execute(sample)
         if len(samples) > 1:
             more = self._execute(samples[1])
-            sums.accesses, sums.stopped = more.accesses, sums.stopped or more.stopped
+            sums.accesses, sums.stopped, sums.logs = more.accesses, sums.stopped or more.stopped, []
             sample = replace(sample, has_even_accesses=False, notes=samples[1].notes)
         return sample, sums
 
@@ -241,7 +259,7 @@ class Executor:
             return self._run(batch.rearranged(found.order, found.shape), evenness)
         except StopExecution as stop:
             stopped = str(stop)
-        machine.tally.memory.reduce()
+        machine.tally.memory.finish()
         return machine, stopped
 
 

@@ -1,9 +1,10 @@
 """Distinct bytes that the requests of many warps touch, loops included: exact, mostly without unrolling."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import ArrayLike
 
 from analyzer.execution.mixing import distinct
@@ -16,8 +17,7 @@ _MOST_AXES = 3
 _WIDEST = 2.0**61  # of an extent: beyond it addresses are no addresses
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stride:
+class Stride(Struct, frozen=True, eq=False):
     """A repetition: for t below `count`, `step` bytes further each time.
 
     step: one number, or an array that broadcasts to [n_warp, 32]; count: one number or [n_warp].
@@ -27,8 +27,7 @@ class Stride:
     count: IntArray | int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Access:
+class _Access(Struct, frozen=True, kw_only=True, eq=False):
     """Requests as stored: for each warp its base, pattern and repetitions.
 
     steps, counts: [n_warp, d], or [1, d] where all warps repeat alike.
@@ -66,8 +65,7 @@ class _Access:
         return float(reach.sum(axis=1).max(initial=0.0)) + self.segments.extent()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Segments:
+class _Segments(Struct, frozen=True, kw_only=True, eq=False):
     """Intervals of the patterns, relative to the base of the warp, one pattern after the other.
 
     of_pattern[p]: how many are of pattern p; each is repeated counts times, steps bytes apart.
@@ -293,8 +291,7 @@ def _segments(offsets: IntArray, width_bytes: int) -> _Segments:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Kinds:
+class _Kinds(Struct, frozen=True, eq=False):
     """Rows of one pattern that repeat alike: the first row of each kind, and the kind of each row."""
 
     firsts: IntArray

@@ -1,7 +1,9 @@
 """From a kernel and its launch to the constant banks that the code will read."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.execution.arguments import (
     Target,
@@ -58,8 +60,7 @@ def build_image(kernel: Kernel, launch: Launch, arch: Arch) -> ConstantImage:
     return builder.image()
 
 
-@dataclass(slots=True)
-class _Builder:
+class _Builder(Struct):
     """One image in the making."""
 
     kernel: Kernel

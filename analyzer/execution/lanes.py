@@ -11,11 +11,11 @@ where a lane is known, an instruction's row + 1 or a number beyond. Without UNEV
 far from the values that stand here (see `UnknownWords`).
 """
 
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.step import Bits, Value, Words
@@ -69,8 +69,7 @@ class LaneState:
         return len(self.values) - 1
 
 
-@dataclass(slots=True, eq=False)
-class Group:
+class Group(Struct, eq=False):
     """Warps that go on together: rows of the state, and the lanes of each that are with the group.
 
     is_whole: all warps of the state; is_full: no lane of these warps is elsewhere. doubts: branches taken on
@@ -84,8 +83,7 @@ class Group:
     doubts: tuple["Doubt", ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Doubt:
+class Doubt(Struct, frozen=True):
     """A branch at `row` that was taken on assumption; its paths meet at `block`."""
 
     row: int
@@ -285,11 +283,15 @@ def _deep(array: NDArray[Any]) -> NDArray[Any]:
 
 def smallest(values: Value) -> Value:
     """The same with one place along each axis on which nothing changes."""
-    for axis in range(values.ndim):
-        if values.shape[axis] > 1:
-            first = values.take([0], axis=axis)
-            if bool((values == first).all()):
+    places: list[slice] = [slice(None)] * values.ndim
+    for axis, size in enumerate(values.shape):
+        if size > 1:
+            places[axis] = slice(0, 1)
+            first = values[tuple(places)]
+            places[axis] = slice(1, 2)  # looked at before all others: mostly it differs
+            if bool((values[tuple(places)] == first).all()) and bool((values == first).all()):
                 values = first
+            places[axis] = slice(None)
     return values
 
 

@@ -6,9 +6,9 @@ segment comes first in reverse postorder run first, so that those ahead wait for
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog
@@ -50,14 +50,14 @@ Decide = Callable[["Machine", View, End, Origins], Bits]
 
 
 _LAST = 1 << 30
+_LARGE = 4096
 _PER_WARP = 2  # dimensions of an array of some warps' lanes
 SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
-@dataclass(slots=True, eq=False)
-class Tally:
+class Tally(Struct, eq=False):
     """What was executed: per segment and warp, executions and active lanes; per memory instruction, its log.
 
     entries[loop]: how often warps come to a loop from outside.
@@ -448,9 +448,9 @@ class Machine:
 
 
 def _narrowed(value: Value) -> Value:
-    """What depends on the CTA alone, held once along axes on which it is the same."""
+    """What depends on the CTA alone, or is large, held once along axes on which it is the same."""
     is_of_ctas = value.ndim > _PER_WARP and value.shape[2:] == (1, 1) and 1 not in value.shape[:2]
-    return smallest(value) if is_of_ctas else value
+    return smallest(value) if is_of_ctas or value.size >= _LARGE else value
 
 
 def _whole_warp(origin: Origins, active: Bits) -> Origins:

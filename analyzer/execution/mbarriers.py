@@ -7,9 +7,10 @@ side begin their loops: by the coordinates of their tiles, copies of which sever
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.budget import Budget, StopExecution
@@ -37,8 +38,7 @@ _FEW_ARRIVALS = 6
 _MOST_CTAS = 160
 
 
-@dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(Struct, frozen=True):
     """Mbarriers that are used in turn.
 
     barriers: how many; free_waits: waits of a warp that pass before anything has arrived, for it asks for the
@@ -49,8 +49,7 @@ class Ring:
     free_waits: int
 
 
-@dataclass(frozen=True, slots=True)
-class RingUse:
+class RingUse(Struct, frozen=True):
     """An instruction at a ring; expected_bytes: that it announces, in the mean.
 
     share: of the warps that come to it, those that do it.
@@ -62,8 +61,7 @@ class RingUse:
     share: float
 
 
-@dataclass(frozen=True, slots=True)
-class Rings:
+class Rings(Struct, frozen=True):
     """Rings of a kernel, and the instructions that use them, by row.
 
     descriptors: of products of the tensor core, by row. distinct_share: of the tiles that CTAs of a wave
@@ -108,8 +106,7 @@ def _listen(
     return machine
 
 
-@dataclass(slots=True, eq=False)
-class _Heard:
+class _Heard(Struct, eq=False):
     """What one instruction said: to which mbarriers, bytes and times.
 
     parities: by warp and barrier, the first one that was asked for, with the turn in which it was.
@@ -248,8 +245,7 @@ def _rings(listener: _Listener) -> Rings:
     return Rings(tuple(rings), uses, listener.descriptors, None)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
+class _Group(Struct, frozen=True, eq=False):
     """Instructions that share mbarriers."""
 
     rows: list[int]

@@ -1,7 +1,8 @@
 """Where a kernel's parameters stand in constant bank 0: as the binary says, else by the rules of C."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from analyzer.execution.constant_reads import WORD_BYTES, ConstantReads, constant_reads
 from analyzer.hardware.schema import Arch
@@ -17,8 +18,7 @@ _MAX_SHOWN = 24
 _INT32_SPAN = range(-(1 << 31), 1 << 32)
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterLayout:
+class ParameterLayout(Struct, frozen=True):
     """Parameters by ordinal, the bank offset at which they start, and what was assumed to find them.
 
     reads: what the code reads, where that had to be asked.
@@ -84,8 +84,7 @@ def _from_signature(kernel: Kernel, signature: Sequence[ParameterType], base: in
     return ParameterLayout(parameters, base, tuple(doubts), reads)
 
 
-@dataclass(slots=True)
-class _Guess:
+class _Guess(Struct):
     """Parameters from the values given, in order, and from what the code reads where none is given."""
 
     reads: ConstantReads

@@ -1,9 +1,9 @@
 """Lane addresses of many warps, compressed: most warps repeat a pattern from their first active lane on."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from analyzer.execution.mixing import mixing_factors
@@ -18,8 +18,7 @@ _LANE_FACTORS: Addresses = mixing_factors(LANES)
 _MASK_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Patterns:
+class Patterns(Struct, frozen=True, kw_only=True, eq=False):
     """Warp w's active lanes are at bases[w] + offsets[of[w]], modulo 2^64.
 
     bases[w]: address of the first active lane, 0 where none is; offsets[k, 32]: 0 in inactive lanes;
@@ -90,8 +89,7 @@ def _compress_same_mask(table: Addresses, mask: BoolArray, n_warps: int) -> Patt
     return _group(relative)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Relative:
+class _Relative(Struct, frozen=True, eq=False):
     """Lane addresses minus the base of their warp, 0 in inactive lanes, made a chunk at a time."""
 
     table: Addresses

@@ -3,9 +3,8 @@
 Abstract execution, a recorded trace and static guesses all fill this one value.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.boxes import Box
@@ -16,8 +15,7 @@ from analyzer.ir.opcode import Space
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class WarpClass:
+class WarpClass(Struct, frozen=True, kw_only=True, eq=False):
     """Warps that run every block equally often.
 
     block_counts[b]: executions of block b by one of them; block_lanes[b]: active lanes summed over those
@@ -34,8 +32,7 @@ class WarpClass:
     n_beside: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlockPart:
+class BlockPart(Struct, frozen=True):
     """Rows [start, stop) of a block, executions of them and active lanes, summed over the grid."""
 
     block: int
@@ -45,8 +42,7 @@ class BlockPart:
     lanes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryAccess:
+class MemoryAccess(Struct, frozen=True, kw_only=True):
     """What one memory instruction did, summed over the whole grid; None where it is not known.
 
     An LDGSTS has two: the global side, which loads, and the shared side, which stores.
@@ -68,8 +64,7 @@ class MemoryAccess:
     provenance: Provenance
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownBranch:
+class UnknownBranch(Struct, frozen=True, kw_only=True):
     """A branch that launch facts did not decide.
 
     origin: where the unknown came from, as text (a load, an argument, a constant bank); origin_row: that
@@ -85,8 +80,7 @@ class UnknownBranch:
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
+class Traffic(Struct, frozen=True, kw_only=True):
     """Bytes of global memory that the whole grid asks for, and the distinct ones among them."""
 
     read_bytes: int
@@ -95,8 +89,7 @@ class Traffic:
     written_unique_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ExecutionProfile:
+class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     """Execution of a whole grid.
 
     block_warps[b], block_lanes[b]: warp executions of block b and active lanes in them, summed over the grid;

@@ -1,9 +1,9 @@
 """From the sums of a launch to its profile: what is exact, assumed or unknown, and why."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals
@@ -27,8 +27,7 @@ from analyzer.ir.opcode import OpKind, Space
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProfileBuilder:
+class ProfileBuilder(Struct, frozen=True, eq=False):
     """Puts a profile together."""
 
     task: Task

@@ -3,8 +3,9 @@
 A block is one segment, or several where warps may have to wait inside it (barriers, WARPSYNC).
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from analyzer.execution.slicing import Guard, Slice
 from analyzer.execution.step import Step
@@ -28,8 +29,7 @@ class ActionKind(StrEnum):
     RESTORE = "restore"  # BMOV B, R
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """A register that an address is summed from: `pair` reads two, `scale` multiplies."""
 
     slot: int
@@ -37,8 +37,7 @@ class Term:
     scale: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AddressForm:
+class AddressForm(Struct, frozen=True, kw_only=True):
     """[sum of terms + offset]; None among the terms' registers (RZ) is left out."""
 
     terms: tuple[Term, ...]
@@ -46,8 +45,7 @@ class AddressForm:
     wide: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Access:
+class Access(Struct, frozen=True, kw_only=True, eq=False):
     """What a memory instruction touches.
 
     masks: further predicates that switch lanes off (of an LDGSTS's global side); results: registers that take
@@ -68,8 +66,7 @@ class Access:
     operation: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Action:
+class Action(Struct, frozen=True, eq=False):
     """One instruction of the slice."""
 
     kind: ActionKind
@@ -82,8 +79,7 @@ class Action:
     barrier: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Signal:
+class Signal(Struct, frozen=True, eq=False):
     """What an instruction says to the mbarrier at an address in shared memory.
 
     word: register that holds the parity waited for, or the bytes to expect; -1 for zero, None for neither. Of
@@ -112,8 +108,7 @@ class EndKind(StrEnum):
     CTA_BARRIER = "cta_barrier"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class End:
+class End(Struct, frozen=True, kw_only=True, eq=False):
     """What ends a segment at instruction `row`.
 
     target, fall: segments; conditions: predicates that must all hold for the branch, guard included;
@@ -135,8 +130,7 @@ class End:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Segment:
+class Segment(Struct, frozen=True, kw_only=True, eq=False):
     """Rows [start, stop) of a block; by `rank` segments before a meeting point run before it."""
 
     index: int
@@ -149,8 +143,7 @@ class Segment:
     end: End
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CompiledKernel:
+class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
     """Segments, and the first segment of each block."""
 
     cfg: Cfg

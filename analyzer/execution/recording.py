@@ -5,12 +5,12 @@ every write of it that may come before is in the slice. The others run in all la
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from weakref import proxy
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import Addresses, MemoryLog
@@ -39,8 +39,7 @@ _SHORTER = "--trip gives loops an end, --ctas N records the first N thread block
 IntArray = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GuardTable:
+class GuardTable(Struct, frozen=True, eq=False):
     """Guards of a kernel's instructions.
 
     known[segment]: guards whose lanes execution knows, by row; None for one that is always false.
@@ -106,8 +105,7 @@ def _effect(kernel: CompiledKernel, row: int) -> tuple[int, int]:
     return 0, 0 if is_partial else written
 
 
-@dataclass(slots=True, eq=False)
-class _Telling:
+class _Telling(Struct, eq=False):
     """One run of a segment while it goes on."""
 
     warps: Warps
@@ -252,8 +250,7 @@ class _TellingLog(MemoryLog):
         return array if array.shape == own else np.broadcast_to(array, own)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Recorded:
+class Recorded(Struct, frozen=True, eq=False):
     """How a recording came about: `hanging` are rows of branches that a guess decided."""
 
     n_ctas: int

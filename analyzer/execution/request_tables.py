@@ -1,10 +1,11 @@
 """Requests as tables with one row per warp, as they are measured: many small ones in one."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.entries import AccessTotals, Entry
@@ -21,8 +22,7 @@ Weights = NDArray[np.float64]
 _GATHERED_ROWS = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Requests:
+class Requests(Struct, frozen=True, kw_only=True, eq=False):
     """An entry with one row per warp: arrays of [n_row, 32] or smaller; weights [n_row], counts likewise.
 
     spread: how addresses go on from a CTA to those that it stands for, along each axis of the grid.

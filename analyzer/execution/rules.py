@@ -1,7 +1,8 @@
 """What the user says of branches that nothing else settles."""
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from analyzer.text.errors import UsageError
 
@@ -11,8 +12,7 @@ _ADDRESS = re.compile(r"(?:0[xX])?([0-9a-fA-F]{1,8})")
 _SHARE = re.compile(r"[0-9]{0,9}\.?[0-9]{0,17}(?:[eE]-?[0-9]{1,2})?%?")
 
 
-@dataclass(frozen=True, slots=True)
-class TakenRule:
+class TakenRule(Struct, frozen=True):
     """How often the branch at an address is taken: by all who come there (1), by none (0), or by a share."""
 
     address: int

@@ -5,9 +5,8 @@ start + sum of t_d * step_d for all t_d below count_d. Normal form: strides asce
 repeat once have step 0 and come last.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.mixing import mixing_factors
@@ -20,8 +19,7 @@ _MAX_CLUSTERS = 256  # looked at one by one; more are unrolled together
 _MAX_ROUNDS = 16
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Runs:
+class Runs(Struct, frozen=True, kw_only=True, eq=False):
     """starts[m], lengths[m] > 0, steps[m, d], counts[m, d] >= 1."""
 
     starts: IntArray

@@ -1,10 +1,11 @@
 """Which CTAs of a grid are executed, and how many of the grid each stands for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.boxes import AXES, Box, cta_number, cta_places
@@ -20,8 +21,7 @@ _SAMPLED = 256
 _FEW_LAYERS = 8
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Sample:
+class Sample(Struct, frozen=True, eq=False):
     """CTAs by linear number, and weights that sum to the grid.
 
     neighbours[axis][i]: place in `numbers` of the next CTA along an axis, -1 where none is needed;

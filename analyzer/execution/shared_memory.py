@@ -1,8 +1,7 @@
 """Contents of shared memory that the slice needs, byte by byte."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.lanes import Deltas, Origins, View, uneven
@@ -25,8 +24,7 @@ _OPERATIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Loaded:
+class Loaded(Struct, frozen=True, eq=False):
     """A register's worth of what was loaded."""
 
     value: Value
@@ -41,8 +39,7 @@ def stored(view: View, slot: int) -> Loaded:
     return Loaded(view.value(slot), view.origin(slot), view.delta(slot))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Lanes:
+class _Lanes(Struct, frozen=True, eq=False):
     """Lanes that take part in a store, one number each: whose memory, where, and from which of `rows`."""
 
     owner: IntArray

@@ -7,7 +7,7 @@ R6 held before. Words of a stack frame that is only reached through the stack po
 one spilled address does not drag in all other spills.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
@@ -19,8 +19,7 @@ from analyzer.isa.roles import STORAGE_SIZE, address_storage, predicate_storage,
 Guard = tuple[int, bool]  # storage number of the predicate, negated
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Slice:
+class Slice(Struct, frozen=True, eq=False):
     """Rows to execute, and what each block needs at its entry.
 
     rows[r]: whether instruction r is needed; needed[b]: mask of storage numbers at the start of block b;
@@ -43,8 +42,7 @@ class Slice:
         return frozenset(kept | {Space.GENERIC} if kept else kept)
 
 
-@dataclass(frozen=True, slots=True)
-class _Use:
+class _Use(Struct, frozen=True):
     """An instruction as the pass sees it: masks over storage numbers."""
 
     writes: int

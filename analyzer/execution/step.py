@@ -6,11 +6,11 @@ predicates bool. Storage numbers are those of `analyzer.isa.roles`.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
@@ -20,8 +20,7 @@ Value = NDArray[Any]  # Words or Bits
 Apply = Callable[..., tuple[Value, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantRead:
+class ConstantRead(Struct, frozen=True):
     """A 32-bit word of a constant bank at `offset` plus the register `base`, where there is one."""
 
     bank: int
@@ -29,8 +28,7 @@ class ConstantRead:
     base: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SpecialRead:
+class SpecialRead(Struct, frozen=True):
     """A special register by its printed name: SR_TID.X, SR_CTAID.Y, SR_LANEID ..."""
 
     name: str
@@ -66,8 +64,7 @@ class AffineRule(StrEnum):
     FIXED = "fixed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Step:
+class Step(Struct, frozen=True, kw_only=True, eq=False):
     """A compiled instruction.
 
     reads: raw words that `apply` takes, in order (no negation applied yet); writes: storage numbers of its

@@ -6,10 +6,10 @@ one instruction each in turn; hardware's order is not known. Loops run one trip 
 limits allow.
 """
 
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.bank_words import Windows
@@ -45,8 +45,7 @@ _LOCAL_BASE = 1 << 56
 _LOCAL_SPACING_BITS = 36
 
 
-@dataclass(frozen=True, slots=True)
-class StreamLimits:
+class StreamLimits(Struct, frozen=True):
     """How much is recorded: sectors, and instructions of the slice that some warps run together.
 
     Together some 0.3 s of work; counted, so that the same launch always stops at the same place.
@@ -56,8 +55,7 @@ class StreamLimits:
     actions: int = 12_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AddressStream:
+class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     """Sectors of global, generic and local memory that some co-resident CTAs ask for, in order.
 
     One entry for each distinct sector of a request, [n] all: rows, the instruction; warps, the number of
@@ -153,8 +151,7 @@ class _ActionBudget(Budget):
             raise StopExecution(f"more than {self.limit:,} instructions")
 
 
-@dataclass(slots=True)
-class _Held:
+class _Held(Struct):
     """Requests of one call: place among warps, turn and lanes of each, at one instruction."""
 
     row: int
@@ -164,8 +161,7 @@ class _Held:
     addresses: Addresses
 
 
-@dataclass(slots=True)
-class _Measured:
+class _Measured(Struct):
     """Requests whose sectors are known: `counts` of them each, one after the other in `sectors`, `words`."""
 
     rows: RowArray

@@ -1,10 +1,10 @@
 """What the machines of a launch add up to."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.entries import AccessTotals
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
@@ -17,9 +17,8 @@ from analyzer.ir.opcode import Space
 IntArray = NDArray[np.int64]
 
 
-@dataclass(slots=True, eq=False)
-class LaunchSums:
-    """Sums over the batches of a launch; stopped: why one of them did not come to its end."""
+class LaunchSums(Struct, eq=False):
+    """Sums over the batches of a launch, and their logs; stopped: why one of them did not come to its end."""
 
     segments: NDArray[np.float64]
     lanes: NDArray[np.float64]
@@ -29,6 +28,7 @@ class LaunchSums:
     doubted: set[int] = field(default_factory=set)
     origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
     classes: list[WarpClass] = field(default_factory=list)
+    logs: list[MemoryLog] = field(default_factory=list)
     stopped: str = ""
 
 
@@ -36,6 +36,7 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     """Add what one batch did."""
     tally, batch = machine.tally, machine.batch
     sums.stopped = sums.stopped or stopped
+    sums.logs.append(tally.memory)
     sums.segments += tally.segments @ batch.weights
     sums.lanes += tally.lanes @ batch.weights
     sums.entries += tally.entries

@@ -1,6 +1,6 @@
 """What is executed, and how."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from analyzer.execution.budget import STEP_LIMIT
 from analyzer.execution.guesses import Guesser
@@ -9,8 +9,7 @@ from analyzer.execution.program import CompiledKernel
 from analyzer.execution.warps import Shape
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExecutionOptions:
+class ExecutionOptions(Struct, frozen=True, kw_only=True):
     """How to execute.
 
     closes_loops: take alike iterations at once; off only to check that it changes nothing.
@@ -23,8 +22,7 @@ class ExecutionOptions:
     max_warps: int | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Task:
+class Task(Struct, frozen=True, eq=False):
     """A launch of a compiled kernel."""
 
     kernel: CompiledKernel

@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.boxes import Box, cta_places
-from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals
+from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals, Entry
 from analyzer.execution.executor import Executor
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.measuring import touch
@@ -23,12 +23,29 @@ from analyzer.ir.opcode import Space
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
+class Touched(Struct, frozen=True):
     """Distinct bytes of global memory; both: read or written."""
 
     read_bytes: int
     both_bytes: int
+
+
+def touched_in(logs: Sequence[MemoryLog], windows: Sequence[Dim3]) -> tuple[Touched, ...] | None:
+    """What the first CTAs of an executed grid touched, for each window; None where not known.
+
+    logs: see `Execution`.
+    """
+    parts: list[list[_Prints]] = [[] for _ in windows]
+    for log in logs:
+        entries = {key: own for key, own in (log.kept or {}).items() if _is_wanted(log.totals[key].access)}
+        if not all(log.totals[key].knows_bytes for key in entries):
+            return None
+        for part, window in zip(parts, windows, strict=True):
+            prints, batch = _Prints([], []), _of_window(log.batch, window)
+            for key, own in entries.items():
+                prints.add(log.totals[key], own, batch)
+            part.append(prints)
+    return _all_touched(parts)
 
 
 def touched_by(task: Task, windows: Sequence[Dim3], boxes: Sequence[Box]) -> tuple[Touched, ...] | None:
@@ -46,16 +63,31 @@ def touched_by(task: Task, windows: Sequence[Dim3], boxes: Sequence[Box]) -> tup
             return None
         for part, prints in zip(parts, log.prints, strict=True):
             part.append(prints)
-    found = [_touched(part) for part in parts]
-    return None if None in found else tuple(one for one in found if one is not None)
+    return _all_touched(parts)
 
 
-@dataclass(slots=True, eq=False)
-class _Prints:
+class _Prints(Struct, eq=False):
     """What one window reads and writes."""
 
     reads: list[Footprint]
     writes: list[Footprint]
+
+    def add(self, totals: AccessTotals, entries: Sequence[Entry], batch: Batch) -> None:
+        """What one instruction touches in CTAs that weigh anything."""
+        access, footprint = totals.access, Footprint()
+        for requests in tables_of(totals, entries, batch):
+            inside = requests.kept(requests.weights > 0)
+            if inside.addresses is not None and len(inside.weights):
+                touch(footprint, access.width_bytes, inside)
+        if access.kind in READ_KINDS:
+            self.reads.append(footprint)
+        if access.kind in WRITE_KINDS:
+            self.writes.append(footprint)
+
+
+def _all_touched(parts: Sequence[Sequence[_Prints]]) -> tuple[Touched, ...] | None:
+    found = [_touched(part) for part in parts]
+    return None if None in found else tuple(one for one in found if one is not None)
 
 
 def _touched(every: Sequence[_Prints]) -> Touched | None:
@@ -77,17 +109,8 @@ class _WindowLog(MemoryLog):
         return all(totals.knows_bytes for totals in self.totals.values())
 
     def _reduce(self, totals: AccessTotals) -> None:
-        access = totals.access
         for batch, prints in zip(self.batches, self.prints, strict=True):
-            footprint = Footprint()
-            for requests in tables_of(totals, totals.entries, batch):
-                inside = requests.kept(requests.weights > 0)
-                if inside.addresses is not None and len(inside.weights):
-                    touch(footprint, access.width_bytes, inside)
-            if access.kind in READ_KINDS:
-                prints.reads.append(footprint)
-            if access.kind in WRITE_KINDS:
-                prints.writes.append(footprint)
+            prints.add(totals, totals.entries, batch)
 
 
 def _is_wanted(access: Access) -> bool:

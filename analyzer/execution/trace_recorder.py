@@ -1,8 +1,7 @@
 """Execution recorded as a trace: the same value that a tracer on a GPU would have filled."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from analyzer.execution.record import Addresses, Lanes, Warps
@@ -52,8 +51,7 @@ def _plain(size: Dim3) -> Dim3:
     return Dim3(size.x, size.y, size.z)
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(Struct):
     """One run of some rows by some warps: masks and rows of the address table, [n_warp, n_instruction]."""
 
     start: int
@@ -66,8 +64,7 @@ class _Run:
         return order[np.searchsorted(self.warps, warps, sorter=order)]
 
 
-@dataclass(slots=True)
-class TraceRecorder:
+class TraceRecorder(Struct):
     """A `Recorder` that keeps everything; `trace` puts it together.
 
     Of an instruction with two addresses (LDGSTS) the one told of last stays, as in a grouped trace: tell of

@@ -5,9 +5,10 @@ program; program counters tie one to the other.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.execution.profile import ExecutionProfile, WarpClass
 from analyzer.execution.provenance import Provenance
@@ -81,8 +82,7 @@ def match_rows(trace: Trace, cfg: Cfg) -> IntArray:
     return rows
 
 
-@dataclass(slots=True)
-class _Group:
+class _Group(Struct):
     """Warps with equal counts: how many, the first one, and how many on each sub-core."""
 
     n_warps: int
@@ -90,22 +90,15 @@ class _Group:
     sub_cores: IntArray
 
 
-@dataclass(slots=True)
 class _Totals:
     """Sums over warps, and warps by their counts and lanes in every block."""
 
-    cfg: Cfg
-    nest: LoopNest
-    warps_per_cta: int
-    groups: dict[bytes, _Group] = field(default_factory=dict)
-    warps: IntArray = field(init=False)
-    lanes: IntArray = field(init=False)
-    entries: IntArray = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.warps = np.zeros(len(self.cfg.blocks), dtype=np.int64)
-        self.lanes = np.zeros(len(self.cfg.blocks), dtype=np.int64)
-        self.entries = np.zeros(len(self.nest.loops), dtype=np.int64)
+    def __init__(self, cfg: Cfg, nest: LoopNest, warps_per_cta: int) -> None:
+        self.cfg, self.nest, self.warps_per_cta = cfg, nest, warps_per_cta
+        self.groups: dict[bytes, _Group] = {}
+        self.warps = np.zeros(len(cfg.blocks), dtype=np.int64)
+        self.lanes = np.zeros(len(cfg.blocks), dtype=np.int64)
+        self.entries = np.zeros(len(nest.loops), dtype=np.int64)
 
     def add(self, counted: WarpCounts) -> None:
         self.warps += counted.blocks.sum(axis=0)

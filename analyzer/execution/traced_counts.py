@@ -1,9 +1,9 @@
 """How often each warp of a trace ran each block, in how many lanes, and how often it came to each loop."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.execution.traced_runs import Runs, split_runs
 from analyzer.flow.cfg import Cfg
@@ -14,8 +14,7 @@ from analyzer.ir.trace import IntArray, MaskArray, Trace, active_lanes
 _CELLS_AT_ONCE = 1 << 22
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WarpCounts:
+class WarpCounts(Struct, frozen=True, eq=False):
     """Some warps: executions of blocks and lanes in them [n_warp, n_block], entries into loops [n_loop]."""
 
     warps: IntArray

@@ -6,9 +6,10 @@ where it falls into the shared window that the header names.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.profile import MemoryAccess, Traffic
@@ -34,8 +35,7 @@ _READS = (OpKind.LOAD, OpKind.ASYNC_COPY, OpKind.ATOMIC)
 _WRITES = (OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC)
 
 
-@dataclass(slots=True)
-class _Sums:
+class _Sums(Struct):
     """One instruction's requests, added up."""
 
     opcode: Opcode
@@ -48,8 +48,7 @@ class _Sums:
     is_known: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Accesses in row order, and the bytes of global memory that each touched, where they are all known."""
 
     accesses: tuple[MemoryAccess, ...]

@@ -4,10 +4,11 @@ A tracer writes for each instruction the lanes that its guard leaves. Where ever
 guard, lanes that pass the block leave no sign there; they are found by where they were before and came after.
 """
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.flow.cfg import Cfg
@@ -21,8 +22,7 @@ _NOWHERE = -1
 _LONGEST_CHAIN = 4  # hidden blocks that a lane passes one after the other
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Ways:
+class Ways(Struct, frozen=True, eq=False):
     """Blocks as lanes go through them.
 
     taken[b], fallen[b]: where lanes go from block b that are in the mask of its last instruction, and those
@@ -78,8 +78,7 @@ def _ends(cfg: Cfg, block: int, last: InstructionForm) -> tuple[int, int]:
 _LEAVING = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL, OpKind.RETURN, OpKind.EXIT})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs:
+class Runs(Struct, frozen=True, eq=False):
     """Runs in order, one warp after the other; masks: lanes in the run, last: those of its last instruction.
 
     Where the last instruction of the block is not there, `ended` is false.
@@ -109,8 +108,7 @@ def split_runs(cfg: Cfg, row: IntArray, warp: IntArray, masks: MaskArray) -> Run
     return _with_passing(runs, ways) if ways.hidden.any() else runs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Passing:
+class _Passing(Struct, frozen=True, eq=False):
     """Runs of hidden blocks, by block and then in order."""
 
     runs: Runs

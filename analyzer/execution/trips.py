@@ -4,7 +4,7 @@ A loop with one exit, whose condition compares a register that grows by a consta
 constant, has a known number of iterations.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from analyzer.execution.constants import constant_before, writes_register
 from analyzer.flow.cfg import Cfg
@@ -27,8 +27,7 @@ _COMPARES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Condition:
+class _Condition(Struct, frozen=True):
     """The loop goes on while `compare(counter, bound)` equals `wanted`."""
 
     row: int

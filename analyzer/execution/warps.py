@@ -1,10 +1,10 @@
 """The warps of some CTAs: who they are, what special registers and constants they see."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.boxes import cta_places
@@ -107,8 +107,7 @@ class Regions:
         return self._writes[key]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class Shape(Struct, frozen=True, eq=False):
     """Launch dimensions that are all known."""
 
     grid: Dim3

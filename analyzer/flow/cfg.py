@@ -7,12 +7,12 @@ Edges follow what nvdisasm's -bbcfg draws, which tests compare with:
 - the self-branch and NOPs after a function's last instruction are padding, not control flow.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.ir.opcode import FLOW_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
@@ -29,15 +29,13 @@ class EdgeKind(StrEnum):
     ASSUMED = "assumed"  # an indirect branch whose table the dump does not hold
 
 
-@dataclass(frozen=True, slots=True)
-class Edge:
+class Edge(Struct, frozen=True):
     source: int
     target: int
     kind: EdgeKind
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Instructions [start, stop) of the kernel, entered at the first, left at the last."""
 
     index: int
@@ -48,8 +46,7 @@ class Block:
         return self.stop - self.start
 
 
-@dataclass(frozen=True, eq=False)
-class Cfg:
+class Cfg(Struct, frozen=True, eq=False, dict=True):
     """Control-flow graph of a kernel; block 0 is the entry.
 
     successors[b], predecessors[b]: block indices, in edge order; calls: (calling block, callee's block);

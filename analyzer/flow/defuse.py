@@ -6,8 +6,9 @@ raised it since the last wait for it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.program import InstructionForm
@@ -19,8 +20,7 @@ _EMPTY: Rows = frozenset()
 _State = dict[int, Rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """What one instruction depends on: rows that may have written each storage it reads, and rows whose
     scoreboards it waits for.
     """
@@ -29,8 +29,7 @@ class Sources:
     scoreboards: Mapping[int, Rows]
 
 
-@dataclass(frozen=True, eq=False)
-class DefUse:
+class DefUse(Struct, frozen=True, eq=False, dict=True):
     """Def-use chains of a kernel, worked out block by block when asked for.
 
     Storage numbers are those of `analyzer.isa.roles`; rows are instruction indices. Values that come from

@@ -1,15 +1,15 @@
 """Dominators and natural loops of a control-flow graph."""
 
 from bisect import bisect_left
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from analyzer.flow.cfg import Cfg
 
 Graph = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Loop:
+class Loop(Struct, frozen=True):
     """A natural loop: blocks that reach a back edge to `header` without leaving through it.
 
     parent: index of the next outer loop in the nest, None for an outermost one; depth counts from 1;
@@ -25,8 +25,7 @@ class Loop:
     depth: int
 
 
-@dataclass(frozen=True, slots=True)
-class LoopNest:
+class LoopNest(Struct, frozen=True):
     """All loops of a graph, outer before inner.
 
     loop_of[b]: innermost loop of a block; order: reachable blocks in reverse postorder;
@@ -117,8 +116,7 @@ def _above(block: int, dominators: list[int | None]) -> int:
     return block if above is None else above
 
 
-@dataclass(frozen=True, slots=True)
-class DominatorTree:
+class DominatorTree(Struct, frozen=True):
     """Numbers of a walk over the dominator tree: a block's subtree is one run of them.
 
     enter[b], leave[b]: the run [enter, leave) of block b; -1 for unreachable blocks.

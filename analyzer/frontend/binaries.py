@@ -4,10 +4,11 @@ import os
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryDirectory, TemporaryFile
 from typing import IO
+
+from msgspec import Struct
 
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
 from analyzer.frontend.resource_usage import read_usage
@@ -32,8 +33,7 @@ _CUBIN_NAME = re.compile(r"\.(sm_\d+[a-z]?)\.cubin$")
 _NUMBER = re.compile(r"sm_(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Command:
+class _Command(Struct, frozen=True):
     """One way to disassemble a file."""
 
     tool: CudaTool
@@ -41,8 +41,7 @@ class _Command:
     folder: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Cubin:
+class Cubin(Struct, frozen=True):
     """One of the images in a file."""
 
     arch: str

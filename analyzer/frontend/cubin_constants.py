@@ -3,7 +3,8 @@
 import re
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from analyzer.frontend.cubin_elf import SHT_REL, SHT_RELA, CubinElf, DamagedError, Section, unpack
 from analyzer.ir.program import ConstantBank, Relocation, UnsetConstant
@@ -15,8 +16,7 @@ _RELA = struct.Struct("<QQq")
 _ADDRESS_32 = frozenset({1, 3})  # R_CUDA_32, R_CUDA_G32; R_CUDA_64 is the one that is met
 
 
-@dataclass(frozen=True, slots=True)
-class ConstantBanks:
+class ConstantBanks(Struct, frozen=True):
     """Banks of single kernels by name, and those that all share."""
 
     own: dict[str, list[ConstantBank]] = field(default_factory=dict)

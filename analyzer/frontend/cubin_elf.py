@@ -4,7 +4,8 @@ The file is not trusted, so each offset and size is checked before it is used, a
 """
 
 import struct
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from analyzer.text.errors import InputError
 
@@ -27,8 +28,7 @@ class DamagedError(Exception):
     """An offset, size or index points outside the file."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class Section(Struct, frozen=True, kw_only=True):
     """A row of the section table; `info` is a relocation section's target, `link` its symbol table."""
 
     name: str
@@ -44,8 +44,7 @@ class Section:
         return self.name.removeprefix(prefix) if self.name.startswith(prefix) else ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Symbol:
+class Symbol(Struct, frozen=True, kw_only=True):
     """A row of the symbol table; `section` is an index into the section table."""
 
     name: str
@@ -55,8 +54,7 @@ class Symbol:
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class _SymbolTable:
+class _SymbolTable(Struct, frozen=True):
     """The symbol table, the names beside it, and those symbols that were looked up."""
 
     table: bytes

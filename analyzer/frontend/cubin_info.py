@@ -5,8 +5,9 @@ The attribute numbers are those that `cuobjdump -elf` names.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+from msgspec import Struct, field
 
 from analyzer.frontend.cubin_constants import read_constants
 from analyzer.frontend.cubin_elf import ABI_CUDA_13, CubinElf, DamagedError, Section, unpack
@@ -40,8 +41,7 @@ class _Attribute(IntEnum):
 _OF_SYMBOL = (_Attribute.REGCOUNT, _Attribute.FRAME_SIZE, _Attribute.MIN_STACK_SIZE)
 
 
-@dataclass(slots=True, kw_only=True)
-class _Stated:
+class _Stated(Struct, kw_only=True):
     """What is known of one kernel so far; None where nothing was said."""
 
     facts: KernelFacts = field(default_factory=KernelFacts)
@@ -69,8 +69,7 @@ class _Stated:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class CubinInfo:
+class CubinInfo(Struct, frozen=True):
     """Resources, facts and size of each kernel and device function with code of its own, by name."""
 
     resources: dict[str, Resources]

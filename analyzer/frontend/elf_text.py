@@ -5,8 +5,9 @@ One text may hold several cubins, each begun by a line that names its architectu
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from analyzer.frontend.cubin_constants import (
     USER_BANK,
@@ -100,8 +101,7 @@ class ElfFilter:
         return b"".join(kept)
 
 
-@dataclass(slots=True)
-class _Cubin:
+class _Cubin(Struct):
     """What was read of one cubin so far."""
 
     arch: str

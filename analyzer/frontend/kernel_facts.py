@@ -1,7 +1,9 @@
 """What lies beside a kernel's code, as a cubin states it or `cuobjdump -elf` prints it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_CLUSTER_CTAS, Dim3
 from analyzer.ir.program import ConstantBank, Kernel, Module, Parameter
@@ -9,8 +11,7 @@ from analyzer.ir.program import ConstantBank, Kernel, Module, Parameter
 _POINTER_BYTES = 8
 
 
-@dataclass(slots=True, kw_only=True)
-class KernelFacts:
+class KernelFacts(Struct, kw_only=True):
     """Facts of one kernel; None where nothing is said."""
 
     parameters: dict[int, Parameter] = field(default_factory=dict)

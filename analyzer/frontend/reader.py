@@ -4,10 +4,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.frontend.detect import HEAD_BYTES, InputFormat, detect
 from analyzer.frontend.kernel_facts import KernelFacts, with_facts
@@ -34,8 +36,7 @@ _ARCH = re.compile(r"sm_(\d+)")
 _BINARIES = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refusal:
+class _Refusal(Struct, frozen=True):
     """Why a format is not read, and what to do."""
 
     message: str

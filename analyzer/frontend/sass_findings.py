@@ -1,9 +1,9 @@
 """What a reader of SASS has to tell: skipped code, odd lines, gaps, unknown opcodes and operands."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from analyzer.frontend.sass_forms import MAX_TEXT, ShapeError
 from analyzer.ir.program import Kernel
@@ -15,8 +15,7 @@ HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
 HINT_AGAIN = "dump again with cuobjdump -sass"
 
 
-@dataclass(slots=True)
-class Places:
+class Places(Struct):
     """How often something was met, and where first."""
 
     count: int = 0
@@ -29,8 +28,7 @@ class Places:
             self.first = where()
 
 
-@dataclass(slots=True)
-class Findings:
+class Findings(Struct):
     """Collected while a dump is read."""
 
     path: str

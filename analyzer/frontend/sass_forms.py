@@ -7,10 +7,10 @@ instruction of that shape is decoded by filling its own numbers into the pattern
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
+from msgspec import Struct
 
 from analyzer.frontend.grammar import load_grammar
 from analyzer.ir.opcode import Opcode
@@ -55,8 +55,7 @@ class ShapeError(Exception):
         self.column = column
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
+class _Piece(Struct, frozen=True):
     """One operand text: its template, its numbers, and where they stand."""
 
     template: str

@@ -1,9 +1,10 @@
 """Kernels under construction: distinct texts interned, columns gathered, then frozen into `Kernel`s."""
 
 import re
-from dataclasses import dataclass, field, replace
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.frontend.sass_forms import MAX_TEXT, FormDecoder, ShapeError
 from analyzer.frontend.variants import find_variant
@@ -59,8 +60,7 @@ class Interner(dict[bytes, int]):
             return self.decoder.admit_unparsed(text, error)
 
 
-@dataclass(slots=True)
-class KernelBuilder:
+class KernelBuilder(Struct):
     """A kernel while its lines are read."""
 
     name: str

@@ -5,10 +5,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 TOOL_NAMES = ("cuobjdump", "nvdisasm")
 _VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)")
@@ -17,8 +19,7 @@ _VERSION_TIMEOUT_S = 10
 _CUDA_ROOT = Path("/usr/local")
 
 
-@dataclass(frozen=True, slots=True)
-class CudaTool:
+class CudaTool(Struct, frozen=True):
     """An executable, where the search met it, and its version where that was asked for, else ``""``."""
 
     name: str

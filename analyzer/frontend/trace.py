@@ -7,9 +7,10 @@ meets the grammar once.
 
 import gc
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.frontend.trace_addresses import AddressLists, BadTail
@@ -101,8 +102,7 @@ class _Places(dict[bytes, int]):
         return number
 
 
-@dataclass(frozen=True, slots=True)
-class _Lines:
+class _Lines(Struct, frozen=True):
     """Instruction lines of a chunk as columns; rows: their matches."""
 
     rows: IntArray

@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from analyzer.frontend.trace import HINT, parse_trace
 from analyzer.frontend.trace_kernels import trace_module
@@ -22,8 +23,7 @@ _MAX_FILES = 10_000
 _LIST = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)")
 
 
-@dataclass(frozen=True, slots=True)
-class TraceList:
+class TraceList(Struct, frozen=True):
     """What `kernelslist.g` holds: traces and copies to the device, in the order of the run."""
 
     path: str

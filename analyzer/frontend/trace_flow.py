@@ -5,9 +5,8 @@ instruction of the warp that any of them runs is where it leads. Instructions wh
 lane are traced with an empty mask, and are run by the lanes that run what follows them.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.trace import IntArray, MaskArray, Trace
@@ -16,8 +15,7 @@ _SAMPLES = 24  # executions of each branch that are looked at
 _WINDOWS = (32, 4096, 1 << 62)  # how far ahead, in steps that nearly always end with the first
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TracedFlow:
+class TracedFlow(Struct, frozen=True, eq=False):
     """By instruction of a trace.
 
     targets[i]: where branch i was seen to lead, as instructions, most often first; is_partial[i]: some of the

@@ -6,9 +6,10 @@ and for the place of an error; lists of addresses are numbers only and are read 
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from analyzer.frontend.grammar import load_grammar
 from analyzer.ir.trace import FIRST_UNIFORM
@@ -36,8 +37,7 @@ Match = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
 _TAIL_RULES = {"0": "list_tail", "1": "stride_tail", "2": "delta_tail"}
 
 
-@dataclass(frozen=True, slots=True)
-class TracedForm:
+class TracedForm(Struct, frozen=True):
     """What a distinct instruction text says: `1 R4 LDG.E 1 R2 4`."""
 
     dests: tuple[int, ...]

@@ -1,9 +1,10 @@
 """Headers and markers of a trace: whose instructions the next lines are."""
 
 import re
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct, field
 
 from analyzer.frontend.trace_lines import LineError, parse_line
 from analyzer.ir.launch import MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID, Dim3
@@ -13,8 +14,7 @@ _MAX_NAME = 1 << 14
 _MAX_NUMBER = 1 << 63
 
 
-@dataclass(slots=True)
-class HeaderBuilder:
+class HeaderBuilder(Struct):
     """Header lines gathered while they come."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -98,8 +98,7 @@ def _split_marker(text: str) -> tuple[str, list[int], list[int]]:
     return kind, [number for number, _ in found], [column for _, column in found]
 
 
-@dataclass(slots=True)
-class Grouping:
+class Grouping(Struct):
     """Where in a grouped trace the lines stand: thread block, warp, and how many instructions were announced.
 
     warps, counts: one entry for each `warp =` line, in order.

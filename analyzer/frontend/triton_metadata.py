@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.ir.launch import MAX_CLUSTER_CTAS, Dim3
 from analyzer.ir.machine import WARP_LANES
@@ -27,8 +29,7 @@ _N_HIDDEN = 2
 _NUMBER = re.compile(r"sm_(\d+)")
 
 
-@dataclass(frozen=True, slots=True)
-class TritonMetadata:
+class TritonMetadata(Struct, frozen=True):
     """shared_bytes is what is asked for at launch; signature: types by name as in the source, or None."""
 
     name: str

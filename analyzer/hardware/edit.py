@@ -7,7 +7,6 @@ Figures of the same thing move together (`followers`), so that an edit shows whi
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
@@ -15,6 +14,8 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import Arch, Figure, GpuFile
@@ -45,8 +46,7 @@ class Direction(StrEnum):
     CAPACITY = "capacity"
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A figure's new value in its own unit or, with `is_factor`, the factor on the value that the GPU has.
 
     Raises UsageError where the value is not a positive finite number.
@@ -64,8 +64,7 @@ class Setting:
         return f"{self.key}={'x' if self.is_factor else ''}{self.value:.12g}"
 
 
-@dataclass(frozen=True, slots=True)
-class Sweep:
+class Sweep(Struct, frozen=True):
     """Values, or factors, that a figure takes one after the other."""
 
     key: str
@@ -306,8 +305,7 @@ def _no_such_figure(gpu: Gpu, key: str) -> HardwareError:
 # ---- edits -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(Struct, frozen=True):
     """A new figure; factor: on the old one, None where that was not known."""
 
     figure: Figure

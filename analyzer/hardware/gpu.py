@@ -1,14 +1,13 @@
 """One GPU: its product's figures and those of its architecture."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from analyzer.hardware.schema import Arch, ClassFigures, Figure, GpuFile
 from analyzer.ir.machine import Basis, SchedClass, TensorRate
 from analyzer.ir.opcode import MmaShape
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """A product with its architecture; `arch` is None for GPUs that serve operator models only.
 
     key: name of its file in `hwdb/gpu`.
@@ -60,8 +59,7 @@ _FALLBACK = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class IssueCost:
+class IssueCost(Struct, frozen=True):
     """Cycles that one warp instruction holds its pipe of one sub-core, and what that rests on."""
 
     cycles: float

@@ -5,8 +5,9 @@ in units with a reserve for each CTA (CUDA C++ Programming Guide, compute capabi
 """
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from analyzer.hardware.schema import Limits
 from analyzer.ir.machine import WARP_LANES
@@ -21,8 +22,7 @@ class Limiter(StrEnum):
     CTAS = "CTA slots"
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(Struct, frozen=True):
     """CTAs and warps resident on one SM; zero CTAs mean that the kernel cannot launch."""
 
     ctas_per_sm: int

@@ -1,10 +1,9 @@
 """The control fields of a 128-bit instruction word (Volta and later)."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
+class Control(Struct, frozen=True):
     """What the compiler tells the scheduler about one instruction.
 
     Masks are ints: bit i of wait_mask is scoreboard i, bit i of reuse_mask is source slot i.

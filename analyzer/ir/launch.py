@@ -1,9 +1,10 @@
 """How a kernel is launched; anything may be unknown."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from analyzer.text.errors import UsageError
 
@@ -18,8 +19,7 @@ MAX_CLUSTER_CTAS = 16
 MAX_CLOCK_MHZ = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class Dim3:
+class Dim3(Struct, frozen=True):
     x: int
     y: int = 1
     z: int = 1
@@ -36,32 +36,28 @@ class Dim3:
         return f"{self.x}x{self.y}x{self.z}"
 
 
-@dataclass(frozen=True, slots=True)
-class Pointer:
+class Pointer(Struct, frozen=True):
     """The address of an allocation of its own, far from every other; what it holds is not known."""
 
     def __str__(self) -> str:
         return "ptr"
 
 
-@dataclass(frozen=True, slots=True)
-class Null:
+class Null(Struct, frozen=True):
     """The null pointer."""
 
     def __str__(self) -> str:
         return "null"
 
 
-@dataclass(frozen=True, slots=True)
-class TensorMap:
+class TensorMap(Struct, frozen=True):
     """A TMA descriptor passed by value: its address counts, its bits are not known."""
 
     def __str__(self) -> str:
         return "tensormap"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Buffer:
+class Buffer(Struct, frozen=True, eq=False):
     """The address of an allocation that holds these bytes; `path` is where they came from, or `zeros`."""
 
     contents: "NDArray[np.uint8]"
@@ -74,8 +70,7 @@ class Buffer:
 ArgumentValue = Pointer | Null | TensorMap | Buffer | int | float
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """The value of one parameter, by its place in the compiled signature from 0, or by its name."""
 
     which: int | str
@@ -85,8 +80,7 @@ class Argument:
         return f"{self.which}={self.value}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launch:
+class Launch(Struct, frozen=True, kw_only=True):
     """Launch dimensions, shared memory asked for at launch and arguments; None where not known.
 
     clock_mhz: of the SMs while the kernel runs, the GPU's own where None; l2_is_cold: nothing of what the
@@ -144,8 +138,7 @@ def _check_count(what: str, dims: Dim3, most: int, unit: str) -> None:
         raise UsageError(f"{what} {dims}: {dims.count:,} {unit} has at most {most:,}")
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchBook:
+class LaunchBook(Struct, frozen=True):
     """Launches of many kernels: the first glob that fits a kernel's name counts."""
 
     entries: tuple[tuple[str, tuple[Launch, ...]], ...] = ()

@@ -1,7 +1,8 @@
 """Opcodes as values: what an instruction is, resolved once from its name and modifiers."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from analyzer.ir.machine import SchedClass, TensorRate
 
@@ -153,8 +154,7 @@ class DataType(StrEnum):
     S32 = "s32"
 
 
-@dataclass(frozen=True, slots=True)
-class MmaShape:
+class MmaShape(Struct, frozen=True):
     """Matrix multiply of one instruction: m x n x k, for `warps` warps together (four for a warpgroup)."""
 
     m: int
@@ -171,8 +171,7 @@ class MmaShape:
         return self.m * self.n * self.k
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Opcode:
+class Opcode(Struct, frozen=True, kw_only=True):
     """An opcode with its modifiers, resolved once; nothing later reads `name` except to print.
 
     width_bytes: bytes that one lane moves (memory instructions, else 0).

@@ -1,8 +1,9 @@
 """Operands of SASS instructions: one small frozen class for each shape that the tools print."""
 
 import math
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class RegisterFile(StrEnum):
@@ -15,8 +16,7 @@ class PredicateFile(StrEnum):
     UNIFORM = "UP"
 
 
-@dataclass(frozen=True, slots=True)
-class Register:
+class Register(Struct, frozen=True):
     """`R5`, `-UR4`, `|R9|.reuse`, `R4.H0_H0`; index None is RZ or URZ, which reads zero."""
 
     file: RegisterFile
@@ -31,8 +31,7 @@ class Register:
         return _decorated(self, f"{self.file.value}{number}")
 
 
-@dataclass(frozen=True, slots=True)
-class Predicate:
+class Predicate(Struct, frozen=True):
     """`P0`, `!UP3`; index None is PT or UPT, which is true."""
 
     file: PredicateFile
@@ -44,8 +43,7 @@ class Predicate:
         return f"{'!' if self.negated else ''}{self.file.value}{number}"
 
 
-@dataclass(frozen=True, slots=True)
-class PredicateSet:
+class PredicateSet(Struct, frozen=True):
     """The whole predicate file as one operand: `PR`, `UPR`."""
 
     file: PredicateFile
@@ -54,8 +52,7 @@ class PredicateSet:
         return f"{self.file.value}R"
 
 
-@dataclass(frozen=True, slots=True)
-class Immediate:
+class Immediate(Struct, frozen=True):
     """`0x7f`, `-1.5`, `+INF`; integers are ints."""
 
     value: int | float
@@ -70,8 +67,7 @@ class Immediate:
         return ".".join((text, *self.suffixes))
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True):
     """`c[0x0][0x210]`, `c[0x3][R9+0x8]`, `-c[0x0][UR4+0x30]`."""
 
     bank: int
@@ -87,8 +83,7 @@ class Constant:
         return _decorated(self, f"c[{self.bank:#x}][{inner}]")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(Struct, frozen=True):
     """`[R2.64+UR4+-0x10]`: registers that are added, then a byte offset."""
 
     bases: tuple[Register, ...]
@@ -98,8 +93,7 @@ class Address:
         return f"[{_sum_text(self.bases, self.offset)}]"
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(Struct, frozen=True):
     """An operand reached through a descriptor: `desc[UR4][R2.64]`, `gdesc[UR20].tnspB`, `tmem[UR4]`."""
 
     kind: str
@@ -112,8 +106,7 @@ class Described:
         return ".".join((f"{self.kind}{self.descriptor}{inner}", *self.suffixes))
 
 
-@dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(Struct, frozen=True):
     """Convergence barrier `B3`, scoreboard `SB0`, or warpgroup scoreboard `gsb0`."""
 
     file: str
@@ -123,8 +116,7 @@ class Barrier:
         return f"{self.file}{self.index}"
 
 
-@dataclass(frozen=True, slots=True)
-class Special:
+class Special(Struct, frozen=True):
     """Special registers and words: `SR_TID.X`, `2D`, `Rpc.LO`."""
 
     name: str
@@ -133,8 +125,7 @@ class Special:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """`{5,4,3}`: scoreboards that DEPBAR names."""
 
     values: tuple[int, ...]
@@ -143,8 +134,7 @@ class Listed:
         return "{" + ",".join(map(str, self.values)) + "}"
 
 
-@dataclass(frozen=True, slots=True)
-class Label:
+class Label(Struct, frozen=True):
     """A symbolic target or relocation of nvdisasm: `(.L_x_3)`, 32@lo((f + .L_x_0@srel))."""
 
     name: str
@@ -153,8 +143,7 @@ class Label:
         return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Unparsed:
+class Unparsed(Struct, frozen=True):
     """Text that the grammar does not know; counted in the warnings."""
 
     text: str

@@ -6,11 +6,11 @@ and an `Instruction` is a view made on demand.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.control import Control
@@ -38,8 +38,7 @@ class Dialect(StrEnum):
     TRACE = "trace"  # of an instruction tracer: what ran, as far as it says
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InstructionForm:
+class InstructionForm(Struct, frozen=True, kw_only=True):
     """What one distinct instruction text says, wherever it stands.
 
     written, read: scalar registers and predicates by `storage` number (see `analyzer.isa.roles`);
@@ -105,8 +104,7 @@ class Vocabulary:
         return form
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """A source line, as `-lineinfo` and nvdisasm's -g give it; `inlined_at` where it was inlined."""
 
     file: str
@@ -118,8 +116,7 @@ class Origin:
         return f"{name}:{self.line}"
 
 
-@dataclass(frozen=True, slots=True)
-class Instruction:
+class Instruction(Struct, frozen=True):
     """One instruction of one kernel."""
 
     index: int
@@ -136,8 +133,7 @@ class Instruction:
         return f"/*{self.address:04x}*/ {self.form.text} ;"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
+class Resources(Struct, frozen=True, kw_only=True):
     """What a kernel asks of an SM; None where neither the dump nor a text beside it says.
 
     shared_bytes is static, dynamic_shared_bytes what metadata says is asked for at launch.
@@ -155,8 +151,7 @@ class Resources:
     block_threads_exact: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parameter:
+class Parameter(Struct, frozen=True, kw_only=True):
     """One parameter of a kernel: `offset` counts from where the arguments start in constant bank 0.
 
     is_pointer: None where nothing tells; type_name: as the source's compiler wrote it, such as `*fp16`,
@@ -172,8 +167,7 @@ class Parameter:
     is_hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterType:
+class ParameterType(Struct, frozen=True, kw_only=True):
     """What a source's signature says of a parameter; where it stands follows from the architecture."""
 
     name: str
@@ -184,8 +178,7 @@ class ParameterType:
     is_hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relocation:
+class Relocation(Struct, frozen=True, kw_only=True):
     """Bytes that the loader fills in with an address: of an object of so many bytes, else None."""
 
     offset: int
@@ -195,8 +188,7 @@ class Relocation:
     addend: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsetConstant:
+class UnsetConstant(Struct, frozen=True, kw_only=True):
     """A variable in constant memory that the binary leaves zero, for the host to set."""
 
     offset: int
@@ -204,8 +196,7 @@ class UnsetConstant:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstantBank:
+class ConstantBank(Struct, frozen=True, kw_only=True):
     """A constant bank other than 0 as the binary has it."""
 
     number: int
@@ -214,8 +205,7 @@ class ConstantBank:
     unset: tuple[UnsetConstant, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Kernel:
+class Kernel(Struct, frozen=True, kw_only=True, eq=False):
     """One function of a dump, as columns; rows are instructions in address order.
 
     text_ids[n], addresses[n]: see `Vocabulary`; control_words[n]: upper 64 bits of each instruction,
@@ -266,8 +256,7 @@ class Kernel:
         return self.origins[int(self.origin_ids[index])]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Module:
+class Module(Struct, frozen=True, kw_only=True, eq=False):
     """A whole input: its kernels in file order, and what the reader had to say.
 
     traces: where the input is a recorded run, the trace that each kernel was read from, in their order.

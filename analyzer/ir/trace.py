@@ -5,10 +5,10 @@ is arrays of indices into them. Addresses stay compressed until somebody asks fo
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.launch import Dim3, Launch
@@ -25,8 +25,7 @@ WordArray = NDArray[np.uint64]
 LaneArray = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceHeader:
+class TraceHeader(Struct, frozen=True, kw_only=True):
     """The lines above the instructions; None where the tracer was too old to write one.
 
     shared_bytes counts static and dynamic shared memory together; binary_version is 90 for sm_90.
@@ -65,8 +64,7 @@ class TraceHeader:
         return self.grid.count * self.warps_per_cta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TracedInstruction:
+class TracedInstruction(Struct, frozen=True, kw_only=True):
     """One distinct instruction of a trace.
 
     pc: byte offset in its function, as traced; address: the same, but for code that another function's
@@ -86,8 +84,7 @@ class TracedInstruction:
     line: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AddressTable:
+class AddressTable(Struct, frozen=True, kw_only=True, eq=False):
     """Addresses of warp-wide accesses, one row each: the first active lane's, and the way to the others.
 
     strides[a]: step from each active lane to the next, where offsets[a] == offsets[a + 1]; otherwise
@@ -116,8 +113,7 @@ class AddressTable:
         return addresses, active
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WarpTrace:
+class WarpTrace(Struct, frozen=True, eq=False):
     """What one warp ran, in order: instructions by their place in `Trace.instructions`, and active lanes."""
 
     warp: int
@@ -125,8 +121,7 @@ class WarpTrace:
     masks: MaskArray
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Trace:
+class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One launch, warp by warp.
 
     ids[n], masks[n]: instructions in the order in which each warp ran them, all warps one after the other;
@@ -159,8 +154,7 @@ class Trace:
         return np.unique(self.warps // self.header.warps_per_cta)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryCopy:
+class MemoryCopy(Struct, frozen=True):
     """A copy to the device between two launches, from the list of kernels."""
 
     address: int

@@ -6,9 +6,8 @@ Bit places within the upper 64 bits (facts/FORMATS.md section 7, checked there o
     52-57 wait mask      58-61 reuse mask
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.control import Control
@@ -18,8 +17,7 @@ NO_BARRIER = 7
 SCOREBOARDS = 6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ControlColumns:
+class ControlColumns(Struct, frozen=True, eq=False):
     """The fields of many instructions as arrays of shape [n]."""
 
     stall_cycles: NDArray[np.uint8]

@@ -1,8 +1,7 @@
 """Findings worth acting on, each with the cycles that it may gain and the instruction that shows it."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from analyzer.hardware.occupancy import Limiter
 from analyzer.isa.roles import storage_name
@@ -14,10 +13,10 @@ from analyzer.models.walk import WarpWalk
 MAX_FINDINGS = 5
 _MIN_SHARE = 0.03
 _MAX_PER_CAUSE = 2
+_DECIMALS = 3  # what differs by less comes in the order of the listing, on any machine
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """row: the instruction that shows it, None for the kernel as a whole."""
 
     text: str
@@ -34,7 +33,7 @@ def find_advice(situation: Situation, prediction: Prediction, walk: WarpWalk) ->
         *_tail(situation, prediction),
     ]
     worth = [f for f in findings if f.gain_cycles >= _MIN_SHARE * prediction.cycles]
-    return tuple(sorted(worth, key=lambda f: -f.gain_cycles)[:MAX_FINDINGS])
+    return tuple(sorted(worth, key=lambda f: -round(f.gain_cycles, _DECIMALS))[:MAX_FINDINGS])
 
 
 def _waits(situation: Situation, prediction: Prediction, walk: WarpWalk) -> list[Finding]:
@@ -46,7 +45,7 @@ def _waits(situation: Situation, prediction: Prediction, walk: WarpWalk) -> list
     found = []
     for cause in (Cause.LONG, Cause.SHORT, Cause.GMMA, Cause.MATH):
         cost = walk.waits[:, cause] * situation.weights
-        for row in np.argsort(-cost)[:_MAX_PER_CAUSE].tolist():
+        for row in np.argsort(-cost.round(_DECIMALS), kind="stable")[:_MAX_PER_CAUSE].tolist():
             if cost[row] > 0:
                 found.append(Finding(_wait_text(situation, walk, cause, row), float(cost[row]) * scale, row))
     return found

@@ -1,9 +1,10 @@
 """What all models share: what they are given, and what they answer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
 
 from analyzer.demand.accesses import AccessBytes
 from analyzer.demand.costs import FloatArray, OpcodeCosts
@@ -52,8 +53,7 @@ class Stall(StrEnum):
     LAUNCH = "launch"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Situation:
+class Situation(Struct, frozen=True, kw_only=True):
     """One kernel on one GPU, ready for a model.
 
     weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
@@ -94,8 +94,7 @@ class Situation:
         return self.grid_ctas / (self.gpu.sm_count * self.occupancy.ctas_per_sm)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class Prediction(Struct, frozen=True, kw_only=True):
     """Cycles and time of one launch, and what they rest on.
 
     cycles: elapsed SM cycles, launch included; cpi_stack sums to them. low and high: see `assumptions`.

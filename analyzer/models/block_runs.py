@@ -1,13 +1,12 @@
 """Blocks in the order in which a walk visits them."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 
 
-@dataclass(frozen=True, slots=True)
-class BlockRun:
+class BlockRun(Struct, frozen=True):
     """Blocks in address order: those of one innermost loop, or one block outside of any."""
 
     blocks: tuple[int, ...]

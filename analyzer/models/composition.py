@@ -4,9 +4,8 @@ In each part an SM takes the longest of the walked warps' own time and of what e
 resident CTAs; the excess over the warps' own time is queueing for that resource.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.demand.demand import PipelineDemand
@@ -23,8 +22,7 @@ from analyzer.models.waves import split_waves
 LAUNCH = "launch"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Part(Struct, frozen=True, eq=False):
     """Instructions that are bounded together: executions by the walked warp [n], and by the mean warp.
 
     walked: None where the mean warp is the walked one.
@@ -39,8 +37,7 @@ class Part:
         return self.weights if self.walked is None else self.walked
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Composed:
+class _Composed(Struct, frozen=True, eq=False):
     stalls: StallProfile
     bound: str
     bounds: dict[str, float]
@@ -102,8 +99,7 @@ def _compose(
     return _Composed(ledger.close(), LAUNCH if _add_launch(ledger, situation, clock) else bound, bounds)
 
 
-@dataclass(frozen=True, slots=True)
-class _PartCycles:
+class _PartCycles(Struct, frozen=True):
     """What one part takes in all waves, and what binds it."""
 
     cycles: float

@@ -7,9 +7,9 @@ MSHRs, half on average where they do not; misses beyond the MSHRs wait in batche
 """
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.ir.machine import Pipe
@@ -24,8 +24,7 @@ _GIGA = 1e9
 _MEGA = 1e6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IssueCycles:
+class IssueCycles(Struct, frozen=True, eq=False):
     """Cycles to issue each interval for x warps [k]: without contention, and for what contends most.
 
     winner[k]: column of the pipe that does, `L1_COLUMN` for the L1, -1 where nothing takes longer than issue.
@@ -85,8 +84,7 @@ def _columns() -> dict[Stall, list[int]]:
 _COLUMNS = _columns()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crowd:
+class Crowd(Struct, frozen=True, kw_only=True):
     """Equal waves: warps on a busy SM, busy SMs, and how often such a wave comes."""
 
     warps: float

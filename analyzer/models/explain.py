@@ -1,8 +1,7 @@
 """Why two models part: stall by stall, with the instruction that it shows at."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from analyzer.models.base import Stall
 from analyzer.models.stalls import STALL_INDEX
@@ -43,8 +42,7 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Struct, frozen=True, kw_only=True):
     """One stall in two models, in cycles; row: the instruction with the largest difference, None for none."""
 
     stall: Stall

@@ -6,10 +6,11 @@ of the representative warp's S_I and of the issue slots of all resident warps, p
 waves follow each other. `Overlap.NONE` takes S_I and all issue slots one after the other.
 """
 
-from dataclasses import dataclass, replace
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.ir.machine import WARP_LANES
@@ -48,8 +49,7 @@ class Interval(Enum):
     LANES = "lanes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """Which terms a model has."""
 
     name: str
@@ -60,8 +60,7 @@ class Reading:
     overlap: Overlap = Overlap.LONGER
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(Struct, frozen=True, kw_only=True):
     """Cycles of equation 16's terms in the whole launch; issue: slots of other warps beyond S_I."""
 
     own: float
@@ -72,8 +71,7 @@ class Terms:
     divergence: float
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Result:
+class _Result(Struct, frozen=True, eq=False):
     stalls: StallProfile
     terms: Terms
 

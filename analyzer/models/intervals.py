@@ -4,9 +4,8 @@ AMALI section 4.5, after Karkhanis and Smith. The walk gives the stalls; each in
 an interval, and so does each place where the code starts to run more or less often.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.costs import PIPES, FloatArray
@@ -18,8 +17,7 @@ from analyzer.models.walk import WarpWalk
 DATA_CAUSES = (Cause.WAIT, Cause.SHORT, Cause.LONG, Cause.BARRIER, Cause.GMMA)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
+class Intervals(Struct, frozen=True, eq=False):
     """Intervals of one warp's walk, each with what one pass through it asks for.
 
     of_row[n]: interval of each instruction; memory[k]: the memory interval that it is a part of, which only

@@ -1,8 +1,7 @@
 """Bounds of a loop's iteration: recurrence, pipes, issue, memory, and what one warp's walk says."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray
 from analyzer.demand.demand import PipelineDemand, measure_demand
@@ -19,8 +18,7 @@ _MAX_RECURRENCE_ROWS = 4000
 _ROUNDS = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopVerdict:
+class LoopVerdict(Struct, frozen=True, kw_only=True):
     """One loop on one GPU, per iteration and with the resident warps of a full SM.
 
     cycles_per_iteration: the longest of the bounds; stack: where one warp alone spends its cycles;

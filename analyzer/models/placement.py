@@ -1,6 +1,6 @@
 """Where requests to global memory are served, and how long a load takes then."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from analyzer.demand.accesses import SECTOR_BYTES
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
@@ -15,8 +15,7 @@ TILED_DRAM_SHARE = 0.25
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """Where requests to global memory are served: the share that goes beyond L1, and beyond L2."""
 
     l2_share: float

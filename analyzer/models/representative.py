@@ -1,9 +1,9 @@
 """The warp that stands for all, and how unevenly instructions are spread over sub-cores (AMALI 4.3, 4.9)."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.demand.demand import instruction_weights
@@ -13,8 +13,7 @@ from analyzer.models.base import Situation
 from analyzer.text.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Representative:
+class Representative(Struct, frozen=True, eq=False):
     """weights[n]: executions of each instruction by the warp; one_of: its class, None where none is known."""
 
     weights: FloatArray

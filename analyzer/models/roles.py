@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray
 from analyzer.demand.demand import instruction_weights
@@ -17,8 +17,7 @@ _MOST_LOCKSTEP = 8
 _COUPLING = frozenset({SchedClass.CTA_BARRIER, SchedClass.MBARRIER})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Role:
+class Role(Struct, frozen=True, eq=False):
     """weights[n]: executions of each instruction by the role's mean warp; lockstep: how many warps of a CTA
     on one sub-core are held together by barriers.
     """

@@ -1,9 +1,9 @@
 """Cycles of a launch by instruction and stall: what every model's CPI stack is summed from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray
 from analyzer.models.base import Stall, largest_first
@@ -12,8 +12,7 @@ STALLS = tuple(Stall)
 STALL_INDEX = {stall: column for column, stall in enumerate(STALLS)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StallProfile:
+class StallProfile(Struct, frozen=True, eq=False):
     """cycles[n, stall]: elapsed cycles of the launch that stand to an instruction's account, columns in order
     of `STALLS`; outside: those that stand to no instruction's.
     """
@@ -40,16 +39,13 @@ def _by_stall(cycles: FloatArray, outside: Mapping[Stall, float]) -> dict[Stall,
     return largest_first({stall: c for stall, c in found.items() if c > 0})
 
 
-@dataclass(slots=True, eq=False)
 class StallLedger:
     """A stall profile in the making, of a kernel with so many instructions."""
 
-    n_rows: int
-    cycles: FloatArray = field(init=False)
-    outside: dict[Stall, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.cycles = np.zeros((self.n_rows, len(STALLS)))
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows = n_rows
+        self.cycles: FloatArray = np.zeros((n_rows, len(STALLS)))
+        self.outside: dict[Stall, float] = {}
 
     def add_rows(self, stall: Stall, cycles: FloatArray) -> None:
         """Cycles of each instruction, [n]."""

@@ -1,6 +1,6 @@
 """What a model answers: a prediction with the stalls that it is summed from."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from analyzer.hardware.schema import Figure
 from analyzer.ir.machine import Basis
@@ -14,8 +14,7 @@ from analyzer.models.walk import WarpWalk
 MODEL_ERROR = 0.35
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True, eq=False):
     """A prediction with the situation, the stalls and the walk that it rests on."""
 
     situation: Situation
@@ -24,8 +23,7 @@ class Verdict:
     walk: WarpWalk
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """Cycles with all requests served in L1, and with all of them from DRAM; is_whole: with the model's own
     error in it.
     """

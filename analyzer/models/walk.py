@@ -7,9 +7,9 @@ maximum of figures: none that improves makes a walk longer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray, OpcodeCosts
 from analyzer.flow.cfg import Cfg
@@ -25,8 +25,7 @@ _SETTLED_CYCLES = 1e-6
 SETTLING_VISITS = 12
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WarpWalk:
+class WarpWalk(Struct, frozen=True, eq=False):
     """Cycles that each instruction waits before it issues, the mean of its executions: waits[n, cause];
     producer[n] is the row of the instruction whose scoreboard it waits for, -1 for none.
     """
@@ -43,8 +42,7 @@ class WarpWalk:
         return {stall: cycles for stall, cycles in stack.items() if cycles > 0}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WalkOptions:
+class WalkOptions(Struct, frozen=True, kw_only=True):
     """Latencies in cycles: of loads from global memory, and until a memory instruction has read its
     registers.
 
@@ -100,8 +98,7 @@ def latencies_of(kernel: Kernel, costs: OpcodeCosts, options: WalkOptions) -> Fl
     return latency
 
 
-@dataclass(frozen=True, slots=True)
-class _Stretch:
+class _Stretch(Struct, frozen=True):
     """Rows [start, stop), and the part of the visits in which they run."""
 
     start: int

@@ -1,6 +1,6 @@
 """A situation's code walked: what every model that walks asks for in the same way."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.models.base import Situation

@@ -4,9 +4,8 @@ With control codes the compiler's own stall counts and scoreboards say when an i
 register latencies do.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.ir.machine import SchedClass
@@ -18,8 +17,7 @@ from analyzer.isa.roles import STORAGE_SIZE
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, Cause
 
 
-@dataclass(slots=True)
-class Scoreboard:
+class Scoreboard(Struct):
     """A counter that instructions raise at issue and lower when done."""
 
     ready: float = 0.0
@@ -224,8 +222,7 @@ class Warp:
         return max(self.matrix_groups[: len(self.matrix_groups) - outstanding], default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Special:
+class _Special(Struct, frozen=True):
     """What an instruction waits for beside its wait mask."""
 
     scoreboard: int = -1

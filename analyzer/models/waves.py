@@ -1,13 +1,13 @@
 """A grid as waves of CTAs: full ones, and the last with what is left."""
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from analyzer.models.base import Situation
 
 
-@dataclass(frozen=True, slots=True)
-class Wave:
+class Wave(Struct, frozen=True):
     """Equal waves: how many, CTAs of the fullest SM, CTAs of the whole GPU, and how many SMs work."""
 
     count: int

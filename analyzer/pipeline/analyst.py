@@ -1,8 +1,10 @@
 """One kernel on any number of GPUs: flow, counts, demand, verdicts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.registers import with_registers
@@ -30,8 +32,7 @@ if TYPE_CHECKING:  # execution is loaded where a launch is known
 _LEAST_STEPS = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class Options(Struct, frozen=True, kw_only=True):
     """How to analyze: `kernels` are globs or parts of names, all where empty; `listing` adds instructions.
 
     models: names, the first one for loops, listing and advice; the default where empty. explain: ask a second
@@ -116,7 +117,14 @@ class Analyst:
         from analyzer.pipeline.caching import CacheLab
 
         options = self.options
-        return CacheLab(executed.ready, executed.profile, self.n_kernels, options.trips, options.taken)
+        return CacheLab(
+            ready=executed.ready,
+            profile=executed.profile,
+            logs=executed.logs,
+            n_kernels=self.n_kernels,
+            trips=options.trips,
+            taken=options.taken,
+        )
 
     def _analyze(self, counted: Counted, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
         loaded = counted.loaded

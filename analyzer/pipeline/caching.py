@@ -1,11 +1,12 @@
 """What more is executed of a launch where a model asks: addresses for caches, mbarriers for pipelines."""
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
 
 from analyzer.demand.cache_routes import Route, routes_of
+from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.counts import TripRule
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.rules import TakenRule
@@ -25,8 +26,7 @@ _LEAST_ACTIONS = 400
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC, Space.LOCAL})
 
 
-@dataclass(slots=True, eq=False)
-class CacheLab:
+class CacheLab(Struct, eq=False):
     """Records the addresses of a launch once, and simulates caches of each size once; rings likewise.
 
     The CTAs are those that the first GPU asked for would hold: another one holds others of them, which
@@ -35,6 +35,7 @@ class CacheLab:
 
     ready: Prepared
     profile: ExecutionProfile
+    logs: tuple[MemoryLog, ...] = ()
     n_kernels: int = 1
     trips: tuple[TripRule, ...] = ()
     taken: tuple[TakenRule, ...] = ()
@@ -92,7 +93,7 @@ class CacheLab:
         if key not in self._from_dram:
             from analyzer.pipeline.windows import Windows
 
-            self._from_dram[key] = Windows(self.ready, self.profile).dram_read_bytes(*key)
+            self._from_dram[key] = Windows(self.ready, self.profile, self.logs).dram_read_bytes(*key)
         return self._from_dram[key]
 
     def _recorded(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":

@@ -1,8 +1,10 @@
 """Abstract execution of a loaded kernel, where its launch is known."""
 
 from contextlib import suppress
-from dataclasses import dataclass
 
+from msgspec import Struct
+
+from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.budget import STEP_LIMIT
 from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.counts import BlockCounts, Trip, TripRule
@@ -24,13 +26,16 @@ from analyzer.pipeline.program import LoadedKernel
 from analyzer.text.errors import HardwareError, UsageError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Executed:
-    """A profile, and the rules of the user that it used; ready: what was executed, None for a trace."""
+class Executed(Struct, frozen=True, eq=False):
+    """A profile, and the rules of the user that it used; ready: what was executed, None for a trace.
+
+    logs: see `Execution`.
+    """
 
     profile: ExecutionProfile
     used: frozenset[TripRule]
     ready: "Prepared | None" = None
+    logs: tuple[MemoryLog, ...] = ()
 
 
 def execute_kernel(
@@ -59,8 +64,8 @@ def execute_kernel(
     options = ExecutionOptions(
         guesser=guesser, closes_loops=closes_loops, max_warps=max_warps, step_limit=step_limit
     )
-    profile = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
-    return Executed(profile, frozenset(guesser.used), ready)
+    found = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
+    return Executed(found.profile, frozenset(guesser.used), ready, found.logs)
 
 
 def _check_arguments(loaded: LoadedKernel, launch: Launch) -> None:
@@ -69,8 +74,7 @@ def _check_arguments(loaded: LoadedKernel, launch: Launch) -> None:
         build_image(loaded.kernel, launch, load_arch(loaded.kernel.arch))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class Prepared(Struct, frozen=True, eq=False):
     """What execution of a launch begins with."""
 
     compiled: CompiledKernel

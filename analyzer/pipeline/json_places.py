@@ -2,23 +2,22 @@
 
 import json
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 Path = tuple[str | int, ...]
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Bytes of a text."""
 
     offset: int
     length: int
 
 
-@dataclass(slots=True)
-class _Level:
+class _Level(Struct):
     """An object or array that is open: `step` leads to its next value."""
 
     is_object: bool
@@ -26,8 +25,7 @@ class _Level:
     has_key: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class JsonPlaces:
+class JsonPlaces(Struct, frozen=True):
     """Spans of values and of keys by path, and the first key that an object has twice."""
 
     values: dict[Path, Span]

@@ -3,9 +3,10 @@
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from analyzer.demand.mix import Mix
 from analyzer.flow.cfg import Cfg, build_cfg
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedKernel:
+class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     """A kernel with what can be known of it without a GPU, worked out when asked for.
 
     traces: recorded launches of it.
@@ -70,8 +70,7 @@ class LoadedKernel:
         return len(self.kernel)
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
+class Program(Struct, frozen=True, eq=False, dict=True):
     """A loaded input: kernels by name; `program["gemm*"]` takes the first that fits.
 
     traces: recorded launches of kernels, each with the kernel's place (see `analyzer.pipeline.traced`); those

@@ -1,7 +1,8 @@
 """Inputs and options to one report."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from analyzer import __version__
 from analyzer.execution.counts import TripRule

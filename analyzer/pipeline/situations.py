@@ -1,7 +1,8 @@
 """A kernel with its execution counts put on a GPU: what models are given."""
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from analyzer.demand.accesses import access_bytes
 from analyzer.demand.copies import copied_bytes
@@ -25,8 +26,7 @@ if TYPE_CHECKING:
 ASSUMED_BLOCK_THREADS = 256
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Counted:
+class Counted(Struct, frozen=True, kw_only=True, eq=False):
     """A kernel and a launch with what they execute, whatever the GPU."""
 
     loaded: LoadedKernel
@@ -36,8 +36,7 @@ class Counted:
     caches: "CacheLab | None" = None
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(Struct, frozen=True):
     """Why a kernel cannot run on a GPU."""
 
     reason: str

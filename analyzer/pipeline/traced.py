@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.ir.launch import Launch
 from analyzer.ir.program import Kernel
@@ -19,8 +21,7 @@ _MOST_NAMES = 5
 _ARCH = re.compile(r"sm_\d+")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TracedRun:
+class TracedRun(Struct, frozen=True, eq=False):
     """A recorded launch as analysis takes it."""
 
     loaded: LoadedKernel

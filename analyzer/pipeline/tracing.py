@@ -1,7 +1,8 @@
 """Abstract execution written down as a trace."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from analyzer.demand.registers import with_registers
 from analyzer.execution.guesses import Guesser
@@ -17,8 +18,7 @@ from analyzer.text.errors import UsageError
 _MOST_NAMES = 5
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RecordedTrace:
+class RecordedTrace(Struct, frozen=True, eq=False):
     """A trace, and what it rests on."""
 
     trace: Trace

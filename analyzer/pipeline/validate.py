@@ -3,9 +3,10 @@
 import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+
+from msgspec import Struct
 
 from analyzer import __version__
 from analyzer.hardware.load import load_gpu
@@ -29,8 +30,7 @@ WORST_ROWS = 10
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
+class Filters(Struct, frozen=True, kw_only=True):
     """Which rows of a table count: a split, suites by glob, GPUs by name; all where empty."""
 
     split: str | None = None

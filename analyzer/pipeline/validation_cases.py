@@ -5,11 +5,11 @@ import io
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from analyzer.execution.argument_text import make_argument, parse_value
 from analyzer.hardware.gpu import Gpu
@@ -34,8 +34,7 @@ ArgumentText = str | int | float | None
 _Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """One row: what was launched, where, and how long it took.
 
     table: the file, `line` of which this is, from 1. case: the row's own name, else its number from 1.
@@ -260,8 +259,7 @@ class _Table:
             self._checked.add(repr(value))
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(Struct, frozen=True):
     """The fields of one row by column."""
 
     table: _Table

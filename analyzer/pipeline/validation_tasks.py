@@ -2,9 +2,11 @@
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.base import Situation
@@ -22,8 +24,7 @@ _SHOWN_NAMES = 4
 _KEPT_PROGRAMS = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A row by its place in the table, and the models that have yet to answer it."""
 
     place: int
@@ -31,8 +32,7 @@ class Wanted:
     models: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """Rows of one dump and kernel; cache: the folder to keep answers in, if any."""
 
     rows: tuple[Wanted, ...]
@@ -85,8 +85,7 @@ def _program(path: Path, inputs: str) -> Program:
     return program
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(Struct, frozen=True):
     """An answer; is_final: the same facts always lead to it."""
 
     answer: Answer
@@ -160,7 +159,7 @@ def _of_case(counted: Counted, case: Case) -> Counted:
 
 def _fresh(lab: CacheLab) -> CacheLab:
     """A lab of the same launch that remembers nothing."""
-    given = (field.name for field in fields(lab) if not field.name.startswith("_"))
+    given = (name for name in lab.__struct_fields__ if not name.startswith("_"))
     return CacheLab(**{name: getattr(lab, name) for name in given})
 
 

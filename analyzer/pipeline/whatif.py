@@ -3,7 +3,8 @@
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from analyzer import __version__
 from analyzer.hardware.edit import (
@@ -41,8 +42,7 @@ _STEP_OF_COUNTS = 2.0
 _LEAST_ELASTICITY = 0.0005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True, kw_only=True):
     """What to edit: all settings hold at every point; the sweeps' values are combined with each other."""
 
     settings: tuple[Setting, ...] = ()

@@ -3,29 +3,32 @@
 CTAs that follow each other share what they read while it is in the L2. So the grid is cut into windows of
 CTAs, in the order in which they are handed out, each as large as the L2 holds the bytes of, and never smaller
 than what all SMs run at a time, which go through shared tiles in step. Each window brings its distinct bytes
-once. They are counted by abstract execution of as many CTAs as run at a time, and of half as many: from the
+once. They are counted of as many CTAs as run at a time, and of half as many, by abstract execution: from the
 two a straight line gives what larger windows touch, shared operands once and rims of tiles in proportion.
 """
 
 import math
-from dataclasses import dataclass, replace
 
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.task import ExecutionOptions, Task
-from analyzer.execution.touched import Touched, touched_by
+from analyzer.execution.touched import Touched, touched_by, touched_in
 from analyzer.ir.launch import Dim3
 from analyzer.pipeline.executing import Prepared
 
 _STEP_LIMIT = 20_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Windows:
-    """Windows of the CTAs of one executed launch."""
+class Windows(Struct, frozen=True, eq=False):
+    """Windows of the CTAs of one executed launch, whose requests are in `logs` where they were kept."""
 
     ready: Prepared
     profile: ExecutionProfile
+    logs: tuple[MemoryLog, ...] = ()
 
     def dram_read_bytes(self, wave_ctas: int, kept_bytes: float) -> float | None:
         """Bytes that all windows read, None where not known.
@@ -53,11 +56,15 @@ class Windows:
 
     def _touched(self, *windows: Dim3) -> tuple[Touched, ...] | None:
         """Distinct bytes of the first CTAs; the kernel sees the whole grid's dimensions."""
+        found = touched_in(self.logs, windows) if self.logs else self._executed(windows)
+        return None if found is None or not found[-1].read_bytes else found
+
+    def _executed(self, windows: tuple[Dim3, ...]) -> tuple[Touched, ...] | None:
+        """The same of the CTAs executed by themselves."""
         ready = self.ready
         options = ExecutionOptions(guesser=Guesser(ready.compiled), step_limit=_STEP_LIMIT)
         task = Task(ready.compiled, ready.image, replace(ready.shape, grid=windows[0]), options)
-        found = touched_by(task, windows, self.profile.boxes)
-        return None if found is None or not found[-1].read_bytes else found
+        return touched_by(task, windows, self.profile.boxes)
 
 
 def _part(grid: Dim3, n_ctas: int) -> Dim3:

@@ -1,9 +1,9 @@
 """Tables whose numbers are never cut: what has to give way on a narrow terminal is said per column."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
+from msgspec import Struct
 from rich import box
 from rich.cells import cell_len
 from rich.table import Table
@@ -22,8 +22,7 @@ class Fit(StrEnum):
     FOLD = "fold"  # goes on in the next line
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     name: str
     fit: Fit = Fit.NUMBER
     max_width: int | None = None

@@ -1,7 +1,6 @@
 """The report for a terminal, in layers: header, verdict, pipes, CPI stack, memory; more on request."""
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -28,8 +27,7 @@ _PLAIN_WIDTH = 120
 _LISTING_WIDTH = 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextOptions:
+class TextOptions(Struct, frozen=True, kw_only=True):
     """Layers beyond the first five; `branches` lists all unknown branches, not only the first."""
 
     loops: bool = False

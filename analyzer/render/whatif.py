@@ -1,7 +1,6 @@
 """What-if for a terminal: one row for each setting, then what the time follows."""
 
-from dataclasses import dataclass
-
+from msgspec import Struct
 from rich.console import Console, RenderableType
 from rich.text import Text
 
@@ -34,8 +33,7 @@ def print_whatif(report: WhatIfReport, console: Console) -> None:
             console.print(_elasticities(report, kernel))
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(Struct, frozen=True):
     """A prediction under the name of its settings."""
 
     name: str

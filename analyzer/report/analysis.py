@@ -1,8 +1,9 @@
 """What the pipeline found of one kernel, before it becomes report entries."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from analyzer.demand.mix import Mix
 from analyzer.execution.counts import BlockCounts
@@ -16,8 +17,7 @@ from analyzer.models.loops import LoopVerdict
 from analyzer.models.verdict import Verdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuVerdict:
+class GpuVerdict(Struct, frozen=True, kw_only=True):
     """A kernel on one GPU; verdict is None where it was refused for `reason`."""
 
     gpu: str
@@ -27,8 +27,7 @@ class GpuVerdict:
     verdict: Verdict | None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class KernelAnalysis:
+class KernelAnalysis(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One kernel and launch on all GPUs; loops and findings are for the first GPU that was not refused."""
 
     kernel: Kernel

@@ -1,8 +1,7 @@
 """Instructions as report entries, with what they cost and what they wait for."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from analyzer.isa.control_bits import decode_control
 from analyzer.models.base import Stall
@@ -13,8 +12,7 @@ from analyzer.report.report import ListingEntry
 _SCOREBOARDS = frozenset({Stall.SHORT_SCOREBOARD, Stall.LONG_SCOREBOARD})
 
 
-@dataclass(frozen=True, slots=True)
-class _Cost:
+class _Cost(Struct, frozen=True):
     """Cycles of the launch by stall; stall_cycles: beyond issue, per execution; producer: the row waited for
     where that costs most, -1 for none.
     """

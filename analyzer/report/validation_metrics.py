@@ -1,9 +1,9 @@
 """How far predicted times are from measured ones: errors, ranks, and what a tuner would lose."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
@@ -11,8 +11,7 @@ FloatArray = NDArray[np.float64]
 _LEAST_RANKED = 3  # two rows are always in perfect order, or in perfect disorder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(Struct, frozen=True, kw_only=True):
     """Microseconds of each row; low and high bound the predicted interval. All measured and predicted > 0."""
 
     measured: FloatArray
@@ -21,8 +20,7 @@ class Times:
     high: FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class Errors(Struct, frozen=True, kw_only=True):
     """Shares of one; see `ScoreEntry` for what each means."""
 
     mape: float
@@ -66,8 +64,7 @@ def average_ranks(values: FloatArray) -> FloatArray:
     return ranks
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """Rows (places in the group) that are best and that a model takes for best, and what that costs."""
 
     best: int

@@ -2,16 +2,15 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.report.validation import CaseEntry, CasePrediction, GroupEntry, ScoreEntry, WorstEntry
 from analyzer.report.validation_metrics import Times, choose, measure_errors
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """A row with one model's answer."""
 
     case: CaseEntry

@@ -1,7 +1,8 @@
 """Where a piece of input stands: file, line, column, and the text around it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 _WINDOW = 96
 
@@ -12,8 +13,7 @@ class Severity(StrEnum):
     NOTE = "note"
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """A place in a file; line and column count from 1, `text` is that line, `length` the offending part."""
 
     path: str
@@ -37,8 +37,7 @@ class Location:
         return f"    {visible}\n    {indent}{carets}"
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Struct, frozen=True):
     """One thing to tell the user: what, where, and what to do; `count` for repeated warnings."""
 
     severity: Severity

@@ -2,7 +2,6 @@
 
 import struct
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from paths import parse_lines
 
 from analyzer.execution.argument_text import parse_argument, parse_value

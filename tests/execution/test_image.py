@@ -1,10 +1,10 @@
 """What a kernel finds in its constant banks: driver words, arguments, other banks, and the allocations."""
 
 import struct
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from paths import TRACES, parse_lines
 
 from analyzer.execution.bank_words import LOCAL_WINDOW, STACK_POINTER

@@ -1,15 +1,14 @@
 """Bytes that the first CTAs of a grid touch: by proven boxes as by all CTAs, and as an execution of them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 from paths import TRACES
 
 from analyzer.execution.boxes import Box
 from analyzer.execution.executor import execute
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.task import ExecutionOptions, Task
-from analyzer.execution.touched import Touched, touched_by
+from analyzer.execution.touched import Touched, touched_by, touched_in
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
 from analyzer.pipeline.executing import execute_kernel, prepare
 from analyzer.pipeline.program import LoadedKernel, load
@@ -50,6 +49,7 @@ def test_windows_touch_what_their_ctas_touch(
     assert boxes
     found = touched_by(task_of(kernel, launch, windows[0]), windows, boxes)
     assert found == touched_by(task_of(kernel, launch, windows[0]), windows, ())
+    assert found == touched_in(executed.logs, windows)
     assert found == tuple(alone(kernel, launch, window) for window in windows)
 
 
@@ -59,7 +59,7 @@ def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Touched:
     compiled, image, shape = task.kernel, task.image, task.shape
     profile = execute(
         kernel.cfg, kernel.loops, replace(launch, grid=window), shape, image, task.options, compiled
-    )
+    ).profile
     traffic = profile.traffic
     assert traffic is not None
     assert traffic.read_unique_bytes is not None

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from paths import TRACES, parse_lines, read_kernel
 
 from analyzer.execution.profile import ExecutionProfile

@@ -4,12 +4,12 @@ import io
 import json
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from paths import TRACES, nvdisasm_texts, sass_dumps, trace_name
 
 from analyzer.frontend.detect import InputFormat, detect

@@ -1,10 +1,10 @@
 """The simulated SM: what a launch costs where one resource decides, in closed form."""
 
 import math
-from dataclasses import replace
 
 import pytest
 from launched import Launched, predict, put
+from msgspec.structs import replace
 from paths import TRACES
 
 import analyzer

@@ -4,12 +4,12 @@ import gzip
 import json
 import lzma
 import re
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from exactness import CASES, Case, launch_of
+from msgspec.structs import replace
 from paths import parse_lines
 
 import analyzer

@@ -1,11 +1,12 @@
 """Operands as values: what an instruction reads, taken apart from the left and refused when strange."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.execution.step import AffineRule, Apply, ConstantRead, Read, Step, Value
 from analyzer.ir.operand import Constant, Immediate, Operand, Predicate, Register
@@ -25,8 +26,7 @@ class NotUnderstoodError(Exception):
     """An operand or modifier whose meaning is not known: the instruction gets no step."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(Struct, frozen=True, eq=False):
     """One input value: raw words and how to read them, or a constant.
 
     convert is None where the value is the raw word itself. literal is the unsigned number of an
@@ -62,8 +62,7 @@ class Source:
         return replace(self, convert=lambda *words: change(before(*words)))
 
 
-@dataclass(frozen=True, slots=True)
-class Addend:
+class Addend(Struct, frozen=True):
     """A source without its minus, and whether the instruction takes it with one."""
 
     source: Source

@@ -6,9 +6,8 @@ resource needs for all resident CTAs; where an SM holds but one CTA, each hot lo
 roles run at the same time: the role that takes longest counts.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray
 from analyzer.demand.demand import measure_demand
@@ -33,8 +32,7 @@ def predict(situation: Situation) -> Verdict:
     return compose(situation, NAME, found.walk, parts, assumed_placement(situation), notes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Walked:
+class _Walked(Struct, frozen=True, eq=False):
     role: Role
     walk: WarpWalk
     cycles: float

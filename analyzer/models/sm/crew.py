@@ -1,8 +1,8 @@
 """Which warps make up a CTA, and how many CTAs of the grid have work at all."""
 
-from dataclasses import dataclass, replace
-
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray
 from analyzer.execution.profile import WarpClass
@@ -14,8 +14,7 @@ _IDLE_SHARE = 0.1
 _FEW = 0.05
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Crew:
+class Crew(Struct, frozen=True, eq=False):
     """weights: executions of each instruction by the mean warp of each role, [n]; roles: of each warp of a
     CTA; working_ctas: CTAs of the grid that do more than look whether there is work.
     """

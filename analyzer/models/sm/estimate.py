@@ -1,7 +1,9 @@
 """From the simulation of a few CTAs and loop visits to a whole launch."""
 
 from collections import Counter
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.costs import PIPE_INDEX
 from analyzer.ir.machine import Pipe
@@ -24,8 +26,7 @@ _WHOLE_WAVES = 4
 _FEW_SLOTS, _TOLD_VISITS = 4, 12
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class Estimate(Struct, frozen=True, eq=False):
     """cycles of the busiest SM; played: the simulation that its waits are taken from; visits: of each run at
     most in it; visited: how often each role went through the run at each first step, where runs were played
     in their order.

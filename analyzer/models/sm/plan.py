@@ -3,8 +3,9 @@
 Warps that hand work to each other must meet in that order; for others the order of whole loops does.
 """
 
-from dataclasses import dataclass, field
 from math import floor
+
+from msgspec import Struct, field
 
 from analyzer.models.sm.script import Run, Script
 
@@ -12,8 +13,7 @@ _LEAST_ROUNDS = 2.0  # of a loop of which only a part is played
 _ROUNDING = 1e-9
 
 
-@dataclass(slots=True, eq=False)
-class _Loop:
+class _Loop(Struct, eq=False):
     """times: rounds for one round of the loop around it; items: runs by place, and loops inside."""
 
     last: int
@@ -23,8 +23,7 @@ class _Loop:
     begun: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class _Visits:
+class _Visits(Struct, eq=False):
     place: int
     times: float
 

@@ -6,7 +6,8 @@ scoreboard. What stands inside a step is summed: issue slots, cycles of each pip
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
 from analyzer.ir.machine import WARP_LANES, Pipe, SchedClass
@@ -28,8 +29,7 @@ _FRONTEND = PIPE_INDEX[Pipe.FRONTEND]
 WHOLE_CTA = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Meeting:
+class Meeting(Struct, frozen=True):
     """A barrier of the CTA: key: which; warps: that it takes, all where 0; who only arrives does not wait."""
 
     key: int
@@ -37,8 +37,7 @@ class Meeting:
     waits: bool
 
 
-@dataclass(slots=True, eq=False)
-class Script:
+class Script(Struct, eq=False):
     """Steps in columns, and the runs that they make up.
 
     Of step i: waits: scoreboards to wait for; pending: (scoreboard, how many may be left) of a DEPBAR;
@@ -91,8 +90,7 @@ class Script:
         return len(self.act)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Steps [start, stop), gone through so often; meets: a barrier is among them."""
 
     start: int
@@ -105,8 +103,7 @@ class Run:
         return self.visits if self.visits <= _WHOLE_VISITS else min(self.visits, most)
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Runs [first, last] lie in a loop around them, which a warp goes round so often in all."""
 
     first: int

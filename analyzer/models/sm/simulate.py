@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray
 from analyzer.models.base import Situation
@@ -20,8 +20,7 @@ from analyzer.models.walking import walk_options
 from analyzer.models.warp_state import Code
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Simulation:
+class Simulation(Struct, frozen=True, eq=False):
     """The busiest SM: n_ctas one after another in its slots, in `cycles`; idle_share: CTAs of the grid that
     find no work.
     """

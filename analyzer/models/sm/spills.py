@@ -6,9 +6,9 @@ Code with spills goes through its frame in an order that is known, so each acces
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.costs import FloatArray
@@ -24,8 +24,7 @@ _LAST_USE = "LU"
 Slot = tuple[tuple[Register, ...], int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Spills:
+class Spills(Struct, frozen=True, eq=False):
     """Of each instruction, [n]: is_local: an executed access to local memory; l2_share, dram_share: of its
     bytes, those that go beyond the L1 and beyond the L2; added_cycles: to its latency in the L1.
     """
@@ -36,8 +35,7 @@ class Spills:
     added_cycles: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class _Touch:
+class _Touch(Struct, frozen=True):
     """A word of the frame that an instruction touches; drops: it is not needed any more."""
 
     row: int
@@ -100,8 +98,7 @@ def _touches_of(situation: Situation, row: int) -> Iterator[_Touch]:
                 yield _Touch(row, (operand.bases, operand.offset + word), is_store, drops)
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
+class _Room(Struct, frozen=True):
     """Words of each thread that a cache has room for; it loses some before it is full (see `MemoryPath`)."""
 
     words: float

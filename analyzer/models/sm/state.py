@@ -1,22 +1,20 @@
 """What the simulation of an SM is told, what it keeps of CTAs and warps, and what it gives."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from analyzer.models.causes import Cause
 
 _SHORT = int(Cause.SHORT)
 
 
-@dataclass(frozen=True, slots=True)
-class RingFigures:
+class RingFigures(Struct, frozen=True):
     """arrivals: of a CTA's warps that end a phase of a ring of mbarriers; free_waits: see `Ring`."""
 
     arrivals: float
     free_waits: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SmFigures:
+class SmFigures(Struct, frozen=True, kw_only=True):
     """What an SM is, in cycles.
 
     crew: which script each warp of a CTA follows; slots: resident CTAs; path_depth: cycles of work that may
@@ -41,8 +39,7 @@ class SmFigures:
     copies: int = 0
 
 
-@dataclass(slots=True, eq=False)
-class Visits:
+class Visits(Struct, eq=False):
     """Visits of one run by all warps together: when the low-th and the high-th ended."""
 
     low: int
@@ -58,8 +55,7 @@ class Visits:
         return self.warps * max(0.0, self.high_time - self.low_time) / max(1, self.high - self.low)
 
 
-@dataclass(slots=True, eq=False)
-class Played:
+class Played(Struct, eq=False):
     """What a simulation of some CTAs gives.
 
     cycles: until the last CTA ended, or the last request was served; n_ctas: how many; visits: of the runs

@@ -1,10 +1,10 @@
 """What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
@@ -39,8 +39,7 @@ class Act(IntEnum):
     COPY = 9  # arrives when its bytes are there
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Traffic:
+class Traffic(Struct, frozen=True, eq=False):
     """Of each instruction's execution by a warp, [n].
 
     act: see `Act`; ring: of mbarriers, -1 for none; ring_share: of the warps that come there, those that
