@@ -330,7 +330,19 @@ def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[in
         delta = np.where(relevant, delta, 0).astype(np.uint32) if origin is not None else delta
         if delta.any():
             found[slot] = smallest(delta)
-    return found
+    return found if old is None or _grew_so_before(snapshots, period, found, mask) else None
+
+
+def _grew_so_before(snapshots: list[_Snapshot], period: int, growth: dict[int, Deltas], mask: Bits) -> bool:
+    """Each arrival of the last period was as far from the one a period before: no counter has wrapped."""
+    for later, earlier in zip(snapshots[-period:-1], snapshots[-2 * period : -1 - period], strict=True):
+        for slot, delta in growth.items():
+            now, before = later.values.get(slot), earlier.values.get(slot)
+            if now is None or before is None or later.origins[slot] is not None:
+                continue
+            if bool(((now - before != delta) & mask).any()):
+                return False
+    return True
 
 
 def _same_unknown(first: Origins | None, second: Origins | None, mask: Bits) -> bool:

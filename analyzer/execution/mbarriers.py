@@ -13,6 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analyzer.execution.access_log import MemoryLog, wants_none
 from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
@@ -124,6 +125,7 @@ class _Listener(Machine):
 
     def __init__(self, kernel: CompiledKernel, batch: Batch, most_arrivals: int) -> None:
         super().__init__(kernel, batch, Guesser(kernel), Budget(_MOST_STEPS))
+        self.tally.memory = MemoryLog(batch, wants=wants_none)
         self.most_arrivals = most_arrivals
         self.close = Closer(self) if most_arrivals > _FEW_ARRIVALS else None
         self.descriptors: dict[int, int] = {}

@@ -293,10 +293,8 @@ class _Growth:
             low, high = np.zeros((len(rows), 1), np.int64), np.repeat(last, len(rows), axis=0)
         still = self._same(start, self.at(high, watch))
         low = np.where(still, high, low)
-        for _ in range(42):
-            if not (high - low > 1).any():
-                break
-            middle = (low + high) // 2
+        while (high - low > 1).any():
+            middle = np.minimum((low + high) // 2, 2 * low + 1)  # most change soon
             same = self._same(start, self.at(middle, watch))
             low = np.where(same, middle, low)
             high = np.where(same, high, middle)

@@ -55,14 +55,16 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     full, rest = divmod(n_ctas, slots)
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
-    figures, first = _settled(scripts, figures, at_once, most)
-    if first is None and slots > _FEW_SLOTS:
+    figures = replace(figures, most_visits=_LEAST_VISITS)
+    is_cut = any(_is_cut(run) for script in scripts for run in script.runs)
+    if not is_cut and slots > _FEW_SLOTS:
         return _estimate_whole(scripts, figures, n_ctas)
-    if first and waves > 1 and slots <= _FEW_SLOTS and _use_tensor_core(scripts):
-        figures = replace(figures, most_visits=max(figures.most_visits, _TOLD_VISITS))
+    if is_cut and waves > 1 and slots <= _FEW_SLOTS and _use_tensor_core(scripts):
+        figures = replace(figures, most_visits=_TOLD_VISITS)
         played = play(scripts, figures, slots * waves)
         wave = played.cycles / waves + _left_by_slope(scripts, figures, played, waves)
     else:
+        figures, first = _settled(scripts, figures, at_once, most) if is_cut else (figures, None)
         if first is None or figures.most_visits == most:
             per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
             waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
@@ -98,16 +100,15 @@ def _pace(ends: list[float], slots: int) -> float:
     return (sum(ends[last - slots : last]) - sum(ends[:slots])) / slots / (last - slots)
 
 
+def _is_cut(run: Run) -> bool:
+    """Long enough to be cut short."""
+    return run.most_visits(_LEAST_VISITS) < run.visits
+
+
 def _settled(
     scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int, most: int
-) -> tuple[SmFigures, Played | None]:
-    """CTAs that come together, with so many visits of long runs that more say the same, or the most.
-
-    None where no run is long enough to be cut short.
-    """
-    figures = replace(figures, most_visits=_LEAST_VISITS)
-    if all(run.most_visits(_LEAST_VISITS) == run.visits for script in scripts for run in script.runs):
-        return figures, None
+) -> tuple[SmFigures, Played]:
+    """CTAs that come together, with so many visits of long runs that more say the same, or the most."""
     played = play(scripts, figures, n_ctas)
     before, now = 0.0, played.cycles + _left(scripts, figures, played)
     while figures.most_visits < most and abs(now - before) > _SETTLED * now:
