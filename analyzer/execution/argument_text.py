@@ -5,7 +5,7 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING
 
-from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Null, Pointer, TensorMap
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Filled, Null, Pointer, TensorMap
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ _FLOAT = re.compile(
 _WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null(), "tensormap": TensorMap()}
 _ZEROS = "zeros"
 _ZERO_BYTES = 1 << 30
-_HINT = "a value is a number (1024, 0x400, -1, 1e-5), ptr, zeros, null, tensormap or @data.npy"
+_FILL = "fill:"
+_HINT = "a value is a number (1024, 0x400, -1, 1e-5), ptr, zeros, fill:NUMBER, null, tensormap or @data.npy"
+_FILL_HINT = "fill:7 is an int32 and fill:7.5 a float of 32 bits, in every place of the memory"
 _NPY = b"\x93NUMPY"
 _NPY_ERRORS = (OSError, ValueError, EOFError, TypeError, KeyError, OverflowError, MemoryError, SyntaxError)
 
@@ -43,19 +45,37 @@ def make_argument(which: str, value: ArgumentValue) -> Argument:
 
 
 def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
-    """A number, `ptr`, `zeros`, `null`, `tensormap` or `@data.npy` (from `folder`). Raises UsageError."""
+    """A number, `ptr`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy` (from `folder`).
+
+    Raises UsageError.
+    """
     text = text.strip()
+    if text.lower().startswith(_FILL):
+        return Filled(_number_to_fill(text))
     if text.lower() == _ZEROS:
         return zeros()
     if text.startswith("@"):
         return read_buffer(text[1:], folder)
     if (word := _WORDS.get(text.lower())) is not None:
         return word
+    if (number := _number(text)) is not None:
+        return number
+    raise UsageError(f"{text!r} is no value", hint=_HINT)
+
+
+def _number(text: str) -> int | float | None:
     if _INTEGER.fullmatch(text):
         return int(text, 16) if "x" in text.lower() else int(text)
-    if _FLOAT.fullmatch(text):
-        return float(text)
-    raise UsageError(f"{text!r} is no value", hint=_HINT)
+    return float(text) if _FLOAT.fullmatch(text) else None
+
+
+def _number_to_fill(text: str) -> int | float:
+    number = _number(text[len(_FILL) :].strip())
+    if number is None:
+        raise UsageError(f"{text!r} fills memory with no number", hint=_FILL_HINT)
+    if isinstance(number, int) and not -(1 << 31) <= number < 1 << 32:
+        raise UsageError(f"{text!r} needs more than 32 bits", hint=_FILL_HINT)
+    return number
 
 
 def zeros() -> Buffer:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from analyzer.execution.parameters import POINTER_BYTES, TENSOR_MAP_BYTES
-from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Null, Pointer, TensorMap
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Filled, Null, Pointer, TensorMap
 from analyzer.ir.program import Kernel, Parameter
 from analyzer.text.errors import UsageError
 
@@ -145,7 +145,7 @@ def check_fits(parameter: Parameter, value: ArgumentValue) -> None:
     """Raises UsageError where a parameter cannot hold the value."""
     what, size = label(parameter), parameter.size_bytes
     match value:
-        case Pointer() | Null() | Buffer():
+        case Pointer() | Null() | Buffer() | Filled():
             if size != POINTER_BYTES:
                 hint = "" if size < POINTER_BYTES else "give its fields, as in --arg WHICH+OFFSET=ptr"
                 raise UsageError(

@@ -18,6 +18,8 @@ Words = tuple[NDArray[np.uint32], NDArray[np.int32]]
 class Allocation(Struct, frozen=True, kw_only=True, eq=False):
     """Memory that a pointer leads to: `label` as in `argument 0 (x)`; size and contents None where not known.
 
+    fill: the word that stands everywhere in it, where that is known.
+
     is_parameter: the parameter itself, in constant bank 0, by its generic address (a tensor map).
     """
 
@@ -27,7 +29,14 @@ class Allocation(Struct, frozen=True, kw_only=True, eq=False):
     ordinal: int | None = None
     name: str = ""
     contents: NDArray[np.uint8] | None = None
+    fill: int | None = None
     is_parameter: bool = False
+
+    def holds(self, addresses: NDArray[np.uint64], n_bytes: int = 1) -> NDArray[np.bool_]:
+        """Whether so many bytes from each address on belong to it."""
+        last = np.uint64(self.end - n_bytes)
+        found: NDArray[np.bool_] = (addresses >= np.uint64(self.address)) & (addresses <= last)
+        return found
 
     @property
     def end(self) -> int:

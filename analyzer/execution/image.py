@@ -30,7 +30,7 @@ from analyzer.execution.parameters import (
     parameter_layout,
 )
 from analyzer.hardware.schema import Arch, Figure
-from analyzer.ir.launch import ArgumentValue, Buffer, Dim3, Launch, Null, Pointer, TensorMap
+from analyzer.ir.launch import ArgumentValue, Buffer, Dim3, Filled, Launch, Null, Pointer, TensorMap
 from analyzer.ir.program import ConstantBank, Kernel, Parameter
 from analyzer.text.errors import UsageError
 
@@ -201,6 +201,10 @@ class _Builder(Struct):
                 builder.write(offset, owner.address.to_bytes(POINTER_BYTES, "little"))
                 held = replace(owner, size_bytes=len(contents), contents=contents)
                 self.allocations.append(held)
+            case Filled(value=number):
+                builder.write(offset, owner.address.to_bytes(POINTER_BYTES, "little"))
+                word = encode_number(number, WORD_BYTES, owner.label)
+                self.allocations.append(replace(owner, fill=int.from_bytes(word, "little")))
             case _:
                 builder.write(offset, encode_number(value, size, owner.label, type_name))
 
@@ -245,7 +249,7 @@ class _Builder(Struct):
         match value:
             case TensorMap():
                 return TENSOR_MAP_BYTES
-            case Pointer() | Null() | Buffer():
+            case Pointer() | Null() | Buffer() | Filled():
                 return POINTER_BYTES
             case int() if not -(1 << 31) <= value < 1 << 32:
                 return POINTER_BYTES

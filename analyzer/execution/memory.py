@@ -77,20 +77,23 @@ class Overwritten:
         self.lost = [
             (a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None
         ]
+        self.filled = [a for a in allocations if a.fill is not None]
+        self.spoilt: set[int] = set()  # addresses of filled allocations that no longer are
 
     def reaches(self, active: Bits, addresses: Addresses | None) -> bool:
         """A store by these lanes may change a supplied buffer."""
-        return any(
-            addresses is None or bool((self._inside(a, addresses, len(lost)) & active).any())
-            for a, lost in self.lost
-        )
+        held = [a for a, _ in self.lost] + [a for a in self.filled if a.address not in self.spoilt]
+        return any(addresses is None or bool((a.holds(addresses) & active).any()) for a in held)
 
     def store(self, access: Access, active: Bits, addresses: Addresses | None) -> None:
+        for allocation in self.filled:
+            if addresses is None or bool((allocation.holds(addresses) & active).any()):
+                self.spoilt.add(allocation.address)
         for allocation, lost in self.lost:
             if addresses is None:
                 lost[:] = True
                 continue
-            inside = self._inside(allocation, addresses, len(lost)) & active
+            inside = allocation.holds(addresses) & active
             if inside.any():
                 offsets = np.broadcast_to(addresses, inside.shape)[inside] - np.uint64(allocation.address)
                 for byte in range(access.width_bytes):
@@ -100,8 +103,11 @@ class Overwritten:
         self, access: Access, addresses: Addresses, loaded: "list[Loaded] | None"
     ) -> "list[Loaded] | None":
         """What was loaded, unknown where it is stale."""
+        for allocation in self.filled if loaded is not None else ():
+            if allocation.address in self.spoilt and (inside := allocation.holds(addresses)).any():
+                loaded = _unknown_where(inside, access, loaded or [])
         for allocation, lost in self.lost:
-            inside = self._inside(allocation, addresses, len(lost))
+            inside = allocation.holds(addresses)
             if loaded is None or not lost.any() or not inside.any():
                 continue
             offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
@@ -109,15 +115,13 @@ class Overwritten:
             for byte in range(access.width_bytes):
                 stale |= lost[np.minimum(offsets + byte, len(lost) - 1)] & inside
             if stale.any():
-                origin = np.where(stale, uneven(access.row), 0).astype(np.int32)
-                loaded = [Loaded(word.value, joined(word.origin, origin)) for word in loaded]
+                loaded = _unknown_where(stale, access, loaded)
         return loaded
 
-    @staticmethod
-    def _inside(allocation: Allocation, addresses: Addresses, size: int) -> Bits:
-        first = np.uint64(allocation.address)
-        inside: Bits = (addresses >= first) & (addresses < first + np.uint64(size))
-        return inside
+
+def _unknown_where(stale: Bits, access: Access, loaded: "list[Loaded]") -> "list[Loaded]":
+    origin = np.where(stale, uneven(access.row), 0).astype(np.int32)
+    return [Loaded(word.value, joined(word.origin, origin)) for word in loaded]
 
 
 class TrackedMemory:

@@ -23,6 +23,7 @@ from analyzer.ir.operand import Barrier
 IntArray = NDArray[np.int64]
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
+_WORD_BYTES = 4
 _KEPT_SHARED_BYTES = 128 << 20
 
 
@@ -273,15 +274,22 @@ class Batch:
         values: list[Words] = []
         known = np.zeros((1, 1), dtype=bool)
         for allocation in self.image.allocations:
-            contents = allocation.contents
-            if contents is None:
+            contents, fill = allocation.contents, allocation.fill
+            if contents is None and fill is None:
                 continue
-            offsets = (addresses - np.uint64(allocation.address)).astype(np.int64)
-            inside = (offsets >= 0) & (offsets + size <= len(contents))
+            inside = allocation.holds(addresses, size)
             if not inside.any():
                 continue
-            safe = np.where(inside, offsets, 0)
-            words = [self._word(contents, safe + 4 * k, min(4, size), access) for k in range(n_words)]
+            if fill is not None and size >= _WORD_BYTES:
+                words = [np.full((1, 1), fill, np.uint32)] * n_words
+                if inside.all():
+                    return [Loaded(word, None) for word in words]
+            else:
+                offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
+                if contents is None:
+                    contents = np.frombuffer((fill or 0).to_bytes(_WORD_BYTES, "little") * 2, np.uint8)
+                    offsets %= _WORD_BYTES
+                words = [self._word(contents, offsets + 4 * k, min(4, size), access) for k in range(n_words)]
             values = (
                 [np.where(inside, *pair) for pair in zip(words, values, strict=True)] if values else words
             )

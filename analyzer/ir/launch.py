@@ -67,7 +67,16 @@ class Buffer(Struct, frozen=True, eq=False):
         return self.path if self.path == "zeros" else f"@{self.path}"
 
 
-ArgumentValue = Pointer | Null | TensorMap | Buffer | int | float
+class Filled(Struct, frozen=True):
+    """The address of an allocation that holds one number everywhere: int32, or binary32 of a float."""
+
+    value: int | float
+
+    def __str__(self) -> str:
+        return f"fill:{self.value}"
+
+
+ArgumentValue = Pointer | Null | TensorMap | Buffer | Filled | int | float
 
 
 class Argument(Struct, frozen=True):
