@@ -54,12 +54,12 @@ _CHUNK_WARPS = 16384
 class Execution(Struct, frozen=True, eq=False):
     """What a launch came to.
 
-    logs: requests of all CTAs, or of some that others are proven to go on from; empty where there are more
-    than are kept.
+    log: requests of all CTAs, or of some that others are proven to go on from; None where there are more than
+    are kept.
     """
 
     profile: ExecutionProfile
-    logs: tuple[MemoryLog, ...]
+    log: MemoryLog | None
 
 
 def execute(
@@ -79,13 +79,13 @@ def execute(
     task = Task(kernel, image, shape, options or ExecutionOptions(guesser=Guesser(kernel)))
     sample, sums = Executor(task).run()
     _check_alignment(kernel, sums)
-    return Execution(ProfileBuilder(task, launch, sample, sums).build(), _logs(sample, sums))
+    return Execution(ProfileBuilder(task, launch, sample, sums).build(), _log(sample, sums))
 
 
-def _logs(sample: Sample, sums: LaunchSums) -> tuple[MemoryLog, ...]:
+def _log(sample: Sample, sums: LaunchSums) -> MemoryLog | None:
+    log = sums.log
     is_all = sample.is_whole or (sample.is_proven and sample.has_even_accesses)
-    is_kept = all(log.kept is not None for log in sums.logs)
-    return tuple(sums.logs) if is_all and is_kept and not sums.stopped else ()
+    return log if is_all and log is not None and log.kept is not None and not sums.stopped else None
 
 
 def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
@@ -124,7 +124,7 @@ class Executor:
             sums = self._execute(sample)
         if len(samples) > 1:
             more = self._execute(samples[1])
-            sums.accesses, sums.stopped, sums.logs = more.accesses, sums.stopped or more.stopped, []
+            sums.accesses, sums.stopped, sums.log = more.accesses, sums.stopped or more.stopped, None
             sample = replace(sample, has_even_accesses=False, notes=samples[1].notes)
         return sample, sums
 
@@ -211,6 +211,8 @@ class Executor:
         sums = LaunchSums(np.zeros(n_segments), np.zeros(n_segments), np.zeros(n_loops))
         for machine, stopped in self.runs(sample):
             collect(machine, stopped, sums)
+            is_all = len(machine.batch.cta_numbers) == len(sample.numbers)
+            sums.log = machine.tally.memory if is_all else None
         return sums
 
     def runs(self, sample: Sample) -> Iterator[tuple[Machine, str]]:

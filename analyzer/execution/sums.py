@@ -18,7 +18,9 @@ IntArray = NDArray[np.int64]
 
 
 class LaunchSums(Struct, eq=False):
-    """Sums over the batches of a launch, and their logs; stopped: why one of them did not come to its end."""
+    """Sums over the batches of a launch, and the log of the only one where there is but one; stopped: why one
+    of them did not come to its end.
+    """
 
     segments: NDArray[np.float64]
     lanes: NDArray[np.float64]
@@ -28,7 +30,7 @@ class LaunchSums(Struct, eq=False):
     doubted: set[int] = field(default_factory=set)
     origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
     classes: list[WarpClass] = field(default_factory=list)
-    logs: list[MemoryLog] = field(default_factory=list)
+    log: MemoryLog | None = None
     stopped: str = ""
 
 
@@ -36,7 +38,6 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     """Add what one batch did."""
     tally, batch = machine.tally, machine.batch
     sums.stopped = sums.stopped or stopped
-    sums.logs.append(tally.memory)
     sums.segments += tally.segments @ batch.weights
     sums.lanes += tally.lanes @ batch.weights
     sums.entries += tally.entries

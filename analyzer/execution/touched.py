@@ -30,21 +30,20 @@ class Touched(Struct, frozen=True):
     both_bytes: int
 
 
-def touched_in(logs: Sequence[MemoryLog], windows: Sequence[Dim3]) -> tuple[Touched, ...] | None:
+def touched_in(log: MemoryLog, windows: Sequence[Dim3]) -> tuple[Touched, ...] | None:
     """What the first CTAs of an executed grid touched, for each window; None where not known.
 
-    logs: see `Execution`.
+    log: see `Execution`.
     """
-    parts: list[list[_Prints]] = [[] for _ in windows]
-    for log in logs:
-        entries = {key: own for key, own in (log.kept or {}).items() if _is_wanted(log.totals[key].access)}
-        if not all(log.totals[key].knows_bytes for key in entries):
-            return None
-        for part, window in zip(parts, windows, strict=True):
-            prints, batch = _Prints([], []), _of_window(log.batch, window)
-            for key, own in entries.items():
-                prints.add(log.totals[key], own, batch)
-            part.append(prints)
+    entries = {key: own for key, own in (log.kept or {}).items() if _is_wanted(log.totals[key].access)}
+    if log.kept is None or not all(log.totals[key].knows_bytes for key in entries):
+        return None
+    parts: list[list[_Prints]] = []
+    for window in windows:
+        prints, batch = _Prints([], []), _of_window(log.batch, window)
+        for key, own in entries.items():
+            prints.add(log.totals[key], own, batch)
+        parts.append([prints])
     return _all_touched(parts)
 
 

@@ -120,7 +120,7 @@ class Analyst:
         return CacheLab(
             ready=executed.ready,
             profile=executed.profile,
-            logs=executed.logs,
+            log=executed.log,
             n_kernels=self.n_kernels,
             trips=options.trips,
             taken=options.taken,

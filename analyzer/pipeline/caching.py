@@ -35,7 +35,7 @@ class CacheLab(Struct, eq=False):
 
     ready: Prepared
     profile: ExecutionProfile
-    logs: tuple[MemoryLog, ...] = ()
+    log: MemoryLog | None = None
     n_kernels: int = 1
     trips: tuple[TripRule, ...] = ()
     taken: tuple[TakenRule, ...] = ()
@@ -93,7 +93,7 @@ class CacheLab(Struct, eq=False):
         if key not in self._from_dram:
             from analyzer.pipeline.windows import Windows
 
-            self._from_dram[key] = Windows(self.ready, self.profile, self.logs).dram_read_bytes(*key)
+            self._from_dram[key] = Windows(self.ready, self.profile, self.log).dram_read_bytes(*key)
         return self._from_dram[key]
 
     def _recorded(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":

@@ -29,13 +29,13 @@ from analyzer.text.errors import HardwareError, UsageError
 class Executed(Struct, frozen=True, eq=False):
     """A profile, and the rules of the user that it used; ready: what was executed, None for a trace.
 
-    logs: see `Execution`.
+    log: see `Execution`.
     """
 
     profile: ExecutionProfile
     used: frozenset[TripRule]
     ready: "Prepared | None" = None
-    logs: tuple[MemoryLog, ...] = ()
+    log: MemoryLog | None = None
 
 
 def execute_kernel(
@@ -65,7 +65,7 @@ def execute_kernel(
         guesser=guesser, closes_loops=closes_loops, max_warps=max_warps, step_limit=step_limit
     )
     found = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
-    return Executed(found.profile, frozenset(guesser.used), ready, found.logs)
+    return Executed(found.profile, frozenset(guesser.used), ready, found.log)
 
 
 def _check_arguments(loaded: LoadedKernel, launch: Launch) -> None:

@@ -24,11 +24,11 @@ _STEP_LIMIT = 20_000
 
 
 class Windows(Struct, frozen=True, eq=False):
-    """Windows of the CTAs of one executed launch, whose requests are in `logs` where they were kept."""
+    """Windows of the CTAs of one executed launch, whose requests are in `log` where they were kept."""
 
     ready: Prepared
     profile: ExecutionProfile
-    logs: tuple[MemoryLog, ...] = ()
+    log: MemoryLog | None = None
 
     def dram_read_bytes(self, wave_ctas: int, kept_bytes: float) -> float | None:
         """Bytes that all windows read, None where not known.
@@ -56,7 +56,7 @@ class Windows(Struct, frozen=True, eq=False):
 
     def _touched(self, *windows: Dim3) -> tuple[Touched, ...] | None:
         """Distinct bytes of the first CTAs; the kernel sees the whole grid's dimensions."""
-        found = touched_in(self.logs, windows) if self.logs else self._executed(windows)
+        found = touched_in(self.log, windows) if self.log else self._executed(windows)
         return None if found is None or not found[-1].read_bytes else found
 
     def _executed(self, windows: tuple[Dim3, ...]) -> tuple[Touched, ...] | None:
