@@ -126,8 +126,9 @@ def _split(
 ) -> Onward:
     group = view.group
     group.doubts = doubts
-    if taken.size == 1:
-        return [(target if taken.reshape(1)[0] else fall, group)]
+    n_taken = np.count_nonzero(taken)  # of few places where many warps are alike
+    if n_taken in (0, taken.size):
+        return [(target if n_taken else fall, group)]
     taken = view.flat(taken)
     goes = group.mask & taken
     if not goes.any():
@@ -202,12 +203,11 @@ def _exit(machine: "Machine", end: End, view: View) -> Onward:
         unknown = view.flat(unknown)
         taken = np.where(unknown != 0, machine.decide(machine, view, end, unknown), view.flat(taken))
         doubts = _doubted(machine, end.row, origin, doubts)
-    taken = view.flat(taken)
-    gone = group.mask & taken
+    gone = group.mask & view.flat(taken)
     if not gone.any():
         group.doubts = doubts
         return [(end.fall, group)]
-    stays = group.mask & ~taken
+    stays = group.mask & ~gone
     was_full = group.is_full
     machine.die(group, gone)
     here = stays.any(axis=1)

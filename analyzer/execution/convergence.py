@@ -181,6 +181,8 @@ class Convergence:
         """All live warps of these CTAs come to the barrier at once, and nobody was there before."""
         if not group.is_full or end.arrives_only or self.arrived:
             return False
+        if group.is_whole:
+            return True
         n_ctas = len(self.machine.batch.cta_numbers)
         came = np.bincount(ctas, minlength=n_ctas)
         alive = np.bincount(self.machine.batch.ctas, weights=self.machine.live.any(axis=1), minlength=n_ctas)
