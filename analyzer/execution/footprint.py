@@ -13,6 +13,7 @@ from analyzer.execution.runs import Runs, concatenate, measure, simplify, unroll
 
 DEFAULT_LIMIT = 500_000
 _FEW_PATTERNS = 64  # looked at one by one
+_FEW_RUNS = 4096  # are joined with all others sooner than by themselves first
 _MOST_AXES = 3
 _WIDEST = 2.0**61  # of an extent: beyond it addresses are no addresses
 
@@ -188,6 +189,14 @@ class Footprint:
         runs = self._runs()
         return None if runs is None else (self._origin, runs)
 
+    def pieces(self) -> tuple[int, Runs] | None:
+        """`simplified`, where that is known already or there is much; else all accesses as they are."""
+        few = self._evaluated is None and sum(access.n_runs for access in self._accesses) <= _FEW_RUNS
+        lowest = self._lowest() if few else None
+        if lowest is None:
+            return self.simplified()
+        return lowest, concatenate([access.runs(lowest) for access in self._accesses])
+
     def unique_bytes(self) -> int | None:
         """Distinct bytes touched, exactly; None where more than `limit` intervals would have to be held."""
         runs = self._runs()
@@ -209,10 +218,10 @@ class Footprint:
         if not self._accesses:
             self._origin = 0
             return concatenate([])
-        self._origin = min(int(access.bases.min()) for access in self._accesses)
-        span = max(int(access.bases.max()) for access in self._accesses) - self._origin
-        if span + max(access.extent() for access in self._accesses) > _WIDEST:
+        lowest = self._lowest()
+        if lowest is None:
             return None
+        self._origin = lowest
         parts: list[Runs] = []
         for access in self._accesses:
             if access.n_runs > self.limit:
@@ -222,11 +231,17 @@ class Footprint:
         self._evaluated = runs
         return runs
 
+    def _lowest(self) -> int | None:
+        """The lowest base; None where the bytes lie too far apart."""
+        lowest = min(int(access.bases.min()) for access in self._accesses)
+        span = max(int(access.bases.max()) for access in self._accesses) - lowest
+        return None if span + max(access.extent() for access in self._accesses) > _WIDEST else lowest
+
 
 def union_bytes(footprints: Sequence[Footprint]) -> int | None:
     """Distinct bytes that any of `footprints` touches; None where the least of their limits is exceeded."""
     limit = min((footprint.limit for footprint in footprints), default=DEFAULT_LIMIT)
-    parts = [footprint.simplified() for footprint in footprints if footprint]
+    parts = [footprint.pieces() for footprint in footprints if footprint]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
