@@ -194,17 +194,9 @@ class _Builder(Struct):
                 builder.forget(offset, size, f"{owner.label}, a tensor map")
             case Null():
                 builder.write(offset, bytes(size))
-            case Pointer():
+            case Pointer() | Buffer() | Filled():
                 builder.write(offset, owner.address.to_bytes(POINTER_BYTES, "little"))
-                self.allocations.append(owner)
-            case Buffer(contents=contents):
-                builder.write(offset, owner.address.to_bytes(POINTER_BYTES, "little"))
-                held = replace(owner, size_bytes=len(contents), contents=contents)
-                self.allocations.append(held)
-            case Filled(value=number):
-                builder.write(offset, owner.address.to_bytes(POINTER_BYTES, "little"))
-                word = encode_number(number, WORD_BYTES, owner.label)
-                self.allocations.append(replace(owner, fill=int.from_bytes(word, "little")))
+                self.allocations.append(_holding(owner, value))
             case _:
                 builder.write(offset, encode_number(value, size, owner.label, type_name))
 
@@ -302,6 +294,17 @@ def _pointer_note(parameters: Sequence[Parameter]) -> str:
     if len(parameters) == 1:
         return f"argument {shown} counts as a pointer to an allocation of its own: nothing is said of it"
     return f"arguments {shown}{more} count as pointers to allocations of their own: nothing is said of them"
+
+
+def _holding(owner: Allocation, value: Pointer | Buffer | Filled) -> Allocation:
+    match value:
+        case Pointer():
+            return owner
+        case Buffer(contents=contents):
+            return replace(owner, size_bytes=len(contents), contents=contents)
+        case Filled(value=number):
+            word = encode_number(number, WORD_BYTES, owner.label)
+            return replace(owner, fill=int.from_bytes(word, "little"))
 
 
 def _missing_bank(kernel: Kernel, number: int | None) -> str:

@@ -103,12 +103,14 @@ class Overwritten:
         self, access: Access, addresses: Addresses, loaded: "list[Loaded] | None"
     ) -> "list[Loaded] | None":
         """What was loaded, unknown where it is stale."""
-        for allocation in self.filled if loaded is not None else ():
+        if loaded is None:
+            return None
+        for allocation in self.filled:
             if allocation.address in self.spoilt and (inside := allocation.holds(addresses)).any():
-                loaded = _unknown_where(inside, access, loaded or [])
+                loaded = _unknown_where(inside, access, loaded)
         for allocation, lost in self.lost:
             inside = allocation.holds(addresses)
-            if loaded is None or not lost.any() or not inside.any():
+            if not lost.any() or not inside.any():
                 continue
             offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
             stale = np.zeros(inside.shape, dtype=bool)

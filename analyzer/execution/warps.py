@@ -8,6 +8,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.boxes import cta_places
+from analyzer.execution.constant_reads import WORD_BYTES
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import UNEVEN, Origins, smallest, uneven
 from analyzer.execution.program import Access, CompiledKernel
@@ -23,7 +24,6 @@ from analyzer.ir.operand import Barrier
 IntArray = NDArray[np.int64]
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
-_WORD_BYTES = 4
 _KEPT_SHARED_BYTES = 128 << 20
 
 
@@ -280,15 +280,15 @@ class Batch:
             inside = allocation.holds(addresses, size)
             if not inside.any():
                 continue
-            if fill is not None and size >= _WORD_BYTES:
+            if fill is not None and size >= WORD_BYTES:
                 words = [np.full((1, 1), fill, np.uint32)] * n_words
                 if inside.all():
                     return [Loaded(word, None) for word in words]
             else:
                 offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
                 if contents is None:
-                    contents = np.frombuffer((fill or 0).to_bytes(_WORD_BYTES, "little") * 2, np.uint8)
-                    offsets %= _WORD_BYTES
+                    contents = np.frombuffer((fill or 0).to_bytes(WORD_BYTES, "little") * 2, np.uint8)
+                    offsets %= WORD_BYTES
                 words = [self._word(contents, offsets + 4 * k, min(4, size), access) for k in range(n_words)]
             values = (
                 [np.where(inside, *pair) for pair in zip(words, values, strict=True)] if values else words
