@@ -25,7 +25,7 @@ IntArray = NDArray[np.int64]
 
 _PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
 _SHORT_PERIOD = 4
-_TOO_EARLY = 3  # arrivals
+_BOLD = 3  # arrivals more than a period has
 _MOST_LEAVING = 3
 _MOST_TRIPS = 1 << 34  # some minutes on any GPU
 _HISTORY = 2 * _PERIODS[-1] + 1
@@ -61,16 +61,12 @@ class _History(Struct, eq=False):
         return 1 if self.failures < _PATIENCE else min(self.failures, _LONGEST_PAUSE)
 
     def periods(self) -> Iterator[int]:
-        """Periods to try now. A bold try or two each; then growth must have been the same twice.
-
-        Where a period of two might be seen, one more iteration costs less than a try in vain.
-        """
+        """Periods to try now: boldly once two arrivals have been a period apart, else after two periods."""
         n_seen = len(self.snapshots)
         for period in _PERIODS:
-            if period + 1 > n_seen or self.is_too_long(period):
+            if period + 2 > n_seen or self.is_too_long(period):
                 return
-            is_bold = self.arrivals <= period + (2 if period <= _SHORT_PERIOD else 1)
-            if (is_bold and self.arrivals != _TOO_EARLY) or 2 * period + 1 <= n_seen:
+            if self.arrivals <= period + _BOLD or 2 * period + 1 <= n_seen:
                 yield period
 
     def is_too_long(self, period: int) -> bool:
@@ -127,11 +123,12 @@ class Closer:
         history.arrivals += 1
         if history.arrivals < history.next_try:
             return False
-        if self._close(segment, group, history):
+        found = self._candidates(group, history)
+        if any(self._try(segment, group, period, growth, history.snapshots[-1]) for period, growth in found):
             del self.histories[segment.index]
             self.failures[segment.index] = 0
         else:
-            history.failures += 1
+            history.failures += bool(found) or history.arrivals > _HISTORY
             self.failures[segment.index] = history.failures
             history.next_try = history.arrivals + history.pause()
         return False
@@ -153,18 +150,18 @@ class Closer:
             self.machine.tally.segments.sum(axis=0)[group.rows],
         )
 
-    def _close(self, segment: Segment, group: Group, history: _History) -> bool:
-        """Of periods that may be, those come first over which fewest registers grow: more have come round."""
+    def _candidates(self, group: Group, history: _History) -> list[tuple[int, dict[int, Deltas]]]:
+        """Periods that may be, and what grows over each; first those over which fewest registers grow.
+
+        Where fewer grow, more have come round.
+        """
         mask = _mask(View(self.machine.state, group))
         found = [
             (period, growth)
             for period in history.periods()
             if (growth := _even_growth(history.snapshots, period, mask)) is not None
         ]
-        found.sort(key=lambda candidate: len(candidate[1]))
-        return any(
-            self._try(segment, group, period, growth, history.snapshots[-1]) for period, growth in found
-        )
+        return sorted(found, key=lambda candidate: len(candidate[1]))
 
     def _try(
         self,
@@ -234,6 +231,7 @@ class Closer:
             where = f"the loop at {self._address(segment):#x}"
             raise StopExecution(f"a warp runs {where} more than {_MOST_TRIPS:,} times")
         machine.tally.lanes += tally.lanes * repeats
+        machine.tally.entries += tally.entries * repeats
         machine.tally.memory.absorb(tally.memory, repeats)
         machine.tally.doubted |= tally.doubted
         for row, weight in tally.hanging.items():
@@ -302,10 +300,7 @@ def _copy(group: Group) -> Group:
 
 
 def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[int, Deltas] | None:
-    """Growth of each register over the last period, None where the one before it differs.
-
-    Where there is none before it the growth is taken as it is: the trial finds out.
-    """
+    """Growth of each register over the last period, None where it was not the same before."""
     middle, new = snapshots[-1 - period], snapshots[-1]
     old = snapshots[-1 - 2 * period] if len(snapshots) > 2 * period else None
     found: dict[int, Deltas] = {}
@@ -330,12 +325,16 @@ def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[in
         delta = np.where(relevant, delta, 0).astype(np.uint32) if origin is not None else delta
         if delta.any():
             found[slot] = smallest(delta)
-    return found if old is None or _grew_so_before(snapshots, period, found, mask) else None
+    return found if _grew_so_before(snapshots, period, found, mask) else None
 
 
 def _grew_so_before(snapshots: list[_Snapshot], period: int, growth: dict[int, Deltas], mask: Bits) -> bool:
-    """Each arrival of the last period was as far from the one a period before: no counter has wrapped."""
-    for later, earlier in zip(snapshots[-period:-1], snapshots[-2 * period : -1 - period], strict=True):
+    """Arrivals of the last period were as far from those a period before: no counter has wrapped.
+
+    Those that there are: where the trial is bold, it finds out about the others.
+    """
+    for place in range(max(period, len(snapshots) - period), len(snapshots) - 1):
+        later, earlier = snapshots[place], snapshots[place - period]
         for slot, delta in growth.items():
             now, before = later.values.get(slot), earlier.values.get(slot)
             if now is None or before is None or later.origins[slot] is not None:

@@ -60,14 +60,14 @@ _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 class Tally(Struct, eq=False):
     """What was executed: per segment and warp, executions and active lanes; per memory instruction, its log.
 
-    entries[loop]: how often warps come to a loop from outside.
+    entries[loop, warp]: how often a warp comes to a loop from outside.
     hanging[row]: warp instructions that ran under the assumption made at that branch.
     """
 
     segments: IntArray
     lanes: IntArray
     memory: MemoryLog
-    entries: NDArray[np.float64]
+    entries: IntArray
     hanging: dict[int, float] = field(default_factory=dict)
     doubted: set[int] = field(default_factory=set)
 
@@ -95,7 +95,7 @@ class Machine:
             segments=np.zeros((n_segments, batch.n_warps), dtype=np.int64),
             lanes=np.zeros((n_segments, batch.n_warps), dtype=np.int64),
             memory=MemoryLog(batch),
-            entries=np.zeros(len(kernel.nest.loops)),
+            entries=np.zeros((len(kernel.nest.loops), batch.n_warps), dtype=np.int64),
         )
         self.queue: dict[int, list[Group]] = {}
         self.convergence = Convergence(self)
@@ -191,7 +191,7 @@ class Machine:
         for index, part in ahead:
             loop = self.headers.get(index) if index is not None else None
             if loop is not None and segment.block not in loop.blocks:
-                self.tally.entries[loop.index] += float(self.batch.weights[part.rows].sum())
+                self.tally.entries[loop.index, part.rows] += 1
             self.enter(index, part)
 
     def _pay(self, segment: Segment, view: View) -> None:

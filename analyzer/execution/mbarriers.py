@@ -34,7 +34,6 @@ _WITHIN_CTA = 0xFFFFFF  # address bits above say which CTA of the cluster
 _PARITY_BIT = 31
 _MOST_STEPS = 40_000  # some seconds
 _MOST_ARRIVALS = 400  # at a loop header that cannot be closed: its rings have gone round many times
-_ROUND_THE_RING = 40  # rounds of a loop that are heard before others are taken at once
 _FEW_ARRIVALS = 6
 _MOST_CTAS = 160
 
@@ -140,7 +139,7 @@ class _Listener(Machine):
         """True where a group has gone round a loop often enough."""
         key = segment.index
         self.arrivals[key] = self.arrivals.get(key, 0) + 1
-        if self.close is not None and self.arrivals[key] > _ROUND_THE_RING:
+        if self.close is not None:
             self.close(segment, group)
         return self.arrivals[key] > self.most_arrivals
 

@@ -40,7 +40,7 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     sums.stopped = sums.stopped or stopped
     sums.segments += tally.segments @ batch.weights
     sums.lanes += tally.lanes @ batch.weights
-    sums.entries += tally.entries
+    sums.entries += tally.entries @ batch.weights
     for key, totals in tally.memory.totals.items():
         _merge(sums.accesses, key, totals)
     for row, weight in tally.hanging.items():

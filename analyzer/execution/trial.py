@@ -17,7 +17,7 @@ from analyzer.execution.memory import (
     lane_addresses,
     stack_offsets,
 )
-from analyzer.execution.program import Access, Segment
+from analyzer.execution.program import Access, Action, Segment
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
 from analyzer.ir.opcode import OpKind, Space
 
@@ -106,6 +106,13 @@ class Trial(Machine):
 
     def die(self, group: Group, gone: Bits) -> None:
         raise TrialFailed("a thread ends", group.rows)
+
+    def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
+        """See `Machine`: all barriers of a ring must have been heard of."""
+        address = action.signal.address if action.signal is not None else None
+        steps = None if address is None else address_steps(address, view)
+        if steps is not None and bool(steps.any()):
+            raise TrialFailed("other mbarriers follow")
 
     # ---- what grows ------------------------------------------------------------------------------
 
