@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.entries import AccessTotals, Entry
@@ -70,7 +71,7 @@ class MemoryLog:
         if trust is Trust.NOTHING:
             addresses = None
         rows = None if group.is_whole else group.rows
-        self._enter(totals, Entry(rows, active, addresses, steps))
+        self._enter(totals, Entry(rows, active, addresses, steps, is_even=group.warps is not None))
         if self.reduces and self.held_lanes > _FLUSH_LANES:
             self.reduce()
 
@@ -98,10 +99,7 @@ class MemoryLog:
             own = self._totals(totals.access)
             own.trust = min(own.trust, totals.trust)
             own.is_doubtful |= totals.is_doubtful
-            repeated = [
-                Entry(e.rows, e.active, e.addresses, e.steps, times if e.rows is None else times[e.rows])
-                for e in totals.entries
-            ]
+            repeated = [replace(e, counts=times if e.rows is None else times[e.rows]) for e in totals.entries]
             for entry in _interleaved(repeated):
                 self._enter(own, entry)
         if self.held_lanes > _FLUSH_LANES:
@@ -129,15 +127,19 @@ class MemoryLog:
             add_requests(totals, requests)
 
 
+def _once(entry: Entry) -> Entry:
+    return replace(entry, steps=None, counts=None)
+
+
 def _interleaved(entries: list[Entry]) -> list[Entry]:
     """Iterations of a period, each repeated alike, as one row of requests if they follow each other."""
     progress = [entry.progress() for entry in entries]
     first = progress[0] if progress else None
     if len(entries) < 2 or first is None or any(other != first for other in progress):
         return entries
-    row = Entry(entries[0].rows, entries[0].active, entries[0].addresses)
+    row = _once(entries[0])
     for entry in entries[1:]:
-        if not row.takes(Entry(entry.rows, entry.active, entry.addresses)):
+        if not row.takes(_once(entry)):
             return entries
     whole = row.progress()
     if whole is None or whole.step * len(entries) != first.step:

@@ -1,14 +1,16 @@
 """How groups leave a segment: branches, table branches, returns, exits."""
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.execution.convergence import Onward, lane_bits
-from analyzer.execution.lanes import ALL_LANES, Doubt, Group, Origins, View, joined, where_active
+from analyzer.execution.lanes import ALL_LANES, Doubt, Origins, View, joined, where_active
 from analyzer.execution.program import End, EndKind
 from analyzer.execution.slicing import Guard, blocks_after
 from analyzer.execution.step import Bits
+from analyzer.ir.machine import WARP_LANES
 
 if TYPE_CHECKING:
     from analyzer.execution.machine import Machine
@@ -129,6 +131,8 @@ def _split(
     n_taken = np.count_nonzero(taken)  # of few places where many warps are alike
     if n_taken in (0, taken.size):
         return [(target if n_taken else fall, group)]
+    if view.active is ALL_LANES and taken.shape[:2] == (1, 1) and taken.ndim == view.mask.ndim:
+        return _split_alike(machine, target, fall, taken, view)
     taken = view.flat(taken)
     goes = group.mask & taken
     if not goes.any():
@@ -141,6 +145,22 @@ def _split(
         here = mask.any(axis=1)
         rows = group.rows[here]
         found.append((index, machine.part(rows, mask[here], group, doubts)))
+    return found
+
+
+def _split_alike(machine: "Machine", target: int | None, fall: int | None, taken: Bits, view: View) -> Onward:
+    """Where all lanes of the group are there, and those of every CTA go the same ways."""
+    group, (*ctas, n_warps) = view.group, view.shape
+    rows = group.rows.reshape(-1, n_warps)
+    lanes = np.broadcast_to(taken[0, 0], (n_warps, WARP_LANES))
+    found: Onward = []
+    for index, mask in ((target, lanes), (fall, ~lanes)):
+        here = mask.any(axis=1)
+        every = np.broadcast_to(mask[here], (prod(ctas), int(here.sum()), WARP_LANES))
+        part = every.reshape(-1, WARP_LANES)
+        is_full = bool(mask[here].all())
+        own = rows[:, here].reshape(-1)
+        found.append((index, machine.made(own, part, group.doubts, is_full=is_full)))
     return found
 
 
@@ -213,6 +233,4 @@ def _exit(machine: "Machine", end: End, view: View) -> Onward:
     here = stays.any(axis=1)
     if not here.any():
         return []
-    rows = group.rows[here]
-    whole = len(rows) == machine.batch.n_warps
-    return [(end.fall, Group(rows, stays[here], is_whole=whole, is_full=was_full, doubts=doubts))]
+    return [(end.fall, machine.made(group.rows[here], stays[here], doubts, is_full=was_full))]

@@ -11,6 +11,7 @@ from weakref import proxy
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.budget import StopExecution
@@ -83,24 +84,27 @@ class _History(Struct, eq=False):
         if bool((old.rows[places] != group.rows).any()) or bool((group.mask & ~old.mask[places]).any()):
             return False
         if len(old.rows) != len(group.rows):
-            view = View(machine.state, group)
+            whole, view = View(machine.state, old), View(machine.state, group)
             for snapshot in self.snapshots:
-                snapshot.values = _all_left(snapshot.values, view, places)
-                snapshot.origins = _all_left(snapshot.origins, view, places)
+                snapshot.values = _all_left(snapshot.values, whole, view, places)
+                snapshot.origins = _all_left(snapshot.origins, whole, view, places)
                 snapshot.ran = snapshot.ran[places]
-        self.group = _copy(group)
+        self.group = replace(group)
         return True
 
 
-def _all_left(arrays: dict[int, Any], view: View, places: IntArray) -> dict[int, Any]:
+def _all_left(arrays: dict[int, Any], whole: View, view: View, places: IntArray) -> dict[int, Any]:
     """The rows of a group that is left of a larger one, of each register."""
-    return {slot: _rows_left(array, view, places) for slot, array in arrays.items()}
+    return {slot: _rows_left(array, whole, view, places) for slot, array in arrays.items()}
 
 
-def _rows_left(array: NDArray[Any] | None, view: View, places: IntArray) -> NDArray[Any] | None:
-    if array is None or array.ndim > 2:
-        return None if array is None else view.pick(array)
-    return array if len(array) == 1 else array[places]
+def _rows_left(array: NDArray[Any] | None, whole: View, view: View, places: IntArray) -> NDArray[Any] | None:
+    if array is None:
+        return None
+    if whole.group.is_whole and array.ndim > 2:
+        return view.pick(array)
+    rows = whole.flat(array)
+    return view.shaped(rows if len(rows) == 1 else rows[places])
 
 
 class Closer:
@@ -117,7 +121,7 @@ class Closer:
         history = self.histories.get(segment.index)
         if history is None or not history.goes_on(group, self.machine):
             failures = self.failures.get(segment.index, 0)
-            history = self.histories[segment.index] = _History(_copy(group), failures=failures)
+            history = self.histories[segment.index] = _History(replace(group), failures=failures)
         history.snapshots.append(self._snapshot(segment, group))
         del history.snapshots[: -_kept(history.snapshots[-1])]
         history.arrivals += 1
@@ -181,7 +185,7 @@ class Closer:
         try:
             tally = trial.run_period(period)
         except TrialFailed as failed:
-            rest = None if failed.leaving is None else _without(group, failed.leaving)
+            rest = None if failed.leaving is None else self._without(group, failed.leaving)
             if rest is None or not attempts:
                 return False
             return self._try_rest(segment, group, rest, period, growth, now, attempts - 1)
@@ -197,13 +201,19 @@ class Closer:
         now: _Snapshot,
         attempts: int,
     ) -> bool:
-        view = View(self.machine.state, rest)
+        whole, view = View(self.machine.state, group), View(self.machine.state, rest)
         places = np.searchsorted(group.rows, rest.rows)
+        values, origins = (_all_left(arrays, whole, view, places) for arrays in (now.values, now.origins))
+        own = _Snapshot(values, origins, now.ran[places])
+        return self._try(segment, rest, period, _all_left(growth, whole, view, places), own, attempts)
 
-        own = _Snapshot(
-            _all_left(now.values, view, places), _all_left(now.origins, view, places), now.ran[places]
-        )
-        return self._try(segment, rest, period, _all_left(growth, view, places), own, attempts)
+    def _without(self, group: Group, leaving: Rows) -> Group | None:
+        """The group's other warps; None where there are none."""
+        stays = ~np.isin(group.rows, leaving)
+        if not stays.any() or bool(stays.all()):
+            return None
+        rows, mask = group.rows[stays], group.mask[stays]
+        return self.machine.made(rows, mask, group.doubts, is_full=group.is_full)
 
     def _commit(
         self,
@@ -215,8 +225,7 @@ class Closer:
         tally: Tally,
     ) -> bool:
         machine = self.machine
-        times = trial.limits
-        least = times[group.rows]
+        least = trial.repeats(group.rows)
         if bool((least < LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
             return False
         if bool((least >= ENDLESS).any()):
@@ -226,11 +235,12 @@ class Closer:
         repeats[group.rows] = np.maximum(least, 0)
         if machine.signature is not None:
             machine.sign_loop(group.rows, repeats, tally)
-        machine.tally.segments += tally.segments * repeats
+        ran = np.flatnonzero(tally.segments.any(axis=1))
+        machine.tally.segments[ran] += tally.segments[ran] * repeats
         if bool((machine.tally.segments[segment.index] > _MOST_TRIPS).any()):
             where = f"the loop at {self._address(segment):#x}"
             raise StopExecution(f"a warp runs {where} more than {_MOST_TRIPS:,} times")
-        machine.tally.lanes += tally.lanes * repeats
+        machine.tally.lanes[ran] += tally.lanes[ran] * repeats
         machine.tally.entries += tally.entries * repeats
         machine.tally.memory.absorb(tally.memory, repeats)
         machine.tally.doubted |= tally.doubted
@@ -285,18 +295,6 @@ def _kept(snapshot: _Snapshot) -> int:
 def _mask(view: View) -> Bits:
     """Lanes of the group, as small as it broadcasts."""
     return ALL_LANES if bool(view.mask.all()) else view.mask
-
-
-def _without(group: Group, leaving: Rows) -> Group | None:
-    """The group's other warps; None where there are none."""
-    stays = ~np.isin(group.rows, leaving)
-    if not stays.any() or bool(stays.all()):
-        return None
-    return Group(group.rows[stays], group.mask[stays], False, group.is_full, group.doubts)
-
-
-def _copy(group: Group) -> Group:
-    return Group(group.rows, group.mask, group.is_whole, group.is_full, group.doubts)
 
 
 def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[int, Deltas] | None:

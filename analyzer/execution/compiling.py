@@ -17,6 +17,7 @@ from analyzer.execution.program import (
 from analyzer.execution.semantics import compile_step
 from analyzer.execution.slicing import (
     Guard,
+    Slice,
     after_calls,
     copy_coordinates,
     guard_of,
@@ -40,9 +41,15 @@ from analyzer.isa.roles import (
 )
 
 
-def compile_kernel(cfg: Cfg, nest: LoopNest, *, has_mbarriers: bool = False) -> CompiledKernel:
+def compile_kernel(cfg: Cfg, nest: LoopNest) -> CompiledKernel:
     """Compile the slice of a kernel that its control flow and addresses depend on (see `slice_control`)."""
-    return _Compiler(cfg, nest, has_mbarriers).compile()
+    return _Compiler(cfg, nest, slice_control(cfg), {}).compile()
+
+
+def with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
+    """The same kernel, with what its instructions say to mbarriers in its slice."""
+    wider = slice_control(kernel.cfg, has_mbarriers=True)
+    return _Compiler(kernel.cfg, kernel.nest, wider, kernel.steps).compile()
 
 
 def inside_first(graph: Graph, nest: LoopNest) -> tuple[int, ...]:
@@ -63,9 +70,8 @@ _NOWHERE: frozenset[int] = frozenset()
 
 
 class _Compiler:
-    def __init__(self, cfg: Cfg, nest: LoopNest, has_mbarriers: bool) -> None:
-        self.cfg, self.nest = cfg, nest
-        self.slice = slice_control(cfg, has_mbarriers=has_mbarriers)
+    def __init__(self, cfg: Cfg, nest: LoopNest, wanted: Slice, steps: dict[int, Step | None]) -> None:
+        self.cfg, self.nest, self.slice, self.steps = cfg, nest, wanted, steps
         self.cuts = [self._cuts(block.index) for block in cfg.blocks]
         self.entry_of: list[int] = []
         count = 0
@@ -73,7 +79,6 @@ class _Compiler:
             self.entry_of.append(count)
             count += len(cuts) + 1
         self.places = {block: place for place, block in enumerate(inside_first(cfg.flow, nest))}
-        self.steps: dict[int, Step | None] = {}
         self.unknown: set[int] = set()
         addresses = cfg.kernel.addresses
         self.after_calls = tuple(
@@ -89,6 +94,7 @@ class _Compiler:
             segments=tuple(segments),
             entry_of=tuple(self.entry_of),
             unknown_steps=tuple(sorted(self.unknown)),
+            steps=self.steps,
         )
 
     def _cuts(self, block: int) -> list[int]:

@@ -19,13 +19,17 @@ Addresses = NDArray[np.uint64]
 
 
 class Entry(Struct, eq=False):
-    """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time."""
+    """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time.
+
+    is_even: they are the same warps of every CTA, as for `Group.warps`.
+    """
 
     rows: Rows | None
     active: Bits
     addresses: Addresses | None
     steps: IntArray | None = None
     counts: IntArray | None = None
+    is_even: bool = False
 
     def takes(self, other: "Entry") -> bool:
         """Whether `other` goes on where this one ends, by one step in all lanes; it is then part of it."""

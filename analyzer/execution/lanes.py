@@ -3,8 +3,8 @@
 The state holds arrays that broadcast to [CTA row, CTA column, warp, 32] and stay as small as they are
 uniform: what depends on the thread alone has one place for all CTAs, what depends on the CTA alone one for
 all threads. CTAs are numbered row by row; how many rows and columns there are, says `Batch.cta_shape`. A
-group of all warps works on these arrays as they are; any other on rows taken out of them, [n_row, 32] or
-smaller.
+group of all warps, or of the same warps of every CTA, works on such arrays; any other on rows taken out of
+them, [n_row, 32] or smaller.
 
 Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
 where a lane is known, an instruction's row + 1 or a number beyond. Without UNEVEN, all lanes of a warp are as
@@ -73,7 +73,8 @@ class Group(Struct, eq=False):
     """Warps that go on together: rows of the state, and the lanes of each that are with the group.
 
     is_whole: all warps of the state; is_full: no lane of these warps is elsewhere. doubts: branches taken on
-    assumption whose paths have not met again.
+    assumption whose paths have not met again. warps: their numbers within the CTA, where the group has the
+    same of every CTA, of which there are several.
     """
 
     rows: Rows
@@ -81,6 +82,17 @@ class Group(Struct, eq=False):
     is_whole: bool
     is_full: bool
     doubts: tuple["Doubt", ...] = ()
+    warps: Rows | None = None
+
+
+def same_warps(rows: Rows, n_ctas: int, warps_per_cta: int) -> Rows | None:
+    """`Group.warps` of these rows."""
+    each, rest = divmod(len(rows), n_ctas)
+    if n_ctas == 1 or rest or not each or rows[each - 1] >= warps_per_cta:
+        return None
+    first = rows[:each]
+    starts = np.arange(n_ctas, dtype=np.int64)[:, None] * warps_per_cta
+    return first if bool((rows.reshape(n_ctas, each) == first + starts).all()) else None
 
 
 class Doubt(Struct, frozen=True):
@@ -107,6 +119,7 @@ class View:
         "mask",
         "n_written",
         "origins",
+        "shape",
         "state",
         "values",
     )
@@ -114,8 +127,12 @@ class View:
     def __init__(self, state: LaneState, group: Group, *, all_lanes: bool = False) -> None:
         self.state, self.group = state, group
         self.mask: Bits = group.mask
-        if group.is_whole:
-            self.mask = group.mask.reshape(*state.shape, WARP_LANES)
+        n_warps = state.shape[2] if group.warps is None else len(group.warps)
+        self.shape = (*state.shape[:2], n_warps)
+        if group.is_whole or group.warps is not None:
+            self.mask = group.mask.reshape(*self.shape, WARP_LANES)
+            if not group.is_full:
+                self.mask = smallest(self.mask)
         self.active: Bits = ALL_LANES if all_lanes else self.mask
         self.values: dict[int, Value] = {}
         self.origins: dict[int, Origins | None] = {}
@@ -131,6 +148,8 @@ class View:
         if self.group.is_whole:
             return array
         sizes = array.shape[:3]
+        if self.group.warps is not None:
+            return array if sizes[2] == 1 else array[:, :, self.group.warps]
         if sizes == (1, 1, 1):
             first: NDArray[Any] = array[0, 0]
             return first
@@ -152,13 +171,14 @@ class View:
             first: NDArray[Any] = array[0, 0]
             return first
         n_lanes = array.shape[3]
-        return np.broadcast_to(array, (*self.state.shape, n_lanes)).reshape(-1, n_lanes)
+        return np.broadcast_to(array, (*self.shape, n_lanes)).reshape(-1, n_lanes)
 
     def shaped(self, rows: NDArray[Any]) -> NDArray[Any]:
         """One row per warp as an array of the view."""
-        if not self.group.is_whole or rows.shape[0] == 1 or rows.ndim > 2:
+        is_even = self.group.is_whole or self.group.warps is not None
+        if not is_even or rows.shape[0] == 1 or rows.ndim > 2:
             return rows
-        return rows.reshape(*self.state.shape, rows.shape[1])
+        return rows.reshape(*self.shape, rows.shape[1])
 
     def first_cta(self, arrays: list[Value]) -> list[Value] | None:
         """Rows of the first CTA, one per warp, where the group has all CTAs and they are alike, else None."""
@@ -166,7 +186,7 @@ class View:
         each, rest = divmod(len(self.group.rows), n_ctas)
         if rest or not each:
             return None
-        if not self.group.is_whole:
+        if not self.group.is_whole and self.group.warps is None:
             warps = self.group.rows.reshape(n_ctas, each) - np.arange(n_ctas)[:, None] * per_cta
             if bool((warps != warps[:1]).any()):
                 return None
@@ -189,7 +209,7 @@ class View:
         if array.size == 1:
             return array.reshape(1)
         if array.ndim > 1:
-            return np.broadcast_to(array, self.state.shape).reshape(-1)
+            return np.broadcast_to(array, self.shape).reshape(-1)
         return array
 
     # ---- registers -------------------------------------------------------------------------------
@@ -269,12 +289,17 @@ class View:
 
     def _put(self, kind: int, arrays: list[Any], slot: int, own: NDArray[Any]) -> None:
         current = arrays[slot]
-        n_lanes = max(current.shape[3], own.shape[1])
-        shape = (*self.state.shape, n_lanes)
+        shape = (*self.state.shape, max(current.shape[3], own.shape[-1]))
+        if self.group.warps is not None:
+            own = _deep(own)
+            shape = (*np.broadcast_shapes(current.shape[:2], own.shape[:2]), *shape[2:])
         if current.shape != shape or (kind, slot) not in self.state.owned:
             current = arrays[slot] = np.broadcast_to(current, shape).copy()
             self.state.owned.add((kind, slot))
-        current.reshape(-1, n_lanes)[self.group.rows] = own
+        if self.group.warps is None:
+            current.reshape(-1, shape[3])[self.group.rows] = own
+        else:
+            current[:, :, self.group.warps] = own
 
 
 def _deep(array: NDArray[Any]) -> NDArray[Any]:

@@ -28,6 +28,7 @@ from analyzer.execution.lanes import (
     View,
     joined,
     made_uneven,
+    same_warps,
     smallest,
     uneven,
     where_active,
@@ -123,7 +124,7 @@ class Machine:
     def start(self) -> None:
         """Put all warps at the entry."""
         rows = np.arange(self.batch.n_warps, dtype=np.int64)
-        self.enter(self.kernel.entry_of[0], Group(rows, self.live.copy(), is_whole=True, is_full=True))
+        self.enter(self.kernel.entry_of[0], self.made(rows, self.live.copy(), (), is_full=True))
 
     def run(self) -> None:
         """Execute until no warp is left. Raises StopExecution where the budget is used up."""
@@ -137,7 +138,7 @@ class Machine:
             return False
         segments = self.kernel.segments
         index = min(self.queue, key=lambda i: self.header_ranks.get(i, segments[i].rank))
-        groups, later = _together(self.queue.pop(index), self.batch.n_warps)
+        groups, later = self._together(self.queue.pop(index))
         if later:
             self.queue[index] = later
         segment = segments[index]
@@ -146,6 +147,25 @@ class Machine:
                 continue
             self.execute(segment, group)
         return True
+
+    def _together(self, groups: list[Group]) -> tuple[list[Group], list[Group]]:
+        """Join groups of distinct warps; those that share a warp go one after the other."""
+        if len(groups) == 1:
+            return groups, []
+        by_doubt: dict[tuple[Doubt, ...], list[Group]] = {}
+        for group in groups:
+            by_doubt.setdefault(group.doubts, []).append(group)
+        if len(by_doubt) > 1:
+            first, *others = by_doubt.values()
+            now, later = self._together(first)
+            return now, [*later, *(group for other in others for group in other)]
+        rows = np.concatenate([group.rows for group in groups])
+        order = np.argsort(rows, kind="stable")
+        if not (np.diff(rows[order]) > 0).all():
+            return groups[:1], groups[1:]
+        mask = np.concatenate([group.mask for group in groups])[order]
+        full = all(group.is_full for group in groups)
+        return [self.made(rows[order], mask, groups[0].doubts, is_full=full)], []
 
     def at_header(self, segment: Segment, group: Group) -> bool:
         """Called before a group runs a loop's header; True where it has nothing to run."""
@@ -419,20 +439,21 @@ class Machine:
 
     # ---- groups ----------------------------------------------------------------------------------
 
+    def made(self, rows: Rows, mask: Bits, doubts: tuple[Doubt, ...], *, is_full: bool) -> Group:
+        """A group of these warps and lanes, of which it is known whether all are there."""
+        if len(rows) == self.batch.n_warps:
+            return Group(rows, mask, is_whole=True, is_full=is_full, doubts=doubts)
+        warps = same_warps(rows, len(self.batch.cta_numbers), self.batch.shape.warps_per_cta)
+        return Group(rows, mask, is_whole=False, is_full=is_full, doubts=doubts, warps=warps)
+
     def group(self, rows: Rows, mask: Bits, doubts: tuple[Doubt, ...]) -> Group:
         """A group of these warps and lanes."""
-        return Group(
-            rows,
-            mask,
-            is_whole=len(rows) == self.batch.n_warps,
-            is_full=bool((mask == self.live[rows]).all()),
-            doubts=doubts,
-        )
+        return self.made(rows, mask, doubts, is_full=bool((mask == self.live[rows]).all()))
 
     def part(self, rows: Rows, mask: Bits, group: Group, doubts: tuple[Doubt, ...]) -> Group:
         """Some warps and lanes of a group."""
         full = group.is_full and bool((mask == self.live[rows]).all())
-        return Group(rows, mask, is_whole=len(rows) == self.batch.n_warps, is_full=full, doubts=doubts)
+        return self.made(rows, mask, doubts, is_full=full)
 
     def note_lost(self, row: int) -> None:
         """How it goes on from this instruction is not known: no count can be trusted."""
@@ -457,26 +478,3 @@ def _whole_warp(origin: Origins, active: Bits) -> Origins:
     """Lanes mix: one unknown active lane makes the warp's result unknown."""
     found: Origins = np.where(active, origin, 0).max(axis=-1, keepdims=True).astype(np.int32)
     return found
-
-
-def _together(groups: list[Group], n_warps: int) -> tuple[list[Group], list[Group]]:
-    """Join groups of distinct warps; those that share a warp go one after the other."""
-    if len(groups) == 1:
-        return groups, []
-    by_doubt: dict[tuple[Doubt, ...], list[Group]] = {}
-    for group in groups:
-        by_doubt.setdefault(group.doubts, []).append(group)
-    if len(by_doubt) > 1:
-        first, *others = by_doubt.values()
-        return _together(first, n_warps)[0], [
-            *_together(first, n_warps)[1],
-            *(group for other in others for group in other),
-        ]
-    rows = np.concatenate([group.rows for group in groups])
-    order = np.argsort(rows, kind="stable")
-    if not (np.diff(rows[order]) > 0).all():
-        return groups[:1], groups[1:]
-    mask = np.concatenate([group.mask for group in groups])[order]
-    whole = len(rows) == n_warps
-    full = all(group.is_full for group in groups)
-    return [Group(rows[order], mask, is_whole=whole, is_full=full, doubts=groups[0].doubts)], []

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from analyzer.execution.access_log import MemoryLog, wants_none
 from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.closing import Closer
-from analyzer.execution.compiling import compile_kernel
+from analyzer.execution.compiling import with_mbarriers
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import Group, View
@@ -27,7 +27,6 @@ from analyzer.execution.program import Action, CompiledKernel, Segment, Signal
 from analyzer.execution.step import Bits
 from analyzer.execution.warps import Batch, Shape
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.loops import LoopNest
 from analyzer.ir.opcode import Semantics
 
 _WITHIN_CTA = 0xFFFFFF  # address bits above say which CTA of the cluster
@@ -81,9 +80,9 @@ def has_mbarriers(cfg: Cfg) -> bool:
     return bool(waits[kernel.opcode_ids].any())
 
 
-def find_rings(cfg: Cfg, nest: LoopNest, image: ConstantImage, shape: Shape) -> Rings | None:
+def find_rings(kernel: CompiledKernel, image: ConstantImage, shape: Shape) -> Rings | None:
     """The rings of a launch; None where no address of an mbarrier is known."""
-    compiled = compile_kernel(cfg, nest, has_mbarriers=True)
+    compiled = with_mbarriers(kernel)
     one = _listen(compiled, image, shape, 1, _MOST_ARRIVALS)
     if not one.heard:
         return None

@@ -144,7 +144,7 @@ class Segment(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
-    """Segments, and the first segment of each block."""
+    """Segments, and the first segment of each block; steps: of instructions compiled so far, by text."""
 
     cfg: Cfg
     nest: LoopNest
@@ -152,3 +152,4 @@ class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
     segments: tuple[Segment, ...]
     entry_of: tuple[int, ...]
     unknown_steps: tuple[int, ...]
+    steps: dict[int, Step | None]

@@ -244,7 +244,8 @@ class _TellingLog(MemoryLog):
     def _rows(self, array: NDArray[Any], group: Group) -> NDArray[Any]:
         """One row per warp of the group."""
         if array.ndim > 2:
-            shape = (*self.batch.cta_shape, self.batch.shape.warps_per_cta, WARP_LANES)
+            n_warps = len(group.rows) // len(self.batch.cta_numbers)
+            shape = (*self.batch.cta_shape, n_warps, WARP_LANES)
             return np.broadcast_to(array, shape).reshape(-1, WARP_LANES)
         own = (len(group.rows), WARP_LANES)
         return array if array.shape == own else np.broadcast_to(array, own)

@@ -132,7 +132,7 @@ def _with_neighbours(totals: AccessTotals, entry: Entry, batch: "Batch") -> Requ
 def requests_of(entry: Entry, batch: "Batch") -> Requests:
     """One row per warp; along axes on which CTAs do not differ, of one CTA that weighs as much as all."""
     counts = np.ones(1, dtype=np.int64) if entry.counts is None else entry.counts
-    if entry.rows is not None:
+    if entry.rows is not None and not entry.is_even:
         return Requests(
             weights=batch.weights[entry.rows],
             counts=counts,
@@ -140,9 +140,10 @@ def requests_of(entry: Entry, batch: "Batch") -> Requests:
             addresses=entry.addresses,
             steps=entry.steps,
         )
-    shape = (*batch.cta_shape, batch.shape.warps_per_cta)
+    weights = batch.weights if entry.rows is None else batch.weights[entry.rows]
+    shape = (*batch.cta_shape, len(weights) // len(batch.cta_numbers))
     counts = counts.reshape(shape if len(counts) > 1 else (1, 1, 1))
-    weights = batch.weights.reshape(shape)
+    weights = weights.reshape(shape)
     for axis in (0, 1):
         if not _varies(entry, counts, axis):  # one CTA stands for all along the axis
             weights = weights.sum(axis=axis, keepdims=True)

@@ -7,6 +7,7 @@ counts are those of one times T, their addresses those of one plus t times a ste
 """
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, smallest, where_active
@@ -27,6 +28,7 @@ ENDLESS = 1 << 40
 LEAST_REPEATS = 2
 MOST_SEGMENTS = 256
 _HALF = 1 << 31
+_NOTHING: Value = np.zeros((1, 1), dtype=np.uint32)
 
 
 class TrialFailed(Exception):
@@ -41,7 +43,7 @@ class TrialFailed(Exception):
 
 
 class Trial(Machine):
-    """Executes one period of a loop with growing registers; `limits[row]` is how often it repeats alike."""
+    """Executes one period of a loop with growing registers; see `repeats` for how often it repeats alike."""
 
     def __init__(self, parent: Machine, segment: Segment, group: Group) -> None:
         super().__init__(parent.kernel, parent.batch, parent.decide, parent.budget)
@@ -52,7 +54,9 @@ class Trial(Machine):
         self.convergence.masks = {n: mask.copy() for n, mask in parent.convergence.masks.items()}
         self.tally.memory = parent.tally.memory.for_trial()
         self.overwritten = parent.overwritten
-        self.limits: IntArray = np.full(self.batch.n_warps, ENDLESS, dtype=np.int64)
+        self.most = ENDLESS  # repeats of any warp
+        self.limits: IntArray | None = None  # of each, where they differ
+        self.in_range: dict[tuple[int, ...], tuple[Rows, Value, Deltas, Bits]] = {}
         if parent.tracked is not None:
             self.tracked = TrackedMemory(self.batch)
             self.tracked.local = dict(parent.tracked.local)
@@ -66,10 +70,7 @@ class Trial(Machine):
         """Execute so many iterations; what they tally. Raises TrialFailed."""
         self.wanted = iterations
         group = self.first
-        self.enter(
-            self.segment.index,
-            Group(group.rows, group.mask.copy(), group.is_whole, group.is_full, group.doubts),
-        )
+        self.enter(self.segment.index, replace(group, mask=group.mask.copy()))
         with np.errstate(all="ignore"):
             while self.queue:
                 self.step()
@@ -136,11 +137,23 @@ class Trial(Machine):
             if slot >= 0:
                 view.write(slot, result, origin, delta, mask)
 
+    def repeats(self, rows: Rows) -> IntArray:
+        """How often the period repeats alike for these warps, or one number for all."""
+        if self.limits is None:
+            return np.full(1, self.most, dtype=np.int64)
+        return np.minimum(self.limits[rows], self.most)
+
     def limit(self, view: View, counts: IntArray) -> None:
         """No more iterations than `counts`, one number per warp or one for all."""
         rows = view.group.rows
-        left = self.limits[rows] = np.minimum(self.limits[rows], counts)
-        if bool((left < LEAST_REPEATS).all()) and len(rows) == len(self.first.rows):
+        is_all = len(rows) == len(self.first.rows)
+        if is_all and len(counts) == 1:
+            self.most = min(self.most, int(counts[0]))
+        else:
+            if self.limits is None:
+                self.limits = np.full(self.batch.n_warps, ENDLESS, dtype=np.int64)
+            self.limits[rows] = np.minimum(self.limits[rows], counts)
+        if is_all and bool((self.repeats(rows) < LEAST_REPEATS).all()):
             raise TrialFailed("few iterations are alike")
 
     def _is_near_known(self, access: Access, addresses: NDArray[np.uint64] | None) -> bool:
@@ -154,6 +167,10 @@ class Trial(Machine):
 
         whole: only the unsigned range counts.
         """
+        key = (id(view.group.rows), id(value), id(delta), id(relevant), whole)
+        if key in self.in_range:
+            return
+        self.in_range[key] = (view.group.rows, value, delta, relevant)
         within = np.uint32(0xFFFFFFFF if whole else _HALF - 1)
         if delta.size == 1:
             step = int(delta.view(np.int32).reshape(1)[0])
@@ -250,20 +267,29 @@ class _Growth:
         if needs_range:
             self._keep_ranges()
         if rule is AffineRule.MONOTONE:
-            self._hold(self.step.watch or self.step.apply)
+            if self.step.watch is None:
+                self._hold(self.step.apply, self.first)
+            else:
+                self._hold(self.step.watch, self.step.watch(*self.words))
             return [None] * len(self.first)
         if rule is AffineRule.SELECT and self.step.watch is not None:
-            self._hold(self.step.watch)
-        one = np.ones((1, 1), dtype=np.int64)
-        second = self.at(one, self.step.apply)
-        if rule is AffineRule.PAIR:
-            return self._pair(second)
+            self._hold(self.step.watch, self.step.watch(*self.words))
         if any(result.dtype == np.bool_ for result in self.first):
-            self._hold(lambda *words: tuple(r for r in self.step.apply(*words) if r.dtype == np.bool_))
-        return [
-            None if after.dtype == np.bool_ else _nonzero(after - before)
-            for before, after in zip(self.first, second, strict=True)
+            self._hold(lambda *words: _predicates(self.step.apply(*words)), _predicates(self.first))
+        if rule in (AffineRule.LINEAR, AffineRule.PRODUCT):
+            return self._linear()
+        second = self.at(np.ones((1, 1), dtype=np.int64), self.step.apply)
+        return self._pair(second) if rule is AffineRule.PAIR else _differences(self.first, second)
+
+    def _linear(self) -> list[Deltas | None]:
+        """What is only added does not matter, so that arrays stay as small as what grows."""
+        kept = {place for places in self.step.factors for place in places if self.grows[place] is None}
+        still = [
+            word if word.dtype == np.bool_ or place in kept else _NOTHING
+            for place, word in enumerate(self.words)
         ]
+        moved = [word if delta is None else delta for word, delta in zip(still, self.grows, strict=True)]
+        return _differences(self.step.apply(*still), self.step.apply(*moved))
 
     def _both_factors(self) -> bool:
         return all(any(self.grows[place] is not None for place in places) for places in self.step.factors)
@@ -286,13 +312,15 @@ class _Growth:
             self.trial.stay_in_range(self.view, low, low_delta, self.relevant, whole=True)
         return [_nonzero(low_delta), _nonzero(high_delta)]
 
-    def _hold(self, watch: Apply) -> None:
-        """No more iterations than until what `watch` gives changes; each is monotone in t."""
+    def _hold(self, watch: Apply, start: tuple[Value, ...]) -> None:
+        """No more iterations than until what `watch` gives changes; each is monotone in t.
+
+        start: what it gives at first.
+        """
         trial, rows = self.trial, self.view.group.rows
-        limits = trial.limits[rows]
+        limits = trial.repeats(rows)
         shape = (1, 1) if bool((limits == limits[:1]).all()) else (len(rows), 1)
         last = limits[: shape[0]].reshape(shape) - 1
-        start = self.at(np.zeros((1, 1), dtype=np.int64), watch)
         if self._same(start, self.at(last, watch)).all():
             return
         low, high = np.zeros_like(last), last
@@ -366,13 +394,25 @@ class _Growth:
         self._keep_ranges()
         if bit < 32:
             shift = np.uint32(bit)
-            self._hold(lambda *words: (words[place] >> shift,))
+            self._hold(lambda *words: (words[place] >> shift,), (self.words[place] >> shift,))
 
 
 def _is_low_part(sense: int, moving: int) -> bool:
     """The bits form one run that begins where the input begins to move."""
     lowest = sense & -sense
     return lowest == moving & -moving and (sense + lowest) & sense == 0
+
+
+def _predicates(results: tuple[Value, ...]) -> tuple[Value, ...]:
+    return tuple(result for result in results if result.dtype == np.bool_)
+
+
+def _differences(first: tuple[Value, ...], second: tuple[Value, ...]) -> list[Deltas | None]:
+    """Of words; None for predicates."""
+    return [
+        None if after.dtype == np.bool_ else _nonzero(after - before)
+        for before, after in zip(first, second, strict=True)
+    ]
 
 
 def _nonzero(delta: Deltas) -> Deltas | None:

@@ -52,7 +52,7 @@ class CacheLab(Struct, eq=False):
 
         cfg = self.ready.compiled.cfg
         if not self._has_looked_for_rings and has_mbarriers(cfg):
-            self._rings = find_rings(cfg, self.ready.compiled.nest, self.ready.image, self.ready.shape)
+            self._rings = find_rings(self.ready.compiled, self.ready.image, self.ready.shape)
         self._has_looked_for_rings = True
         return self._rings
 

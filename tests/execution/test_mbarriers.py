@@ -19,7 +19,7 @@ def rings_of(path: Path, kernel: str, grid: int, block: int, *arguments: str) ->
     loaded = analyzer.load(str(path))[kernel]
     values = tuple(parse_argument(f"{place}={value}") for place, value in enumerate(arguments))
     ready = prepare(loaded, Launch(grid=Dim3(grid), block=Dim3(block), arguments=values))
-    found = find_rings(loaded.cfg, loaded.loops, ready.image, ready.shape)
+    found = find_rings(ready.compiled, ready.image, ready.shape)
     assert found is not None
     return found
 
