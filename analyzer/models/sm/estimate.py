@@ -8,13 +8,13 @@ from msgspec.structs import replace
 from analyzer.demand.costs import PIPE_INDEX
 from analyzer.ir.machine import Pipe
 from analyzer.models.sm.engine import play
-from analyzer.models.sm.plan import plan_runs
+from analyzer.models.sm.plan import LEAST_ROUNDS, outer_rounds, plan_runs
 from analyzer.models.sm.script import Run, Script
 from analyzer.models.sm.state import Played, SmFigures
 
 # Steps of a simulation: more change predictions by little and take longer.
 STEP_BUDGET = 40_000
-_RING_BUDGET = 12_000  # pipelines soon go round alike: docs/blackwell.md is the same as with 40,000
+_RING_BUDGET = 12_000  # a pipeline soon goes round alike: docs/blackwell.md is the same as with 40,000
 _TENSOR = PIPE_INDEX[Pipe.TENSOR]
 ALL_VISITS = 10**12
 _LEAST_VISITS = 6
@@ -120,25 +120,66 @@ def _settled(
 
 
 def _estimate_rings(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
-    """Warps that hand work to each other go through their loops together: all are cut alike.
-
-    From two parts of the visits a straight line gives all of them.
-    """
+    """Warps that hand work to each other go through their loops together: all are cut alike."""
     at_once = min(n_ctas, figures.slots)
-    figures = replace(figures, most_visits=ALL_VISITS)
-    steps = _steps_per_cta(scripts, figures, ALL_VISITS) * at_once
-    part = min(1.0, _RING_BUDGET / steps)
-    whole = _planned(scripts, part)
-    played = play(whole, figures, at_once)
+    pipelines = _Pipelines(scripts, replace(figures, most_visits=ALL_VISITS), at_once)
+    rounds = max(map(outer_rounds, scripts))
+    part = min(1.0, (STEP_BUDGET if rounds else _RING_BUDGET) / pipelines.steps_of(scripts))
+    if part < 1.0 and rounds * part / 2 < LEAST_ROUNDS <= rounds:
+        cycles, played, plan = _by_rounds(pipelines, rounds, part)
+    else:
+        cycles, played, plan = _by_parts(pipelines, part)
+    visited = tuple(_visited(script.runs) for script in plan)
+    return Estimate(cycles * n_ctas / at_once, played, ALL_VISITS, visited)
+
+
+class _Pipelines(Struct, frozen=True, eq=False):
+    """Roles of a CTA, as many as are resident at once."""
+
+    scripts: tuple[Script, ...]
+    figures: SmFigures
+    n_ctas: int
+
+    def planned(self, part: float, inner: float | None = None) -> tuple[Script, ...]:
+        """See `plan_runs`."""
+        return tuple(replace(script, runs=plan_runs(script, part, inner)) for script in self.scripts)
+
+    def steps_of(self, scripts: tuple[Script, ...]) -> float:
+        return _steps_per_cta(scripts, self.figures, ALL_VISITS) * self.n_ctas
+
+    def play(self, scripts: tuple[Script, ...]) -> Played:
+        return play(scripts, self.figures, self.n_ctas)
+
+
+def _by_parts(pipelines: _Pipelines, part: float) -> tuple[float, Played, tuple[Script, ...]]:
+    """From two parts of the visits a straight line gives all of them."""
+    whole = pipelines.planned(part)
+    played = pipelines.play(whole)
     cycles = played.cycles
     if part < 1.0:
-        half = _planned(scripts, part / 2)
-        shares = [_steps_per_cta(plan, figures, ALL_VISITS) * at_once / steps for plan in (half, whole)]
-        if shares[1] > shares[0]:
-            more = max(0.0, cycles - play(half, figures, at_once).cycles)
-            cycles += more * (1.0 - shares[1]) / (shares[1] - shares[0])
-    visited = tuple(_visited(script.runs) for script in whole)
-    return Estimate(cycles * n_ctas / at_once, played, ALL_VISITS, visited)
+        half = pipelines.planned(part / 2)
+        every, *steps = map(pipelines.steps_of, (pipelines.scripts, half, whole))
+        if steps[1] > steps[0]:
+            more = max(0.0, cycles - pipelines.play(half).cycles)
+            cycles += more * (every - steps[1]) / (steps[1] - steps[0])
+    return cycles, played, whole
+
+
+def _by_rounds(pipelines: _Pipelines, rounds: float, part: float) -> tuple[float, Played, tuple[Script, ...]]:
+    """Where outer rounds are too long to be played whole: what a round takes, and what its inner loops do.
+
+    Two rounds with more of their inner loops than half of them, and a third round, tell the two apart.
+    """
+    inner = min(1.0, rounds * part / LEAST_ROUNDS)
+    first = LEAST_ROUNDS / rounds
+    plan = pipelines.planned(first, inner)
+    played = pipelines.play(plan)
+    fewer = pipelines.play(pipelines.planned(first, inner / 2)).cycles
+    more = pipelines.play(pipelines.planned((LEAST_ROUNDS + 1.0) / rounds, inner / 2)).cycles
+    whole_inner = max(0.0, played.cycles - fewer) / LEAST_ROUNDS / (inner / 2)
+    one_round = max(0.0, more - fewer - whole_inner * inner / 2) + whole_inner
+    left = (rounds - LEAST_ROUNDS) * one_round + LEAST_ROUNDS * (1.0 - inner) * whole_inner
+    return played.cycles + left, played, plan
 
 
 def _visited(plan: list[Run]) -> Counter[int]:
@@ -146,10 +187,6 @@ def _visited(plan: list[Run]) -> Counter[int]:
     for run in plan:
         visits[run.start] += run.visits
     return visits
-
-
-def _planned(scripts: tuple[Script, ...], part: float) -> tuple[Script, ...]:
-    return tuple(replace(script, runs=plan_runs(script, part)) for script in scripts)
 
 
 def _steps_per_cta(scripts: tuple[Script, ...], figures: SmFigures, most: int) -> float:

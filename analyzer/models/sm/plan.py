@@ -9,7 +9,7 @@ from msgspec import Struct, field
 
 from analyzer.models.sm.script import Run, Script
 
-_LEAST_ROUNDS = 2.0  # of a loop of which only a part is played
+LEAST_ROUNDS = 2.0  # of a loop of which only a part is played
 _ROUNDING = 1e-9
 
 
@@ -28,13 +28,26 @@ class _Visits(Struct, eq=False):
     times: float
 
 
-def plan_runs(script: Script, part: float) -> list[Run]:
-    """About such a part of all visits, in order: outer loops are cut first, inner ones where it must be."""
+def plan_runs(script: Script, part: float, inner: float | None = None) -> list[Run]:
+    """About such a part of all visits, in order: outer loops are cut first, inner ones where it must be.
+
+    inner: the part of inner loops, where these are cut by themselves.
+    """
     whole = _tree(script)
-    _cut(whole, part)
+    _cut(whole, part, inner)
     plan: list[Run] = []
     _write(whole, script, plan)
     return plan
+
+
+def outer_rounds(script: Script) -> float:
+    """Rounds of the loop that has others inside, the most; 0 where there is none."""
+    loops = [item for item in _tree(script).items if isinstance(item, _Loop)]
+    return max((loop.times for loop in loops if _has_loops(loop)), default=0.0)
+
+
+def _has_loops(loop: _Loop) -> bool:
+    return any(isinstance(item, _Loop) or item.times >= LEAST_ROUNDS for item in loop.items)
 
 
 def _tree(script: Script) -> _Loop:
@@ -54,11 +67,11 @@ def _tree(script: Script) -> _Loop:
     return root
 
 
-def _cut(loop: _Loop, part: float) -> None:
+def _cut(loop: _Loop, part: float, inner: float | None) -> None:
     for item in loop.items:
-        left = max(min(item.times, _LEAST_ROUNDS), item.times * part)
+        left = max(min(item.times, LEAST_ROUNDS), item.times * part)
         if isinstance(item, _Loop):
-            _cut(item, part * item.times / left)
+            _cut(item, part * item.times / left if inner is None else inner, inner)
         item.times = left
 
 
