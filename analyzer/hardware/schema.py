@@ -20,7 +20,10 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one SM holds, and in which units it hands it out."""
+    """What one SM holds, and in which units it hands it out.
+
+    register_banks: of a sub-core's register file, each of which gives a warp one operand a cycle.
+    """
 
     subcores_per_sm: Figure
     max_warps_per_sm: Figure
@@ -28,6 +31,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_threads_per_cta: Figure
     registers_per_sm: Figure
     max_registers_per_thread: Figure
+    register_banks: Figure
     register_allocation_unit: Figure
     warp_allocation_granularity: Figure
     shared_bytes_per_sm: Figure

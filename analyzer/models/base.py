@@ -39,6 +39,7 @@ class Stall(StrEnum):
     SHORT_SCOREBOARD = "short_scoreboard"
     LONG_SCOREBOARD = "long_scoreboard"
     MATH_PIPE_THROTTLE = "math_pipe_throttle"
+    DISPATCH_STALL = "dispatch_stall"
     MIO_THROTTLE = "mio_throttle"
     LG_THROTTLE = "lg_throttle"
     TEX_THROTTLE = "tex_throttle"

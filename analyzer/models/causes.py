@@ -2,7 +2,7 @@
 
 from enum import IntEnum
 
-from analyzer.demand.costs import PIPE_INDEX
+from analyzer.demand.costs import PIPE_INDEX, PIPES
 from analyzer.ir.machine import Pipe
 from analyzer.models.base import Stall
 
@@ -18,6 +18,7 @@ class Cause(IntEnum):
     BARRIER = 5
     GMMA = 6
     BRANCH = 7
+    DISPATCH = 8  # operands that lie in one bank of the register file
 
 
 N_CAUSES = len(Cause)
@@ -33,7 +34,11 @@ _MATH_PIPES = (
     Pipe.UNIFORM,
 )
 # Cause of waiting for a pipe; for those that are not named, the memory pipes.
-PIPE_CAUSE = {PIPE_INDEX[pipe]: Cause.MATH for pipe in _MATH_PIPES} | {PIPE_INDEX[Pipe.CBU]: Cause.BRANCH}
+PORTS = len(PIPES)  # of the register file: a number among those of the pipes
+PIPE_CAUSE = {PIPE_INDEX[pipe]: Cause.MATH for pipe in _MATH_PIPES} | {
+    PIPE_INDEX[Pipe.CBU]: Cause.BRANCH,
+    PORTS: Cause.DISPATCH,
+}
 STALL_OF = {
     Cause.WAIT: Stall.WAIT,
     Cause.SHORT: Stall.SHORT_SCOREBOARD,
@@ -43,4 +48,5 @@ STALL_OF = {
     Cause.BARRIER: Stall.BARRIER,
     Cause.GMMA: Stall.GMMA,
     Cause.BRANCH: Stall.BRANCH_RESOLVING,
+    Cause.DISPATCH: Stall.DISPATCH_STALL,
 }

@@ -9,7 +9,7 @@ import numpy as np
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.models.base import Situation, Stall
 from analyzer.models.bounds import DRAM, ISSUE, L2, LATENCY
-from analyzer.models.causes import STALL_OF
+from analyzer.models.causes import PORTS, STALL_OF
 from analyzer.models.composition import LAUNCH
 from analyzer.models.launching import dispatch_cycles, overhead_cycles
 from analyzer.models.placement import assumed_placement
@@ -25,6 +25,7 @@ from analyzer.models.walking import walk_situation
 NAME = "sm"
 ATOMICS = "atomics"
 LOAD_STORE = "load/store path"
+REGISTER_PORTS = "register ports"
 _BINDING_SHARE = 0.8
 
 
@@ -104,7 +105,8 @@ def _bounds(simulation: Simulation) -> dict[str, float]:
                 add(PIPES[script.matrix_pipe[step]].value, n_warps * float(visits[step]) * matrix / subcores)
         for step, pipes in enumerate(script.pipes):
             for pipe, cycles, _ in pipes:
-                add(PIPES[pipe].value, n_warps * float(visits[step]) * cycles / subcores)
+                name = REGISTER_PORTS if pipe == PORTS else PIPES[pipe].value
+                add(name, n_warps * float(visits[step]) * cycles / subcores)
     return found
 
 

@@ -6,13 +6,12 @@ CTAs that follow each other in the slots. A resource is taken in the order of ar
 
 from heapq import heappop, heappush
 
-from analyzer.demand.costs import PIPES
-from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, Cause
+from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, PORTS, Cause
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
 from analyzer.models.sm.state import Cta, Played, Point, SmFigures, Visits, Warp
 from analyzer.models.sm.traffic import Act
 
-_N_PIPES = len(PIPES)
+_N_PIPES = PORTS + 1
 NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
 _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))

@@ -17,6 +17,7 @@ from analyzer.ir.program import InstructionForm
 from analyzer.isa.control_bits import NO_BARRIER
 from analyzer.models.base import Situation
 from analyzer.models.block_runs import BlockRun, block_runs
+from analyzer.models.causes import PORTS
 from analyzer.models.sm.traffic import Act, Traffic
 from analyzer.models.warp_state import Code
 
@@ -250,11 +251,14 @@ class _Writer:
 
     def _pipes_of(self, first: int, last: int) -> tuple[tuple[int, float, float], ...]:
         """Cycles on each pipe of the sub-core; the load/store path belongs to the SM and is left out."""
-        code, share = self._code, self._share
+        code, share, ports = self._code, self._share, self._traffic.port_cycles
         busy: dict[int, float] = {}
         tails: dict[int, float] = {}
         for row in range(first, last + 1):
             pipe, cycles = code.pipe[row], code.issue[row]
+            if ports[row]:
+                busy[PORTS] = busy.get(PORTS, 0.0) + share * ports[row]
+                tails[PORTS] = share * ports[row]
             if pipe == _FRONTEND or pipe in self._traffic.sm_pipes or self._queues(row):
                 continue
             other = code.alternate[row]

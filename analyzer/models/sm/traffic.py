@@ -15,6 +15,7 @@ from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics, Space
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
 from analyzer.models.placement import Placement
+from analyzer.models.sm.ports import port_cycles
 from analyzer.models.sm.spills import find_spills
 
 _GIGA, _MEGA = 1e9, 1e6
@@ -49,7 +50,7 @@ class Traffic(Struct, frozen=True, eq=False):
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
     for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
     longer than from the L1; is_warm: the last launch left all data in the L2; copied_dram_share: of what the
-    copy engine brings.
+    copy engine brings; port_cycles: of the register file's ports.
     """
 
     act: NDArray[np.int8]
@@ -66,6 +67,7 @@ class Traffic(Struct, frozen=True, eq=False):
     spill_cycles: FloatArray
     is_warm: bool
     copied_dram_share: float
+    port_cycles: list[float]
 
 
 def measure_traffic(
@@ -118,7 +120,15 @@ def measure_traffic(
         spill_cycles=spills.added_cycles,
         is_warm=is_warm,
         copied_dram_share=0.0 if is_warm else copied_share,
+        port_cycles=_port_cycles(situation),
     )
+
+
+def _port_cycles(situation: Situation) -> list[float]:
+    pipes = situation.costs.pipe[situation.kernel.opcode_ids].tolist()
+    n_banks = int(situation.arch.limits.register_banks.value)
+    cycles: list[float] = port_cycles(situation.cfg, pipes, n_banks).tolist()
+    return cycles
 
 
 def _acts(situation: Situation) -> NDArray[np.int8]:
