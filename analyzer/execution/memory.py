@@ -78,7 +78,7 @@ class Overwritten:
             (a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None
         ]
         self.filled = [a for a in allocations if a.fill is not None]
-        self.spoilt: set[int] = set()  # addresses of filled allocations that no longer are
+        self.spoilt: set[int] = set()  # addresses of allocations that have been stored to
 
     def reaches(self, active: Bits, addresses: Addresses | None) -> bool:
         """A store by these lanes may change a supplied buffer."""
@@ -92,9 +92,11 @@ class Overwritten:
         for allocation, lost in self.lost:
             if addresses is None:
                 lost[:] = True
+                self.spoilt.add(allocation.address)
                 continue
             inside = allocation.holds(addresses) & active
             if inside.any():
+                self.spoilt.add(allocation.address)
                 offsets = np.broadcast_to(addresses, inside.shape)[inside] - np.uint64(allocation.address)
                 for byte in range(access.width_bytes):
                     lost[np.minimum(offsets.astype(np.int64) + byte, len(lost) - 1)] = True
@@ -109,8 +111,7 @@ class Overwritten:
             if allocation.address in self.spoilt and (inside := allocation.holds(addresses)).any():
                 loaded = _unknown_where(inside, access, loaded)
         for allocation, lost in self.lost:
-            inside = allocation.holds(addresses)
-            if not lost.any() or not inside.any():
+            if allocation.address not in self.spoilt or not (inside := allocation.holds(addresses)).any():
                 continue
             offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
             stale = np.zeros(inside.shape, dtype=bool)
