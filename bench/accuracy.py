@@ -141,8 +141,8 @@ _MISSING = (
     (
         "reductions",
         "sums of 64 MB at .87 to .9",
-        "steps of the tree in shared memory; requests whose guard is false in all lanes are charged as others "
-        "are: without that they come out at .8",
+        "steps of the tree in shared memory; requests whose guard is false in all lanes are charged as "
+        "others are: without that they come out at .8",
     ),
     ("mma.sync GEMM, 5090", "8192-cubes at .8 to .85", "the clock falls where power is limited"),
     ("WGMMA GEMM", "step 11", "its order of tiles lies in memory: trips and tiles are assumed"),

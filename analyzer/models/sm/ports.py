@@ -8,6 +8,7 @@ asked for most decides (Huerta et al., MICRO 2025, find one port for each of two
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
 from analyzer.flow.cfg import Cfg
@@ -26,37 +27,48 @@ def port_cycles(cfg: Cfg, pipes: Sequence[int], n_banks: int) -> FloatArray:
     pipes: of each instruction.
     """
     kernel = cfg.kernel
+    text_ids = kernel.text_ids.tolist()
+    known: dict[int, _Reads] = {}
     cycles = np.zeros(len(kernel))
     for block in cfg.blocks:
         held: dict[int, int] = {}
         for row in range(block.start, block.stop):
             if pipes[row] not in _READING:
                 continue
-            form = kernel.form(row)
-            reads, kept = _reads(form, held)
-            if reads:
-                cycles[row] = max(np.bincount(np.array(reads) % n_banks))
-            held = kept
+            reads = known.get(text_ids[row])
+            if reads is None:
+                reads = known[text_ids[row]] = _reads_of(kernel.form(row))
+            asked = [0] * n_banks
+            for slot, number in reads.slots.items():
+                asked[number % n_banks] += held.get(slot) != number
+            for number in reads.others:
+                asked[number % n_banks] += 1
+            cycles[row] = max(asked)
+            held = reads.kept
     return cycles
 
 
-def _reads(form: InstructionForm, held: dict[int, int]) -> tuple[list[int], dict[int, int]]:
-    """Registers that are read from the banks, and those that stay in the reuse cache, by slot."""
-    reads: list[int] = []
-    kept: dict[int, int] = {}
-    named: set[int] = set()
-    for slot, operand in enumerate(_sources(form.operands)):
-        if not isinstance(operand, Register) or operand.index is None:
-            continue
-        if operand.file is not RegisterFile.GENERAL:
-            continue
-        named.add(operand.index)
-        if held.get(slot) != operand.index:
-            reads.append(operand.index)
-        if _REUSE in operand.suffixes:
-            kept[slot] = operand.index
-    others = (number for number in form.read if number < UNIFORM_BASE and number not in named)
-    return [*reads, *others], kept
+class _Reads(Struct, frozen=True):
+    """Registers that an instruction reads by slot, those that stay in the reuse cache, and second halves."""
+
+    slots: dict[int, int]
+    kept: dict[int, int]
+    others: tuple[int, ...]
+
+
+def _reads_of(form: InstructionForm) -> _Reads:
+    registers = {
+        slot: operand
+        for slot, operand in enumerate(_sources(form.operands))
+        if isinstance(operand, Register) and operand.file is RegisterFile.GENERAL
+    }
+    slots = {slot: register.index for slot, register in registers.items() if register.index is not None}
+    named = set(slots.values())
+    return _Reads(
+        slots=slots,
+        kept={slot: number for slot, number in slots.items() if _REUSE in registers[slot].suffixes},
+        others=tuple(number for number in form.read if number < UNIFORM_BASE and number not in named),
+    )
 
 
 def _sources(operands: Sequence[Operand]) -> Sequence[Operand]:
