@@ -33,8 +33,8 @@ _MATH_PIPES = (
     Pipe.TC,
     Pipe.UNIFORM,
 )
-# Cause of waiting for a pipe; for those that are not named, the memory pipes.
 PORTS = len(PIPES)  # of the register file: a number among those of the pipes
+# Cause of waiting for a pipe; for those that are not named, the memory pipes.
 PIPE_CAUSE = {PIPE_INDEX[pipe]: Cause.MATH for pipe in _MATH_PIPES} | {
     PIPE_INDEX[Pipe.CBU]: Cause.BRANCH,
     PORTS: Cause.DISPATCH,
