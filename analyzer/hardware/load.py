@@ -5,12 +5,12 @@ Search order: a path, the user's folder (`WARPLENS_HWDB`, else `~/.config/warple
 
 import os
 import re
-import tomllib
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
+import tomli
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import Arch, GpuFile
@@ -162,8 +162,8 @@ _OWN_KEYS = frozenset({"aliases", "inherits", "note", "typical_gpu"})
 
 def _read_toml(path: Path) -> Table:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+        return tomli.loads(path.read_text(encoding="utf-8"))
+    except tomli.TOMLDecodeError as error:
         match = re.search(r"line (\d+), column (\d+)", str(error))
         line, column = (int(match[1]), int(match[2])) if match else (1, 1)
         text = path.read_text(encoding="utf-8").splitlines()

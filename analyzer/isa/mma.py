@@ -1,10 +1,10 @@
 """Matrix multiply shapes read from an instruction's modifiers; words and types in `hwdb/isa/mma.toml`."""
 
 import re
-import tomllib
 from functools import cache
 
 import msgspec
+import tomli
 
 from analyzer.ir.machine import TensorRate
 from analyzer.ir.opcode import DataType, MmaShape
@@ -26,7 +26,7 @@ UNKNOWN_TILE_M, UNKNOWN_TILE_N = 128, 256
 def mma_table() -> MmaFile:
     """The shipped table of matrix shapes and types."""
     text = (data_root("hwdb") / "isa" / "mma.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), MmaFile)
+    return msgspec.convert(tomli.loads(text), MmaFile)
 
 
 def mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:

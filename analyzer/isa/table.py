@@ -1,10 +1,10 @@
 """Opcode names and modifiers to `Opcode` values, by the rows of `hwdb/isa/opcodes.toml`."""
 
 import re
-import tomllib
 from functools import cache
 
 import msgspec
+import tomli
 
 from analyzer.ir.machine import WARP_LANES, SchedClass
 from analyzer.ir.opcode import Opcode, OpKind, Space
@@ -25,7 +25,7 @@ _UNKNOWN = OpcodeRow(kind=OpKind.UNKNOWN, sched=SchedClass.UNKNOWN, writes="r?")
 def opcode_table() -> OpcodeFile:
     """The shipped opcode table."""
     text = (data_root("hwdb") / "isa" / "opcodes.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomllib.loads(text), OpcodeFile)
+    return msgspec.convert(tomli.loads(text), OpcodeFile)
 
 
 @cache

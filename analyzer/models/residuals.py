@@ -1,9 +1,9 @@
 """How far off the default model has been on measured kernels that taught it nothing, class by class."""
 
-import tomllib
 from functools import cache
 
 import msgspec
+import tomli
 
 from analyzer.execution.provenance import Provenance
 from analyzer.models.base import Situation
@@ -39,7 +39,7 @@ class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 @cache
 def residuals() -> Residuals:
     """The table in `hwdb`."""
-    return msgspec.convert(tomllib.loads((data_root("hwdb") / _FILE).read_text()), Residuals)
+    return msgspec.convert(tomli.loads((data_root("hwdb") / _FILE).read_text()), Residuals)
 
 
 def interval_of(situation: Situation, bound: str) -> tuple[float, float]:
