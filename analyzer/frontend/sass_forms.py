@@ -1,8 +1,10 @@
 """Instruction texts to `InstructionForm`s.
 
 A text is cut into guard, mnemonic and operand pieces; a piece with its numbers taken out is a template.
-Each distinct combination of mnemonic and templates (a shape) goes through the grammar once. Every other
-instruction of that shape is decoded by filling its own numbers into the patterns kept from that parse.
+Each distinct template goes through the grammar once; every other piece like it is decoded by filling its
+own numbers into the patterns kept from that parse. A text of which some part is refused is parsed as a
+whole, once for each distinct combination of mnemonic and templates (a shape): a comma inside a symbol's name
+cuts it wrongly.
 """
 
 import re
@@ -81,7 +83,8 @@ class FormDecoder:
         guard, mnemonic, pieces = _cut(text)
         key = ("@" if guard else "", mnemonic, *(self._piece(p).template for p in pieces))
         if key not in self._shapes:
-            self._parse_shape(text)
+            if not self._takes_parts(guard, mnemonic, pieces):
+                self._parse_shape(text)
             self._shapes.add(key)
         return resolve(mnemonic)
 
@@ -113,6 +116,25 @@ class FormDecoder:
             piece = self._pieces[text] = _template(text)
         return piece
 
+    def _takes_parts(self, guard: str, mnemonic: str, pieces: list[str]) -> bool:
+        """The grammar takes every part, and then the whole, which is nothing but the parts in this order."""
+        if (guard and _guard(guard) is None) or not _MNEMONIC.fullmatch(mnemonic):
+            return False
+        try:
+            for piece in pieces:
+                self._makers_of(piece)
+        except UnexpectedInput:
+            return False
+        return True
+
+    def _makers_of(self, text: str) -> tuple[Maker, ...]:
+        """Raises UnexpectedInput where the piece is no list of operands."""
+        piece = self._piece(text)
+        makers = self._makers.get(piece.template)
+        if makers is None:
+            makers = self._makers[piece.template] = _makers(text, piece.places)
+        return makers
+
     def _parse_shape(self, text: str) -> None:
         try:
             load_grammar("sass").parse(text, start="instruction")
@@ -130,11 +152,8 @@ class FormDecoder:
     def _decode_piece(self, text: str) -> tuple[Operand, ...]:
         operands = self._operands.get(text)
         if operands is None:
-            piece = self._piece(text)
-            makers = self._makers.get(piece.template)
-            if makers is None:
-                makers = self._makers[piece.template] = _makers(text, piece.places)
-            operands = self._operands[text] = tuple(make(piece.numbers) for make in makers)
+            makers, numbers = self._makers_of(text), self._piece(text).numbers
+            operands = self._operands[text] = tuple(make(numbers) for make in makers)
         return operands
 
 

@@ -1,9 +1,14 @@
 """Corners of the reader that once went wrong."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lark.exceptions import UnexpectedInput
 from paths import parse_lines
 
+from analyzer.frontend.grammar import load_grammar
 from analyzer.frontend.sass import parse_sass
+from analyzer.frontend.sass_forms import FormDecoder, ShapeError
 from analyzer.isa.roles import PREDICATE_BASE, UNIFORM_PREDICATE_BASE
 from analyzer.text.errors import InputError
 
@@ -57,3 +62,49 @@ def test_a_predicate_that_does_not_exist_is_not_another_one() -> None:
     except InputError:
         return
     assert all(PREDICATE_BASE <= number < UNIFORM_PREDICATE_BASE for number in form.written)
+
+
+_GUARDS = ("", "@P0 ", "@!UP3 ", "@PT ", "@R1 ", "@ P0 ")
+_MNEMONICS = ("IMAD.WIDE.U32", "LDG.E.128", "MOV", "F2FP.BF16.F32.PACK_AB", "mov", "R1", "")
+_PIECES = (
+    "R1",
+    "-R7.reuse",
+    "|R3|",
+    "!P0",
+    "UPR",
+    "0x1f",
+    "-1.5e+10",
+    "+INF ",
+    "c[0x0][UR4+0x160]",
+    "[R4.64+-0x10]",
+    "desc[UR4][R2.64]",
+    "gdesc[UR8]",
+    "SR_TID.X",
+    "B0",
+    "{1,2}",
+    "R2 0x0",
+    "R1,R2",
+    "`(.L_x_1)",
+    "`(f(int, float))",
+    "64@fun((x))",
+    ",",
+    "]",
+    "",
+    "R1 ]",
+)
+
+
+@settings(max_examples=400)
+@given(st.sampled_from(_GUARDS), st.sampled_from(_MNEMONICS), st.lists(st.sampled_from(_PIECES), max_size=4))
+def test_parts_are_taken_as_the_whole_is(guard: str, mnemonic: str, pieces: list[str]) -> None:
+    text = f"{guard}{mnemonic} {', '.join(pieces)}".strip()
+    try:
+        load_grammar("sass").parse(text, start="instruction")
+        is_taken = True
+    except UnexpectedInput:
+        is_taken = False
+    try:
+        FormDecoder().admit(text)
+        assert is_taken
+    except ShapeError:
+        assert not is_taken
