@@ -34,7 +34,7 @@ _HISTORY_BYTES = 256 << 20
 
 
 class _Snapshot(Struct, eq=False):
-    """What a group's registers hold at the header; ran[warp]: segments that it has been through."""
+    """What a group's registers hold at the header; ran[warp]: segments of the loop that it went through."""
 
     values: dict[int, Value]
     origins: dict[int, Origins | None]
@@ -115,6 +115,7 @@ class Closer:
         self.histories: dict[int, _History] = {}
         self.failures: dict[int, int] = {}
         self.needed: dict[int, list[int]] = {}
+        self.ranges: dict[int, slice] = {}
 
     def __call__(self, segment: Segment, group: Group) -> bool:
         """Called before a group runs a loop's header; True where the group has nothing to run."""
@@ -144,6 +145,14 @@ class Closer:
         tracked = self.machine.tracked
         return self.needed[segment.index] + (list(tracked.local.values()) if tracked else [])
 
+    def _range_of(self, segment: Segment) -> slice:
+        """Where a loop's segments stand among all."""
+        if segment.index not in self.ranges:
+            blocks = self.machine.headers[segment.index].blocks
+            inside = [other.index for other in self.machine.kernel.segments if other.block in blocks]
+            self.ranges[segment.index] = slice(inside[0], inside[-1] + 1)
+        return self.ranges[segment.index]
+
     def _snapshot(self, segment: Segment, group: Group) -> _Snapshot:
         view = View(self.machine.state, group)
         slots = self._slots(segment)
@@ -151,7 +160,7 @@ class Closer:
         return _Snapshot(
             {slot: view.value(slot) for slot in slots},
             {slot: view.origin(slot) for slot in slots},
-            self.machine.tally.segments.sum(axis=0)[group.rows],
+            self.machine.tally.segments[self._range_of(segment)].sum(axis=0)[group.rows],
         )
 
     def _candidates(self, group: Group, history: _History) -> list[tuple[int, dict[int, Deltas]]]:

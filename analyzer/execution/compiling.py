@@ -21,6 +21,7 @@ from analyzer.execution.slicing import (
     after_calls,
     copy_coordinates,
     guard_of,
+    has_mbarriers,
     product_descriptor,
     slice_control,
 )
@@ -40,14 +41,32 @@ from analyzer.isa.roles import (
     register_storage,
 )
 
+_HARDLY_MORE = 1.02
+
 
 def compile_kernel(cfg: Cfg, nest: LoopNest) -> CompiledKernel:
-    """Compile the slice of a kernel that its control flow and addresses depend on (see `slice_control`)."""
-    return _Compiler(cfg, nest, slice_control(cfg), {}).compile()
+    """Compile the slice of a kernel that its control flow and addresses depend on (see `slice_control`).
+
+    What is said to mbarriers is in it where that takes hardly any more instructions.
+    """
+    wanted = slice_control(cfg)
+    if has_mbarriers(cfg) and not _has_copies(cfg):
+        wider = slice_control(cfg, has_mbarriers=True)
+        if sum(wider.rows) <= sum(wanted.rows) * _HARDLY_MORE:
+            wanted = wider
+    return _Compiler(cfg, nest, wanted, {}).compile()
+
+
+def _has_copies(cfg: Cfg) -> bool:
+    """Some copy says something to an mbarrier, and is an access too: it cannot be compiled as both."""
+    copies = cfg.kernel.vocabulary.mask(lambda opcode: opcode.semantics is Semantics.MBARRIER_COPY)
+    return bool(copies[cfg.kernel.opcode_ids].any())
 
 
 def with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
     """The same kernel, with what its instructions say to mbarriers in its slice."""
+    if kernel.slice.has_mbarriers:
+        return kernel
     wider = slice_control(kernel.cfg, has_mbarriers=True)
     return _Compiler(kernel.cfg, kernel.nest, wider, kernel.steps).compile()
 

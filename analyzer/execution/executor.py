@@ -17,6 +17,7 @@ from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.dependence import GridDependence
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.guesses import Guesser
+from analyzer.execution.hearing import Ears
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.machine import SIGNATURE_FACTOR, Machine
 from analyzer.execution.profile import ExecutionProfile
@@ -55,11 +56,12 @@ class Execution(Struct, frozen=True, eq=False):
     """What a launch came to.
 
     log: requests of all CTAs, or of some that others are proven to go on from; None where there are more than
-    are kept.
+    are kept. ears: what the first CTA said to its mbarriers, None where that is to be heard apart.
     """
 
     profile: ExecutionProfile
     log: MemoryLog | None
+    ears: Ears | None
 
 
 def execute(
@@ -79,7 +81,7 @@ def execute(
     task = Task(kernel, image, shape, options or ExecutionOptions(guesser=Guesser(kernel)))
     sample, sums = Executor(task).run()
     _check_alignment(kernel, sums)
-    return Execution(ProfileBuilder(task, launch, sample, sums).build(), _log(sample, sums))
+    return Execution(ProfileBuilder(task, launch, sample, sums).build(), _log(sample, sums), sums.ears)
 
 
 def _log(sample: Sample, sums: LaunchSums) -> MemoryLog | None:
@@ -213,6 +215,8 @@ class Executor:
             collect(machine, stopped, sums)
             is_all = len(machine.batch.cta_numbers) == len(sample.numbers)
             sums.log = machine.tally.memory if is_all else None
+            if machine.ears is not None and not machine.ears.has_missed and not stopped:
+                sums.ears = machine.ears
         return sums
 
     def runs(self, sample: Sample) -> Iterator[tuple[Machine, str]]:
@@ -251,6 +255,8 @@ class Executor:
         """A machine that has run, and why it was stopped."""
         machine = self._machine(batch, self.budget)
         machine.evenness = evenness
+        if self.task.kernel.slice.has_mbarriers and batch.cta_numbers[0] == 0:
+            machine.ears = Ears()
         if not batch.neighbours and batch.cta_shape[0] >= LEAST_CTAS and batch.cta_shape[1] == 1:
             machine.axes_finder = AxesFinder(batch.cta_shape[0])
         machine.start()

@@ -84,6 +84,11 @@ class Group(Struct, eq=False):
     doubts: tuple["Doubt", ...] = ()
     warps: Rows | None = None
 
+    @property
+    def is_even(self) -> bool:
+        """It has the same warps of every CTA, so that its arrays may be as compact as those of the state."""
+        return self.is_whole or self.warps is not None
+
 
 def same_warps(rows: Rows, n_ctas: int, warps_per_cta: int) -> Rows | None:
     """`Group.warps` of these rows."""
@@ -129,7 +134,7 @@ class View:
         self.mask: Bits = group.mask
         n_warps = state.shape[2] if group.warps is None else len(group.warps)
         self.shape = (*state.shape[:2], n_warps)
-        if group.is_whole or group.warps is not None:
+        if group.is_even:
             self.mask = group.mask.reshape(*self.shape, WARP_LANES)
             if not group.is_full:
                 self.mask = smallest(self.mask)
@@ -175,21 +180,26 @@ class View:
 
     def shaped(self, rows: NDArray[Any]) -> NDArray[Any]:
         """One row per warp as an array of the view."""
-        is_even = self.group.is_whole or self.group.warps is not None
-        if not is_even or rows.shape[0] == 1 or rows.ndim > 2:
+        if not self.group.is_even or rows.shape[0] == 1 or rows.ndim > 2:
             return rows
         return rows.reshape(*self.shape, rows.shape[1])
 
+    @property
+    def n_first(self) -> int | None:
+        """Warps of the first CTA, which come first; None where the group has other warps of other CTAs."""
+        n_ctas = prod(self.state.shape[:2])
+        return len(self.group.rows) // n_ctas if n_ctas == 1 or self.group.is_even else None
+
+    def of_first(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Rows of the first CTA, one per warp or one for all, where `n_first` says how many it has."""
+        rows: NDArray[Any] = array if array.ndim == 2 else array[0, 0]
+        return rows if len(rows) == 1 else rows[: self.n_first]
+
     def first_cta(self, arrays: list[Value]) -> list[Value] | None:
         """Rows of the first CTA, one per warp, where the group has all CTAs and they are alike, else None."""
-        n_ctas, per_cta = prod(self.state.shape[:2]), self.state.shape[2]
-        each, rest = divmod(len(self.group.rows), n_ctas)
-        if rest or not each:
+        n_ctas, each = prod(self.state.shape[:2]), self.n_first
+        if each is None:
             return None
-        if not self.group.is_whole and self.group.warps is None:
-            warps = self.group.rows.reshape(n_ctas, each) - np.arange(n_ctas)[:, None] * per_cta
-            if bool((warps != warps[:1]).any()):
-                return None
         found: list[Value] = []
         for array in arrays:
             if array.ndim > 2 and array.shape[:2] == (1, 1):

@@ -17,6 +17,7 @@ from analyzer.execution.branches import leave
 from analyzer.execution.budget import Budget
 from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
+from analyzer.execution.hearing import Ears
 from analyzer.execution.lanes import (
     ALL_LANES,
     UNEVEN,
@@ -107,6 +108,7 @@ class Machine:
         self.left_at: dict[int, IntArray] = {}  # header runs when a loop was last left on assumption
         self.signed: set[Step] = set()
         self.evenness: Evenness | None = None
+        self.ears: Ears | None = None
         self.on_header: Callable[[Segment, Group], bool] | None = None
         self.headers = {kernel.entry_of[loop.header]: loop for loop in kernel.nest.loops}
         # a header waits for all that is still inside its loop, so that warps do not run ahead
@@ -200,9 +202,10 @@ class Machine:
 
     def execute(self, segment: Segment, group: Group) -> None:
         """Run one segment and send the group on."""
-        all_lanes = group.is_full and self.batch.all_live and bool(group.mask.all())
-        view = View(self.state, group, all_lanes=all_lanes)
+        view = View(self.state, group, all_lanes=group.is_full and self.batch.all_live)
         self._count(segment, group, view)
+        if self.ears is not None:
+            self.ears.note_run(segment, view)
         for action in segment.actions:
             self._act(action, view)
         self._pay(segment, view)
@@ -273,7 +276,9 @@ class Machine:
                 self.convergence.converge(action, view, lanes)
 
     def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
-        """What is said to an mbarrier; nobody listens here."""
+        """Something is said to an mbarrier."""
+        if self.ears is not None and action.signal is not None:
+            self.ears.hear(action.signal, view, lanes)
 
     def guard(self, guard: Guard, view: View) -> tuple[Bits, Origins | None]:
         """Lanes whose guard is true, and the origin of what is not known of it."""

@@ -7,9 +7,10 @@ side begin their loops: by the coordinates of their tiles, copies of which sever
 
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import TypeVar
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -18,19 +19,16 @@ from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import with_mbarriers
 from analyzer.execution.guesses import Guesser
+from analyzer.execution.hearing import Ears, Heard
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import Group, View
 from analyzer.execution.machine import Machine
-from analyzer.execution.memory import lane_addresses
 from analyzer.execution.mixing import mixing_factors
-from analyzer.execution.program import Action, CompiledKernel, Segment, Signal
+from analyzer.execution.program import Action, CompiledKernel, Segment
 from analyzer.execution.step import Bits
 from analyzer.execution.warps import Batch, Shape
-from analyzer.flow.cfg import Cfg
 from analyzer.ir.opcode import Semantics
 
-_WITHIN_CTA = 0xFFFFFF  # address bits above say which CTA of the cluster
-_PARITY_BIT = 31
 _MOST_STEPS = 40_000  # some seconds
 _MOST_ARRIVALS = 400  # at a loop header that cannot be closed: its rings have gone round many times
 _FEW_ARRIVALS = 6
@@ -73,89 +71,78 @@ class Rings(Struct, frozen=True):
     distinct_share: float | None
 
 
-def has_mbarriers(cfg: Cfg) -> bool:
-    """Whether a kernel waits for mbarriers."""
-    kernel = cfg.kernel
-    waits = kernel.vocabulary.mask(lambda opcode: opcode.semantics is Semantics.MBARRIER_WAIT)
-    return bool(waits[kernel.opcode_ids].any())
+def find_rings(
+    kernel: CompiledKernel, image: ConstantImage, shape: Shape, ears: Ears | None = None
+) -> Rings | None:
+    """The rings of a launch; None where no address of an mbarrier is known.
 
-
-def find_rings(kernel: CompiledKernel, image: ConstantImage, shape: Shape) -> Rings | None:
-    """The rings of a launch; None where no address of an mbarrier is known."""
+    ears: what was heard when the launch was executed, if that was so.
+    """
     compiled = with_mbarriers(kernel)
-    one = _listen(compiled, image, shape, 1, _MOST_ARRIVALS)
-    if not one.heard:
+    if ears is None:
+        ears = _listen(_RingListener(compiled, _batch(compiled, image, shape, 1))).ears
+    if not ears or not ears.heard:
         return None
-    rings = _rings(one)
+    rings = _rings(ears, compiled)
     if not any(use.meaning is Semantics.MBARRIER_COPY for use in rings.uses.values()):
         return rings
-    many = _listen(compiled, image, shape, min(_MOST_CTAS, shape.grid.count), _FEW_ARRIVALS)
+    n_ctas = min(_MOST_CTAS, shape.grid.count)
+    many = _listen(_TileListener(compiled, _batch(compiled, image, shape, n_ctas)))
     return replace(rings, distinct_share=many.distinct_share())
 
 
-def _listen(
-    compiled: CompiledKernel, image: ConstantImage, shape: Shape, n_ctas: int, most_arrivals: int
-) -> "_Listener":
-    """The first CTAs, executed; loops that cannot be closed are left after so many arrivals."""
-    batch = Batch(compiled, image, shape, np.arange(n_ctas, dtype=np.int64), np.ones(n_ctas))
-    machine = _Listener(compiled, batch, most_arrivals)
+def _batch(kernel: CompiledKernel, image: ConstantImage, shape: Shape, n_ctas: int) -> Batch:
+    return Batch(kernel, image, shape, np.arange(n_ctas, dtype=np.int64), np.ones(n_ctas))
+
+
+_AnyListener = TypeVar("_AnyListener", bound="_Listener")
+
+
+def _listen(machine: _AnyListener) -> _AnyListener:
     machine.start()
     with suppress(StopExecution):
         machine.run()
     return machine
 
 
-class _Heard(Struct, eq=False):
-    """What one instruction said: to which mbarriers, bytes and times.
-
-    parities: by warp and barrier, the first one that was asked for, with the turn in which it was.
-    """
-
-    meaning: Semantics
-    addresses: set[int] = field(default_factory=set)
-    parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    n_bytes: float = 0.0
-    times: int = 0
-
-
 class _Listener(Machine):
-    """A machine that hears what is said to mbarriers."""
+    """A machine whose first CTA is heard; it goes round a loop so often at most."""
 
     def __init__(self, kernel: CompiledKernel, batch: Batch, most_arrivals: int) -> None:
         super().__init__(kernel, batch, Guesser(kernel), Budget(_MOST_STEPS))
         self.tally.memory = MemoryLog(batch, wants=wants_none)
         self.most_arrivals = most_arrivals
-        self.close = Closer(self) if most_arrivals > _FEW_ARRIVALS else None
-        self.descriptors: dict[int, int] = {}
-        self.tiles: list[NDArray[np.uint64]] = []
-        self.heard: dict[int, _Heard] = {}
         self.arrivals: dict[int, int] = {}
-        self.turn = 0
-        self.runs: dict[int, int] = {}
         self.on_header = self._at_header
 
     def _at_header(self, segment: Segment, group: Group) -> bool:
         """True where a group has gone round a loop often enough."""
         key = segment.index
         self.arrivals[key] = self.arrivals.get(key, 0) + 1
-        if self.close is not None:
-            self.close(segment, group)
         return self.arrivals[key] > self.most_arrivals
 
-    def execute(self, segment: Segment, group: Group) -> None:
-        """See `Machine`."""
-        self.runs[segment.index] = self.runs.get(segment.index, 0) + len(group.rows)
-        super().execute(segment, group)
 
-    def shares(self) -> dict[int, float]:
-        """Of the warps that came to each instruction, those that said something, by row."""
-        runs = {
-            row: self.runs[segment.index]
-            for segment in self.kernel.segments
-            if segment.index in self.runs
-            for row in range(segment.start, segment.stop)
-        }
-        return {row: one.times / runs[row] for row, one in self.heard.items()}
+class _RingListener(_Listener):
+    """Hears one CTA to its end where its loops can be closed."""
+
+    def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
+        super().__init__(kernel, batch, _MOST_ARRIVALS)
+        self.ears = Ears()
+        self.close = Closer(self)
+
+    def _at_header(self, segment: Segment, group: Group) -> bool:
+        """See `_Listener`."""
+        is_over = super()._at_header(segment, group)
+        self.close(segment, group)
+        return is_over
+
+
+class _TileListener(_Listener):
+    """Hears which tiles several CTAs ask for as they begin their loops."""
+
+    def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
+        super().__init__(kernel, batch, _FEW_ARRIVALS)
+        self.tiles: list[NDArray[np.uint64]] = []
 
     def distinct_share(self) -> float | None:
         """Of all tiles copied, different ones."""
@@ -165,69 +152,32 @@ class _Listener(Machine):
         return len(np.unique(tiles)) / len(tiles)
 
     def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
-        """See `Machine`."""
+        """See `Machine`: its row and the coordinates of a tile, mixed to one number for each warp."""
         signal = action.signal
-        if signal is None:
+        if signal is None or not signal.coordinates:
             return
-        if signal.address is None or signal.meaning is None:
-            self._hear_product(signal, view)
-            return
-        places, origin = lane_addresses(signal.address, view)
-        if origin is not None and bool(origin.any()):
+        if not all(_is_known(view, slot) for slot in signal.coordinates):
             return
         active = view.active if lanes is None else view.active & lanes
-        shape = view.group.mask.shape
-        chosen = np.broadcast_to(view.flat(active), shape) & view.group.mask
-        self._hear_tile(signal, view, chosen)
-        address = np.broadcast_to(view.flat(places), shape)
-        word = None
-        if signal.word is not None and _is_known(view, signal.word):
-            word = np.broadcast_to(view.flat(view.value(signal.word)), shape)
-        heard = self.heard.setdefault(signal.row, _Heard(signal.meaning))
-        self.turn += 1
-        for row in np.flatnonzero(chosen.any(axis=1)).tolist():
-            lane = int(chosen[row].argmax())
-            place = int(address[row, lane]) & _WITHIN_CTA
-            heard.addresses.add(place)
-            heard.times += 1
-            if word is None:
-                continue
-            told = int(word[row, lane])
-            if signal.meaning is Semantics.MBARRIER_WAIT:
-                asked = (self.turn, told >> _PARITY_BIT)
-                heard.parities.setdefault((int(view.group.rows[row]), place), asked)
-            else:
-                heard.n_bytes += told
-
-    def _hear_product(self, signal: Signal, view: View) -> None:
-        """The descriptor of a product, taken to be the same in all warps and rounds."""
-        if signal.word is not None and _is_known(view, signal.word):
-            self.descriptors[signal.row] = int(view.value(signal.word).reshape(-1)[0])
-
-    def _hear_tile(self, signal: Signal, view: View, chosen: Bits) -> None:
-        """The tiles that a copy's warps ask for: its row and coordinates mixed to one number for each."""
-        if not signal.coordinates or not all(_is_known(view, slot) for slot in signal.coordinates):
-            return
+        chosen = np.broadcast_to(view.flat(active), view.group.mask.shape) & view.group.mask
         warps = chosen.any(axis=1)
         mixed = np.full(int(warps.sum()), np.uint64(signal.row))
-        lanes = chosen[warps].argmax(axis=1)
+        first = chosen[warps].argmax(axis=1)
         for slot, factor in zip(signal.coordinates, mixing_factors(len(signal.coordinates)), strict=True):
-            words = np.broadcast_to(view.flat(view.value(slot)), chosen.shape)[warps, lanes]
+            words = np.broadcast_to(view.flat(view.value(slot)), chosen.shape)[warps, first]
             mixed = (mixed + words.astype(np.uint64)) * factor
         self.tiles.append(mixed)
 
 
 def _is_known(view: View, slot: int) -> bool:
-    """Whether a register holds known words in all lanes; RZ says nothing."""
-    if slot < 0:
-        return False
+    """Whether a register holds known words in all lanes of the group."""
     unknown = view.origin(slot)
-    return unknown is None or not bool(unknown.any())
+    return slot >= 0 and (unknown is None or not bool(unknown.any()))
 
 
-def _rings(listener: _Listener) -> Rings:
+def _rings(ears: Ears, kernel: CompiledKernel) -> Rings:
     """What one CTA said; tiles are not compared."""
-    heard, shares = listener.heard, listener.shares()
+    heard, shares = ears.heard, ears.shares(kernel.segments)
     groups: list[_Group] = []
     for row, one in heard.items():
         meets = [not one.addresses.isdisjoint(group.addresses) for group in groups]
@@ -242,7 +192,7 @@ def _rings(listener: _Listener) -> Rings:
             n_bytes = one.n_bytes / max(1, one.times)
             uses[row] = RingUse(number, one.meaning, n_bytes, min(1.0, shares[row]))
     rings = (Ring(len(group.addresses), _free_waits(heard[row] for row in group.rows)) for group in groups)
-    return Rings(tuple(rings), uses, listener.descriptors, None)
+    return Rings(tuple(rings), uses, ears.descriptors, None)
 
 
 class _Group(Struct, frozen=True, eq=False):
@@ -252,7 +202,7 @@ class _Group(Struct, frozen=True, eq=False):
     addresses: set[int]
 
 
-def _free_waits(group: Iterable[_Heard]) -> int:
+def _free_waits(group: Iterable[Heard]) -> int:
     """Barriers at which a warp begins with the phase before the first, which is over; the most of any."""
     first: dict[tuple[int, int], tuple[int, int]] = {}
     for one in group:

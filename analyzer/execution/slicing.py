@@ -7,11 +7,13 @@ R6 held before. Words of a stack frame that is only reached through the stack po
 one spilled address does not drag in all other spills.
 """
 
+from functools import lru_cache
+
 from msgspec import Struct
 
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
-from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, OpKind, Semantics, Space
+from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, Opcode, OpKind, Semantics, Space
 from analyzer.ir.operand import Address, Barrier, Described, Predicate, PredicateSet, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import STORAGE_SIZE, address_storage, predicate_storage, register_storage
@@ -67,6 +69,13 @@ def slice_control(cfg: Cfg, *, has_mbarriers: bool = False) -> Slice:
         keeps_shared, keeps_local = shared, local
 
 
+def has_mbarriers(cfg: Cfg) -> bool:
+    """Whether a kernel waits for mbarriers."""
+    kernel = cfg.kernel
+    waits = kernel.vocabulary.mask(lambda opcode: opcode.semantics is Semantics.MBARRIER_WAIT)
+    return bool(waits[kernel.opcode_ids].any())
+
+
 def _loads_from(cfg: Cfg, rows: tuple[bool, ...], space: Space) -> bool:
     kernel = cfg.kernel
     return any(
@@ -82,7 +91,7 @@ class _Pass:
     def __init__(self, cfg: Cfg, keeps_shared: bool, keeps_local: bool, has_mbarriers: bool) -> None:
         self.cfg, self.keeps_shared, self.keeps_local = cfg, keeps_shared, keeps_local
         self.has_mbarriers = has_mbarriers
-        self.known: dict[int, _Use] = {}
+        self.known = _plain_uses(cfg).copy()
         self.has_frame = _has_plain_frame(cfg)
         self.uses = [[self._use(row) for row in range(block.start, block.stop)] for block in cfg.blocks]
         self.followers = followers_of(cfg)
@@ -147,11 +156,9 @@ class _Pass:
         if form.is_never:
             return _Use(0, 0, 0, 0, None)
         guard = guard_of(form)
-        writes = _mask(form.written)
         if self.has_frame and form.opcode.space is Space.LOCAL and form.opcode.kind in _FRAME_KINDS:
             return self._frame_use(form, guard)
-        partial = any(isinstance(operand, PredicateSet) for operand in form.operands)  # R2P has a mask
-        return _Use(writes, 0 if partial else writes, _mask(form.read), self._always(form), guard)
+        return _whole_use(form, guard, self._always(form))
 
     def _frame_use(self, form: InstructionForm, guard: Guard | None) -> _Use:
         """A spill writes words of the frame from registers, a fill the other way."""
@@ -184,6 +191,39 @@ class _Pass:
         return reads
 
 
+def _whole_use(form: InstructionForm, guard: Guard | None, always: int) -> _Use:
+    writes = _mask(form.written)
+    partial = any(isinstance(operand, PredicateSet) for operand in form.operands)  # R2P has a mask
+    return _Use(writes, 0 if partial else writes, _mask(form.read), always, guard)
+
+
+@lru_cache(maxsize=2)
+def _plain_uses(cfg: Cfg) -> dict[int, _Use]:
+    """Uses of arithmetic, by text: they are the same whatever else is wanted."""
+    kernel = cfg.kernel
+    plain = kernel.vocabulary.mask(_is_plain)[kernel.opcode_ids]
+    forms = {int(text_id): kernel.vocabulary.form(int(text_id)) for text_id in kernel.text_ids[plain]}
+    return {
+        text_id: _whole_use(form, guard_of(form), 0) for text_id, form in forms.items() if not form.is_never
+    }
+
+
+def _is_plain(opcode: Opcode) -> bool:
+    return opcode.kind in _PLAIN_KINDS
+
+
+_PLAIN_KINDS = frozenset(
+    {
+        OpKind.INTEGER,
+        OpKind.FLOAT,
+        OpKind.HALF,
+        OpKind.DOUBLE,
+        OpKind.CONVERT,
+        OpKind.SPECIAL_FUNCTION,
+        OpKind.PREDICATE,
+        OpKind.SPECIAL_REGISTER,
+    }
+)
 _FRAME_KINDS = frozenset({OpKind.LOAD, OpKind.STORE})
 _STACK_POINTER = 1
 _WORD_BYTES = 4

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.entries import AccessTotals
+from analyzer.execution.hearing import Ears
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.profile import WarpClass
@@ -18,8 +19,9 @@ IntArray = NDArray[np.int64]
 
 
 class LaunchSums(Struct, eq=False):
-    """Sums over the batches of a launch, and the log of the only one where there is but one; stopped: why one
-    of them did not come to its end.
+    """Sums over the batches of a launch, and the log of the only one where there is but one.
+
+    stopped: why one of them did not come to its end; ears: what the first CTA was heard to say.
     """
 
     segments: NDArray[np.float64]
@@ -31,6 +33,7 @@ class LaunchSums(Struct, eq=False):
     origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
     classes: list[WarpClass] = field(default_factory=list)
     log: MemoryLog | None = None
+    ears: Ears | None = None
     stopped: str = ""
 
 

@@ -110,6 +110,8 @@ class Trial(Machine):
 
     def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
         """See `Machine`: all barriers of a ring must have been heard of."""
+        if self.parent.ears is None:
+            return
         address = action.signal.address if action.signal is not None else None
         steps = None if address is None else address_steps(address, view)
         if steps is not None and bool(steps.any()):

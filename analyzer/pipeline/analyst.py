@@ -121,6 +121,7 @@ class Analyst:
             ready=executed.ready,
             profile=executed.profile,
             log=executed.log,
+            ears=executed.ears,
             n_kernels=self.n_kernels,
             trips=options.trips,
             taken=options.taken,

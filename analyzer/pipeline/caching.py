@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from analyzer.demand.cache_routes import Route, routes_of
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.counts import TripRule
+from analyzer.execution.hearing import Ears
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.rules import TakenRule
 from analyzer.hardware.gpu import Gpu
@@ -36,6 +37,7 @@ class CacheLab(Struct, eq=False):
     ready: Prepared
     profile: ExecutionProfile
     log: MemoryLog | None = None
+    ears: Ears | None = None
     n_kernels: int = 1
     trips: tuple[TripRule, ...] = ()
     taken: tuple[TakenRule, ...] = ()
@@ -48,11 +50,12 @@ class CacheLab(Struct, eq=False):
 
     def rings(self) -> "Rings | None":
         """Rings of mbarriers; None where the kernel has none, or their addresses are not known."""
-        from analyzer.execution.mbarriers import find_rings, has_mbarriers
+        from analyzer.execution.mbarriers import find_rings
+        from analyzer.execution.slicing import has_mbarriers
 
         cfg = self.ready.compiled.cfg
         if not self._has_looked_for_rings and has_mbarriers(cfg):
-            self._rings = find_rings(self.ready.compiled, self.ready.image, self.ready.shape)
+            self._rings = find_rings(self.ready.compiled, self.ready.image, self.ready.shape, self.ears)
         self._has_looked_for_rings = True
         return self._rings
 

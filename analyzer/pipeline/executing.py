@@ -10,6 +10,7 @@ from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.counts import BlockCounts, Trip, TripRule
 from analyzer.execution.executor import execute
 from analyzer.execution.guesses import Guesser
+from analyzer.execution.hearing import Ears
 from analyzer.execution.image import ConstantImage, build_image
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.program import CompiledKernel
@@ -29,13 +30,14 @@ from analyzer.text.errors import HardwareError, UsageError
 class Executed(Struct, frozen=True, eq=False):
     """A profile, and the rules of the user that it used; ready: what was executed, None for a trace.
 
-    log: see `Execution`.
+    log, ears: see `Execution`.
     """
 
     profile: ExecutionProfile
     used: frozenset[TripRule]
     ready: "Prepared | None" = None
     log: MemoryLog | None = None
+    ears: Ears | None = None
 
 
 def execute_kernel(
@@ -65,7 +67,7 @@ def execute_kernel(
         guesser=guesser, closes_loops=closes_loops, max_warps=max_warps, step_limit=step_limit
     )
     found = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
-    return Executed(found.profile, frozenset(guesser.used), ready, found.log)
+    return Executed(found.profile, frozenset(guesser.used), ready, found.log, found.ears)
 
 
 def _check_arguments(loaded: LoadedKernel, launch: Launch) -> None:

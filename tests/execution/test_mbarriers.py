@@ -7,10 +7,11 @@ from paths import TRACES
 
 import analyzer
 from analyzer.execution.argument_text import parse_argument
-from analyzer.execution.mbarriers import Ring, Rings, find_rings, has_mbarriers
+from analyzer.execution.mbarriers import Ring, Rings, find_rings
+from analyzer.execution.slicing import has_mbarriers
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.opcode import Semantics
-from analyzer.pipeline.executing import prepare
+from analyzer.pipeline.executing import execute_kernel, prepare
 
 BLACKWELL = TRACES / "blackwell"
 
@@ -75,6 +76,21 @@ def test_warp_groups_that_hand_stages_over(kernel: str, source: str, roles: int)
     assert Ring(4, 0) in found.rings
     assert bytes_at(found) == {64 * 32 * 4}
     assert any(use.meaning is Semantics.MBARRIER_COPY for use in found.uses.values())
+
+
+def test_a_launch_is_heard_while_it_is_executed() -> None:
+    """Of a kernel whose slice says all that it tells its mbarriers: one execution does for both."""
+    loaded = analyzer.load(str(TRACES / "triton" / "sm_100" / "matmul.sass"))["matmul"]
+    sizes = tuple(parse_argument(f"{place}=512") for place in range(3, 9))
+    executed = execute_kernel(loaded, Launch(grid=Dim3(16), block=Dim3(128), arguments=sizes))
+    assert executed is not None
+    assert executed.ready is not None
+    assert executed.ears is not None
+    ready = executed.ready
+    alone = find_rings(ready.compiled, ready.image, ready.shape)
+    assert alone is not None
+    assert alone.uses
+    assert find_rings(ready.compiled, ready.image, ready.shape, executed.ears) == alone
 
 
 def test_most_kernels_have_none() -> None:

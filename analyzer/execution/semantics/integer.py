@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.execution.semantics.operands import (
+    NEVER,
     WORD_BITS,
     WORD_MASK,
     Addend,
@@ -16,6 +17,7 @@ from analyzer.execution.semantics.operands import (
     pair_literal,
     split_pair,
     word_literal,
+    wraps,
 )
 from analyzer.execution.step import AffineRule, Apply, Step, Value
 from analyzer.ir.operand import Predicate
@@ -80,7 +82,7 @@ def _wide_sum(addends: list[Addend], results: tuple[int, ...], carries_out: tupl
 
 def _add_pairs(a_low: Value, a_high: Value, b_low: Value, b_high: Value) -> tuple[Value, ...]:
     low = a_low + b_low
-    return low, a_high + b_high + (low < b_low)
+    return low, a_high + b_high + wraps(low, a_low, b_low)
 
 
 def _subtract_pairs(a_low: Value, a_high: Value, b_low: Value, b_high: Value) -> tuple[Value, ...]:
@@ -142,7 +144,6 @@ class Sum:
 
 
 _ONE_CARRY, _TWO_CARRIES = full(_CARRY, np.uint64), full(2 * _CARRY, np.uint64)
-_NEVER = full(0, np.bool_)
 _SUMS: dict[tuple[int, int], Apply] = {
     (1, 0): lambda a: (a,),
     (2, 0): lambda a, b: (a + b,),
@@ -156,12 +157,12 @@ _SUMS: dict[tuple[int, int], Apply] = {
 
 def _carry_of_two(a: Value, b: Value) -> tuple[Value, ...]:
     total = a + b
-    return total, total < a, _NEVER
+    return total, wraps(total, a, b), NEVER
 
 
 _SUMS_WITH_CARRY: dict[tuple[int, int], Apply] = {
     (2, 0): _carry_of_two,
-    (1, 1): lambda a, b: (a - b, a >= b, _NEVER),  # 2^32 - b + a passes 2^32 where a >= b
+    (1, 1): lambda a, b: (a - b, a >= b, NEVER),  # 2^32 - b + a passes 2^32 where a >= b
 }
 
 

@@ -379,3 +379,13 @@ def literal_step(writes: Sequence[int], *values: Value, rule: AffineRule = Affin
 def full(number: int, dtype: Any = np.uint32) -> Value:
     """A constant of shape [1, 1]."""
     return np.full((1, 1), number, dtype=dtype)
+
+
+NEVER = full(0, np.bool_)
+
+
+def wraps(total: Value, a: Value, b: Value) -> Value:
+    """Whether the sum of two words passed 2^32, held once where the addends are smaller and none did."""
+    if total.size > max(a.size, b.size) and int(a.max()) + int(b.max()) <= WORD_MASK:
+        return NEVER
+    return total < a

@@ -4,21 +4,21 @@ import numpy as np
 
 from analyzer.execution.semantics.integer import Sum
 from analyzer.execution.semantics.operands import (
+    NEVER,
     WORD_BITS,
     Addend,
     NotUnderstoodError,
     Parts,
     Source,
-    full,
     make_step,
     split_pair,
+    wraps,
 )
 from analyzer.execution.semantics.shift_add import moved_up
 from analyzer.execution.step import AffineRule, Step, Value
 from analyzer.ir.program import InstructionForm
 
 _DISCARDED = -1
-_NEVER = full(0, np.bool_)
 
 
 def compile_multiply_add(form: InstructionForm) -> Step:
@@ -101,7 +101,7 @@ def _wide_product(
     def with_carry(x: Value, y: Value, *others: Value) -> tuple[Value, ...]:
         number = total(x, y, *others)
         halves = split_pair(number) if is_wide else (_upper(number),)
-        return (*halves, number < others[0] if has_sum else _NEVER)
+        return (*halves, number < others[0] if has_sum else NEVER)
 
     if writes[-1] != _DISCARDED:
         return make_step(with_carry, sources, writes)
@@ -135,8 +135,9 @@ def _scaled_pair(
     amount, move_up = np.uint32(shift), moved_up(shift, is_signed=is_signed)
 
     def apply(x: Value, low: Value, high: Value) -> tuple[Value, ...]:
-        total = (x << amount) + low
-        return total, move_up(x) + high + (total < low)
+        scaled = x << amount
+        total = scaled + low
+        return total, move_up(x) + high + wraps(total, scaled, low)
 
     return make_step(apply, [a, *c], results, AffineRule.PAIR)
 

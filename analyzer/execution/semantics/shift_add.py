@@ -11,6 +11,7 @@ from analyzer.execution.semantics.operands import (
     Parts,
     Source,
     make_step,
+    wraps,
 )
 from analyzer.execution.step import AffineRule, Step, Value
 from analyzer.ir.program import InstructionForm
@@ -60,7 +61,7 @@ def _low(a: Source, b: Addend, shift: int, writes: tuple[int, int]) -> Step:
         if negated:  # 2^32 - y + shifted passes 2^32 where shifted >= y
             return shifted - y, shifted >= y
         total = shifted + y
-        return total, total < y
+        return total, wraps(total, shifted, y)
 
     def carries(x: Value, y: Value) -> tuple[Value, ...]:
         """Multiples of 2^32 in the shifted word, and in the whole sum: the carry is their difference."""

@@ -1,0 +1,110 @@
+"""What one CTA is heard to say to its mbarriers while it is executed."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct, field
+
+from analyzer.execution.memory import lane_addresses
+from analyzer.execution.program import Segment, Signal
+from analyzer.execution.step import Bits
+from analyzer.ir.opcode import Semantics
+
+if TYPE_CHECKING:
+    from analyzer.execution.lanes import View
+
+_WITHIN_CTA = 0xFFFFFF  # address bits above say which CTA of the cluster
+_PARITY_BIT = 31
+
+
+class Heard(Struct, eq=False):
+    """What one instruction said: to which mbarriers, bytes and times.
+
+    parities: by warp and barrier, the first one that was asked for, with the turn in which it was.
+    """
+
+    meaning: Semantics
+    addresses: set[int] = field(default_factory=set)
+    parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    n_bytes: float = 0.0
+    times: int = 0
+
+
+class Ears(Struct, eq=False):
+    """Hears the first CTA of a batch.
+
+    heard, descriptors (of products of the tensor core): by row; runs: executions of segments by its warps;
+    has_missed: groups came by of which it is not known which warps are the first CTA's.
+    """
+
+    heard: dict[int, Heard] = field(default_factory=dict)
+    descriptors: dict[int, int] = field(default_factory=dict)
+    runs: dict[int, int] = field(default_factory=dict)
+    has_missed: bool = False
+    _turn: int = 0
+
+    def note_run(self, segment: Segment, view: "View") -> None:
+        """A group runs a segment."""
+        n_warps = view.n_first
+        if n_warps is None:
+            self.has_missed = True
+        else:
+            self.runs[segment.index] = self.runs.get(segment.index, 0) + n_warps
+
+    def hear(self, signal: Signal, view: "View", lanes: Bits | None) -> None:
+        """Something is said in `lanes` of a group, in all where None."""
+        n_warps = view.n_first
+        if n_warps is None:
+            return
+        if signal.address is None or signal.meaning is None:
+            self._hear_product(signal, view)
+            return
+        places, origin = lane_addresses(signal.address, view)
+        if origin is not None and bool(view.of_first(origin).any()):
+            return
+        shape = (n_warps, view.group.mask.shape[1])
+        chosen = view.group.mask[:n_warps]
+        if lanes is not None:
+            chosen = chosen & view.of_first(lanes)
+        address = np.broadcast_to(view.of_first(places), shape)
+        word = None
+        if signal.word is not None and is_known(view, signal.word):
+            word = np.broadcast_to(view.of_first(view.value(signal.word)), shape)
+        heard = self.heard.setdefault(signal.row, Heard(signal.meaning))
+        self._turn += 1
+        for row in np.flatnonzero(chosen.any(axis=1)).tolist():
+            lane = int(chosen[row].argmax())
+            place = int(address[row, lane]) & _WITHIN_CTA
+            heard.addresses.add(place)
+            heard.times += 1
+            if word is None:
+                continue
+            told = int(word[row, lane])
+            if signal.meaning is Semantics.MBARRIER_WAIT:
+                asked = (self._turn, told >> _PARITY_BIT)
+                heard.parities.setdefault((int(view.group.rows[row]), place), asked)
+            else:
+                heard.n_bytes += told
+
+    def _hear_product(self, signal: Signal, view: "View") -> None:
+        """The descriptor of a product, taken to be the same in all warps and rounds."""
+        if signal.word is not None and is_known(view, signal.word):
+            self.descriptors[signal.row] = int(view.of_first(view.value(signal.word)).reshape(-1)[0])
+
+    def shares(self, segments: tuple[Segment, ...]) -> dict[int, float]:
+        """Of the warps that came to each instruction, those that said something, by row."""
+        runs = {
+            row: self.runs[segment.index]
+            for segment in segments
+            if segment.index in self.runs
+            for row in range(segment.start, segment.stop)
+        }
+        return {row: one.times / runs[row] for row, one in self.heard.items()}
+
+
+def is_known(view: "View", slot: int) -> bool:
+    """Whether a register holds known words in all lanes of the first CTA; RZ says nothing."""
+    if slot < 0:
+        return False
+    unknown = view.origin(slot)
+    return unknown is None or not bool(view.of_first(unknown).any())
