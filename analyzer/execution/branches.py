@@ -153,6 +153,7 @@ def _split_alike(machine: "Machine", target: int | None, fall: int | None, taken
     group, (*ctas, n_warps) = view.group, view.shape
     rows = group.rows.reshape(-1, n_warps)
     lanes = np.broadcast_to(taken[0, 0], (n_warps, WARP_LANES))
+    numbers = np.arange(n_warps) if group.warps is None else group.warps
     found: Onward = []
     for index, mask in ((target, lanes), (fall, ~lanes)):
         here = mask.any(axis=1)
@@ -160,7 +161,7 @@ def _split_alike(machine: "Machine", target: int | None, fall: int | None, taken
         part = every.reshape(-1, WARP_LANES)
         is_full = bool(mask[here].all())
         own = rows[:, here].reshape(-1)
-        found.append((index, machine.made(own, part, group.doubts, is_full=is_full)))
+        found.append((index, machine.made(own, part, group.doubts, is_full=is_full, warps=numbers[here])))
     return found
 
 

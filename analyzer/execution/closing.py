@@ -80,6 +80,9 @@ class _History(Struct, eq=False):
         old = self.group
         if old.doubts != group.doubts:
             return False
+        if old.is_whole and group.is_whole and old.is_full and group.is_full:
+            self.group = replace(group)
+            return True
         places = np.minimum(np.searchsorted(old.rows, group.rows), len(old.rows) - 1)
         if bool((old.rows[places] != group.rows).any()) or bool((group.mask & ~old.mask[places]).any()):
             return False

@@ -161,6 +161,9 @@ class Machine:
             first, *others = by_doubt.values()
             now, later = self._together(first)
             return now, [*later, *(group for other in others for group in other)]
+        if all(group.warps is not None for group in groups):
+            whole = self._joined([group.warps for group in groups if group.warps is not None], groups)
+            return ([whole], []) if whole is not None else (groups[:1], groups[1:])
         rows = np.concatenate([group.rows for group in groups])
         order = np.argsort(rows, kind="stable")
         if not (np.diff(rows[order]) > 0).all():
@@ -168,6 +171,23 @@ class Machine:
         mask = np.concatenate([group.mask for group in groups])[order]
         full = all(group.is_full for group in groups)
         return [self.made(rows[order], mask, groups[0].doubts, is_full=full)], []
+
+    def _joined(self, warps: list[Rows], groups: list[Group]) -> Group | None:
+        """Groups of these warps of every CTA as one; None where they share some."""
+        every = np.concatenate(warps)
+        order = np.argsort(every)
+        numbers = every[order]
+        if bool((numbers[1:] == numbers[:-1]).any()):
+            return None
+        n_ctas, per_cta = len(self.batch.cta_numbers), self.batch.shape.warps_per_cta
+        rows = (np.arange(n_ctas, dtype=np.int64)[:, None] * per_cta + numbers).reshape(-1)
+        full = all(group.is_full for group in groups)
+        if full:
+            mask = self.live[rows]
+        else:
+            masks = [group.mask.reshape(n_ctas, -1, WARP_LANES) for group in groups]
+            mask = np.concatenate(masks, axis=1)[:, order].reshape(-1, WARP_LANES)
+        return self.made(rows, mask, groups[0].doubts, is_full=full, warps=numbers)
 
     def at_header(self, segment: Segment, group: Group) -> bool:
         """Called before a group runs a loop's header; True where it has nothing to run."""
@@ -444,11 +464,24 @@ class Machine:
 
     # ---- groups ----------------------------------------------------------------------------------
 
-    def made(self, rows: Rows, mask: Bits, doubts: tuple[Doubt, ...], *, is_full: bool) -> Group:
-        """A group of these warps and lanes, of which it is known whether all are there."""
+    def made(
+        self,
+        rows: Rows,
+        mask: Bits,
+        doubts: tuple[Doubt, ...],
+        *,
+        is_full: bool,
+        warps: Rows | None = None,
+    ) -> Group:
+        """A group of these warps and lanes, of which it is known whether all are there.
+
+        warps: those of every CTA, if that is known.
+        """
         if len(rows) == self.batch.n_warps:
             return Group(rows, mask, is_whole=True, is_full=is_full, doubts=doubts)
-        warps = same_warps(rows, len(self.batch.cta_numbers), self.batch.shape.warps_per_cta)
+        n_ctas = len(self.batch.cta_numbers)
+        if warps is None or n_ctas == 1:
+            warps = same_warps(rows, n_ctas, self.batch.shape.warps_per_cta)
         return Group(rows, mask, is_whole=False, is_full=is_full, doubts=doubts, warps=warps)
 
     def group(self, rows: Rows, mask: Bits, doubts: tuple[Doubt, ...]) -> Group:

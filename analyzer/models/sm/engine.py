@@ -4,7 +4,7 @@ Four schedulers with their pipes, one load/store path, the SM's share of the L2 
 CTAs that follow each other in the slots. A resource is taken in the order of arrival, without gaps.
 """
 
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heappushpop
 
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, PORTS, Cause
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
@@ -18,6 +18,7 @@ _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, A
 _WAIT, _ARRIVE, _COMMIT, _COPY = (int(act) for act in (Act.WAIT, Act.ARRIVE, Act.COMMIT, Act.COPY))
 _ARRIVING = (_ARRIVE, _COMMIT)
 _LONG, _SHORT = int(Cause.LONG), int(Cause.SHORT)
+_CAUSE_OF = tuple(int(PIPE_CAUSE.get(pipe, Cause.MEMORY_PIPE)) for pipe in range(_N_PIPES))
 
 
 # Part of all visits of a run behind which its pace is taken: before, warps start.
@@ -76,13 +77,19 @@ class _Play:
         queue_up: list[tuple[int, Warp]] = []  # warps whose memory instruction has no room on the path
         most, most_copies = figures.most_visits, figures.copies
         is_full = False
-        while heap or self.free_parked():
-            time, _, entry = heappop(heap)
+        steps = [
+            list(zip(s.act, _holds(s), s.tail, s.issued, s.pipes, s.stalls, strict=True))
+            for s in self.scripts
+        ]
+        again: tuple[float, int, Warp] | None = None  # of the last warp: when it goes on
+        while again is not None or heap or self.free_parked():
+            time, _, entry = heappop(heap) if again is None else heappushpop(heap, again)
+            again = None
             has_room = entry is None
             warp = heappop(queue_up)[1] if entry is None else entry
             resumes = has_room or warp.acts
             warp.acts = False
-            script = self.scripts[warp.script]
+            script, code = self.scripts[warp.script], steps[warp.script]
             waits = found.waits[warp.script]
             runs = script.runs
             boards = warp.boards
@@ -95,10 +102,10 @@ class _Play:
                     warp.woken = False  # of a barrier: the step itself is done
                 else:
                     base = i * N_WAITS
-                    act = script.act[i]
+                    act, holds, tail, issued, pipes, stall = code[i]
                     if warp.waited:
                         warp.waited = False
-                    elif not resumes:
+                    elif holds and not resumes:
                         share = script.share[i]
                         if script.waits[i]:
                             for b in script.waits[i]:
@@ -138,46 +145,45 @@ class _Play:
                         if time > limit:
                             # others come first: queues are taken in order of arrival
                             warp.waited = True
-                            heappush(heap, (time, warp.number, warp))
+                            again = (time, warp.number, warp)
                             break
                     if not resumes:
                         delay = issue - time
                         which = NOT_SELECTED
                         if delay < 0:
                             delay = 0.0
-                        issued = script.issued[i]
                         issue = (issue if issue > time else time) + issued
                         end = 0.0
-                        for p, cycles, last in script.pipes[i]:
+                        for p, cycles, last in pipes:
                             begin = free[p]
                             if begin < time:
                                 begin = time
                             elif begin - time > delay:
                                 delay = begin - time
-                                which = PIPE_CAUSE.get(p, Cause.MEMORY_PIPE)
+                                which = _CAUSE_OF[p]
                             begin += cycles
                             free[p] = begin
                             if begin - last > end:
                                 end = begin - last
                                 slow = p
-                        time += delay + script.stalls[i]
+                        time += delay + stall
                         if delay:
                             waits[base + which] += delay
-                        if end > time - script.tail[i]:
-                            late = end - time + script.tail[i]
-                            waits[base + PIPE_CAUSE.get(slow, Cause.MEMORY_PIPE)] += late
+                        if end > time - tail:
+                            late = end - time + tail
+                            waits[base + _CAUSE_OF[slow]] += late
                             time += late
                     if act:
                         if resumes:
                             at = time
-                            time += script.tail[i]
+                            time += tail
                             resumes = False
                         else:
-                            at = time - script.tail[i]
+                            at = time - tail
                             if at > limit:
                                 # others come first: what the SM shares is taken in order of arrival
                                 warp.acts = True
-                                heappush(heap, (at, warp.number, warp))
+                                again = (at, warp.number, warp)
                                 break
                         if act == _RESULT:
                             matrix = script.matrix[i]
@@ -327,11 +333,9 @@ class _Play:
                         stop = runs[warp.run].stop
                 warp.step = i
                 if time > limit:
-                    heappush(heap, (time, warp.number, warp))
+                    again = (time, warp.number, warp)
                     break
             issue_free[warp.subcore] = issue
-            if heap and heap[0][0] < limit:
-                limit = heap[0][0]
         found.cycles = max(path_free, *l2_frees, dram_free, atomic_free, found.cycles)
         return found
 
@@ -442,3 +446,12 @@ class _Play:
         self.found.cycles = max(self.found.cycles, time)
         if self.to_come:
             self.launch(time)
+
+
+def _holds(script: Script) -> list[bool]:
+    """Steps before which a warp may have to wait for something of its own."""
+    columns = zip(script.waits, script.pending, script.groups, script.copies, script.fetch, strict=True)
+    return [
+        bool(waits or pending or groups >= 0 or copies or fetch)
+        for waits, pending, groups, copies, fetch in columns
+    ]

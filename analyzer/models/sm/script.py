@@ -247,7 +247,7 @@ class _Writer:
 
     def _queues(self, row: int) -> bool:
         """Products that their warp does not wait for, and commits, which queue behind them."""
-        return bool(self._traffic.matrix_cycles[row]) or self._traffic.act[row] == Act.COMMIT
+        return bool(self._traffic.matrix_cycles[row]) or self._traffic.act[row] == _COMMIT
 
     def _pipes_of(self, first: int, last: int) -> tuple[tuple[int, float, float], ...]:
         """Cycles on each pipe of the sub-core; the load/store path belongs to the SM and is left out."""
@@ -269,6 +269,7 @@ class _Writer:
         return tuple((pipe, cycles, tails[pipe]) for pipe, cycles in busy.items())
 
 
+_COMMIT = int(Act.COMMIT)
 _NOWHERE = Meeting(WHOLE_CTA, 0, waits=False)
 
 
