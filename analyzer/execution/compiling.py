@@ -18,6 +18,7 @@ from analyzer.execution.semantics import compile_step
 from analyzer.execution.slicing import (
     Guard,
     Slice,
+    add_mbarriers,
     after_calls,
     copy_coordinates,
     guard_of,
@@ -51,7 +52,7 @@ def compile_kernel(cfg: Cfg, nest: LoopNest) -> CompiledKernel:
     """
     wanted = slice_control(cfg)
     if has_mbarriers(cfg) and not _has_copies(cfg):
-        wider = slice_control(cfg, has_mbarriers=True)
+        wider = add_mbarriers(cfg, wanted)
         if sum(wider.rows) <= sum(wanted.rows) * _HARDLY_MORE:
             wanted = wider
     return _Compiler(cfg, nest, wanted, {}).compile()
@@ -67,7 +68,7 @@ def with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
     """The same kernel, with what its instructions say to mbarriers in its slice."""
     if kernel.slice.has_mbarriers:
         return kernel
-    wider = slice_control(kernel.cfg, has_mbarriers=True)
+    wider = add_mbarriers(kernel.cfg, kernel.slice)
     return _Compiler(kernel.cfg, kernel.nest, wider, kernel.steps).compile()
 
 

@@ -54,12 +54,20 @@ class _Use(Struct, frozen=True):
     guard: Guard | None
 
 
-def slice_control(cfg: Cfg, *, has_mbarriers: bool = False) -> Slice:
-    """The slice of a kernel that decides branches, guards of memory accesses, and addresses.
+def slice_control(cfg: Cfg) -> Slice:
+    """The slice of a kernel that decides branches, guards of memory accesses, and addresses."""
+    return _settled(cfg, keeps_shared=False, keeps_local=False, has_mbarriers=False)
 
-    has_mbarriers: also which mbarriers instructions use, with which parity or how many bytes.
-    """
-    keeps_shared = keeps_local = False
+
+def add_mbarriers(cfg: Cfg, control: Slice) -> Slice:
+    """The slice, and which mbarriers instructions use, with which parity or how many bytes."""
+    return _settled(
+        cfg, keeps_shared=control.keeps_shared, keeps_local=control.keeps_local, has_mbarriers=True
+    )
+
+
+def _settled(cfg: Cfg, *, keeps_shared: bool, keeps_local: bool, has_mbarriers: bool) -> Slice:
+    """What is loaded for the slice may bring memory into it, which then brings more."""
     while True:
         found = _Pass(cfg, keeps_shared, keeps_local, has_mbarriers).run()
         shared = keeps_shared or _loads_from(cfg, found.rows, Space.SHARED)
@@ -229,6 +237,7 @@ _STACK_POINTER = 1
 _WORD_BYTES = 4
 
 
+@lru_cache(maxsize=2)
 def _has_plain_frame(cfg: Cfg) -> bool:
     """Local memory is reached through the stack pointer alone, which the entry block sets and nobody else."""
     kernel = cfg.kernel
