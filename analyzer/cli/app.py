@@ -7,30 +7,36 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import click
 
 from analyzer import __version__
-from analyzer.cli.analyze import analyze
-from analyzer.cli.annotate import annotate
-from analyzer.cli.doctor import doctor
-from analyzer.cli.gpus import gpus
-from analyzer.cli.trace import trace
-from analyzer.cli.validate import validate
-from analyzer.cli.whatif import whatif
 from analyzer.text.errors import WarplensError, describe
 
 FAILED = 1
+_COMMANDS = ("analyze", "annotate", "whatif", "validate", "trace", "gpus", "doctor")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Lazily(click.Group):
+    """Each subcommand is a file of its name, which is loaded when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of the help text."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """None for a name that is none."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"analyzer.cli.{cmd_name}"), cmd_name)
+        return command
+
+
+@click.group(cls=_Lazily, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="warplens", message="%(prog)s %(version)s")
 def app() -> None:
     """Static performance analysis of GPU kernels from what the compiler dumps; no GPU needed."""
-
-
-for command in (analyze, annotate, whatif, validate, trace, gpus, doctor):
-    app.add_command(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -84,22 +84,22 @@ def _from_table(name: str) -> "Lark | None":
     from lark import Lark
 
     try:
-        table = json.loads(table_path(name).read_text(encoding="utf-8"))
+        table = json.loads(table_path(name).read_text(encoding="utf-8"), object_hook=_with_numbers)
     except (OSError, ValueError):
         return None
     if not isinstance(table, dict) or table.get("made_of") != _origin(name):
         return None
     untyped: Any = Lark
     # As Lark's own stand-alone parsers are made of their tables.
-    parser: Lark = untyped._load_from_dict(_with_numbers(table["data"]), _with_numbers(table["memo"]))
+    parser: Lark = untyped._load_from_dict(table["data"], table["memo"])
     return parser
 
 
-def _with_numbers(value: Any) -> Any:
+def _with_numbers(table: dict[str, Any]) -> dict[Any, Any]:
     """JSON writes keys as text: those that were numbers are numbers again."""
-    if isinstance(value, dict):
-        return {int(k) if k.isdecimal() else k: _with_numbers(v) for k, v in value.items()}
-    return [_with_numbers(item) for item in value] if isinstance(value, list) else value
+    if not any(map(str.isdecimal, table)):
+        return table
+    return {int(key) if key.isdecimal() else key: value for key, value in table.items()}
 
 
 def main() -> None:

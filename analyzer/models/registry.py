@@ -2,7 +2,6 @@
 
 import pkgutil
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +31,8 @@ def all_models() -> tuple[str, ...]:
 def find_model(name: str) -> Predictor:
     """The model's `predict`. Raises UsageError for a name that is none."""
     if name not in model_names():
+        from difflib import get_close_matches
+
         near = get_close_matches(name, model_names(), n=1)
         hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(model_names())}"
         raise UsageError(f"--model {name}: no such model", hint=hint)
