@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from analyzer.execution.budget import StopExecution
 from analyzer.execution.lanes import ALL_LANES, Deltas, Group, Origins, Rows, View, smallest
-from analyzer.execution.machine import Machine, Tally
+from analyzer.execution.machine import Machine
 from analyzer.execution.program import Segment
 from analyzer.execution.step import Bits, Value
+from analyzer.execution.tally import Tally
 from analyzer.execution.trial import ENDLESS, LEAST_REPEATS, MOST_SEGMENTS, Trial, TrialFailed
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 

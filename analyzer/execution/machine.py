@@ -8,10 +8,8 @@ segment comes first in reverse postorder run first, so that those ahead wait for
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.axes import AxesFinder
 from analyzer.execution.branches import leave
 from analyzer.execution.budget import Budget
@@ -19,7 +17,6 @@ from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.hearing import Ears
 from analyzer.execution.lanes import (
-    ALL_LANES,
     UNEVEN,
     Doubt,
     Group,
@@ -40,6 +37,7 @@ from analyzer.execution.program import Access, Action, ActionKind, CompiledKerne
 from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import Bits, ConstantRead, Read, SpecialRead, Step, Value
+from analyzer.execution.tally import Tally, new_tally
 from analyzer.execution.warps import Batch
 from analyzer.flow.loops import Loop
 from analyzer.ir.machine import WARP_LANES
@@ -57,21 +55,6 @@ _PER_WARP = 2  # dimensions of an array of some warps' lanes
 SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
-
-
-class Tally(Struct, eq=False):
-    """What was executed: per segment and warp, executions and active lanes; per memory instruction, its log.
-
-    entries[loop, warp]: how often a warp comes to a loop from outside.
-    hanging[row]: warp instructions that ran under the assumption made at that branch.
-    """
-
-    segments: IntArray
-    lanes: IntArray
-    memory: MemoryLog
-    entries: IntArray
-    hanging: dict[int, float] = field(default_factory=dict)
-    doubted: set[int] = field(default_factory=set)
 
 
 class Machine:
@@ -92,13 +75,7 @@ class Machine:
         self.has_columns = 1 not in batch.cta_shape
         self.axes_finder: AxesFinder | None = None
         self.live: Bits = batch.live.copy()
-        n_segments = len(kernel.segments)
-        self.tally = Tally(
-            segments=np.zeros((n_segments, batch.n_warps), dtype=np.int64),
-            lanes=np.zeros((n_segments, batch.n_warps), dtype=np.int64),
-            memory=MemoryLog(batch),
-            entries=np.zeros((len(kernel.nest.loops), batch.n_warps), dtype=np.int64),
-        )
+        self.tally = new_tally(kernel, batch)
         self.queue: dict[int, list[Group]] = {}
         self.convergence = Convergence(self)
         self.kept_spaces = kernel.slice.kept_spaces
@@ -223,7 +200,7 @@ class Machine:
     def execute(self, segment: Segment, group: Group) -> None:
         """Run one segment and send the group on."""
         view = View(self.state, group, all_lanes=group.is_full and self.batch.all_live)
-        self._count(segment, group, view)
+        self.tally.count(segment, view, self.batch)
         if self.ears is not None:
             self.ears.note_run(segment, view)
         for action in segment.actions:
@@ -248,20 +225,6 @@ class Machine:
 
     def _leave(self, segment: Segment, view: View) -> Onward:
         return leave(self, segment.end, view)
-
-    def _count(self, segment: Segment, group: Group, view: View) -> None:
-        index, block = segment.index, segment.block
-        lanes = WARP_LANES if view.active is ALL_LANES else group.mask.sum(axis=1)
-        if group.is_whole:
-            self.tally.segments[index] += 1
-            self.tally.lanes[index] += lanes
-        else:
-            self.tally.segments[index, group.rows] += 1
-            self.tally.lanes[index, group.rows] += lanes
-        for doubt in group.doubts:
-            self.tally.doubted.add(block)
-            weight = float(self.batch.weights[group.rows].sum()) * (segment.stop - segment.start)
-            self.tally.hanging[doubt.row] = self.tally.hanging.get(doubt.row, 0.0) + weight
 
     # ---- actions ---------------------------------------------------------------------------------
 
@@ -394,7 +357,7 @@ class Machine:
                 mixed = self.signature[rows] * SIGNATURE_FACTOR
                 self.signature[rows] = mixed + lane_words(bits) + np.uint64(step.writes[0] + 2)
 
-    def sign_loop(self, rows: Rows, repeats: IntArray, tally: "Tally") -> None:
+    def sign_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
         """Add iterations taken at once to the warps' signatures: how many, through which segments."""
         assert self.signature is not None
         factors = mixing_factors(len(tally.segments)).view(np.int64)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, smallest, where_active
-from analyzer.execution.machine import Machine, Tally
+from analyzer.execution.machine import Machine
 from analyzer.execution.memory import (
     TrackedMemory,
     address_steps,
@@ -20,6 +20,7 @@ from analyzer.execution.memory import (
 )
 from analyzer.execution.program import Access, Action, Segment
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
+from analyzer.execution.tally import Tally
 from analyzer.ir.opcode import OpKind, Space
 
 IntArray = NDArray[np.int64]
