@@ -26,11 +26,10 @@ class _Lazily(click.Group):
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """None for a name that is none."""
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"analyzer.cli.{cmd_name}"), cmd_name)
-        return command
+        """None for a name that is none; then all are loaded, for the nearest is suggested."""
+        for name in (cmd_name,) if cmd_name in _COMMANDS else _COMMANDS:
+            self.commands[name] = getattr(import_module(f"analyzer.cli.{name}"), name)
+        return self.commands.get(cmd_name)
 
 
 @click.group(cls=_Lazily, context_settings={"help_option_names": ["-h", "--help"]})

@@ -145,6 +145,10 @@ def test_bad_options_give_one_message(arguments: list[str], message: str, capsys
     assert message in fails(capsys, "analyze", MATMUL, *arguments)
 
 
+def test_an_unknown_command_suggests_the_nearest(capsys: Capture) -> None:
+    assert "analyze" in fails(capsys, "analyse", MATMUL)
+
+
 def mutated(tmp_path: Path, data: bytes) -> str:
     path = tmp_path / "dump.sass"
     path.write_bytes(data)
