@@ -5,6 +5,8 @@ start + sum of t_d * step_d for all t_d below count_d. Normal form: strides asce
 repeat once have step 0 and come last.
 """
 
+from functools import lru_cache
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ BoolArray = NDArray[np.bool_]
 _LAST = np.int64(2**63 - 1)
 _MAX_CLUSTERS = 256  # looked at one by one; more are unrolled together
 _MAX_ROUNDS = 16
+_FEW_RUNS = 64
 
 
 class Runs(Struct, frozen=True, kw_only=True, eq=False):
@@ -72,7 +75,26 @@ def _pad(columns: IntArray, depth: int, value: int) -> IntArray:
 
 
 def simplify(runs: Runs) -> Runs:
-    """The same bytes in fewer or simpler runs: strides absorbed, neighbours joined, chains closed."""
+    """The same bytes in fewer or simpler runs: strides absorbed, neighbours joined, chains closed.
+
+    Unrolled code touches the same bytes a little further on, again and again: what came of few runs is kept.
+    """
+    if len(runs) > _FEW_RUNS:
+        return _simplified(runs)
+    arrays = (runs.starts, runs.lengths, runs.steps, runs.counts)
+    return _known(*(array.tobytes() for array in arrays), depth=runs.steps.shape[1])
+
+
+@lru_cache(maxsize=256)
+def _known(starts: bytes, lengths: bytes, steps: bytes, counts: bytes, *, depth: int) -> Runs:
+    first, second, *tables = (np.frombuffer(data, np.int64) for data in (starts, lengths, steps, counts))
+    shape = (len(first), depth)
+    return _simplified(
+        Runs(starts=first, lengths=second, steps=tables[0].reshape(shape), counts=tables[1].reshape(shape))
+    )
+
+
+def _simplified(runs: Runs) -> Runs:
     runs = _absorb(runs)
     for _ in range(_MAX_ROUNDS):
         if runs.is_plain:

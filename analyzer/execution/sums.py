@@ -41,9 +41,9 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     """Add what one batch did."""
     tally, batch = machine.tally, machine.batch
     sums.stopped = sums.stopped or stopped
-    sums.segments += tally.segments @ batch.weights
-    sums.lanes += tally.lanes @ batch.weights
-    sums.entries += tally.entries @ batch.weights
+    sums.segments += _weighed(tally.segments, batch.weights)
+    sums.lanes += _weighed(tally.lanes, batch.weights)
+    sums.entries += _weighed(tally.entries, batch.weights)
     for key, totals in tally.memory.totals.items():
         _merge(sums.accesses, key, totals)
     for row, weight in tally.hanging.items():
@@ -56,6 +56,15 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     blocks = tally.segments[entries]
     beside = _beside(blocks, machine.kernel.cfg, batch)
     sums.classes += _classes(blocks, tally.lanes[entries], beside, batch)
+
+
+def _weighed(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows added up; one weight for all need not make numbers of [row, warp] of them first."""
+    if bool((weights == weights[:1]).all()):
+        once: NDArray[np.float64] = table.sum(axis=1) * weights[0]
+        return once
+    weighed: NDArray[np.float64] = table @ weights
+    return weighed
 
 
 def _merge(
