@@ -178,6 +178,8 @@ class Trial(Machine):
         if delta.size == 1:
             step = int(delta.view(np.int32).reshape(1)[0])
             room = (~value if step >= 0 else value) & within
+            if int(room.min()) >= (self.most - 1) * abs(step):  # no lane need be looked at alone
+                return
             least = np.where(relevant, room, within).min(axis=-1).astype(np.int64)
             counts = least // max(1, abs(step)) + 1
         else:
@@ -324,7 +326,10 @@ class _Growth:
         limits = trial.repeats(rows)
         shape = (1, 1) if bool((limits == limits[:1]).all()) else (len(rows), 1)
         last = limits[: shape[0]].reshape(shape) - 1
-        if self._same(start, self.at(last, watch)).all():
+        final = self.at(last, watch)
+        if all(np.array_equal(before, after) for before, after in zip(start, final, strict=True)):
+            return
+        if self._same(start, final).all():
             return
         low, high = np.zeros_like(last), last
         if shape[0] == 1 and len(rows) > 1 and any(v[..., :1].size > 1 for v in start):
