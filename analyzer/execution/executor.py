@@ -33,11 +33,12 @@ from analyzer.execution.sampling import (
     stratified,
     whole_grid,
 )
+from analyzer.execution.shared_memory import SharedTooLarge
 from analyzer.execution.step import Step
 from analyzer.execution.sums import LaunchSums, collect
 from analyzer.execution.task import ExecutionOptions, Task
 from analyzer.execution.unknown_words import Trust
-from analyzer.execution.warps import Batch, Shape, within_memory
+from analyzer.execution.warps import KEPT_SHARED_BYTES, Batch, Shape, within_memory
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.ir.launch import Launch
@@ -221,28 +222,43 @@ class Executor:
 
     def runs(self, sample: Sample) -> Iterator[tuple[Machine, str]]:
         """Machines that have run, and why the last was stopped, if it was."""
-        for batch in self._batches(sample):
-            machine, stopped = self._run(batch, sample.evenness)
+        first, size = 0, self._batch_size(sample)
+        while first < len(sample.numbers):
+            batch = self._batch(sample, first, size)
+            try:
+                machine, stopped = self._run(batch, sample.evenness)
+            except SharedTooLarge:
+                size = self._small_size(sample, size)
+                continue
             yield machine, stopped
             if stopped:
                 break
+            first += size
 
-    def _batches(self, sample: Sample) -> Iterator[Batch]:
-        task, shape = self.task, self.task.shape
-        wanted = max(1, _CHUNK_WARPS // shape.warps_per_cta)
+    def _batch_size(self, sample: Sample) -> int:
         if not sample.is_whole:
-            wanted = len(sample.numbers)  # neighbours stay together
-        size = within_memory(task.kernel, shape, wanted)
-        if sample.is_whole and size < len(sample.numbers):
-            size = _evenly(size, shape.grid.x)
-        for first in range(0, len(sample.numbers), size):
-            numbers = sample.numbers[first : first + size]
-            cta_shape = _rows_of_grid(shape, numbers) if sample.is_whole else None
-            batch = Batch(
-                task.kernel, task.image, shape, numbers, sample.weights[first : first + size], cta_shape
-            )
-            batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
-            yield batch
+            return len(sample.numbers)  # neighbours stay together
+        return self._evenly(sample, max(1, _CHUNK_WARPS // self.task.shape.warps_per_cta))
+
+    def _small_size(self, sample: Sample, size: int) -> int:
+        """So many CTAs at once that all of their shared memories can be kept."""
+        size = within_memory(self.task.kernel, self.task.shape, size)
+        return self._evenly(sample, size) if sample.is_whole else size
+
+    def _evenly(self, sample: Sample, size: int) -> int:
+        """At most so many CTAs: whole rows of the grid, else a power of two, as groups of tiles are."""
+        if size >= len(sample.numbers):
+            return size
+        width = self.task.shape.grid.x
+        return size // width * width if 1 < width <= size else 1 << size.bit_length() - 1
+
+    def _batch(self, sample: Sample, first: int, size: int) -> Batch:
+        task, shape = self.task, self.task.shape
+        numbers, weights = sample.numbers[first : first + size], sample.weights[first : first + size]
+        cta_shape = _rows_of_grid(shape, numbers) if sample.is_whole else None
+        batch = Batch(task.kernel, task.image, shape, numbers, weights, cta_shape, KEPT_SHARED_BYTES)
+        batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
+        return batch
 
     def _machine(self, batch: Batch, budget: Budget) -> Machine:
         machine = Machine(self.task.kernel, batch, self.task.options.guesser, budget)
@@ -277,10 +293,3 @@ def _rows_of_grid(shape: Shape, numbers: IntArray) -> tuple[int, int] | None:
     if width == 1 or len(numbers) % width or len(numbers) == width or numbers[0] % width:
         return None
     return len(numbers) // width, width
-
-
-def _evenly(size: int, width: int) -> int:
-    """At most so many CTAs: whole rows of the grid, else a power of two, as groups of tiles mostly are."""
-    if 1 < width <= size:
-        return size // width * width
-    return 1 << size.bit_length() - 1

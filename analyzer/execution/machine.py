@@ -324,6 +324,7 @@ class Machine:
 
     def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
         """Carry out one compiled instruction."""
+        step = settled(step, view, unknown)
         words, origin = self.read_all(step, view, unknown)
         if step.uses_mask:
             active = view.active if lanes is None else view.active & lanes
@@ -467,6 +468,15 @@ class Machine:
         self.live[group.rows] &= ~gone
         self.batch.all_live = self.batch.all_live and not gone.any()
         self.convergence.gone(group)
+
+
+def settled(step: Step, view: View, unknown: Origins | None) -> Step:
+    """Of a step that combines lanes, what it comes to where all of them hold the same known word."""
+    if step.alike is None or unknown is not None or not isinstance(first := step.reads[0], int):
+        return step
+    arrays = (view.value(first), view.delta(first))
+    is_same = view.origin(first) is None and all(array is None or array.shape[-1] == 1 for array in arrays)
+    return step.alike if is_same else step
 
 
 def _narrowed(value: Value) -> Value:

@@ -24,6 +24,15 @@ _OPERATIONS = {
 }
 
 
+class SharedTooLarge(Exception):
+    """CTAs' shared memories differ, and take too much room together."""
+
+
+def kept_bytes(shared_bytes: int) -> int:
+    """Room for one CTA's shared memory."""
+    return -(-shared_bytes // 16) * 16
+
+
 class Loaded(Struct, frozen=True, eq=False):
     """A register's worth of what was loaded."""
 
@@ -56,11 +65,14 @@ class _Lanes(Struct, frozen=True, eq=False):
 class SharedMemory:
     """What each CTA's shared memory holds, and which bytes of it are known.
 
-    ctas: place of each warp's CTA. As long as all CTAs store alike, one row of bytes stands for all.
+    ctas: place of each warp's CTA. While all CTAs store alike, one row of bytes stands for all; then each
+    has its own, and SharedTooLarge is raised where they take more than `room_bytes`.
     """
 
-    def __init__(self, ctas: IntArray, n_bytes: int) -> None:
+    def __init__(self, ctas: IntArray, shared_bytes: int, room_bytes: int | None = None) -> None:
+        n_bytes = kept_bytes(shared_bytes)
         self.ctas, self.n_ctas, self.n_bytes = ctas, int(ctas[-1]) + 1, n_bytes
+        self.is_too_large = room_bytes is not None and self.n_ctas * n_bytes > max(room_bytes, n_bytes)
         self.values = np.zeros((1, n_bytes), dtype=np.uint8)
         self.known = np.zeros((1, n_bytes), dtype=bool)
         self.known[:, :RESERVED_SHARED_BYTES] = True  # the system's own bytes start at zero
@@ -95,6 +107,8 @@ class SharedMemory:
 
     def _spread(self) -> None:
         """A row of bytes for each CTA; most of them were never touched, and stay without memory."""
+        if self.is_too_large:
+            raise SharedTooLarge(f"{self.n_ctas} CTAs")
         end = int(np.flatnonzero(self._touched)[-1]) + 1
         values, known = self.values[:, :end], self.known[:, :end]
         self.values = np.zeros((self.n_ctas, self.n_bytes), dtype=np.uint8)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, smallest, where_active
-from analyzer.execution.machine import Machine
+from analyzer.execution.machine import Machine, settled
 from analyzer.execution.memory import (
     TrackedMemory,
     address_steps,
@@ -121,6 +121,7 @@ class Trial(Machine):
     # ---- what grows ------------------------------------------------------------------------------
 
     def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
+        step = settled(step, view, unknown)
         deltas = [view.delta(what) if isinstance(what, int) else None for what in step.reads]
         for what in step.reads:
             if isinstance(what, ConstantRead) and what.base is not None and view.delta(what.base) is not None:

@@ -12,7 +12,7 @@ from analyzer.execution.constant_reads import WORD_BYTES
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import UNEVEN, Origins, smallest, uneven
 from analyzer.execution.program import Access, CompiledKernel
-from analyzer.execution.shared_memory import Loaded
+from analyzer.execution.shared_memory import Loaded, kept_bytes
 from analyzer.execution.step import Bits, Value, Words
 from analyzer.execution.unknown_words import UnknownWords
 from analyzer.flow.postdom import blocks_between, immediate_postdominators
@@ -24,7 +24,7 @@ from analyzer.ir.operand import Barrier
 IntArray = NDArray[np.int64]
 _LANES = np.arange(WARP_LANES, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
-_KEPT_SHARED_BYTES = 128 << 20
+KEPT_SHARED_BYTES = 128 << 20
 
 
 class Regions:
@@ -124,7 +124,7 @@ class Shape(Struct, frozen=True, eq=False):
 def within_memory(kernel: CompiledKernel, shape: Shape, n_ctas: int) -> int:
     """So many CTAs, at least one, or fewer where their shared memory, if it is kept, takes too much room."""
     if kernel.slice.keeps_shared:
-        n_ctas = min(n_ctas, _KEPT_SHARED_BYTES // max(1, shape.shared_bytes))
+        n_ctas = min(n_ctas, KEPT_SHARED_BYTES // max(1, kept_bytes(shape.shared_bytes)))
     return max(1, n_ctas)
 
 
@@ -132,7 +132,8 @@ class Batch:
     """CTAs executed together; row r is warp r % warps_per_cta of the CTA `cta_numbers[r // warps_per_cta]`.
 
     weights[r]: CTAs of the grid that this row's CTA stands for. cta_shape: the CTAs as rows and columns, in
-    order; what is the same along either is held once.
+    order; what is the same along either is held once. room_bytes: for all CTAs' shared memories, None without
+    limit (see `SharedMemory`).
     """
 
     def __init__(
@@ -143,7 +144,9 @@ class Batch:
         cta_numbers: IntArray,
         weights: NDArray[np.float64],
         cta_shape: tuple[int, int] | None = None,
+        room_bytes: int | None = None,
     ) -> None:
+        self.room_bytes = room_bytes
         self.kernel, self.image, self.shape = kernel, image, shape
         self.cta_numbers, self.cta_weights = cta_numbers, weights
         self.cta_shape = cta_shape or (len(cta_numbers), 1)
@@ -175,9 +178,8 @@ class Batch:
 
     def rearranged(self, order: IntArray, cta_shape: tuple[int, int]) -> "Batch":
         """The same CTAs in another order, as rows and columns."""
-        return Batch(
-            self.kernel, self.image, self.shape, self.cta_numbers[order], self.cta_weights[order], cta_shape
-        )
+        numbers, weights = self.cta_numbers[order], self.cta_weights[order]
+        return Batch(self.kernel, self.image, self.shape, numbers, weights, cta_shape, self.room_bytes)
 
     # ---- what is unknown -------------------------------------------------------------------------
 

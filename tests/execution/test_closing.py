@@ -9,6 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from launches import LAUNCHES, Drawn, drawn
 
+from analyzer.execution import executor, warps
+from analyzer.execution.machine import Machine
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 
@@ -68,6 +70,26 @@ def test_closing_loops_changes_nothing(name: str, seed: int, arch: int) -> None:
 def test_closing_long_loops_changes_nothing(name: str, values: tuple[int, ...], arch: int) -> None:
     launch = Drawn(name, LAUNCHES[name][0], values, (1, 1, 1), (64, 1, 1))
     assert said(machine(arch, launch)) == said(machine(arch, launch, closes_loops=False)), str(launch)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_grid_is_cut_where_its_shared_memory_takes_too_much_room(
+    arch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launch = replace(drawn("reduce", Random(3)), grid=(7, 1, 1), values=(0, 200))
+    whole = said(machine(arch, launch))
+    batches: list[int] = []
+    start = Machine.start
+
+    def counted(self: Machine) -> None:
+        batches.append(len(self.batch.cta_numbers))
+        start(self)
+
+    monkeypatch.setattr(Machine, "start", counted)
+    for module in (executor, warps):
+        monkeypatch.setattr(module, "KEPT_SHARED_BYTES", 600_000)  # of 228 KiB each
+    assert said(machine(arch, launch)) == whole
+    assert batches == [7, 2, 2, 2, 1]
 
 
 @settings(max_examples=40)

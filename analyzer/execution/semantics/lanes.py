@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from analyzer.execution.semantics.operands import (
+    NEVER,
     NotUnderstoodError,
     Parts,
     Source,
@@ -78,10 +79,23 @@ def compile_first_lane(form: InstructionForm) -> Step:
         return value, before | (x != value)
 
     if adds and others != _DISCARDED:
-        return make_step(first_and_more, [number, Source((others,))], [result, others], uses_mask=True)
+        sources = [number, Source((others,))]
+        return make_step(first_and_more, sources, [result, others], uses_mask=True, alike=_both)
     if others != _DISCARDED:
-        return make_step(first_and_others, [number], [result, others], uses_mask=True)
-    return make_step(first, [number], [result], AffineRule.LINEAR, uses_mask=True)
+        return make_step(first_and_others, [number], [result, others], uses_mask=True, alike=_and_no_other)
+    return make_step(first, [number], [result], AffineRule.LINEAR, uses_mask=True, alike=_itself)
+
+
+def _itself(x: Value) -> tuple[Value, ...]:
+    return (x,)
+
+
+def _both(x: Value, others: Value) -> tuple[Value, ...]:
+    return x, others
+
+
+def _and_no_other(x: Value) -> tuple[Value, ...]:
+    return x, NEVER
 
 
 def _all_of(active: Value, mask: Value) -> Value:

@@ -352,8 +352,9 @@ def make_step(
     watch: Apply | None = None,
     factors: tuple[Sequence[Source], Sequence[Source]] = ((), ()),
     uses_mask: bool = False,
+    alike: Apply | None = None,
 ) -> Step:
-    """Step of a function of the sources' values; `watch` takes the same values."""
+    """Step of a function of the sources' values; `watch` and `alike` take the same values."""
     places: dict[int, tuple[int, ...]] = {}
     n_reads = 0
     for source in sources:
@@ -368,6 +369,7 @@ def make_step(
         uses_mask=uses_mask,
         factors=(left, right),
         watch=None if watch is None else bind(watch, sources),
+        alike=None if alike is None else make_step(alike, sources, writes, AffineRule.LINEAR),
     )
 
 
