@@ -4,12 +4,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.entries import AccessTotals, Entry
 from analyzer.execution.lanes import Group, Origins
 from analyzer.execution.measuring import add_requests
+from analyzer.execution.patterns import Patterns
 from analyzer.execution.program import Access
 from analyzer.execution.request_tables import tables_of
 from analyzer.execution.step import Bits
@@ -24,6 +26,13 @@ Addresses = NDArray[np.uint64]
 
 _FLUSH_LANES = 1 << 23
 _KEPT_LANES = 1 << 22
+
+
+class Kept(Struct, frozen=True, eq=False):
+    """What one instruction did: its entries, and the patterns of the tables that these come to, in order."""
+
+    entries: tuple[Entry, ...]
+    patterns: tuple[Patterns | None, ...]
 
 
 Wants = Callable[[Access], bool]
@@ -47,7 +56,7 @@ class MemoryLog:
     def __init__(self, batch: "Batch", *, reduces: bool = True, wants: Wants = wants_all) -> None:
         self.batch, self.reduces, self.wants = batch, reduces, wants
         self.totals: dict[tuple[int, Space], AccessTotals] = {}
-        self.kept: dict[tuple[int, Space], tuple[Entry, ...]] | None = {}
+        self.kept: dict[tuple[int, Space], Kept] | None = {}
         self.held_lanes = 0
 
     def record(
@@ -107,24 +116,29 @@ class MemoryLog:
 
     def finish(self) -> None:
         """Turn all into sums; keep the entries where there are few, for questions about parts of the grid."""
-        if self.kept is not None and self.held_lanes <= _KEPT_LANES:
-            kept = {key: tuple(totals.entries) for key, totals in self.totals.items()}
+        if self.kept is None or self.held_lanes > _KEPT_LANES:
             self.reduce()
-            self.kept = kept
-        else:
-            self.reduce()
+            return
+        self.kept = {
+            key: Kept(tuple(totals.entries), self._reduced(totals)) for key, totals in self.totals.items()
+        }
+        self.held_lanes = 0
 
     def reduce(self) -> None:
         """Turn held entries into sums."""
         self.kept = None
         for totals in self.totals.values():
-            self._reduce(totals)
-            totals.entries.clear()
+            self._reduced(totals)
         self.held_lanes = 0
 
-    def _reduce(self, totals: AccessTotals) -> None:
-        for requests in tables_of(totals, totals.entries, self.batch):
-            add_requests(totals, requests)
+    def _reduced(self, totals: AccessTotals) -> tuple[Patterns | None, ...]:
+        patterns = self._reduce(totals)
+        totals.entries.clear()
+        return patterns
+
+    def _reduce(self, totals: AccessTotals) -> tuple[Patterns | None, ...]:
+        tables = tables_of(totals, totals.entries, self.batch)
+        return tuple(add_requests(totals, requests) for requests in tables)
 
 
 def _once(entry: Entry) -> Entry:

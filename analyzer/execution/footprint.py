@@ -1,6 +1,7 @@
 """Distinct bytes that the requests of many warps touch, loops included: exact, mostly without unrolling."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from msgspec import Struct
@@ -169,7 +170,7 @@ class Footprint:
                 _Access(
                     bases=starts,
                     of=np.broadcast_to(np.int64(0), len(starts)),
-                    segments=_segments(patterns.offsets[pattern : pattern + 1], width_bytes),
+                    segments=_segments_of(patterns.offsets[pattern].tobytes(), width_bytes),
                     steps=own_steps,
                     counts=own_counts,
                 )
@@ -281,6 +282,12 @@ def _stride_table(strides: tuple[Stride, ...], n_warps: int) -> tuple[IntArray, 
 
 def _varies(column: IntArray) -> bool:
     return bool((column != column[:1]).any())
+
+
+@lru_cache(maxsize=1024)
+def _segments_of(pattern: bytes, width_bytes: int) -> _Segments:
+    """Of one pattern's offsets: unrolled code has few patterns."""
+    return _segments(np.frombuffer(pattern, np.int64)[None, :], width_bytes)
 
 
 def _segments(offsets: IntArray, width_bytes: int) -> _Segments:

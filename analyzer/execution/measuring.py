@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +24,6 @@ from analyzer.execution.step import Bits
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import OpKind, Space
 
-if TYPE_CHECKING:
-    pass
-
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 Weights = NDArray[np.float64]
@@ -38,14 +34,15 @@ _SMALL_TABLE = 4096
 _SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 
 
-def add_requests(totals: AccessTotals, requests: Requests) -> None:
-    """Add what requests cost to the totals of their access."""
+def add_requests(totals: AccessTotals, requests: Requests) -> Patterns | None:
+    """Add what requests cost to the totals of their access; the patterns of their addresses, if looked at."""
     _count(totals, requests)
     if requests.addresses is None or totals.access.address is None:
-        return
+        return None
     unmoved = _measure(totals, requests)
     if totals.access.space in (Space.GLOBAL, Space.GENERIC):
         touch(totals.footprint, totals.access.width_bytes, requests, unmoved)
+    return unmoved
 
 
 def touch(

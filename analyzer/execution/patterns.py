@@ -49,6 +49,10 @@ class Patterns(Struct, frozen=True, kw_only=True, eq=False):
         offsets = self.offsets[rows] + (keys % modulus)[:, None]
         return offsets.view(np.uint64), self.active[rows], which.astype(np.int64, copy=False)
 
+    def kept(self, warps: BoolArray) -> "Patterns":
+        """Some of the warps."""
+        return Patterns(bases=self.bases[warps], of=self.of[warps], offsets=self.offsets, active=self.active)
+
     def moved(self, shifts: Addresses) -> "Patterns":
         """The warps once more for each row of `shifts`, [n, n_warp], so many bytes further on."""
         of = np.broadcast_to(self.of, shifts.shape).reshape(-1)

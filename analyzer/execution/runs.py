@@ -71,7 +71,12 @@ def concatenate(parts: list[Runs]) -> Runs:
 
 
 def _pad(columns: IntArray, depth: int, value: int) -> IntArray:
-    return np.pad(columns, ((0, 0), (0, depth - columns.shape[1])), constant_values=value)
+    n_rows, width = columns.shape
+    if width == depth:
+        return columns
+    padded = np.full((n_rows, depth), value, dtype=np.int64)
+    padded[:, :width] = columns
+    return padded
 
 
 def simplify(runs: Runs) -> Runs:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Sequence
+from itertools import zip_longest
 
 import numpy as np
 from msgspec import Struct
@@ -12,6 +13,7 @@ from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals, En
 from analyzer.execution.executor import Executor
 from analyzer.execution.footprint import Footprint, union_bytes
 from analyzer.execution.measuring import touch
+from analyzer.execution.patterns import Patterns
 from analyzer.execution.program import Access
 from analyzer.execution.request_tables import tables_of
 from analyzer.execution.sampling import boxed, whole_grid
@@ -42,7 +44,7 @@ def touched_in(log: MemoryLog, windows: Sequence[Dim3]) -> tuple[Touched, ...] |
     for window in windows:
         prints, batch = _Prints([], []), _of_window(log.batch, window)
         for key, own in entries.items():
-            prints.add(log.totals[key], own, batch)
+            prints.add(log.totals[key], own.entries, batch, () if batch.neighbours else own.patterns)
         parts.append([prints])
     return _all_touched(parts)
 
@@ -71,13 +73,23 @@ class _Prints(Struct, eq=False):
     reads: list[Footprint]
     writes: list[Footprint]
 
-    def add(self, totals: AccessTotals, entries: Sequence[Entry], batch: Batch) -> None:
-        """What one instruction touches in CTAs that weigh anything."""
+    def add(
+        self,
+        totals: AccessTotals,
+        entries: Sequence[Entry],
+        batch: Batch,
+        known: Sequence[Patterns | None] = (),
+    ) -> None:
+        """What one instruction touches in CTAs that weigh anything.
+
+        known: the patterns of the tables that all CTAs come to, in order, where these have the same rows.
+        """
         access, footprint = totals.access, Footprint()
-        for requests in tables_of(totals, entries, batch):
-            inside = requests.kept(requests.weights > 0)
+        for requests, patterns in zip_longest(tables_of(totals, entries, batch), known):
+            rows = requests.weights > 0
+            inside = requests.kept(rows)
             if inside.addresses is not None and len(inside.weights):
-                touch(footprint, access.width_bytes, inside)
+                touch(footprint, access.width_bytes, inside, patterns and patterns.kept(rows))
         if access.kind in READ_KINDS:
             self.reads.append(footprint)
         if access.kind in WRITE_KINDS:
@@ -107,9 +119,10 @@ class _WindowLog(MemoryLog):
     def is_known(self) -> bool:
         return all(totals.knows_bytes for totals in self.totals.values())
 
-    def _reduce(self, totals: AccessTotals) -> None:
+    def _reduce(self, totals: AccessTotals) -> tuple[Patterns | None, ...]:
         for batch, prints in zip(self.batches, self.prints, strict=True):
             prints.add(totals, totals.entries, batch)
+        return ()
 
 
 def _is_wanted(access: Access) -> bool:
