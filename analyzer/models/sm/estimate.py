@@ -68,7 +68,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         figures, first = _settled(scripts, figures, at_once, most) if is_cut else (figures, None)
         if first is None or figures.most_visits == most:
             per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
-            waves = max(waves, min(full, _MOST_WAVES, int(2 * STEP_BUDGET / per_wave)))
+            waves = max(waves, min(full, _MOST_WAVES, int(STEP_BUDGET / per_wave)))
         played = first if first and waves == 1 else play(scripts, figures, at_once * waves)
         wave = played.cycles / waves + (_left(scripts, figures, first) if first else 0.0)
     cycles = max(1, full) * wave
