@@ -24,7 +24,20 @@ TRACES = ROOT / "traces"
 _KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 _ENVIRONMENT = {**_KEPT, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _CUBE = [f"--arg={place}=4096" for place in range(3, 9)]
-_MATMULS = ("sm_80", "sm_90", "sm_100", "sm_120")
+# Dumps of 4096-cube products, and CTAs of each: tiles of 128 x 64, then larger and smaller ones.
+_MATMULS = {
+    "sm_80/matmul": 2048,
+    "sm_89/matmul": 2048,
+    "sm_90/matmul": 2048,
+    "sm_100/matmul": 2048,
+    "sm_120/matmul": 2048,
+    "sm_80/matmul_square_tile": 1024,
+    "sm_80/matmul_large_tile": 512,
+    "sm_90/matmul_large_tile": 512,
+    "sm_80/matmul_one_stage": 4096,
+    "sm_120/matmul_one_stage": 4096,
+    "sm_80/matmul_four_stages": 16384,
+}
 _CTAS = 256
 
 
@@ -40,12 +53,10 @@ class Run:
 def runs() -> list[Run]:
     """Rows of the table, each after the row that it is compared with."""
     rows = []
-    for arch in _MATMULS:
-        dump = str(TRACES / "triton" / arch / "matmul.sass")
-        rows.append(Run(f"matmul 4096 {arch}, no launch", (dump,)))
-        rows.append(
-            Run(f"matmul 4096 {arch}", (dump, "--grid=2048", *_CUBE), f"matmul 4096 {arch}, no launch")
-        )
+    for name, ctas in _MATMULS.items():
+        dump = str(TRACES / "triton" / f"{name}.sass")
+        alone = Run(f"{name}, no launch", (dump,))
+        rows += [alone, Run(f"{name} 4096^3", (dump, f"--grid={ctas}", *_CUBE), alone.name)]
     report16 = str(TRACES / "cuda" / "sm_80" / "report16.sass")
     exactness = str(TRACES / "cuda" / "sm_80" / "exactness.sass")
     for kernel, dump, place in (("vector_add", report16, 3), ("naive_transpose", report16, 2)):
@@ -107,8 +118,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     table = Table("run", "seconds", "ratio", title="abstract execution, whole process")
-    bare = best_of([sys.executable, "-c", "pass"], 5 * rounds)
-    table.add_row("python -c pass: how fast the machine is now", f"{bare:.3f}", "")
+    for code in ("pass", "import numpy"):  # how fast the machine is now
+        bare = best_of([sys.executable, "-c", code], 5 * rounds)
+        table.add_row(f"python -c '{code}'", f"{bare:.3f}", "")
     measured: dict[str, float] = {}
     for run in runs():
         measured[run.name] = seconds(run, rounds)
