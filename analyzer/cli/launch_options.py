@@ -107,7 +107,7 @@ def parse_dims(option: str, text: str | None, most: int) -> Dim3 | None:
     if text is None:
         return None
     parts = [part.strip() for part in re.split(r"[,x]", text.lower())]
-    if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[0-9]{1,10}", part) for part in parts):
+    if not 1 <= len(parts) <= 3 or not all(re.fullmatch(r"[0-9]{1,18}", part) for part in parts):
         raise UsageError(
             f"{option} {text}: not one to three positive numbers", hint=f"write {option} 128,1,1"
         )

@@ -9,6 +9,10 @@ class StopExecution(Exception):
     """A limit was reached, or a loop has no end."""
 
 
+class EndlessLoop(StopExecution):
+    """A loop has no end, or none that a kernel could come to."""
+
+
 class Budget:
     """Steps that are left; one is some 30 microseconds of work, so that the limit is one of time.
 

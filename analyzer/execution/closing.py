@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.budget import StopExecution
+from analyzer.execution.budget import EndlessLoop
 from analyzer.execution.lanes import ALL_LANES, Deltas, Group, Origins, Rows, View, smallest
 from analyzer.execution.machine import Machine
 from analyzer.execution.program import Segment
@@ -242,7 +242,7 @@ class Closer:
         if bool((least < LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
             return False
         if bool((least >= ENDLESS).any()):
-            raise StopExecution(f"the loop at {self._address(segment):#x} has no end")
+            raise EndlessLoop(f"the loop at {self._address(segment):#x} has no end")
         # the last of the alike iterations is left to be executed, so that its exit is seen
         repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
         repeats[group.rows] = np.maximum(least, 0)
@@ -252,7 +252,7 @@ class Closer:
         machine.tally.segments[ran] += tally.segments[ran] * repeats
         if bool((machine.tally.segments[segment.index] > _MOST_TRIPS).any()):
             where = f"the loop at {self._address(segment):#x}"
-            raise StopExecution(f"a warp runs {where} more than {_MOST_TRIPS:,} times")
+            raise EndlessLoop(f"a warp runs {where} more than {_MOST_TRIPS:,} times")
         machine.tally.lanes[ran] += tally.lanes[ran] * repeats
         machine.tally.entries += tally.entries * repeats
         machine.tally.memory.absorb(tally.memory, repeats)

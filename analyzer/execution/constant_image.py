@@ -49,6 +49,7 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
 
     allocations are in order of address; assumptions are sentences for the report; banks: values and origins
     of each bank's words; outside: the origin of words beyond them, by bank, that of other banks at ANY_BANK.
+    surmises: words of which nothing is said, nor whether they are pointers, count as such.
     """
 
     unknowns: tuple[str, ...]
@@ -59,6 +60,7 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     banks: dict[int, Words]
     outside: dict[int, int]
     windows: Windows
+    surmises: bool = False
 
     def read_words(
         self, bank: int, offsets: NDArray[np.int64]

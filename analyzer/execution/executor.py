@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from analyzer.execution.access_log import MemoryLog, wants_none
 from analyzer.execution.axes import LEAST_CTAS, AxesFinder, AxesFound
 from analyzer.execution.boxes import uniform_boxes
-from analyzer.execution.budget import Budget, StopExecution
+from analyzer.execution.budget import Budget, EndlessLoop, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
 from analyzer.execution.dependence import GridDependence
@@ -58,11 +58,13 @@ class Execution(Struct, frozen=True, eq=False):
 
     log: requests of all CTAs, or of some that others are proven to go on from; None where there are more than
     are kept. ears: what the first CTA said to its mbarriers, None where that is to be heard apart.
+    is_endless: it was given up in a loop without an end.
     """
 
     profile: ExecutionProfile
     log: MemoryLog | None
     ears: Ears | None
+    is_endless: bool
 
 
 def execute(
@@ -80,9 +82,11 @@ def execute(
     """
     kernel = compiled or compile_kernel(cfg, nest)
     task = Task(kernel, image, shape, options or ExecutionOptions(guesser=Guesser(kernel)))
-    sample, sums = Executor(task).run()
+    executor = Executor(task)
+    sample, sums = executor.run()
     _check_alignment(kernel, sums)
-    return Execution(ProfileBuilder(task, launch, sample, sums).build(), _log(sample, sums), sums.ears)
+    profile = ProfileBuilder(task, launch, sample, sums).build()
+    return Execution(profile, _log(sample, sums), sums.ears, executor.is_endless)
 
 
 def _log(sample: Sample, sums: LaunchSums) -> MemoryLog | None:
@@ -111,6 +115,7 @@ class Executor:
     def __init__(self, task: Task, log_for: Callable[[Batch], MemoryLog] = MemoryLog) -> None:
         self.task, self.log_for = task, log_for
         self.budget = Budget(task.options.step_limit)
+        self.is_endless = False
 
     def run(self) -> tuple[Sample, LaunchSums]:
         """What was executed in the end, and what it came to."""
@@ -282,7 +287,7 @@ class Executor:
         except AxesFound as found:
             return self._run(batch.rearranged(found.order, found.shape), evenness)
         except StopExecution as stop:
-            stopped = str(stop)
+            stopped, self.is_endless = str(stop), isinstance(stop, EndlessLoop)
         machine.tally.memory.finish()
         return machine, stopped
 

@@ -43,16 +43,17 @@ _USER_BANK = 3
 _DRIVER_WORD = "a word of constant bank 0 of which nothing is known"
 
 
-def build_image(kernel: Kernel, launch: Launch, arch: Arch) -> ConstantImage:
+def build_image(kernel: Kernel, launch: Launch, arch: Arch, *, surmises: bool = True) -> ConstantImage:
     """What the kernel finds in its constant banks at this launch.
 
-    Of an 8-byte parameter nothing is said: it counts as a pointer, and `assumptions` says so.
+    Of an 8-byte parameter nothing is said: it counts as a pointer, and `assumptions` says so; where neither
+    input nor code tell that it is one, only if `surmises` is on.
     Raises UsageError for an argument that no parameter, or no parameter of its size, can take.
     """
     targets = targets_of(kernel, launch.arguments)
     layout = parameter_layout(kernel, whole_values(targets), arch)
     check_positions(kernel, targets, layout.parameters)
-    builder = _Builder(kernel, launch, layout, arch, targets)
+    builder = _Builder(kernel, launch, layout, arch, targets, surmises)
     builder.write_driver_words()
     builder.write_parameters()
     builder.write_other_banks()
@@ -68,6 +69,8 @@ class _Builder(Struct):
     layout: ParameterLayout
     arch: Arch
     targets: Sequence[tuple[Target, ArgumentValue]]
+    may_surmise: bool
+    surmises: bool = False
     reasons: Reasons = field(default_factory=Reasons)
     banks: dict[int, BankBuilder] = field(default_factory=dict)
     outside: dict[int, int] = field(default_factory=dict)
@@ -91,6 +94,7 @@ class _Builder(Struct):
             banks={number: bank.words() for number, bank in self.banks.items()},
             outside=self.outside,
             windows=Windows(),
+            surmises=self.surmises,
         )
 
     def write_driver_words(self) -> None:
@@ -142,12 +146,18 @@ class _Builder(Struct):
                 check_fits(parameter, value)
             elif parameter.is_hidden:
                 value = Null()
-            elif _counts_as_pointer(parameter) and parameter.ordinal not in touched:
+            elif self._counts_as_pointer(parameter) and parameter.ordinal not in touched:
                 value = Pointer()
                 guessed.append(parameter)
+                self.surmises |= parameter.is_pointer is None
             self._write_parameter(parameter, value)
         if guessed:
             self.assumptions.append(_pointer_note(guessed))
+
+    def _counts_as_pointer(self, parameter: Parameter) -> bool:
+        if parameter.size_bytes != POINTER_BYTES:
+            return False
+        return self.may_surmise if parameter.is_pointer is None else parameter.is_pointer
 
     def _write_parameter(self, parameter: Parameter, value: ArgumentValue | None) -> None:
         offset, size = self.layout.base + parameter.offset, parameter.size_bytes
@@ -282,10 +292,6 @@ class _Builder(Struct):
         address = self._next_address()
         self.allocations.append(Allocation(address=address, size_bytes=size_bytes, label=text, name=symbol))
         return address
-
-
-def _counts_as_pointer(parameter: Parameter) -> bool:
-    return parameter.size_bytes == POINTER_BYTES and parameter.is_pointer is not False
 
 
 def _pointer_note(parameters: Sequence[Parameter]) -> str:

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.budget import STEP_LIMIT
@@ -67,7 +68,17 @@ def execute_kernel(
         guesser=guesser, closes_loops=closes_loops, max_warps=max_warps, step_limit=step_limit
     )
     found = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
+    if found.is_endless and ready.image.surmises:
+        ready = replace(ready, image=_modest_image(loaded, launch))
+        found = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
     return Executed(found.profile, frozenset(guesser.used), ready, found.log, found.ears)
+
+
+def _modest_image(loaded: LoadedKernel, launch: Launch) -> ConstantImage:
+    """Where what counted as a pointer bounds a loop, all that may be none is unknown."""
+    image = build_image(loaded.kernel, launch, load_arch(loaded.kernel.arch), surmises=False)
+    note = "8-byte arguments of which nothing is said are unknown: as pointers they would bound a loop"
+    return replace(image, assumptions=(*image.assumptions, note))
 
 
 def _check_arguments(loaded: LoadedKernel, launch: Launch) -> None:

@@ -103,6 +103,15 @@ def test_wrong_options_are_one_message(capsys: Capture, options: list[str], says
     assert "Traceback" not in error
 
 
+def test_what_might_be_a_pointer_bounds_no_loop(capsys: Capture) -> None:
+    dump = str(TRACES / "cuda" / "sm_80" / "exactness.sass")
+    assert run(["analyze", dump, "-k", "row_sums_64", "--grid", "10", "--block", "64"]) == 0
+    out = capsys.readouterr().out
+    assert "as pointers they would bound a loop" in out
+    assert "hangs on argument 3" in out
+    assert "trips assumed" in out
+
+
 def test_annotate_takes_the_same_options(capsys: Capture) -> None:
     assert run(["annotate", SOFTMAX, "--arg", "columns=1024", "--grid", "4"]) == 0
     assert "EXIT" in capsys.readouterr().out
