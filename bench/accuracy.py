@@ -145,7 +145,6 @@ _MISSING = (
         "others are: without that they come out at .8",
     ),
     ("mma.sync GEMM, 5090", "8192-cubes at .8 to .85", "the clock falls where power is limited"),
-    ("WGMMA GEMM", "step 11", "its order of tiles lies in memory: trips and tiles are assumed"),
     (
         "small launches",
         "up to 1.3",

@@ -11,7 +11,8 @@ from analyzer.ir.program import Kernel, Parameter, ParameterType
 from analyzer.text.errors import UsageError
 
 TENSOR_MAP_BYTES = 128
-TENSOR_MAP_ALIGN = 64
+# A CUtensorMap's in memory: of CUDA 12, and of CUDA 13 (cuda.h).
+_TENSOR_MAP_ALIGNS = (64, 128)
 POINTER_BYTES = 8
 _MAX_PARAMETER_BYTES = 1 << 15
 _MAX_SHOWN = 24
@@ -39,8 +40,11 @@ def parameter_layout(kernel: Kernel, given: Mapping[int, ArgumentValue], arch: A
     if kernel.signature is not None:
         return _from_signature(kernel, kernel.signature, base)
     reads = constant_reads(kernel)
-    guess = _Guess(reads, given, base)
-    guess.run()
+    has_maps = any(isinstance(value, TensorMap) for value in given.values())
+    guesses = [_Guess(reads, given, base, align) for align in _TENSOR_MAP_ALIGNS[: 1 + has_maps]]
+    for each in guesses:
+        each.run()
+    guess = max(guesses, key=_n_met)
     _check_guess(guess)
     return ParameterLayout(tuple(guess.parameters), base, tuple(_doubts(guess)), reads)
 
@@ -90,6 +94,7 @@ class _Guess(Struct):
     reads: ConstantReads
     given: Mapping[int, ArgumentValue]
     base: int
+    map_align: int
     parameters: list[Parameter] = field(default_factory=list)
 
     def run(self) -> None:
@@ -127,7 +132,7 @@ class _Guess(Struct):
         is_wide = wide in self.reads.pairs and (wide == position or position not in self.reads.words)
         match value:
             case TensorMap():
-                return _aligned(position, TENSOR_MAP_ALIGN), TENSOR_MAP_BYTES
+                return _aligned(position, self.map_align), TENSOR_MAP_BYTES
             case int() if not is_wide and value in _INT32_SPAN:
                 return position, WORD_BYTES
             case float() if not is_wide:
@@ -215,6 +220,11 @@ def _doubts(guess: _Guess) -> Iterable[str]:
     inside_struct = sorted(offset for offset in reads.indexed if offset >= base)
     if inside_struct:
         yield f"the code indexes the arguments from {_places(inside_struct)}: an array passed by value"
+
+
+def _n_met(guess: _Guess) -> int:
+    """Arguments given that the code reads where they are taken to lie."""
+    return sum(p.ordinal in guess.given and _is_read(p, guess) for p in guess.parameters)
 
 
 def _is_read(parameter: Parameter, guess: _Guess) -> bool:

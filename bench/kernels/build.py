@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -140,7 +141,7 @@ def _case(row: Row, recipe: Recipe, dump: Path, side: str) -> dict[str, object]:
         "block": dim3_text(row.block),
         "cluster": dim3_text(row.cluster),
         "dynamic_shared_bytes": row.dynamic_shared_bytes,
-        "arguments": json.dumps([_argument(value) for value in row.arguments]),
+        "arguments": json.dumps([_argument(value) for value in _with_buffers(row, recipe, dump)]),
         "time_us": row.time_us,
         "split": side,
         "l2": "cold" if row.suite in COLD else "warm",
@@ -152,9 +153,20 @@ def _case(row: Row, recipe: Recipe, dump: Path, side: str) -> dict[str, object]:
     }
 
 
+def _with_buffers(row: Row, recipe: Recipe, dump: Path) -> list[int | float | str]:
+    """A row's arguments; what its recipe fills lies beside the dump."""
+    arguments = list(row.arguments)
+    for place, contents in recipe.buffers.items():
+        path = dump.with_name(f"{dump.stem}.{place}.npy")
+        np.save(path, contents)
+        arguments[place] = f"@{path.relative_to(BUILT)}"
+    return arguments
+
+
 def _argument(value: int | float | str) -> int | float | str:
-    """Buffers whose contents matter all hold zeros."""
-    return "zeros" if isinstance(value, str) and value.startswith("@") else value
+    """Buffers of the table whose contents matter all hold zeros."""
+    is_filled = isinstance(value, str) and value.startswith("@") and not value.endswith(".npy")
+    return "zeros" if is_filled else value
 
 
 def is_counted(row: Row) -> bool:

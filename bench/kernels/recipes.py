@@ -13,10 +13,13 @@ import csv
 import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -104,13 +107,15 @@ class Recipe:
     """How a row's kernel is compiled.
 
     source: the .cu file; defines: such as "TILE=4", each passed with -D; flags: nvcc's others (an -arch
-    there wins over the row's); kernel: name of the entry in the dump, mangled unless extern "C".
+    there wins over the row's); kernel: name of the entry in the dump, mangled unless extern "C"; buffers:
+    contents of arguments that the table gives as pointers alone, by position.
     """
 
     source: Path
     defines: tuple[str, ...]
     flags: tuple[str, ...]
     kernel: str
+    buffers: Mapping[int, NDArray[np.int32]] = field(default_factory=dict, compare=False)
 
 
 Cook = Callable[[Row], Recipe | None]

@@ -151,3 +151,10 @@ def test_an_array_by_value_is_pointed_out() -> None:
 def test_a_dump_that_reads_nothing_has_no_parameters() -> None:
     layout = laid_out(parse_lines("EXIT"))
     assert (layout.parameters, layout.assumptions) == ((), ())
+
+
+@pytest.mark.parametrize(("place", "offset"), [(0x2C0, 0x30), (0x300, 0x70)])
+def test_tensor_maps_lie_where_what_follows_is_read(place: int, offset: int) -> None:
+    kernel = parse_lines(f"LDC.64 R2, c[0x0][{place:#x}]", "LDG.E R4, desc[UR4][R2.64]", "EXIT")
+    layout = laid_out(kernel, 7, TensorMap(), Pointer())
+    assert [p.offset for p in layout.parameters] == [0, offset, place - 0x210]
