@@ -119,6 +119,7 @@ def launch_of(case: Case) -> Launch:
     return Launch(
         grid=Dim3(*case.grid),
         block=Dim3(*case.block),
+        cluster=Dim3(*case.cluster),
         dynamic_shared_bytes=case.shared or None,
         arguments=tuple(Argument(which, argument_of(value)) for which, value in case.arguments.items()),
     )

@@ -48,6 +48,9 @@ def access_bytes(
     )
     if profile is None:
         return found
+    for access in profile.accesses:
+        if cfg.kernel.opcode(access.row).space is Space.GENERIC:
+            found.global_bytes[access.row] = 0.0  # what lies elsewhere is another memory's
     known = [_take(access, cfg, profile, found) for access in profile.accesses]
     for row, n_bytes in copied.items():
         found.global_bytes[row] = n_bytes

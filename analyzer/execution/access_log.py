@@ -35,6 +35,14 @@ class Kept(Struct, frozen=True, eq=False):
     patterns: tuple[Patterns | None, ...]
 
 
+class _Part(Struct, frozen=True, eq=False):
+    """Lanes of a request that meet the same memory."""
+
+    access: Access
+    active: Bits
+    addresses: Addresses | None
+
+
 Wants = Callable[[Access], bool]
 
 
@@ -70,8 +78,37 @@ class MemoryLog:
         steps: IntArray | None = None,
     ) -> None:
         """Log one execution by a group; origin: of unknown addresses, unknown: of unknown guards."""
-        if not self.wants(access):
-            return
+        for part in self._parts(access, active, addresses):
+            if self.wants(part.access):
+                self._record(part, group, origin, unknown, steps)
+
+    def _parts(self, access: Access, active: Bits, addresses: Addresses | None) -> "tuple[_Part, ...]":
+        """By the memory that lanes meet, which generic addresses tell."""
+        if access.space is not Space.GENERIC or addresses is None:
+            return (_Part(access, active, addresses),)
+        windows = self.batch.image.windows
+        in_shared, in_local = windows.shared_lanes(addresses), windows.local_lanes(addresses)
+        found = []
+        for space, lanes in (
+            (Space.GENERIC, ~(in_shared | in_local)),
+            (Space.SHARED, in_shared),
+            (Space.LOCAL, in_local),
+        ):
+            here = active & lanes
+            if here.any():
+                own = access if space is Space.GENERIC else replace(access, space=space)
+                found.append(_Part(own, here, addresses))
+        return tuple(found) or (_Part(access, active, addresses),)
+
+    def _record(
+        self,
+        part: "_Part",
+        group: Group,
+        origin: Origins | None,
+        unknown: Origins | None,
+        steps: IntArray | None,
+    ) -> None:
+        access, active, addresses = part.access, part.active, part.addresses
         totals = self._totals(access)
         if group.doubts or unknown is not None:
             totals.is_doubtful = True

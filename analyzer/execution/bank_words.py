@@ -34,6 +34,19 @@ class Windows(Struct, frozen=True, kw_only=True):
     arguments: int = ARGUMENT_WINDOW
     user: int = USER_WINDOW
 
+    def shared_lanes(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which generic addresses lie in shared memory of the CTA or its cluster."""
+        return _upper_is(addresses, self.shared)
+
+    def local_lanes(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Which generic addresses lie in a thread's own local memory."""
+        return _upper_is(addresses, self.local)
+
+
+def _upper_is(addresses: NDArray[np.uint64], window: int) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = addresses >> np.uint64(32) == np.uint64(window >> 32)
+    return found
+
 
 class Reasons(Struct):
     """Texts of what is unknown, by number from 1."""

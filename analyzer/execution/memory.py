@@ -176,9 +176,10 @@ class TrackedMemory:
 
     def is_far(self, addresses: Addresses | None) -> bool:
         """Generic addresses that all lie in global memory."""
+        if addresses is None:
+            return False
         windows = self.batch.image.windows
-        near = np.array([windows.shared >> 32, windows.local >> 32], dtype=np.uint64)
-        return addresses is not None and not bool(np.isin(addresses >> np.uint64(32), near).any())
+        return not bool((windows.shared_lanes(addresses) | windows.local_lanes(addresses)).any())
 
     def _forget_local(self, access: Access, view: View, lanes: Bits | None) -> None:
         unknown = np.full((1, 1), uneven(access.row), dtype=np.int32)

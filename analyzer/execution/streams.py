@@ -37,7 +37,6 @@ _STORES = frozenset({OpKind.STORE, OpKind.REDUCTION})
 _HELD_REQUESTS = 512
 _ACTIONS_PER_RUN = 10  # what going from block to block costs
 _WORD_BYTES = 4
-_WINDOW_BYTES = 1 << 32
 _WORD_BITS = np.uint64(SECTOR_BYTES // _WORD_BYTES)  # one for each word of a sector
 _ALL_WORDS = np.uint64((1 << SECTOR_BYTES // _WORD_BYTES) - 1)
 # Local memory of a warp lies by itself: nothing else has addresses up here.
@@ -243,7 +242,8 @@ class _StreamRecorder:
         active = np.concatenate([held.active for held in group])
         addresses = np.concatenate([held.addresses for held in group])
         if space is Space.GENERIC:
-            active = active & ~_in_shared_window(addresses)
+            windows = Windows()
+            active = active & ~(windows.shared_lanes(addresses) | windows.local_lanes(addresses))
             kept: NDArray[np.bool_] = np.any(active, axis=1)
             rows, warps, turns = rows[kept], warps[kept], turns[kept]
             active, addresses = active[kept], addresses[kept]
@@ -295,12 +295,6 @@ def _is_followed(opcode: Opcode) -> bool:
 
 def _is_store(opcode: Opcode) -> bool:
     return opcode.kind in _STORES
-
-
-def _in_shared_window(addresses: Addresses) -> Lanes:
-    window = np.uint64(Windows().shared)
-    found: Lanes = (addresses - window) < np.uint64(_WINDOW_BYTES)
-    return found
 
 
 def _global_keys(addresses: Addresses, active: Lanes, width: int) -> tuple[Addresses, Lanes]:

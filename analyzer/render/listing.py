@@ -35,7 +35,7 @@ def listing_table(kernel: KernelReport) -> Table:
     executions by one warp.
     """
     is_executed = kernel.counts.looked_at_ctas is not None
-    accesses = {entry.address: entry for entry in kernel.memory} if is_executed else {}
+    accesses = {entry.address: entry for entry in reversed(kernel.memory)} if is_executed else {}
     rows = [_row(entry, accesses, is_executed=is_executed) for entry in kernel.listing]
     hot = [entry.share >= _HOT_SHARE for entry in kernel.listing]
     columns = [

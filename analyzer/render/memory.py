@@ -61,7 +61,8 @@ def _space_text(kernel: KernelReport, space: MemorySpaceEntry) -> str:
     if actual is not None and ideal is not None and known:
         text += ", the others " if space.unknown_requests else ", "
         text += f"{ratio(actual / known)} {unit}/request (ideal {ratio(ideal / known)})"
-    worst = next((entry for entry in kernel.memory if entry.address == space.worst_address), None)
+    named = [entry for entry in kernel.memory if entry.address == space.worst_address]
+    worst = next((entry for entry in named if entry.space == space.space), named[0] if named else None)
     return text if worst is None else text + _worst_text(worst, is_shared=is_shared)
 
 

@@ -20,7 +20,17 @@ def memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
     sides: dict[int, list[MemoryAccess]] = {row: [] for row in _memory_rows(analysis)}
     for access in profile.accesses:
         sides.setdefault(access.row, []).append(access)
-    return tuple(_executed(analysis, row, sides[row] or [_idle(analysis, row)]) for row in sorted(sides))
+    return tuple(
+        _executed(analysis, row, entry)
+        for row in sorted(sides)
+        for entry in _entries(analysis, row, sides[row] or [_idle(analysis, row)])
+    )
+
+
+def _entries(analysis: KernelAnalysis, row: int, sides: list[MemoryAccess]) -> list[list[MemoryAccess]]:
+    """A generic access has an entry for each memory that it meets, others one with all of their sides."""
+    is_generic = analysis.kernel.opcode(row).space is Space.GENERIC
+    return [[side] for side in sides] if is_generic else [sides]
 
 
 def _memory_rows(analysis: KernelAnalysis) -> list[int]:

@@ -74,6 +74,7 @@ class Case:
     arguments: Mapping[int | str, Value]
     truths: tuple[Truth, ...]
     shared: int = 0
+    cluster: Dim = (1,)
     is_exact: bool = True
     is_binary: bool = False
 
@@ -134,6 +135,7 @@ def cuda(
     arguments: Sequence[Value],
     *truths: tuple[Truth, ...],
     shared: int = 0,
+    cluster: Dim = (1,),
     is_exact: bool = True,
     archs: Sequence[int] = ARCHS,
 ) -> Iterator[Case]:
@@ -150,6 +152,7 @@ def cuda(
             arguments=dict(enumerate(arguments)),
             truths=sum(truths, launched(grid, block)),
             shared=shared,
+            cluster=cluster,
             is_exact=is_exact,
         )
 
@@ -549,6 +552,55 @@ def irregular() -> Iterator[Case]:
         )
 
 
+def generic_addresses() -> Iterator[Case]:
+    """Generic loads count as global ones only where their addresses lie there; each memory is its own request."""
+    threads, part, archs = 128, 8, (80, 90, 120)
+    warps = threads // WARP
+    for grid in (1, 12, 1000):
+        words = grid * threads
+        yield from cuda(
+            "generic",
+            "three_memories",
+            f"{grid}",
+            (grid,),
+            (threads,),
+            (Array(), Array(), 3),
+            read(F32 * words * part, F32 * words * part),
+            written(F32 * words),
+            of("requests", LD=3 * part * warps * grid, STS=part * warps * grid),
+            archs=archs,
+        )
+        yield from cuda(
+            "generic",
+            "mixed_lanes",
+            f"{grid}",
+            (grid,),
+            (threads,),
+            (Array(), Array()),
+            read(F32 * words // 2, F32 * words // 2),
+            written(F32 * words),
+            of("touched", LD=words),
+            of("requests", LD=2 * warps * grid),
+            archs=archs,
+        )
+    for grid in (4, 1000):
+        words = grid * threads
+        yield from cuda(
+            "generic",
+            "cluster_sums",
+            f"{grid}",
+            (grid,),
+            (threads,),
+            (Array(), Array()),
+            read(F32 * words, F32 * words),
+            written(F32 * words),
+            of("touched", LD=4 * words, STS=words),
+            of("requests", LD=4 * warps * grid, LDG=warps * grid),
+            cluster=(4,),
+            archs=(90, 120),
+        )
+
+
 def specialized_sums() -> Iterator[Case]:
     """One thread of a producer asks for each box; what 128 threads sum of all boxes of a tile, each stores once.
 
@@ -905,6 +957,7 @@ FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     convolutions,
     stencils,
     irregular,
+    generic_addresses,
     specialized_sums,
     rowwise,
     triton_matmuls,

@@ -226,6 +226,7 @@ def _asked_bytes(situation: Situation) -> FloatArray:
             runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
             if access.space in _GLOBAL and runs:
                 asked[access.row] = access.bytes / runs
+    asked[situation.moved.global_bytes == 0] = 0.0
     return asked
 
 
