@@ -45,12 +45,12 @@ from analyzer.isa.roles import (
 _HARDLY_MORE = 1.02
 
 
-def compile_kernel(cfg: Cfg, nest: LoopNest) -> CompiledKernel:
+def compile_kernel(cfg: Cfg, nest: LoopNest, *, knows_memory: bool = True) -> CompiledKernel:
     """Compile the slice of a kernel that its control flow and addresses depend on (see `slice_control`).
 
     What is said to mbarriers is in it where that takes hardly any more instructions.
     """
-    wanted = slice_control(cfg)
+    wanted = slice_control(cfg, knows_memory=knows_memory)
     if has_mbarriers(cfg) and not _has_copies(cfg):
         wider = add_mbarriers(cfg, wanted)
         if sum(wider.rows) <= sum(wanted.rows) * _HARDLY_MORE:
@@ -152,8 +152,15 @@ class _Compiler:
         return parts
 
     def _actions(self, start: int, stop: int) -> tuple[Action, ...]:
-        found = (self._action(row) for row in range(start, stop))
-        return tuple(action for action in found if action is not None)
+        found: list[Action] = []
+        for row in range(start, stop):
+            action, source = self._action(row), self.slice.opaque.get(row)
+            if action is not None:
+                found.append(action)
+            if source is not None and self.slice.rows[row]:
+                form = self.cfg.kernel.form(row)
+                found.append(Action(ActionKind.FORGET, source, guard_of(form), form.written))
+        return tuple(found)
 
     def _action(self, row: int) -> Action | None:
         form = self.cfg.kernel.form(row)
@@ -180,7 +187,7 @@ class _Compiler:
                     else (Action(ActionKind.BREAK, row, conditions[0], barrier=_barrier(form)))
                 )
             case kind if kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT:
-                results = form.written if self.slice.rows[row] else ()
+                results = form.written if self.slice.rows[row] and row not in self.slice.opaque else ()
                 return Action(
                     ActionKind.ACCESS, row, guard, form.written, accesses=self._accesses(row, form, results)
                 )
@@ -188,7 +195,7 @@ class _Compiler:
                 pass
         if _barrier_operand(form) is not None and opcode.kind is OpKind.MOVE:
             return self._barrier_move(row, form, guard)
-        if not self.slice.rows[row]:
+        if not self.slice.rows[row] or row in self.slice.opaque:
             return None
         if opcode.sched is SchedClass.TENSOR_CORE_CONTROL:
             return Action(ActionKind.ALLOCATE, row, guard, form.written)

@@ -62,6 +62,11 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     windows: Windows
     surmises: bool = False
 
+    @property
+    def has_contents(self) -> bool:
+        """Some allocation's contents are known."""
+        return any(allocation.contents is not None for allocation in self.allocations)
+
     def read_words(
         self, bank: int, offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:

@@ -80,7 +80,7 @@ def execute(
 
     Raises UsageError where an address is not aligned to its access, which no launch that works has.
     """
-    kernel = compiled or compile_kernel(cfg, nest)
+    kernel = compiled or compile_kernel(cfg, nest, knows_memory=image.has_contents)
     task = Task(kernel, image, shape, options or ExecutionOptions(guesser=Guesser(kernel)))
     executor = Executor(task)
     sample, sums = executor.run()
@@ -174,9 +174,10 @@ class Executor:
         afforded, else CTAs spread over it.
         """
         task = self.task
-        has_buffers = any(allocation.contents is not None for allocation in task.image.allocations)
         dependence = GridDependence(
-            task.kernel, has_clusters=task.shape.cluster.count > 1, has_buffers=has_buffers
+            task.kernel,
+            has_clusters=task.shape.cluster.count > 1,
+            has_buffers=task.image.has_contents,
         )
         affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
         if not dependence.branches_evenly or (affords_whole and not dependence.accesses_evenly):

@@ -81,9 +81,9 @@ class SharedMemory:
     # ---- what is known ---------------------------------------------------------------------------
 
     def knows_any(self, addresses: Addresses | None, width_bytes: int) -> bool:
-        """Some byte in the range of these addresses may be known in some CTA."""
+        """Some byte in the range of these addresses may be known in some CTA; None: any that code stored."""
         if addresses is None:
-            return bool(self.known.any())
+            return bool(self._touched[RESERVED_SHARED_BYTES:].any())
         within = addresses & _WITHIN_CTA
         return bool(self._touched[int(within.min()) : int(within.max()) + width_bytes].any())
 
@@ -109,7 +109,7 @@ class SharedMemory:
         """A row of bytes for each CTA; most of them were never touched, and stay without memory."""
         if self.is_too_large:
             raise SharedTooLarge(f"{self.n_ctas} CTAs")
-        end = int(np.flatnonzero(self._touched)[-1]) + 1
+        end = int(np.flatnonzero(self._touched).max(initial=-1)) + 1
         values, known = self.values[:, :end], self.known[:, :end]
         self.values = np.zeros((self.n_ctas, self.n_bytes), dtype=np.uint8)
         self.known = np.zeros((self.n_ctas, self.n_bytes), dtype=bool)
@@ -123,7 +123,7 @@ class SharedMemory:
             self.forget_all(view)
             return
         data = [stored(view, slot) for slot in access.data]
-        is_plain = _stores_known(access, view, data)
+        is_plain = stores_known(access, view)
         if not is_plain and not self.knows_any(addresses, access.width_bytes):
             return
         origins = [_FULLY_KNOWN if word.origin is None else word.origin for word in data]
@@ -219,8 +219,9 @@ class SharedMemory:
 _FULLY_KNOWN: Origins = np.zeros((1, 1), dtype=np.int32)
 
 
-def _stores_known(access: Access, view: View, data: list[Loaded]) -> bool:
+def stores_known(access: Access, view: View) -> bool:
     """Some of what is stored is known."""
     if access.kind is not OpKind.STORE or access.n_matrices or view.group.doubts:
         return False
-    return any(word.origin is None or not word.origin.all() for word in data)
+    words = [stored(view, slot) for slot in access.data]
+    return any(word.origin is None or not word.origin.all() for word in words)

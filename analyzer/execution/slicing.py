@@ -5,12 +5,19 @@ an instruction whose result is needed. A value that only instructions under one 
 before a write under the same guard, which keeps `@P MOV R6` / `@P IMAD.WIDE R6` from dragging in what
 R6 held before. Words of a stack frame that is only reached through the stack pointer count as registers do:
 one spilled address does not drag in all other spills.
+
+Where branches hang on what was loaded from shared memory or on products of matrices (the slow way of a
+division behind a loop, say), what nobody can know is not computed (`analyzer.execution.knowledge`).
 """
 
+from collections.abc import Mapping
 from functools import lru_cache
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
+from analyzer.execution.knowledge import Deed, stores_knowledge, unknowable
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, Opcode, OpKind, Semantics, Space
@@ -26,7 +33,8 @@ class Slice(Struct, frozen=True, eq=False):
 
     rows[r]: whether instruction r is needed; needed[b]: mask of storage numbers at the start of block b;
     keeps_shared, keeps_local: contents of shared or local memory are needed; has_mbarriers: so is what is
-    said to mbarriers; has_frame: local memory is a frame of spilled registers, reached at fixed offsets.
+    said to mbarriers; has_frame: local memory is a frame of spilled registers, reached at fixed offsets;
+    opaque: instructions whose results are only declared unknown, with the row that this comes from.
     """
 
     rows: tuple[bool, ...]
@@ -35,6 +43,7 @@ class Slice(Struct, frozen=True, eq=False):
     keeps_local: bool
     has_mbarriers: bool = False
     has_frame: bool = False
+    opaque: Mapping[int, int] = {}
 
     @property
     def kept_spaces(self) -> frozenset[Space]:
@@ -54,27 +63,91 @@ class _Use(Struct, frozen=True):
     guard: Guard | None
 
 
-def slice_control(cfg: Cfg) -> Slice:
-    """The slice of a kernel that decides branches, guards of memory accesses, and addresses."""
-    return _settled(cfg, keeps_shared=False, keeps_local=False, has_mbarriers=False)
+class _Wants(Struct, frozen=True, kw_only=True):
+    """What a slice is to hold besides; flow: branches and guards, not only addresses."""
+
+    keeps_shared: bool = False
+    keeps_local: bool = False
+    has_mbarriers: bool = False
+    flow: bool = True
+    opaque: Mapping[int, int] = {}
+
+
+def slice_control(cfg: Cfg, *, knows_memory: bool = True) -> Slice:
+    """The slice of a kernel that decides branches, guards of memory accesses, and addresses.
+
+    knows_memory: contents of global memory may be given.
+    """
+    control = _settled(cfg, _Wants())
+    if knows_memory or not _wants_opaque(cfg, control):
+        return control
+    addresses = _settled(cfg, _Wants(flow=False))
+    opaque = {row: source for row, source in _unknowable(cfg).items() if not addresses.rows[row]}
+    return _settled(cfg, _Wants(opaque=opaque)) if opaque else control
 
 
 def add_mbarriers(cfg: Cfg, control: Slice) -> Slice:
     """The slice, and which mbarriers instructions use, with which parity or how many bytes."""
-    return _settled(
-        cfg, keeps_shared=control.keeps_shared, keeps_local=control.keeps_local, has_mbarriers=True
+    wants = _Wants(
+        keeps_shared=control.keeps_shared,
+        keeps_local=control.keeps_local,
+        has_mbarriers=True,
+        opaque=control.opaque,
     )
+    return _settled(cfg, wants)
 
 
-def _settled(cfg: Cfg, *, keeps_shared: bool, keeps_local: bool, has_mbarriers: bool) -> Slice:
+def _settled(cfg: Cfg, wants: _Wants) -> Slice:
     """What is loaded for the slice may bring memory into it, which then brings more."""
     while True:
-        found = _Pass(cfg, keeps_shared, keeps_local, has_mbarriers).run()
-        shared = keeps_shared or _loads_from(cfg, found.rows, Space.SHARED)
-        local = keeps_local or _loads_from(cfg, found.rows, Space.LOCAL)
-        if (shared, local) == (keeps_shared, keeps_local):
+        found = _Pass(cfg, wants).run()
+        shared = wants.keeps_shared or _loads_from(cfg, found, Space.SHARED)
+        local = wants.keeps_local or _loads_from(cfg, found, Space.LOCAL)
+        if (shared, local) == (wants.keeps_shared, wants.keeps_local):
             return found
-        keeps_shared, keeps_local = shared, local
+        wants = replace(wants, keeps_shared=shared, keeps_local=local)
+
+
+def _wants_opaque(cfg: Cfg, control: Slice) -> bool:
+    """Whether the slice holds what most likely nobody can know."""
+    is_product = cfg.kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.MMA)[cfg.kernel.opcode_ids]
+    return control.keeps_shared or any(control.rows[row] for row in np.flatnonzero(is_product).tolist())
+
+
+def _unknowable(cfg: Cfg) -> dict[int, int]:
+    """Rows whose results hang on products of matrices or on shared memory, where that holds nothing known."""
+    followers, starts = followers_of(cfg), [block.start for block in cfg.blocks]
+    doubts = [[_deed(cfg, row, _DOUBTED_SPACES) for row in range(b.start, b.stop)] for b in cfg.blocks]
+    spaces = _NOWHERE if stores_knowledge(doubts, followers) else _SHARED_SPACES
+    deeds = [[_deed(cfg, row, spaces) for row in range(b.start, b.stop)] for b in cfg.blocks]
+    return unknowable(deeds, followers, starts)
+
+
+_NOWHERE: frozenset[Space] = frozenset()
+_SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
+_DOUBTED_SPACES = _SHARED_SPACES | {Space.GLOBAL, Space.GENERIC, Space.TEXTURE}
+
+
+def _deed(cfg: Cfg, row: int, unknown_spaces: frozenset[Space]) -> Deed:
+    """unknown_spaces: what is loaded from there is unknown."""
+    form = cfg.kernel.form(row)
+    if form.is_never:
+        return Deed(0, 0, 0, 0)
+    opcode, guard = form.opcode, _guard_bit(form)
+    use = _whole_use(form, guard_of(form), 0)
+    is_source = opcode.kind is OpKind.MMA or opcode.sched is SchedClass.SHARED_MATRIX
+    is_load = opcode.kind in _LOADING or opcode.kind is OpKind.TEXTURE
+    stored = None
+    if opcode.kind in _STORING and opcode.space in (*_SHARED_SPACES, Space.GENERIC):
+        stored = use.reads & ~address_needs(form) & ~guard
+    return Deed(
+        writes=use.writes,
+        kills=use.kills,
+        reads=0 if opcode.kind in MEMORY_KINDS else use.reads,
+        guard=guard,
+        is_source=is_source or (is_load and opcode.space in unknown_spaces),
+        stored=stored,
+    )
 
 
 def has_mbarriers(cfg: Cfg) -> bool:
@@ -84,21 +157,24 @@ def has_mbarriers(cfg: Cfg) -> bool:
     return bool(waits[kernel.opcode_ids].any())
 
 
-def _loads_from(cfg: Cfg, rows: tuple[bool, ...], space: Space) -> bool:
+def _loads_from(cfg: Cfg, found: Slice, space: Space) -> bool:
     kernel = cfg.kernel
     return any(
-        needed and kernel.opcode(row).space in (space, Space.GENERIC) and kernel.opcode(row).kind in _LOADING
-        for row, needed in enumerate(rows)
+        needed
+        and kernel.opcode(row).space in (space, Space.GENERIC)
+        and kernel.opcode(row).kind in _LOADING
+        and row not in found.opaque
+        for row, needed in enumerate(found.rows)
     )
 
 
 _LOADING = frozenset({OpKind.LOAD, OpKind.ATOMIC})
+_STORING = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 
 
 class _Pass:
-    def __init__(self, cfg: Cfg, keeps_shared: bool, keeps_local: bool, has_mbarriers: bool) -> None:
-        self.cfg, self.keeps_shared, self.keeps_local = cfg, keeps_shared, keeps_local
-        self.has_mbarriers = has_mbarriers
+    def __init__(self, cfg: Cfg, wants: _Wants) -> None:
+        self.cfg, self.wants = cfg, wants
         self.known = _plain_uses(cfg).copy()
         self.has_frame = _has_plain_frame(cfg)
         self.uses = [[self._use(row) for row in range(block.start, block.stop)] for block in cfg.blocks]
@@ -128,10 +204,11 @@ class _Pass:
         return Slice(
             rows=tuple(rows),
             needed=tuple(n & registers for n in needed),
-            keeps_shared=self.keeps_shared,
-            keeps_local=self.keeps_local,
-            has_mbarriers=self.has_mbarriers,
+            keeps_shared=self.wants.keeps_shared,
+            keeps_local=self.wants.keeps_local,
+            has_mbarriers=self.wants.has_mbarriers,
             has_frame=self.has_frame,
+            opaque=self.wants.opaque,
         )
 
     def _through(self, block: int, needed: list[int], rows: list[bool] | None = None) -> int:
@@ -158,6 +235,8 @@ class _Pass:
         use = self.known.get(text_id)
         if use is None:
             use = self.known[text_id] = self._use_of(self.cfg.kernel.form(row))
+        if row in self.wants.opaque:
+            use = _Use(use.writes, use.kills, 0, use.always, use.guard)
         return use
 
     def _use_of(self, form: InstructionForm) -> _Use:
@@ -179,21 +258,21 @@ class _Pass:
     def _always(self, form: InstructionForm) -> int:
         """What is needed though no one may want the result: of branches everything, of accesses addresses."""
         opcode = form.opcode
-        waits = opcode.sched is SchedClass.CTA_BARRIER and self.keeps_shared
+        waits = opcode.sched is SchedClass.CTA_BARRIER and self.wants.keeps_shared
         restores = opcode.kind is OpKind.MOVE and any(
             isinstance(o, Barrier) for o in form.operands
         )  # BMOV B, R
-        tells = self.has_mbarriers and opcode.semantics in MBARRIER_MEANINGS
-        if self.has_mbarriers and (descriptor := product_descriptor(form)):
+        tells = self.wants.has_mbarriers and opcode.semantics in MBARRIER_MEANINGS
+        if self.wants.has_mbarriers and (descriptor := product_descriptor(form)):
             return _mask((register_storage(descriptor),))
-        if opcode.kind in FLOW_KINDS or waits or restores or tells:
+        if self.wants.flow and (opcode.kind in FLOW_KINDS or waits or restores or tells):
             return _mask((*form.read, *copy_coordinates(form), *_copy_barrier(form)))
         if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
             return 0
-        reads = address_needs(form) | _guard_bit(form)
+        reads = address_needs(form) | (_guard_bit(form) if self.wants.flow else 0)
         stores = opcode.kind in (OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION)
-        keeps_shared = self.keeps_shared and opcode.space in (Space.SHARED, Space.GENERIC)
-        keeps_local = self.keeps_local and opcode.space in (Space.LOCAL, Space.GENERIC)
+        keeps_shared = self.wants.keeps_shared and opcode.space in (Space.SHARED, Space.GENERIC)
+        keeps_local = self.wants.keeps_local and opcode.space in (Space.LOCAL, Space.GENERIC)
         if stores and (keeps_shared or keeps_local):
             reads |= _mask(form.read)
         return reads

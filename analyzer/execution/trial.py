@@ -10,7 +10,17 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import Deltas, Group, LaneState, Origins, Rows, View, smallest, where_active
+from analyzer.execution.lanes import (
+    Deltas,
+    Group,
+    LaneState,
+    Origins,
+    Rows,
+    View,
+    smallest,
+    uneven,
+    where_active,
+)
 from analyzer.execution.machine import Machine, settled
 from analyzer.execution.memory import (
     TrackedMemory,
@@ -19,6 +29,7 @@ from analyzer.execution.memory import (
     stack_offsets,
 )
 from analyzer.execution.program import Access, Action, Segment
+from analyzer.execution.shared_memory import stores_known
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
 from analyzer.execution.tally import Tally
 from analyzer.ir.opcode import OpKind, Space
@@ -160,9 +171,13 @@ class Trial(Machine):
         if is_all and bool((self.repeats(rows) < LEAST_REPEATS).all()):
             raise TrialFailed("few iterations are alike")
 
-    def _is_near_known(self, access: Access, addresses: NDArray[np.uint64] | None) -> bool:
+    def _meets_contents(self, access: Access, view: View, addresses: NDArray[np.uint64] | None) -> bool:
+        """Whether an access to shared memory reads or changes a known byte; None: anywhere."""
         tracked = self.parent.tracked
-        return tracked is not None and tracked.knows_any(addresses, access.width_bytes)
+        stores = access.kind is not OpKind.LOAD
+        if tracked is None or not (stores or access.results):
+            return False
+        return tracked.knows_any(addresses, access.width_bytes) or (stores and stores_known(access, view))
 
     def stay_in_range(
         self, view: View, value: Value, delta: Deltas, relevant: Bits, *, whole: bool = False
@@ -206,11 +221,9 @@ class Trial(Machine):
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown, steps)
         moves = steps is not None and bool(steps.any())
         if access.space is Space.SHARED and access.space in self.kept_spaces:
-            changes = access.kind is not OpKind.LOAD and (
-                access.data or self._is_near_known(access, addresses)
-            )
-            if access.results or changes or (moves and access.kind is not OpKind.LOAD):
+            if self._meets_contents(access, view, None if moves or origin is not None else addresses):
                 raise TrialFailed("shared memory changes")
+            self.forget(access.results, view, uneven(access.row), lanes)
             return
         if moves and ((access.results and self.batch.has_buffers) or access.space is Space.LOCAL):
             raise TrialFailed("a buffer is read on")

@@ -202,7 +202,7 @@ class Batch:
     @property
     def has_buffers(self) -> bool:
         """Some allocation's contents are known."""
-        return any(allocation.contents is not None for allocation in self.image.allocations)
+        return self.image.has_contents
 
     def meeting_block(self, row: int) -> int | None:
         return self.regions.meeting_block(row)

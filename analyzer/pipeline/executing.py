@@ -110,7 +110,8 @@ def prepare(loaded: LoadedKernel, launch: Launch) -> Prepared:
         cluster=launch.cluster or loaded.kernel.cluster or Dim3(1),
         shared_bytes=_shared_bytes(loaded.kernel.resources, launch),
     )
-    return Prepared(compile_kernel(loaded.cfg, loaded.loops), image, shape)
+    compiled = compile_kernel(loaded.cfg, loaded.loops, knows_memory=image.has_contents)
+    return Prepared(compiled, image, shape)
 
 
 def _shared_bytes(resources: Resources, launch: Launch) -> int:
