@@ -1,11 +1,14 @@
 """How far off the default model has been on measured kernels that taught it nothing, class by class."""
 
+from collections import Counter
 from functools import cache
 
 import msgspec
+import numpy as np
 import tomli
 
 from analyzer.execution.provenance import Provenance
+from analyzer.ir.opcode import Space
 from analyzer.models.base import Situation
 from analyzer.resources import data_root
 
@@ -24,7 +27,8 @@ class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """By what bounds a kernel; `other` for what no row was bounded by. Written by `bench/accuracy.py`.
 
     gpus: whose rows taught the constants; untaught_factor: by which the interval is wider on any other GPU;
-    unexecuted_factor: the same for a kernel whose counts and addresses are guesses.
+    unexecuted_factor: the same for a kernel whose counts and addresses are guesses, all of
+    them; where a part of its instructions is counted, by so much less.
     """
 
     schema: str
@@ -47,7 +51,27 @@ def interval_of(situation: Situation, bound: str) -> tuple[float, float]:
     table = residuals()
     found = table.bounds.get(bound, table.other)
     wider = 1.0 if situation.gpu.key in table.gpus else table.untaught_factor
-    profile = situation.profile
-    if profile is None or profile.unknown_branches or profile.provenance is Provenance.UNKNOWN:
-        wider *= table.unexecuted_factor
+    wider *= table.unexecuted_factor ** _guessed_share(situation)
     return min(1.0, found.low) / wider, max(1.0, found.high) * wider
+
+
+def _guessed_share(situation: Situation) -> float:
+    """Part of the executed instructions that are guesses, or of requests to one memory if that is more."""
+    profile = situation.profile
+    if profile is None or profile.provenance is Provenance.UNKNOWN:
+        return 1.0
+    if not profile.unknown_branches:
+        return 0.0
+    lengths = np.array([len(block) for block in situation.cfg.blocks])
+    sizes = np.asarray(profile.block_warps) * lengths
+    is_guessed = np.array([provenance not in _COUNTED for provenance in profile.block_provenance])
+    instructions = float(sizes[is_guessed].sum()) / max(1.0, float(sizes.sum()))
+    asked: Counter[Space] = Counter()
+    guessed: Counter[Space] = Counter()
+    for access in profile.accesses:
+        asked[access.space] += access.requests
+        guessed[access.space] += access.requests * (access.provenance not in _COUNTED)
+    return max(instructions, *(guessed[space] / max(1, asked[space]) for space in asked), 0.0)
+
+
+_COUNTED = frozenset({Provenance.EXACT, Provenance.TRACED})
