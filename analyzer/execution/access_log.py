@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.entries import AccessTotals, Entry
+from analyzer.execution.footprint import Stride
 from analyzer.execution.lanes import Group, Origins
 from analyzer.execution.measuring import add_requests
 from analyzer.execution.patterns import Patterns
@@ -151,6 +152,33 @@ class MemoryLog:
         if self.held_lanes > _FLUSH_LANES:
             self.reduce()
 
+    def nest(self, inner: "MemoryLog", outer: "MemoryLog", later: "MemoryLog", repeats: int) -> bool:
+        """Add what an iteration of an inner loop logged, `repeats` times, within one of an outer loop.
+
+        False, and nothing is added, where lanes do not grow alike over the inner loop, or growth along one
+        loop hangs on the other (an address with a product of both counters). inner, outer: logs of that
+        iteration in which `steps` are of the inner and of the outer loop; later: as outer, of the next one.
+        """
+        found: list[tuple[AccessTotals, list[Entry]]] = []
+        for key, totals in inner.totals.items():
+            if key not in outer.totals or key not in later.totals:
+                return False
+            others, laters = outer.totals[key].entries, later.totals[key].entries
+            if not len(totals.entries) == len(others) == len(laters):
+                return False
+            for own, other, after in zip(totals.entries, others, laters, strict=True):
+                if not _grow_apart(own, other, after):
+                    return False
+            pairs = zip(totals.entries, others, strict=True)
+            found.append((totals, [_nested(own, other, repeats) for own, other in pairs]))
+        for totals, nested in found:
+            kept = self._totals(totals.access)
+            kept.trust = min(kept.trust, totals.trust)
+            kept.is_doubtful |= totals.is_doubtful
+            for entry in nested:
+                self._enter(kept, entry)
+        return True
+
     def finish(self) -> None:
         """Turn all into sums; keep the entries where there are few, for questions about parts of the grid."""
         if self.kept is None or self.held_lanes > _KEPT_LANES:
@@ -176,6 +204,24 @@ class MemoryLog:
     def _reduce(self, totals: AccessTotals) -> tuple[Patterns | None, ...]:
         tables = tables_of(totals, totals.entries, self.batch)
         return tuple(add_requests(totals, requests) for requests in tables)
+
+
+def _grow_apart(inner: Entry, outer: Entry, later: Entry) -> bool:
+    """Whether lanes grow alike along the inner loop, and by as much along the outer one later on."""
+    step = _or_zero(inner.steps)
+    is_uniform = bool((step == step.reshape(-1)[0]).all())
+    return is_uniform and bool((_or_zero(outer.steps) == _or_zero(later.steps)).all())
+
+
+def _nested(inner: Entry, outer: Entry, repeats: int) -> Entry:
+    """An entry of an outer loop with an inner loop's repetitions."""
+    step = int(_or_zero(inner.steps).reshape(-1)[0])
+    stride = Stride(np.full((1, 1), step, dtype=np.int64), np.full(1, repeats, dtype=np.int64))
+    return replace(outer, inner=(*outer.inner, stride))
+
+
+def _or_zero(steps: IntArray | None) -> IntArray:
+    return np.zeros((1, 1), dtype=np.int64) if steps is None else steps
 
 
 def _once(entry: Entry) -> Entry:

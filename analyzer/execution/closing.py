@@ -3,6 +3,12 @@
 At each arrival at a loop's header the registers that the loop needs are remembered. Where the last arrivals
 differ by the same amounts every `period` iterations, a `Trial` checks one period and says how many alike
 follow; they are then taken in one step.
+
+A trial closes loops inside of its own in the same way, at the first of its iterations. What grows along both
+loops is a sum of what grows along each: iterations of the inner loop before and behind those taken at once
+are executed as all in the trial are, with what grows along the outer loop. A condition that holds along these
+two edges, and along the inner loop in the first iteration of the outer one, holds in between as well: along
+each loop it changes one way only (see `AffineRule`).
 """
 
 from collections.abc import Iterator
@@ -114,8 +120,11 @@ def _rows_left(array: NDArray[Any] | None, whole: View, view: View, places: IntA
 class Closer:
     """Watches the headers of a machine and takes many iterations at once where it may."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, is_inner: bool = False) -> None:
+        """is_inner: the machine is a trial, in which registers grow along its own loop."""
         self.machine: Machine = proxy(machine)  # which owns this, as it does its `Convergence`
+        self.is_inner = is_inner
+        self.taken: IntArray = np.zeros(machine.batch.n_warps, dtype=np.int64)  # segments, all at once
         self.histories: dict[int, _History] = {}
         self.failures: dict[int, int] = {}
         self.needed: dict[int, list[int]] = {}
@@ -164,7 +173,7 @@ class Closer:
         return _Snapshot(
             {slot: view.value(slot) for slot in slots},
             {slot: view.origin(slot) for slot in slots},
-            self.machine.tally.segments[self._range_of(segment)].sum(axis=0)[group.rows],
+            (self.machine.tally.segments[self._range_of(segment)].sum(axis=0) - self.taken)[group.rows],
         )
 
     def _candidates(self, group: Group, history: _History) -> list[tuple[int, dict[int, Deltas]]]:
@@ -190,7 +199,8 @@ class Closer:
         attempts: int = _MOST_LEAVING,
     ) -> bool:
         """Take iterations at once if a trial allows it; without warps that leave the loop meanwhile."""
-        trial = Trial(self.machine, segment, group)
+        trial = self._trial(segment, group)
+        trial.state.deltas = [None] * len(trial.state.deltas)
         view = View(trial.state, group)
         for slot, delta in growth.items():
             view.write(slot, view.value(slot), view.origin(slot), delta)
@@ -202,7 +212,56 @@ class Closer:
             if rest is None or not attempts:
                 return False
             return self._try_rest(segment, group, rest, period, growth, now, attempts - 1)
-        return self._commit(segment, group, growth, now, trial, tally)
+        return self._commit(segment, group, growth, now, trial, tally, period)
+
+    def _trial(self, segment: Segment, group: Group) -> Trial:
+        trial = Trial(self.machine, segment, group)
+        if self.machine.ears is None:
+            trial.on_header = Closer(trial, is_inner=True)
+        return trial
+
+    def _nest(
+        self,
+        segment: Segment,
+        group: Group,
+        growth: dict[int, Deltas],
+        tally: Tally,
+        period: int,
+        repeats: int,
+    ) -> bool:
+        """Log what a period of the inner loop tallied within an iteration of the outer one, if possible."""
+        outer = self._run_outer(segment, group, period, {})
+        later = self._run_outer(segment, group, period, growth) if outer is not None else None
+        return (
+            outer is not None
+            and later is not None
+            and self.machine.tally.memory.nest(tally.memory, outer.memory, later.memory, repeats)
+        )
+
+    def _run_outer(
+        self, segment: Segment, group: Group, period: int, ahead: dict[int, Deltas]
+    ) -> Tally | None:
+        """What a period tallies with growths along the outer loop, which it must leave as they are.
+
+        ahead: by how much registers are further on than they are now.
+        """
+        trial = self._trial(segment, group)
+        view = View(trial.state, group)
+        for slot, delta in ahead.items():
+            view.write(slot, view.value(slot) + delta, view.origin(slot), view.delta(slot))
+        view.flush()
+        try:
+            tally = trial.run_period(period)
+        except TrialFailed:
+            return None
+        before, after = View(self.machine.state, group), View(trial.state, group)
+        mask = _mask(after)
+        for slot in self._slots(segment):
+            origin = after.origin(slot)
+            relevant = mask if origin is None else mask & (origin == 0)
+            if not _same_growth(before.delta(slot), after.delta(slot), relevant):
+                return None
+        return tally
 
     def _try_rest(
         self,
@@ -236,16 +295,28 @@ class Closer:
         now: _Snapshot,
         trial: Trial,
         tally: Tally,
+        period: int,
     ) -> bool:
         machine = self.machine
         least = trial.repeats(group.rows)
+        if self.is_inner:
+            least = (
+                least.min(keepdims=True) - 1
+            )  # the last one tells whether it is so along the outer loop too
         if bool((least < LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
             return False
         if bool((least >= ENDLESS).any()):
+            if self.is_inner:
+                return False
             raise EndlessLoop(f"the loop at {self._address(segment):#x} has no end")
         # the last of the alike iterations is left to be executed, so that its exit is seen
         repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
         repeats[group.rows] = np.maximum(least, 0)
+        if self.is_inner:
+            if not self._nest(segment, group, growth, tally, period, int(least[0])):
+                return False
+        else:
+            machine.tally.memory.absorb(tally.memory, repeats)
         if machine.signature is not None:
             machine.sign_loop(group.rows, repeats, tally)
         ran = np.flatnonzero(tally.segments.any(axis=1))
@@ -255,7 +326,7 @@ class Closer:
             raise EndlessLoop(f"a warp runs {where} more than {_MOST_TRIPS:,} times")
         machine.tally.lanes[ran] += tally.lanes[ran] * repeats
         machine.tally.entries += tally.entries * repeats
-        machine.tally.memory.absorb(tally.memory, repeats)
+        self.taken += tally.segments.sum(axis=0) * repeats
         machine.tally.doubted |= tally.doubted
         for row, weight in tally.hanging.items():
             mean = float(repeats[group.rows].mean())
@@ -284,9 +355,7 @@ class Closer:
             if bool(((after != grown) & relevant).any()):
                 return False
             delta = view.delta(slot)
-            left = np.zeros((1, 1), np.uint32) if wanted is None else wanted
-            right = np.zeros((1, 1), np.uint32) if delta is None else delta
-            if bool(((left != right) & relevant).any()):
+            if not _same_growth(wanted, delta, relevant):
                 return False
         return True
 
@@ -295,7 +364,7 @@ class Closer:
         times = repeats if (repeats != repeats[0]).any() else repeats[:1]
         shaped = view.shaped(times[:, None].astype(np.uint32))
         for slot, delta in growth.items():
-            view.write(slot, view.value(slot) + delta * shaped, view.origin(slot))
+            view.write(slot, view.value(slot) + delta * shaped, view.origin(slot), view.delta(slot))
         view.flush()
 
 
@@ -353,6 +422,12 @@ def _grew_so_before(snapshots: list[_Snapshot], period: int, growth: dict[int, D
             if bool(((now - before != delta) & mask).any()):
                 return False
     return True
+
+
+def _same_growth(first: Deltas | None, second: Deltas | None, relevant: Bits) -> bool:
+    left = np.zeros((1, 1), np.uint32) if first is None else first
+    right = np.zeros((1, 1), np.uint32) if second is None else second
+    return not bool(((left != right) & relevant).any())
 
 
 def _same_unknown(first: Origins | None, second: Origins | None, mask: Bits) -> bool:

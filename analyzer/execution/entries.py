@@ -4,7 +4,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from analyzer.execution.footprint import Footprint
+from analyzer.execution.footprint import Footprint, Stride
 from analyzer.execution.lanes import Rows
 from analyzer.execution.program import Access
 from analyzer.execution.step import Bits
@@ -21,7 +21,8 @@ Addresses = NDArray[np.uint64]
 class Entry(Struct, eq=False):
     """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time.
 
-    is_even: they are the same warps of every CTA, as for `Group.warps`.
+    is_even: they are the same warps of every CTA, as for `Group.warps`. inner: further repetitions, of loops
+    that were closed inside of the one that `steps` and `counts` are of.
     """
 
     rows: Rows | None
@@ -30,6 +31,7 @@ class Entry(Struct, eq=False):
     steps: IntArray | None = None
     counts: IntArray | None = None
     is_even: bool = False
+    inner: tuple[Stride, ...] = ()
 
     def takes(self, other: "Entry") -> bool:
         """Whether `other` goes on where this one ends, by one step in all lanes; it is then part of it."""
@@ -53,7 +55,7 @@ class Entry(Struct, eq=False):
 
     def progress(self) -> "Progress | None":
         """Step and count where they are the same for all lanes and warps."""
-        if self.addresses is None or (self.steps is not None and self.steps.size > 1):
+        if self.addresses is None or self.inner or (self.steps is not None and self.steps.size > 1):
             return None
         count = 1
         if self.counts is not None:

@@ -1,9 +1,6 @@
 """What requests cost: lanes, sectors, passes; their bytes go to the footprint."""
 
-from collections.abc import Iterator
 from functools import lru_cache
-from itertools import product
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +8,7 @@ from numpy.typing import NDArray
 from analyzer.execution.entries import AccessTotals
 from analyzer.execution.footprint import Footprint, Stride
 from analyzer.execution.patterns import Patterns, compress
+from analyzer.execution.phases import Phase, phases_of
 from analyzer.execution.program import Access
 from analyzer.execution.request_tables import Requests
 from analyzer.execution.requests import (
@@ -29,7 +27,6 @@ Addresses = NDArray[np.uint64]
 Weights = NDArray[np.float64]
 
 _BANK_ROW_BYTES = 128
-_MOST_PHASES = 256
 _SMALL_TABLE = 4096
 _SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 
@@ -79,13 +76,13 @@ def _measure(totals: AccessTotals, requests: Requests) -> Patterns | None:
     """Sectors and passes; the patterns of addresses that did not move, where they were looked at."""
     access, active = totals.access, requests.active
     addresses = _addresses(requests)
-    steps = requests.steps if requests.steps is not None and requests.steps.any() else None
-    phases = list(_all_phases(totals, steps, requests))
+    found = phases_of(requests, _BANK_ROW_BYTES if access.space in _SHARED_SPACES else SECTOR_BYTES)
+    totals.is_even = totals.is_even and found.is_whole
     if access.space in (Space.GLOBAL, Space.GENERIC):
-        return _measure_global(totals, requests, phases)
-    for shift, share in phases:
-        moved = addresses if shift is None else addresses + shift
-        weight = requests.weights * share
+        return _measure_global(totals, requests, found.every)
+    for phase in found.every:
+        moved = addresses if phase.shift is None else addresses + phase.shift
+        weight = requests.weights * phase.share
         if access.space in _SHARED_SPACES:
             totals.wavefronts += float((_wavefronts(access, moved, active) * weight).sum())
         else:
@@ -93,11 +90,11 @@ def _measure(totals: AccessTotals, requests: Requests) -> Patterns | None:
     return None
 
 
-def _measure_global(totals: AccessTotals, requests: Requests, phases: "list[_Phase]") -> Patterns | None:
+def _measure_global(totals: AccessTotals, requests: Requests, phases: list[Phase]) -> Patterns | None:
     """Where all lanes of a warp move alike the phases are more warps of the same patterns."""
     unmoved = compress(_addresses(requests), requests.active)
-    moves = [np.zeros((1, 1), np.uint64) if shift is None else shift for shift, _ in phases]
-    weights = np.stack([requests.weights * share for _, share in phases]) if phases else np.zeros((0, 0))
+    moves = [np.zeros((1, 1), np.uint64) if phase.shift is None else phase.shift for phase in phases]
+    weights = np.stack([requests.weights * phase.share for phase in phases]) if phases else np.zeros((0, 0))
     shifts = [_of_warps(shift, unmoved) for shift in moves]
     together = [shift for shift in shifts if shift is not None]
     if len(together) == len(moves):
@@ -133,44 +130,6 @@ def _misaligned(patterns: Patterns, width_bytes: int) -> int | None:
     rows, live, _ = patterns.at_residues(max(1, width_bytes))
     wrong = live & (rows % width != 0)
     return int(patterns.bases[0]) if wrong.any() else None
-
-
-_Phase = tuple[Addresses | None, NDArray[np.float64]]
-
-
-def _all_phases(totals: AccessTotals, steps: IntArray | None, requests: Requests) -> Iterator[_Phase]:
-    """Residues that addresses go through over iterations and CTAs: how far, how many requests have each."""
-    counts = requests.counts
-    unit = _BANK_ROW_BYTES if totals.access.space in _SHARED_SPACES else SECTOR_BYTES
-    own: list[_Phase] = [(None, counts.astype(np.float64))]
-    if steps is not None:
-        own = [(shift, share.astype(np.float64)) for shift, share in _phases(steps, counts, unit)]
-    lists = [own]
-    for stride in requests.spread:
-        total = np.asarray(stride.count, dtype=np.int64)
-        step = np.asarray(stride.step, dtype=np.int64)
-        lists.append([(shift, share / total) for shift, share in _phases(step, total, unit)])
-    if prod(map(len, lists)) > _MOST_PHASES:
-        totals.is_even = False
-        lists[1:] = []
-    for phases in product(*lists):
-        shifts = [shift for shift, _ in phases if shift is not None]
-        share = phases[0][1]
-        for _, more in phases[1:]:
-            share = share * more
-        yield (sum(shifts[1:], shifts[0]) if shifts else None), share
-
-
-def _phases(steps: IntArray, counts: IntArray, unit: int) -> list[tuple[Addresses | None, IntArray]]:
-    """Residues of a stepping address modulo `unit`: how far it is then, and how often it is there."""
-    shared = int(np.gcd.reduce(np.append(np.abs(steps).reshape(-1), unit)))
-    period = unit // shared
-    found: list[tuple[Addresses | None, IntArray]] = []
-    for phase in range(period):
-        share: IntArray = np.maximum((counts - phase + period - 1) // period, 0)
-        if share.any():
-            found.append(((steps * phase).astype(np.uint64) if phase else None, share))
-    return found
 
 
 def _local_sectors(access: Access, addresses: Addresses, active: Bits) -> IntArray:

@@ -1,6 +1,7 @@
 """Requests as tables with one row per warp, as they are measured: many small ones in one."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,8 @@ _GATHERED_ROWS = 4096
 class Requests(Struct, frozen=True, kw_only=True, eq=False):
     """An entry with one row per warp: arrays of [n_row, 32] or smaller; weights [n_row], counts likewise.
 
-    spread: how addresses go on from a CTA to those that it stands for, along each axis of the grid.
+    spread: how addresses go on from a CTA to those that it stands for, along each axis of the grid, and from
+    one iteration of inner loops to the next; weights count all of these.
     """
 
     weights: Weights
@@ -125,12 +127,21 @@ def _with_neighbours(totals: AccessTotals, entry: Entry, batch: "Batch") -> Requ
     requests = requests_of(entry, batch)
     n_rows = batch.n_warps if entry.rows is None else len(entry.rows)
     if requests.addresses is not None and len(requests.addresses) == n_rows:
-        requests = replace(requests, spread=_spread(totals, requests, entry, batch))
+        beside = _spread(totals, requests, entry, batch)
+        requests = replace(requests, spread=(*beside, *requests.spread))
     return requests.kept(requests.weights > 0)
 
 
 def requests_of(entry: Entry, batch: "Batch") -> Requests:
     """One row per warp; along axes on which CTAs do not differ, of one CTA that weighs as much as all."""
+    requests = _outer_requests(entry, batch)
+    if not entry.inner:
+        return requests
+    times = prod(int(np.asarray(stride.count).reshape(-1)[0]) for stride in entry.inner)
+    return replace(requests, weights=requests.weights * times, spread=entry.inner)
+
+
+def _outer_requests(entry: Entry, batch: "Batch") -> Requests:
     counts = np.ones(1, dtype=np.int64) if entry.counts is None else entry.counts
     if entry.rows is not None and not entry.is_even:
         return Requests(

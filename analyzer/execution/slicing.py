@@ -109,9 +109,13 @@ def _settled(cfg: Cfg, wants: _Wants) -> Slice:
 
 
 def _wants_opaque(cfg: Cfg, control: Slice) -> bool:
-    """Whether the slice holds what most likely nobody can know."""
+    """Whether the slice holds what most likely nobody can know.
+
+    Shared memory behind mbarriers tells which tile is next, or where tensor memory is.
+    """
     is_product = cfg.kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.MMA)[cfg.kernel.opcode_ids]
-    return control.keeps_shared or any(control.rows[row] for row in np.flatnonzero(is_product).tolist())
+    has_products = any(control.rows[row] for row in np.flatnonzero(is_product).tolist())
+    return has_products or (control.keeps_shared and not has_mbarriers(cfg))
 
 
 def _unknowable(cfg: Cfg) -> dict[int, int]:

@@ -38,7 +38,7 @@ IntArray = NDArray[np.int64]
 
 ENDLESS = 1 << 40
 LEAST_REPEATS = 2
-MOST_SEGMENTS = 256
+MOST_SEGMENTS = 1024
 _HALF = 1 << 31
 _NOTHING: Value = np.zeros((1, 1), dtype=np.uint32)
 
@@ -103,7 +103,7 @@ class Trial(Machine):
     def at_header(self, segment: Segment, group: Group) -> bool:
         """Back at the header of the loop, as often as wanted, the trial is over."""
         if segment.index != self.segment.index:
-            return False
+            return super().at_header(segment, group)
         self.arrivals += 1
         if self.arrivals <= self.wanted:
             return False
