@@ -117,7 +117,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
     @property
     def _has_whole(self) -> bool:
         """Footprints hold the whole grid's accesses."""
-        return self.sample.has_even_accesses
+        return self.sample.has_even_accesses and not self.sums.stopped
 
     def _traffic(self) -> Traffic:
         def of(kinds: frozenset[OpKind]) -> tuple[int, int | None]:

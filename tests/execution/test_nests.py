@@ -26,6 +26,7 @@ NESTS = (
     "strides",
     "shared_tile",
     "leaves",
+    "unknown",
 )
 Sizes = tuple[int, int, int]
 

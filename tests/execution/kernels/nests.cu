@@ -81,4 +81,16 @@ __global__ void leaves(float *out, const float *in, int n, int m, int k) {
     if (a == 2 * k + t) return;
   }
 }
+
+__global__ void unknown(float *out, const float *in, int n, int m, int k) {
+  LOOP(a, 0, n) {
+    LOOP(b, 0, m) {
+      if (in[a * m + b] > 0) out[b] = 1;
+      LOOP(c, 0, k) if (in[c] > 0) out[c + b] = 2;
+    }
+    const int end = in[a];
+    LOOP(b, 0, end) out[a * m + b] = 3;
+    if (in[a] == 7) return;
+  }
+}
 }
