@@ -41,15 +41,20 @@ _HISTORY_BYTES = 256 << 20
 
 
 class _Snapshot(Struct, eq=False):
-    """What a group's registers hold at the header; ran[warp]: segments of the loop that it went through."""
+    """What a group's registers hold at the header.
+
+    ran[warp]: segments of the loop that it went through; taken: segments that inner loops were spared so far.
+    """
 
     values: dict[int, Value]
     origins: dict[int, Origins | None]
     ran: IntArray
+    taken: int
 
 
 _PATIENCE = 8
 _LONGEST_PAUSE = 64
+_FIRST_OUTER = 6  # arrivals before a loop is tried in which others were closed: a trial closes them again
 
 
 class _History(Struct, eq=False):
@@ -64,8 +69,15 @@ class _History(Struct, eq=False):
     def __post_init__(self) -> None:
         self.next_try = max(3, self.pause())
 
+    @property
+    def is_outer(self) -> bool:
+        """Whether loops were closed inside of the last iteration."""
+        return len(self.snapshots) > 1 and self.snapshots[-1].taken != self.snapshots[-2].taken
+
     def pause(self) -> int:
         """Arrivals until the next try."""
+        if self.is_outer:
+            return self.arrivals
         return 1 if self.failures < _PATIENCE else min(self.failures, _LONGEST_PAUSE)
 
     def periods(self) -> Iterator[int]:
@@ -139,9 +151,9 @@ class Closer:
         history.snapshots.append(self._snapshot(segment, group))
         del history.snapshots[: -_kept(history.snapshots[-1])]
         history.arrivals += 1
-        if history.arrivals < history.next_try:
+        if history.arrivals < max(history.next_try, _FIRST_OUTER if history.is_outer else 0):
             return False
-        found = self._candidates(group, history)
+        found = self._candidates(group, history)[: 1 if history.is_outer else None]
         if any(self._try(segment, group, period, growth, history.snapshots[-1]) for period, growth in found):
             del self.histories[segment.index]
             self.failures[segment.index] = 0
@@ -169,11 +181,13 @@ class Closer:
     def _snapshot(self, segment: Segment, group: Group) -> _Snapshot:
         view = View(self.machine.state, group)
         slots = self._slots(segment)
+        ran = self.machine.tally.segments[self._range_of(segment)].sum(axis=0) - self.taken
         self.machine.state.owned.clear()  # what is remembered must not be written in place
         return _Snapshot(
             {slot: view.value(slot) for slot in slots},
             {slot: view.origin(slot) for slot in slots},
-            (self.machine.tally.segments[self._range_of(segment)].sum(axis=0) - self.taken)[group.rows],
+            ran[group.rows],
+            int(self.taken[group.rows].max(initial=0)),
         )
 
     def _candidates(self, group: Group, history: _History) -> list[tuple[int, dict[int, Deltas]]]:
@@ -276,7 +290,7 @@ class Closer:
         whole, view = View(self.machine.state, group), View(self.machine.state, rest)
         places = np.searchsorted(group.rows, rest.rows)
         values, origins = (_all_left(arrays, whole, view, places) for arrays in (now.values, now.origins))
-        own = _Snapshot(values, origins, now.ran[places])
+        own = _Snapshot(values, origins, now.ran[places], now.taken)
         return self._try(segment, rest, period, _all_left(growth, whole, view, places), own, attempts)
 
     def _without(self, group: Group, leaving: Rows) -> Group | None:

@@ -186,6 +186,8 @@ class _Compiler:
                     if not conditions
                     else (Action(ActionKind.BREAK, row, conditions[0], barrier=_barrier(form)))
                 )
+            case OpKind.CALL if row in self.cfg.leaving:
+                return Action(ActionKind.FORGET, row, guard, _RETURNED)
             case kind if kind in MEMORY_KINDS and opcode.space is not Space.CONSTANT:
                 results = form.written if self.slice.rows[row] and row not in self.slice.opaque else ()
                 return Action(
@@ -366,7 +368,7 @@ class _Compiler:
     def _call(self, block: int, row: int, guard: Guard | None, fall: int | None) -> End:
         callee = next((target for caller, target in self.cfg.calls if caller == block), None)
         target = self.cfg.taken.get(block) if callee is None else callee
-        if target is None:  # a function elsewhere: taken to come back
+        if target is None:  # taken to come back, see `Cfg.leaving`
             return End(kind=EndKind.NEXT, row=row, fall=fall)
         conditions = () if guard is None else (guard,)
         return End(
@@ -374,6 +376,7 @@ class _Compiler:
         )
 
 
+_RETURNED = tuple(range(4, 16))  # registers that hold arguments of a call, and then what it returns
 _OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD", "POPC"})
 # Waits and requests to the system (USETMAXREG): what they ask for is granted; tensor memory stands apart.
 _GRANTED = frozenset({OpKind.BARRIER, OpKind.CONTROL})

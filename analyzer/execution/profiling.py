@@ -178,6 +178,14 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
 
     def _assumptions(self) -> tuple[str, ...]:
         notes = list(self.task.image.assumptions)
+        cfg = self.task.kernel.cfg
+        first = self.task.kernel.entry_of
+        outside = [row for row in cfg.leaving if self.sums.segments[first[cfg.block_of[row]]] > 0]
+        if outside:
+            notes.append(
+                f"calls of functions that the input does not have (malloc, printf or of another file) at "
+                f"{len(outside)} places: what runs there is not counted"
+            )
         if self.sums.stopped:
             notes.append(f"execution came to no end: {self.sums.stopped}; counts are of what ran until then")
         notes += self.sample.notes

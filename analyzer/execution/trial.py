@@ -39,6 +39,7 @@ IntArray = NDArray[np.int64]
 ENDLESS = 1 << 40
 LEAST_REPEATS = 2
 MOST_SEGMENTS = 1024
+_MOST_IN_ALL = 4096  # with those of trials within
 _HALF = 1 << 31
 _NOTHING: Value = np.zeros((1, 1), dtype=np.uint32)
 
@@ -95,10 +96,16 @@ class Trial(Machine):
         return self.tally
 
     def execute(self, segment: Segment, group: Group) -> None:
-        self.n_segments += 1
-        if self.n_segments > MOST_SEGMENTS:
-            raise TrialFailed("too long")
+        self.charge()
         super().execute(segment, group)
+
+    def charge(self) -> None:
+        """Pay for a segment, of this trial or of one within it. Raises TrialFailed where that is too much."""
+        self.n_segments += 1
+        if self.n_segments > _MOST_IN_ALL:
+            raise TrialFailed("too long")
+        if isinstance(self.parent, Trial):
+            self.parent.charge()
 
     def at_header(self, segment: Segment, group: Group) -> bool:
         """Back at the header of the loop, as often as wanted, the trial is over."""

@@ -86,6 +86,14 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
         return frozenset(caller for caller, _ in self.calls)
 
     @cached_property
+    def leaving(self) -> frozenset[int]:
+        """Rows of calls of a function elsewhere: of the system (malloc, printf), or of another file."""
+        calls = self.kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.CALL)[self.kernel.opcode_ids]
+        here = self.callers | self.taken.keys()
+        known = {self.blocks[block].stop - 1 for block in here}
+        return frozenset(np.flatnonzero(calls[: len(self.block_of)]).tolist()) - known
+
+    @cached_property
     def flow(self) -> tuple[tuple[int, ...], ...]:
         """Successors with each call's callee added, as execution may go."""
         found = [list(targets) for targets in self.successors]

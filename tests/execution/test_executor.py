@@ -156,3 +156,21 @@ def test_what_cannot_be_proven_is_called_assumed() -> None:
 def test_launches_that_cannot_be(arguments: dict[str, ArgumentValue], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         executed("cuda/sm_80/report16.sass", "vector_add", Dim3(10), Dim3(256), **arguments)
+
+
+def test_what_a_call_of_the_system_returns_is_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "system.sass"
+    path.write_bytes(lzma.decompress((KERNELS / "system_90.txt.xz").read_bytes()))
+    (kernel,) = load(str(path)).kernels
+    launch = Launch(
+        grid=Dim3(4),
+        block=Dim3(64),
+        arguments=(Argument(0, Pointer()), Argument(1, 250)),
+        dynamic_shared_bytes=0,
+    )
+    found = execute_kernel(kernel, launch)
+    assert found is not None
+    assert len(found.profile.unknown_branches) == 1
+    assert any("malloc" in note for note in found.profile.assumptions)
+    (last,) = [access for access in found.profile.accesses if access.unique_bytes == 250 * 8]
+    assert last.lanes == 250
