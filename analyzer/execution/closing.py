@@ -151,17 +151,23 @@ class Closer:
         history.snapshots.append(self._snapshot(segment, group))
         del history.snapshots[: -_kept(history.snapshots[-1])]
         history.arrivals += 1
-        if history.arrivals < max(history.next_try, _FIRST_OUTER if history.is_outer else 0):
+        if history.arrivals < history.next_try or (history.is_outer and not self._may_try_outer(history)):
             return False
         found = self._candidates(group, history)[: 1 if history.is_outer else None]
+        before = self.machine.budget.spent
         if any(self._try(segment, group, period, growth, history.snapshots[-1]) for period, growth in found):
             del self.histories[segment.index]
             self.failures[segment.index] = 0
         else:
+            if history.is_outer and not self.is_inner:
+                self.machine.budget.lost += self.machine.budget.spent - before
             history.failures += bool(found) or history.arrivals > _HISTORY
             self.failures[segment.index] = history.failures
             history.next_try = history.arrivals + history.pause()
         return False
+
+    def _may_try_outer(self, history: _History) -> bool:
+        return history.arrivals >= _FIRST_OUTER and (self.is_inner or self.machine.budget.may_try)
 
     def _slots(self, segment: Segment) -> list[int]:
         if segment.index not in self.needed:

@@ -39,7 +39,6 @@ IntArray = NDArray[np.int64]
 ENDLESS = 1 << 40
 LEAST_REPEATS = 2
 MOST_SEGMENTS = 1024
-_MOST_IN_ALL = 4096  # with those of trials within
 _HALF = 1 << 31
 _NOTHING: Value = np.zeros((1, 1), dtype=np.uint32)
 
@@ -60,7 +59,7 @@ class Trial(Machine):
 
     def __init__(self, parent: Machine, segment: Segment, group: Group) -> None:
         super().__init__(parent.kernel, parent.batch, parent.decide, parent.budget)
-        self.n_segments = 0
+        self.ends_at: int = parent.ends_at if isinstance(parent, Trial) else parent.budget.trial_end
         self.parent, self.segment, self.first = parent, segment, group
         self.state: LaneState = parent.state.copy()
         self.live = parent.live
@@ -96,16 +95,10 @@ class Trial(Machine):
         return self.tally
 
     def execute(self, segment: Segment, group: Group) -> None:
-        self.charge()
-        super().execute(segment, group)
-
-    def charge(self) -> None:
-        """Pay for a segment, of this trial or of one within it. Raises TrialFailed where that is too much."""
-        self.n_segments += 1
-        if self.n_segments > _MOST_IN_ALL:
+        """See `Machine`. Raises TrialFailed where the trial, with those around it, has cost too much."""
+        if self.budget.spent > self.ends_at:
             raise TrialFailed("too long")
-        if isinstance(self.parent, Trial):
-            self.parent.charge()
+        super().execute(segment, group)
 
     def at_header(self, segment: Segment, group: Group) -> bool:
         """Back at the header of the loop, as often as wanted, the trial is over."""

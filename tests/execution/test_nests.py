@@ -91,3 +91,18 @@ def test_distinct_bytes_of_a_nest_are_known(arch: int, folder: Path) -> None:
     loads = [access for access in profile.accesses if not access.is_store]
     # the first array is read once from end to end, by 192 threads side by side
     assert {access.unique_bytes for access in loads} == {4 * (70 * 90 * 1000 + 191), 4 * 1000}
+
+
+def test_trials_in_vain_do_not_use_up_what_execution_may_take(folder: Path) -> None:
+    """Loops of an outer one that parts the warps: no trial of it comes to an end."""
+    path = folder / "dedispersion.sass"
+    path.write_bytes(lzma.decompress((KERNELS / "dedispersion_86.txt.xz").read_bytes()))
+    launch = Launch(
+        grid=Dim3(3125, 18),
+        block=Dim3(8, 120),
+        dynamic_shared_bytes=0,
+        arguments=tuple(Argument(place, Pointer()) for place in range(3)),
+    )
+    found = execute_kernel(load(str(path)).kernels[0], launch)
+    assert found is not None
+    assert found.profile.provenance is Provenance.EXACT
