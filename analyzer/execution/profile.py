@@ -19,16 +19,16 @@ class WarpClass(Struct, frozen=True, kw_only=True, eq=False):
     """Warps that run every block equally often.
 
     block_counts[b]: executions of block b by one of them; block_lanes[b]: active lanes summed over those
-    executions; example: (CTA, warp in CTA) of one of them; sub_cores: how many of them
-    run on each sub-core, weighted alike; n_beside: how many stand in a CTA in which another warp executes
-    ten times as much.
+    executions; example: (CTA, warp in CTA) of one of them; seats: how many of them
+    are the first warp of their CTA, the second …; n_beside: how many stand in a CTA in which another warp
+    executes ten times as much.
     """
 
     n_warps: int
     block_counts: IntArray
     block_lanes: IntArray
     example: tuple[int, int]
-    sub_cores: tuple[float, ...]
+    seats: tuple[float, ...]
     n_beside: int
 
 

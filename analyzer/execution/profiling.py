@@ -223,7 +223,7 @@ def _joined_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
                 block_counts=known.block_counts,
                 block_lanes=known.block_lanes,
                 example=known.example,
-                sub_cores=tuple(a + b for a, b in zip(known.sub_cores, one.sub_cores, strict=True)),
+                seats=tuple(a + b for a, b in zip(known.seats, one.seats, strict=True)),
                 n_beside=known.n_beside + one.n_beside,
             )
         )

@@ -10,7 +10,6 @@ from analyzer.execution.hearing import Ears
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.profile import WarpClass
-from analyzer.execution.representative import SUB_CORES, sub_core_of
 from analyzer.execution.warps import Batch
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.opcode import Space
@@ -102,19 +101,18 @@ def _classes(blocks: IntArray, lanes: IntArray, beside: NDArray[np.bool_], batch
     factors = mixing_factors(2 * len(blocks)).view(np.int64)
     keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
-    places = which.reshape(-1) * SUB_CORES + sub_core_of(batch.warps)
+    n_seats = batch.shape.warps_per_cta
+    places = which.reshape(-1) * n_seats + batch.warps
     n_beside = np.bincount(which.reshape(-1), weights=batch.weights * beside, minlength=len(firsts))
-    sizes = np.bincount(places, weights=batch.weights, minlength=len(firsts) * SUB_CORES)
+    sizes = np.bincount(places, weights=batch.weights, minlength=len(firsts) * n_seats)
     return [
         WarpClass(
-            n_warps=round(float(sub_cores.sum())),
+            n_warps=round(float(seats.sum())),
             block_counts=blocks[:, first].copy(),
             block_lanes=lanes[:, first].copy(),
             example=(int(batch.cta_numbers[batch.ctas[first]]), int(batch.warps[first])),
-            sub_cores=tuple(sub_cores.tolist()),
+            seats=tuple(seats.tolist()),
             n_beside=round(float(others)),
         )
-        for first, sub_cores, others in zip(
-            firsts.tolist(), sizes.reshape(-1, SUB_CORES), n_beside, strict=True
-        )
+        for first, seats, others in zip(firsts.tolist(), sizes.reshape(-1, n_seats), n_beside, strict=True)
     ]

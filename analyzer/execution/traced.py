@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from analyzer.execution.profile import ExecutionProfile, WarpClass
 from analyzer.execution.provenance import Provenance
-from analyzer.execution.representative import SUB_CORES, sub_core_of
 from analyzer.execution.traced_counts import WarpCounts, count_warps
 from analyzer.execution.traced_memory import measure_accesses, measure_traffic
 from analyzer.flow.cfg import Cfg
@@ -83,11 +82,11 @@ def match_rows(trace: Trace, cfg: Cfg) -> IntArray:
 
 
 class _Group(Struct):
-    """Warps with equal counts: how many, the first one, and how many on each sub-core."""
+    """Warps with equal counts: how many, the first one, and how many at each place of a CTA."""
 
     n_warps: int
     example: int
-    sub_cores: IntArray
+    seats: IntArray
 
 
 class _Totals:
@@ -106,14 +105,15 @@ class _Totals:
         self.entries += counted.entries
         both = np.concatenate((counted.blocks, counted.lanes), axis=1)
         kinds, first, which = np.unique(both, axis=0, return_index=True, return_inverse=True)
-        places = which.reshape(-1) * SUB_CORES + sub_core_of(counted.warps % self.warps_per_cta)
-        sizes = np.bincount(places, minlength=len(kinds) * SUB_CORES).reshape(-1, SUB_CORES)
+        n_seats = self.warps_per_cta
+        places = which.reshape(-1) * n_seats + counted.warps % n_seats
+        sizes = np.bincount(places, minlength=len(kinds) * n_seats).reshape(-1, n_seats)
         for kind, place, size in zip(kinds, first.tolist(), sizes, strict=True):
             group = self.groups.setdefault(
-                kind.tobytes(), _Group(0, int(counted.warps[place]), np.zeros(SUB_CORES, np.int64))
+                kind.tobytes(), _Group(0, int(counted.warps[place]), np.zeros(n_seats, np.int64))
             )
             group.n_warps += int(size.sum())
-            group.sub_cores += size
+            group.seats += size
 
     def classes(self, trace: Trace, scale: float) -> tuple[WarpClass, ...]:
         """Most numerous first, then by their first warps."""
@@ -131,7 +131,7 @@ class _Totals:
                     block_counts=both[:n_blocks],
                     block_lanes=both[n_blocks:],
                     example=(cta, warp),
-                    sub_cores=tuple((group.sub_cores * scale).tolist()),
+                    seats=tuple((group.seats * scale).tolist()),
                     n_beside=size,  # traces are of launches that somebody looks into: few have idle CTAs
                 )
             )

@@ -8,7 +8,7 @@ from msgspec import Struct
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.demand.demand import instruction_weights
 from analyzer.execution.profile import WarpClass
-from analyzer.execution.representative import representative_class
+from analyzer.execution.representative import SUB_CORES, representative_class, sub_core_of
 from analyzer.models.base import Situation
 from analyzer.text.errors import UsageError
 
@@ -60,10 +60,11 @@ def divergence_instructions(situation: Situation, chosen: Representative) -> flo
     if profile is None or chosen.one_of is None or not situation.grid_ctas:
         return 0.0
     lengths = np.array([len(block) for block in situation.cfg.blocks], dtype=np.float64)
-    on_sub_core = np.zeros(len(profile.classes[0].sub_cores))
-    for one in profile.classes:
-        on_sub_core += np.array(one.sub_cores) * float(one.block_counts @ lengths)
-    per_cta = on_sub_core / situation.grid_ctas
+    by_seat = np.sum(
+        [np.array(one.seats) * float(one.block_counts @ lengths) for one in profile.classes], axis=0
+    )
+    sub_cores = sub_core_of(np.arange(len(by_seat)))
+    per_cta = np.bincount(sub_cores, weights=by_seat, minlength=SUB_CORES) / situation.grid_ctas
     busiest = math.ceil(situation.grid_ctas / situation.gpu.sm_count)
     mean = situation.grid_ctas / min(situation.gpu.sm_count, situation.grid_ctas)
     own = per_cta[chosen.one_of.example[1] % len(per_cta)]

@@ -12,6 +12,7 @@ from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.base import Stall
 from analyzer.models.causes import Cause
 from analyzer.models.placement import Placement, memory_latency_cycles
+from analyzer.models.sm.crew import find_crew
 from analyzer.models.sm.engine import N_WAITS, play
 from analyzer.models.sm.estimate import estimate
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script
@@ -285,3 +286,26 @@ def test_fewer_buffers_show_the_latency_of_copies() -> None:
     one = predict(replace(situation, rings=replace(situation.rings, rings=rings)), "sm")
     assert four.bound == "L2"
     assert 1.8 < one.cycles / four.cycles < 4.0
+
+
+def test_warps_that_do_more_are_roles_of_their_own_and_no_work_is_lost() -> None:
+    situation = put(report16(RTX_2080_TI, "reduce_sum", (4096,), (256,), f"2={4096 * 512}"))
+    crew = find_crew(situation)
+    assert crew.joined is not None
+    assert crew.roles[0] != crew.roles[-1]  # the first warp adds up what the others leave
+    assert crew.weights[crew.roles[0]].sum() > crew.weights[crew.roles[-1]].sum()
+    every = sum(crew.weights[role] for role in crew.roles) / len(crew.roles)
+    assert every == pytest.approx(situation.weights)
+
+
+def test_a_cta_waits_for_its_slowest_warp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two warps that load 78 columns row by row the first one goes round twice."""
+    path = TRACES / "measured" / "sm_86" / "cm15-a4000-5c6c88cb6734.sass"
+    pointers = ("0=ptr", "1=ptr", "2=ptr")
+    situation = put(Launched(path, "convolution", "rtx-a4000", (40,), (64,), pointers))
+    crew = find_crew(situation)
+    parted = predict(situation, "sm")
+    monkeypatch.setattr("analyzer.models.sm.simulate.find_crew", lambda _: crew.joined)
+    joined = predict(situation, "sm")
+    assert parted.cycles > 1.02 * joined.cycles
+    assert parted.cpi_stack[Stall.BARRIER] > 5 * joined.cpi_stack[Stall.BARRIER]

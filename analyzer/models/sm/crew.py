@@ -1,27 +1,36 @@
 """Which warps make up a CTA, and how many CTAs of the grid have work at all."""
 
+from itertools import combinations
+
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray
+from analyzer.demand.demand import instruction_weights
 from analyzer.execution.profile import WarpClass
-from analyzer.ir.opcode import MEMORY_KINDS
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind
 from analyzer.models.base import Situation
 from analyzer.models.roles import MOST_ROLES, group_by_loops, mean_weights
 
 _IDLE_SHARE = 0.1
 _FEW = 0.05
+_ALIKE = 0.03
+_MOST_KINDS = 6
+_LOAD = 20.0  # instructions that one which waits for memory is worth
 
 
 class Crew(Struct, frozen=True, eq=False):
     """weights: executions of each instruction by the mean warp of each role, [n]; roles: of each warp of a
-    CTA; working_ctas: CTAs of the grid that do more than look whether there is work.
+    CTA, one for warps that enter the same loops and do nearly the same; working_ctas: CTAs of the grid that
+    do more than look whether there is work; joined: with one role for all warps that enter the same loops,
+    None where that is no other.
     """
 
     weights: tuple[FloatArray, ...]
     roles: tuple[int, ...]
     working_ctas: float
+    joined: "Crew | None" = None
 
 
 def find_crew(situation: Situation) -> Crew:
@@ -49,8 +58,9 @@ def find_crew(situation: Situation) -> Crew:
     idle = [one for one in profile.classes if one not in busy]
     alone = sum(one.n_warps - one.n_beside for one in idle) / max(1, sum(c.n_warps for c in profile.classes))
     share = 1.0 if alone < _FEW else 1.0 - alone
-    busy += [replace(one, n_warps=one.n_beside) if alone >= _FEW else one for one in idle]
-    groups = group_by_loops(situation, [one for one in busy if one.n_warps])
+    if alone >= _FEW:
+        idle = [_beside(one) for one in idle]
+    groups = group_by_loops(situation, [one for one in busy + idle if one.n_warps])
     sizes = [sum(one.n_warps for one in group) / max(1.0, grid * share) for group in groups]
     keep = [place for place, size in enumerate(sizes) if size >= 0.5][:MOST_ROLES] or [0]
     main = max(keep, key=lambda place: sizes[place])
@@ -59,28 +69,95 @@ def find_crew(situation: Situation) -> Crew:
             groups[main] = groups[main] + group
     chosen = [groups[place] for place in keep]
     wanted = {number: max(1, round(sizes[place])) for number, place in enumerate(keep) if place != main}
-    roles = _seats(n_warps, keep.index(main), wanted, [_by_sub_core(group) for group in chosen])
-    return Crew(tuple(mean_weights(situation, group) for group in chosen), roles, grid * share)
+    roles = _seats(n_warps, keep.index(main), wanted, [_by_seat(group, n_warps) for group in chosen])
+    return _part(situation, chosen, roles, grid * share)
 
 
-def _by_sub_core(group: list[WarpClass]) -> FloatArray:
-    """Warps of some classes on each sub-core."""
-    found: FloatArray = np.sum([one.sub_cores for one in group], axis=0, dtype=np.float64)
+def _beside(one: WarpClass) -> WarpClass:
+    """Of a class those warps in whose CTA others execute much more."""
+    part = one.n_beside / max(1, one.n_warps)
+    return replace(one, n_warps=one.n_beside, seats=tuple(part * seat for seat in one.seats))
+
+
+def _by_seat(group: list[WarpClass], n_warps: int) -> FloatArray:
+    """How many warps of some classes stand at each place of a CTA."""
+    found: FloatArray = np.zeros(n_warps)
+    for one in group:
+        found[: len(one.seats)] += one.seats[:n_warps]
     return found
 
 
-def _seats(n_warps: int, main: int, wanted: dict[int, int], sub_cores: list[FloatArray]) -> tuple[int, ...]:
-    """The role of each warp, so many of each that is wanted, on the sub-cores where its warps are."""
+def _seats(n_warps: int, main: int, wanted: dict[int, int], by_seat: list[FloatArray]) -> tuple[int, ...]:
+    """The role of each warp, so many of each that is wanted, where most of its warps are."""
     roles = [main] * n_warps
     free = set(range(n_warps))
     for number, count in wanted.items():
-        left = sub_cores[number] / max(1.0, float(sub_cores[number].sum())) * count
         for _ in range(min(count, len(free) - 1)):
-            seat = max(free, key=lambda warp: (left[warp % len(left)], warp))
-            left[seat % len(left)] -= 1.0
+            seat = max(free, key=lambda warp: (by_seat[number][warp], warp))
             roles[seat] = number
             free.discard(seat)
     return tuple(roles)
+
+
+class _Kind(Struct, eq=False):
+    """Warps of a role that do nearly the same; counts: executions of each block by one of them."""
+
+    seats: list[int]
+    counts: FloatArray
+
+    def join(self, other: "_Kind") -> None:
+        n, m = len(self.seats), len(other.seats)
+        self.counts = (n * self.counts + m * other.counts) / (n + m)
+        self.seats += other.seats
+
+
+def _part(situation: Situation, groups: list[list[WarpClass]], roles: tuple[int, ...], ctas: float) -> Crew:
+    """Roles parted by what their warps do: the others wait for the slowest one, not for the mean."""
+    worth = _worth(situation)
+    kinds: list[_Kind] = []
+    for number, group in enumerate(groups):
+        own: list[_Kind] = []
+        seats = [seat for seat, role in enumerate(roles) if role == number]
+        for kind in _kinds(group, seats) if seats else ():
+            alike = next((known for known in own if _differ(known, kind, worth) < _ALIKE), None)
+            if alike is None:
+                own.append(kind)
+            else:
+                alike.join(kind)
+        while len(own) > _MOST_KINDS:
+            one, other = min(combinations(own, 2), key=lambda pair: _differ(pair[0], pair[1], worth))
+            one.join(other)
+            own.remove(other)
+        kinds += own
+    parted = [next(n for n, kind in enumerate(kinds) if seat in kind.seats) for seat in range(len(roles))]
+    joined = Crew(tuple(mean_weights(situation, group) for group in groups), roles, ctas)
+    if len(kinds) == len(groups):
+        return joined
+    weights = (instruction_weights(situation.cfg, tuple(kind.counts.tolist())) for kind in kinds)
+    return Crew(tuple(weights), tuple(parted), ctas, joined)
+
+
+def _kinds(group: list[WarpClass], seats: list[int]) -> list[_Kind]:
+    """The mean warp at each place."""
+    counts = np.array([one.block_counts for one in group], dtype=np.float64)
+    table = np.stack([_by_seat([one], max(seats) + 1) for one in group])[:, seats]
+    table[:, table.sum(axis=0) == 0] = np.array([[one.n_warps] for one in group])
+    means = (table / table.sum(axis=0)).T @ counts
+    return [_Kind([seat], mean) for seat, mean in zip(seats, means, strict=True)]
+
+
+def _worth(situation: Situation) -> FloatArray:
+    """About how long each block holds a warp up: its instructions, and many for each load, [block]."""
+    kernel = situation.kernel
+    ids = kernel.opcode_ids
+    worth = 1.0 + _LOAD * kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.LOAD)[ids]
+    return np.array([float(worth[block.start : block.stop].sum()) for block in situation.cfg.blocks])
+
+
+def _differ(one: _Kind, other: _Kind, worth: FloatArray) -> float:
+    """Share of what the warps of a kind do that those of another do not."""
+    most = max(float(one.counts @ worth), float(other.counts @ worth), 1.0)
+    return float(np.abs(one.counts - other.counts) @ worth) / most
 
 
 def _memory_blocks(situation: Situation) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":

@@ -22,7 +22,8 @@ _MOST_VISITS = 24
 _WAVES, _MOST_WAVES = 2, 8
 _SETTLED = 0.005
 # Waves of CTAs that are played to their end where no loop is cut short and CTAs are more than a few.
-_WHOLE_WAVES = 4
+_WHOLE_WAVES, _LEAST_WHOLE_WAVES = 4, 3
+_WHOLE_BUDGET = 3 * STEP_BUDGET
 # Of few CTAs the first take turns at the tensor core where later ones do not: all waves tell the pace.
 _FEW_SLOTS, _TOLD_VISITS = 4, 12
 
@@ -45,21 +46,42 @@ class Estimate(Struct, frozen=True, eq=False):
         return run.most_visits(self.visits)
 
 
+def plays_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> bool:
+    """Whether warps are played from end to end: all of the CTAs, or enough of them to tell the pace."""
+    return not figures.rings and (
+        _are_few(scripts, figures, n_ctas) or _whole_waves(scripts, figures) >= _LEAST_WHOLE_WAVES
+    )
+
+
+def _are_few(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> bool:
+    return _steps_per_cta(scripts, figures, ALL_VISITS) * n_ctas <= 2 * STEP_BUDGET
+
+
+def _whole_waves(scripts: tuple[Script, ...], figures: SmFigures) -> int:
+    """Waves of CTAs that can be played to their end."""
+    if figures.slots <= _FEW_SLOTS:
+        return 0
+    if not any(_is_cut(run) for script in scripts for run in script.runs):
+        return _WHOLE_WAVES
+    steps = _steps_per_cta(scripts, figures, ALL_VISITS) * figures.slots
+    return min(_WHOLE_WAVES, int(_WHOLE_BUDGET / steps))
+
+
 def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
     """Cycles in which an SM runs so many CTAs, one after another in its slots."""
     slots = figures.slots
     if figures.rings:
         return _estimate_rings(scripts, figures, n_ctas)
-    if _steps_per_cta(scripts, figures, ALL_VISITS) * n_ctas <= 2 * STEP_BUDGET:
+    if _are_few(scripts, figures, n_ctas):
         played = play(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
         return Estimate(played.cycles, played, ALL_VISITS)
+    if (whole_waves := _whole_waves(scripts, figures)) >= _LEAST_WHOLE_WAVES:
+        return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, whole_waves)
     full, rest = divmod(n_ctas, slots)
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures = replace(figures, most_visits=_LEAST_VISITS)
     is_cut = any(_is_cut(run) for script in scripts for run in script.runs)
-    if not is_cut and slots > _FEW_SLOTS:
-        return _estimate_whole(scripts, figures, n_ctas)
     if is_cut and waves > 1 and slots <= _FEW_SLOTS and _use_tensor_core(scripts):
         figures = replace(figures, most_visits=_TOLD_VISITS)
         played = play(scripts, figures, slots * waves)
@@ -78,12 +100,12 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     return Estimate(cycles, played, figures.most_visits)
 
 
-def _estimate_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate:
+def _estimate_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int, waves: int) -> Estimate:
     """Where no loop is cut short: some waves are played, and later CTAs come at the pace of these.
 
     Of few CTAs nothing hides that one follows another: their waves take as long as those played in the mean.
     """
-    slots, most = figures.slots, _WHOLE_WAVES * figures.slots
+    slots, most = figures.slots, waves * figures.slots
     played = play(scripts, figures, min(n_ctas, most))
     cycles = played.cycles
     if n_ctas > most:

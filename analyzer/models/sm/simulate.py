@@ -5,13 +5,14 @@ from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray
 from analyzer.models.base import Situation
 from analyzer.models.placement import Placement, memory_latency_cycles
 from analyzer.models.sm.crew import Crew, find_crew
 from analyzer.models.sm.engine import N_WAITS
-from analyzer.models.sm.estimate import ALL_VISITS, Estimate, estimate
+from analyzer.models.sm.estimate import ALL_VISITS, Estimate, estimate, plays_whole
 from analyzer.models.sm.script import Script, write_script
 from analyzer.models.sm.state import RingFigures, SmFigures
 from analyzer.models.sm.traffic import Act, Traffic, measure_traffic
@@ -90,7 +91,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     for row in np.flatnonzero(traffic.act == Act.COPY).tolist():
         latency[row] += memory_latency_cycles(situation, Placement(1.0, traffic.copied_dram_share))
     code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
-    scripts = tuple(write_script(situation, weights, code, traffic) for weights in crew.weights)
+    scripts = _scripts(situation, crew, code, traffic)
     path = situation.arch.memory
     launch = situation.gpu.file.launch
     launch_cycles = sms * clock_mhz / launch.ctas_per_us.value
@@ -108,6 +109,11 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         copies=int(path.ldgsts_per_warp.value) if path.ldgsts_per_warp else 0,
         rings=_ring_figures(situation, scripts, crew),
     )
+    if crew.joined is not None and not plays_whole(scripts, figures, n_ctas):
+        # where loops are cut short, warps that have priority would leave the others' visits to be added
+        crew = crew.joined
+        scripts = _scripts(situation, crew, code, traffic)
+        figures = replace(figures, crew=crew.roles, rings=_ring_figures(situation, scripts, crew))
     return Simulation(
         scripts=scripts,
         traffic=traffic,
@@ -116,6 +122,10 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         idle_share=1.0 - crew.working_ctas / max(1, situation.grid_ctas),
         estimate=estimate(scripts, figures, n_ctas),
     )
+
+
+def _scripts(situation: Situation, crew: Crew, code: Code, traffic: Traffic) -> tuple[Script, ...]:
+    return tuple(write_script(situation, weights, code, traffic) for weights in crew.weights)
 
 
 _ARRIVING = frozenset({int(Act.ARRIVE), int(Act.COMMIT), int(Act.COPY)})
