@@ -112,9 +112,16 @@ PROTOTYPES = (
 _MISSING = (
     (
         "convolution, A4000",
-        "CTAs of 16 threads, 1.2 to 1.4; tall and narrow ones of 176 to 256 threads, .8",
-        "not understood; CTAs of one row come out at .85 to 1.15 on the RTX 3060 Laptop, whose clock "
-        "is still; codes that differ in read_only alone are up to a fifth apart",
+        "CTAs of 16 threads, 1.2 to 1.4; wide ones of one row, .8; which configuration is best",
+        "not understood: 128 x 2 threads take 1.1 to 1.2 times as long as 96 x 2 with the same tile, but "
+        "1.02 on the RTX 3060 Laptop, whose clock is still; codes that differ in read_only alone are up to a "
+        "fifth apart",
+    ),
+    (
+        "convolution, 2080 Ti",
+        "CTAs of 112 or 128 x 2 threads at 1.05 to 1.1, while the TITAN RTX is at .9",
+        "the TITAN RTX has more SMs of the same kind, seems to keep the same clock, and takes 1.1 to 1.2 "
+        "times as long for just these: no figure of the two chips says why",
     ),
     (
         "convolution, A4000",

@@ -78,6 +78,19 @@ class Swap:
         return f"{self.section}.{self.key} {self.old:g} → {self.new:g} ({self.source})"
 
 
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """A latency of a GPU's own file, learned on its kernels, for which its architecture's is taken."""
+
+    gpu: str
+    key: str
+
+    @property
+    def text(self) -> str:
+        """Such as `rtx-a4000: memory.l2_latency_cycles dropped`."""
+        return f"{self.gpu}: memory.{self.key} dropped"
+
+
 class Files:
     """The architectures' files, and where each figure of one is defined."""
 
@@ -161,13 +174,37 @@ def _is_large(number: int) -> bool:
 _FIRST_JOINT = 110  # sm_100 is a data centre's, sm_120 is not
 
 
-def write_tree(folder: Path, changes: list[Swap]) -> None:
+def drops(arch: str) -> list[Drop]:
+    """Latencies that the GPUs of an architecture have learned for themselves."""
+    found = []
+    for gpu in GPUS[arch].values():
+        memory = tomllib.loads(_gpu_file(ROOT, gpu).read_text(encoding="utf-8"))["memory"]
+        found += [
+            Drop(gpu, key)
+            for key, figure in memory.items()
+            if isinstance(figure, dict)
+            and figure.get("basis") == "calibrated"
+            and figure["source"] in _LEARNED
+        ]
+    return found
+
+
+def _gpu_file(root: Path, gpu: str) -> Path:
+    return root / "hwdb" / "gpu" / f"{gpu}.toml"
+
+
+def write_tree(folder: Path, changes: list[Swap | Drop]) -> None:
     """A checkout whose hwdb has the changes."""
     for name in ("analyzer", "grammars", "hwdb"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for change in changes:
-        path = folder / "hwdb" / "arch" / f"{change.file}.toml"
-        path.write_text(_edited(path.read_text(encoding="utf-8"), change), encoding="utf-8")
+        if isinstance(change, Drop):
+            path = _gpu_file(folder, change.gpu)
+            text = re.sub(rf"^{change.key} = .*\n", "", path.read_text(encoding="utf-8"), flags=re.M)
+        else:
+            path = folder / "hwdb" / "arch" / f"{change.file}.toml"
+            text = _edited(path.read_text(encoding="utf-8"), change)
+        path.write_text(text, encoding="utf-8")
 
 
 def _edited(text: str, change: Swap) -> str:
@@ -176,7 +213,7 @@ def _edited(text: str, change: Swap) -> str:
     return text[:start] + pattern.sub(rf"\g<1>{change.new:g}", text[start:], count=1)
 
 
-def judge(arch: str, changes: list[Swap], jobs: int) -> ValidationReport:
+def judge(arch: str, changes: list[Swap | Drop], jobs: int) -> ValidationReport:
     """`warplens validate` of the rows of an architecture's GPUs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -196,7 +233,7 @@ def judge(arch: str, changes: list[Swap], jobs: int) -> ValidationReport:
     return msgspec.json.decode(done.stdout, type=ValidationReport)
 
 
-def page(results: Mapping[str, tuple[list[Swap], ValidationReport]]) -> str:
+def page(results: Mapping[str, tuple[list[Swap | Drop], ValidationReport]]) -> str:
     """The page in Markdown."""
     columns = ("architecture", "suite", "GPU", "rows", "MAPE", "median", "bias", "Spearman")
     rows = [
@@ -234,9 +271,9 @@ def main() -> None:
     parser.add_argument("--dry", action="store_true", help="only say what would be replaced")
     arguments = parser.parse_args()
     files, console = Files(), Console()
-    results = {}
+    results: dict[str, tuple[list[Swap | Drop], ValidationReport]] = {}
     for arch in arguments.archs or GPUS:
-        changes = swaps(files, arch)
+        changes: list[Swap | Drop] = [*swaps(files, arch), *drops(arch)]
         for change in changes:
             console.print(f"{arch}: {change.text}", highlight=False)
         if not arguments.dry:
