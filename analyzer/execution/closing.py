@@ -320,9 +320,8 @@ class Closer:
         machine = self.machine
         least = trial.repeats(group.rows)
         if self.is_inner:
-            least = (
-                least.min(keepdims=True) - 1
-            )  # the last one tells whether it is so along the outer loop too
+            # the last one tells whether it is so along the outer loop too
+            least = least.min(keepdims=True) - 1
         if bool((least < LEAST_REPEATS).all()) or not self._is_even(trial, segment, group, growth, now):
             return False
         if bool((least >= ENDLESS).any()):

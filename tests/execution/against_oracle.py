@@ -20,13 +20,18 @@ ARCHS = (75, 90, 120)
 Counts = Counter[tuple[tuple[int, int], ...]]
 
 
+def unpacked(name: str) -> Program:
+    """One of the packed dumps that lie beside their sources, such as `nests_75`."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.txt"
+        path.write_bytes(lzma.decompress((KERNELS / f"{name}.txt.xz").read_bytes()))
+        return load(str(path))
+
+
 @cache
 def program(arch: int) -> Program:
     """The dump of `control.cu`: cuobjdump -sass -elf, without encodings and sections that nobody reads."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "control.txt"
-        path.write_bytes(lzma.decompress((KERNELS / f"control_{arch}.txt.xz").read_bytes()))
-        return load(str(path))
+    return unpacked(f"control_{arch}")
 
 
 @cache

@@ -1,9 +1,9 @@
 """Whole launches: boxes of CTAs, samples, limits, and launches that hardware would refuse."""
 
-import lzma
 from pathlib import Path
 
 import pytest
+from against_oracle import unpacked
 
 from analyzer import analyze, load
 from analyzer.execution.profile import ExecutionProfile
@@ -16,7 +16,6 @@ from analyzer.report.report import KernelReport
 from analyzer.text.errors import UsageError
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
-KERNELS = Path(__file__).resolve().parent / "kernels"
 
 
 def executed(dump: str, kernel: str, grid: Dim3, block: Dim3, **arguments: ArgumentValue) -> KernelReport:
@@ -128,10 +127,8 @@ def test_addresses_that_hang_on_unknown_delays_are_proven_alike() -> None:
     assert boxes.looked_at_ctas < 50 < whole.looked_at_ctas == 900 * 20
 
 
-def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike(tmp_path: Path) -> None:
-    path = tmp_path / "spilled.sass"
-    path.write_bytes(lzma.decompress((KERNELS / "spilled_86.txt.xz").read_bytes()))
-    (kernel,) = load(str(path)).kernels
+def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike() -> None:
+    (kernel,) = unpacked("spilled_86").kernels
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 40 * 128))
     launch = Launch(grid=Dim3(40, 9), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
@@ -158,10 +155,8 @@ def test_launches_that_cannot_be(arguments: dict[str, ArgumentValue], message: s
         executed("cuda/sm_80/report16.sass", "vector_add", Dim3(10), Dim3(256), **arguments)
 
 
-def test_what_a_call_of_the_system_returns_is_unknown(tmp_path: Path) -> None:
-    path = tmp_path / "system.sass"
-    path.write_bytes(lzma.decompress((KERNELS / "system_90.txt.xz").read_bytes()))
-    (kernel,) = load(str(path)).kernels
+def test_what_a_call_of_the_system_returns_is_unknown() -> None:
+    (kernel,) = unpacked("system_90").kernels
     launch = Launch(
         grid=Dim3(4),
         block=Dim3(64),

@@ -1,11 +1,9 @@
 """Loops in loops, closed within the trial of the outer one, come to what executing each iteration does."""
 
-import lzma
 from functools import cache
-from pathlib import Path
 
 import pytest
-from against_oracle import ARCHS, KERNELS
+from against_oracle import ARCHS, unpacked
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_closing import said
@@ -14,7 +12,7 @@ from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
 from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import LoadedKernel, load
+from analyzer.pipeline.program import LoadedKernel
 
 NESTS = (
     "plain",
@@ -32,15 +30,8 @@ Sizes = tuple[int, int, int]
 
 
 @cache
-def kernels(arch: int, folder: Path) -> dict[str, LoadedKernel]:
-    path = folder / f"nests_{arch}.sass"
-    path.write_bytes(lzma.decompress((KERNELS / f"nests_{arch}.txt.xz").read_bytes()))
-    return {kernel.name: kernel for kernel in load(str(path)).kernels}
-
-
-@pytest.fixture(name="folder", scope="module")
-def folder_fixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("nests")
+def kernels(arch: int) -> dict[str, LoadedKernel]:
+    return {kernel.name: kernel for kernel in unpacked(f"nests_{arch}").kernels}
 
 
 def executed(kernel: LoadedKernel, sizes: Sizes, *, closes: bool = True, n_ctas: int = 2) -> ExecutionProfile:
@@ -63,21 +54,21 @@ sizes = st.integers(0, 12)
 @given(name=st.sampled_from(NESTS), arch=st.sampled_from(ARCHS), n=sizes, m=sizes, k=sizes)
 @example(name="crossing", arch=90, n=12, m=9, k=3)
 @example(name="leaves", arch=75, n=12, m=12, k=4)
-def test_closing_nests_changes_nothing(name: str, arch: int, n: int, m: int, k: int, folder: Path) -> None:
-    kernel = kernels(arch, folder)[name]
+def test_closing_nests_changes_nothing(name: str, arch: int, n: int, m: int, k: int) -> None:
+    kernel = kernels(arch)[name]
     assert said(executed(kernel, (n, m, k))) == said(executed(kernel, (n, m, k), closes=False))
 
 
 @pytest.mark.parametrize("name", NESTS)
 @pytest.mark.parametrize("arch", ARCHS)
-def test_closing_longer_nests_changes_nothing(name: str, arch: int, folder: Path) -> None:
-    kernel = kernels(arch, folder)[name]
+def test_closing_longer_nests_changes_nothing(name: str, arch: int) -> None:
+    kernel = kernels(arch)[name]
     assert said(executed(kernel, (14, 25, 19))) == said(executed(kernel, (14, 25, 19), closes=False))
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_the_cost_of_a_nest_does_not_grow_with_its_trips(arch: int, folder: Path) -> None:
-    profile = executed(kernels(arch, folder)["plain"], (700, 900, 1000), n_ctas=3)
+def test_the_cost_of_a_nest_does_not_grow_with_its_trips(arch: int) -> None:
+    profile = executed(kernels(arch)["plain"], (700, 900, 1000), n_ctas=3)
     assert profile.provenance is Provenance.EXACT
     innermost = max(profile.block_warps)
     assert innermost == 3 * 2 * 700 * 900 * 1000
@@ -86,23 +77,21 @@ def test_the_cost_of_a_nest_does_not_grow_with_its_trips(arch: int, folder: Path
 
 
 @pytest.mark.parametrize("arch", ARCHS)
-def test_distinct_bytes_of_a_nest_are_known(arch: int, folder: Path) -> None:
-    profile = executed(kernels(arch, folder)["plain"], (70, 90, 1000), n_ctas=3)
+def test_distinct_bytes_of_a_nest_are_known(arch: int) -> None:
+    profile = executed(kernels(arch)["plain"], (70, 90, 1000), n_ctas=3)
     loads = [access for access in profile.accesses if not access.is_store]
     # the first array is read once from end to end, by 192 threads side by side
     assert {access.unique_bytes for access in loads} == {4 * (70 * 90 * 1000 + 191), 4 * 1000}
 
 
-def test_trials_in_vain_do_not_use_up_what_execution_may_take(folder: Path) -> None:
+def test_trials_in_vain_do_not_use_up_what_execution_may_take() -> None:
     """Loops of an outer one that parts the warps: no trial of it comes to an end."""
-    path = folder / "dedispersion.sass"
-    path.write_bytes(lzma.decompress((KERNELS / "dedispersion_86.txt.xz").read_bytes()))
     launch = Launch(
         grid=Dim3(3125, 18),
         block=Dim3(8, 120),
         dynamic_shared_bytes=0,
         arguments=tuple(Argument(place, Pointer()) for place in range(3)),
     )
-    found = execute_kernel(load(str(path)).kernels[0], launch)
+    found = execute_kernel(unpacked("dedispersion_86").kernels[0], launch)
     assert found is not None
     assert found.profile.provenance is Provenance.EXACT

@@ -116,23 +116,12 @@ def _part(situation: Situation, groups: list[list[WarpClass]], roles: tuple[int,
     worth = _worth(situation)
     kinds: list[_Kind] = []
     for number, group in enumerate(groups):
-        own: list[_Kind] = []
-        seats = [seat for seat, role in enumerate(roles) if role == number]
-        for kind in _kinds(group, seats) if seats else ():
-            alike = next((known for known in own if _differ(known, kind, worth) < _ALIKE), None)
-            if alike is None:
-                own.append(kind)
-            else:
-                alike.join(kind)
-        while len(own) > _MOST_KINDS:
-            one, other = min(combinations(own, 2), key=lambda pair: _differ(pair[0], pair[1], worth))
-            one.join(other)
-            own.remove(other)
-        kinds += own
-    parted = [next(n for n, kind in enumerate(kinds) if seat in kind.seats) for seat in range(len(roles))]
+        if seats := [seat for seat, role in enumerate(roles) if role == number]:
+            kinds += _few(_kinds(group, seats), worth)
     joined = Crew(tuple(mean_weights(situation, group) for group in groups), roles, ctas)
     if len(kinds) == len(groups):
         return joined
+    parted = [next(n for n, kind in enumerate(kinds) if seat in kind.seats) for seat in range(len(roles))]
     weights = (instruction_weights(situation.cfg, tuple(kind.counts.tolist())) for kind in kinds)
     return Crew(tuple(weights), tuple(parted), ctas, joined)
 
@@ -144,6 +133,22 @@ def _kinds(group: list[WarpClass], seats: list[int]) -> list[_Kind]:
     table[:, table.sum(axis=0) == 0] = np.array([[one.n_warps] for one in group])
     means = (table / table.sum(axis=0)).T @ counts
     return [_Kind([seat], mean) for seat, mean in zip(seats, means, strict=True)]
+
+
+def _few(kinds: list[_Kind], worth: FloatArray) -> list[_Kind]:
+    """Those that are nearly alike as one, and not too many."""
+    found: list[_Kind] = []
+    for kind in kinds:
+        alike = next((known for known in found if _differ(known, kind, worth) < _ALIKE), None)
+        if alike is None:
+            found.append(kind)
+        else:
+            alike.join(kind)
+    while len(found) > _MOST_KINDS:
+        one, other = min(combinations(found, 2), key=lambda pair: _differ(pair[0], pair[1], worth))
+        one.join(other)
+        found.remove(other)
+    return found
 
 
 def _worth(situation: Situation) -> FloatArray:

@@ -21,7 +21,8 @@ _LEAST_VISITS = 6
 _MOST_VISITS = 24
 _WAVES, _MOST_WAVES = 2, 8
 _SETTLED = 0.005
-# Waves of CTAs that are played to their end where no loop is cut short and CTAs are more than a few.
+# Waves of CTAs that are played to their end where CTAs are more than a few: without limit where no loop would
+# be cut short, else within so many steps.
 _WHOLE_WAVES, _LEAST_WHOLE_WAVES = 4, 3
 _WHOLE_BUDGET = 3 * STEP_BUDGET
 # Of few CTAs the first take turns at the tensor core where later ones do not: all waves tell the pace.
@@ -61,7 +62,7 @@ def _whole_waves(scripts: tuple[Script, ...], figures: SmFigures) -> int:
     """Waves of CTAs that can be played to their end."""
     if figures.slots <= _FEW_SLOTS:
         return 0
-    if not any(_is_cut(run) for script in scripts for run in script.runs):
+    if not _are_cut(scripts):
         return _WHOLE_WAVES
     steps = _steps_per_cta(scripts, figures, ALL_VISITS) * figures.slots
     return min(_WHOLE_WAVES, int(_WHOLE_BUDGET / steps))
@@ -81,7 +82,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures = replace(figures, most_visits=_LEAST_VISITS)
-    is_cut = any(_is_cut(run) for script in scripts for run in script.runs)
+    is_cut = _are_cut(scripts)
     if is_cut and waves > 1 and slots <= _FEW_SLOTS and _use_tensor_core(scripts):
         figures = replace(figures, most_visits=_TOLD_VISITS)
         played = play(scripts, figures, slots * waves)
@@ -101,7 +102,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
 
 
 def _estimate_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int, waves: int) -> Estimate:
-    """Where no loop is cut short: some waves are played, and later CTAs come at the pace of these.
+    """Some waves are played to their end, and later CTAs come at the pace of these.
 
     Of few CTAs nothing hides that one follows another: their waves take as long as those played in the mean.
     """
@@ -123,9 +124,9 @@ def _pace(ends: list[float], slots: int) -> float:
     return (sum(ends[last - slots : last]) - sum(ends[:slots])) / slots / (last - slots)
 
 
-def _is_cut(run: Run) -> bool:
-    """Long enough to be cut short."""
-    return run.most_visits(_LEAST_VISITS) < run.visits
+def _are_cut(scripts: tuple[Script, ...]) -> bool:
+    """Whether a run is long enough to be cut short."""
+    return any(run.most_visits(_LEAST_VISITS) < run.visits for script in scripts for run in script.runs)
 
 
 def _settled(
