@@ -20,10 +20,15 @@ def compile_missing(units: Sequence[Unit], jobs: int) -> None:
         raise TableError(failures[0].message)
 
 
-def predict(table: Path, rows: Sequence[Mapping[str, object]], jobs: int) -> dict[str, CaseEntry]:
-    """Answers by case; rows: columns of `warplens validate`, which are written to `table`."""
+def write_table(table: Path, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write columns of `warplens validate`."""
     with table.open("w", encoding="utf-8", newline="") as out:
         writer = csv.DictWriter(out, rows[0])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def predict(table: Path, rows: Sequence[Mapping[str, object]], jobs: int) -> dict[str, CaseEntry]:
+    """Answers by case; rows: columns of `warplens validate`, which are written to `table`."""
+    write_table(table, rows)
     return {entry.case: entry for entry in analyzer.validate(table, models=("sm",), jobs=jobs).cases}

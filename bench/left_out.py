@@ -3,9 +3,9 @@
     python bench/left_out.py [sm_86 ...] [--jobs 2]
 
 For each architecture with measured kernels: every figure in hwdb that measured times of its own GPUs taught
-(source "measured" or "mechanisms", and no GPU of another architecture in its note) is replaced by that of
-the nearest other architecture of its family (graphics or data centre), or of the other one; then the judging
-half's rows of its GPUs are predicted. What a user can look up stays: datasheets, latencies that
+(source "measured", "mechanisms" or "gemm", and no GPU of another architecture in its note) is replaced by
+that of the nearest other architecture of its family (graphics or data centre), or of the other one; then the
+judging half's rows of its GPUs are predicted. What a user can look up stays: datasheets, latencies that
 microbenchmarks give, the clock, the shortest time between launches.
 Writes docs/left-out.md.
 """
@@ -45,7 +45,7 @@ GPUS = {
     "sm_90": {"H100": "h100-sxm"},
     "sm_120": {"RTX 5090": "rtx-5090"},
 }
-_LEARNED = ("measured", "mechanisms")
+_LEARNED = ("measured", "mechanisms", "gemm")
 _HEAD = """# On an architecture that taught nothing
 
 Made by `python bench/left_out.py`. Each architecture in turn: the figures that measured kernels of its own

@@ -14,6 +14,7 @@ from analyzer.execution.request_tables import Requests
 from analyzer.execution.requests import (
     SECTOR_BYTES,
     atomic_wavefronts,
+    global_wavefronts_of,
     matrix_wavefronts,
     sectors_of,
     shared_wavefronts_of,
@@ -86,7 +87,9 @@ def _measure(totals: AccessTotals, requests: Requests) -> Patterns | None:
         if access.space in _SHARED_SPACES:
             totals.wavefronts += float((_wavefronts(access, moved, active) * weight).sum())
         else:
-            _add_sectors(totals, _local_sectors(access, moved, active), weight)
+            sectors = _local_sectors(access, moved, active)
+            totals.sectors += float((sectors * weight).sum())
+            totals.wavefronts += float((np.maximum(sectors / 4, sectors > 0) * weight).sum())
     return None
 
 
@@ -104,7 +107,9 @@ def _measure_global(totals: AccessTotals, requests: Requests, phases: list[Phase
     for patterns, weight in zip(tables, weights.reshape(len(tables), -1), strict=True):
         if totals.access.space is Space.GLOBAL:
             totals.misaligned = totals.misaligned or _misaligned(patterns, totals.access.width_bytes)
-        _add_sectors(totals, sectors_of(patterns, totals.access.width_bytes), weight)
+        totals.sectors += float((sectors_of(patterns, totals.access.width_bytes) * weight).sum())
+        passes = global_wavefronts_of(patterns, totals.access.width_bytes)
+        totals.wavefronts += float((passes * weight).sum())
     return unmoved
 
 
@@ -116,11 +121,6 @@ def _of_warps(shift: Addresses, patterns: Patterns) -> Addresses | None:
     shift, active = np.broadcast_to(shift, (n_warps, shift.shape[1])), patterns.active[patterns.of]
     own: Addresses = shift[np.arange(n_warps), active.argmax(axis=1)]
     return own if bool(((shift == own[:, None]) | ~active).all()) else None
-
-
-def _add_sectors(totals: AccessTotals, sectors: IntArray, weight: Weights) -> None:
-    totals.sectors += float((sectors * weight).sum())
-    totals.wavefronts += float((np.maximum(sectors / 4, sectors > 0) * weight).sum())
 
 
 def _misaligned(patterns: Patterns, width_bytes: int) -> int | None:

@@ -15,6 +15,11 @@ rather than 4 so). Thus LDS.128 of one address takes 2 passes, which agrees with
 and 8.9. That lanes in other arrangements do not merge, few words or not (thread n at n % 4 * 16: 4 passes),
 is from the same place. That inactive neighbours do not prevent it, that each half warp is judged by itself,
 and that it holds for stores and for later hardware, is assumed.
+
+Global memory. A load reads lines of the L1, which lie in the same 32 banks, so it takes passes by the same
+rule, but its phases never merge. Found on 3,928 matrix products that read their operands through the L1
+(data/kernel_tuner, gemm.parquet, RTX 2080 Ti and TITAN RTX): their times follow 1 + 2 * passes cycles within
+8 %, with merged phases within 17 %, and do not follow the number of lines.
 """
 
 from collections.abc import Callable
@@ -39,6 +44,11 @@ def sectors_per_request(addresses: ArrayLike, active: ArrayLike, width_bytes: in
 def shared_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
     """Passes of a shared-memory load or store; the rule stands at the top of this module."""
     return shared_wavefronts_of(compress(addresses, active), width_bytes)
+
+
+def global_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
+    """Passes of a load from global memory through the L1; the rule stands at the top of this module."""
+    return global_wavefronts_of(compress(addresses, active), width_bytes)
 
 
 def matrix_wavefronts(addresses: ArrayLike, active: ArrayLike, n_matrices: int) -> IntArray:
@@ -80,8 +90,22 @@ def sectors_of(patterns: Patterns, width_bytes: int) -> IntArray:
 
 def shared_wavefronts_of(patterns: Patterns, width_bytes: int) -> IntArray:
     """`shared_wavefronts` of addresses that are compressed already."""
-    modulus = _PASS_BYTES if width_bytes & (width_bytes - 1) else max(width_bytes, _BANK_BYTES)
-    return _by_residue(patterns, modulus, lambda rows, live: _wavefronts(rows, live, width_bytes))
+    return _by_residue(
+        patterns, _modulus(width_bytes), lambda rows, live: _wavefronts(rows, live, width_bytes)
+    )
+
+
+def global_wavefronts_of(patterns: Patterns, width_bytes: int) -> IntArray:
+    """`global_wavefronts` of addresses that are compressed already."""
+    lanes = _phase_lanes(width_bytes)
+    return _by_residue(
+        patterns, _modulus(width_bytes), lambda rows, live: _sum_phases(rows, live, width_bytes, lanes)
+    )
+
+
+def _modulus(width_bytes: int) -> int:
+    """Where patterns start is of no account but modulo this: a common shift by words rotates the banks."""
+    return _PASS_BYTES if width_bytes & (width_bytes - 1) else max(width_bytes, _BANK_BYTES)
 
 
 def _by_residue(

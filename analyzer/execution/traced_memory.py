@@ -16,6 +16,7 @@ from analyzer.execution.profile import MemoryAccess, Traffic
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.requests import (
     atomic_wavefronts,
+    global_wavefronts,
     matrix_wavefronts,
     sectors_per_request,
     shared_wavefronts,
@@ -130,6 +131,7 @@ def _measure(sums: _Sums, header: TraceHeader, addresses: WordArray, active: Lan
         return
     if space is Space.LOCAL:
         sectors = _local_sectors(addresses, active, width)
+        sums.passes += float(np.maximum(sectors / _SECTORS_PER_PASS, sectors > 0).sum())
     else:
         if space is Space.GENERIC and header.shared_base:
             inside = active & (addresses - np.uint64(header.shared_base) < _WINDOW_BYTES)
@@ -137,9 +139,9 @@ def _measure(sums: _Sums, header: TraceHeader, addresses: WordArray, active: Lan
                 sums.passes += float(_shared_passes(sums.opcode, addresses, inside, width).sum())
                 active = active & ~inside
         sectors = sectors_per_request(addresses, active, width)
+        sums.passes += float(global_wavefronts(addresses, active, width).sum())
         sums.footprint.add(addresses, active, width)
     sums.sectors += int(sectors.sum())
-    sums.passes += float(np.maximum(sectors / _SECTORS_PER_PASS, sectors > 0).sum())
 
 
 def _shared_passes(opcode: Opcode, addresses: WordArray, active: LaneArray, width: int) -> IntArray:

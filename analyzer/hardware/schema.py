@@ -45,11 +45,12 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     read_release_cycles: from the issue of a memory instruction until it has read its registers.
     copy_stream_factor: of its share of the DRAM's rate at which an SM's copy engine gets a tile, while others
-    pause. shared_pass_cycles: of the SM's load/store path for each pass of a shared-memory request beyond the
-    first; line_pass_cycles: for each line of a request to global memory beyond lines_per_pass.
-    store_line_cycles: how many times as long such a line of a store takes there; line_path_share: the part of
-    these cycles that holds the path: the others go to the tags of the L1, and requests to shared memory go on
-    meanwhile. l2_store_line_cycles: of an SM's share of the L2 for such a line of a store.
+    pause. shared_pass_cycles: of the SM's load/store path for each pass beyond the first of a request to
+    shared memory, or of a load through the L1; line_fill_cycles: for each 128 bytes that a load brings into
+    the L1. line_pass_cycles: of the L1's tags for each line of a request to global memory beyond
+    lines_per_pass; line_path_share: the part of these that holds the path: shared memory is served meanwhile;
+    store_line_cycles: how many times as long such a line of a store takes there. l2_store_line_cycles: of an
+    SM's share of the L2 for such a line of a store.
     partial_write_factor: sectors that the DRAM moves for one of which a part is written. atomic_line_cycles:
     of the L2 for an atomic request of one sector on a busy line.
     dram_load_cycles: that the latency of DRAM grows by at half of its rate, with load / (1 - load).
@@ -83,6 +84,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     lines_per_pass: Figure
     store_line_cycles: Figure
     line_path_share: Figure
+    line_fill_cycles: Figure
     l2_store_line_cycles: Figure
     partial_write_factor: Figure
     atomic_line_cycles: Figure

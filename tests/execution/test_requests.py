@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from analyzer.execution.patterns import compress
 from analyzer.execution.requests import (
     atomic_wavefronts,
+    global_wavefronts,
     matrix_wavefronts,
     sectors_per_request,
     shared_wavefronts,
@@ -19,6 +20,8 @@ from analyzer.execution.requests import (
 LANE = np.arange(32, dtype=np.uint64)
 ALL = np.ones((1, 32), np.bool_)
 WIDTHS = st.sampled_from([1, 2, 4, 8, 16])
+
+COSTS = (sectors_per_request, shared_wavefronts, global_wavefronts, atomic_wavefronts, matrix_wavefronts)
 
 Lanes = list[int | None]  # addresses of one warp, None in inactive lanes
 
@@ -53,6 +56,11 @@ def slow_shared(lanes: Lanes, width: int) -> int:
         else:
             total += slow_passes(part[: span // 2], width) + slow_passes(part[span // 2 :], width)
     return total
+
+
+def slow_global(lanes: Lanes, width: int) -> int:
+    span = {8: 16, 16: 8}.get(width, 32)
+    return sum(slow_passes(lanes[start : start + span], width) for start in range(0, 32, span))
 
 
 def slow_atomic(lanes: Lanes, width: int) -> int:
@@ -109,6 +117,12 @@ def test_passes_are_those_of_the_definition(data: st.DataObject, width: int) -> 
     assert shared_wavefronts(addresses.astype(np.uint32), active, width).tolist() == wanted
 
 
+@given(st.data(), WIDTHS)
+def test_passes_of_the_l1_are_those_of_the_definition(data: st.DataObject, width: int) -> None:
+    rows = data.draw(warps(align=data.draw(st.sampled_from([1, width, 16]))))
+    assert global_wavefronts(*arrays(rows), width).tolist() == [slow_global(lanes, width) for lanes in rows]
+
+
 @given(warps(align=8), st.sampled_from([4, 8]))
 def test_atomic_passes_are_those_of_the_definition(rows: list[Lanes], width: int) -> None:
     assert atomic_wavefronts(*arrays(rows), width).tolist() == [slow_atomic(lanes, width) for lanes in rows]
@@ -136,14 +150,14 @@ def test_shapes_broadcast(shape: tuple[int, int], mask_shape: tuple[int, int]) -
     addresses = rng.integers(0, 4096, shape).astype(np.uint64) * np.uint64(16)
     active = rng.random(mask_shape) < 0.7
     full, mask = np.broadcast_arrays(addresses, active, np.zeros((1, 32)))[:2]
-    for cost in (sectors_per_request, shared_wavefronts, atomic_wavefronts, matrix_wavefronts):
+    for cost in COSTS:
         assert cost(addresses, active, 4).tolist() == cost(full.copy(), mask.copy(), 4).tolist()
         assert len(cost(addresses, active, 4)) == max(shape[0], mask_shape[0])
 
 
 def test_no_warps_cost_nothing() -> None:
     nobody = np.zeros((0, 32), np.uint64)
-    for cost in (sectors_per_request, shared_wavefronts, atomic_wavefronts, matrix_wavefronts):
+    for cost in COSTS:
         assert cost(nobody, ALL, 4).tolist() == []
 
 
@@ -207,6 +221,25 @@ def test_pairs_of_equal_lanes_merge_and_others_do_not() -> None:
     )
     rows = np.stack([by_four, by_pair, by_second])
     assert shared_wavefronts(rows, ALL, 16).tolist() == [4, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("step", "width", "passes"),
+    [
+        (4, 4, 1),
+        (16, 4, 4),  # one lane in four reads bank 0
+        (4 * 4110, 4, 2),  # rows of 4,110 floats: 32 lines, but only pairs of them share a bank
+        (4 * 4096, 4, 32),
+        (8, 8, 2),
+        (16, 16, 4),
+        (32, 16, 8),
+        (0, 4, 1),
+        (0, 8, 2),  # phases do not merge, as those of shared memory do
+        (0, 16, 4),
+    ],
+)
+def test_loads_of_lines_take_turns_at_banks(step: int, width: int, passes: int) -> None:
+    assert global_wavefronts(LANE * np.uint64(step), ALL, width).tolist() == [passes]
 
 
 @pytest.mark.parametrize(("pitch_words", "passes"), [(32, 32), (33, 1), (34, 2), (36, 4), (40, 8)])

@@ -11,7 +11,7 @@ from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
 from analyzer.execution.mbarriers import RingUse
 from analyzer.ir.machine import Pipe, SchedClass
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics, Space
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Semantics, Space
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
 from analyzer.models.placement import Placement
@@ -23,6 +23,7 @@ _GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _WHOLE = 0.99
+_REGISTER_BYTES = 4
 
 
 class Act(IntEnum):
@@ -88,6 +89,7 @@ def measure_traffic(
     spills, is_warm = find_spills(situation), _stays_in_l2(situation)
     is_local = spills.is_local
     l2_share, dram_share = _shares(situation, placement)
+    path += _fill_cycles(situation, l2_share)
     copies, copied_share = _copies(situation), _copied_dram_share(situation, placement)
     dram_share[copies] = copied_share
     if is_warm:
@@ -206,16 +208,34 @@ def _extra_path(situation: Situation, base: FloatArray, by_lines: FloatArray) ->
     """Cycles of the load/store path beyond those of a request's first pass."""
     arch, moved = situation.arch, situation.moved
     vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
-    extra = np.zeros(len(base))
-    passes = moved.shared_bytes / WAVEFRONT_BYTES
     is_copy = vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)[ids]
-    more = arch.memory.shared_pass_cycles.value
-    extra += np.where(is_copy, 0.0, np.maximum(passes * more - base, 0.0))
-    returned = _asked_bytes(situation) / arch.memory.l1_bytes_per_cycle_per_sm.value
-    is_returned = np.where(is_copy, 0.0, np.maximum(returned - base, 0.0))
-    extra += np.maximum(by_lines, is_returned)
+    shared = _pass_cycles(situation, base, moved.shared_bytes / WAVEFRONT_BYTES)
+    by_bytes = np.maximum(_asked_bytes(situation) / arch.memory.l1_bytes_per_cycle_per_sm.value - base, 0.0)
+    passes, share = _load_passes(situation)
+    by_passes = np.where(passes > 0, _pass_cycles(situation, base, passes) * share, by_bytes)
+    extra = np.where(is_copy, 0.0, shared + np.maximum(by_lines, by_passes))
     extra[_copies(situation)] = 0.0
     return extra
+
+
+def _pass_cycles(situation: Situation, base: FloatArray, passes: FloatArray) -> FloatArray:
+    """Cycles that passes take beyond the base, [n].
+
+    The passes of a wide load without conflicts follow its first, whose cycles are the base; those that
+    conflicts add hide what the base has beyond a pass.
+    """
+    more = situation.arch.memory.shared_pass_cycles.value
+    opcodes = situation.kernel.vocabulary.opcodes
+    phases = np.array([_phases(opcode) for opcode in opcodes], dtype=float)[situation.kernel.opcode_ids]
+    follow = (np.minimum(passes, phases) - 1.0) * more
+    cycles: FloatArray = np.maximum(np.maximum(follow, passes * more - base), 0.0)
+    return cycles
+
+
+def _phases(opcode: Opcode) -> int:
+    """Of a load of all lanes; the issue cycles of a load of matrices are of all of them."""
+    is_matrix = opcode.sched is SchedClass.SHARED_MATRIX
+    return 1 if is_matrix else max(1, opcode.width_bytes // _REGISTER_BYTES)
 
 
 def _asked_bytes(situation: Situation) -> FloatArray:
@@ -228,6 +248,29 @@ def _asked_bytes(situation: Situation) -> FloatArray:
                 asked[access.row] = access.bytes / runs
     asked[situation.moved.global_bytes == 0] = 0.0
     return asked
+
+
+def _fill_cycles(situation: Situation, l2_share: FloatArray) -> FloatArray:
+    """Cycles of the load/store path in which loads write what they miss into the L1, [n]."""
+    vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
+    is_load = vocabulary.mask(lambda opcode: opcode.kind is OpKind.LOAD and opcode.space in _GLOBAL)[ids]
+    rows = situation.moved.global_bytes / WAVEFRONT_BYTES
+    return np.where(is_load, rows * l2_share * situation.arch.memory.line_fill_cycles.value, 0.0)
+
+
+def _load_passes(situation: Situation) -> tuple[FloatArray, FloatArray]:
+    """Of loads from global memory: passes of a request through the banks of the L1, 0 where they are not
+    known, and the share of executions that ask for anything, both [n]."""
+    passes, share = np.zeros(len(situation.kernel)), np.ones(len(situation.kernel))
+    if situation.profile is None:
+        return passes, share
+    for access in situation.profile.accesses:
+        runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
+        is_load = situation.kernel.opcode(access.row).kind is OpKind.LOAD
+        if is_load and access.space in _GLOBAL and access.requests and access.wavefronts and runs:
+            passes[access.row] = access.wavefronts / access.requests
+            share[access.row] = access.requests / runs
+    return passes, share
 
 
 def _lines(situation: Situation, sectors: FloatArray) -> FloatArray:

@@ -1,0 +1,226 @@
+"""Tunable FP32 matrix products against a tuner's sweeps on three GPUs: docs/gemm.md.
+
+    python bench/gemm.py [--jobs 2]
+
+Configurations of bench/gemm/gemm.cu, compiled by nvcc 13, against times of CLBlast's Xgemm in
+../shared/data/kernel_tuner/gemm.parquet: the fastest ones of each GPU, and others by a hash, half of them
+from the fastest fifth.
+"""
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from answers import compile_missing, write_table
+from kernels.compiling import BUILT, Unit, dump_path
+from kernels.recipes import ROOT, TableError
+from markdown import table
+from numpy.typing import NDArray
+
+import analyzer
+from analyzer.report.validation import CaseEntry, ValidationReport
+from analyzer.report.validation_metrics import spearman
+
+SOURCE = ROOT / "bench" / "gemm" / "gemm.cu"
+PAGE = ROOT / "docs" / "gemm.md"
+SWEEPS = ROOT.parent / "shared" / "data" / "kernel_tuner" / "gemm.parquet"
+MODELS = ("sm", "amali", "gcom", "mdm", "roofline")
+KINDS = ("nothing", "A", "B", "A and B")
+_SIZE = 4096
+_TUNED = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "VWM", "VWN", "SA", "SB")
+_LEFT_AS_IS = {"KWI": 2, "STRM": 0, "STRN": 0, "PRECISION": 32}
+_MOST_SUMS = 128
+_BEST, _OF_FAST, _OF_ALL = 4, 16, 24
+_HEAD = """# Tunable matrix products on three GPUs
+
+Made by `python bench/gemm.py`: products of 4096-square matrices in FP32 by configurations of CLBlast's
+Xgemm, written anew (bench/gemm/gemm.cu), against the times of whole tuning sweeps (data/kernel_tuner:
+benchmark_hub). The fastest configurations of each GPU and others by a hash, {rows} rows. Operands come
+through the L1 or through shared memory, in accesses of 4 to 16 bytes: what the load/store path costs decides
+most of them.
+
+Of the measured code nothing but its source is known: NVIDIA's OpenCL compiler made it. What nvcc 13 makes
+of ours may differ in registers, and so in CTAs per SM; products of more than {sums} sums per thread, which
+spill, are left out. No row of this page is counted in docs/accuracy.md.
+
+What was learned here, from all configurations of the sweeps that read through the L1 alone or through shared
+memory alone: what a pass of a load costs (`global_wavefronts` in analyzer/execution/requests.py,
+`_pass_cycles` in analyzer/models/sm/traffic.py, the issue cycles of LDG on sm_75 in hwdb), and the clocks,
+from configurations whose bank conflicts alone say how long they take:
+{clocks}.
+The laptop's conflicts speak of 1,740; its clock falls with the power that a kernel draws, and one in the
+middle is taken.
+
+"""
+_TAIL = """
+What is missing: how many registers the measured code takes; the laptop's power limit, which slows kernels
+by what their products draw; which lines of the L1 the CTAs of an SM take from each other. Kernels of 128
+sums per thread that read everything through the L1 by 16 bytes come out at .6 to .95: the one that is
+predicted best on the laptop is of these, and why it takes 1.6 times as long as the best is not understood.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A GPU of the sweeps: its name there and in hwdb, and the clock that its times speak of."""
+
+    name: str
+    gpu: str
+    arch: str
+    clock_mhz: int
+
+
+DEVICES = (
+    Device("NVIDIA GeForce RTX 2080 Ti", "rtx-2080-ti", "sm_75", 1920),
+    Device("NVIDIA TITAN RTX", "titan-rtx", "sm_75", 1850),
+    Device("NVIDIA GeForce RTX 3060 Laptop GPU", "rtx-3060-laptop", "sm_86", 1500),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A configuration, its parameters in the order of `_TUNED`, and its time."""
+
+    values: tuple[int, ...]
+    time_us: float
+
+    def __getitem__(self, name: str) -> int:
+        return self.values[_TUNED.index(name)]
+
+    @property
+    def name(self) -> str:
+        return "-".join(map(str, self.values))
+
+    @property
+    def sums(self) -> int:
+        """Results of a thread."""
+        return self["MWG"] * self["NWG"] // (self["MDIMC"] * self["NDIMC"])
+
+    @property
+    def kind(self) -> str:
+        """What it keeps in shared memory."""
+        return KINDS[self["SA"] + 2 * self["SB"]]
+
+    def unit(self, arch: str) -> Unit:
+        """What its kernel is compiled from."""
+        defines = tuple(f"{name}={value}" for name, value in zip(_TUNED, self.values, strict=True))
+        return Unit("gemm", arch, SOURCE, defines, ("-std=c++17",))
+
+
+def chosen(device: Device) -> tuple[Measured, ...]:
+    """Configurations of a GPU. Raises TableError."""
+    ordered = sorted(_sweep(device), key=lambda one: (one.time_us, one.name))
+    best, rest = ordered[:_BEST], ordered[_BEST:]
+    fast = _some(rest[: len(ordered) // 5], _OF_FAST)
+    return (*best, *fast, *_some([one for one in rest if one not in fast], _OF_ALL))
+
+
+def _some(rows: Sequence[Measured], count: int) -> list[Measured]:
+    return sorted(rows, key=lambda one: hashlib.sha256(one.name.encode()).hexdigest())[:count]
+
+
+def _sweep(device: Device) -> Iterator[Measured]:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise TableError(f"{SWEEPS}: reading it needs pyarrow (pip install -e '.[dev]')") from None
+    if not SWEEPS.exists():
+        raise TableError(f"{SWEEPS} is not there")
+    wanted = [*_TUNED, *_LEFT_AS_IS, "t_med"]
+    is_row = [("device", "==", device.name), ("status", "==", "ok")]
+    for cells in parquet.read_table(SWEEPS, columns=wanted, filters=is_row).to_pylist():
+        one = Measured(tuple(int(cells[name]) for name in _TUNED), cells["t_med"] * 1e3)
+        if one.sums <= _MOST_SUMS and all(cells[name] == value for name, value in _LEFT_AS_IS.items()):
+            yield one
+
+
+def _columns(device: Device, one: Measured) -> dict[str, object]:
+    return {
+        "case": f"{device.gpu}/{one.name}",
+        "suite": "gemm",
+        "dump": dump_path(one.unit(device.arch)).relative_to(BUILT),
+        "kernel": "gemm",
+        "gpu": device.gpu,
+        "grid": f"{_SIZE // one['MWG']};{_SIZE // one['NWG']};1",
+        "block": f"{one['MDIMC']};{one['NDIMC']};1",
+        "arguments": f'[{_SIZE}, {_SIZE}, {_SIZE}, 1.0, 0.5, "ptr", "ptr", "ptr"]',
+        "clock_mhz": device.clock_mhz,
+        "time_us": one.time_us,
+        "note": one.kind,
+    }
+
+
+def page(report: ValidationReport) -> str:
+    """The page in Markdown."""
+    clocks = ", ".join(f"{device.clock_mhz:,} MHz ({device.gpu})" for device in DEVICES)
+    figures = ("rows", "MAPE", "median", "P90", "bias", "Spearman")
+    whole = [
+        (device.gpu, model, *_figures(device, model, report.cases), _loss(device, model, report.cases))
+        for device in DEVICES
+        for model in MODELS
+    ]
+    kinds = [
+        (kind, device.gpu, *_figures(device, MODELS[0], [case for case in report.cases if case.note == kind]))
+        for kind in KINDS
+        for device in DEVICES
+    ]
+    return (
+        _HEAD.format(rows=report.rows, sums=_MOST_SUMS, clocks=clocks)
+        + "## Models\n\n"
+        + table(("GPU", "model", *figures, "loss of predicted best"), whole)
+        + f"\n## `{MODELS[0]}` by what shared memory holds\n\n"
+        + table(("in shared memory", "GPU", *figures), kinds)
+        + _TAIL
+    )
+
+
+def _times(device: Device, model: str, cases: Iterable[CaseEntry]) -> NDArray[np.float64]:
+    """Measured and predicted, [2, n]."""
+    rows = [
+        (case.time_us, found.time_us)
+        for case in cases
+        for found in case.predictions
+        if case.gpu == device.gpu and found.model == model
+    ]
+    return np.array(rows).T
+
+
+def _figures(device: Device, model: str, cases: Iterable[CaseEntry]) -> tuple[str, ...]:
+    measured, predicted = _times(device, model, cases)
+    ratios = predicted / measured
+    errors = np.abs(ratios - 1.0)
+    shown = (f"{100 * error:.1f}%" for error in (errors.mean(), np.median(errors), np.percentile(errors, 90)))
+    rank = spearman(measured, predicted)
+    bias = np.exp(np.log(ratios).mean())
+    return (str(len(ratios)), *shown, f"{bias:.2f}", "" if rank is None else f"{rank:.3f}")
+
+
+def _loss(device: Device, model: str, cases: Iterable[CaseEntry]) -> str:
+    """How much longer than the best row of a GPU the one takes that is predicted best."""
+    measured, predicted = _times(device, model, cases)
+    return f"{100 * (measured[predicted.argmin()] / measured.min() - 1):.1f}%"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--jobs", type=int, default=2)
+    jobs = parser.parse_args().jobs
+    rows = [(device, one) for device in DEVICES for one in chosen(device)]
+    compile_missing([one.unit(device.arch) for device, one in rows], jobs)
+    path = BUILT / "gemm.csv"
+    write_table(path, [_columns(device, one) for device, one in rows])
+    text = page(analyzer.validate(path, models=MODELS, jobs=jobs))
+    PAGE.write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except TableError as error:
+        sys.exit(f"error: {error}")
