@@ -8,25 +8,24 @@ from the fastest fifth.
 """
 
 import argparse
-import hashlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from answers import compile_missing, write_table
 from kernels.compiling import BUILT, Unit, dump_path
 from kernels.recipes import ROOT, TableError
+from kernels.sweeps import SWEEPS, read_sweep, sample
 from markdown import table
-from numpy.typing import NDArray
 
 import analyzer
 from analyzer.report.validation import CaseEntry, ValidationReport
-from analyzer.report.validation_metrics import spearman
+from analyzer.report.validation_metrics import Times, choose, measure_errors
 
 SOURCE = ROOT / "bench" / "gemm" / "gemm.cu"
 PAGE = ROOT / "docs" / "gemm.md"
-SWEEPS = ROOT.parent / "shared" / "data" / "kernel_tuner" / "gemm.parquet"
+SWEEP = SWEEPS / "gemm.parquet"
 MODELS = ("sm", "amali", "gcom", "mdm", "roofline")
 KINDS = ("nothing", "A", "B", "A and B")
 _SIZE = 4096
@@ -91,7 +90,7 @@ class Measured:
         return self.values[_TUNED.index(name)]
 
     @property
-    def name(self) -> str:
+    def case(self) -> str:
         return "-".join(map(str, self.values))
 
     @property
@@ -112,26 +111,11 @@ class Measured:
 
 def chosen(device: Device) -> tuple[Measured, ...]:
     """Configurations of a GPU. Raises TableError."""
-    ordered = sorted(_sweep(device), key=lambda one: (one.time_us, one.name))
-    best, rest = ordered[:_BEST], ordered[_BEST:]
-    fast = _some(rest[: len(ordered) // 5], _OF_FAST)
-    return (*best, *fast, *_some([one for one in rest if one not in fast], _OF_ALL))
+    return sample(_measured(device), _BEST, _OF_FAST, _OF_ALL)
 
 
-def _some(rows: Sequence[Measured], count: int) -> list[Measured]:
-    return sorted(rows, key=lambda one: hashlib.sha256(one.name.encode()).hexdigest())[:count]
-
-
-def _sweep(device: Device) -> Iterator[Measured]:
-    try:
-        from pyarrow import parquet
-    except ImportError:
-        raise TableError(f"{SWEEPS}: reading it needs pyarrow (pip install -e '.[dev]')") from None
-    if not SWEEPS.exists():
-        raise TableError(f"{SWEEPS} is not there")
-    wanted = [*_TUNED, *_LEFT_AS_IS, "t_med"]
-    is_row = [("device", "==", device.name), ("status", "==", "ok")]
-    for cells in parquet.read_table(SWEEPS, columns=wanted, filters=is_row).to_pylist():
+def _measured(device: Device) -> Iterator[Measured]:
+    for cells in read_sweep(SWEEP, (*_TUNED, *_LEFT_AS_IS, "t_med"), device.name):
         one = Measured(tuple(int(cells[name]) for name in _TUNED), cells["t_med"] * 1e3)
         if one.sums <= _MOST_SUMS and all(cells[name] == value for name, value in _LEFT_AS_IS.items()):
             yield one
@@ -139,7 +123,7 @@ def _sweep(device: Device) -> Iterator[Measured]:
 
 def _columns(device: Device, one: Measured) -> dict[str, object]:
     return {
-        "case": f"{device.gpu}/{one.name}",
+        "case": f"{device.gpu}/{one.case}",
         "suite": "gemm",
         "dump": dump_path(one.unit(device.arch)).relative_to(BUILT),
         "kernel": "gemm",
@@ -157,16 +141,14 @@ def page(report: ValidationReport) -> str:
     """The page in Markdown."""
     clocks = ", ".join(f"{device.clock_mhz:,} MHz ({device.gpu})" for device in DEVICES)
     figures = ("rows", "MAPE", "median", "P90", "bias", "Spearman")
-    whole = [
-        (device.gpu, model, *_figures(device, model, report.cases), _loss(device, model, report.cases))
-        for device in DEVICES
-        for model in MODELS
-    ]
-    kinds = [
-        (kind, device.gpu, *_figures(device, MODELS[0], [case for case in report.cases if case.note == kind]))
-        for kind in KINDS
-        for device in DEVICES
-    ]
+    whole, kinds = [], []
+    for device in DEVICES:
+        for model in MODELS:
+            times = _times(device, model, report.cases)
+            whole.append((device.gpu, model, *_figures(times), _loss(times)))
+    for kind in KINDS:
+        cases = [case for case in report.cases if case.note == kind]
+        kinds += [(kind, device.gpu, *_figures(_times(device, MODELS[0], cases))) for device in DEVICES]
     return (
         _HEAD.format(rows=report.rows, sums=_MOST_SUMS, clocks=clocks)
         + "## Models\n\n"
@@ -177,31 +159,27 @@ def page(report: ValidationReport) -> str:
     )
 
 
-def _times(device: Device, model: str, cases: Iterable[CaseEntry]) -> NDArray[np.float64]:
-    """Measured and predicted, [2, n]."""
+def _times(device: Device, model: str, cases: Iterable[CaseEntry]) -> Times:
     rows = [
-        (case.time_us, found.time_us)
+        (case.time_us, found.time_us, found.time_us_low, found.time_us_high)
         for case in cases
         for found in case.predictions
         if case.gpu == device.gpu and found.model == model
     ]
-    return np.array(rows).T
+    measured, predicted, low, high = np.array(rows).T
+    return Times(measured=measured, predicted=predicted, low=low, high=high)
 
 
-def _figures(device: Device, model: str, cases: Iterable[CaseEntry]) -> tuple[str, ...]:
-    measured, predicted = _times(device, model, cases)
-    ratios = predicted / measured
-    errors = np.abs(ratios - 1.0)
-    shown = (f"{100 * error:.1f}%" for error in (errors.mean(), np.median(errors), np.percentile(errors, 90)))
-    rank = spearman(measured, predicted)
-    bias = np.exp(np.log(ratios).mean())
-    return (str(len(ratios)), *shown, f"{bias:.2f}", "" if rank is None else f"{rank:.3f}")
+def _figures(times: Times) -> tuple[str, ...]:
+    errors = measure_errors(times)
+    shown = (f"{100 * error:.1f}%" for error in (errors.mape, errors.median_ape, errors.p90_ape))
+    rank = "" if errors.spearman is None else f"{errors.spearman:.3f}"
+    return (str(len(times.measured)), *shown, f"{errors.bias:.2f}", rank)
 
 
-def _loss(device: Device, model: str, cases: Iterable[CaseEntry]) -> str:
+def _loss(times: Times) -> str:
     """How much longer than the best row of a GPU the one takes that is predicted best."""
-    measured, predicted = _times(device, model, cases)
-    return f"{100 * (measured[predicted.argmin()] / measured.min() - 1):.1f}%"
+    return f"{100 * choose(times.measured.tolist(), times.predicted.tolist()).loss:.1f}%"
 
 
 def main() -> None:

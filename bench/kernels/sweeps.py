@@ -1,19 +1,21 @@
 """Rows from whole tuning sweeps, on GPUs that the table of measured kernels does not hold.
 
-`../shared/data/kernel_tuner` (benchmark_hub, its README there) has every configuration that was tried. Of the
-sweep below the ten fastest are taken, so that a choice is held against the best, and others by a hash of the
-configuration: half of them from the fastest fifth.
+`../shared/data/kernel_tuner` (benchmark_hub, its README there) has every configuration that was tried. Of a
+sweep the fastest ones are taken, so that a choice is held against the best, and others by a hash of the
+configuration: many of them from the fastest fifth.
 """
 
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from kernels.recipes import ROOT, Row, TableError
 
-SWEEP = ROOT.parent / "shared" / "data" / "kernel_tuner" / "convolution.parquet"
+SWEEPS = ROOT.parent / "shared" / "data" / "kernel_tuner"
+SWEEP = SWEEPS / "convolution.parquet"
 SUITE = "convolution_sweep"
 GPU = "RTX 3060 Laptop"
 _DEVICE = "NVIDIA GeForce RTX 3060 Laptop GPU"
@@ -22,30 +24,55 @@ _OUTPUTS = 4096
 _BEST, _OF_FAST, _OF_ALL = 10, 70, 70
 
 
-def sweep_rows(path: Path = SWEEP) -> tuple[Row, ...]:
-    """Rows of the sweep; none where the file is not there. Raises TableError."""
-    if not path.exists():
-        return ()
-    measured = sorted(_measured(path), key=lambda row: (row.time_us, row.case))
-    best, rest = measured[:_BEST], measured[_BEST:]
-    fast = _some(rest[: len(measured) // 5], _OF_FAST)
-    others = _some([row for row in rest if row not in fast], _OF_ALL)
-    return (*best, *fast, *others)
+class Timed(Protocol):
+    """A configuration of a sweep: the name that is hashed, and its time."""
+
+    @property
+    def case(self) -> str: ...
+
+    @property
+    def time_us(self) -> float: ...
 
 
-def _some(rows: Sequence[Row], count: int) -> list[Row]:
-    return sorted(rows, key=lambda row: hashlib.sha256(row.case.encode()).hexdigest())[:count]
-
-
-def _measured(path: Path) -> Iterator[Row]:
+def read_sweep(path: Path, columns: Sequence[str], device: str) -> list[dict[str, Any]]:
+    """Columns of the configurations that ran on a device. Raises TableError."""
     try:
         from pyarrow import parquet
     except ImportError:
         raise TableError(f"{path}: reading it needs pyarrow (pip install -e '.[dev]')") from None
-    wanted = [*_TUNED, "filter_width", "filter_height", "device", "status", "t_med"]
-    for cells in parquet.read_table(path, columns=wanted).to_pylist():
-        if cells["device"] == _DEVICE and cells["status"] == "ok":
-            yield _row({name: int(cells[name]) for name in wanted[:-3]}, round(cells["t_med"] * 1e3, 3))
+    if not path.exists():
+        raise TableError(f"{path} is not there")
+    ran = [("device", "==", device), ("status", "==", "ok")]
+    rows: list[dict[str, Any]] = parquet.read_table(path, columns=list(columns), filters=ran).to_pylist()
+    return rows
+
+
+_Configuration = TypeVar("_Configuration", bound=Timed)
+
+
+def sample(
+    rows: Iterable[_Configuration], best: int, of_fast: int, of_all: int
+) -> tuple[_Configuration, ...]:
+    """So many of the fastest, and by a hash of the rest: of the fastest fifth, and of all others."""
+    ordered = sorted(rows, key=lambda row: (row.time_us, row.case))
+    rest = ordered[best:]
+    fast = _some(rest[: len(ordered) // 5], of_fast)
+    return (*ordered[:best], *fast, *_some([row for row in rest if row not in fast], of_all))
+
+
+def _some(rows: Sequence[_Configuration], count: int) -> list[_Configuration]:
+    return sorted(rows, key=lambda row: hashlib.sha256(row.case.encode()).hexdigest())[:count]
+
+
+def sweep_rows(path: Path = SWEEP) -> tuple[Row, ...]:
+    """Rows of the sweep; none where the file is not there. Raises TableError."""
+    return sample(_measured(path), _BEST, _OF_FAST, _OF_ALL) if path.exists() else ()
+
+
+def _measured(path: Path) -> Iterator[Row]:
+    wanted = (*_TUNED, "filter_width", "filter_height")
+    for cells in read_sweep(path, (*wanted, "t_med"), _DEVICE):
+        yield _row({name: int(cells[name]) for name in wanted}, round(cells["t_med"] * 1e3, 3))
 
 
 def _row(config: dict[str, int], time_us: float) -> Row:

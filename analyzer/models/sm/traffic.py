@@ -1,6 +1,6 @@
 """What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
 from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
 from analyzer.execution.mbarriers import RingUse
+from analyzer.execution.profile import MemoryAccess
 from analyzer.ir.machine import Pipe, SchedClass
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Semantics, Space
 from analyzer.models.base import Situation
@@ -209,24 +210,23 @@ def _extra_path(situation: Situation, base: FloatArray, by_lines: FloatArray) ->
     arch, moved = situation.arch, situation.moved
     vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
     is_copy = vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)[ids]
-    shared = _pass_cycles(situation, base, moved.shared_bytes / WAVEFRONT_BYTES)
+    phases = np.array([_phases(opcode) for opcode in vocabulary.opcodes], dtype=float)[ids]
+    more = arch.memory.shared_pass_cycles.value
+    shared = _pass_cycles(base, moved.shared_bytes / WAVEFRONT_BYTES, phases, more)
     by_bytes = np.maximum(_asked_bytes(situation) / arch.memory.l1_bytes_per_cycle_per_sm.value - base, 0.0)
     passes, share = _load_passes(situation)
-    by_passes = np.where(passes > 0, _pass_cycles(situation, base, passes) * share, by_bytes)
+    by_passes = np.where(passes > 0, _pass_cycles(base, passes, phases, more) * share, by_bytes)
     extra = np.where(is_copy, 0.0, shared + np.maximum(by_lines, by_passes))
     extra[_copies(situation)] = 0.0
     return extra
 
 
-def _pass_cycles(situation: Situation, base: FloatArray, passes: FloatArray) -> FloatArray:
-    """Cycles that passes take beyond the base, [n].
+def _pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArray, more: float) -> FloatArray:
+    """Cycles that passes of `more` each take beyond the base, [n].
 
     The passes of a wide load without conflicts follow its first, whose cycles are the base; those that
     conflicts add hide what the base has beyond a pass.
     """
-    more = situation.arch.memory.shared_pass_cycles.value
-    opcodes = situation.kernel.vocabulary.opcodes
-    phases = np.array([_phases(opcode) for opcode in opcodes], dtype=float)[situation.kernel.opcode_ids]
     follow = (np.minimum(passes, phases) - 1.0) * more
     cycles: FloatArray = np.maximum(np.maximum(follow, passes * more - base), 0.0)
     return cycles
@@ -238,14 +238,21 @@ def _phases(opcode: Opcode) -> int:
     return 1 if is_matrix else max(1, opcode.width_bytes // _REGISTER_BYTES)
 
 
+def _global_accesses(situation: Situation) -> Iterator[tuple[MemoryAccess, float]]:
+    """What reached global memory, and how often warps executed its instruction."""
+    if situation.profile is None:
+        return
+    for access in situation.profile.accesses:
+        runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
+        if access.space in _GLOBAL and runs:
+            yield access, runs
+
+
 def _asked_bytes(situation: Situation) -> FloatArray:
     """Bytes that the lanes of a request to global memory ask for, [n]."""
     asked = situation.costs.global_bytes[situation.kernel.opcode_ids].copy()
-    if situation.profile is not None:
-        for access in situation.profile.accesses:
-            runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
-            if access.space in _GLOBAL and runs:
-                asked[access.row] = access.bytes / runs
+    for access, runs in _global_accesses(situation):
+        asked[access.row] = access.bytes / runs
     asked[situation.moved.global_bytes == 0] = 0.0
     return asked
 
@@ -262,12 +269,9 @@ def _load_passes(situation: Situation) -> tuple[FloatArray, FloatArray]:
     """Of loads from global memory: passes of a request through the banks of the L1, 0 where they are not
     known, and the share of executions that ask for anything, both [n]."""
     passes, share = np.zeros(len(situation.kernel)), np.ones(len(situation.kernel))
-    if situation.profile is None:
-        return passes, share
-    for access in situation.profile.accesses:
-        runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
+    for access, runs in _global_accesses(situation):
         is_load = situation.kernel.opcode(access.row).kind is OpKind.LOAD
-        if is_load and access.space in _GLOBAL and access.requests and access.wavefronts and runs:
+        if is_load and access.requests and access.wavefronts:
             passes[access.row] = access.wavefronts / access.requests
             share[access.row] = access.requests / runs
     return passes, share
@@ -288,13 +292,9 @@ _ATOMIC = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 def _atomic_cycles(situation: Situation) -> FloatArray:
     """Cycles of the unit of the L2 that serves a request's line, over those that work side by side, [n]."""
     found = np.zeros(len(situation.kernel))
-    if situation.profile is None:
-        return found
-    for access in situation.profile.accesses:
-        runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
-        if access.space not in _GLOBAL or not runs or not access.sectors or not access.requests:
-            continue
-        if situation.kernel.opcode(access.row).kind in _ATOMIC:
+    for access, runs in _global_accesses(situation):
+        is_atomic = situation.kernel.opcode(access.row).kind in _ATOMIC
+        if is_atomic and access.sectors and access.requests:
             units = max(1.0, (access.unique_bytes or 0) / situation.arch.memory.atomic_slice_bytes.value)
             sectors = access.sectors / access.requests
             cycles = situation.arch.memory.atomic_line_cycles.value * (0.5 + 0.5 * sectors)
