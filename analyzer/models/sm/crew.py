@@ -61,7 +61,11 @@ def find_crew(situation: Situation) -> Crew:
     if alone >= _FEW:
         idle = [_beside(one) for one in idle]
     groups = group_by_loops(situation, [one for one in busy + idle if one.n_warps])
-    sizes = [sum(one.n_warps for one in group) / max(1.0, grid * share) for group in groups]
+    ctas = grid * share
+    sizes = [
+        _idle_seats(busy, n_warps, ctas) if group[0] in idle else sum(one.n_warps for one in group) / ctas
+        for group in groups
+    ]
     keep = [place for place, size in enumerate(sizes) if size >= 0.5][:MOST_ROLES] or [0]
     main = max(keep, key=lambda place: sizes[place])
     for place, group in enumerate(groups):
@@ -70,13 +74,21 @@ def find_crew(situation: Situation) -> Crew:
     chosen = [groups[place] for place in keep]
     wanted = {number: max(1, round(sizes[place])) for number, place in enumerate(keep) if place != main}
     roles = _seats(n_warps, keep.index(main), wanted, [_by_seat(group, n_warps) for group in chosen])
-    return _part(situation, chosen, roles, grid * share)
+    return _part(situation, chosen, roles, ctas)
 
 
 def _beside(one: WarpClass) -> WarpClass:
     """Of a class those warps in whose CTA others execute much more."""
     part = one.n_beside / max(1, one.n_warps)
     return replace(one, n_warps=one.n_beside, seats=tuple(part * seat for seat in one.seats))
+
+
+def _idle_seats(busy: list[WarpClass], n_warps: int, ctas: float) -> int:
+    """Places of a CTA at which hardly any working CTA has a warp with work.
+
+    Idle warps at other places are those of CTAs at the grid's rim: they make the mean warp's work less.
+    """
+    return int((_by_seat(busy, n_warps) < _IDLE_SHARE * ctas).sum())
 
 
 def _by_seat(group: list[WarpClass], n_warps: int) -> FloatArray:
