@@ -15,6 +15,7 @@ from analyzer.execution.requests import (
     SECTOR_BYTES,
     atomic_wavefronts,
     global_wavefronts_of,
+    lanes_on_a_word_of,
     matrix_wavefronts,
     sectors_of,
     shared_wavefronts_of,
@@ -30,6 +31,7 @@ Weights = NDArray[np.float64]
 _BANK_ROW_BYTES = 128
 _SMALL_TABLE = 4096
 _SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
+_ATOMIC_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 
 
 def add_requests(totals: AccessTotals, requests: Requests) -> Patterns | None:
@@ -104,11 +106,12 @@ def _measure_global(totals: AccessTotals, requests: Requests, phases: list[Phase
         tables = [unmoved.moved(np.stack(together))] if together else []
     else:
         tables = [compress(_addresses(requests) + shift, requests.active) for shift in moves]
+    passes_of = lanes_on_a_word_of if totals.access.kind in _ATOMIC_KINDS else global_wavefronts_of
     for patterns, weight in zip(tables, weights.reshape(len(tables), -1), strict=True):
         if totals.access.space is Space.GLOBAL:
             totals.misaligned = totals.misaligned or _misaligned(patterns, totals.access.width_bytes)
         totals.sectors += float((sectors_of(patterns, totals.access.width_bytes) * weight).sum())
-        passes = global_wavefronts_of(patterns, totals.access.width_bytes)
+        passes = passes_of(patterns, totals.access.width_bytes)
         totals.wavefronts += float((passes * weight).sum())
     return unmoved
 
@@ -145,7 +148,7 @@ def _local_sectors(access: Access, addresses: Addresses, active: Bits) -> IntArr
 
 def _wavefronts(access: Access, addresses: Addresses, active: Bits) -> IntArray:
     """Passes of each row. Unrolled code does the same a multiple of all banks further on, again and again."""
-    is_atomic = access.kind in (OpKind.ATOMIC, OpKind.REDUCTION)
+    is_atomic = access.kind in _ATOMIC_KINDS
     if addresses.size > _SMALL_TABLE or active.size > _SMALL_TABLE:
         return _count_wavefronts(access.width_bytes, access.n_matrices, is_atomic, addresses, active)
     near = addresses - (addresses[0, 0] & ~np.uint64(_BANK_ROW_BYTES - 1))

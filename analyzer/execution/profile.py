@@ -49,7 +49,8 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
 
     requests: executions with at least one active lane; lanes: active lanes; bytes: asked for by them;
     sectors: 32-byte sectors touched, per request and summed (global, local); wavefronts: passes that the
-    data path takes; unique_bytes: distinct bytes touched by the grid.
+    data path takes, of an atomic in global memory lanes on the word that most ask for; unique_bytes: distinct
+    bytes touched by the grid.
     """
 
     row: int

@@ -1,4 +1,4 @@
-"""What one memory request of a warp costs: sectors of global memory, passes of shared memory.
+"""What one memory request of a warp costs: sectors of global memory, passes of shared memory, turns.
 
 All functions take addresses and active lanes that broadcast to [n_warp, 32] and return one number per warp,
 0 where no lane is active. Warps that repeat a pattern at the same alignment are looked at once.
@@ -83,6 +83,11 @@ def atomic_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes: int)
     )
 
 
+def lanes_on_a_word(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
+    """The largest number of lanes that ask for one value: turns of an atomic at the L2, where they queue."""
+    return lanes_on_a_word_of(compress(addresses, active), width_bytes)
+
+
 def sectors_of(patterns: Patterns, width_bytes: int) -> IntArray:
     """`sectors_per_request` of addresses that are compressed already."""
     return _by_residue(patterns, SECTOR_BYTES, lambda rows, live: _sectors(rows, live, width_bytes))
@@ -101,6 +106,21 @@ def global_wavefronts_of(patterns: Patterns, width_bytes: int) -> IntArray:
     return _by_residue(
         patterns, _modulus(width_bytes), lambda rows, live: _sum_phases(rows, live, width_bytes, lanes)
     )
+
+
+def lanes_on_a_word_of(patterns: Patterns, width_bytes: int) -> IntArray:
+    """`lanes_on_a_word` of addresses that are compressed already."""
+
+    def turns(rows: Addresses, live: BoolArray) -> IntArray:
+        lanes = np.arange(LANES)
+        none = lanes.astype(np.uint64) | np.uint64(1 << 63)  # one of its own for each lane that asks for none
+        words = np.sort(np.where(live, rows // np.uint64(width_bytes), none), axis=1)
+        first = np.zeros(words.shape, np.int64)
+        first[:, 1:] = np.where(words[:, 1:] != words[:, :-1], lanes[1:], 0)
+        counts: IntArray = (lanes - np.maximum.accumulate(first, axis=1)).max(axis=1) + 1
+        return np.where(live.any(axis=1), counts, 0)
+
+    return _by_residue(patterns, width_bytes, turns)
 
 
 def _modulus(width_bytes: int) -> int:

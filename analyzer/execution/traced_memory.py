@@ -17,6 +17,7 @@ from analyzer.execution.provenance import Provenance
 from analyzer.execution.requests import (
     atomic_wavefronts,
     global_wavefronts,
+    lanes_on_a_word,
     matrix_wavefronts,
     sectors_per_request,
     shared_wavefronts,
@@ -32,6 +33,7 @@ _SECTORS_PER_PASS = 4
 _ROW_BYTES = 128
 _GLOBAL = (Space.GLOBAL, Space.GENERIC)
 _SHARED = (Space.SHARED, Space.DISTRIBUTED_SHARED)
+_ATOMIC = (OpKind.ATOMIC, OpKind.REDUCTION)
 _READS = (OpKind.LOAD, OpKind.ASYNC_COPY, OpKind.ATOMIC)
 _WRITES = (OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC)
 
@@ -139,7 +141,8 @@ def _measure(sums: _Sums, header: TraceHeader, addresses: WordArray, active: Lan
                 sums.passes += float(_shared_passes(sums.opcode, addresses, inside, width).sum())
                 active = active & ~inside
         sectors = sectors_per_request(addresses, active, width)
-        sums.passes += float(global_wavefronts(addresses, active, width).sum())
+        passes_of = lanes_on_a_word if sums.opcode.kind in _ATOMIC else global_wavefronts
+        sums.passes += float(passes_of(addresses, active, width).sum())
         sums.footprint.add(addresses, active, width)
     sums.sectors += int(sectors.sum())
 
@@ -147,7 +150,7 @@ def _measure(sums: _Sums, header: TraceHeader, addresses: WordArray, active: Lan
 def _shared_passes(opcode: Opcode, addresses: WordArray, active: LaneArray, width: int) -> IntArray:
     if opcode.sched is SchedClass.SHARED_MATRIX:
         return matrix_wavefronts(addresses, active, max(1, opcode.width_bytes // 4))
-    if opcode.kind in (OpKind.ATOMIC, OpKind.REDUCTION):
+    if opcode.kind in _ATOMIC:
         return atomic_wavefronts(addresses, active, width)
     return shared_wavefronts(addresses, active, width)
 

@@ -181,6 +181,7 @@ _STANDS_FOR = {
     "clock.sustained_tensor_mhz": "clock.sustained_mhz",
     "clock.sustained_mhz": "clock.boost_mhz",
     "memory.sustained_gbps": "memory.bandwidth_gbps",
+    "memory.streaming_gbps": "memory.bandwidth_gbps",
 }
 
 # Classes whose latency follows from the level of memory that serves them.
@@ -199,7 +200,7 @@ _OVERRULED = (
 _FOLLOWERS = {
     "clock.boost_mhz": ("clock.sustained_mhz", "clock.tensor_mhz", "clock.sustained_tensor_mhz"),
     "clock.sustained_mhz": ("clock.sustained_tensor_mhz",),
-    "memory.bandwidth_gbps": ("memory.sustained_gbps",),
+    "memory.bandwidth_gbps": ("memory.sustained_gbps", "memory.streaming_gbps"),
     # The same path twice: the whole GPU's and one SM's.
     "l2.bandwidth_gbps": ("memory.l2_bytes_per_cycle_per_sm",),
     "memory.l2_bytes_per_cycle_per_sm": ("l2.bandwidth_gbps",),

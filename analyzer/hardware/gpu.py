@@ -38,11 +38,12 @@ class Gpu(Struct, frozen=True):
 
     @property
     def dram_sustained(self) -> Figure:
-        """Device memory rate in GB/s that kernels reach: the best measured, else part of the datasheet's."""
-        if self.file.memory.sustained_gbps is not None or self.arch is None:
-            return self.dram
+        """Device memory rate in GB/s that kernels reach: as measured, else part of the datasheet's."""
+        memory = self.file.memory
+        if memory.streaming_gbps is not None or self.arch is None:
+            return memory.streaming_gbps or self.dram
         part = self.arch.memory.dram_efficiency
-        return Figure(value=self.dram.value * part.value, basis=part.basis, source=part.source)
+        return Figure(value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source)
 
     def tensor_fma_per_cycle(self, rate: TensorRate) -> Figure | None:
         """Dense multiply-adds per cycle and SM, None where the product has no such rate."""

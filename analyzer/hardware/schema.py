@@ -52,7 +52,9 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     store_line_cycles: how many times as long such a line of a store takes there. l2_store_line_cycles: of an
     SM's share of the L2 for such a line of a store.
     partial_write_factor: sectors that the DRAM moves for one of which a part is written. atomic_line_cycles:
-    of the L2 for an atomic request of one sector on a busy line.
+    of the L2 for an atomic request of one sector on a busy line; atomic_float_cycles: for each further lane
+    that adds a floating-point number to the same word; atomic_combined_lanes: that add whole numbers to one
+    word as one.
     dram_load_cycles: that the latency of DRAM grows by at half of its rate, with load / (1 - load).
     spill_dram_factor: sectors' worth of DRAM time that one of local memory takes. spill_lost_from,
     spill_lost_by: parts of a cache that the resident threads may touch between two touches of a spilled word
@@ -63,7 +65,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     SM's share of L2 or DRAM that is taken at once; store_queue_cycles: of it that stores may leave behind.
     l2_kept_share: part of the L2 that still holds the last launch's data. atomic_slice_bytes: of addresses
     that one unit of the L2 serves.
-    dram_efficiency: sustained part of the datasheet's rate, of products without a measured one.
+    dram_efficiency: part of the datasheet's rate that kernels reach on products without `streaming_gbps`.
     mshrs_per_sm: L1 misses in flight, absent where nothing limits them; ldgsts_per_warp: likewise.
     """
 
@@ -95,6 +97,8 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     instruction_miss_cycles: Figure
     l2_kept_share: Figure
     atomic_slice_bytes: Figure
+    atomic_float_cycles: Figure
+    atomic_combined_lanes: Figure
     path_queue_cycles: Figure
     l2_burst_cycles: Figure
     store_queue_cycles: Figure
@@ -212,13 +216,18 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Device memory; sustained_gbps is the best rate seen, where anybody measured it."""
+    """Device memory.
+
+    sustained_gbps: the best rate seen, where anybody measured it; streaming_gbps: what kernels reach that
+    do little but read and write, below the best. Without it `dram_efficiency` of the datasheet stands.
+    """
 
     kind: str
     bandwidth_gbps: Figure
     size_gb: Figure | None = None
     bus_bits: Figure | None = None
     sustained_gbps: Figure | None = None
+    streaming_gbps: Figure | None = None
     l2_latency_cycles: Figure | None = None
     dram_latency_cycles: Figure | None = None
 

@@ -1,6 +1,6 @@
 """Sectors and shared-memory passes: against the plain definitions, and patterns whose cost is known."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from analyzer.execution.patterns import compress
 from analyzer.execution.requests import (
     atomic_wavefronts,
     global_wavefronts,
+    lanes_on_a_word,
     matrix_wavefronts,
     sectors_per_request,
     shared_wavefronts,
@@ -21,7 +22,14 @@ LANE = np.arange(32, dtype=np.uint64)
 ALL = np.ones((1, 32), np.bool_)
 WIDTHS = st.sampled_from([1, 2, 4, 8, 16])
 
-COSTS = (sectors_per_request, shared_wavefronts, global_wavefronts, atomic_wavefronts, matrix_wavefronts)
+COSTS = (
+    sectors_per_request,
+    shared_wavefronts,
+    global_wavefronts,
+    atomic_wavefronts,
+    matrix_wavefronts,
+    lanes_on_a_word,
+)
 
 Lanes = list[int | None]  # addresses of one warp, None in inactive lanes
 
@@ -126,6 +134,12 @@ def test_passes_of_the_l1_are_those_of_the_definition(data: st.DataObject, width
 @given(warps(align=8), st.sampled_from([4, 8]))
 def test_atomic_passes_are_those_of_the_definition(rows: list[Lanes], width: int) -> None:
     assert atomic_wavefronts(*arrays(rows), width).tolist() == [slow_atomic(lanes, width) for lanes in rows]
+
+
+@given(warps(align=8), st.sampled_from([4, 8]))
+def test_lanes_on_a_word_are_those_of_the_busiest(rows: list[Lanes], width: int) -> None:
+    busiest = [max(Counter(a for a in lanes if a is not None).values(), default=0) for lanes in rows]
+    assert lanes_on_a_word(*arrays(rows), width).tolist() == busiest
 
 
 @given(warps(align=16), st.sampled_from([1, 2, 4]))

@@ -173,6 +173,8 @@ def test_reuse_bits_equal_the_printed_reuse(path: Path) -> None:
         mask = decode_control(line.upper_word).reuse_mask
         assert mask.bit_count() == line.n_reuse, f"{line.kernel} {line.address:#x} {line.mnemonic}"
         checked += line.n_reuse
+    if not checked and path.stem == "atomics":
+        pytest.skip("its kernels are too short to reuse an operand")
     assert checked, "no instruction of this dump reuses an operand: the test would show nothing"
 
 
@@ -247,6 +249,8 @@ def test_the_highest_register_is_in_use(path: Path) -> None:
     usage = read_usage(path.with_suffix(".res"))
     by_kernel = {name: resources for (_, name), resources in usage.items()}
     for kernel in read_module(path):
+        if any(opcode.name == "USETMAXREG" for opcode in kernel.vocabulary.opcodes):
+            continue  # its warps get other numbers than the linker counts
         used = [n for i in range(len(kernel)) for n in kernel.form(i).written if n < UNIFORM_BASE]
         assert max(used) + 8 >= (by_kernel[kernel.name].registers or 0) - 2, kernel.name
 

@@ -363,8 +363,13 @@ def test_a_reader_sees_the_edit(text: str, read: Callable[[Gpu], float], before:
 COUPLINGS = [
     ("rtx-4090", "clock=x0.5", {"clock.boost_mhz": 0.5, "clock.sustained_mhz": 0.5}),
     ("h100", "clock=x0.5", {"clock.boost_mhz": 0.5, "clock.tensor_mhz": 0.5, "clock.sustained_tensor_mhz": 0.5}),
-    ("a100", "dram=x1.5", {"memory.bandwidth_gbps": 1.5, "memory.sustained_gbps": 1.5}),
-    ("t4", "dram=x1.5", {"memory.bandwidth_gbps": 1.5}),
+    ("a100", "dram=x1.5", {
+        "memory.bandwidth_gbps": 1.5,
+        "memory.sustained_gbps": 1.5,
+        "memory.streaming_gbps": 1.5,
+    }),
+    ("t4", "dram=x1.5", {"memory.bandwidth_gbps": 1.5, "memory.streaming_gbps": 1.5}),
+    ("rtx-4090", "dram=x1.5", {"memory.bandwidth_gbps": 1.5}),
     ("a100", "l2=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
     ("a100", "memory.l2_bytes_per_cycle_per_sm=x2", {"l2.bandwidth_gbps": 2, "memory.l2_bytes_per_cycle_per_sm": 2}),
     ("t4", "memory.l2_bytes_per_cycle_per_sm=x2", {"memory.l2_bytes_per_cycle_per_sm": 2}),

@@ -129,7 +129,10 @@ def test_gpu_figures_have_sources_and_sense(key: str) -> None:
     assert gpu.sm_count >= 1
     assert 500 < gpu.clock(tensor=False).value < 4000
     memory = gpu.file.memory
-    assert memory.sustained_gbps is None or memory.sustained_gbps.value <= memory.bandwidth_gbps.value * 1.02
+    best = memory.sustained_gbps or memory.bandwidth_gbps
+    assert best.value <= memory.bandwidth_gbps.value * 1.02
+    assert memory.streaming_gbps is None or memory.streaming_gbps.value <= best.value
+    assert gpu.dram_sustained.value <= best.value
     assert (gpu.arch is None) == (gpu.file.support == "operators")
 
 

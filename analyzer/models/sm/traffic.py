@@ -290,14 +290,22 @@ _ATOMIC = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 
 
 def _atomic_cycles(situation: Situation) -> FloatArray:
-    """Cycles of the unit of the L2 that serves a request's line, over those that work side by side, [n]."""
-    found = np.zeros(len(situation.kernel))
+    """Cycles of the unit of the L2 that serves a request's line, over those that work side by side, [n].
+
+    Lanes that add floating-point numbers to one word go one after the other; those that add whole numbers
+    are combined on their way, some at a time.
+    """
+    found, memory = np.zeros(len(situation.kernel)), situation.arch.memory
     for access, runs in _global_accesses(situation):
-        is_atomic = situation.kernel.opcode(access.row).kind in _ATOMIC
-        if is_atomic and access.sectors and access.requests:
-            units = max(1.0, (access.unique_bytes or 0) / situation.arch.memory.atomic_slice_bytes.value)
-            sectors = access.sectors / access.requests
-            cycles = situation.arch.memory.atomic_line_cycles.value * (0.5 + 0.5 * sectors)
+        opcode = situation.kernel.opcode(access.row)
+        if opcode.kind in _ATOMIC and access.sectors and access.requests:
+            units = max(1.0, (access.unique_bytes or 0) / memory.atomic_slice_bytes.value)
+            cycles = memory.atomic_line_cycles.value * (0.5 + 0.5 * access.sectors / access.requests)
+            turns = (access.wavefronts or 0) / access.requests
+            if opcode.flops:
+                cycles += max(0.0, turns - 1.0) * memory.atomic_float_cycles.value
+            else:
+                cycles *= max(1.0, turns / memory.atomic_combined_lanes.value)
             found[access.row] = cycles * access.requests / runs / units
     return found
 

@@ -24,8 +24,9 @@ FOLLOWED_KINDS = frozenset(
         OpKind.CONVERT,
     }
 )
-# Packed half floats, a reduction of floats, and convergence registers, which the machine itself keeps.
-NOT_FOLLOWED = {"F2FP", "CREDUX", "BMOV"}
+# Packed half floats, a reduction of floats, convergence registers, which the machine itself keeps, and what
+# time it is, which the library's barriers ask while they wait.
+NOT_FOLLOWED = {"F2FP", "CREDUX", "BMOV", "CS2R"}
 ELSEWHERE = {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, *MBARRIER_MEANINGS}
 
 
