@@ -24,8 +24,7 @@ class PipelineDemand(Struct, frozen=True, kw_only=True):
     """What one warp asks for; pipes in order of `Pipe`, zero ones left out.
 
     instructions: issue slots; bytes are of requests before any cache, whole sectors and passes where
-    addresses are known, else as if lanes lay side by side; flops count an FMA as two;
-    bulk_copies: executed instructions of copy engines, whose bytes the code does not name.
+    addresses are known, else as if lanes lay side by side; flops count an FMA as two.
     """
 
     instructions: float
@@ -35,7 +34,6 @@ class PipelineDemand(Struct, frozen=True, kw_only=True):
     global_bytes: float
     shared_bytes: float
     local_bytes: float
-    bulk_copies: float
 
     @property
     def arithmetic_intensity(self) -> float | None:
@@ -77,7 +75,6 @@ def measure_demand(
         global_bytes=float(weights @ moved.global_bytes),
         shared_bytes=float(weights @ moved.shared_bytes),
         local_bytes=float(weights @ moved.local_bytes),
-        bulk_copies=float(executed @ costs.is_bulk_copy),
     )
 
 

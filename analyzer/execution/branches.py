@@ -8,7 +8,8 @@ import numpy as np
 from analyzer.execution.convergence import Onward, lane_bits
 from analyzer.execution.lanes import ALL_LANES, Doubt, Origins, View, joined, where_active
 from analyzer.execution.program import End, EndKind
-from analyzer.execution.slicing import Guard, blocks_after
+from analyzer.execution.returning import blocks_after
+from analyzer.execution.slicing import Guard
 from analyzer.execution.step import Bits
 from analyzer.ir.machine import WARP_LANES
 

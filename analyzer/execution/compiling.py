@@ -14,12 +14,12 @@ from analyzer.execution.program import (
     Signal,
     Term,
 )
+from analyzer.execution.returning import after_calls
 from analyzer.execution.semantics import compile_step
 from analyzer.execution.slicing import (
     Guard,
     Slice,
     add_mbarriers,
-    after_calls,
     copy_coordinates,
     guard_of,
     has_mbarriers,

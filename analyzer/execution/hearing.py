@@ -60,15 +60,15 @@ class Ears(Struct, eq=False):
             self._hear_product(signal, view)
             return
         places, origin = lane_addresses(signal.address, view)
-        if origin is not None and bool(view.of_first(origin).any()):
-            return
         shape = (n_warps, view.group.mask.shape[1])
         chosen = view.group.mask[:n_warps]
         if lanes is not None:
             chosen = chosen & view.of_first(lanes)
+        if origin is not None and bool((view.of_first(origin).astype(np.bool_) & chosen).any()):
+            return
         address = np.broadcast_to(view.of_first(places), shape)
         word = None
-        if signal.word is not None and is_known(view, signal.word):
+        if signal.word is not None and is_known(view, signal.word, chosen):
             word = np.broadcast_to(view.of_first(view.value(signal.word)), shape)
         heard = self.heard.setdefault(signal.row, Heard(signal.meaning))
         self._turn += 1
@@ -88,7 +88,7 @@ class Ears(Struct, eq=False):
 
     def _hear_product(self, signal: Signal, view: "View") -> None:
         """The descriptor of a product, taken to be the same in all warps and rounds."""
-        if signal.word is not None and is_known(view, signal.word):
+        if signal.word is not None and is_known(view, signal.word, view.group.mask[: view.n_first]):
             self.descriptors[signal.row] = int(view.of_first(view.value(signal.word)).reshape(-1)[0])
 
     def shares(self, segments: tuple[Segment, ...]) -> dict[int, float]:
@@ -102,9 +102,9 @@ class Ears(Struct, eq=False):
         return {row: one.times / runs[row] for row, one in self.heard.items()}
 
 
-def is_known(view: "View", slot: int) -> bool:
-    """Whether a register holds known words in all lanes of the first CTA; RZ says nothing."""
+def is_known(view: "View", slot: int, lanes: Bits) -> bool:
+    """Whether a register holds known words in these lanes of the first CTA; RZ says nothing."""
     if slot < 0:
         return False
     unknown = view.origin(slot)
-    return unknown is None or not bool(view.of_first(unknown).any())
+    return unknown is None or not bool((view.of_first(unknown).astype(np.bool_) & lanes).any())

@@ -156,10 +156,10 @@ class _TileListener(_Listener):
         signal = action.signal
         if signal is None or not signal.coordinates:
             return
-        if not all(_is_known(view, slot) for slot in signal.coordinates):
-            return
         active = view.active if lanes is None else view.active & lanes
         chosen = np.broadcast_to(view.flat(active), view.group.mask.shape) & view.group.mask
+        if not all(_is_known(view, slot, chosen) for slot in signal.coordinates):
+            return
         warps = chosen.any(axis=1)
         mixed = np.full(int(warps.sum()), np.uint64(signal.row))
         first = chosen[warps].argmax(axis=1)
@@ -169,10 +169,10 @@ class _TileListener(_Listener):
         self.tiles.append(mixed)
 
 
-def _is_known(view: View, slot: int) -> bool:
-    """Whether a register holds known words in all lanes of the group."""
+def _is_known(view: View, slot: int, lanes: Bits) -> bool:
+    """Whether a register holds known words in these lanes of the group."""
     unknown = view.origin(slot)
-    return slot >= 0 and (unknown is None or not bool(unknown.any()))
+    return slot >= 0 and (unknown is None or not bool((view.flat(unknown).astype(np.bool_) & lanes).any()))
 
 
 def _rings(ears: Ears, kernel: CompiledKernel) -> Rings:

@@ -22,7 +22,8 @@ from analyzer.execution.lanes import Group, Origins, View
 from analyzer.execution.machine import Machine
 from analyzer.execution.program import Access, Action, CompiledKernel, EndKind, Segment
 from analyzer.execution.record import Lanes, Recorder, Warps
-from analyzer.execution.slicing import Guard, followers_of, guard_of
+from analyzer.execution.returning import followers_of
+from analyzer.execution.slicing import Guard, guard_of
 from analyzer.execution.step import Bits
 from analyzer.execution.unknown_words import Trust
 from analyzer.execution.warps import Batch, Shape, within_memory

@@ -18,6 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.execution.knowledge import Deed, stores_knowledge, unknowable
+from analyzer.execution.returning import followers_of
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, Opcode, OpKind, Semantics, Space
@@ -452,34 +453,3 @@ def _mask(numbers: tuple[int, ...]) -> int:
         if number >= 0:
             mask |= 1 << number
     return mask
-
-
-def after_calls(cfg: Cfg) -> tuple[int, ...]:
-    """Blocks that a return may come back to; recursive calls, which the graph draws as jumps, count too."""
-    return tuple(
-        block.index + 1 for block in cfg.blocks[:-1] if cfg.kernel.opcode(block.stop - 1).kind is OpKind.CALL
-    )
-
-
-def followers_of(cfg: Cfg) -> list[tuple[int, ...]]:
-    """Successors as execution goes: calls enter the callee, returns come back behind every call."""
-    returns = after_calls(cfg)
-    found = []
-    for block in cfg.blocks:
-        followers = cfg.flow[block.index]
-        if cfg.kernel.opcode(block.stop - 1).kind is OpKind.RETURN:
-            followers = (*followers, *returns)
-        found.append(followers)
-    return found
-
-
-def blocks_after(cfg: Cfg, block: int) -> set[int]:
-    """Blocks that may run behind a block, those that returns lead to among them."""
-    followers = followers_of(cfg)
-    found: set[int] = set()
-    work = [block]
-    while work:
-        fresh = [follower for follower in followers[work.pop()] if follower not in found]
-        found.update(fresh)
-        work += fresh
-    return found

@@ -8,7 +8,7 @@ import numpy as np
 import tomli
 
 from analyzer.execution.provenance import Provenance
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import OpKind, Space
 from analyzer.models.base import Situation
 from analyzer.resources import data_root
 
@@ -69,6 +69,9 @@ def _guessed_share(situation: Situation) -> float:
     asked: Counter[Space] = Counter()
     guessed: Counter[Space] = Counter()
     for access in profile.accesses:
+        is_copy = situation.kernel.opcode(access.row).kind is OpKind.BULK_COPY
+        if is_copy or access.space is Space.TENSOR:  # these have no addresses to know
+            continue
         asked[access.space] += access.requests
         guessed[access.space] += access.requests * (access.provenance not in _COUNTED)
     return max(instructions, *(guessed[space] / max(1, asked[space]) for space in asked), 0.0)

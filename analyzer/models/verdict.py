@@ -99,7 +99,7 @@ def _assumptions(situation: Situation, placement: Placement, *, knows_all: bool)
         notes.append(placement_note(situation, placement, queues_atomics=knows_all))
     if situation.kernel.control_words is None:
         notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
-    if situation.demand.bulk_copies:
+    if _has_copies_of_unknown_size(situation):
         notes.append("bulk copies (TMA): their bytes do not stand in the code and are left out")
     if situation.guessed_tiles:
         tile = f"{UNKNOWN_TILE_M}x{UNKNOWN_TILE_N}"
@@ -107,3 +107,10 @@ def _assumptions(situation: Situation, placement: Placement, *, knows_all: bool)
             f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
         )
     return tuple(notes)
+
+
+def _has_copies_of_unknown_size(situation: Situation) -> bool:
+    """Whether a copy is executed whose mbarrier does not tell how much comes."""
+    is_copy = situation.costs.is_bulk_copy[situation.kernel.opcode_ids] > 0
+    is_unknown = (situation.moved.global_bytes == 0) & (situation.weights > 0)
+    return bool((is_copy & is_unknown).any())

@@ -14,6 +14,8 @@ from analyzer.ir.opcode import Semantics
 from analyzer.pipeline.executing import execute_kernel, prepare
 
 BLACKWELL = TRACES / "blackwell"
+FAST_CU = TRACES / "measured" / "sm_90"
+GEMM = ("4096", "4096", "4096", "ptr", "ptr", "ptr", "0")
 
 
 def rings_of(path: Path, kernel: str, grid: int, block: int, *arguments: str) -> Rings:
@@ -76,6 +78,19 @@ def test_warp_groups_that_hand_stages_over(kernel: str, source: str, roles: int)
     assert Ring(4, 0) in found.rings
     assert bytes_at(found) == {64 * 32 * 4}
     assert any(use.meaning is Semantics.MBARRIER_COPY for use in found.uses.values())
+
+
+def test_barriers_of_the_library_tell_bytes_in_one_lane() -> None:
+    """Other lanes of the warp hold tokens of earlier arrivals where that lane holds the bytes."""
+    found = rings_of(FAST_CU / "fast_cu_article-k2-h100-4096.sass", "library_gemm", 4096, 128, *GEMM)
+    assert found.rings == (Ring(1, 0), Ring(1, 0))
+    assert bytes_at(found) == {64 * 64 * 2}
+
+
+def test_a_queue_that_is_filled_by_arrivals() -> None:
+    found = rings_of(FAST_CU / "fast_cu_article-k4-h100-4096.sass", "library_gemm", 1024, 256, *GEMM)
+    assert found.rings == (Ring(5, 0), Ring(5, 0))
+    assert bytes_at(found) == {2 * 128 * 64 * 2}
 
 
 def test_a_launch_is_heard_while_it_is_executed() -> None:

@@ -37,6 +37,8 @@ FIGURES = SmFigures(
 )
 RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
 RTX_4070 = (CUDA / "sm_89" / "report16.sass", "rtx-4070")
+ATOMICS_75 = (CUDA / "sm_75" / "atomics.sass", "t4")
+ATOMICS_90 = (CUDA / "sm_90" / "atomics.sass", "h100")
 
 
 def report16(
@@ -77,6 +79,28 @@ def test_requests_to_one_line_queue_at_the_l2() -> None:
     found = predict(situation, "sm")
     assert found.cycles == pytest.approx(cycles, rel=0.05)
     assert found.bound == "atomics"
+
+
+@pytest.mark.parametrize(
+    ("place", "kernel"), [(ATOMICS_75, "add_floats"), (ATOMICS_90, "add_floats"), (ATOMICS_75, "add_longs")]
+)
+def test_lanes_that_add_to_one_word_take_turns(place: tuple[object, str], kernel: str) -> None:
+    situation = put(report16(place, kernel, (4096,), (256,), f"1={1 << 20}"))
+    memory = situation.arch.memory
+    line = memory.atomic_line_cycles.value
+    one_by_one = line + 31 * memory.atomic_float_cycles.value
+    combined = line * 32 / memory.atomic_combined_lanes.value
+    cycles = one_by_one if kernel == "add_floats" else combined
+    found = predict(situation, "sm")
+    assert found.cycles == pytest.approx(4096 * 8 * cycles, rel=0.1)
+    assert found.bound == "atomics"
+
+
+def test_lanes_that_add_to_words_of_their_own_take_none() -> None:
+    """Eight requests of a CTA go to eight lines, four sectors each, of one unit of the L2."""
+    situation = put(report16(ATOMICS_75, "add_columns", (4096,), (256,), f"1={1 << 20}"))
+    cycles = 4096 * 8 * situation.arch.memory.atomic_line_cycles.value * 2.5
+    assert predict(situation, "sm").cycles == pytest.approx(cycles, rel=0.1)
 
 
 def test_time_follows_the_clock_where_the_sm_decides() -> None:
@@ -179,6 +203,17 @@ def test_a_warp_waits_for_the_phase_that_another_ends() -> None:
     assert play((arrives, waits), figures, 1).waits[1][Cause.BARRIER] == pytest.approx(1000.0, rel=0.01)
     free = replace(figures, rings=(RingFigures(arrivals=1.0, free_waits=1),))
     assert play((arrives, waits), free, 1).waits[1][Cause.BARRIER] == 0.0
+
+
+def test_arrivals_ahead_of_time_count_for_later_phases() -> None:
+    """One warp announces two phases at once, the second of which comes late; another takes part in both."""
+    soon, late = ({"latency": at, "act": int(Act.ARRIVE), "ring": 0} for at in (100.0, 5000.0))
+    ahead, slow = script_of(soon, late), script_of({"latency": 500.0, "act": int(Act.ARRIVE), "ring": 0})
+    waits = script_of({"act": int(Act.WAIT), "ring": 0})
+    figures = replace(FIGURES, crew=(0, 1, 2))
+    phases = RingFigures(arrivals=2.0, free_waits=0, each=(1.0, 1.0, 0.0))
+    played = play((ahead, slow, waits), replace(figures, rings=(phases,)), 1)
+    assert played.waits[2][Cause.BARRIER] == pytest.approx(500.0, rel=0.05)
 
 
 def test_a_phase_that_nobody_ends_does_not_stop_the_simulation() -> None:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush, heappushpop
 
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, PORTS, Cause
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
-from analyzer.models.sm.state import Cta, Played, Point, SmFigures, Visits, Warp
+from analyzer.models.sm.state import ROUNDING, Cta, Played, Point, SmFigures, Visits, Warp
 from analyzer.models.sm.traffic import Act
 
 _N_PIPES = PORTS + 1
@@ -24,7 +24,6 @@ _CAUSE_OF = tuple(int(PIPE_CAUSE.get(pipe, Cause.MEMORY_PIPE)) for pipe in range
 # Part of all visits of a run behind which its pace is taken: before, warps start.
 _FROM = 0.34
 _ALWAYS = 1 << 60
-_ROUNDING = 1e-6
 # Of the DRAM: beyond it what queues is simulated; and cycles over which the load is taken at least.
 _MOST_LOAD, _SETTLING = 0.8, 2000.0
 
@@ -223,7 +222,7 @@ class _Play:
                             done = released = at + script.latency[i]
                             if act == _COMMIT and warp.matrix_done > at:
                                 done += warp.matrix_done - at
-                            self.arrive(warp.cta, script.ring[i], script.arrivals[i], done)
+                            self.arrive(warp, script.ring[i], script.arrivals[i], done)
                             if heap and heap[0][0] < limit:
                                 limit = heap[0][0]
                         else:
@@ -298,7 +297,7 @@ class _Play:
                                 done = max(begin, warp.copied)
                                 warp.copied = 0.0
                             if act == _COPY:
-                                self.arrive(warp.cta, script.ring[i], script.arrivals[i], done)
+                                self.arrive(warp, script.ring[i], script.arrivals[i], done)
                                 if heap and heap[0][0] < limit:
                                     limit = heap[0][0]
                         b = script.writes[i]
@@ -364,7 +363,7 @@ class _Play:
     def phase_end(self, warp: Warp, ring: int) -> float | None:
         """When the phase ended that a warp waits for; None, and the warp is kept, where that is to come."""
         phases = warp.cta.rings[ring]
-        number = int(warp.asked[ring] + _ROUNDING) - phases.free
+        number = int(warp.asked[ring] + ROUNDING) - phases.free
         if number <= 0:
             return 0.0
         if number <= len(phases.ended):
@@ -372,17 +371,17 @@ class _Play:
         phases.waiting.append(warp)
         return None
 
-    def arrive(self, cta: Cta, ring: int, times: float, time: float) -> None:
+    def arrive(self, warp: Warp, ring: int, times: float, time: float) -> None:
         """An arrival at a ring, which may end a phase and let warps go on."""
-        phases, wanted = cta.rings[ring], self.figures.rings[ring].arrivals
-        phases.arrived += times
-        phases.latest = max(phases.latest, time)
-        if phases.arrived < wanted - _ROUNDING:
+        if not times:
             return
-        phases.arrived -= wanted
-        phases.ended.append(phases.latest)
-        for warp in phases.waiting:  # each looks anew whether this was the phase
-            heappush(self.heap, (max(phases.latest, warp.at), warp.number, warp))
+        phases, figures = warp.cta.rings[ring], self.figures.rings[ring]
+        number = int((warp.told[ring] + ROUNDING) / figures.each[warp.script]) if figures.each else None
+        warp.told[ring] += times
+        if not phases.add(times, time, figures.arrivals, number):
+            return
+        for other in phases.waiting:  # each looks anew whether this was the phase
+            heappush(self.heap, (max(phases.ended[-1], other.at), other.number, other))
         phases.waiting = []
 
     def free_parked(self) -> bool:

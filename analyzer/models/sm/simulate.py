@@ -6,8 +6,10 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from analyzer.demand.costs import FloatArray
+from analyzer.execution.mbarriers import Ring
 from analyzer.models.base import Situation
 from analyzer.models.placement import Placement, memory_latency_cycles
 from analyzer.models.sm.crew import Crew, find_crew
@@ -132,30 +134,44 @@ _ARRIVING = frozenset({int(Act.ARRIVE), int(Act.COMMIT), int(Act.COPY)})
 
 
 def _ring_figures(situation: Situation, scripts: tuple[Script, ...], crew: Crew) -> tuple[RingFigures, ...]:
-    """Arrivals that end a phase: all of a CTA over the waits of a warp, which goes through every phase."""
+    """Arrivals that end a phase: of each warp and of all, over the waits of a warp, which goes through every
+    phase.
+    """
     if situation.rings is None:
         return ()
-    n_rings = len(situation.rings.rings)
-    arrivals, waits = [0.0] * n_rings, [0.0] * n_rings
+    told = np.zeros((len(situation.rings.rings), len(scripts)))
+    asked = np.zeros_like(told)
     for number, script in enumerate(scripts):
-        own = [0.0] * n_rings
-        n_warps = crew.roles.count(number)
         for run in script.runs:
             for step in range(run.start, run.stop):
                 ring = script.ring[step]
                 if ring >= 0 and script.act[step] in _ARRIVING:
-                    arrivals[ring] += n_warps * run.visits * script.arrivals[step]
+                    told[ring, number] += run.visits * script.arrivals[step]
                 elif ring >= 0:
-                    own[ring] += run.visits * script.share[step]
-        waits = [max(pair) for pair in zip(waits, own, strict=True)]
+                    asked[ring, number] += run.visits * script.share[step]
+    n_warps = np.array([crew.roles.count(number) for number in range(len(scripts))])
     return tuple(
-        RingFigures(_whole(arrivals[number] / waits[number]) if waits[number] else math.inf, ring.free_waits)
+        _figures_of(ring, told[number], float(asked[number].max()), n_warps)
         for number, ring in enumerate(situation.rings.rings)
     )
 
 
-_ODD_ENDS = 0.03  # of arrivals: phases at the end of a pipeline that nobody waits for
+def _figures_of(ring: Ring, told: FloatArray, waits: float, n_warps: NDArray[np.int64]) -> RingFigures:
+    each = [_of_a_phase(arrivals, waits, ring.barriers) for arrivals in told.tolist()]
+    if all(arrivals.is_integer() for arrivals in each):
+        return RingFigures(float(np.dot(each, n_warps)), ring.free_waits, tuple(each))
+    return RingFigures(_of_a_phase(float(told @ n_warps), waits, ring.barriers), ring.free_waits)
 
 
-def _whole(arrivals: float) -> float:
-    return float(round(arrivals)) if abs(arrivals - round(arrivals)) < _ODD_ENDS * arrivals else arrivals
+_ODD_ENDS = 0.03  # of arrivals, where loops are counted in the mean
+
+
+def _of_a_phase(arrivals: float, waits: float, barriers: int) -> float:
+    """Who fills a pipeline before its first wait leaves as many phases at its end that nobody waits for."""
+    if not waits:
+        return math.inf
+    each = arrivals / waits
+    if abs(each - round(each)) < _ODD_ENDS * each:
+        return float(round(each))
+    fewest = arrivals / (waits + barriers)
+    return float(math.floor(each)) if math.floor(each) >= fewest else each

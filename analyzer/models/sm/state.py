@@ -4,14 +4,20 @@ from msgspec import Struct, field
 
 from analyzer.models.causes import Cause
 
+ROUNDING = 1e-6
 _SHORT = int(Cause.SHORT)
 
 
 class RingFigures(Struct, frozen=True):
-    """arrivals: of a CTA's warps that end a phase of a ring of mbarriers; free_waits: see `Ring`."""
+    """arrivals: of a CTA's warps that end a phase of a ring of mbarriers; free_waits: see `Ring`.
+
+    each: arrivals of one warp of each script in every phase; empty where warps do not take part in all, so
+    that it is not known whose arrival counts for which.
+    """
 
     arrivals: float
     free_waits: int
+    each: tuple[float, ...] = ()
 
 
 class SmFigures(Struct, frozen=True, kw_only=True):
@@ -81,17 +87,35 @@ class Point:
 
 
 class Phases:
-    """What one ring of a CTA has come to: arrivals of the phase that goes on, when each earlier one ended,
-    warps that wait.
+    """What one ring of a CTA has come to: arrivals of the phase that goes on and later ones, the latest of
+    these, when each earlier phase ended, warps that wait.
     """
 
     __slots__ = ("arrived", "ended", "free", "latest", "waiting")
 
     def __init__(self, free: int) -> None:
-        self.arrived = self.latest = 0.0
+        self.arrived, self.latest = [0.0], [0.0]
         self.free = free
         self.ended: list[float] = []
         self.waiting: list[Warp] = []
+
+    def add(self, times: float, time: float, wanted: float, number: int | None) -> bool:
+        """Arrivals for phase `number` from 0, or for whichever goes on; whether that ends it."""
+        place = 0 if number is None else max(0, number - len(self.ended))
+        while place >= len(self.arrived):
+            self.arrived.append(0.0)
+            self.latest.append(0.0)
+        self.arrived[place] += times
+        self.latest[place] = max(self.latest[place], time)
+        if self.arrived[0] < wanted - ROUNDING:
+            return False
+        self.ended.append(self.latest[0])
+        if number is None:
+            self.arrived[0] -= wanted
+        else:
+            del self.arrived[0], self.latest[0]
+            self.arrived, self.latest = self.arrived or [0.0], self.latest or [0.0]
+        return True
 
 
 class Cta:
@@ -123,6 +147,7 @@ class Warp:
         "script",
         "step",
         "subcore",
+        "told",
         "visit",
         "waited",
         "woken",
@@ -141,4 +166,5 @@ class Warp:
         self.step = 0
         self.waited = self.woken = self.acts = self.asks = False
         self.asked = [0.0] * len(cta.rings)
+        self.told = [0.0] * len(cta.rings)
         self.at = 0.0

@@ -1,7 +1,7 @@
-"""BF16 GEMM with WGMMA and TMA: fast_cu_article_wgmma.cu, steps 7 to 11.
+"""BF16 GEMM: fast_cu_article_ffma.cu, step 1; with WGMMA and TMA _library.cu, 2 to 6, _wgmma.cu, 7 to 11.
 
-Not covered: step 1 (FFMA), and 2 to 6, whose barriers are the C++ library's. The table has no counts of
-steps 7 to 11: registers, shared memory and what the README tells are all that they were written to.
+The table has no counts of steps 6 to 11: registers, shared memory and what the README tells are all that
+they were written to.
 """
 
 import numpy as np
@@ -23,8 +23,24 @@ _STEPS = {
 }
 
 
+_FFMA_SIZES = {"BM": 0, "BN": 1, "BK": 2, "WM": 3, "WN": 4, "WN_PARTS": 5, "TM": 6, "TN": 7, "THREADS": 8}
+# Places in the template of what step 2 to 6 take from it; 0 where there is no such thing.
+_LIBRARY_STEPS = {
+    "2": {"BM": 0, "BN": 1, "BK": 2, "THREADS": 6},
+    "3": {"BM": 0, "BN": 1, "BK": 2, "THREADS": 3},
+    "4": {"BM": 0, "BN": 1, "BK": 2, "THREADS": 3, "STAGES": 4},
+    "5": {"BM": 0, "BN": 1, "BK": 2, "THREADS": 3, "STAGES": 4},
+    "6": {"BM": 0, "BN": 1, "BK": 2, "THREADS": 3, "STAGES": 4, "CTAS": 5},
+}
+
+
 def recipe(row: Row) -> Recipe | None:
     number, _, _ = row.step.partition(":")
+    if number == "1":
+        defines = _defines(row, _FFMA_SIZES)
+        return Recipe(CUDA / "fast_cu_article_ffma.cu", defines, ("-O3",), "ffma_gemm")
+    if number in _LIBRARY_STEPS:
+        return _of_the_library(row, _LIBRARY_STEPS[number])
     if number not in _STEPS:
         return None
     sizes = zip(_SIZES, row.template()[: len(_SIZES)], strict=True)
@@ -32,6 +48,17 @@ def recipe(row: Row) -> Recipe | None:
     defines = tuple(f"{name}={value}" for name, value in (*sizes, *features))
     buffers = {_TABLE: _tiles_along_curve(row)} if _STEPS[number][_CURVE] else {}
     return Recipe(CUDA / "fast_cu_article_wgmma.cu", defines, (), "wgmma_gemm", buffers)
+
+
+def _of_the_library(row: Row, places: dict[str, int]) -> Recipe:
+    absent = tuple(f"{name}=0" for name in ("STAGES", "CTAS") if name not in places)
+    defines = (*_defines(row, places), *absent)
+    return Recipe(CUDA / "fast_cu_article_library.cu", defines, ("-O3", "-std=c++17"), "library_gemm")
+
+
+def _defines(row: Row, places: dict[str, int]) -> tuple[str, ...]:
+    template = row.template()
+    return tuple(f"{name}={template[place]}" for name, place in places.items())
 
 
 def _tiles_along_curve(row: Row) -> NDArray[np.int32]:
