@@ -17,12 +17,13 @@ from analyzer.execution.step import Bits
 from analyzer.execution.trial import Trial
 from analyzer.flow.loops import Loop
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics
 
 IntArray = NDArray[np.int64]
 
 _SPREAD = 0x9E3779B1  # an odd number that scatters neighbouring warps
 _SPIN_LENGTH = 24
+_SLEEPER_LENGTH = 64  # of a loop that sleeps between its looks
 
 
 class Guesser:
@@ -123,9 +124,12 @@ class Guesser:
         rows = [
             row for block in loop.blocks for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)
         ]
-        if len(rows) > _SPIN_LENGTH:
+        if len(rows) > _SLEEPER_LENGTH:
             return False
         forms = [cfg.kernel.form(row) for row in rows]
+        sleeps = any(form.opcode.semantics is Semantics.SLEEP for form in forms)
+        if len(rows) > _SPIN_LENGTH and not sleeps:
+            return False
         written = {slot for form in forms for slot in form.written}
         reads = False
         for form in forms:

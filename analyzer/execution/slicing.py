@@ -413,26 +413,27 @@ def product_descriptor(form: InstructionForm) -> Register | None:
 
 
 def copy_coordinates(form: InstructionForm) -> tuple[int, ...]:
-    """Registers behind address and mbarrier of a tensor copy: which tile it brings; none of another one."""
+    """What a copy brings: registers behind address and mbarrier of a tensor copy, else its source."""
     dimensions = next((int(word[0]) for word in form.opcode.modifiers if word in _DIMENSIONS), 0)
-    first = _copy_address(form)
-    return () if first is None else tuple(range(first + 2, first + 2 + dimensions))
+    places = _copy_places(form)
+    if dimensions and places:
+        return tuple(range(places[0] + 2, places[0] + 2 + dimensions))
+    return (places[1], places[1] + 1) if len(places) > 1 else ()
 
 
 _DIMENSIONS = frozenset(f"{n}D" for n in range(1, 6))
 
 
 def _copy_barrier(form: InstructionForm) -> tuple[int, ...]:
-    first = _copy_address(form)
-    return () if first is None else (first + 1,)
+    return tuple(first + 1 for first in _copy_places(form)[:1])
 
 
-def _copy_address(form: InstructionForm) -> int | None:
-    """The first of the registers of a copy that arrives at an mbarrier."""
+def _copy_places(form: InstructionForm) -> list[int]:
+    """First registers of the addresses of a copy that arrives at an mbarrier: destination, source."""
     if form.opcode.semantics is not Semantics.MBARRIER_COPY:
-        return None
+        return []
     addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
-    return register_storage(addresses[0].bases[0]) if addresses else None
+    return [register_storage(address.bases[0]) for address in addresses]
 
 
 def guard_of(form: InstructionForm) -> Guard | None:

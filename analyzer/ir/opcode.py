@@ -113,6 +113,7 @@ class Semantics(StrEnum):
     # waits
     WAIT_SCOREBOARD = "wait_scoreboard"
     WAIT_WARPGROUP = "wait_warpgroup"
+    SLEEP = "sleep"
     # mbarriers
     MBARRIER_WAIT = "mbarrier_wait"
     MBARRIER_ARRIVE = "mbarrier_arrive"

@@ -78,6 +78,7 @@ def test_warp_groups_that_hand_stages_over(kernel: str, source: str, roles: int)
     assert Ring(4, 0) in found.rings
     assert bytes_at(found) == {64 * 32 * 4}
     assert any(use.meaning is Semantics.MBARRIER_COPY for use in found.uses.values())
+    assert found.distinct_share == 1.0
 
 
 def test_barriers_of_the_library_tell_bytes_in_one_lane() -> None:

@@ -97,7 +97,11 @@ def normalized(operands: str) -> list[str]:
     """Operand texts without blanks; floats by value, since tools print more digits than needed."""
     text = operands.replace("] [", "][")
     parts = re.split(r",(?![^{]*\})|(?<=\w) (?=-?0x|`)", text)
-    return [_FLOAT.sub(lambda match: repr(float(match[0])), part.strip()) for part in parts if part.strip()]
+    return [
+        part if part.startswith("{") else _FLOAT.sub(lambda match: repr(float(match[0])), part)
+        for part in map(str.strip, parts)
+        if part
+    ]
 
 
 @each_text

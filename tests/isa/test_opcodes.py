@@ -70,6 +70,7 @@ MEANINGS = [
     ("RED.E.ADD.F32.FTZ.RN.STRONG.GPU", "reduction", "global_reduction", 4, 1),
     ("REDG.E.ADD.F32x4.FTZ.RN.STRONG.GPU", "reduction", "global_reduction", 16, 4),
     ("ATOMS.POPC.INC.32", "atomic", "shared_atomic", 4, 0),
+    ("ATOMS.ARRIVE.64", "barrier", "mbarrier", 0, 0),
     ("LDTM.x32", "load", "tensor_memory_load", 128, 0),
     ("LDTM.16dp256bit.x2", "load", "tensor_memory_load", 32, 0),
     ("STTM.x16", "store", "tensor_memory_store", 64, 0),
@@ -211,6 +212,8 @@ SEMANTICS = [
     ("HFMA2.MMA", Semantics.HALF_FMA),
     ("DEPBAR.LE", Semantics.WAIT_SCOREBOARD),
     ("WARPGROUP.DEPBAR.LE", Semantics.WAIT_WARPGROUP),
+    ("ATOMS.ARRIVE.64", Semantics.MBARRIER_ARRIVE),
+    ("NANOSLEEP", Semantics.SLEEP),
     ("HMMA", None),
 ]
 

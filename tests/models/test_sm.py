@@ -64,6 +64,17 @@ def test_streaming_takes_its_bytes_over_the_sustained_rate() -> None:
     assert found.bound == "DRAM"
 
 
+def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
+    """On sm_80 the library's pipelines poll shared memory, and sleep between their looks."""
+    place = (CUDA / "sm_80" / "pipelines.sass", "a100")
+    blocks, rounds = 4096, 64
+    situation = put(report16(place, "pipelined_sums", (blocks,), (256,), f"2={rounds}"))
+    found = predict(situation, "sm")
+    rate_gbps = situation.gpu.dram_sustained.value
+    assert found.time_us == pytest.approx(blocks * rounds * 4096 / rate_gbps / 1e3, rel=0.05)
+    assert found.bound == "DRAM"
+
+
 def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:
     launched = vector_add(RTX_4070, 1 << 21)  # 24 MB of 36
     warm = put(launched)

@@ -27,7 +27,7 @@ FOLLOWED_KINDS = frozenset(
 # Packed half floats, a reduction of floats, convergence registers, which the machine itself keeps, and what
 # time it is, which the library's barriers ask while they wait.
 NOT_FOLLOWED = {"F2FP", "CREDUX", "BMOV", "CS2R"}
-ELSEWHERE = {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, *MBARRIER_MEANINGS}
+ELSEWHERE = {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.SLEEP, *MBARRIER_MEANINGS}
 
 
 @cache
