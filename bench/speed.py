@@ -54,9 +54,10 @@ def measure(command: list[str], output: Path) -> Cost:
     return Cost(usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss / 1024)
 
 
-def best(command: list[str], output: Path, rounds: int) -> Cost:
-    """The round with least processor time."""
-    return min((measure(command, output) for _ in range(rounds)), key=lambda cost: cost.processor_s)
+def best(commands: dict[str, list[str]], output: Path, rounds: int) -> dict[str, Cost]:
+    """Of each command the round with least processor time; they take turns, as the machine's pace changes."""
+    costs = [{name: measure(command, output) for name, command in commands.items()} for _ in range(rounds)]
+    return {name: min((cost[name] for cost in costs), key=lambda cost: cost.processor_s) for name in commands}
 
 
 def compare(cubin: Path, rounds: int) -> Table:
@@ -65,17 +66,20 @@ def compare(cubin: Path, rounds: int) -> Table:
     if tool is None:
         raise SystemExit("cuobjdump not found: put CUDA's bin folder on PATH")
     warplens = [sys.executable, "-m", "analyzer", "analyze"]
+    disassemble = [str(tool.path), "-sass", str(cubin)]
     with tempfile.TemporaryDirectory() as folder:
         dump, sink = Path(folder) / "dump.sass", Path(folder) / "out"
-        base = best([str(tool.path), "-sass", str(cubin)], dump, rounds)
-        rows = {
-            "cuobjdump -sass": base,
-            "parse to CFG and mix": best([sys.executable, "-c", _PARSE, str(dump)], sink, rounds),
-            "warplens analyze": best([*warplens, str(dump)], sink, rounds),
-            "warplens analyze --format json": best([*warplens, str(dump), "--format", "json"], sink, rounds),
+        measure(disassemble, dump)
+        commands = {
+            "cuobjdump -sass": disassemble,
+            "parse to CFG and mix": [sys.executable, "-c", _PARSE, str(dump)],
+            "warplens analyze": [*warplens, str(dump)],
+            "warplens analyze --format json": [*warplens, str(dump), "--format", "json"],
         }
+        rows = best(commands, sink, rounds)
         with dump.open("rb") as text:
             instructions = sum(b"*/" in line[:20] and b";" in line for line in text)
+    base = rows["cuobjdump -sass"]
     table = Table(title=f"{cubin.name}: {instructions:,} instructions, {os.cpu_count()} cores, one thread")
     for name in ("", "processor s", "ratio", "peak MiB", "ratio "):
         table.add_column(name, justify="left" if not name else "right")

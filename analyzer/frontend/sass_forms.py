@@ -43,6 +43,7 @@ _GUARD = re.compile(r"@(!?)(U?P)(\d+|T)")
 _NUMBER = re.compile(
     r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)(\d+|[ZT])|(0x[0-9a-f]+)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?))(?!\w)"
 )
+_SYMBOL = re.compile(r"`\([^)`]*\)|\d+@\w+\(+[^()]*\)+")  # as the grammar's BACKQUOTED and RELOCATION
 _MARKS = ("", "#", "#x", "#.")  # by the group of _NUMBER: register, hexadecimal, decimal
 
 Numbers = tuple[str, ...]
@@ -170,7 +171,7 @@ def _cut(text: str) -> tuple[str, str, list[str]]:
 
 def _template(text: str) -> _Piece:
     if "`" in text or "@" in text:  # a symbol's name is not a number, whatever digits it has
-        return _Piece(text, (), ())
+        return _Piece(text[0] + "@", (text,), (0,)) if _SYMBOL.fullmatch(text) else _Piece(text, (), ())
     numbers, places, parts, last = [], [], [], 0
     for match in _NUMBER.finditer(text):
         group = match.lastindex or 0
@@ -364,8 +365,10 @@ def _special(node: Node, slots: Slots) -> Maker:
 
 
 def _label(node: Node, slots: Slots) -> Maker:
-    value = Label(str(node.children[0]))
-    return lambda numbers: value
+    token = node.children[0]
+    assert isinstance(token, Token)
+    read = _reader(token, 0, slots)
+    return lambda numbers: Label(read(numbers))
 
 
 _MAKERS: dict[str, Callable[[Node, Slots], Maker]] = {

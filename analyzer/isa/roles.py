@@ -191,6 +191,8 @@ def _register(register: Register, width: int) -> Storage:
         first, limit = UNIFORM_BASE + register.index, PREDICATE_BASE
     else:
         first, limit = register.index, UNIFORM_BASE
+    if width <= 1 and first < limit:
+        return (first,)
     return tuple(range(first, min(first + max(width, 1), limit)))
 
 

@@ -110,7 +110,10 @@ def _recurrence(situation: Situation, loop: Loop, memory_latency: float) -> floa
     growth = 0.0
     for _ in range(_ROUNDS):
         for read, written, cycles in flow:
-            done = cycles + max([ready[number] for number in read], default=0.0)
+            done = cycles
+            for number in read:
+                if ready[number] + cycles > done:
+                    done = ready[number] + cycles
             for number in written:
                 ready[number] = done
         latest = max(ready)

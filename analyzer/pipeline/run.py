@@ -1,6 +1,7 @@
 """Inputs and options to one report."""
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 
 from msgspec.structs import replace
 
@@ -59,7 +60,7 @@ def analyze_programs(
     for _, kernels in chosen:
         analyst = Analyst(options, sum(len(found) for _, found in chosen))
         for kernel in kernels:
-            for analysis in analyst.analyze(kernel, gpus or _typical(kernel.kernel)):
+            for analysis in analyst.analyze(kernel, gpus or _typical(kernel.kernel.arch)):
                 reports.append(kernel_report(analysis, listing=options.listing))
         used |= analyst.used
     _check_coverage(reports, options)
@@ -102,7 +103,7 @@ def _for_kernels(gpu: Gpu) -> Gpu:
 
 def gpu_for(name: str | None, kernel: Kernel) -> Gpu:
     """The GPU of a name, else the typical part of the kernel's architecture. Raises HardwareError."""
-    found = find_gpus(name) or _typical(kernel)
+    found = find_gpus(name) or _typical(kernel.arch)
     if not found:
         raise HardwareError(f"no GPU is known for {kernel.arch or 'this dump'}", hint="name one with --gpu")
     if len(found) > 1:
@@ -110,10 +111,11 @@ def gpu_for(name: str | None, kernel: Kernel) -> Gpu:
     return found[0]
 
 
-def _typical(kernel: Kernel) -> tuple[Gpu, ...]:
+@cache
+def _typical(arch: str) -> tuple[Gpu, ...]:
     """The part taken where none is named; none for an architecture without figures."""
     try:
-        name = load_arch(kernel.arch).typical_gpu
+        name = load_arch(arch).typical_gpu
     except HardwareError:
         return ()
     return () if name is None else (load_gpu(name),)
