@@ -8,15 +8,18 @@ from msgspec.structs import replace
 from paths import TRACES
 
 import analyzer
+from analyzer.demand.costs import PIPE_INDEX
 from analyzer.ir.launch import Dim3, Launch
+from analyzer.ir.machine import Pipe
 from analyzer.models.base import Stall
 from analyzer.models.causes import Cause
 from analyzer.models.placement import Placement, memory_latency_cycles
 from analyzer.models.sm.crew import find_crew
 from analyzer.models.sm.engine import N_WAITS, play
 from analyzer.models.sm.estimate import estimate
-from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script
-from analyzer.models.sm.state import RingFigures, SmFigures
+from analyzer.models.sm.plan import cut_rounds, plan_runs
+from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script, Span
+from analyzer.models.sm.state import Played, RingFigures, SmFigures
 from analyzer.models.sm.traffic import Act
 from analyzer.models.verdict import clock_mhz
 from analyzer.pipeline import Options
@@ -285,6 +288,57 @@ def test_few_waves_tell_what_all_take(latency: float) -> None:
     figures = replace(FIGURES, crew=(0,) * 2, slots=8)
     whole = play((script,), figures, 100).cycles
     assert estimate((script,), figures, 100).cycles == pytest.approx(whole, rel=0.04)
+
+
+FMA = PIPE_INDEX[Pipe.FMA]
+
+
+def waits_of(played: Played) -> list[float]:
+    """All that the warps of each script waited."""
+    return [sum(waits) for waits in played.waits]
+
+
+def test_of_warps_that_are_ready_the_youngest_issues() -> None:
+    script = script_of(*[{"pipes": ((FMA, 10.0, 10.0),), "stalls": 10.0}] * 100)
+    older, younger = waits_of(play((script, script), replace(FIGURES, subcores=1, crew=(0, 1)), 1))
+    assert younger < 50.0  # but for an instruction of the other one, which it does not interrupt
+    assert older == pytest.approx(100 * 10.0, rel=0.1)
+
+
+def test_where_the_path_is_full_the_request_of_the_oldest_goes_first() -> None:
+    script = script_of(*[{"act": int(Act.LOAD), "path_cycles": 20.0}] * 100)
+    older, younger = waits_of(play((script, script), replace(FIGURES, crew=(0, 1)), 1))
+    assert younger > 1.5 * older
+
+
+def nest(rounds: float, inner: int) -> Script:
+    """A loop that loads and meets in a barrier, and then works in an inner loop."""
+    load = {"act": int(Act.LOAD), "path_cycles": 2.0, "latency": 1000.0, "writes": 0}
+    work = {"pipes": ((FMA, 24.0, 2.0),), "issued": 12.0, "stalls": 12.0}
+    script = script_of(load, {"waits": (0,), "act": int(Act.BARRIER)}, work, work)
+    visits = int(rounds)
+    script.runs = [Run(0, 2, visits, meets=True), Run(2, 4, visits * inner, meets=False)]
+    script.spans = (Span(0, 1, rounds),)
+    return script
+
+
+def test_loops_in_a_loop_are_played_in_their_order() -> None:
+    """Waiting for loads and work lie beside each other, as they do where all rounds are played."""
+    figures = replace(FIGURES, crew=(0,) * 4, slots=4, most_visits=10**9)
+    script, whole = nest(200, 20), nest(200, 20)
+    whole.runs = plan_runs(whole, 1.0)
+    cycles = play((whole,), figures, 12).cycles
+    assert estimate((script,), figures, 12).cycles == pytest.approx(cycles, rel=0.02)
+    work = 12 * 200 * 20 * 2 * 24.0
+    assert cycles == pytest.approx(work, rel=0.05)
+
+
+def test_short_loops_deep_inside_each_other_are_cut_as_well() -> None:
+    script = nest(30, 900)
+    script.spans = (Span(0, 1, 30.0), Span(1, 1, 900.0))
+    assert sum(run.visits for run in cut_rounds(script, 12)) < 2000
+    few = nest(30, 30)
+    assert sum(run.visits for run in cut_rounds(few, 12)) == 30 + 30 * 30
 
 
 PAIR: tuple[dict[str, object], ...] = ({"act": int(Act.BARRIER), "meetings": Meeting(1, 2, waits=True)},)

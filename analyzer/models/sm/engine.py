@@ -1,17 +1,22 @@
 """The SM itself: its resident warps step by step, in the order in which they come to each resource.
 
 Four schedulers with their pipes, one load/store path, the SM's share of the L2 and of the DRAM, barriers, and
-CTAs that follow each other in the slots. A resource is taken in the order of arrival, without gaps.
+CTAs that follow each other in the slots. Of the warps that a scheduler could issue from, the youngest goes
+first (Huerta et al., MICRO 2025); where the load/store path is full, the oldest's request does. All else is
+taken in the order of arrival, without gaps.
 """
 
 from heapq import heappop, heappush, heappushpop
 
+from analyzer.demand.costs import PIPE_INDEX
+from analyzer.ir.machine import Pipe
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, PORTS, Cause
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
 from analyzer.models.sm.state import ROUNDING, Cta, Played, Point, SmFigures, Visits, Warp
 from analyzer.models.sm.traffic import Act
 
 _N_PIPES = PORTS + 1
+_TENSOR = PIPE_INDEX[Pipe.TENSOR]
 NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
 _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))
@@ -24,6 +29,7 @@ _CAUSE_OF = tuple(int(PIPE_CAUSE.get(pipe, Cause.MEMORY_PIPE)) for pipe in range
 # Part of all visits of a run behind which its pace is taken: before, warps start.
 _FROM = 0.34
 _ALWAYS = 1 << 60
+_FIRST = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
 # Of the DRAM: beyond it what queues is simulated; and cycles over which the load is taken at least.
 _MOST_LOAD, _SETTLING = 0.8, 2000.0
 
@@ -39,7 +45,7 @@ class _Play:
         self.to_come = self.n_ctas = n_ctas
         self.heap: list[tuple[float, int, Warp | None]] = []
         self.loads = [0] * figures.subcores
-        self.number = 0
+        self.number = _FIRST
         self.resident: list[Cta] = []
         self.last_launch = -figures.launch_cycles
         self.found = Played(waits=[[0.0] * (len(script) * N_WAITS) for script in scripts])
@@ -58,7 +64,7 @@ class _Play:
             loads[subcore] += 1
             warp = Warp(self.number, script, cta, subcore)
             warp.step = self.scripts[script].runs[0].start
-            self.number += 1
+            self.number -= 1
             heappush(self.heap, (time, warp.number, warp))
 
     def run(self) -> Played:  # noqa: C901 - calls would double the time of the innermost loop
@@ -147,27 +153,30 @@ class _Play:
                             again = (time, warp.number, warp)
                             break
                     if not resumes:
-                        delay = issue - time
-                        which = NOT_SELECTED
-                        if delay < 0:
-                            delay = 0.0
-                        issue = (issue if issue > time else time) + issued
+                        free_at, which = issue, NOT_SELECTED
+                        for p, _, _ in pipes:
+                            if free[p] > free_at and p != _TENSOR:
+                                free_at, which = free[p], _CAUSE_OF[p]
+                        if free_at > time:
+                            waits[base + which] += free_at - time
+                            time = free_at
+                            if heap and heap[0][0] <= time:
+                                # others may be ready as well then, and younger
+                                warp.waited = True
+                                again = (time, warp.number, warp)
+                                break
+                        issue = time + issued
                         end = 0.0
                         for p, cycles, last in pipes:
                             begin = free[p]
-                            if begin < time:
-                                begin = time
-                            elif begin - time > delay:
-                                delay = begin - time
-                                which = _CAUSE_OF[p]
-                            begin += cycles
-                            free[p] = begin
+                            if begin > time:  # the tensor core's queue
+                                waits[base + _CAUSE_OF[p]] += begin - time
+                                time = begin
+                            free[p] = begin = time + cycles
                             if begin - last > end:
                                 end = begin - last
                                 slow = p
-                        time += delay + stall
-                        if delay:
-                            waits[base + which] += delay
+                        time += stall
                         if end > time - tail:
                             late = end - time + tail
                             waits[base + _CAUSE_OF[slow]] += late

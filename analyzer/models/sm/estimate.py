@@ -8,12 +8,12 @@ from msgspec.structs import replace
 from analyzer.demand.costs import PIPE_INDEX
 from analyzer.ir.machine import Pipe
 from analyzer.models.sm.engine import play
-from analyzer.models.sm.plan import LEAST_ROUNDS, outer_rounds, plan_runs
+from analyzer.models.sm.plan import LEAST_ROUNDS, cut_rounds, has_long_nest, outer_rounds, plan_runs
 from analyzer.models.sm.script import Run, Script
 from analyzer.models.sm.state import Played, SmFigures
 
 # Steps of a simulation: more change predictions by little and take longer.
-STEP_BUDGET = 40_000
+STEP_BUDGET = 80_000
 _RING_BUDGET = 12_000  # a pipeline soon goes round alike: docs/blackwell.md is the same as with 40,000
 _TENSOR = PIPE_INDEX[Pipe.TENSOR]
 ALL_VISITS = 10**12
@@ -23,10 +23,11 @@ _WAVES, _MOST_WAVES = 2, 8
 _SETTLED = 0.005
 # Waves of CTAs that are played to their end where CTAs are more than a few: without limit where no loop would
 # be cut short, else within so many steps.
-_WHOLE_WAVES, _LEAST_WHOLE_WAVES = 4, 3
+_WHOLE_WAVES, _LEAST_WHOLE_WAVES = 8, 3
 _WHOLE_BUDGET = 3 * STEP_BUDGET
-# Of few CTAs the first take turns at the tensor core where later ones do not: all waves tell the pace.
-_FEW_SLOTS, _TOLD_VISITS = 4, 12
+_FEW_SLOTS = 4  # of so few CTAs nothing hides that one follows another
+# Of long loops whose CTAs take turns at the tensor core, or that have others inside.
+_TOLD_VISITS = (12, 6, 4)
 
 
 class Estimate(Struct, frozen=True, eq=False):
@@ -78,22 +79,20 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         return Estimate(played.cycles, played, ALL_VISITS)
     if (whole_waves := _whole_waves(scripts, figures)) >= _LEAST_WHOLE_WAVES:
         return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, whole_waves)
+    if _are_cut(scripts) and (_use_tensor_core(scripts) or any(map(has_long_nest, scripts))):
+        found = _estimate_by_visits(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
+        if found is not None:
+            return found
     full, rest = divmod(n_ctas, slots)
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures = replace(figures, most_visits=_LEAST_VISITS)
-    is_cut = _are_cut(scripts)
-    if is_cut and waves > 1 and slots <= _FEW_SLOTS and _use_tensor_core(scripts):
-        figures = replace(figures, most_visits=_TOLD_VISITS)
-        played = play(scripts, figures, slots * waves)
-        wave = played.cycles / waves + _left_by_slope(scripts, figures, played, waves)
-    else:
-        figures, first = _settled(scripts, figures, at_once, most) if is_cut else (figures, None)
-        if first is None or figures.most_visits == most:
-            per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
-            waves = max(waves, min(full, _MOST_WAVES, int(STEP_BUDGET / per_wave)))
-        played = first if first and waves == 1 else play(scripts, figures, at_once * waves)
-        wave = played.cycles / waves + (_left(scripts, figures, first) if first else 0.0)
+    figures, first = _settled(scripts, figures, at_once, most) if _are_cut(scripts) else (figures, None)
+    if first is None or figures.most_visits == most:
+        per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
+        waves = max(waves, min(full, _MOST_WAVES, int(STEP_BUDGET / per_wave)))
+    played = first if first and waves == 1 else play(scripts, figures, at_once * waves)
+    wave = played.cycles / waves + (_left(scripts, figures, first) if first else 0.0)
     cycles = max(1, full) * wave
     if full and rest:
         tail = play(scripts, figures, rest)
@@ -102,16 +101,37 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
 
 
 def _estimate_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int, waves: int) -> Estimate:
-    """Some waves are played to their end, and later CTAs come at the pace of these.
-
-    Of few CTAs nothing hides that one follows another: their waves take as long as those played in the mean.
-    """
+    """All CTAs, or some waves of them, are played to their end; later ones come at the pace of these."""
     slots, most = figures.slots, waves * figures.slots
     played = play(scripts, figures, min(n_ctas, most))
     cycles = played.cycles
     if n_ctas > most:
         cycles += (n_ctas - most) * _pace(sorted(played.ends), slots)
     return Estimate(cycles, played, figures.most_visits)
+
+
+def _estimate_by_visits(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate | None:
+    """All CTAs or some waves of them are played with fewer visits of long loops, twice: a straight line tells
+    what all visits take. None where that would be too many steps.
+    """
+    for visits in _TOLD_VISITS:
+        half, told = (_cut_runs(scripts, most) for most in (visits // 2, visits))
+        every, fewer, more = (_steps_per_cta(some, figures, ALL_VISITS) for some in (scripts, half, told))
+        waves = min(_WHOLE_WAVES, int(_WHOLE_BUDGET / (more * figures.slots)))
+        if waves >= _LEAST_WHOLE_WAVES:
+            break
+    else:
+        return None
+    found = _estimate_whole(told, figures, n_ctas, waves)
+    cycles = found.cycles
+    if every > more > fewer:
+        longer = max(0.0, cycles - _estimate_whole(half, figures, n_ctas, waves).cycles)
+        cycles += longer * (every - more) / (more - fewer)
+    return Estimate(cycles, found.played, ALL_VISITS, tuple(_visited(script.runs) for script in told))
+
+
+def _cut_runs(scripts: tuple[Script, ...], most: int) -> tuple[Script, ...]:
+    return tuple(replace(script, runs=cut_rounds(script, most)) for script in scripts)
 
 
 def _pace(ends: list[float], slots: int) -> float:
@@ -227,19 +247,6 @@ def _most_visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta:
 
 def _use_tensor_core(scripts: tuple[Script, ...]) -> bool:
     return any(pipe == _TENSOR for script in scripts for pipes in script.pipes for pipe, *_ in pipes)
-
-
-def _left_by_slope(scripts: tuple[Script, ...], figures: SmFigures, played: Played, waves: int) -> float:
-    """Cycles that a wave's left visits take: as much more as those played took more than half of them."""
-    fewer = replace(figures, most_visits=figures.most_visits // 2)
-    half, told, every = (
-        _steps_per_cta(scripts, figures, most)
-        for most in (fewer.most_visits, figures.most_visits, ALL_VISITS)
-    )
-    if every <= told or told <= half:
-        return 0.0
-    more = played.cycles - play(scripts, fewer, figures.slots * waves).cycles
-    return max(0.0, more) / waves * (every - told) / (told - half)
 
 
 def _left(scripts: tuple[Script, ...], figures: SmFigures, played: Played) -> float:

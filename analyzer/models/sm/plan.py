@@ -7,9 +7,10 @@ from math import floor
 
 from msgspec import Struct, field
 
-from analyzer.models.sm.script import Run, Script
+from analyzer.models.sm.script import WHOLE_VISITS, Run, Script
 
 LEAST_ROUNDS = 2.0  # of a loop of which only a part is played
+_MOST_ROUNDS = 2000.0
 _ROUNDING = 1e-9
 
 
@@ -38,6 +39,24 @@ def plan_runs(script: Script, part: float, inner: float | None = None) -> list[R
     plan: list[Run] = []
     _write(whole, script, plan)
     return plan
+
+
+def cut_rounds(script: Script, most: int) -> list[Run]:
+    """The visits in order, of each long loop so many rounds at most; of all loops, where short ones within
+    each other are many rounds.
+    """
+    whole = _tree(script)
+    _limit(whole, WHOLE_VISITS, most)
+    if _rounds(whole) > _MOST_ROUNDS:
+        _limit(whole, most, most)
+    plan: list[Run] = []
+    _write(whole, script, plan)
+    return plan
+
+
+def has_long_nest(script: Script) -> bool:
+    """Whether a loop that is cut short has more than one run inside."""
+    return any(span.rounds > WHOLE_VISITS for span in script.spans)
 
 
 def outer_rounds(script: Script) -> float:
@@ -73,6 +92,21 @@ def _cut(loop: _Loop, part: float, inner: float | None) -> None:
         if isinstance(item, _Loop):
             _cut(item, part * item.times / left if inner is None else inner, inner)
         item.times = left
+
+
+def _limit(loop: _Loop, longest: int, most: int) -> None:
+    for item in loop.items:
+        if isinstance(item, _Loop):
+            _limit(item, longest, most)
+        if item.times > longest:
+            item.times = min(item.times, most)
+
+
+def _rounds(loop: _Loop) -> float:
+    """Of all loops inside, for one round of this one."""
+    return sum(
+        item.times * (1.0 + _rounds(item)) if isinstance(item, _Loop) else item.times for item in loop.items
+    )
 
 
 def _write(loop: _Loop, script: Script, plan: list[Run]) -> None:

@@ -22,9 +22,11 @@ from analyzer.models.sm.traffic import Act, Traffic
 from analyzer.models.warp_state import Code
 
 _MOST_ROWS = 12
-_WHOLE_VISITS = 32
+WHOLE_VISITS = 32
 _INSTRUCTION_BYTES = 16
 _FRONTEND = PIPE_INDEX[Pipe.FRONTEND]
+# Pipes with few lanes: what comes before such an instruction does not wait for them.
+_SLOW = frozenset({PIPE_INDEX[Pipe.XU], PIPE_INDEX[Pipe.FP64]})
 
 
 WHOLE_CTA = -1
@@ -101,7 +103,7 @@ class Run(Struct, frozen=True):
 
     def most_visits(self, most: int) -> int:
         """Visits that are simulated where runs are cut short after `most`; short runs never are."""
-        return self.visits if self.visits <= _WHOLE_VISITS else min(self.visits, most)
+        return self.visits if self.visits <= WHOLE_VISITS else min(self.visits, most)
 
 
 class Span(Struct, frozen=True):
@@ -172,7 +174,7 @@ class _Writer:
     def write(self, rows: Sequence[int]) -> None:
         begin = rows[0]
         for row in rows:
-            if row > begin and (self._waits(row) or row - begin >= _MOST_ROWS):
+            if row > begin and (self._parts(row) or row - begin >= _MOST_ROWS):
                 self._close(begin, row - 1, Act.NONE)
                 begin = row
             act = self._act(row)
@@ -182,9 +184,11 @@ class _Writer:
         if begin < rows[-1] + 1:
             self._close(begin, rows[-1], Act.NONE)
 
-    def _waits(self, row: int) -> bool:
+    def _parts(self, row: int) -> bool:
+        """Whether a row begins a step: it waits for a scoreboard, or for a pipe that is often taken."""
         code = self._code
-        return row in code.special or (code.has_control and bool(code.wait_mask[row]))
+        waits = row in code.special or (code.has_control and bool(code.wait_mask[row]))
+        return waits or code.pipe[row] in _SLOW
 
     def _act(self, row: int) -> Act:
         if self._code.kernel.opcode(row).sched is SchedClass.CTA_BARRIER:

@@ -41,6 +41,14 @@ __device__ __forceinline__ void load_b(unsigned* b, unsigned address) {
                  : "r"(address));
 }
 
+// Hides how a word was made, so that it is not made again for each use.
+__device__ __forceinline__ unsigned opaque(unsigned word) {
+    asm volatile("" : "+r"(word));
+    return word;
+}
+
+static_assert(A_BYTES == B_BYTES);
+
 __device__ __forceinline__ void copy_chunk(unsigned to, const half* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from));
 }
@@ -79,13 +87,16 @@ extern "C" __global__ void mma_stages(const half* A, const half* B, float* C, in
         b_place[j] = b_base + row * ROW_BYTES + (column % 8 ^ (row % 8)) * 16;
     }
 
+    const unsigned to = a_base + place;
+    const half* a_from[A_ROWS / 32];
+    const half* b_from[B_ROWS / 32];
+    for (int i = 0; i < A_ROWS / 32; ++i) a_from[i] = a_global + 64 * i * K;
+    for (int i = 0; i < B_ROWS / 32; ++i) b_from[i] = b_global + 32 / B_PARTS * i * N;
     auto copy = [&](int stage, int start) {
-        for (int i = 0; i < A_ROWS / 32; ++i) {
-            copy_chunk(a_base + stage * A_BYTES + place + 32 * i * ROW_BYTES, a_global + 64 * i * K + start);
-        }
+        const unsigned at = opaque(to + stage * A_BYTES);
+        for (int i = 0; i < A_ROWS / 32; ++i) copy_chunk(at + 32 * i * ROW_BYTES, a_from[i] + opaque(start));
         for (int i = 0; i < B_ROWS / 32; ++i) {
-            copy_chunk(b_base + stage * B_BYTES + place + 32 * i * ROW_BYTES,
-                       b_global + (start + 32 / B_PARTS * i) * N);
+            copy_chunk(at + (b_base - a_base) + 32 * i * ROW_BYTES, b_from[i] + start * N);
         }
         asm volatile("cp.async.commit_group;");
     };
@@ -99,13 +110,13 @@ extern "C" __global__ void mma_stages(const half* A, const half* B, float* C, in
         __syncthreads();
         // Beyond the end the last tile is copied again, so that waiting stays the same.
         copy((step + STAGES - 1) % STAGES, min(step + STAGES - 1, steps - 1) * BK);
-        const int read = step % STAGES;
+        const unsigned read = opaque(step % STAGES * A_BYTES);
         for (int k = 0; k < 2; ++k) {
             unsigned a[TILES][4];
             unsigned b[TILES][2];
-            for (int i = 0; i < TILES; ++i) load_a(a[i], a_place[k] + read * A_BYTES + 8 * i * ROW_BYTES);
+            for (int i = 0; i < TILES; ++i) load_a(a[i], a_place[k] + read + 8 * i * ROW_BYTES);
             for (int j = 0; j < TILES; ++j) {
-                load_b(b[j], b_place[j] + read * B_BYTES + 16 * k * B_PARTS * ROW_BYTES);
+                load_b(b[j], b_place[j] + read + 16 * k * B_PARTS * ROW_BYTES);
             }
             for (int i = 0; i < TILES; ++i) {
                 for (int j = 0; j < TILES; ++j) mma(sums[i][j], a[i], b[j]);
