@@ -56,9 +56,9 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     that adds a floating-point number to the same word; atomic_combined_lanes: that add whole numbers to one
     word as one.
     dram_load_cycles: that the latency of DRAM grows by at half of its rate, with load / (1 - load).
-    spill_dram_factor: sectors' worth of DRAM time that one of local memory takes. spill_lost_from,
-    spill_lost_by: parts of a cache that the resident threads may touch between two touches of a spilled word
-    before some are lost, and before all are.
+    spill_dram_factor: sectors' worth of DRAM time that one of local memory takes; lone_sector_dram_factor:
+    that the one sector takes that a request loads. spill_lost_from, spill_lost_by: parts of a cache that the
+    resident threads may touch between two touches of a spilled word before some are lost, and before all are.
     instruction_cache_bytes: the last one before the L2; instruction_miss_cycles: that a warp waits for a line
     of code that is longer, beyond what prefetching hides.
     path_queue_cycles: work of the load/store path that may wait before warps stall; l2_burst_cycles: of an
@@ -92,6 +92,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     atomic_line_cycles: Figure
     dram_load_cycles: Figure
     spill_dram_factor: Figure
+    lone_sector_dram_factor: Figure
     spill_lost_from: Figure
     spill_lost_by: Figure
     instruction_miss_cycles: Figure

@@ -13,12 +13,13 @@ from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.machine import Pipe
 from analyzer.models.base import Stall
 from analyzer.models.causes import Cause
-from analyzer.models.placement import Placement, memory_latency_cycles
+from analyzer.models.placement import ALL_IN_DRAM, Placement, memory_latency_cycles
 from analyzer.models.sm.crew import find_crew
 from analyzer.models.sm.engine import N_WAITS, play
 from analyzer.models.sm.estimate import estimate
 from analyzer.models.sm.plan import cut_rounds, plan_runs
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script, Span
+from analyzer.models.sm.simulate import simulate
 from analyzer.models.sm.state import Played, RingFigures, SmFigures
 from analyzer.models.sm.traffic import Act
 from analyzer.models.verdict import clock_mhz
@@ -76,6 +77,23 @@ def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
     rate_gbps = situation.gpu.dram_sustained.value
     assert found.time_us == pytest.approx(blocks * rounds * 4096 / rate_gbps / 1e3, rel=0.05)
     assert found.bound == "DRAM"
+
+
+def test_a_request_for_one_sector_costs_the_dram_more_than_a_sector() -> None:
+    """Of a naive product: one operand is the same for all lanes, of the other they read a line."""
+    situation = put(report16(RTX_4070, "matmul_naive", (32, 128), (32, 8), "3=1024"))
+    memory = situation.arch.memory
+    factor = memory.lone_sector_dram_factor
+    cold = replace(situation, l2_is_cold=True)
+    even = replace(factor, value=1.0)
+    plain = replace(cold, arch=replace(situation.arch, memory=replace(memory, lone_sector_dram_factor=even)))
+    costs, before = (simulate(one, ALL_IN_DRAM, 2000.0).traffic.dram_cycles for one in (cold, plain))
+    assert situation.profile is not None
+    loads = [access for access in situation.profile.accesses if not access.is_store]
+    sectors = {access.row: access.sectors / access.requests for access in loads if access.sectors}
+    assert set(sectors.values()) == {1.0, 4.0}
+    for row, each in sectors.items():
+        assert costs[row] == pytest.approx(before[row] * (factor.value if each == 1.0 else 1.0))
 
 
 def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:

@@ -93,6 +93,8 @@ def measure_traffic(
     path += _fill_cycles(situation, l2_share)
     copies, copied_share = _copies(situation), _copied_dram_share(situation, placement)
     dram_share[copies] = copied_share
+    lone = _lone_sectors(situation)
+    dram_share *= 1.0 + lone * (arch.memory.lone_sector_dram_factor.value - 1.0)
     if is_warm:
         dram_share[:] = 0.0
     l2_share[is_local] = spills.l2_share[is_local]
@@ -275,6 +277,18 @@ def _load_passes(situation: Situation) -> tuple[FloatArray, FloatArray]:
             passes[access.row] = access.wavefronts / access.requests
             share[access.row] = access.requests / runs
     return passes, share
+
+
+def _lone_sectors(situation: Situation) -> FloatArray:
+    """Of requests that load from global memory, the part that asks for one sector and no other, [n].
+
+    Their neighbours come from other warps at another time: the DRAM opens a row for each.
+    """
+    lone = np.zeros(len(situation.kernel))
+    for access, _ in _global_accesses(situation):
+        if not access.is_store and access.requests and access.sectors:
+            lone[access.row] = max(0.0, 2.0 - access.sectors / access.requests)
+    return lone
 
 
 def _lines(situation: Situation, sectors: FloatArray) -> FloatArray:
