@@ -38,9 +38,8 @@ The first step's bank conflicts were looked at when the rule for LDSM was found 
 analyzer/execution/requests.py); the clock under tensor work (2,600 MHz) is from matrix products with the same
 power cap. Nothing else was learned here.
 
-What is missing: the first step's LDSM with conflicts cost less there than passes of shared memory say. In
-the others both CTAs of an SM come to make their products at the same time, and then wait at the same time,
-which the simulation's first CTAs do not: the pace is taken from two waves.
+What is missing: the first step's LDSM with conflicts cost less there than passes of shared memory say; its
+load/store path and its tensor cores both need most of the time, and overlap more than they do here.
 """
 
 

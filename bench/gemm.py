@@ -55,10 +55,11 @@ middle is taken.
 
 """
 _TAIL = """
-What is missing: how many registers the measured code takes; the laptop's power limit, which slows kernels
-by what their products draw; which lines of the L1 the CTAs of an SM take from each other. Kernels of 128
-sums per thread that read everything through the L1 by 16 bytes come out at .6 to .95: the one that is
-predicted best on the laptop is of these, and why it takes 1.6 times as long as the best is not understood.
+What is missing: how many registers the measured code takes; the power limit, which slows kernels by what
+their products draw (the fastest ones come out at .85 to 1, with the clock of those that wait for their bank
+conflicts); which lines of the L1 the CTAs of an SM take from each other. Some of 128 sums per thread come
+out at .55 to .8: those in CTAs of 64 threads, of which one is predicted best on both Turing GPUs, and those
+that read everything through the L1 by 16 bytes. Why is not understood.
 """
 
 
