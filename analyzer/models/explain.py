@@ -10,7 +10,7 @@ from analyzer.models.verdict import Verdict
 _LEAST_SHARE = 0.01
 
 # What the interval models (amali, gcom, mdm) and those that take the longest bound do with each stall.
-_REASONS = {
+REASONS = {
     Stall.LONG_SCOREBOARD: (
         "interval models charge a warp's own waits for loads here, queues beyond the L1 to mio_throttle; "
         "the others overlap both, and charge here what L2 or DRAM take longer"
@@ -27,6 +27,7 @@ _REASONS = {
         "interval models add the pipes' cycles of all resident warps, interval by interval (10, 12); "
         "the others let pipes work while warps wait, and charge only what a pipe takes longer"
     ),
+    Stall.DISPATCH_STALL: "only `sm` knows of register banks, each of which gives one operand a cycle",
     Stall.TEX_THROTTLE: "interval models add the texture pipe's cycles of all resident warps (equation 10)",
     Stall.BRANCH_RESOLVING: "queues for the branch unit",
     Stall.BARRIER: "one warp meets nobody; warps in lockstep wait for the last",
@@ -65,7 +66,7 @@ def explain(verdict: Verdict, other: Verdict) -> tuple[Difference, ...]:
                     stall=stall,
                     cycles=cycles,
                     other_cycles=others,
-                    reason=_REASONS[stall],
+                    reason=REASONS[stall],
                     row=_worst_row(verdict, other, stall),
                 )
             )
