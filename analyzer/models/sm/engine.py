@@ -16,7 +16,7 @@ from analyzer.models.sm.state import ROUNDING, Cta, Played, Point, SmFigures, Vi
 from analyzer.models.sm.traffic import Act
 
 _N_PIPES = PORTS + 1
-_TENSOR = PIPE_INDEX[Pipe.TENSOR]
+TENSOR = PIPE_INDEX[Pipe.TENSOR]
 NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
 _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))
@@ -155,7 +155,7 @@ class _Play:
                     if not resumes:
                         free_at, which = issue, NOT_SELECTED
                         for p, _, _ in pipes:
-                            if free[p] > free_at and p != _TENSOR:
+                            if free[p] > free_at and p != TENSOR:
                                 free_at, which = free[p], _CAUSE_OF[p]
                         if free_at > time:
                             waits[base + which] += free_at - time

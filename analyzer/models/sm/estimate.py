@@ -1,13 +1,12 @@
 """From the simulation of a few CTAs and loop visits to a whole launch."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.demand.costs import PIPE_INDEX
-from analyzer.ir.machine import Pipe
-from analyzer.models.sm.engine import play
+from analyzer.models.sm.engine import TENSOR, play
 from analyzer.models.sm.plan import LEAST_ROUNDS, cut_rounds, has_long_nest, outer_rounds, plan_runs
 from analyzer.models.sm.script import Run, Script
 from analyzer.models.sm.state import Played, SmFigures
@@ -15,7 +14,6 @@ from analyzer.models.sm.state import Played, SmFigures
 # Steps of a simulation: more change predictions by little and take longer.
 STEP_BUDGET = 80_000
 _RING_BUDGET = 12_000  # a pipeline soon goes round alike: docs/blackwell.md is the same as with 40,000
-_TENSOR = PIPE_INDEX[Pipe.TENSOR]
 ALL_VISITS = 10**12
 _LEAST_VISITS = 6
 _MOST_VISITS = 24
@@ -79,7 +77,8 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         return Estimate(played.cycles, played, ALL_VISITS)
     if (whole_waves := _whole_waves(scripts, figures)) >= _LEAST_WHOLE_WAVES:
         return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, whole_waves)
-    if _are_cut(scripts) and (_use_tensor_core(scripts) or any(map(has_long_nest, scripts))):
+    is_cut = _are_cut(scripts)
+    if is_cut and (_use_tensor_core(scripts) or any(map(has_long_nest, scripts))):
         found = _estimate_by_visits(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
         if found is not None:
             return found
@@ -87,7 +86,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures = replace(figures, most_visits=_LEAST_VISITS)
-    figures, first = _settled(scripts, figures, at_once, most) if _are_cut(scripts) else (figures, None)
+    figures, first = _settled(scripts, figures, at_once, most) if is_cut else (figures, None)
     if first is None or figures.most_visits == most:
         per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
         waves = max(waves, min(full, _MOST_WAVES, int(STEP_BUDGET / per_wave)))
@@ -116,18 +115,32 @@ def _estimate_by_visits(scripts: tuple[Script, ...], figures: SmFigures, n_ctas:
     """
     for visits in _TOLD_VISITS:
         half, told = (_cut_runs(scripts, most) for most in (visits // 2, visits))
-        every, fewer, more = (_steps_per_cta(some, figures, ALL_VISITS) for some in (scripts, half, told))
-        waves = min(_WHOLE_WAVES, int(_WHOLE_BUDGET / (more * figures.slots)))
+        steps = _Steps(*(_steps_per_cta(some, figures, ALL_VISITS) for some in (scripts, told, half)))
+        waves = min(_WHOLE_WAVES, int(_WHOLE_BUDGET / (steps.played * figures.slots)))
         if waves >= _LEAST_WHOLE_WAVES:
             break
     else:
         return None
     found = _estimate_whole(told, figures, n_ctas, waves)
-    cycles = found.cycles
-    if every > more > fewer:
-        longer = max(0.0, cycles - _estimate_whole(half, figures, n_ctas, waves).cycles)
-        cycles += longer * (every - more) / (more - fewer)
-    return Estimate(cycles, found.played, ALL_VISITS, tuple(_visited(script.runs) for script in told))
+    left = steps.left(found.cycles, lambda: _estimate_whole(half, figures, n_ctas, waves).cycles)
+    return Estimate(
+        found.cycles + left, found.played, ALL_VISITS, tuple(_visited(script.runs) for script in told)
+    )
+
+
+class _Steps(Struct, frozen=True):
+    """All steps, those that were played, and those of a play with about half of the visits."""
+
+    every: float
+    played: float
+    fewer: float
+
+    def left(self, cycles: float, play_fewer: Callable[[], float]) -> float:
+        """Cycles of what was not played, on a straight line through both plays; cycles: of the longer one."""
+        if not self.every > self.played > self.fewer:
+            return 0.0
+        longer = max(0.0, cycles - play_fewer())
+        return longer * (self.every - self.played) / (self.played - self.fewer)
 
 
 def _cut_runs(scripts: tuple[Script, ...], most: int) -> tuple[Script, ...]:
@@ -198,14 +211,12 @@ def _by_parts(pipelines: _Pipelines, part: float) -> tuple[float, Played, tuple[
     """From two parts of the visits a straight line gives all of them."""
     whole = pipelines.planned(part)
     played = pipelines.play(whole)
-    cycles = played.cycles
-    if part < 1.0:
-        half = pipelines.planned(part / 2)
-        every, *steps = map(pipelines.steps_of, (pipelines.scripts, half, whole))
-        if steps[1] > steps[0]:
-            more = max(0.0, cycles - pipelines.play(half).cycles)
-            cycles += more * (every - steps[1]) / (steps[1] - steps[0])
-    return cycles, played, whole
+    if part == 1.0:
+        return played.cycles, played, whole
+    half = pipelines.planned(part / 2)
+    steps = _Steps(*map(pipelines.steps_of, (pipelines.scripts, whole, half)))
+    left = steps.left(played.cycles, lambda: pipelines.play(half).cycles)
+    return played.cycles + left, played, whole
 
 
 def _by_rounds(pipelines: _Pipelines, rounds: float, part: float) -> tuple[float, Played, tuple[Script, ...]]:
@@ -246,7 +257,7 @@ def _most_visits(scripts: tuple[Script, ...], figures: SmFigures, steps_per_cta:
 
 
 def _use_tensor_core(scripts: tuple[Script, ...]) -> bool:
-    return any(pipe == _TENSOR for script in scripts for pipes in script.pipes for pipe, *_ in pipes)
+    return any(pipe == TENSOR for script in scripts for pipes in script.pipes for pipe, *_ in pipes)
 
 
 def _left(scripts: tuple[Script, ...], figures: SmFigures, played: Played) -> float:

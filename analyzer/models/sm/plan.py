@@ -1,6 +1,7 @@
 """A role's runs in the order in which a warp comes to them, loop by loop, all of them or a part.
 
-Warps that hand work to each other must meet in that order; for others the order of whole loops does.
+Warps that hand work to each other must meet in that order, and what a loop does beside the loops inside of it
+overlaps in that order; for others the order of whole loops does.
 """
 
 from math import floor
@@ -10,7 +11,7 @@ from msgspec import Struct, field
 from analyzer.models.sm.script import WHOLE_VISITS, Run, Script
 
 LEAST_ROUNDS = 2.0  # of a loop of which only a part is played
-_MOST_ROUNDS = 2000.0
+_MOST_ROUNDS = 2000.0  # of all loops together, where short ones are played whole
 _ROUNDING = 1e-9
 
 
@@ -36,9 +37,7 @@ def plan_runs(script: Script, part: float, inner: float | None = None) -> list[R
     """
     whole = _tree(script)
     _cut(whole, part, inner)
-    plan: list[Run] = []
-    _write(whole, script, plan)
-    return plan
+    return _written(whole, script)
 
 
 def cut_rounds(script: Script, most: int) -> list[Run]:
@@ -49,9 +48,7 @@ def cut_rounds(script: Script, most: int) -> list[Run]:
     _limit(whole, WHOLE_VISITS, most)
     if _rounds(whole) > _MOST_ROUNDS:
         _limit(whole, most, most)
-    plan: list[Run] = []
-    _write(whole, script, plan)
-    return plan
+    return _written(whole, script)
 
 
 def has_long_nest(script: Script) -> bool:
@@ -107,6 +104,12 @@ def _rounds(loop: _Loop) -> float:
     return sum(
         item.times * (1.0 + _rounds(item)) if isinstance(item, _Loop) else item.times for item in loop.items
     )
+
+
+def _written(whole: _Loop, script: Script) -> list[Run]:
+    plan: list[Run] = []
+    _write(whole, script, plan)
+    return plan
 
 
 def _write(loop: _Loop, script: Script, plan: list[Run]) -> None:
