@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import Graph
 from analyzer.ir.opcode import OpKind
+from analyzer.ir.operand import Immediate
 
 
 def after_calls(cfg: Cfg) -> tuple[int, ...]:
@@ -22,6 +24,56 @@ def followers_of(cfg: Cfg) -> list[tuple[int, ...]]:
 def blocks_after(cfg: Cfg, block: int) -> set[int]:
     """Blocks that may run behind a block, those that returns lead to among them."""
     return _reached(followers_of(cfg), block)
+
+
+def steps_over_calls(cfg: Cfg) -> tuple[Graph, frozenset[int]]:
+    """Successors of which a call that surely comes back is a step; blocks at which a function may end.
+
+    What happens inside does not matter behind it. Other calls lead into their function besides, and may end
+    there: it exits, jumps to somewhere, calls back into the caller, or returns to elsewhere.
+    """
+    kernel = cfg.kernel
+    steps = _sure_calls(cfg)
+    paths = tuple(cfg.successors[b.index] if b.index in steps else cfg.flow[b.index] for b in cfg.blocks)
+    kinds = {block.index: kernel.opcode(block.stop - 1).kind for block in cfg.blocks}
+    unsure = {b for b in cfg.callers | cfg.taken.keys() if kinds[b] is OpKind.CALL and _names_return(cfg, b)}
+    ends = {block for block, kind in kinds.items() if kind in (OpKind.EXIT, OpKind.RETURN)}
+    return paths, frozenset(ends | unsure - steps)
+
+
+def _sure_calls(cfg: Cfg) -> set[int]:
+    """Blocks that end in a call which comes back behind it, unless it has no end."""
+    callees = {callee for _, callee in cfg.calls}
+    inside = {callee: _reached(cfg.flow, callee) | {callee} for callee in callees}
+    sure = {callee for callee in callees if not any(_gets_lost(cfg, block) for block in inside[callee])}
+    return {
+        caller
+        for caller, callee in cfg.calls
+        if callee in sure and caller not in inside[callee] and _names_return(cfg, caller)
+    }
+
+
+def _names_return(cfg: Cfg, caller: int) -> bool:
+    """The block names the address behind its call, as a return needs; a jump out of it does not."""
+    kernel, block = cfg.kernel, cfg.blocks[caller]
+    if block.stop >= len(kernel):
+        return False
+    behind = int(kernel.addresses[block.stop])
+    return any(
+        isinstance(operand, Immediate) and operand.value == behind
+        for row in range(block.start, block.stop - 1)
+        for operand in kernel.form(row).operands
+    )
+
+
+def _gets_lost(cfg: Cfg, block: int) -> bool:
+    """Where this block ends, a function may end without a return."""
+    row = cfg.blocks[block].stop - 1
+    kind = cfg.kernel.opcode(row).kind
+    if kind is OpKind.CALL:  # a jump into a function, or into itself
+        return block in cfg.taken or not _names_return(cfg, block)
+    is_end = not cfg.successors[block] and kind is not OpKind.RETURN
+    return is_end or kind is OpKind.EXIT or int(cfg.kernel.addresses[row]) in cfg.unresolved
 
 
 def _returns(cfg: Cfg) -> dict[int, tuple[int, ...]]:

@@ -12,6 +12,7 @@ from analyzer.execution.constant_reads import WORD_BYTES
 from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import UNEVEN, Origins, smallest, uneven
 from analyzer.execution.program import Access, CompiledKernel
+from analyzer.execution.returning import steps_over_calls
 from analyzer.execution.shared_memory import Loaded, kept_bytes
 from analyzer.execution.step import Bits, Value, Words
 from analyzer.execution.unknown_words import UnknownWords
@@ -37,9 +38,7 @@ class Regions:
 
     @cached_property
     def _postdominators(self) -> tuple[int | None, ...]:
-        cfg = self.kernel.cfg
-        ends = (block.index for block in cfg.blocks if cfg.kernel.opcode(block.stop - 1).kind is OpKind.EXIT)
-        return immediate_postdominators(cfg.flow, frozenset(ends))
+        return immediate_postdominators(*steps_over_calls(self.kernel.cfg))
 
     def meeting_block(self, row: int) -> int | None:
         """The block from which on it does not matter which way was taken; None where only the end is common.

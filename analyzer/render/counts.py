@@ -56,10 +56,15 @@ def _looked_at(kernel: KernelReport) -> str:
 
 
 def hanging_branches(kernel: KernelReport) -> list[UnknownBranchEntry]:
-    """Undecided branches of an executed launch that some count hangs on, the weightiest first."""
-    if kernel.counts.looked_at_ctas is None:
+    """Undecided branches of an executed launch that some count hangs on, the weightiest first.
+
+    Those that only zeros hang on, such as slow paths that are not taken, count where there are no others.
+    """
+    counts = kernel.counts
+    if counts.looked_at_ctas is None:
         return []
-    found = [branch for branch in kernel.counts.unknown_branches if branch.share > 0]
+    only_zeros = counts.provenance == "assumed" and not counts.assumed_share
+    found = [branch for branch in counts.unknown_branches if branch.share > 0 or only_zeros]
     return sorted(found, key=lambda branch: (-branch.share, branch.address))
 
 
