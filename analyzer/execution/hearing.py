@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.execution.memory import lane_addresses
 from analyzer.execution.program import Segment, Signal
@@ -20,14 +21,25 @@ _PARITY_BIT = 31
 class Heard(Struct, eq=False):
     """What one instruction said: to which mbarriers, bytes and times.
 
-    parities: by warp and barrier, the first one that was asked for, with the turn in which it was.
+    parities: by warp and barrier, the first one that was asked for, with the turn in which it was; turns: in
+    which each warp said something, of all that any instruction was heard in.
     """
 
     meaning: Semantics
     addresses: set[int] = field(default_factory=set)
     parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    turns: dict[int, list[int]] = field(default_factory=dict)
     n_bytes: float = 0.0
     times: int = 0
+
+    def joined(self, other: "Heard") -> "Heard":
+        """With what another CTA said there; when, is this one's."""
+        return replace(
+            self,
+            addresses=self.addresses | other.addresses,
+            n_bytes=self.n_bytes + other.n_bytes,
+            times=self.times + other.times,
+        )
 
 
 class Ears(Struct, eq=False):
@@ -75,14 +87,16 @@ class Ears(Struct, eq=False):
         for row in np.flatnonzero(chosen.any(axis=1)).tolist():
             lane = int(chosen[row].argmax())
             place = int(address[row, lane]) & _WITHIN_CTA
+            warp = int(view.group.rows[row])
             heard.addresses.add(place)
             heard.times += 1
+            heard.turns.setdefault(warp, []).append(self._turn)
             if word is None:
                 continue
             told = int(word[row, lane])
             if signal.meaning is Semantics.MBARRIER_WAIT:
                 asked = (self._turn, told >> _PARITY_BIT)
-                heard.parities.setdefault((int(view.group.rows[row]), place), asked)
+                heard.parities.setdefault((warp, place), asked)
             else:
                 heard.n_bytes += told
 
@@ -91,15 +105,14 @@ class Ears(Struct, eq=False):
         if signal.word is not None and is_known(view, signal.word, view.group.mask[: view.n_first]):
             self.descriptors[signal.row] = int(view.of_first(view.value(signal.word)).reshape(-1)[0])
 
-    def shares(self, segments: tuple[Segment, ...]) -> dict[int, float]:
-        """Of the warps that came to each instruction, those that said something, by row."""
-        runs = {
+    def came(self, segments: tuple[Segment, ...]) -> dict[int, int]:
+        """How often warps came to each instruction, whether they said something there or not."""
+        return {
             row: self.runs[segment.index]
             for segment in segments
             if segment.index in self.runs
             for row in range(segment.start, segment.stop)
         }
-        return {row: one.times / runs[row] for row, one in self.heard.items()}
 
 
 def is_known(view: "View", slot: int, lanes: Bits) -> bool:

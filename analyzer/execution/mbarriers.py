@@ -1,12 +1,14 @@
 """What a CTA says to its mbarriers: which instructions meet at which of them.
 
 Barriers that the same instructions go through in turn are the stages of a pipeline: one ring. One CTA is
-executed with the addresses, parities and byte counts of mbarrier instructions in its slice. Then CTAs side by
-side begin their loops: by the coordinates of their tiles, copies of which several CTAs ask are told.
+executed with the addresses, parities and byte counts of mbarrier instructions in its slice; others, where it
+does not come to all of these. Then CTAs side by side begin their loops: by the coordinates of their tiles,
+copies of which several CTAs ask are told.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import reduce
 from typing import TypeVar
 
 import numpy as np
@@ -24,6 +26,8 @@ from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import Group, View
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
+from analyzer.execution.odd_ends import OddEnds, find_odd_ends
+from analyzer.execution.profile import WarpClass
 from analyzer.execution.program import Action, CompiledKernel, Segment
 from analyzer.execution.step import Bits
 from analyzer.execution.warps import Batch, Shape
@@ -33,6 +37,8 @@ _MOST_STEPS = 40_000  # some seconds
 _MOST_ARRIVALS = 400  # at a loop header that cannot be closed: its rings have gone round many times
 _FEW_ARRIVALS = 6
 _MOST_CTAS = 160
+_MOST_MORE = 2
+_MOST_MATES = 4
 
 
 class Ring(Struct, frozen=True):
@@ -49,13 +55,14 @@ class Ring(Struct, frozen=True):
 class RingUse(Struct, frozen=True):
     """An instruction at a ring; expected_bytes: that it announces, in the mean.
 
-    share: of the warps that come to it, those that do it.
+    share: of the warps that come to it, those that do it; odd_ends: of its loop, where it is left out there.
     """
 
     ring: int
     meaning: Semantics
     expected_bytes: float
     share: float
+    odd_ends: OddEnds | None = None
 
 
 class Rings(Struct, frozen=True):
@@ -72,27 +79,92 @@ class Rings(Struct, frozen=True):
 
 
 def find_rings(
-    kernel: CompiledKernel, image: ConstantImage, shape: Shape, ears: Ears | None = None
+    kernel: CompiledKernel,
+    image: ConstantImage,
+    shape: Shape,
+    ears: Ears | None = None,
+    classes: Sequence[WarpClass] = (),
 ) -> Rings | None:
     """The rings of a launch; None where no address of an mbarrier is known.
 
-    ears: what was heard when the launch was executed, if that was so.
+    ears: what the first CTA was heard to say when the launch was executed, if that was so; classes: of its
+    warps, as far as they are known.
     """
     compiled = with_mbarriers(kernel)
-    if ears is None:
-        ears = _listen(_RingListener(compiled, _batch(compiled, image, shape, 1))).ears
-    if not ears or not ears.heard:
+
+    def hear(cta: int) -> Ears:
+        listener = _RingListener(compiled, _batch(compiled, image, shape, cta))
+        return _listen(listener).own_ears
+
+    cluster = _told([ears or hear(0), *map(hear, _mates(shape))], compiled)
+    others = [_told([hear(cta)], compiled) for cta in _talkative(compiled, classes, cluster)]
+    told = reduce(_Told.over, sorted((cluster, *others), key=lambda one: len(one.heard)))
+    if not told.heard:
         return None
-    rings = _rings(ears, compiled)
+    rings = _rings(told)
     if not any(use.meaning is Semantics.MBARRIER_COPY for use in rings.uses.values()):
         return rings
-    n_ctas = min(_MOST_CTAS, shape.grid.count)
-    many = _listen(_TileListener(compiled, _batch(compiled, image, shape, n_ctas)))
+    ctas = range(min(_MOST_CTAS, shape.grid.count))
+    many = _listen(_TileListener(compiled, _batch(compiled, image, shape, *ctas)))
     return replace(rings, distinct_share=many.distinct_share())
 
 
-def _batch(kernel: CompiledKernel, image: ConstantImage, shape: Shape, n_ctas: int) -> Batch:
-    return Batch(kernel, image, shape, np.arange(n_ctas, dtype=np.int64), np.ones(n_ctas))
+class _Told(Struct, frozen=True, eq=False):
+    """What CTAs said, by row."""
+
+    heard: dict[int, Heard]
+    shares: dict[int, float]
+    odd_ends: dict[int, OddEnds | None]
+    descriptors: dict[int, int]
+
+    def over(self, other: "_Told") -> "_Told":
+        """What the other one tells, and these of instructions that it did not hear."""
+        return _Told(
+            self.heard | other.heard,
+            self.shares | other.shares,
+            self.odd_ends | other.odd_ends,
+            self.descriptors | other.descriptors,
+        )
+
+
+def _told(cluster: Sequence[Ears], kernel: CompiledKernel) -> _Told:
+    """Of CTAs that take turns, like those of a cluster, the mean; the first one tells what comes when."""
+    heard: dict[int, Heard] = {}
+    runs: dict[int, int] = {}
+    descriptors: dict[int, int] = {}
+    for ears in cluster:
+        for row, one in ears.heard.items():
+            heard[row] = one if row not in heard else heard[row].joined(one)
+        for row, times in ears.came(kernel.segments).items():
+            runs[row] = runs.get(row, 0) + times
+        descriptors = ears.descriptors | descriptors
+    shares = {row: min(1.0, one.times / runs[row]) for row, one in heard.items()}
+    return _Told(heard, shares, dict.fromkeys(heard) | find_odd_ends(heard, kernel), descriptors)
+
+
+def _mates(shape: Shape) -> list[int]:
+    """CTAs of the first one's cluster, a few."""
+    spans = [range(min(one, other)) for one, other in zip(shape.cluster.sizes, shape.grid.sizes, strict=True)]
+    across, down, _ = shape.grid.sizes
+    ctas = [x + across * (y + down * z) for z in spans[2] for y in spans[1] for x in spans[0]]
+    return ctas[1:_MOST_MATES]
+
+
+def _talkative(kernel: CompiledKernel, classes: Sequence[WarpClass], told: _Told) -> list[int]:
+    """A few CTAs whose warps come to instructions at mbarriers that were not heard, the busiest first."""
+    unheard = {
+        kernel.cfg.block_of[action.row]
+        for segment in kernel.segments
+        for action in segment.actions
+        if action.signal is not None and action.signal.meaning is not None and action.row not in told.heard
+    }
+    coming = [one for one in classes if any(one.block_counts[block] for block in unheard)]
+    coming.sort(key=lambda one: -int(one.block_counts.sum()))
+    return list(dict.fromkeys(one.example[0] for one in coming if one.example[0]))[:_MOST_MORE]
+
+
+def _batch(kernel: CompiledKernel, image: ConstantImage, shape: Shape, *ctas: int) -> Batch:
+    return Batch(kernel, image, shape, np.array(ctas, dtype=np.int64), np.ones(len(ctas)))
 
 
 _AnyListener = TypeVar("_AnyListener", bound="_Listener")
@@ -127,7 +199,7 @@ class _RingListener(_Listener):
 
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
         super().__init__(kernel, batch, _MOST_ARRIVALS)
-        self.ears = Ears()
+        self.ears = self.own_ears = Ears()
         self.close = Closer(self)
 
     def _at_header(self, segment: Segment, group: Group) -> bool:
@@ -175,9 +247,9 @@ def _is_known(view: View, slot: int, lanes: Bits) -> bool:
     return slot >= 0 and (unknown is None or not bool((view.flat(unknown).astype(np.bool_) & lanes).any()))
 
 
-def _rings(ears: Ears, kernel: CompiledKernel) -> Rings:
-    """What one CTA said; tiles are not compared."""
-    heard, shares = ears.heard, ears.shares(kernel.segments)
+def _rings(told: _Told) -> Rings:
+    """Tiles are not compared."""
+    heard = told.heard
     groups: list[_Group] = []
     for row, one in heard.items():
         meets = [not one.addresses.isdisjoint(group.addresses) for group in groups]
@@ -190,9 +262,9 @@ def _rings(ears: Ears, kernel: CompiledKernel) -> Rings:
         for row in group.rows:
             one = heard[row]
             n_bytes = one.n_bytes / max(1, one.times)
-            uses[row] = RingUse(number, one.meaning, n_bytes, min(1.0, shares[row]))
+            uses[row] = RingUse(number, one.meaning, n_bytes, told.shares[row], told.odd_ends[row])
     rings = (Ring(len(group.addresses), _free_waits(heard[row] for row in group.rows)) for group in groups)
-    return Rings(tuple(rings), uses, ears.descriptors, None)
+    return Rings(tuple(rings), uses, told.descriptors, None)
 
 
 class _Group(Struct, frozen=True, eq=False):

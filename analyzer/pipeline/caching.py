@@ -55,7 +55,10 @@ class CacheLab(Struct, eq=False):
 
         cfg = self.ready.compiled.cfg
         if not self._has_looked_for_rings and has_mbarriers(cfg):
-            self._rings = find_rings(self.ready.compiled, self.ready.image, self.ready.shape, self.ears)
+            ready = self.ready
+            self._rings = find_rings(
+                ready.compiled, ready.image, ready.shape, self.ears, self.profile.classes
+            )
         self._has_looked_for_rings = True
         return self._rings
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from against_oracle import unpacked
 from paths import TRACES
 
 import analyzer
@@ -112,3 +113,47 @@ def test_a_launch_is_heard_while_it_is_executed() -> None:
 def test_most_kernels_have_none() -> None:
     report16 = analyzer.load(str(TRACES / "cuda" / "sm_90" / "report16.sass"))
     assert not any(has_mbarriers(loaded.cfg) for loaded in report16.kernels)
+
+
+def test_other_ctas_tell_what_the_first_one_does_not_come_to() -> None:
+    """The first CTA copies one tile: the loop over four at a time is not among what it does."""
+    loaded = unpacked("triangle_90")["triangle"]
+    arguments = (parse_argument("0=tensormap"), parse_argument("1=ptr"))
+    ready = prepare(loaded, Launch(grid=Dim3(64), block=Dim3(64), arguments=arguments))
+    executed = execute_kernel(loaded, Launch(grid=Dim3(64), block=Dim3(64), arguments=arguments))
+    assert executed is not None
+    first = find_rings(ready.compiled, ready.image, ready.shape)
+    found = find_rings(ready.compiled, ready.image, ready.shape, classes=executed.profile.classes)
+    assert first is not None
+    assert found is not None
+    assert copies(first) < copies(found)
+    assert {found.uses[row].ring for row in copies(found)} == {found.uses[min(copies(first))].ring}
+    assert {ring.barriers for ring in found.rings} == {2}
+
+
+def copies(rings: Rings) -> set[int]:
+    return {row for row, use in rings.uses.items() if use.meaning is Semantics.MBARRIER_COPY}
+
+
+def products(step: str, grid: int, block: int) -> Rings:
+    path = BLACKWELL / f"products_{step}.cubin"
+    (kernel,) = analyzer.load(str(path)).kernels
+    arguments = ("tensormap", "tensormap", "ptr", "4096", "4096", "4096")
+    return rings_of(path, kernel.name, grid, block, *arguments)
+
+
+def test_copies_ahead_end_before_their_loop_does() -> None:
+    """Four buffers: three tiles are copied before the loop, and the last three rounds copy none."""
+    found = products("3_stages", 512, 128)
+    ends = {found.uses[row].odd_ends for row in copies(found)} - {None}
+    assert ends
+    assert all(odd.before == 0 and odd.after for odd in ends if odd is not None)
+    waits = {use.odd_ends for use in found.uses.values() if use.meaning is Semantics.MBARRIER_WAIT} - {None}
+    assert any(odd.before for odd in waits if odd is not None)  # the first free buffers need no wait
+
+
+def test_what_one_cta_of_a_pair_announces_for_both_counts_half_in_each() -> None:
+    """256 x 64 of A and 256 x 64 of B, of two bytes each, for two CTAs."""
+    found = products("5_pairs", 512, 192)
+    announced = {use.expected_bytes * use.share for use in found.uses.values() if use.expected_bytes > 4}
+    assert announced == {2 * 256 * 64 * 2 / 2}
