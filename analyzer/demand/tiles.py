@@ -18,6 +18,7 @@ from analyzer.hardware.schema import Arch, TensorCoreProduct
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Described
+from analyzer.ir.program import Kernel
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 
 _SHARED_OPERAND = "gdesc"
@@ -38,6 +39,11 @@ class _Tile(Struct, frozen=True):
     busy: float
     columns: int
     product: TensorCoreProduct | None
+
+
+def makes_pairs(kernel: Kernel) -> bool:
+    """Whether one CTA of two makes products for the tensor cores of both SMs."""
+    return any(_has_tile(opcode) and _PAIR in opcode.modifiers for opcode in kernel.vocabulary.opcodes)
 
 
 def with_known_tiles(cfg: Cfg, costs: OpcodeCosts, arch: Arch, descriptors: Mapping[int, int]) -> TiledCosts:

@@ -1,7 +1,8 @@
 """Resident CTAs of an SM and what limits them.
 
 CUDA's occupancy rules: registers are given to warps in units, warps to sub-cores evenly, shared memory
-in units with a reserve for each CTA (CUDA C++ Programming Guide, compute capabilities).
+in units with a reserve for each CTA (CUDA C++ Programming Guide, compute capabilities); and of tensor memory
+what CTAs allocate (PTX ISA, tcgen05.alloc).
 """
 
 import math
@@ -20,6 +21,7 @@ class Limiter(StrEnum):
     REGISTERS = "registers"
     SHARED = "shared memory"
     CTAS = "CTA slots"
+    TENSOR = "tensor memory"
 
 
 class Occupancy(Struct, frozen=True):
@@ -37,8 +39,13 @@ class Occupancy(Struct, frozen=True):
         return self.warps_per_sm / self.max_warps_per_sm
 
 
-def occupancy(limits: Limits, *, block_threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """Occupancy of a kernel; `shared_bytes` is static and dynamic together, per CTA."""
+def occupancy(
+    limits: Limits, *, block_threads: int, registers: int, shared_bytes: int, tensor_columns: int = 0
+) -> Occupancy:
+    """Occupancy of a kernel; `shared_bytes` is static and dynamic together, per CTA.
+
+    tensor_columns: of tensor memory that a CTA allocates; one more CTA would wait for them to be let go of.
+    """
     warps_per_cta = max(1, math.ceil(block_threads / WARP_LANES))
     max_warps = int(limits.max_warps_per_sm.value)
     bounds = {
@@ -46,6 +53,7 @@ def occupancy(limits: Limits, *, block_threads: int, registers: int, shared_byte
         Limiter.WARPS: max_warps // warps_per_cta,
         Limiter.REGISTERS: _register_bound(limits, warps_per_cta, registers),
         Limiter.SHARED: _shared_bound(limits, shared_bytes),
+        Limiter.TENSOR: _tensor_bound(limits, tensor_columns),
     }
     if block_threads > limits.max_threads_per_cta.value:
         bounds[Limiter.WARPS] = 0
@@ -77,6 +85,12 @@ def _shared_bound(limits: Limits, shared_bytes: int) -> int:
     wanted = shared_bytes + int(limits.shared_reserved_bytes_per_cta.value)
     allocated = math.ceil(wanted / unit) * unit
     return int(limits.shared_bytes_per_sm.value) // allocated if allocated else _UNBOUNDED
+
+
+def _tensor_bound(limits: Limits, columns: int) -> int:
+    if not columns or limits.tensor_columns_per_sm is None:
+        return _UNBOUNDED
+    return int(limits.tensor_columns_per_sm.value) // columns
 
 
 _UNBOUNDED = 10_000

@@ -39,6 +39,10 @@ class Pipe(StrEnum):
     FRONTEND = "frontend"
 
 
+# Of these an SM has one, which elected threads drive.
+SHARED_PIPES = frozenset({Pipe.TC, Pipe.TMA})
+
+
 class Completion(StrEnum):
     """How a consumer learns that a result is there, which names the stall it sees."""
 

@@ -1,9 +1,12 @@
 """Throughput bounds: the cycles that each shared resource needs for the CTAs of one SM."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 from analyzer.demand.demand import PipelineDemand
-from analyzer.ir.machine import Pipe
+from analyzer.demand.tiles import makes_pairs
+from analyzer.ir.machine import SHARED_PIPES, Pipe
 from analyzer.models.base import Situation, Stall
 from analyzer.models.placement import Placement
 
@@ -19,12 +22,17 @@ _GIGA = 1e9
 
 
 def sm_bounds(
-    situation: Situation, ctas: float, placement: Placement, demand: PipelineDemand
+    situation: Situation,
+    ctas: float,
+    placement: Placement,
+    demand: PipelineDemand,
+    elected: Mapping[Pipe, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """Cycles that each resource of one SM needs for so many CTAs.
 
     Its port to the L2 counts where the rate of the whole L2 is not known, of which that figure is a share.
-    demand: of one warp.
+    demand: of one warp; elected: how often it counts in a CTA on a pipe that elected threads drive, once
+    where nothing is said.
     """
     arch = situation.arch
     memory = arch.memory
@@ -33,7 +41,7 @@ def sm_bounds(
     per_subcore = math.ceil(warps / subcores) if warps > subcores else 1
     bounds = {ISSUE: per_subcore * demand.instructions}
     for pipe, use in demand.pipes.items():
-        users = ctas if pipe in _OF_ONE_THREAD else per_subcore
+        users = ctas * elected.get(pipe, 1.0) if pipe in SHARED_PIPES else per_subcore
         bounds[pipe.value] = users * use.cycles
     cached = (demand.global_bytes + demand.local_bytes) * warps
     beyond = demand.global_bytes * warps * placement.l2_share
@@ -44,8 +52,18 @@ def sm_bounds(
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
-# Pipes of the whole SM that one elected thread of a CTA drives.
-_OF_ONE_THREAD = frozenset({Pipe.TC, Pipe.TMA})
+def elected_warps(situation: Situation) -> dict[Pipe, float]:
+    """What the mean warp's demand stands for in a CTA, on pipes that elected threads drive.
+
+    Executed counts are means over all warps, and over both CTAs of a pair, of which one makes the products of
+    both; others are taken for those of the warp that drives them.
+    """
+    if situation.profile is None or not situation.profile.classes:
+        return {}
+    found = dict.fromkeys(SHARED_PIPES, float(situation.occupancy.warps_per_cta))
+    if makes_pairs(situation.kernel):
+        found[Pipe.TC] *= 2.0
+    return found
 
 
 def gpu_bounds(

@@ -10,7 +10,17 @@ from msgspec import Struct
 from analyzer.demand.costs import PIPES, FloatArray
 from analyzer.demand.demand import PipelineDemand
 from analyzer.models.base import Situation, Stall
-from analyzer.models.bounds import DRAM, L1, L2, LATENCY, SHARED, gpu_bounds, sm_bounds, throttle_of
+from analyzer.models.bounds import (
+    DRAM,
+    L1,
+    L2,
+    LATENCY,
+    SHARED,
+    elected_warps,
+    gpu_bounds,
+    sm_bounds,
+    throttle_of,
+)
 from analyzer.models.causes import STALL_OF, Cause
 from analyzer.models.launching import dispatch_cycles, overhead_cycles
 from analyzer.models.placement import ALL_IN_DRAM, ALL_IN_L1, Placement, memory_latency_cycles
@@ -119,9 +129,9 @@ def _add_part(
     own = float((part.walked_weights * (1.0 + walk.waits.sum(axis=1))).sum())
     bounds: dict[str, float] = {LATENCY: 0.0}
     queues: dict[str, float] = {}
-    waves = split_waves(situation)
+    waves, elected = split_waves(situation), elected_warps(situation)
     for wave in waves:
-        local = sm_bounds(situation, wave.ctas_of_sm, placement, part.demand)
+        local = sm_bounds(situation, wave.ctas_of_sm, placement, part.demand, elected)
         name = max(local, key=lambda which: local[which], default=LATENCY)
         longer = max(0.0, local.get(name, 0.0) - own) * wave.count
         queues[name] = queues.get(name, 0.0) + longer

@@ -8,9 +8,11 @@ from analyzer.demand.accesses import access_bytes
 from analyzer.demand.copies import copied_bytes
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
+from analyzer.demand.tensor_memory import tensor_columns
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts
 from analyzer.execution.profile import ExecutionProfile
+from analyzer.flow.cfg import Cfg
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy, occupancy
 from analyzer.hardware.schema import Arch
@@ -71,7 +73,7 @@ def _situation(
     rings = None if counted.caches is None else counted.caches.rings()
     tiled = with_known_tiles(cfg, costs, arch, {} if rings is None else rings.descriptors)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
-    resident = _occupancy(kernel, launch, arch, threads)
+    resident = _occupancy(cfg, launch, arch, threads)
     weights = instruction_weights(cfg, counted.counts.per_warp)
     copied = {} if rings is None else copied_bytes(rings, weights)
     moved = access_bytes(cfg, tiled.costs, counted.profile, copied)
@@ -106,12 +108,13 @@ def _situation(
     )
 
 
-def _occupancy(kernel: Kernel, launch: Launch, arch: Arch, threads: int) -> Occupancy:
+def _occupancy(cfg: Cfg, launch: Launch, arch: Arch, threads: int) -> Occupancy:
     return occupancy(
         arch.limits,
         block_threads=threads,
-        registers=kernel.resources.registers or 0,
-        shared_bytes=_shared_bytes(kernel, launch),
+        registers=cfg.kernel.resources.registers or 0,
+        shared_bytes=_shared_bytes(cfg.kernel, launch),
+        tensor_columns=tensor_columns(cfg),
     )
 
 

@@ -7,6 +7,7 @@ rate, atomics that queue at one unit of the L2, barriers, and CTAs that follow e
 import numpy as np
 
 from analyzer.demand.costs import PIPES, FloatArray
+from analyzer.ir.machine import SHARED_PIPES
 from analyzer.models.base import Situation, Stall
 from analyzer.models.bounds import DRAM, ISSUE, L2, LATENCY
 from analyzer.models.causes import PORTS, STALL_OF
@@ -102,10 +103,12 @@ def _bounds(simulation: Simulation) -> dict[str, float]:
         add(ATOMICS, n_warps * float(visits @ script.atomic_cycles))
         for step, matrix in enumerate(script.matrix):
             if matrix:
-                add(PIPES[script.matrix_pipe[step]].value, n_warps * float(visits[step]) * matrix / subcores)
+                pipe = PIPES[script.matrix_pipe[step]]
+                units = 1 if pipe in SHARED_PIPES else subcores
+                add(pipe.value, n_warps * float(visits[step]) * matrix / units)
         for step, pipes in enumerate(script.pipes):
-            for pipe, cycles, _ in pipes:
-                name = REGISTER_PORTS if pipe == PORTS else PIPES[pipe].value
+            for number, cycles, _ in pipes:
+                name = REGISTER_PORTS if number == PORTS else PIPES[number].value
                 add(name, n_warps * float(visits[step]) * cycles / subcores)
     return found
 

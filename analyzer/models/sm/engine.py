@@ -9,7 +9,7 @@ taken in the order of arrival, without gaps.
 from heapq import heappop, heappush, heappushpop
 
 from analyzer.demand.costs import PIPE_INDEX
-from analyzer.ir.machine import Pipe
+from analyzer.ir.machine import SHARED_PIPES, Pipe
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, PORTS, Cause
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
 from analyzer.models.sm.state import ROUNDING, Cta, Played, Point, SmFigures, Visits, Warp
@@ -17,6 +17,7 @@ from analyzer.models.sm.traffic import Act
 
 _N_PIPES = PORTS + 1
 TENSOR = PIPE_INDEX[Pipe.TENSOR]
+_SHARED_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in SHARED_PIPES)
 NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
 _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))
@@ -197,8 +198,9 @@ class _Play:
                             matrix = script.matrix[i]
                             if matrix:
                                 p = script.matrix_pipe[i]
-                                done = max(free[p], warp.matrix_done, at) + matrix
-                                warp.matrix_done = free[p] = done
+                                cores = pipe_free[0] if p in _SHARED_PIPES else free
+                                done = max(cores[p], warp.matrix_done, at) + matrix
+                                warp.matrix_done = cores[p] = done
                                 if script.ends_group[i]:
                                     warp.groups.append(done)
                                 released = at + release

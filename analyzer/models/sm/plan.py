@@ -8,6 +8,7 @@ from math import floor
 
 from msgspec import Struct, field
 
+from analyzer.execution.odd_ends import OddEnds
 from analyzer.models.sm.script import WHOLE_VISITS, Run, Script
 
 LEAST_ROUNDS = 2.0  # of a loop of which only a part is played
@@ -16,18 +17,32 @@ _ROUNDING = 1e-9
 
 
 class _Loop(Struct, eq=False):
-    """times: rounds for one round of the loop around it; items: runs by place, and loops inside."""
+    """times: rounds for one round of the loop around it; items: runs by place, and loops inside; planned:
+    rounds of the plan in all.
+    """
 
     last: int
     times: float
     rounds: float
     items: "list[_Loop | _Visits]" = field(default_factory=list)
     begun: int = 0
+    planned: int = 1
 
 
 class _Visits(Struct, eq=False):
     place: int
     times: float
+    odd_ends: OddEnds | None
+
+
+class _Round(Struct, frozen=True):
+    """One of the rounds that follow each other each time that a loop is gone through."""
+
+    number: int
+    of: int
+
+    def is_left_out(self, odd: OddEnds) -> bool:
+        return not odd.before <= self.number < self.of - odd.after
 
 
 def plan_runs(script: Script, part: float, inner: float | None = None) -> list[Run]:
@@ -79,7 +94,8 @@ def _tree(script: Script) -> _Loop:
             inner = _Loop(span.last, span.rounds / outer.rounds, span.rounds)
             outer.items.append(inner)
             around.append(inner)
-        around[-1].items.append(_Visits(place, run.visits / around[-1].rounds))
+        times = run.visits / around[-1].rounds
+        around[-1].items.append(_Visits(place, times, run.odd_ends if times < 1.0 else None))
     return root
 
 
@@ -108,19 +124,33 @@ def _rounds(loop: _Loop) -> float:
 
 def _written(whole: _Loop, script: Script) -> list[Run]:
     plan: list[Run] = []
-    _write(whole, script, plan)
+    _count(whole)
+    _write(whole, _Round(0, 1), script, plan)
     return plan
 
 
-def _write(loop: _Loop, script: Script, plan: list[Run]) -> None:
-    """One round of a loop; what does not come in every round comes evenly spread over them."""
+def _count(loop: _Loop) -> None:
+    for item in loop.items:
+        if isinstance(item, _Loop):
+            item.planned = floor(item.times * loop.planned + _ROUNDING)
+            _count(item)
+
+
+def _write(loop: _Loop, place: _Round, script: Script, plan: list[Run]) -> None:
+    """One round of a loop; what does not come in every round comes evenly spread over them, where it is not
+    known in which it does.
+    """
     number = loop.begun
     loop.begun += 1
     for item in loop.items:
         times = floor(item.times * (number + 1) + _ROUNDING) - floor(item.times * number + _ROUNDING)
         if isinstance(item, _Loop):
-            for _ in range(times):
-                _write(item, script, plan)
-        elif times:
+            for inner in range(times):
+                _write(item, _Round(inner, times), script, plan)
+            continue
+        if item.odd_ends is not None:
+            here = place if item.odd_ends.every_time else _Round(number, loop.planned)
+            times = 0 if here.is_left_out(item.odd_ends) else 1
+        if times:
             run = script.runs[item.place]
             plan.append(Run(run.start, run.stop, times, run.meets))

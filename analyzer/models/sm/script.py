@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
+from analyzer.execution.odd_ends import OddEnds
 from analyzer.ir.machine import WARP_LANES, Pipe, SchedClass
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Immediate, Register
@@ -94,12 +95,15 @@ class Script(Struct, eq=False):
 
 
 class Run(Struct, frozen=True):
-    """Steps [start, stop), gone through so often; meets: a barrier is among them."""
+    """Steps [start, stop), gone through so often; meets: a barrier is among them; odd_ends: of the loop
+    around it, where it is left out there.
+    """
 
     start: int
     stop: int
     visits: int
     meets: bool
+    odd_ends: OddEnds | None = None
 
     def most_visits(self, most: int) -> int:
         """Visits that are simulated where runs are cut short after `most`; short runs never are."""
@@ -137,10 +141,20 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
         script.fetch += [
             per_row * (script.last[step] + 1 - script.first[step]) for step in range(start, len(script))
         ]
-        script.runs.append(Run(start, len(script), visits, meets))
+        script.runs.append(Run(start, len(script), visits, meets, _odd_ends(situation, run)))
         written.append(run)
     script.spans = _spans(situation, weights, written)
     return script
+
+
+def _odd_ends(situation: Situation, run: BlockRun) -> OddEnds | None:
+    """Where all that a run says to mbarriers is left out at the same ends."""
+    if situation.rings is None:
+        return None
+    blocks = [situation.cfg.blocks[number] for number in run.blocks]
+    uses = situation.rings.uses
+    found = {uses[row].odd_ends for block in blocks for row in range(block.start, block.stop) if row in uses}
+    return found.pop() if len(found) == 1 else None
 
 
 def _spans(situation: Situation, weights: FloatArray, written: Sequence[BlockRun]) -> tuple[Span, ...]:

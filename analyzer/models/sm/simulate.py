@@ -86,7 +86,9 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     mean_ctas = crew.working_ctas / sms
     n_ctas = max(1, math.ceil(mean_ctas - 1e-9))
     busy_ctas = crew.working_ctas / min(sms, max(1.0, crew.working_ctas))
-    traffic = measure_traffic(situation, placement, clock_mhz, balance=min(1.0, busy_ctas / n_ctas))
+    traffic = measure_traffic(
+        situation, placement, clock_mhz, balance=min(1.0, busy_ctas / n_ctas) * crew.evenness
+    )
     options = walk_options(situation, situation.weights, placement)
     latency = latencies_of(situation.kernel, situation.costs, options)
     latency = latency + traffic.spill_cycles
@@ -111,8 +113,9 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         copies=int(path.ldgsts_per_warp.value) if path.ldgsts_per_warp else 0,
         rings=_ring_figures(situation, scripts, crew),
     )
-    if crew.joined is not None and not plays_whole(scripts, figures, n_ctas):
-        # where loops are cut short, warps that have priority would leave the others' visits to be added
+    if crew.joined is not None and not figures.rings and not plays_whole(scripts, figures, n_ctas):
+        # where loops are cut short, warps that have priority would leave the others' visits to be added;
+        # those that hand buffers to each other keep to each other's pace
         crew = crew.joined
         scripts = _scripts(situation, crew, code, traffic)
         figures = replace(figures, crew=crew.roles, rings=_ring_figures(situation, scripts, crew))

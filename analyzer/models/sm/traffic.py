@@ -178,9 +178,13 @@ def _rings(situation: Situation) -> tuple[NDArray[np.int16], FloatArray]:
 
 
 def _matrix_cycles(situation: Situation) -> FloatArray:
-    """Products of warpgroups and of the tensor core run on while their warp does not wait, [n]."""
+    """Products of warpgroups and of the tensor core run on while their warp does not wait, [n].
+
+    Where nobody knows which warp makes the tensor core's products, each makes a part of them.
+    """
     costs = situation.costs
-    cycles = np.where(_tensor_core_opcodes(situation), costs.issue_cycles, costs.matrix_cycles)
+    makers = situation.occupancy.warps_per_cta if situation.profile is None else 1
+    cycles = np.where(_tensor_core_opcodes(situation), costs.issue_cycles / makers, costs.matrix_cycles)
     return cycles[situation.kernel.opcode_ids]
 
 

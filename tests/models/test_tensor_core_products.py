@@ -1,0 +1,126 @@
+"""A matrix product for the tensor core of a B200, from its plainest form to what libraries ship."""
+
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+from paths import TRACES
+
+import analyzer
+from analyzer.execution.argument_text import parse_argument
+from analyzer.frontend.tools import find_tool
+from analyzer.hardware.load import load_gpu
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.ir.machine import TensorRate
+from analyzer.pipeline import Options
+from analyzer.report.report import KernelReport, PredictionEntry
+
+pytestmark = pytest.mark.skipif(
+    find_tool("cuobjdump") is None or find_tool("nvdisasm") is None,
+    reason="cuobjdump and nvdisasm are not installed here",
+)
+
+N = 4096
+KB = 1024
+B200 = "b200"
+MODELS = ("sm", "roofline")
+WARP_LANES = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A cubin of traces/blackwell, launched for N x N x N; cluster: CTAs that multiply together."""
+
+    cubin: str
+    grid: int
+    block: int
+    shared_kb: int
+    cluster: int = 1
+
+    @property
+    def n_warps(self) -> int:
+        return self.grid * self.block // WARP_LANES
+
+
+PLAIN = Step(cubin="products_1_columns512", grid=1024, block=128, shared_kb=32)
+SWIZZLED = Step(cubin="products_2_swizzled", grid=1024, block=128, shared_kb=32)
+STAGES = Step(cubin="products_3_stages", grid=512, block=128, shared_kb=192)
+WARPS = Step(cubin="products_4_warps", grid=512, block=192, shared_kb=192)
+PAIRS = Step(cubin="products_5_pairs", grid=512, block=192, shared_kb=128, cluster=2)
+PERSISTENT = Step(cubin="products_6_persistent", grid=148, block=192, shared_kb=128, cluster=2)
+STEPS = (PLAIN, SWIZZLED, STAGES, WARPS, PAIRS, PERSISTENT)
+each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.cubin)
+
+
+@cache
+def report_of(step: Step) -> KernelReport:
+    arguments = ("0=tensormap", "1=tensormap", "2=ptr", f"3={N}", f"4={N}", f"5={N}")
+    launch = Launch(
+        grid=Dim3(step.grid),
+        block=Dim3(step.block),
+        cluster=Dim3(step.cluster),
+        dynamic_shared_bytes=step.shared_kb * KB,
+        arguments=tuple(map(parse_argument, arguments)),
+    )
+    path = TRACES / "blackwell" / f"{step.cubin}.cubin"
+    (kernel,) = analyzer.analyze(str(path), B200, options=Options(launch=launch, models=MODELS)).kernels
+    return kernel
+
+
+def predicted(step: Step, model: str = "sm") -> PredictionEntry:
+    return next(one for one in report_of(step).predictions if one.model == model)
+
+
+def least_cycles() -> float:
+    """What the tensor cores need where all of them work all the time."""
+    gpu = load_gpu(B200)
+    rate = gpu.tensor_fma_per_cycle(TensorRate.F16)
+    assert rate is not None
+    return N**3 / (gpu.sm_count * rate.value)
+
+
+@pytest.mark.parametrize(("step", "ctas"), [(PLAIN, 1), (SWIZZLED, 4)], ids=["512 columns", "128 columns"])
+def test_tensor_memory_limits_resident_ctas(step: Step, ctas: int) -> None:
+    found = predicted(step)
+    assert found.ctas_per_sm == ctas
+    assert found.occupancy_limiter == "tensor memory"
+
+
+@each_step
+def test_each_step_does_all_products(step: Step) -> None:
+    assert report_of(step).tensor_fma * step.n_warps == pytest.approx(N**3, rel=1e-9)
+
+
+@each_step
+@pytest.mark.parametrize("model", MODELS)
+def test_no_step_is_faster_than_the_tensor_cores(step: Step, model: str) -> None:
+    found = predicted(step, model)
+    assert found.time_us * found.clock_mhz >= least_cycles()
+
+
+def test_waiting_for_each_copy_and_each_product_is_slowest() -> None:
+    times = {step.cubin: predicted(step).time_us for step in STEPS}
+    assert max(times, key=times.__getitem__) == PLAIN.cubin
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(STAGES, WARPS), (WARPS, PAIRS), (PAIRS, PERSISTENT)],
+    ids=["warps with parts", "pairs", "persistent"],
+)
+def test_each_step_is_no_slower_than_the_one_before(before: Step, after: Step) -> None:
+    slow, fast = predicted(before).time_us, predicted(after).time_us
+    assert fast <= 1.02 * slow
+
+
+def test_one_warp_that_copies_ahead_nearly_keeps_up_with_two() -> None:
+    one, two = predicted(STAGES).time_us, predicted(WARPS).time_us
+    assert one <= 1.3 * two
+
+
+@each_step
+def test_a_busy_tensor_core_is_the_bound(step: Step) -> None:
+    found = predicted(step)
+    is_busy = least_cycles() >= 0.8 * found.cycles
+    if is_busy or step in (PAIRS, PERSISTENT):
+        assert found.bound == "tc"
