@@ -7,6 +7,7 @@ from types import MappingProxyType
 from analyzer.demand.demand import PipelineDemand
 from analyzer.demand.tiles import makes_pairs
 from analyzer.ir.machine import SHARED_PIPES, Pipe
+from analyzer.ir.opcode import Semantics
 from analyzer.models.base import Situation, Stall
 from analyzer.models.placement import Placement
 
@@ -61,9 +62,18 @@ def elected_warps(situation: Situation) -> dict[Pipe, float]:
     if situation.profile is None or not situation.profile.classes:
         return {}
     found = dict.fromkeys(SHARED_PIPES, float(situation.occupancy.warps_per_cta))
+    found[Pipe.TMA] *= _copying_share(situation)
     if makes_pairs(situation.kernel):
         found[Pipe.TC] *= 2.0
     return found
+
+
+def _copying_share(situation: Situation) -> float:
+    """Of the warps that come to a copy, those that are elected for it: others are predicated off there."""
+    uses = {} if situation.rings is None else situation.rings.uses
+    copies = [(row, use) for row, use in uses.items() if use.meaning is Semantics.MBARRIER_COPY]
+    came = sum(situation.weights[row] for row, _ in copies)
+    return float(sum(situation.weights[row] * use.share for row, use in copies) / came) if came else 1.0
 
 
 def gpu_bounds(
