@@ -1,8 +1,34 @@
 """Bytes that copy-engine instructions bring, from what arrivals at their mbarriers announce."""
 
+from msgspec.structs import replace
+
 from analyzer.demand.costs import FloatArray
 from analyzer.execution.mbarriers import Rings
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.opcode import Semantics
+
+
+def with_parts(rings: Rings, cfg: Cfg, nest: LoopNest, weights: FloatArray) -> Rings:
+    """Rings that tell in which part of a loop's rounds what is predicated off at its ends is done.
+
+    weights[n]: executions of each instruction.
+    """
+    uses = dict(rings.uses)
+    for row, use in rings.uses.items():
+        loop = nest.loop_of[cfg.block_of[row]]
+        if loop is not None and use.odd_ends is not None and use.odd_ends.is_guarded:
+            rounds = _rounds(cfg, nest.loops[loop], weights, each_time=use.odd_ends.every_time)
+            uses[row] = replace(use, part=use.odd_ends.part(rounds))
+    return replace(rings, uses=uses)
+
+
+def _rounds(cfg: Cfg, loop: Loop, weights: FloatArray, *, each_time: bool) -> float:
+    """Of a warp through a loop, each time that it comes to it or in all."""
+    rounds = float(weights[cfg.blocks[loop.header].start])
+    outside = [block for block in cfg.predecessors[loop.header] if block not in loop.blocks]
+    entries = sum(float(weights[cfg.blocks[block].start]) for block in outside)
+    return rounds / entries if each_time and 0.0 < entries < rounds else rounds
 
 
 def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:
@@ -14,11 +40,11 @@ def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:
     copies = [0.0] * len(rings.rings)
     for row, use in rings.uses.items():
         if use.meaning is Semantics.MBARRIER_ARRIVE:
-            announced[use.ring] += use.expected_bytes * use.share * float(weights[row])
+            announced[use.ring] += use.expected_bytes * use.share * use.part * float(weights[row])
         elif use.meaning is Semantics.MBARRIER_COPY:
-            copies[use.ring] += use.share * float(weights[row])
+            copies[use.ring] += use.share * use.part * float(weights[row])
     return {
-        row: use.share * announced[use.ring] / copies[use.ring]
+        row: use.share * use.part * announced[use.ring] / copies[use.ring]
         for row, use in rings.uses.items()
         if use.meaning is Semantics.MBARRIER_COPY and copies[use.ring] and announced[use.ring]
     }

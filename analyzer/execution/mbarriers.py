@@ -55,7 +55,8 @@ class Ring(Struct, frozen=True):
 class RingUse(Struct, frozen=True):
     """An instruction at a ring; expected_bytes: that it announces, in the mean.
 
-    share: of the warps that come to it, those that do it; odd_ends: of its loop, where it is left out there.
+    share: of the warps that come to it, those that do it, but for odd_ends of its loop, where it is left out;
+    part: of its rounds, those in which warps that come to it do it, as far as it is told.
     """
 
     ring: int
@@ -63,6 +64,7 @@ class RingUse(Struct, frozen=True):
     expected_bytes: float
     share: float
     odd_ends: OddEnds | None = None
+    part: float = 1.0
 
 
 class Rings(Struct, frozen=True):
@@ -138,8 +140,11 @@ def _told(cluster: Sequence[Ears], kernel: CompiledKernel) -> _Told:
         for row, times in ears.came(kernel.segments).items():
             runs[row] = runs.get(row, 0) + times
         descriptors = ears.descriptors | descriptors
-    shares = {row: min(1.0, one.times / runs[row]) for row, one in heard.items()}
-    return _Told(heard, shares, dict.fromkeys(heard) | find_odd_ends(heard, kernel), descriptors)
+    found = find_odd_ends(heard, runs, kernel)
+    odd_ends = {row: found[row].ends if row in found else None for row in heard}
+    guarded = {row: one.part for row, one in found.items() if one.ends.is_guarded}
+    shares = {row: min(1.0, one.times / runs[row] / guarded.get(row, 1.0)) for row, one in heard.items()}
+    return _Told(heard, shares, odd_ends, descriptors)
 
 
 def _mates(shape: Shape) -> list[int]:

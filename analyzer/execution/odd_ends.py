@@ -17,16 +17,38 @@ from analyzer.execution.program import CompiledKernel
 class OddEnds(Struct, frozen=True):
     """Rounds before the first one in which it is done, and after the last one.
 
-    every_time: each time that the loop is gone through; else of all rounds together.
+    every_time: each time that the loop is gone through; else of all rounds together. is_guarded: warps come
+    to it in all rounds, and it is predicated off in these; else they do not come to it.
     """
 
     before: int
     after: int
     every_time: bool
+    is_guarded: bool
+
+    def leaves_out(self, number: int, of: int) -> bool:
+        """Whether it is not done in a round, by its number among so many."""
+        return not self.before <= number < of - self.after
+
+    def part(self, rounds: float) -> float:
+        """Of so many rounds, those in which it is done."""
+        return max(0.0, 1.0 - (self.before + self.after) / max(1.0, rounds))
 
 
-def find_odd_ends(heard: Mapping[int, Heard], kernel: CompiledKernel) -> dict[int, OddEnds]:
-    """By row, those of instructions that are done in one piece of their loop's rounds."""
+class HeardEnds(Struct, frozen=True):
+    """part: of the rounds that were heard, those in which it was done."""
+
+    ends: OddEnds
+    part: float
+
+
+def find_odd_ends(
+    heard: Mapping[int, Heard], came: Mapping[int, int], kernel: CompiledKernel
+) -> dict[int, HeardEnds]:
+    """By row, those of instructions that are done in one piece of their loop's rounds.
+
+    came: how often warps came to each instruction, whether they said something there or not.
+    """
     homes = {row: _home(row, heard, kernel) for row in heard}
     found = {}
     for row, one in heard.items():
@@ -35,9 +57,10 @@ def find_odd_ends(heard: Mapping[int, Heard], kernel: CompiledKernel) -> dict[in
         warp = max(one.turns, key=lambda warp: len(one.turns[warp]))
         beside = [other for other in heard if homes[other] == homes[row] and warp in heard[other].turns]
         every = max(beside, key=lambda other: len(heard[other].turns[warp]))
-        ends = _compare(one.turns[warp], heard[every].turns[warp], is_later=every > row)
+        turns, rounds = one.turns[warp], heard[every].turns[warp]
+        ends = _compare(turns, rounds, is_later=every > row, is_guarded=came[row] == came[every])
         if ends is not None:
-            found[row] = ends
+            found[row] = HeardEnds(ends, len(turns) / len(rounds))
     return found
 
 
@@ -50,11 +73,11 @@ def _home(row: int, heard: Mapping[int, Heard], kernel: CompiledKernel) -> int |
     return None
 
 
-def _compare(turns: list[int], every: list[int], *, is_later: bool) -> OddEnds | None:
+def _compare(turns: list[int], every: list[int], *, is_later: bool, is_guarded: bool) -> OddEnds | None:
     """is_later: what comes in every round comes behind it in a round."""
     before = bisect_left(every, turns[0]) - (not is_later)
     after = len(every) - bisect_right(every, turns[-1]) - is_later
     left_out = len(every) - len(turns)
     if before < 0 or after < 0 or not left_out or not before + after or left_out % (before + after):
         return None
-    return OddEnds(before, after, every_time=left_out > before + after)
+    return OddEnds(before, after, left_out > before + after, is_guarded)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from analyzer.demand.accesses import access_bytes
-from analyzer.demand.copies import copied_bytes
+from analyzer.demand.copies import copied_bytes, with_parts
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.tensor_memory import tensor_columns
@@ -75,6 +75,8 @@ def _situation(
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
     resident = _occupancy(cfg, launch, arch, threads)
     weights = instruction_weights(cfg, counted.counts.per_warp)
+    if rings is not None:
+        rings = with_parts(rings, cfg, counted.loaded.loops, weights)
     copied = {} if rings is None else copied_bytes(rings, weights)
     moved = access_bytes(cfg, tiled.costs, counted.profile, copied)
     rates = from_dram = None

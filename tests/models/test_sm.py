@@ -9,6 +9,7 @@ from paths import TRACES
 
 import analyzer
 from analyzer.demand.costs import PIPE_INDEX
+from analyzer.execution.odd_ends import OddEnds
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.machine import Pipe
 from analyzer.models.base import Stall
@@ -203,7 +204,7 @@ PASSES = {
     "path_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
     "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
     "copies": False, "ends_copies": False,
-    "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "arrivals": 1.0, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
+    "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "arrivals": 1.0, "part": 1.0, "guarded": None, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
 }  # fmt: skip
 
 
@@ -215,6 +216,36 @@ def script_of(*steps: dict[str, object]) -> Script:
             getattr(script, column).append(value)
     script.runs.append(Run(0, len(steps), 1, meets=False))
     return script
+
+
+def test_what_is_left_out_of_a_visit_does_not_arrive() -> None:
+    """Of three visits the second one: who waits for two phases goes on after the third."""
+    odd = OddEnds(before=0, after=1, every_time=True, is_guarded=True)
+    arrives = script_of({"act": int(Act.ARRIVE), "ring": 0, "stalls": 1000.0, "tail": 1000.0, "guarded": odd})
+    waits = script_of(*[{"act": int(Act.WAIT), "ring": 0}] * 2)
+    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
+    waited = []
+    for left_out in ((), (odd,)):
+        arrives.runs = [Run(0, 1, 1, meets=False, left_out=out) for out in ((), left_out, ())]
+        played = play((arrives, waits), figures, 1)
+        waited.append(played.waits[1][Cause.BARRIER] + played.waits[1][N_WAITS + Cause.BARRIER])
+    assert waited[1] == pytest.approx(waited[0] + 1000.0, rel=0.01)
+
+
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_a_loop_is_planned_with_what_its_ends_leave_out(is_guarded: bool) -> None:
+    """Of eight rounds the first one and the last two."""
+    odd = OddEnds(before=1, after=2, every_time=True, is_guarded=is_guarded)
+    script = script_of({}, {})
+    ends = {"guarded": (odd,)} if is_guarded else {"odd_ends": odd}
+    script.runs = [Run(0, 1, 8, meets=False), Run(1, 2, 8 if is_guarded else 5, meets=False, **ends)]
+    script.spans = (Span(0, 1, 8.0),)
+    rounds: list[list[Run]] = []
+    for run in plan_runs(script, 1.0):
+        rounds += [[]] if run.start == 0 else []
+        rounds[-1].append(run)
+    done = [len(round_) == 2 and not round_[1].left_out for round_ in rounds]
+    assert done == [False, *[True] * 5, False, False]
 
 
 @pytest.mark.parametrize("part", [0.5, 1e-7])

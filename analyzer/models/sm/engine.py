@@ -233,7 +233,8 @@ class _Play:
                             done = released = at + script.latency[i]
                             if act == _COMMIT and warp.matrix_done > at:
                                 done += warp.matrix_done - at
-                            self.arrive(warp, script.ring[i], script.arrivals[i], done)
+                            if script.guarded[i] not in runs[warp.run].left_out:
+                                self.arrive(warp, script.ring[i], script.arrivals[i], done)
                             if heap and heap[0][0] < limit:
                                 limit = heap[0][0]
                         else:
@@ -308,7 +309,8 @@ class _Play:
                                 done = max(begin, warp.copied)
                                 warp.copied = 0.0
                             if act == _COPY:
-                                self.arrive(warp, script.ring[i], script.arrivals[i], done)
+                                if script.guarded[i] not in runs[warp.run].left_out:
+                                    self.arrive(warp, script.ring[i], script.arrivals[i], done)
                                 if heap and heap[0][0] < limit:
                                     limit = heap[0][0]
                         b = script.writes[i]

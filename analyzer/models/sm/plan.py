@@ -7,6 +7,7 @@ overlaps in that order; for others the order of whole loops does.
 from math import floor
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from analyzer.execution.odd_ends import OddEnds
 from analyzer.models.sm.script import WHOLE_VISITS, Run, Script
@@ -40,9 +41,6 @@ class _Round(Struct, frozen=True):
 
     number: int
     of: int
-
-    def is_left_out(self, odd: OddEnds) -> bool:
-        return not odd.before <= self.number < self.of - odd.after
 
 
 def plan_runs(script: Script, part: float, inner: float | None = None) -> list[Run]:
@@ -150,7 +148,27 @@ def _write(loop: _Loop, place: _Round, script: Script, plan: list[Run]) -> None:
             continue
         if item.odd_ends is not None:
             here = place if item.odd_ends.every_time else _Round(number, loop.planned)
-            times = 0 if here.is_left_out(item.odd_ends) else 1
-        if times:
-            run = script.runs[item.place]
+            times = 0 if item.odd_ends.leaves_out(here.number, here.of) else 1
+        run = script.runs[item.place]
+        if run.guarded:
+            plan += _rounds_of(run, _Round(number, loop.planned), place, times)
+        elif times:
             plan.append(Run(run.start, run.stop, times, run.meets))
+
+
+def _rounds_of(run: Run, in_all: _Round, this_time: _Round, times: int) -> list[Run]:
+    """So many visits of a run, with what is left out in each."""
+    found: list[Run] = []
+    for visit in range(times):
+        places = [
+            (visit, times) if times > 1 else (place.number, place.of)
+            for place in (this_time if odd.every_time else in_all for odd in run.guarded)
+        ]
+        left_out = tuple(
+            odd for odd, place in zip(run.guarded, places, strict=True) if odd.leaves_out(*place)
+        )
+        if found and found[-1].left_out == left_out:
+            found[-1] = replace(found[-1], visits=found[-1].visits + 1)
+        else:
+            found.append(Run(run.start, run.stop, 1, run.meets, left_out=left_out))
+    return found

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
+from analyzer.execution.mbarriers import RingUse
 from analyzer.execution.odd_ends import OddEnds
 from analyzer.ir.machine import WARP_LANES, Pipe, SchedClass
 from analyzer.ir.opcode import OpKind
@@ -49,8 +50,8 @@ class Script(Struct, eq=False):
     issued, stalls: issue slots and the warp's own cycles; pipes: (pipe, cycles, cycles of the last
     instruction there); act and what it needs: tail (stall count of the last instruction), path_cycles of the
     SM's load/store path, tag_cycles of its L1, l2_cycles and dram_cycles of the SM's share of them, latency;
-    meetings: at barriers; ring: of mbarriers that it waits for or arrives at (arrivals: so often in the
-    mean), -1 for none;
+    meetings: at barriers; ring: of mbarriers that it waits for or arrives at (arrivals: so often each time
+    that it does, part: of its visits; guarded: ends of its loop at which it does not), -1 for none;
     fetch: cycles that it waits for its instructions, where they do not stay in the instruction cache;
     copies, ends_copies: LDGSTS, and what raises a scoreboard when those before it are done;
     writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product on the
@@ -75,6 +76,8 @@ class Script(Struct, eq=False):
     share: list[float] = field(default_factory=list)
     ring: list[int] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
+    part: list[float] = field(default_factory=list)
+    guarded: list[OddEnds | None] = field(default_factory=list)
     meetings: list[Meeting] = field(default_factory=list)
     writes: list[int] = field(default_factory=list)
     reads: list[int] = field(default_factory=list)
@@ -96,7 +99,8 @@ class Script(Struct, eq=False):
 
 class Run(Struct, frozen=True):
     """Steps [start, stop), gone through so often; meets: a barrier is among them; odd_ends: of the loop
-    around it, where it is left out there.
+    around it, where it is left out there; guarded: such ends of single steps; left_out: those of them in
+    which these visits are.
     """
 
     start: int
@@ -104,6 +108,8 @@ class Run(Struct, frozen=True):
     visits: int
     meets: bool
     odd_ends: OddEnds | None = None
+    guarded: tuple[OddEnds, ...] = ()
+    left_out: tuple[OddEnds, ...] = ()
 
     def most_visits(self, most: int) -> int:
         """Visits that are simulated where runs are cut short after `most`; short runs never are."""
@@ -141,20 +147,21 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
         script.fetch += [
             per_row * (script.last[step] + 1 - script.first[step]) for step in range(start, len(script))
         ]
-        script.runs.append(Run(start, len(script), visits, meets, _odd_ends(situation, run)))
+        script.runs.append(Run(start, len(script), visits, meets, *_odd_ends(situation, run)))
         written.append(run)
     script.spans = _spans(situation, weights, written)
     return script
 
 
-def _odd_ends(situation: Situation, run: BlockRun) -> OddEnds | None:
-    """Where all that a run says to mbarriers is left out at the same ends."""
+def _odd_ends(situation: Situation, run: BlockRun) -> tuple[OddEnds | None, tuple[OddEnds, ...]]:
+    """Those at which a whole run is left out, as all is that it tells mbarriers; and those of some steps."""
     if situation.rings is None:
-        return None
+        return None, ()
     blocks = [situation.cfg.blocks[number] for number in run.blocks]
     uses = situation.rings.uses
     found = {uses[row].odd_ends for block in blocks for row in range(block.start, block.stop) if row in uses}
-    return found.pop() if len(found) == 1 else None
+    guarded = tuple(odd for odd in found if odd is not None and odd.is_guarded)
+    return (found.pop() if len(found) == 1 and not guarded else None), guarded
 
 
 def _spans(situation: Situation, weights: FloatArray, written: Sequence[BlockRun]) -> tuple[Span, ...]:
@@ -243,8 +250,7 @@ class _Writer:
         script.dram_cycles.append(share * float(traffic.dram_cycles[last]))
         script.atomic_cycles.append(share * float(traffic.atomic_cycles[last]))
         script.latency.append(traffic.commit_cycles if act is Act.COMMIT else code.latency[last])
-        script.ring.append(int(traffic.ring[last]))
-        script.arrivals.append(share * float(traffic.ring_share[last]))
+        self._tell(traffic.ring_uses.get(last))
         script.meetings.append(_meeting(code.kernel.form(last), last) if act is Act.BARRIER else _NOWHERE)
         script.share.append(share)
         write = code.write_barrier[last] if code.has_control else NO_BARRIER
@@ -262,6 +268,13 @@ class _Writer:
         script.is_long.append(code.is_long[last])
         script.first.append(first)
         script.last.append(last)
+
+    def _tell(self, use: RingUse | None) -> None:
+        script, ends = self._script, None if use is None else use.odd_ends
+        script.ring.append(-1 if use is None else use.ring)
+        script.arrivals.append(self._share * (1.0 if use is None else use.share))
+        script.part.append(1.0 if use is None else use.part)
+        script.guarded.append(ends if ends is not None and ends.is_guarded else None)
 
     def _queues(self, row: int) -> bool:
         """Products that their warp does not wait for, and commits, which queue behind them."""

@@ -149,7 +149,7 @@ def _ring_figures(situation: Situation, scripts: tuple[Script, ...], crew: Crew)
             for step in range(run.start, run.stop):
                 ring = script.ring[step]
                 if ring >= 0 and script.act[step] in _ARRIVING:
-                    told[ring, number] += run.visits * script.arrivals[step]
+                    told[ring, number] += run.visits * script.arrivals[step] * script.part[step]
                 elif ring >= 0:
                     asked[ring, number] += run.visits * script.share[step]
     n_warps = np.array([crew.roles.count(number) for number in range(len(scripts))])

@@ -45,8 +45,8 @@ class Act(IntEnum):
 class Traffic(Struct, frozen=True, eq=False):
     """Of each instruction's execution by a warp, [n].
 
-    act: see `Act`; ring: of mbarriers, -1 for none; ring_share: of the warps that come there, those that
-    arrive; commit_cycles: from the end of the last product's interval to its arrival there; matrix_cycles:
+    act: see `Act`; ring_uses: of mbarriers, by row; commit_cycles: from the end of the last product's
+    interval to its arrival there; matrix_cycles:
     interval of a product that its warp does not wait for; path_cycles: of the SM's load/store path;
     tag_cycles: of the tags of its L1;
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
@@ -56,8 +56,7 @@ class Traffic(Struct, frozen=True, eq=False):
     """
 
     act: NDArray[np.int8]
-    ring: NDArray[np.int16]
-    ring_share: FloatArray
+    ring_uses: Mapping[int, RingUse]
     commit_cycles: float
     matrix_cycles: FloatArray
     path_cycles: FloatArray
@@ -109,11 +108,9 @@ def measure_traffic(
     by_lines *= np.where(is_store, arch.memory.l2_store_line_cycles.value, 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
-    ring, ring_share = _rings(situation)
     return Traffic(
         act=acts,
-        ring=ring,
-        ring_share=ring_share,
+        ring_uses=_ring_uses(situation),
         commit_cycles=_commit_cycles(situation),
         matrix_cycles=_matrix_cycles(situation),
         path_cycles=path,
@@ -166,15 +163,6 @@ _SIGNALS = {
     Semantics.MBARRIER_COMMIT: Act.COMMIT,
     Semantics.MBARRIER_COPY: Act.COPY,
 }
-
-
-def _rings(situation: Situation) -> tuple[NDArray[np.int16], FloatArray]:
-    """The ring of each instruction, -1 for none, and the share of warps that arrive there."""
-    n = len(situation.kernel)
-    ring, share = np.full(n, -1, dtype=np.int16), np.ones(n)
-    for row, use in _ring_uses(situation).items():
-        ring[row], share[row] = use.ring, use.share
-    return ring, share
 
 
 def _matrix_cycles(situation: Situation) -> FloatArray:
