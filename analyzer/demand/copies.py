@@ -23,6 +23,16 @@ def with_parts(rings: Rings, cfg: Cfg, nest: LoopNest, weights: FloatArray) -> R
     return replace(rings, uses=uses)
 
 
+def copied_ahead_bytes(rings: Rings) -> float:
+    """At least what lies in shared memory of a CTA where copies fill all the buffers of their rings."""
+    most = [0.0] * len(rings.rings)
+    filled = {use.ring for use in rings.uses.values() if use.meaning is Semantics.MBARRIER_COPY}
+    for use in rings.uses.values():
+        if use.ring in filled and use.meaning is Semantics.MBARRIER_ARRIVE:
+            most[use.ring] = max(most[use.ring], use.expected_bytes * min(1.0, use.share))
+    return sum(ring.barriers * n_bytes for ring, n_bytes in zip(rings.rings, most, strict=True))
+
+
 def _rounds(cfg: Cfg, loop: Loop, weights: FloatArray, *, each_time: bool) -> float:
     """Of a warp through a loop, each time that it comes to it or in all."""
     rounds = float(weights[cfg.blocks[loop.header].start])

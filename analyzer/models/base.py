@@ -63,6 +63,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     any and their addresses are known. grid_ctas: CTAs of
     the launch, of one full wave where the grid is not known (`grid` None).
     block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
+    shared_bytes: that the launch gives a CTA; copied_ahead_bytes: that at
+    least copies put into it.
     clock_mhz, l2_is_cold: see `Launch`.
     """
 
@@ -86,6 +88,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     block: Dim3 | None
     block_threads: int
     guessed_tiles: int
+    shared_bytes: int
+    copied_ahead_bytes: float
     clock_mhz: float | None = None
     l2_is_cold: bool = False
 

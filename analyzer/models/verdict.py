@@ -106,6 +106,11 @@ def _assumptions(situation: Situation, placement: Placement, *, knows_all: bool)
         notes.append(
             f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
         )
+    if situation.copied_ahead_bytes > situation.shared_bytes:
+        notes.append(
+            f"copies put at least {situation.copied_ahead_bytes:,.0f} bytes into shared memory; the launch "
+            f"gives {situation.shared_bytes:,}: say --dynamic-shared, or more CTAs are taken to fit than do"
+        )
     return tuple(notes)
 
 

@@ -1,6 +1,6 @@
 """A matrix product for the tensor core of a B200, from its plainest form to what libraries ship."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import pytest
@@ -124,3 +124,9 @@ def test_a_busy_tensor_core_is_the_bound(step: Step) -> None:
     is_busy = least_cycles() >= 0.8 * found.cycles
     if is_busy or step in (PAIRS, PERSISTENT):
         assert found.bound == "tc"
+
+
+def test_shared_memory_that_the_launch_forgets_is_missed() -> None:
+    """Four buffers of 48 KB: with none of them many CTAs seem to fit."""
+    told = {kb: predicted(replace(WARPS, shared_kb=kb)).assumptions for kb in (0, 192)}
+    assert [any("--dynamic-shared" in note for note in notes) for notes in told.values()] == [True, False]

@@ -49,7 +49,9 @@ class Simulation(Struct, frozen=True, eq=False):
             )
         if self.idle_share:
             idle = f"{self.idle_share:.0%}"
-            notes.append(f"{idle} of the CTAs find no work, and count for the time to hand them out")
+            notes.append(
+                f"{idle} of the CTAs find little or no work, and count for the time to hand them out"
+            )
         return tuple(notes)
 
     def parts(self) -> Iterator[tuple[Script, int]]:
