@@ -13,6 +13,7 @@ fit into the L2, and once in each window of CTAs where they do not; never more t
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct, field
@@ -85,7 +86,7 @@ class GridReuse(Struct, frozen=True):
     def dram_share(self, row: int, density: float) -> float | None:
         """Share of an instruction's sectors that come from DRAM; None where that is not known.
 
-        density: touched part of the sectors that it asks for, above 0.
+        density: part of the sectors that it asks for which it touches itself, above 0.
         """
         share = self.distinct_share.get(row)
         return None if share is None else min(1.0, share * self._times / density)
@@ -142,7 +143,8 @@ class AccessRates(Struct, frozen=True, kw_only=True):
     requests and sectors are those of the recorded CTAs. l1_hit_share: of all sectors; l2_hit_share: of those
     that went beyond the L1, 0 where none did. waits_l1, waits_l2, waits_dram: shares of requests whose
     slowest sector is served there; they sum to 1. lines: distinct cache lines of a request, the mean;
-    density: touched part of the sectors, whichever instruction touches them.
+    density: touched part of the sectors, whichever instruction touches them; stored_density: part of the
+    sectors that some store writes.
     """
 
     requests: int
@@ -154,6 +156,7 @@ class AccessRates(Struct, frozen=True, kw_only=True):
     waits_dram: float
     lines: float
     density: float
+    stored_density: float = 1.0
 
     @property
     def l2_share(self) -> float:
@@ -217,9 +220,14 @@ def simulate_caches(
     densities = _densities(stream, table.rows)
     lines = _lines(stream, table.rows, figures.l1)
     found: dict[int, AccessRates] = {}
-    for row, density, n_lines in zip(table.rows.tolist(), densities.tolist(), lines.tolist(), strict=True):
-        share = None if reuse is None else reuse.dram_share(row, density)
+    own = _densities(stream, table.rows, by_row=True)
+    for row, density, mine, n_lines in zip(
+        table.rows.tolist(), densities.tolist(), own.tolist(), lines.tolist(), strict=True
+    ):
+        share = None if reuse is None else reuse.dram_share(row, mine)
         found[row] = table.rates(row, share, n_lines, density)
+    for row, density in _stored_densities(stream, routes).items():
+        found[row] = replace(found[row], stored_density=density)
     if reuse is not None:
         by_row = dict(zip(table.rows.tolist(), densities.tolist(), strict=True))
         missed = {row: rates.dram_share for row, rates in found.items()}
@@ -234,19 +242,42 @@ def simulate_caches(
     )
 
 
-def _densities(stream: AddressStream, rows: IntArray) -> NDArray[np.float64]:
-    """Touched part of the sectors that each instruction asks for, whichever instruction touches them."""
+def _densities(stream: AddressStream, rows: IntArray, *, by_row: bool = False) -> NDArray[np.float64]:
+    """Touched part of the sectors that each instruction asks for, whichever instruction touches them.
+
+    by_row: the part that the instruction itself touches.
+    """
     if not len(stream):
         return np.zeros(0)
-    order = np.argsort(stream.sectors, kind="stable")
-    new = np.diff(stream.sectors[order], prepend=stream.sectors[order[0]]) != 0
-    new[0] = True
-    touched = np.bitwise_or.reduceat(stream.words[order], np.flatnonzero(new))
-    parts = np.empty(len(stream))
-    parts[order] = np.unpackbits(touched[:, None], axis=1).mean(axis=1)[np.cumsum(new) - 1]
+    keys = (stream.sectors, stream.rows) if by_row else (stream.sectors,)
+    parts = _parts(stream.words, keys)
     which = np.searchsorted(rows, stream.rows)
     found: NDArray[np.float64] = np.bincount(which, parts) / np.bincount(which)
     return found
+
+
+def _stored_densities(stream: AddressStream, routes: Sequence[Route]) -> dict[int, float]:
+    """Of each instruction that writes: the part of its sectors that it or another one writes."""
+    chosen = np.array([route in _WRITING for route in routes], dtype=np.bool_)[stream.rows]
+    if not chosen.any():
+        return {}
+    parts = _parts(stream.words[chosen], (stream.sectors[chosen],))
+    rows, which = np.unique(stream.rows[chosen], return_inverse=True)
+    means = np.bincount(which, parts) / np.bincount(which)
+    return dict(zip(rows.tolist(), means.tolist(), strict=True))
+
+
+def _parts(words: NDArray[np.uint8], keys: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
+    """Of each entry: the touched part of the sector, of all entries whose keys are the same."""
+    order = np.lexsort(keys)
+    new = np.zeros(len(words), dtype=np.bool_)
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    new[0] = True
+    touched = np.bitwise_or.reduceat(words[order], np.flatnonzero(new))
+    parts = np.empty(len(words))
+    parts[order] = np.unpackbits(touched[:, None], axis=1).mean(axis=1)[np.cumsum(new) - 1]
+    return parts
 
 
 def _lines(stream: AddressStream, rows: IntArray, shape: CacheShape) -> NDArray[np.float64]:

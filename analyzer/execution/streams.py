@@ -96,13 +96,14 @@ def co_resident_ctas(
     sectors_per_cta: float | None = None,
     limits: StreamLimits | None = None,
     sm: int = 0,
+    first: int = 0,
 ) -> tuple[int, ...]:
-    """CTAs of the first wave on one SM, handed out in turn: all of them, or as many whole ones as fit.
+    """CTAs of the wave that begins at `first` on one SM, handed out in turn: all, or as many as fit.
 
     sectors_per_cta: of global and local memory, as an executed profile says; None where nobody knows.
     Of CTAs that do not fit whole one is left: what it reads again it then does so soonest.
     """
-    held = range(sm, min(n_ctas, n_sms * ctas_per_sm), n_sms)
+    held = range(first + sm, min(n_ctas, first + n_sms * ctas_per_sm), n_sms)
     if sectors_per_cta:
         fitting = int((limits or StreamLimits()).sectors / sectors_per_cta)
         held = held[: max(1, fitting)]

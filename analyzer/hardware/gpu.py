@@ -79,7 +79,8 @@ def mma_issue_cycles(gpu: Gpu, arch: Arch, sched: SchedClass, shape: MmaShape) -
     work = shape.fma_count * (0.5 if shape.sparse else 1.0) / shape.warps
     if sched is SchedClass.MMA_TENSOR_CORE:
         return IssueCost(work / figure.value, figure.basis)
-    share = arch.warp_mma_share.value if shape.warps == 1 else 1.0
+    is_slower = shape.warps == 1 and sched is not SchedClass.MMA_DOUBLE  # FP64 has no other way
+    share = arch.warp_mma_share.value if is_slower else 1.0
     per_subcore = figure.value / arch.limits.subcores_per_sm.value * share
     return IssueCost(work / per_subcore, figure.basis)
 

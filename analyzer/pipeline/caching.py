@@ -103,32 +103,40 @@ class CacheLab(Struct, eq=False):
         return self._from_dram[key]
 
     def _recorded(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":
+        """Of the first wave; of one in the middle, where that reads nothing: first planes are often idle."""
         if self._stream is None:
-            from analyzer.execution.guesses import Guesser
-            from analyzer.execution.streams import StreamLimits, co_resident_ctas, record_stream
-
-            limits = StreamLimits(
-                sectors=max(_LEAST_SECTORS, StreamLimits().sectors // self.n_kernels),
-                actions=max(_LEAST_ACTIONS, StreamLimits().actions // self.n_kernels),
-            )
-            per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
-            ctas = co_resident_ctas(
-                n_ctas,
-                n_sms=sms,
-                ctas_per_sm=slots,
-                sectors_per_cta=per_cta,
-                limits=limits,
-                sm=min(n_ctas, sms) // 2,  # the first SM has the borders, and the shortest rows of a mask
-            )
-            self._stream = record_stream(
-                self.ready.compiled,
-                self.ready.image,
-                self.ready.shape,
-                ctas,
-                guesser=Guesser(self.ready.compiled, self.trips, self.taken),
-                limits=limits,
-            )
+            wave = sms * slots
+            self._stream = self._record(n_ctas, sms, slots, 0)
+            if not len(self._stream) and n_ctas >= 2 * wave:
+                self._stream = self._record(n_ctas, sms, slots, n_ctas // wave // 2 * wave)
         return self._stream
+
+    def _record(self, n_ctas: int, sms: int, slots: int, first: int) -> "AddressStream":
+        from analyzer.execution.guesses import Guesser
+        from analyzer.execution.streams import StreamLimits, co_resident_ctas, record_stream
+
+        limits = StreamLimits(
+            sectors=max(_LEAST_SECTORS, StreamLimits().sectors // self.n_kernels),
+            actions=max(_LEAST_ACTIONS, StreamLimits().actions // self.n_kernels),
+        )
+        per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
+        ctas = co_resident_ctas(
+            n_ctas,
+            n_sms=sms,
+            ctas_per_sm=slots,
+            sectors_per_cta=per_cta,
+            limits=limits,
+            sm=min(n_ctas, sms) // 2,  # the first SM has the borders, and the shortest rows of a mask
+            first=first,
+        )
+        return record_stream(
+            self.ready.compiled,
+            self.ready.image,
+            self.ready.shape,
+            ctas,
+            guesser=Guesser(self.ready.compiled, self.trips, self.taken),
+            limits=limits,
+        )
 
     def _looks_into_l1(self) -> bool:
         """Whether some executed load of global or local memory may hit there."""

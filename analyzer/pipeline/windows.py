@@ -21,6 +21,16 @@ from analyzer.ir.launch import Dim3
 from analyzer.pipeline.executing import Prepared
 
 _STEP_LIMIT = 20_000
+_WAVES = (1, 2, 4, 8)  # the first planes of a grid are often idle
+
+
+class _Seen(Struct, frozen=True):
+    """Distinct bytes of the first CTAs of a grid, and of about half of them."""
+
+    n_whole: int
+    n_half: int
+    whole: Touched
+    half: Touched
 
 
 class Windows(Struct, frozen=True, eq=False):
@@ -41,23 +51,32 @@ class Windows(Struct, frozen=True, eq=False):
         unique, written = traffic.read_unique_bytes, traffic.written_unique_bytes
         if unique is not None and (unique + (written or 0) <= kept_bytes or grid.count <= wave_ctas):
             return float(unique)
-        whole = _part(grid, wave_ctas)
-        half = _part(grid, whole.count // 2)
-        touched = self._touched(whole, half) if half.count < whole.count else None
-        if touched is None:
+        seen = self._first_reads(grid, wave_ctas)
+        if seen is None:
             return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
-        n_more = whole.count - half.count
-        slope = max(0.0, (touched[0].read_bytes - touched[1].read_bytes) / n_more)
-        shared = max(0.0, touched[0].read_bytes - slope * whole.count)
-        growth = max(1.0, (touched[0].both_bytes - touched[1].both_bytes) / n_more)
-        most = whole.count + max(0.0, kept_bytes - touched[0].both_bytes) / growth
+        n_more = seen.n_whole - seen.n_half
+        slope = max(0.0, (seen.whole.read_bytes - seen.half.read_bytes) / n_more)
+        shared = max(0.0, seen.whole.read_bytes - slope * seen.n_whole)
+        growth = max(1.0, (seen.whole.both_bytes - seen.half.both_bytes) / n_more)
+        most = seen.n_whole + max(0.0, kept_bytes - seen.whole.both_bytes) / growth
         window = min(float(grid.count), most)
         return max(float(unique or 0), grid.count * (shared / window + slope))
 
-    def _touched(self, *windows: Dim3) -> tuple[Touched, ...] | None:
-        """Distinct bytes of the first CTAs; the kernel sees the whole grid's dimensions."""
-        found = touched_in(self.log, windows) if self.log else self._executed(windows)
-        return None if found is None or not found[-1].read_bytes else found
+    def _first_reads(self, grid: Dim3, wave_ctas: int) -> "_Seen | None":
+        """Distinct bytes of the first wave, of more where it reads nothing; None where they are not known."""
+        for times in _WAVES:
+            whole = _part(grid, times * wave_ctas)
+            half = _part(grid, whole.count // 2)
+            if half.count >= whole.count:
+                return None
+            found = touched_in(self.log, (whole, half)) if self.log else self._executed((whole, half))
+            if found is None:
+                return None
+            if found[-1].read_bytes:
+                return _Seen(whole.count, half.count, *found)
+            if whole.count >= grid.count:
+                return None
+        return None
 
     def _executed(self, windows: tuple[Dim3, ...]) -> tuple[Touched, ...] | None:
         """The same of the CTAs executed by themselves."""

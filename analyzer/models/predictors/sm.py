@@ -36,8 +36,12 @@ def predict(situation: Situation) -> Verdict:
     simulation = simulate(situation, placement, clock)
     ledger = StallLedger(len(situation.kernel))
     bounds = _bounds(simulation)
-    cycles = max(simulation.cycles, dispatch_cycles(situation, clock), *bounds.values())
-    _add_waits(ledger, simulation, cycles)
+    dispatch = dispatch_cycles(situation, clock)
+    cycles = max(simulation.cycles, dispatch, *bounds.values())
+    is_dispatch = dispatch >= _BINDING_SHARE * cycles and dispatch > max(bounds.values(), default=0.0)
+    empty = cycles * _empty_share(simulation) if is_dispatch else 0.0
+    _add_waits(ledger, simulation, cycles - empty)
+    ledger.add_outside(Stall.LAUNCH, empty)
     around = overhead_cycles(situation, clock)
     interval = situation.gpu.file.launch.interval_us
     if interval is not None:
@@ -46,7 +50,7 @@ def predict(situation: Situation) -> Verdict:
     stalls = ledger.close()
     name = max(bounds, key=lambda which: bounds[which], default=LATENCY)
     bound = name if bounds.get(name, 0.0) >= _BINDING_SHARE * cycles else LATENCY
-    bound = LAUNCH if around > cycles else bound
+    bound = LAUNCH if around > cycles or is_dispatch else bound
     low, high = interval_of(situation, bound)
     return Verdict(
         situation=situation,
@@ -63,6 +67,15 @@ def predict(situation: Situation) -> Verdict:
         stalls=stalls,
         walk=walk_situation(situation, situation.weights, placement),
     )
+
+
+def _empty_share(simulation: Simulation) -> float:
+    """Part of the time of an SM's slots in which no CTA is there yet, for none has been handed out."""
+    n_rows = max(script.last[-1] for script in simulation.scripts) + 1
+    selected, waits, stalls = simulation.warp_cycles(n_rows)
+    of_cta = float(selected.sum() + waits.sum() + stalls.sum()) / len(simulation.figures.crew)
+    slots = min(simulation.figures.slots, simulation.n_ctas)
+    return max(0.0, 1.0 - of_cta * simulation.n_ctas / slots / simulation.cycles)
 
 
 def _add_waits(ledger: StallLedger, simulation: Simulation, cycles_of_sm: float) -> None:

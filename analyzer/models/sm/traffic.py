@@ -329,7 +329,8 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
                 l2[access.row] = 1.0
                 rates = None if situation.caches is None else situation.caches.accesses.get(access.row)
                 density = 1.0 if rates is None else rates.density
-                distinct = (access.unique_bytes or access.bytes) / (density * access.sectors * SECTOR_BYTES)
+                stored = 1.0 if rates is None else rates.stored_density
+                distinct = (access.unique_bytes or access.bytes) / (stored * access.sectors * SECTOR_BYTES)
                 dram[access.row] = min(1.0, distinct)
                 if density < _WHOLE:
                     dram[access.row] *= situation.arch.memory.partial_write_factor.value

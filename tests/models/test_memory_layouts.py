@@ -1,0 +1,57 @@
+"""The same bytes, asked for in another order, take the same time."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import analyzer
+from analyzer.execution.argument_text import parse_argument
+from analyzer.hardware.load import load_gpu
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.pipeline import Options
+from analyzer.report.report import PredictionEntry
+
+DUMP = Path(__file__).parents[1] / "demand" / "layouts_80.txt"
+N = 1 << 25
+EDGE = 512
+
+
+@cache
+def predicted(kernel: str, gpu: str, grid: Dim3, block: Dim3, n: int) -> PredictionEntry:
+    launch = Launch(grid=grid, block=block, arguments=(parse_argument(f"2={n}"),))
+    options = Options(launch=launch, models=("sm",), kernels=(kernel,))
+    (found,) = analyzer.analyze(str(DUMP), gpu, options=options).kernels
+    (prediction,) = found.predictions
+    return prediction
+
+
+def least_us(gpu: str, n_bytes: int) -> float:
+    return n_bytes / load_gpu(gpu).file.memory.bandwidth_gbps.value / 1e3
+
+
+@pytest.mark.parametrize("gpu", ["a100-80gb-sxm", "rtx-a4000"])
+def test_records_take_as_long_as_columns(gpu: str) -> None:
+    """Three instructions share each sector of the records: one of them brings it, and all of it."""
+    times = {
+        kernel: predicted(kernel, gpu, Dim3(N // 256), Dim3(256), N).time_us
+        for kernel in ("records", "columns")
+    }
+    assert times["records"] == pytest.approx(times["columns"], rel=0.1)
+    assert times["records"] > least_us(gpu, 4 * N * 4)
+
+
+def test_a_grid_whose_first_plane_is_idle_reads_its_cube_once() -> None:
+    """The first waves of CTAs read nothing: what later ones read of each other's is told by these."""
+    grid, block = Dim3(EDGE // 32, EDGE // 8, EDGE), Dim3(32, 8)
+    found = predicted("stencil", "a100-80gb-sxm", grid, block, EDGE)
+    least = least_us("a100-80gb-sxm", 2 * 4 * EDGE**3)
+    assert least < found.time_us < 2.0 * least
+
+
+def test_ctas_that_are_handed_out_too_slowly_are_what_binds() -> None:
+    """A warp for each CTA: its loads are awaited, but more CTAs could be there."""
+    n = 1 << 25
+    found = predicted("columns", "a100-80gb-sxm", Dim3(n // 32), Dim3(32), n)
+    assert found.bound == "launch"
+    assert found.cpi_stack["launch"] > 0.5 * sum(found.cpi_stack.values())
