@@ -37,7 +37,7 @@ class _Visits(Struct, eq=False):
 
 
 class _Round(Struct, frozen=True):
-    """One of the rounds that follow each other each time that a loop is gone through."""
+    """A round of a loop among those of one time that it is gone through, or among all."""
 
     number: int
     of: int
@@ -160,13 +160,10 @@ def _rounds_of(run: Run, in_all: _Round, this_time: _Round, times: int) -> list[
     """So many visits of a run, with what is left out in each."""
     found: list[Run] = []
     for visit in range(times):
-        places = [
-            (visit, times) if times > 1 else (place.number, place.of)
-            for place in (this_time if odd.every_time else in_all for odd in run.guarded)
-        ]
-        left_out = tuple(
-            odd for odd, place in zip(run.guarded, places, strict=True) if odd.leaves_out(*place)
-        )
+        own = _Round(visit, times) if times > 1 else None
+        places = [own or (this_time if odd.every_time else in_all) for odd in run.guarded]
+        pairs = zip(run.guarded, places, strict=True)
+        left_out = tuple(odd for odd, at in pairs if odd.leaves_out(at.number, at.of))
         if found and found[-1].left_out == left_out:
             found[-1] = replace(found[-1], visits=found[-1].visits + 1)
         else:
