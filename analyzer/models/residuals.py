@@ -61,7 +61,7 @@ def _guessed_share(situation: Situation) -> float:
     if profile is None or profile.provenance is Provenance.UNKNOWN:
         return 1.0
     if not profile.unknown_branches:
-        return 0.0
+        return scattered_atomics_share(situation)
     lengths = np.array([len(block) for block in situation.cfg.blocks])
     sizes = np.asarray(profile.block_warps) * lengths
     is_guessed = np.array([provenance not in _COUNTED for provenance in profile.block_provenance])
@@ -75,6 +75,21 @@ def _guessed_share(situation: Situation) -> float:
         asked[access.space] += access.requests
         guessed[access.space] += access.requests * (access.provenance not in _COUNTED)
     return max(instructions, *(guessed[space] / max(1, asked[space]) for space in asked), 0.0)
+
+
+def scattered_atomics_share(situation: Situation) -> float:
+    """Of requests to global memory, atomics whose addresses come from data: nobody knows how many meet."""
+    profile = situation.profile
+    if profile is None:
+        return 0.0
+    asked = [access for access in profile.accesses if access.space in (Space.GLOBAL, Space.GENERIC)]
+    unknown = [
+        access
+        for access in asked
+        if access.provenance is Provenance.UNKNOWN
+        and situation.kernel.opcode(access.row).kind in (OpKind.ATOMIC, OpKind.REDUCTION)
+    ]
+    return sum(access.requests for access in unknown) / max(1, sum(access.requests for access in asked))
 
 
 _COUNTED = frozenset({Provenance.EXACT, Provenance.TRACED})

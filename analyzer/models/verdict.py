@@ -1,5 +1,7 @@
 """What a model answers: a prediction with the stalls that it is summed from."""
 
+from collections.abc import Iterator
+
 from msgspec import Struct
 
 from analyzer.hardware.schema import Figure
@@ -7,6 +9,7 @@ from analyzer.ir.machine import Basis
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 from analyzer.models.base import Prediction, Situation, largest_first, weakest
 from analyzer.models.placement import Placement, placement_note
+from analyzer.models.residuals import scattered_atomics_share
 from analyzer.models.stalls import StallProfile
 from analyzer.models.walk import WarpWalk
 
@@ -99,19 +102,26 @@ def _assumptions(situation: Situation, placement: Placement, *, knows_all: bool)
         notes.append(placement_note(situation, placement, queues_atomics=knows_all))
     if situation.kernel.control_words is None:
         notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
+    return (*notes, *_left_open(situation))
+
+
+def _left_open(situation: Situation) -> Iterator[str]:
+    """What addresses, copies and products leave open."""
+    if scattered_atomics_share(situation):
+        yield (
+            "atomics at addresses that come from data are taken not to meet; where they do, each waits for "
+            "the one before (--arg WHICH=@data.npy settles it)"
+        )
     if _has_copies_of_unknown_size(situation):
-        notes.append("bulk copies (TMA): their bytes do not stand in the code and are left out")
+        yield "bulk copies (TMA): their bytes do not stand in the code and are left out"
     if situation.guessed_tiles:
         tile = f"{UNKNOWN_TILE_M}x{UNKNOWN_TILE_N}"
-        notes.append(
-            f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
-        )
+        yield f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
     if situation.copied_ahead_bytes > situation.shared_bytes:
-        notes.append(
+        yield (
             f"copies put at least {situation.copied_ahead_bytes:,.0f} bytes into shared memory; the launch "
             f"gives {situation.shared_bytes:,}: say --dynamic-shared, or more CTAs are taken to fit than do"
         )
-    return tuple(notes)
 
 
 def _has_copies_of_unknown_size(situation: Situation) -> bool:

@@ -3,6 +3,7 @@
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import analyzer
@@ -18,8 +19,8 @@ EDGE = 512
 
 
 @cache
-def predicted(kernel: str, gpu: str, grid: Dim3, block: Dim3, n: int) -> PredictionEntry:
-    launch = Launch(grid=grid, block=block, arguments=(parse_argument(f"2={n}"),))
+def predicted(kernel: str, gpu: str, grid: Dim3, block: Dim3, n: int, *arguments: str) -> PredictionEntry:
+    launch = Launch(grid=grid, block=block, arguments=tuple(map(parse_argument, (f"2={n}", *arguments))))
     options = Options(launch=launch, models=("sm",), kernels=(kernel,))
     (found,) = analyzer.analyze(str(DUMP), gpu, options=options).kernels
     (prediction,) = found.predictions
@@ -55,3 +56,16 @@ def test_ctas_that_are_handed_out_too_slowly_are_what_binds() -> None:
     found = predicted("columns", "a100-80gb-sxm", Dim3(n // 32), Dim3(32), n)
     assert found.bound == "launch"
     assert found.cpi_stack["launch"] > 0.5 * sum(found.cpi_stack.values())
+
+
+def test_atomics_that_data_place_are_not_passed_over(tmp_path: Path) -> None:
+    """Where all meet at one word they take many times as long as where nobody knows."""
+    ones = tmp_path / "ones.npy"
+    np.save(ones, np.ones(1 << 16, np.uint8))
+    grid, block = Dim3(256), Dim3(256)
+    unknown = predicted("counts", "a100-80gb-sxm", grid, block, 1 << 16)
+    known = predicted("counts", "a100-80gb-sxm", grid, block, 1 << 16, f"0=@{ones}")
+    told = [any("atomics" in note for note in found.assumptions) for found in (unknown, known)]
+    assert told == [True, False]
+    assert known.bound == "atomics"
+    assert unknown.time_us_high / unknown.time_us_low > known.time_us_high / known.time_us_low
