@@ -8,12 +8,11 @@ from msgspec import Struct
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import GLOBAL_SPACES, Space
 
 SECTOR_BYTES = 32
 WAVEFRONT_BYTES = 128
 _SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
-_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
 class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
@@ -70,7 +69,7 @@ def _take(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: Acce
         return True
     if access.space in _SHARED:
         return _enter(found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / runs)
-    if access.space in _GLOBAL:
+    if access.space in GLOBAL_SPACES:
         return _enter(found.global_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
     if access.space is Space.LOCAL:
         return _enter(found.local_bytes, access.row, access.sectors, SECTOR_BYTES / runs)

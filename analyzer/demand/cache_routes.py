@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from analyzer.ir.opcode import Opcode, OpKind, Space
+from analyzer.ir.opcode import ATOMIC_KINDS, Opcode, OpKind, Space
 from analyzer.ir.program import Kernel
 
 
@@ -32,7 +32,7 @@ _LOADS = frozenset({OpKind.LOAD, OpKind.ASYNC_COPY})
 # The first that fits; PTX ISA, cache operators and scopes: .cg and a scope of the GPU or the system bypass
 # the L1, .cv and volatile are of the system's scope. On sm_70 .SYS without .STRONG is every plain load.
 _ROUTE_RULES = (
-    _RouteRule(Route.BEYOND, frozenset({OpKind.ATOMIC, OpKind.REDUCTION})),
+    _RouteRule(Route.BEYOND, ATOMIC_KINDS),
     _RouteRule(Route.KEPT, frozenset({OpKind.STORE}), space=Space.LOCAL),
     _RouteRule(Route.WRITTEN, frozenset({OpKind.STORE})),
     _RouteRule(Route.BEYOND, _LOADS, has=frozenset({"STRONG"}), any=frozenset({"GPU", "SYS", "VC"})),

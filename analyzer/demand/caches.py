@@ -26,7 +26,7 @@ from analyzer.demand.cache_sets import CacheShape, hits
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.streams import AddressStream
 from analyzer.hardware.schema import Arch
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import GLOBAL_SPACES
 
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
@@ -126,7 +126,7 @@ def grid_reuse(profile: ExecutionProfile, sector_bytes: int, dram_bytes: float |
 
 
 def _is_read(access: MemoryAccess) -> bool:
-    return access.space in (Space.GLOBAL, Space.GENERIC) and not access.is_store
+    return access.space in GLOBAL_SPACES and not access.is_store
 
 
 class Latencies(Struct, frozen=True):

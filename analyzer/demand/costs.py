@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from analyzer.hardware.gpu import Gpu, class_figures, mma_issue_cycles
 from analyzer.hardware.schema import Arch
 from analyzer.ir.machine import WARP_LANES, Completion, Pipe, SchedClass
-from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Space
 from analyzer.ir.program import Vocabulary
 
 PIPES = tuple(Pipe)
@@ -61,14 +61,13 @@ def opcode_costs(vocabulary: Vocabulary, gpu: Gpu, arch: Arch) -> OpcodeCosts:
         is_memory_load=np.array([_is_memory_load(row.opcode) for row in rows], dtype=bool),
         flops=column("flops"),
         tensor_fma=column("tensor_fma"),
-        global_bytes=np.array([_bytes(o, _GLOBAL) for o in vocabulary.opcodes], dtype=np.float64),
+        global_bytes=np.array([_bytes(o, GLOBAL_SPACES) for o in vocabulary.opcodes], dtype=np.float64),
         shared_bytes=np.array([_bytes(o, _SHARED) for o in vocabulary.opcodes], dtype=np.float64),
         local_bytes=np.array([_bytes(o, _LOCAL) for o in vocabulary.opcodes], dtype=np.float64),
         is_bulk_copy=np.array([o.kind is OpKind.BULK_COPY for o in vocabulary.opcodes], dtype=np.float64),
     )
 
 
-_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 _SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 _LOCAL = frozenset({Space.LOCAL})
 
@@ -109,7 +108,7 @@ def _is_memory_load(opcode: Opcode) -> bool:
     """Results that come from global memory, whose latency is a mix of cache levels."""
     if opcode.sched is SchedClass.ASYNC_COPY:
         return True
-    return opcode.kind in {OpKind.LOAD, OpKind.ATOMIC, OpKind.ASYNC_COPY} and opcode.space in _GLOBAL
+    return opcode.kind in {OpKind.LOAD, OpKind.ATOMIC, OpKind.ASYNC_COPY} and opcode.space in GLOBAL_SPACES
 
 
 def _bytes(opcode: Opcode, spaces: frozenset[Space]) -> float:

@@ -4,6 +4,8 @@ They are handed out in blocks of 32 columns, and the code puts the number of blo
 tcgen05.alloc; the unit as code that ptxas 13.0 writes for 32 to 512 columns has it).
 """
 
+import numpy as np
+
 from analyzer.execution.constants import constant_before
 from analyzer.flow.cfg import Cfg
 
@@ -19,11 +21,6 @@ def tensor_columns(cfg: Cfg) -> int:
     """
     kernel = cfg.kernel
     takes = kernel.vocabulary.mask(lambda opcode: opcode.name == _ALLOCATES and _TAKES in opcode.modifiers)
-    if not takes.any():
-        return 0
-    most = 0
-    for row, block in enumerate(cfg.block_of):
-        if takes[kernel.opcode_ids[row]]:
-            blocks = constant_before(cfg, block, row, kernel.form(row).operands[-1])
-            most = max(most, _COLUMNS_PER_BLOCK * (blocks or 0))
-    return most
+    rows = np.flatnonzero(takes[kernel.opcode_ids[: len(cfg.block_of)]]).tolist()
+    blocks = (constant_before(cfg, cfg.block_of[row], row, kernel.form(row).operands[-1]) for row in rows)
+    return _COLUMNS_PER_BLOCK * max((number or 0 for number in blocks), default=0)

@@ -41,7 +41,7 @@ from analyzer.execution.tally import Tally, new_tally
 from analyzer.execution.warps import Batch
 from analyzer.flow.loops import Loop
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 from analyzer.isa.roles import PREDICATE_BASE
 
 IntArray = NDArray[np.int64]
@@ -54,7 +54,6 @@ _LARGE = 4096
 _PER_WARP = 2  # dimensions of an array of some warps' lanes
 SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
-_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
 class Machine:
@@ -410,7 +409,7 @@ class Machine:
         if access.kind not in _CHANGES:
             return
         known = addresses if origin is None else None
-        if access.space in _GLOBAL:
+        if access.space in GLOBAL_SPACES:
             active = view.active if lanes is None else view.active & lanes
             self.overwritten.store(access, active, known)
         if self.tracked is not None and access.space in self.kept_spaces:
@@ -420,7 +419,7 @@ class Machine:
     def _load(
         self, access: Access, view: View, addresses: NDArray[np.uint64], lanes: Bits | None
     ) -> list[Loaded] | None:
-        if access.space in _GLOBAL:
+        if access.space in GLOBAL_SPACES:
             return self.overwritten.hide(access, addresses, self.batch.load_global(access, addresses))
         if self.tracked is not None and access.space in self.kept_spaces:
             return self.tracked.load(access, view, addresses, lanes)

@@ -22,7 +22,7 @@ from analyzer.execution.requests import (
 )
 from analyzer.execution.step import Bits
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, Space
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
@@ -31,7 +31,6 @@ Weights = NDArray[np.float64]
 _BANK_ROW_BYTES = 128
 _SMALL_TABLE = 4096
 _SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
-_ATOMIC_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 
 
 def add_requests(totals: AccessTotals, requests: Requests) -> Patterns | None:
@@ -40,7 +39,7 @@ def add_requests(totals: AccessTotals, requests: Requests) -> Patterns | None:
     if requests.addresses is None or totals.access.address is None:
         return None
     unmoved = _measure(totals, requests)
-    if totals.access.space in (Space.GLOBAL, Space.GENERIC):
+    if totals.access.space in GLOBAL_SPACES:
         touch(totals.footprint, totals.access.width_bytes, requests, unmoved)
     return unmoved
 
@@ -81,7 +80,7 @@ def _measure(totals: AccessTotals, requests: Requests) -> Patterns | None:
     addresses = _addresses(requests)
     found = phases_of(requests, _BANK_ROW_BYTES if access.space in _SHARED_SPACES else SECTOR_BYTES)
     totals.is_even = totals.is_even and found.is_whole
-    if access.space in (Space.GLOBAL, Space.GENERIC):
+    if access.space in GLOBAL_SPACES:
         return _measure_global(totals, requests, found.every)
     for phase in found.every:
         moved = addresses if phase.shift is None else addresses + phase.shift
@@ -106,7 +105,7 @@ def _measure_global(totals: AccessTotals, requests: Requests, phases: list[Phase
         tables = [unmoved.moved(np.stack(together))] if together else []
     else:
         tables = [compress(_addresses(requests) + shift, requests.active) for shift in moves]
-    passes_of = lanes_on_a_word_of if totals.access.kind in _ATOMIC_KINDS else global_wavefronts_of
+    passes_of = lanes_on_a_word_of if totals.access.kind in ATOMIC_KINDS else global_wavefronts_of
     for patterns, weight in zip(tables, weights.reshape(len(tables), -1), strict=True):
         if totals.access.space is Space.GLOBAL:
             totals.misaligned = totals.misaligned or _misaligned(patterns, totals.access.width_bytes)
@@ -148,7 +147,7 @@ def _local_sectors(access: Access, addresses: Addresses, active: Bits) -> IntArr
 
 def _wavefronts(access: Access, addresses: Addresses, active: Bits) -> IntArray:
     """Passes of each row. Unrolled code does the same a multiple of all banks further on, again and again."""
-    is_atomic = access.kind in _ATOMIC_KINDS
+    is_atomic = access.kind in ATOMIC_KINDS
     if addresses.size > _SMALL_TABLE or active.size > _SMALL_TABLE:
         return _count_wavefronts(access.width_bytes, access.n_matrices, is_atomic, addresses, active)
     near = addresses - (addresses[0, 0] & ~np.uint64(_BANK_ROW_BYTES - 1))

@@ -22,7 +22,7 @@ from analyzer.execution.sums import LaunchSums
 from analyzer.execution.task import Task
 from analyzer.execution.unknown_words import Trust
 from analyzer.ir.launch import Launch
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 
 IntArray = NDArray[np.int64]
 
@@ -97,7 +97,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             own = Provenance.UNKNOWN
         elif not totals.is_even or not self.sample.has_even_accesses:
             own = worst((own, Provenance.ASSUMED))
-        in_global = access.space in (Space.GLOBAL, Space.GENERIC)
+        in_global = access.space in GLOBAL_SPACES
         has_sectors = in_global or access.space is Space.LOCAL
         return MemoryAccess(
             row=access.row,
@@ -124,7 +124,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             chosen = [
                 totals
                 for totals in self._ordered()
-                if totals.access.space in (Space.GLOBAL, Space.GENERIC) and totals.access.kind in kinds
+                if totals.access.space in GLOBAL_SPACES and totals.access.kind in kinds
             ]
             asked = sum(round(t.lanes) * t.access.width_bytes for t in chosen)
             known = self._has_whole and all(t.knows_bytes for t in chosen)
@@ -172,7 +172,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
         if loop is not None:
             header = int(kernel.addresses[cfg.blocks[loop.header].start])
             hint = f"--trip {header:#x}=N"
-        if origin_row is not None and kernel.opcode(origin_row).space in (Space.GLOBAL, Space.GENERIC):
+        if origin_row is not None and kernel.opcode(origin_row).space in GLOBAL_SPACES:
             return f"--arg WHICH=@data.npy for what it loads, or {hint}"
         return hint
 

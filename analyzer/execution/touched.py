@@ -20,9 +20,7 @@ from analyzer.execution.sampling import boxed, whole_grid
 from analyzer.execution.task import Task
 from analyzer.execution.warps import Batch
 from analyzer.ir.launch import Dim3
-from analyzer.ir.opcode import Space
-
-_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
+from analyzer.ir.opcode import GLOBAL_SPACES
 
 
 class Touched(Struct, frozen=True):
@@ -126,7 +124,7 @@ class _WindowLog(MemoryLog):
 
 
 def _is_wanted(access: Access) -> bool:
-    return access.space in _GLOBAL and access.kind in READ_KINDS | WRITE_KINDS
+    return access.space in GLOBAL_SPACES and access.kind in READ_KINDS | WRITE_KINDS
 
 
 def _of_window(batch: Batch, window: Dim3) -> Batch:

@@ -24,16 +24,14 @@ from analyzer.execution.requests import (
 )
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import WARP_LANES, SchedClass
-from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Space
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Space
 from analyzer.ir.trace import IntArray, LaneArray, Trace, TraceHeader, WordArray, active_lanes
 
 _AT_ONCE = 1 << 15
 _WINDOW_BYTES = 1 << 24
 _SECTORS_PER_PASS = 4
 _ROW_BYTES = 128
-_GLOBAL = (Space.GLOBAL, Space.GENERIC)
 _SHARED = (Space.SHARED, Space.DISTRIBUTED_SHARED)
-_ATOMIC = (OpKind.ATOMIC, OpKind.REDUCTION)
 _READS = (OpKind.LOAD, OpKind.ASYNC_COPY, OpKind.ATOMIC)
 _WRITES = (OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC)
 
@@ -90,7 +88,9 @@ def measure_accesses(
         listed.append(_access(row, sums, scale, provenance, is_whole))
         if sums.opcode.kind is OpKind.ASYNC_COPY:
             listed.append(_other_side(listed[-1]))
-    has_footprint = {r: s for r, s in found.items() if is_whole and s.is_known and s.opcode.space in _GLOBAL}
+    has_footprint = {
+        r: s for r, s in found.items() if is_whole and s.is_known and s.opcode.space in GLOBAL_SPACES
+    }
     return Measured(tuple(listed), {row: sums.footprint for row, sums in has_footprint.items()})
 
 
@@ -141,7 +141,7 @@ def _measure(sums: _Sums, header: TraceHeader, addresses: WordArray, active: Lan
                 sums.passes += float(_shared_passes(sums.opcode, addresses, inside, width).sum())
                 active = active & ~inside
         sectors = sectors_per_request(addresses, active, width)
-        passes_of = lanes_on_a_word if sums.opcode.kind in _ATOMIC else global_wavefronts
+        passes_of = lanes_on_a_word if sums.opcode.kind in ATOMIC_KINDS else global_wavefronts
         sums.passes += float(passes_of(addresses, active, width).sum())
         sums.footprint.add(addresses, active, width)
     sums.sectors += int(sectors.sum())
@@ -150,7 +150,7 @@ def _measure(sums: _Sums, header: TraceHeader, addresses: WordArray, active: Lan
 def _shared_passes(opcode: Opcode, addresses: WordArray, active: LaneArray, width: int) -> IntArray:
     if opcode.sched is SchedClass.SHARED_MATRIX:
         return matrix_wavefronts(addresses, active, max(1, opcode.width_bytes // 4))
-    if opcode.kind in _ATOMIC:
+    if opcode.kind in ATOMIC_KINDS:
         return atomic_wavefronts(addresses, active, width)
     return shared_wavefronts(addresses, active, width)
 
@@ -167,7 +167,7 @@ def _local_sectors(addresses: WordArray, active: LaneArray, width: int) -> IntAr
 
 def _access(row: int, sums: _Sums, scale: float, provenance: Provenance, is_whole: bool) -> MemoryAccess:
     space, known = sums.opcode.space or Space.GENERIC, sums.is_known
-    unique = sums.footprint.unique_bytes() if known and is_whole and space in _GLOBAL else None
+    unique = sums.footprint.unique_bytes() if known and is_whole and space in GLOBAL_SPACES else None
     return MemoryAccess(
         row=row,
         space=space,
@@ -202,7 +202,7 @@ def measure_traffic(measured: Measured, cfg: Cfg) -> Traffic:
         own = [
             access
             for access in measured.accesses
-            if access.space in _GLOBAL and cfg.kernel.opcode(access.row).kind in kinds
+            if access.space in GLOBAL_SPACES and cfg.kernel.opcode(access.row).kind in kinds
         ]
         known = [measured.footprints[access.row] for access in own if access.row in measured.footprints]
         asked.append(sum(access.bytes for access in own))

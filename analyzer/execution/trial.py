@@ -32,7 +32,7 @@ from analyzer.execution.program import Access, Action, Segment
 from analyzer.execution.shared_memory import stores_known
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
 from analyzer.execution.tally import Tally
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 
 IntArray = NDArray[np.int64]
 
@@ -239,7 +239,7 @@ class Trial(Machine):
             places = stack_offsets(view, here, addresses)
             if places is None or len(places) > 1:
                 raise TrialFailed("many places of the stack")
-        if access.kind is OpKind.LOAD or access.space not in (Space.GLOBAL, Space.GENERIC):
+        if access.kind is OpKind.LOAD or access.space not in GLOBAL_SPACES:
             return
         is_near = self.tracked is not None and access.space is Space.GENERIC
         if self.overwritten.reaches(active, addresses) or (

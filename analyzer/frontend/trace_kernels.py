@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.frontend.trace_flow import TracedFlow, observe_flow
-from analyzer.ir.opcode import FLOW_KINDS, MEMORY_KINDS, Opcode, OpKind, Space
+from analyzer.ir.opcode import FLOW_KINDS, GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Space
 from analyzer.ir.operand import (
     Address,
     Immediate,
@@ -32,8 +32,7 @@ _NEEDS_RESULT = re.compile(r"r(?!\?)")
 _JUMPS = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL})
 _GUARDED = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL, OpKind.RETURN, OpKind.EXIT})
 _UNKNOWN_GUARD = Predicate(PredicateFile.GENERAL, 7)  # P7 does not exist: no instruction writes it
-_WIDE_SPACES = (Space.GLOBAL, Space.GENERIC)
-_ADDRESSED_SPACES = (*_WIDE_SPACES, Space.SHARED, Space.DISTRIBUTED_SHARED, Space.LOCAL)
+_ADDRESSED_SPACES = (*GLOBAL_SPACES, Space.SHARED, Space.DISTRIBUTED_SHARED, Space.LOCAL)
 
 
 def trace_module(path: str, traces: Sequence[Trace]) -> Module:
@@ -147,7 +146,7 @@ def _register(number: int) -> Register:
 def _address(number: int, opcode: Opcode, *, is_wide: bool) -> Address:
     """A memory operand by its base register; those of an asynchronous copy are shared first, then global."""
     base = _register(number)
-    if is_wide and opcode.space in _WIDE_SPACES and "E" in opcode.modifiers and base.index is not None:
+    if is_wide and opcode.space in GLOBAL_SPACES and "E" in opcode.modifiers and base.index is not None:
         base = Register(base.file, base.index, suffixes=("64",))
     return Address((base,), 0)
 

@@ -221,6 +221,8 @@ MBARRIER_MEANINGS = frozenset(
         Semantics.MBARRIER_COPY,
     }
 )
+ATOMIC_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
+GLOBAL_SPACES = frozenset({Space.GLOBAL, Space.GENERIC})
 MEMORY_KINDS = frozenset(
     {
         OpKind.LOAD,

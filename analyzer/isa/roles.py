@@ -8,7 +8,7 @@ import re
 from functools import cache
 
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import MEMORY_KINDS, MmaShape, Opcode, OpKind, Space
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, MmaShape, Opcode, OpKind
 from analyzer.ir.operand import (
     Address,
     Constant,
@@ -27,7 +27,6 @@ PREDICATE_BASE = 384  # 127 uniform registers from sm_100 on
 UNIFORM_PREDICATE_BASE = 392
 STORAGE_SIZE = 400
 _PREDICATES = 7
-_WIDE_SPACES = frozenset({Space.GLOBAL, Space.GENERIC})
 _REGISTER_BITS = 32
 
 Storage = tuple[int, ...]
@@ -86,7 +85,7 @@ def is_wide_address(opcode: Opcode, place: int) -> bool:
     """64-bit address: `.E` says so; LDGSTS names its shared side first, which is never wide."""
     if opcode.kind is OpKind.ASYNC_COPY and place == 0:
         return False
-    return opcode.space in _WIDE_SPACES and "E" in opcode.modifiers
+    return opcode.space in GLOBAL_SPACES and "E" in opcode.modifiers
 
 
 def is_pair(base: Register, wide: bool) -> bool:

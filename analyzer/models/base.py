@@ -63,8 +63,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     any and their addresses are known. grid_ctas: CTAs of
     the launch, of one full wave where the grid is not known (`grid` None).
     block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
-    shared_bytes: that the launch gives a CTA; copied_ahead_bytes: that at
-    least copies put into it.
+    shared_bytes: that the launch gives a CTA.
     clock_mhz, l2_is_cold: see `Launch`.
     """
 
@@ -89,7 +88,6 @@ class Situation(Struct, frozen=True, kw_only=True):
     block_threads: int
     guessed_tiles: int
     shared_bytes: int
-    copied_ahead_bytes: float
     clock_mhz: float | None = None
     l2_is_cold: bool = False
 

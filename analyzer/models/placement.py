@@ -5,14 +5,13 @@ from msgspec import Struct
 from analyzer.demand.accesses import SECTOR_BYTES
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import GLOBAL_SPACES
 from analyzer.models.base import Situation
 
 # Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
 # a part where shared memory or tensor cores show that tiles are used again by neighbours.
 STREAMING_DRAM_SHARE = 1.0
 TILED_DRAM_SHARE = 0.25
-_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 
 
 class Placement(Struct, frozen=True):
@@ -107,7 +106,7 @@ def _simulated_placement(situation: Situation) -> Placement | None:
     unknown = _usual_placement(situation) if distinct is None else known
     total = beyond = dram = 0.0
     for access in profile.accesses:
-        if access.is_store or access.space not in _GLOBAL:
+        if access.is_store or access.space not in GLOBAL_SPACES:
             continue
         rates = caches.accesses.get(access.row)
         served = rates or (unknown if access.sectors is None else known)

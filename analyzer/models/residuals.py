@@ -8,7 +8,7 @@ import numpy as np
 import tomli
 
 from analyzer.execution.provenance import Provenance
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, OpKind, Space
 from analyzer.models.base import Situation
 from analyzer.resources import data_root
 
@@ -82,12 +82,12 @@ def scattered_atomics_share(situation: Situation) -> float:
     profile = situation.profile
     if profile is None:
         return 0.0
-    asked = [access for access in profile.accesses if access.space in (Space.GLOBAL, Space.GENERIC)]
+    asked = [access for access in profile.accesses if access.space in GLOBAL_SPACES]
     unknown = [
         access
         for access in asked
         if access.provenance is Provenance.UNKNOWN
-        and situation.kernel.opcode(access.row).kind in (OpKind.ATOMIC, OpKind.REDUCTION)
+        and situation.kernel.opcode(access.row).kind in ATOMIC_KINDS
     ]
     return sum(access.requests for access in unknown) / max(1, sum(access.requests for access in asked))
 

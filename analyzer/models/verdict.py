@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from analyzer.demand.copies import copied_ahead_bytes
 from analyzer.hardware.schema import Figure
 from analyzer.ir.machine import Basis
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
@@ -117,9 +118,10 @@ def _left_open(situation: Situation) -> Iterator[str]:
     if situation.guessed_tiles:
         tile = f"{UNKNOWN_TILE_M}x{UNKNOWN_TILE_N}"
         yield f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
-    if situation.copied_ahead_bytes > situation.shared_bytes:
+    ahead = 0.0 if situation.rings is None else copied_ahead_bytes(situation.rings)
+    if ahead > situation.shared_bytes:
         yield (
-            f"copies put at least {situation.copied_ahead_bytes:,.0f} bytes into shared memory; the launch "
+            f"copies put at least {ahead:,.0f} bytes into shared memory; the launch "
             f"gives {situation.shared_bytes:,}: say --dynamic-shared, or more CTAs are taken to fit than do"
         )
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from analyzer.demand.accesses import access_bytes
-from analyzer.demand.copies import copied_ahead_bytes, copied_bytes, with_parts
+from analyzer.demand.copies import copied_bytes, with_parts
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.tensor_memory import tensor_columns
@@ -106,7 +106,6 @@ def _situation(
         block_threads=threads,
         guessed_tiles=tiled.guessed,
         shared_bytes=_shared_bytes(kernel, launch),
-        copied_ahead_bytes=0.0 if rings is None else copied_ahead_bytes(rings),
         clock_mhz=launch.clock_mhz,
         l2_is_cold=launch.l2_is_cold,
     )

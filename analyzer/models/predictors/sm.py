@@ -17,7 +17,7 @@ from analyzer.models.placement import assumed_placement
 from analyzer.models.residuals import interval_of
 from analyzer.models.sm.engine import NO_INSTRUCTIONS, NOT_SELECTED
 from analyzer.models.sm.script import Script
-from analyzer.models.sm.simulate import Simulation, simulate
+from analyzer.models.sm.simulate import Simulation, WarpCycles, simulate
 from analyzer.models.sm.traffic import Act
 from analyzer.models.stalls import StallLedger
 from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
@@ -39,8 +39,9 @@ def predict(situation: Situation) -> Verdict:
     dispatch = dispatch_cycles(situation, clock)
     cycles = max(simulation.cycles, dispatch, *bounds.values())
     is_dispatch = dispatch >= _BINDING_SHARE * cycles and dispatch > max(bounds.values(), default=0.0)
-    empty = cycles * _empty_share(simulation) if is_dispatch else 0.0
-    _add_waits(ledger, simulation, cycles - empty)
+    spent = simulation.warp_cycles(ledger.n_rows)
+    empty = cycles * _empty_share(simulation, spent) if is_dispatch else 0.0
+    _add_waits(ledger, simulation, spent, cycles - empty)
     ledger.add_outside(Stall.LAUNCH, empty)
     around = overhead_cycles(situation, clock)
     interval = situation.gpu.file.launch.interval_us
@@ -69,22 +70,19 @@ def predict(situation: Situation) -> Verdict:
     )
 
 
-def _empty_share(simulation: Simulation) -> float:
+def _empty_share(simulation: Simulation, spent: WarpCycles) -> float:
     """Part of the time of an SM's slots in which no CTA is there yet, for none has been handed out."""
-    n_rows = max(script.last[-1] for script in simulation.scripts) + 1
-    selected, waits, stalls = simulation.warp_cycles(n_rows)
-    of_cta = float(selected.sum() + waits.sum() + stalls.sum()) / len(simulation.figures.crew)
+    of_cta = spent.total / len(simulation.figures.crew)
     slots = min(simulation.figures.slots, simulation.n_ctas)
     return max(0.0, 1.0 - of_cta * simulation.n_ctas / slots / simulation.cycles)
 
 
-def _add_waits(ledger: StallLedger, simulation: Simulation, cycles_of_sm: float) -> None:
+def _add_waits(ledger: StallLedger, simulation: Simulation, spent: WarpCycles, cycles_of_sm: float) -> None:
     """The busiest SM's cycles, divided as its warps' own are."""
-    selected, waits, stalls = simulation.warp_cycles(ledger.n_rows)
-    total = float(selected.sum() + waits.sum() + stalls.sum())
+    total, waits = spent.total, spent.waits
     scale = cycles_of_sm / total if total else 0.0
-    ledger.add_rows(Stall.SELECTED, selected * scale)
-    ledger.add_rows(Stall.WAIT, stalls * scale)
+    ledger.add_rows(Stall.SELECTED, spent.selected * scale)
+    ledger.add_rows(Stall.WAIT, spent.added * scale)
     ledger.add_rows(Stall.NOT_SELECTED, waits[:, NOT_SELECTED] * scale)
     ledger.add_rows(Stall.NO_INSTRUCTIONS, waits[:, NO_INSTRUCTIONS] * scale)
     is_global = np.isin(simulation.traffic.act, (int(Act.LOAD), int(Act.STORE)))

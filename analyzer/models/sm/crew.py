@@ -165,9 +165,9 @@ def _busiest(group: list[WarpClass], lengths: NDArray[np.int64], n_warps: int) -
     work = np.where(at > 0, np.array([[float(one.block_counts @ lengths)] for one in group]), -1.0)
     at = np.where(work >= work.max(axis=0), at, 0.0)
     return [
-        replace(one, n_warps=round(seats.sum()), seats=tuple(seats.tolist()))
+        replace(one, n_warps=max(1, round(seats.sum())), seats=tuple(seats.tolist()))
         for one, seats in zip(group, at, strict=True)
-        if seats.sum() >= 0.5
+        if seats.any()
     ]
 
 

@@ -23,6 +23,18 @@ from analyzer.models.walking import walk_options
 from analyzer.models.warp_state import Code
 
 
+class WarpCycles(Struct, frozen=True, eq=False):
+    """Cycles of warps in proportion: selected [n], waits [n, N_WAITS], and what stall counts add [n]."""
+
+    selected: FloatArray
+    waits: FloatArray
+    added: FloatArray
+
+    @property
+    def total(self) -> float:
+        return float(self.selected.sum() + self.waits.sum() + self.added.sum())
+
+
 class Simulation(Struct, frozen=True, eq=False):
     """The busiest SM: n_ctas one after another in its slots, in `cycles`; idle_share: CTAs of the grid that
     find no work.
@@ -59,10 +71,8 @@ class Simulation(Struct, frozen=True, eq=False):
         for number, script in enumerate(self.scripts):
             yield script, self.figures.crew.count(number)
 
-    def warp_cycles(self, n_rows: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Cycles of all warps of the played CTAs by instruction, in proportion: selected [n], waits
-        [n, N_WAITS], and what stall counts add [n].
-        """
+    def warp_cycles(self, n_rows: int) -> WarpCycles:
+        """Of all warps of the played CTAs, by instruction."""
         selected, added = np.zeros(n_rows), np.zeros(n_rows)
         waits = np.zeros((n_rows, N_WAITS))
         played = self.estimate.played
@@ -78,7 +88,7 @@ class Simulation(Struct, frozen=True, eq=False):
                     longer = times * (script.stalls[step] - script.issued[step])
                     added[rows] += longer / (rows.stop - rows.start)
             np.add.at(waits, np.array(script.last), table)
-        return selected, waits, np.maximum(added, 0.0)
+        return WarpCycles(selected, waits, np.maximum(added, 0.0))
 
 
 def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Simulation:

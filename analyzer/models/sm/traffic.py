@@ -12,7 +12,7 @@ from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
 from analyzer.execution.mbarriers import RingUse
 from analyzer.execution.profile import MemoryAccess
 from analyzer.ir.machine import Pipe, SchedClass
-from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind, Semantics, Space
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Semantics, Space
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
 from analyzer.models.placement import Placement
@@ -20,7 +20,6 @@ from analyzer.models.sm.ports import port_cycles
 from analyzer.models.sm.spills import find_spills
 
 _GIGA, _MEGA = 1e9, 1e6
-_GLOBAL = frozenset({Space.GLOBAL, Space.GENERIC})
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
 _WHOLE = 0.99
@@ -46,9 +45,8 @@ class Traffic(Struct, frozen=True, eq=False):
     """Of each instruction's execution by a warp, [n].
 
     act: see `Act`; ring_uses: of mbarriers, by row; commit_cycles: from the end of the last product's
-    interval to its arrival there; matrix_cycles:
-    interval of a product that its warp does not wait for; path_cycles: of the SM's load/store path;
-    tag_cycles: of the tags of its L1;
+    interval to its arrival there; matrix_cycles: interval of a product that its warp does not wait for;
+    path_cycles: of the SM's load/store path; tag_cycles: of the tags of its L1;
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
     for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
     longer than from the L1; is_warm: the last launch left all data in the L2; copied_dram_share: of what the
@@ -143,7 +141,7 @@ def _acts(situation: Situation) -> NDArray[np.int8]:
         act = Act.NONE
         if PIPES[situation.costs.pipe[number]] is Pipe.LSU:
             act = Act.SHARED
-        if opcode.kind in MEMORY_KINDS and opcode.space in (*_GLOBAL, Space.LOCAL):
+        if opcode.kind in MEMORY_KINDS and opcode.space in (*GLOBAL_SPACES, Space.LOCAL):
             is_store = opcode.kind in (OpKind.STORE, OpKind.REDUCTION)
             act = Act.STORE if is_store else Act.LOAD
         of_opcode[number] = act
@@ -238,7 +236,7 @@ def _global_accesses(situation: Situation) -> Iterator[tuple[MemoryAccess, float
         return
     for access in situation.profile.accesses:
         runs = float(situation.profile.block_warps[situation.cfg.block_of[access.row]])
-        if access.space in _GLOBAL and runs:
+        if access.space in GLOBAL_SPACES and runs:
             yield access, runs
 
 
@@ -254,9 +252,9 @@ def _asked_bytes(situation: Situation) -> FloatArray:
 def _fill_cycles(situation: Situation, l2_share: FloatArray) -> FloatArray:
     """Cycles of the load/store path in which loads write what they miss into the L1, [n]."""
     vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
-    is_load = vocabulary.mask(lambda opcode: opcode.kind is OpKind.LOAD and opcode.space in _GLOBAL)[ids]
+    loads = vocabulary.mask(lambda opcode: opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES)
     rows = situation.moved.global_bytes / WAVEFRONT_BYTES
-    return np.where(is_load, rows * l2_share * situation.arch.memory.line_fill_cycles.value, 0.0)
+    return np.where(loads[ids], rows * l2_share * situation.arch.memory.line_fill_cycles.value, 0.0)
 
 
 def _load_passes(situation: Situation) -> tuple[FloatArray, FloatArray]:
@@ -292,9 +290,6 @@ def _lines(situation: Situation, sectors: FloatArray) -> FloatArray:
     return lines
 
 
-_ATOMIC = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
-
-
 def _atomic_cycles(situation: Situation) -> FloatArray:
     """Cycles of the unit of the L2 that serves a request's line, over those that work side by side, [n].
 
@@ -304,7 +299,7 @@ def _atomic_cycles(situation: Situation) -> FloatArray:
     found, memory = np.zeros(len(situation.kernel)), situation.arch.memory
     for access, runs in _global_accesses(situation):
         opcode = situation.kernel.opcode(access.row)
-        if opcode.kind in _ATOMIC and access.sectors and access.requests:
+        if opcode.kind in ATOMIC_KINDS and access.sectors and access.requests:
             units = max(1.0, (access.unique_bytes or 0) / memory.atomic_slice_bytes.value)
             cycles = memory.atomic_line_cycles.value * (0.5 + 0.5 * access.sectors / access.requests)
             turns = (access.wavefronts or 0) / access.requests
@@ -325,7 +320,7 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
             l2[row], dram[row] = found.l2_share, found.dram_share
     if situation.profile is not None:
         for access in situation.profile.accesses:
-            if access.space in _GLOBAL and access.is_store and access.sectors:
+            if access.space in GLOBAL_SPACES and access.is_store and access.sectors:
                 l2[access.row] = 1.0
                 rates = None if situation.caches is None else situation.caches.accesses.get(access.row)
                 density = 1.0 if rates is None else rates.density
@@ -365,7 +360,7 @@ def _stays_in_l2(situation: Situation) -> bool:
         return False
     touched = _copied_unique_bytes(situation)
     for access in profile.accesses:
-        if access.space in _GLOBAL and access.unique_bytes is not None:
+        if access.space in GLOBAL_SPACES and access.unique_bytes is not None:
             rates = situation.caches.accesses.get(access.row) if situation.caches is not None else None
             touched += access.unique_bytes / (1.0 if rates is None else rates.density)
     asked = sum(access.unique_bytes or 0 for access in profile.accesses)
