@@ -55,13 +55,14 @@ def _at_lane(value: Value, lane: Value) -> Value:
 
 
 def compile_first_lane(form: InstructionForm) -> Step:
-    """R2UR: the value of the first active lane; .FILL says only why.
+    """R2UR: the value of the first active lane; .FILL and .BROADCAST say only why.
 
     The predicate, of loops that serve one value after the other, holds in lanes whose value is another; with
     .OR also where it held before.
     """
     parts = Parts(form)
     parts.flag("FILL")
+    parts.flag("BROADCAST")
     adds = parts.flag("OR")
     others = (*parts.result_bits(1), _DISCARDED)[0]
     result, number = parts.result(), parts.plain_word()
