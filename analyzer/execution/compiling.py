@@ -1,7 +1,5 @@
 """Compiles a kernel's slice into segments of actions."""
 
-from functools import partial
-
 from analyzer.execution.program import (
     Access,
     Action,
@@ -28,7 +26,7 @@ from analyzer.execution.slicing import (
 )
 from analyzer.execution.step import Step
 from analyzer.flow.cfg import Cfg, EdgeKind
-from analyzer.flow.loops import Graph, LoopNest, reverse_postorder
+from analyzer.flow.loops import LoopNest, inside_first
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import MBARRIER_MEANINGS, MEMORY_KINDS, OpKind, Semantics, Space
 from analyzer.ir.operand import Address, Barrier, Described, Immediate, Operand, Predicate, Register
@@ -70,23 +68,6 @@ def with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
         return kernel
     wider = add_mbarriers(kernel.cfg, kernel.slice)
     return _Compiler(kernel.cfg, kernel.nest, wider, kernel.steps).compile()
-
-
-def inside_first(graph: Graph, nest: LoopNest) -> tuple[int, ...]:
-    """Reverse postorder in which a loop's blocks come before those that it leaves to."""
-    around = {block: frozenset(nest.around(block)) for block in nest.order}
-
-    def left(block: int, follower: int) -> int:
-        return len(around.get(block, _NOWHERE) - around.get(follower, _NOWHERE))
-
-    ordered = tuple(
-        tuple(sorted(followers, key=partial(left, block), reverse=True))
-        for block, followers in enumerate(graph)
-    )
-    return reverse_postorder(ordered)
-
-
-_NOWHERE: frozenset[int] = frozenset()
 
 
 class _Compiler:

@@ -1,6 +1,7 @@
 """Dominators and natural loops of a control-flow graph."""
 
 from bisect import bisect_left
+from functools import partial
 
 from msgspec import Struct
 
@@ -221,3 +222,20 @@ def _nest(graph: Graph, latches: dict[int, list[int]], bodies: dict[int, frozens
             )
         )
     return tuple(loops)
+
+
+def inside_first(graph: Graph, nest: LoopNest) -> tuple[int, ...]:
+    """Reverse postorder in which a loop's blocks come before those that it leaves to."""
+    around = {block: frozenset(nest.around(block)) for block in nest.order}
+
+    def left(block: int, follower: int) -> int:
+        return len(around.get(block, _NOWHERE) - around.get(follower, _NOWHERE))
+
+    ordered = tuple(
+        tuple(sorted(followers, key=partial(left, block), reverse=True))
+        for block, followers in enumerate(graph)
+    )
+    return reverse_postorder(ordered)
+
+
+_NOWHERE: frozenset[int] = frozenset()
