@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.entries import AccessTotals, Entry
+from analyzer.execution.entries import AccessKey, AccessTotals, Entry
 from analyzer.execution.footprint import Stride
 from analyzer.execution.lanes import Group, Origins
 from analyzer.execution.measuring import add_requests
@@ -64,8 +64,8 @@ class MemoryLog:
 
     def __init__(self, batch: "Batch", *, reduces: bool = True, wants: Wants = wants_all) -> None:
         self.batch, self.reduces, self.wants = batch, reduces, wants
-        self.totals: dict[tuple[int, Space], AccessTotals] = {}
-        self.kept: dict[tuple[int, Space], Kept] | None = {}
+        self.totals: dict[AccessKey, AccessTotals] = {}
+        self.kept: dict[AccessKey, Kept] | None = {}
         self.held_lanes = 0
 
     def record(
@@ -134,7 +134,7 @@ class MemoryLog:
             self.held_lanes += max(entry.active.size, entry.addresses.size)
 
     def _totals(self, access: Access) -> AccessTotals:
-        key = (access.row, access.space)
+        key = (access.row, access.space, access.lane_bytes)
         found = self.totals.get(key)
         if found is None:
             found = self.totals[key] = AccessTotals(access)

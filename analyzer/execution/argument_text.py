@@ -5,6 +5,7 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING
 
+from analyzer.execution.tensor_text import TENSOR, parse_tensor
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Filled, Null, Pointer, TensorMap
 from analyzer.text.errors import UsageError
 
@@ -20,7 +21,10 @@ _WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null(), "tensormap
 _ZEROS = "zeros"
 _ZERO_BYTES = 1 << 30
 _FILL = "fill:"
-_HINT = "a value is a number (1024, 0x400, -1, 1e-5), ptr, zeros, fill:NUMBER, null, tensormap or @data.npy"
+_HINT = (
+    "a value is a number (1024, 0x400, -1, 1e-5), ptr, zeros, fill:NUMBER, null, tensormap, "
+    "tensormap:TYPE:EXTENTS:BOX or @data.npy"
+)
 _FILL_HINT = "fill:7 is an int32 and fill:7.5 a float of 32 bits, in every place of the memory"
 _NPY = b"\x93NUMPY"
 _NPY_ERRORS = (OSError, ValueError, EOFError, TypeError, KeyError, OverflowError, MemoryError, SyntaxError)
@@ -47,11 +51,13 @@ def make_argument(which: str, value: ArgumentValue) -> Argument:
 def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
     """A number, `ptr`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy` (from `folder`).
 
-    Raises UsageError.
+    Of a tensor map what it stands for may be said: see `parse_tensor`. Raises UsageError.
     """
     text = text.strip()
     if text.lower().startswith(_FILL):
         return Filled(_number_to_fill(text))
+    if text.lower().startswith(TENSOR):
+        return TensorMap(parse_tensor(text[len(TENSOR) :]))
     if text.lower() == _ZEROS:
         return zeros()
     if text.startswith("@"):

@@ -1,5 +1,8 @@
 """Compiles a kernel's slice into segments of actions."""
 
+from msgspec.structs import replace
+
+from analyzer.execution.bulk_forms import shared_side
 from analyzer.execution.program import (
     Access,
     Action,
@@ -18,6 +21,7 @@ from analyzer.execution.slicing import (
     Guard,
     Slice,
     add_mbarriers,
+    bulk_of,
     copy_coordinates,
     guard_of,
     has_mbarriers,
@@ -43,12 +47,14 @@ from analyzer.isa.roles import (
 _HARDLY_MORE = 1.02
 
 
-def compile_kernel(cfg: Cfg, nest: LoopNest, *, knows_memory: bool = True) -> CompiledKernel:
+def compile_kernel(
+    cfg: Cfg, nest: LoopNest, *, knows_memory: bool = True, knows_tensors: bool = False
+) -> CompiledKernel:
     """Compile the slice of a kernel that its control flow and addresses depend on (see `slice_control`).
 
     What is said to mbarriers is in it where that takes hardly any more instructions.
     """
-    wanted = slice_control(cfg, knows_memory=knows_memory)
+    wanted = slice_control(cfg, knows_memory=knows_memory, knows_tensors=knows_tensors)
     if has_mbarriers(cfg) and not _has_copies(cfg):
         wider = add_mbarriers(cfg, wanted)
         if sum(wider.rows) <= sum(wanted.rows) * _HARDLY_MORE:
@@ -70,6 +76,13 @@ def with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
     return _Compiler(kernel.cfg, kernel.nest, wider, kernel.steps).compile()
 
 
+def with_shared_sides(kernel: CompiledKernel) -> CompiledKernel:
+    """The same kernel, in which copies of the engine are accesses to where they begin in shared memory."""
+    compiler = _Compiler(kernel.cfg, kernel.nest, kernel.slice, kernel.steps)
+    compiler.takes_shared_sides = True
+    return compiler.compile()
+
+
 class _Compiler:
     def __init__(self, cfg: Cfg, nest: LoopNest, wanted: Slice, steps: dict[int, Step | None]) -> None:
         self.cfg, self.nest, self.slice, self.steps = cfg, nest, wanted, steps
@@ -81,6 +94,7 @@ class _Compiler:
             count += len(cuts) + 1
         self.places = {block: place for place, block in enumerate(inside_first(cfg.flow, nest))}
         self.unknown: set[int] = set()
+        self.takes_shared_sides = False
         addresses = cfg.kernel.addresses
         self.after_calls = tuple(
             (int(addresses[cfg.blocks[after].start]), self.entry_of[after]) for after in after_calls(cfg)
@@ -222,10 +236,28 @@ class _Compiler:
                 self._access(row, form, shared_place, shared, Space.SHARED, OpKind.STORE, (), (), ()),
             )
         space = opcode.space or Space.GLOBAL
-        if not found or opcode.kind in (OpKind.BULK_COPY, OpKind.TEXTURE):
+        if opcode.kind is OpKind.BULK_COPY:
+            return (self._bulk_access(row, form, space, masks, results),)
+        if not found or opcode.kind is OpKind.TEXTURE:
             return (self._access(row, form, 0, None, space, opcode.kind, masks, results, ()),)
         place, address = found[-1]
         return (self._access(row, form, place, address, space, opcode.kind, masks, results, data),)
+
+    def _bulk_access(
+        self,
+        row: int,
+        form: InstructionForm,
+        space: Space,
+        masks: tuple[Guard, ...],
+        results: tuple[int, ...],
+    ) -> Access:
+        """Of the engine: what registers tell of its bytes in global memory, or where they are in shared."""
+        found = self._access(row, form, 0, None, space, form.opcode.kind, masks, results, ())
+        shared = shared_side(form)
+        if not self.takes_shared_sides or shared is None:
+            return replace(found, bulk=bulk_of(form, has_tensors=self.slice.has_tensors))
+        address = AddressForm(terms=(Term(shared, False, 1),), offset=0, wide=False)
+        return replace(found, space=Space.SHARED, address=address, width_bytes=1)
 
     def _access(
         self,

@@ -5,6 +5,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.bank_words import Windows
+from analyzer.ir.launch import TensorLayout
 from analyzer.ir.program import Parameter
 
 FIRST_ALLOCATION = 0x7F00_0000_0000
@@ -44,12 +45,21 @@ class Allocation(Struct, frozen=True, kw_only=True, eq=False):
         return self.address + (ALLOCATION_SPACING if self.size_bytes is None else self.size_bytes)
 
 
+class MappedTensor(Struct, frozen=True):
+    """A tensor that a TMA descriptor leads to, at `base`; address: generic one of the descriptor."""
+
+    address: int
+    base: int
+    layout: TensorLayout
+
+
 class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     """Constant banks of one launch. A word's origin is 0 where it is known, else its place in `unknowns`.
 
     allocations are in order of address; assumptions are sentences for the report; banks: values and origins
     of each bank's words; outside: the origin of words beyond them, by bank, that of other banks at ANY_BANK.
-    surmises: words of which nothing is said, nor whether they are pointers, count as such.
+    surmises: words of which nothing is said, nor whether they are pointers, count as such. tensors: that
+    descriptors lead to of which the user says what they stand for.
     """
 
     unknowns: tuple[str, ...]
@@ -61,6 +71,7 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     outside: dict[int, int]
     windows: Windows
     surmises: bool = False
+    tensors: tuple[MappedTensor, ...] = ()
 
     @property
     def has_contents(self) -> bool:

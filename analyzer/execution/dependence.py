@@ -111,7 +111,11 @@ class GridDependence:
             for slot in ((term.slot, term.slot + 1) if term.pair else (term.slot,))
         ]
         worst = max((state[slot] for slot in slots), default=Dependence.FIXED)
-        if worst == Dependence.OTHER or any(_moves(state[slot]) for slot, _ in access.masks):
+        fixed = [slot for slot, _ in access.masks]
+        if access.bulk is not None:
+            fixed += access.bulk.sizing
+            worst = max(worst, *(state[slot] for slot in access.bulk.placing))
+        if worst == Dependence.OTHER or any(_moves(state[slot]) for slot in fixed):
             self.accesses_evenly = False
         if access.space is Space.LOCAL and self.kernel.slice.has_frame:
             return self._frame_access(access, action, state)

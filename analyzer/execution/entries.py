@@ -9,10 +9,12 @@ from analyzer.execution.lanes import Rows
 from analyzer.execution.program import Access
 from analyzer.execution.step import Bits
 from analyzer.execution.unknown_words import Trust
-from analyzer.ir.opcode import OpKind
+from analyzer.ir.opcode import OpKind, Space
 
 READ_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
 WRITE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
+
+AccessKey = tuple[int, Space, int]  # row, memory, bytes of a lane: a copy may be of any size
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]

@@ -80,7 +80,9 @@ def execute(
 
     Raises UsageError where an address is not aligned to its access, which no launch that works has.
     """
-    kernel = compiled or compile_kernel(cfg, nest, knows_memory=image.has_contents)
+    kernel = compiled or compile_kernel(
+        cfg, nest, knows_memory=image.has_contents, knows_tensors=bool(image.tensors)
+    )
     task = Task(kernel, image, shape, options or ExecutionOptions(guesser=Guesser(kernel)))
     executor = Executor(task)
     sample, sums = executor.run()

@@ -203,6 +203,19 @@ class Footprint:
         runs = self._runs()
         return None if runs is None else measure(runs, self.limit)
 
+    def unique_sectors(self, sector_bytes: int) -> int | None:
+        """Distinct sectors touched; None where `unique_bytes` is. Of runs that begin now here, now there in
+        a sector (steps that are none of its multiples) some may count once too often.
+        """
+        runs = self._runs()
+        if runs is None:
+            return None
+        origin = self._origin % sector_bytes
+        starts = (runs.starts + origin) // sector_bytes * sector_bytes
+        stops = -(-(runs.starts + origin + runs.lengths) // sector_bytes) * sector_bytes
+        whole = measure(simplify(replace(runs, starts=starts, lengths=stops - starts)), self.limit)
+        return None if whole is None else -(-whole // sector_bytes)
+
     def intervals(self) -> tuple[Addresses, Addresses] | None:
         """Disjoint intervals in ascending order, starts and stops; None where they are more than `limit`."""
         runs = self._runs()

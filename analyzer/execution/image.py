@@ -21,6 +21,7 @@ from analyzer.execution.constant_image import (
     FIRST_ALLOCATION,
     Allocation,
     ConstantImage,
+    MappedTensor,
 )
 from analyzer.execution.constant_reads import constant_reads
 from analyzer.execution.parameters import (
@@ -75,6 +76,7 @@ class _Builder(Struct):
     banks: dict[int, BankBuilder] = field(default_factory=dict)
     outside: dict[int, int] = field(default_factory=dict)
     allocations: list[Allocation] = field(default_factory=list)
+    tensors: list[MappedTensor] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
     n_extra: int = 0
 
@@ -95,6 +97,7 @@ class _Builder(Struct):
             outside=self.outside,
             windows=Windows(),
             surmises=self.surmises,
+            tensors=tuple(self.tensors),
         )
 
     def write_driver_words(self) -> None:
@@ -161,10 +164,12 @@ class _Builder(Struct):
 
     def _write_parameter(self, parameter: Parameter, value: ArgumentValue | None) -> None:
         offset, size = self.layout.base + parameter.offset, parameter.size_bytes
+        address = FIRST_ALLOCATION + parameter.ordinal * ALLOCATION_SPACING
         if value is None or isinstance(value, TensorMap):
             self._forget_parameter(parameter, is_map=value is not None)
+            if value is not None:
+                self._map(value, offset, address)
         else:
-            address = FIRST_ALLOCATION + parameter.ordinal * ALLOCATION_SPACING
             owner = Allocation(
                 address=address,
                 size_bytes=None,
@@ -185,6 +190,11 @@ class _Builder(Struct):
                 )
             )
 
+    def _map(self, value: TensorMap, offset: int, base: int) -> None:
+        """The tensor of a descriptor in constant bank 0, an allocation of its own."""
+        if value.layout is not None:
+            self.tensors.append(MappedTensor(Windows().arguments + offset, base, value.layout))
+
     def _forget_parameter(self, parameter: Parameter, *, is_map: bool) -> None:
         offset, size, what = self.layout.base + parameter.offset, parameter.size_bytes, label(parameter)
         bank = self.banks[0]
@@ -202,6 +212,8 @@ class _Builder(Struct):
         match value:
             case TensorMap():
                 builder.forget(offset, size, f"{owner.label}, a tensor map")
+                if bank == 0:
+                    self._map(value, offset, owner.address)
             case Null():
                 builder.write(offset, bytes(size))
             case Pointer() | Buffer() | Filled():

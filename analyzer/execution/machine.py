@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from analyzer.execution.axes import AxesFinder
 from analyzer.execution.branches import leave
 from analyzer.execution.budget import Budget
+from analyzer.execution.bulk import parts_of
 from analyzer.execution.convergence import Convergence, Onward, lane_words
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.hearing import Ears
@@ -379,6 +380,13 @@ class Machine:
 
     def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
         active, unknown = self.access_lanes(access, view, lanes, unknown)
+        for part in parts_of(access, view, active, self.batch.image.tensors):
+            self.touch(part.access, view, lanes, part.active, unknown)
+
+    def touch(
+        self, access: Access, view: View, lanes: Bits | None, active: Bits, unknown: Origins | None
+    ) -> None:
+        """Log an access of these active lanes, and change what it changes."""
         addresses = origin = None
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)

@@ -37,23 +37,47 @@ def add_requests(totals: AccessTotals, requests: Requests) -> Patterns | None:
     """Add what requests cost to the totals of their access; the patterns of their addresses, if looked at."""
     _count(totals, requests)
     if requests.addresses is None or totals.access.address is None:
+        totals.sectors += _sectors_anywhere(totals.access, requests)
         return None
     unmoved = _measure(totals, requests)
     if totals.access.space in GLOBAL_SPACES:
-        touch(totals.footprint, totals.access.width_bytes, requests, unmoved)
+        touch(totals.footprint, totals.access, requests, unmoved)
     return unmoved
 
 
-def touch(
-    footprint: Footprint, width_bytes: int, requests: Requests, patterns: Patterns | None = None
-) -> None:
-    """Add the bytes that requests touch; patterns: of their addresses, where they are known already."""
+def touch(footprint: Footprint, access: Access, requests: Requests, patterns: Patterns | None = None) -> None:
+    """Add the bytes that requests of an access touch; patterns: of their addresses, where known already."""
     counts, strides = requests.counts, requests.spread
     if requests.steps is not None and requests.steps.any():
         strides = (Stride(requests.steps, counts if len(counts) > 1 else int(counts[0])), *strides)
     elif (counts < 1).any():
         strides = (Stride(0, counts), *strides)
-    footprint.add(_addresses(requests), requests.active, width_bytes, strides, patterns)
+    strides = (*(Stride(step, count) for count, step in access.repeats), *strides)
+    footprint.add(_addresses(requests), requests.active, access.width_bytes, strides, patterns)
+
+
+def _sectors_anywhere(access: Access, requests: Requests) -> float:
+    """Of copies of which the size is known but not the place: whole sectors."""
+    if access.bulk is None:
+        return 0.0
+    times = float((requests.weights * requests.counts * requests.active.any(axis=1)).sum())
+    return times * -(-access.width_bytes // SECTOR_BYTES) * (access.lane_bytes // max(1, access.width_bytes))
+
+
+def _bulk_sectors(access: Access, patterns: Patterns) -> Weights:
+    """Of each row of a box, one after the other, wherever in a sector it begins."""
+    places: list[tuple[int, float]] = [(0, 1.0)]  # where rows begin in a sector, and how many do there
+    for count, step in access.repeats:
+        begins = np.bincount(np.arange(count) * step % SECTOR_BYTES, minlength=SECTOR_BYTES)
+        placed = np.zeros(SECTOR_BYTES)
+        for at, times in places:
+            placed += times * np.roll(begins, at)
+        places = [(at, float(placed[at])) for at in np.flatnonzero(placed).tolist()]
+    sectors = np.zeros(len(patterns.bases))
+    for at, times in places:
+        moved = patterns.moved(np.full((1, len(patterns.bases)), at, dtype=np.uint64))
+        sectors += times * sectors_of(moved, access.width_bytes)
+    return sectors
 
 
 def _addresses(requests: Requests) -> Addresses:
@@ -107,6 +131,9 @@ def _measure_global(totals: AccessTotals, requests: Requests, phases: list[Phase
         tables = [compress(_addresses(requests) + shift, requests.active) for shift in moves]
     passes_of = lanes_on_a_word_of if totals.access.kind in ATOMIC_KINDS else global_wavefronts_of
     for patterns, weight in zip(tables, weights.reshape(len(tables), -1), strict=True):
+        if totals.access.bulk is not None:
+            totals.sectors += float((_bulk_sectors(totals.access, patterns) * weight).sum())
+            continue
         if totals.access.space is Space.GLOBAL:
             totals.misaligned = totals.misaligned or _misaligned(patterns, totals.access.width_bytes)
         totals.sectors += float((sectors_of(patterns, totals.access.width_bytes) * weight).sum())

@@ -50,7 +50,7 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     requests: executions with at least one active lane; lanes: active lanes; bytes: asked for by them;
     sectors: 32-byte sectors touched, per request and summed (global, local); wavefronts: passes that the
     data path takes, of an atomic in global memory lanes on the word that most ask for; unique_bytes: distinct
-    bytes touched by the grid.
+    bytes touched by the grid; unique_sectors: distinct sectors of them, of copies by the engine.
     """
 
     row: int
@@ -63,6 +63,7 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     wavefronts: int | None
     unique_bytes: int | None
     provenance: Provenance
+    unique_sectors: int | None = None
 
 
 class UnknownBranch(Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from analyzer.execution.profile import (
     WarpClass,
 )
 from analyzer.execution.provenance import Provenance, worst
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.execution.sampling import Sample
 from analyzer.execution.sums import LaunchSums
 from analyzer.execution.task import Task
@@ -39,7 +40,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
         """The profile."""
         blocks = self._block_provenance()
         entries = list(self.task.kernel.entry_of)
-        accesses = tuple(self._access(totals, blocks) for totals in self._ordered())
+        accesses = tuple(self._access(sizes, blocks) for sizes in self._by_instruction())
         return ExecutionProfile(
             launch=self.launch,
             n_warps=self.task.shape.grid.count * self.task.shape.warps_per_cta,
@@ -60,8 +61,16 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
 
     def _ordered(self) -> list[AccessTotals]:
         return [
-            self.sums.accesses[key] for key in sorted(self.sums.accesses, key=lambda k: (k[0], k[1].value))
+            self.sums.accesses[key]
+            for key in sorted(self.sums.accesses, key=lambda k: (k[0], k[1].value, k[2]))
         ]
+
+    def _by_instruction(self) -> list[list[AccessTotals]]:
+        """Totals of each instruction in each memory: several where copies are of several sizes."""
+        found: dict[tuple[int, Space], list[AccessTotals]] = {}
+        for totals in self._ordered():
+            found.setdefault((totals.access.row, totals.access.space), []).append(totals)
+        return list(found.values())
 
     def _parts(self) -> tuple[BlockPart, ...]:
         """Segments of blocks in which lanes of a warp meet, so that its parts run unequally often."""
@@ -87,32 +96,39 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             for block in self.task.kernel.cfg.blocks
         )
 
-    def _access(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> MemoryAccess:
-        access = totals.access
-        own = blocks[self.task.kernel.cfg.block_of[access.row]]
-        if totals.is_doubtful or totals.trust is not Trust.ALL:
-            own = worst((own, Provenance.ASSUMED))
-        known = totals.trust is not Trust.NOTHING and access.address is not None
-        if not known and access.kind is not OpKind.BULK_COPY:
-            own = Provenance.UNKNOWN
-        elif not totals.is_even or not self.sample.has_even_accesses:
-            own = worst((own, Provenance.ASSUMED))
+    def _access(self, sizes: Sequence[AccessTotals], blocks: tuple[Provenance, ...]) -> MemoryAccess:
+        access = sizes[0].access
         in_global = access.space in GLOBAL_SPACES
-        has_sectors = in_global or access.space is Space.LOCAL
+        has_sectors = (in_global or access.space is Space.LOCAL) and all(map(_knows_sectors, sizes))
+        has_place = in_global and all(self._knows_place(totals) for totals in sizes)
         return MemoryAccess(
             row=access.row,
             space=access.space,
             is_store=access.kind in (OpKind.STORE, OpKind.REDUCTION),
-            requests=round(totals.requests),
-            lanes=round(totals.lanes),
-            bytes=round(totals.lanes) * access.width_bytes,
-            sectors=round(totals.sectors) if known and has_sectors else None,
-            wavefronts=round(totals.wavefronts) if known else None,
-            unique_bytes=totals.footprint.unique_bytes()
-            if known and totals.has_place and in_global and self._has_whole and totals.is_even
+            requests=round(sum(totals.requests for totals in sizes)),
+            lanes=round(sum(totals.lanes for totals in sizes)),
+            bytes=sum(map(_asked_bytes, sizes)),
+            sectors=round(sum(totals.sectors for totals in sizes)) if has_sectors else None,
+            wavefronts=round(sum(totals.wavefronts for totals in sizes))
+            if all(map(_knows_addresses, sizes))
             else None,
-            provenance=own,
+            unique_bytes=union_bytes([totals.footprint for totals in sizes]) if has_place else None,
+            provenance=worst(self._provenance(totals, blocks) for totals in sizes),
+            unique_sectors=_unique_sectors(sizes) if has_place and access.bulk is not None else None,
         )
+
+    def _provenance(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> Provenance:
+        own = blocks[self.task.kernel.cfg.block_of[totals.access.row]]
+        if totals.is_doubtful or totals.trust is not Trust.ALL:
+            own = worst((own, Provenance.ASSUMED))
+        if not _knows_addresses(totals) and totals.access.kind is not OpKind.BULK_COPY:
+            return Provenance.UNKNOWN
+        if not totals.is_even or not self.sample.has_even_accesses:
+            return worst((own, Provenance.ASSUMED))
+        return own
+
+    def _knows_place(self, totals: AccessTotals) -> bool:
+        return _knows_addresses(totals) and totals.has_place and self._has_whole and totals.is_even
 
     @property
     def _has_whole(self) -> bool:
@@ -126,7 +142,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
                 for totals in self._ordered()
                 if totals.access.space in GLOBAL_SPACES and totals.access.kind in kinds
             ]
-            asked = sum(round(t.lanes) * t.access.width_bytes for t in chosen)
+            asked = sum(map(_asked_bytes, chosen))
             known = self._has_whole and all(t.knows_bytes for t in chosen)
             prints: list[Footprint] = [t.footprint for t in chosen]
             return asked, union_bytes(prints) if known else None
@@ -194,6 +210,26 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             addresses = [f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in surmised]
             notes.append(_stand_in_note(list(dict.fromkeys(addresses))))
         return tuple(notes)
+
+
+def _asked_bytes(totals: AccessTotals) -> int:
+    return round(totals.lanes) * totals.access.lane_bytes
+
+
+def _unique_sectors(sizes: Sequence[AccessTotals]) -> int | None:
+    whole = Footprint()
+    for totals in sizes:
+        whole.merge(totals.footprint)
+    return whole.unique_sectors(SECTOR_BYTES)
+
+
+def _knows_addresses(totals: AccessTotals) -> bool:
+    return totals.trust is not Trust.NOTHING and totals.access.address is not None
+
+
+def _knows_sectors(totals: AccessTotals) -> bool:
+    """Of a copy whose size is known, wherever it goes."""
+    return _knows_addresses(totals) or (totals.access.bulk is not None and totals.access.width_bytes > 0)
 
 
 def _stand_in_note(addresses: Sequence[str]) -> str:

@@ -4,9 +4,11 @@ A block is one segment, or several where warps may have to wait inside it (barri
 """
 
 from enum import StrEnum
+from math import prod
 
 from msgspec import Struct
 
+from analyzer.execution.bulk_forms import BulkForm
 from analyzer.execution.slicing import Guard, Slice
 from analyzer.execution.step import Step
 from analyzer.flow.cfg import Cfg
@@ -50,7 +52,8 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
 
     masks: further predicates that switch lanes off (of an LDGSTS's global side); results: registers that take
     what is loaded; data: registers that are stored, -1 for zero; operation: of an atomic, as its modifier
-    names it.
+    names it. bulk: of the copy engine, until registers tell what it touches, which then has a width of its
+    own; repeats: (how often, bytes apart) that comes again, row for row of a box.
     """
 
     row: int
@@ -64,6 +67,13 @@ class Access(Struct, frozen=True, kw_only=True, eq=False):
     n_matrices: int
     is_signed: bool
     operation: str
+    bulk: BulkForm | None = None
+    repeats: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def lane_bytes(self) -> int:
+        """Bytes that one lane asks for."""
+        return self.width_bytes * prod(count for count, _ in self.repeats)
 
 
 class Action(Struct, frozen=True, eq=False):

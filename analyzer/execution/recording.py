@@ -197,7 +197,7 @@ class RecordedMachine(Machine):
         if kind is OpKind.ASYNC_COPY and access.kind is OpKind.STORE:
             return
         warps = self.telling.warps
-        if addresses is None:
+        if addresses is None or access.bulk is not None:
             self.recorder.lost(access.row, warps, active)
             return
         if unknown is None:

@@ -17,6 +17,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.execution.bulk_forms import BulkForm, box_read, bulk_write, tensor_dimensions
 from analyzer.execution.knowledge import Deed, stores_knowledge, unknowable
 from analyzer.execution.returning import followers_of
 from analyzer.flow.cfg import Cfg
@@ -34,8 +35,9 @@ class Slice(Struct, frozen=True, eq=False):
 
     rows[r]: whether instruction r is needed; needed[b]: mask of storage numbers at the start of block b;
     keeps_shared, keeps_local: contents of shared or local memory are needed; has_mbarriers: so is what is
-    said to mbarriers; has_frame: local memory is a frame of spilled registers, reached at fixed offsets;
-    opaque: instructions whose results are only declared unknown, with the row that this comes from.
+    said to mbarriers; has_tensors: and which boxes of tensors are copied; has_frame: local memory is a frame
+    of spilled registers, reached at fixed offsets; opaque: instructions whose results are only declared
+    unknown, with the row that this comes from.
     """
 
     rows: tuple[bool, ...]
@@ -43,6 +45,7 @@ class Slice(Struct, frozen=True, eq=False):
     keeps_shared: bool
     keeps_local: bool
     has_mbarriers: bool = False
+    has_tensors: bool = False
     has_frame: bool = False
     opaque: Mapping[int, int] = {}
 
@@ -70,21 +73,23 @@ class _Wants(Struct, frozen=True, kw_only=True):
     keeps_shared: bool = False
     keeps_local: bool = False
     has_mbarriers: bool = False
+    has_tensors: bool = False
     flow: bool = True
     opaque: Mapping[int, int] = {}
 
 
-def slice_control(cfg: Cfg, *, knows_memory: bool = True) -> Slice:
+def slice_control(cfg: Cfg, *, knows_memory: bool = True, knows_tensors: bool = False) -> Slice:
     """The slice of a kernel that decides branches, guards of memory accesses, and addresses.
 
-    knows_memory: contents of global memory may be given.
+    knows_memory: contents of global memory may be given; knows_tensors: so is what descriptors stand for.
     """
-    control = _settled(cfg, _Wants())
+    wants = _Wants(has_tensors=knows_tensors)
+    control = _settled(cfg, wants)
     if knows_memory or not _wants_opaque(cfg, control):
         return control
-    addresses = _settled(cfg, _Wants(flow=False))
+    addresses = _settled(cfg, replace(wants, flow=False))
     opaque = {row: source for row, source in _unknowable(cfg).items() if not addresses.rows[row]}
-    return _settled(cfg, _Wants(opaque=opaque)) if opaque else control
+    return _settled(cfg, replace(wants, opaque=opaque)) if opaque else control
 
 
 def add_mbarriers(cfg: Cfg, control: Slice) -> Slice:
@@ -93,6 +98,7 @@ def add_mbarriers(cfg: Cfg, control: Slice) -> Slice:
         keeps_shared=control.keeps_shared,
         keeps_local=control.keeps_local,
         has_mbarriers=True,
+        has_tensors=control.has_tensors,
         opaque=control.opaque,
     )
     return _settled(cfg, wants)
@@ -212,6 +218,7 @@ class _Pass:
             keeps_shared=self.wants.keeps_shared,
             keeps_local=self.wants.keeps_local,
             has_mbarriers=self.wants.has_mbarriers,
+            has_tensors=self.wants.has_tensors,
             has_frame=self.has_frame,
             opaque=self.wants.opaque,
         )
@@ -275,6 +282,8 @@ class _Pass:
         if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
             return 0
         reads = address_needs(form) | (_guard_bit(form) if self.wants.flow else 0)
+        if (bulk := bulk_of(form, has_tensors=self.wants.has_tensors)) is not None:
+            reads |= _mask((bulk.shared, *bulk.sizing, *bulk.placing))
         stores = opcode.kind in (OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION)
         keeps_shared = self.wants.keeps_shared and opcode.space in (Space.SHARED, Space.GENERIC)
         keeps_local = self.wants.keeps_local and opcode.space in (Space.LOCAL, Space.GENERIC)
@@ -414,14 +423,10 @@ def product_descriptor(form: InstructionForm) -> Register | None:
 
 def copy_coordinates(form: InstructionForm) -> tuple[int, ...]:
     """What a copy brings: registers behind address and mbarrier of a tensor copy, else its source."""
-    dimensions = next((int(word[0]) for word in form.opcode.modifiers if word in _DIMENSIONS), 0)
-    places = _copy_places(form)
+    dimensions, places = tensor_dimensions(form), _copy_places(form)
     if dimensions and places:
         return tuple(range(places[0] + 2, places[0] + 2 + dimensions))
     return (places[1], places[1] + 1) if len(places) > 1 else ()
-
-
-_DIMENSIONS = frozenset(f"{n}D" for n in range(1, 6))
 
 
 def _copy_barrier(form: InstructionForm) -> tuple[int, ...]:
@@ -434,6 +439,12 @@ def _copy_places(form: InstructionForm) -> list[int]:
         return []
     addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
     return [register_storage(address.bases[0]) for address in addresses]
+
+
+def bulk_of(form: InstructionForm, *, has_tensors: bool) -> BulkForm | None:
+    """What a copy of the engine reads that tells which bytes of global memory it touches."""
+    found = bulk_write(form) or box_read(form)
+    return found if found is None or found.tensor is None or has_tensors else None
 
 
 def guard_of(form: InstructionForm) -> Guard | None:

@@ -5,14 +5,13 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog
-from analyzer.execution.entries import AccessTotals
+from analyzer.execution.entries import AccessKey, AccessTotals
 from analyzer.execution.hearing import Ears
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.profile import WarpClass
 from analyzer.execution.warps import Batch
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import Space
 
 IntArray = NDArray[np.int64]
 
@@ -26,7 +25,7 @@ class LaunchSums(Struct, eq=False):
     segments: NDArray[np.float64]
     lanes: NDArray[np.float64]
     entries: NDArray[np.float64]
-    accesses: dict[tuple[int, Space], AccessTotals] = field(default_factory=dict)
+    accesses: dict[AccessKey, AccessTotals] = field(default_factory=dict)
     hanging: dict[int, float] = field(default_factory=dict)
     doubted: set[int] = field(default_factory=set)
     origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
@@ -66,9 +65,7 @@ def _weighed(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.float6
     return weighed
 
 
-def _merge(
-    accesses: dict[tuple[int, Space], AccessTotals], key: tuple[int, Space], more: AccessTotals
-) -> None:
+def _merge(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more: AccessTotals) -> None:
     own = accesses.get(key)
     if own is None:
         accesses[key] = more

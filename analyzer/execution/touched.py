@@ -87,7 +87,7 @@ class _Prints(Struct, eq=False):
             rows = requests.weights > 0
             inside = requests.kept(rows)
             if inside.addresses is not None and len(inside.weights):
-                touch(footprint, access.width_bytes, inside, patterns and patterns.kept(rows))
+                touch(footprint, access, inside, patterns and patterns.kept(rows))
         if access.kind in READ_KINDS:
             self.reads.append(footprint)
         if access.kind in WRITE_KINDS:

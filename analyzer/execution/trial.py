@@ -206,8 +206,12 @@ class Trial(Machine):
             counts = counts.min(axis=-1)
         self.limit(view, view.per_warp(counts))
 
-    def _access(self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
-        active, unknown = self.access_lanes(access, view, lanes, unknown)
+    def touch(
+        self, access: Access, view: View, lanes: Bits | None, active: Bits, unknown: Origins | None
+    ) -> None:
+        """See `Machine`; addresses grow from one iteration to the next."""
+        if access.bulk is not None and any(view.delta(slot) is not None for slot in access.bulk.sizing):
+            raise TrialFailed("copies of growing size")
         addresses = origin = steps = None
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from math import prod
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -50,11 +51,50 @@ class Null(Struct, frozen=True):
         return "null"
 
 
-class TensorMap(Struct, frozen=True):
-    """A TMA descriptor passed by value: its address counts, its bits are not known."""
+class TensorLayout(Struct, frozen=True):
+    """What a TMA descriptor says of its tensor, as `cuTensorMapEncodeTiled` takes it, innermost first.
+
+    type_name: of an element, as PTX has it; extents and box: in elements; strides_bytes: from one element to
+    the next along each axis.
+    """
+
+    type_name: str
+    element_bytes: int
+    extents: tuple[int, ...]
+    box: tuple[int, ...]
+    strides_bytes: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a box that lie side by side."""
+        return self.box[0] * self.element_bytes
 
     def __str__(self) -> str:
-        return "tensormap"
+        parts = [self.type_name, _times(self.extents), _times(self.box)]
+        if self.strides_bytes != packed_strides(self.element_bytes, self.extents):
+            parts.append(_times(self.strides_bytes[1:]))
+        return ":".join(parts)
+
+
+def packed_strides(element_bytes: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+    """Of a tensor without gaps."""
+    return tuple(element_bytes * prod(extents[:axis]) for axis in range(len(extents)))
+
+
+def _times(numbers: tuple[int, ...]) -> str:
+    return "x".join(map(str, numbers))
+
+
+class TensorMap(Struct, frozen=True):
+    """A TMA descriptor passed by value: its address counts, its bits are not known.
+
+    layout: what they stand for, where the user says it.
+    """
+
+    layout: TensorLayout | None = None
+
+    def __str__(self) -> str:
+        return "tensormap" if self.layout is None else f"tensormap:{self.layout}"
 
 
 class Buffer(Struct, frozen=True, eq=False):

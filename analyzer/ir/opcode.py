@@ -119,6 +119,9 @@ class Semantics(StrEnum):
     MBARRIER_ARRIVE = "mbarrier_arrive"
     MBARRIER_COMMIT = "mbarrier_commit"  # arrives when the tensor core is done
     MBARRIER_COPY = "mbarrier_copy"  # arrives when its bytes are there
+    # copy engine
+    BULK_STORE = "bulk_store"  # from shared to global memory
+    BULK_REDUCTION = "bulk_reduction"  # the same, added to what is there
 
 
 class Space(StrEnum):
@@ -221,6 +224,7 @@ MBARRIER_MEANINGS = frozenset(
         Semantics.MBARRIER_COPY,
     }
 )
+BULK_WRITES = frozenset({Semantics.BULK_STORE, Semantics.BULK_REDUCTION})
 ATOMIC_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 GLOBAL_SPACES = frozenset({Space.GLOBAL, Space.GENERIC})
 MEMORY_KINDS = frozenset(

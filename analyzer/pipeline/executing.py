@@ -5,6 +5,8 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.demand.copies import copied_bytes
+from analyzer.demand.demand import instruction_weights
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.budget import STEP_LIMIT
 from analyzer.execution.compiling import compile_kernel
@@ -13,10 +15,12 @@ from analyzer.execution.executor import execute
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.hearing import Ears
 from analyzer.execution.image import ConstantImage, build_image
+from analyzer.execution.mbarriers import find_rings
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.program import CompiledKernel
 from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.rules import TakenRule
+from analyzer.execution.staging import with_staged_boxes
 from analyzer.execution.task import ExecutionOptions
 from analyzer.execution.warps import Shape
 from analyzer.flow.cfg import Cfg
@@ -71,7 +75,18 @@ def execute_kernel(
     if found.is_endless and ready.image.surmises:
         ready = replace(ready, image=_modest_image(loaded, launch))
         found = execute(loaded.cfg, loaded.loops, launch, ready.shape, ready.image, options, ready.compiled)
-    return Executed(found.profile, frozenset(guesser.used), ready, found.log, found.ears)
+    profile = with_staged_boxes(
+        found.profile, ready.compiled, ready.image, ready.shape, lambda: _brought(found.profile, ready)
+    )
+    return Executed(profile, frozenset(guesser.used), ready, found.log, found.ears)
+
+
+def _brought(profile: ExecutionProfile, ready: "Prepared") -> dict[int, float]:
+    """Bytes of one execution of each copy to shared memory, by row."""
+    rings = find_rings(ready.compiled, ready.image, ready.shape, classes=profile.classes)
+    cfg = ready.compiled.cfg
+    counts = tuple((profile.block_warps / max(1, profile.n_warps)).tolist())
+    return {} if rings is None else copied_bytes(rings, instruction_weights(cfg, counts))
 
 
 def _modest_image(loaded: LoadedKernel, launch: Launch) -> ConstantImage:
@@ -110,7 +125,9 @@ def prepare(loaded: LoadedKernel, launch: Launch) -> Prepared:
         cluster=launch.cluster or loaded.kernel.cluster or Dim3(1),
         shared_bytes=_shared_bytes(loaded.kernel.resources, launch),
     )
-    compiled = compile_kernel(loaded.cfg, loaded.loops, knows_memory=image.has_contents)
+    compiled = compile_kernel(
+        loaded.cfg, loaded.loops, knows_memory=image.has_contents, knows_tensors=bool(image.tensors)
+    )
     return Prepared(compiled, image, shape)
 
 

@@ -9,7 +9,7 @@ from paths import read_module, sass_dumps
 from analyzer.execution.semantics import compile_step
 from analyzer.execution.semantics.table import COMPILERS
 from analyzer.execution.step import ConstantRead, Step
-from analyzer.ir.opcode import MBARRIER_MEANINGS, OpKind, Semantics
+from analyzer.ir.opcode import BULK_WRITES, MBARRIER_MEANINGS, OpKind, Semantics
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.table import opcode_table
 
@@ -27,7 +27,13 @@ FOLLOWED_KINDS = frozenset(
 # Packed half floats, a reduction of floats, convergence registers, which the machine itself keeps, and what
 # time it is, which the library's barriers ask while they wait.
 NOT_FOLLOWED = {"F2FP", "CREDUX", "BMOV", "CS2R"}
-ELSEWHERE = {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.SLEEP, *MBARRIER_MEANINGS}
+ELSEWHERE = {
+    Semantics.WAIT_SCOREBOARD,
+    Semantics.WAIT_WARPGROUP,
+    Semantics.SLEEP,
+    *MBARRIER_MEANINGS,
+    *BULK_WRITES,
+}
 
 
 @cache

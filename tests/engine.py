@@ -1,0 +1,31 @@
+"""Kernels that the copy engine works for (execution/kernels/engine.cu), as tests launch them."""
+
+import lzma
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import analyzer
+from analyzer.execution.argument_text import parse_argument
+from analyzer.ir.launch import Dim3, Launch
+from analyzer.pipeline.program import Program
+
+KERNELS = Path(__file__).resolve().parent / "execution" / "kernels"
+GPUS = {90: "h100-sxm", 100: "b200", 120: "rtx-5090"}
+
+
+@cache
+def program(arch: int) -> Program:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / f"engine_{arch}.txt"
+        path.write_bytes(lzma.decompress((KERNELS / f"{path.name}.xz").read_bytes()))
+        return analyzer.load(str(path))
+
+
+def launch(grid: tuple[int, ...], threads: int, arguments: tuple[str, ...], shared_bytes: int) -> Launch:
+    return Launch(
+        grid=Dim3(*grid),
+        block=Dim3(threads),
+        dynamic_shared_bytes=shared_bytes,
+        arguments=tuple(map(parse_argument, arguments)),
+    )
