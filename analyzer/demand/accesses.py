@@ -51,8 +51,10 @@ def access_bytes(
         if cfg.kernel.opcode(access.row).space is Space.GENERIC:
             found.global_bytes[access.row] = 0.0  # what lies elsewhere is another memory's
     known = [_take(access, cfg, profile, found) for access in profile.accesses]
+    placed = {access.row for access in profile.accesses if access.sectors is not None}
     for row, n_bytes in copied.items():
-        found.global_bytes[row] = n_bytes
+        if row not in placed:
+            found.global_bytes[row] = n_bytes
     return AccessBytes(
         global_bytes=found.global_bytes,
         shared_bytes=found.shared_bytes,

@@ -5,7 +5,7 @@ from msgspec import Struct
 from analyzer.demand.accesses import SECTOR_BYTES
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import GLOBAL_SPACES
+from analyzer.ir.opcode import BULK_WRITES, GLOBAL_SPACES, Semantics
 from analyzer.models.base import Situation
 
 # Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
@@ -130,9 +130,34 @@ def _distinct_share(situation: Situation) -> float | None:
     unique, block = situation.moved.unique_bytes, situation.block
     if unique is None or block is None or situation.grid is None:
         return None
+    if _writes_in_bulk(situation):
+        unique += copied_unique_bytes(situation)
     warps = situation.grid.count * -(-block.count // WARP_LANES)
     asked = situation.demand.global_bytes * warps
     return min(1.0, unique / asked) if asked else None
+
+
+def _writes_in_bulk(situation: Situation) -> bool:
+    """Whether the copy engine writes to global memory."""
+    kernel = situation.kernel
+    writes = kernel.vocabulary.mask(lambda opcode: opcode.semantics in BULK_WRITES)[kernel.opcode_ids]
+    return bool(situation.weights[writes].any())
+
+
+def copied_unique_bytes(situation: Situation) -> float:
+    """Different bytes that the copy engine brings, as far as a wave of CTAs tells; of copies alone whose
+    addresses nobody knows.
+    """
+    rings, profile = situation.rings, situation.profile
+    if rings is None:
+        return 0.0
+    warps = situation.grid_ctas * situation.occupancy.warps_per_cta
+    moved, weights = situation.moved.global_bytes, situation.weights
+    placed = {access.row for access in profile.accesses if access.unique_bytes} if profile else set[int]()
+    uses = rings.uses.items()
+    copies = [row for row, use in uses if use.meaning is Semantics.MBARRIER_COPY and row not in placed]
+    asked = sum(float(moved[row] * weights[row]) for row in copies) * warps
+    return asked * (1.0 if rings.distinct_share is None else rings.distinct_share)
 
 
 def _read_unique_bytes(situation: Situation) -> float:

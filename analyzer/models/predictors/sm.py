@@ -85,7 +85,7 @@ def _add_waits(ledger: StallLedger, simulation: Simulation, spent: WarpCycles, c
     ledger.add_rows(Stall.WAIT, spent.added * scale)
     ledger.add_rows(Stall.NOT_SELECTED, waits[:, NOT_SELECTED] * scale)
     ledger.add_rows(Stall.NO_INSTRUCTIONS, waits[:, NO_INSTRUCTIONS] * scale)
-    is_global = np.isin(simulation.traffic.act, (int(Act.LOAD), int(Act.STORE)))
+    is_global = np.isin(simulation.traffic.act, (int(Act.LOAD), int(Act.STORE), int(Act.COPY_OUT)))
     for cause, stall in STALL_OF.items():
         cycles: FloatArray = waits[:, cause] * scale
         if stall is Stall.MIO_THROTTLE:
@@ -107,7 +107,7 @@ def _bounds(simulation: Simulation) -> dict[str, float]:
         visits = _visits(script)
         add(ISSUE, n_warps * float(visits @ script.issued) / subcores)
         add(LOAD_STORE, n_warps * float(visits @ script.path_cycles))
-        is_store = np.array(script.act) == int(Act.STORE)
+        is_store = np.isin(script.act, (int(Act.STORE), int(Act.COPY_OUT)))
         l2 = visits * script.l2_cycles
         add(L2, n_warps * max(float(l2[is_store].sum()), float(l2[~is_store].sum())))
         add(DRAM, n_warps * float(visits @ script.dram_cycles))

@@ -22,6 +22,7 @@ NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
 _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))
 _WAIT, _ARRIVE, _COMMIT, _COPY = (int(act) for act in (Act.WAIT, Act.ARRIVE, Act.COMMIT, Act.COPY))
+_OUTWARD = (_STORE, int(Act.COPY_OUT))
 _ARRIVING = (_ARRIVE, _COMMIT)
 _LONG, _SHORT = int(Cause.LONG), int(Cause.SHORT)
 _CAUSE_OF = tuple(int(PIPE_CAUSE.get(pipe, Cause.MEMORY_PIPE)) for pipe in range(_N_PIPES))
@@ -272,7 +273,7 @@ class _Play:
                             released = begin + release
                             moved = script.l2_cycles[i]
                             if moved:
-                                way = act == _STORE
+                                way = act in _OUTWARD
                                 l2_free = l2_frees[way]
                                 l2_frees[way] = l2_free = (l2_free if l2_free > begin else begin) + moved
                                 if act == _COPY:
@@ -286,7 +287,7 @@ class _Play:
                                     dram_free = (dram_free if dram_free > begin else begin) + moved
                                     if dram_free - begin - burst > queued:
                                         queued = dram_free - begin - burst
-                                    if load_latency and act != _STORE:
+                                    if load_latency and act not in _OUTWARD:
                                         dram_work += moved
                                         load = min(_MOST_LOAD, dram_work / (begin + _SETTLING))
                                         done += load_latency * load / (1.0 - load)

@@ -12,10 +12,19 @@ from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
 from analyzer.execution.mbarriers import RingUse
 from analyzer.execution.profile import MemoryAccess
 from analyzer.ir.machine import Pipe, SchedClass
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Semantics, Space
+from analyzer.ir.opcode import (
+    ATOMIC_KINDS,
+    BULK_WRITES,
+    GLOBAL_SPACES,
+    MEMORY_KINDS,
+    Opcode,
+    OpKind,
+    Semantics,
+    Space,
+)
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
-from analyzer.models.placement import Placement
+from analyzer.models.placement import Placement, copied_unique_bytes
 from analyzer.models.sm.ports import port_cycles
 from analyzer.models.sm.spills import find_spills
 
@@ -39,6 +48,7 @@ class Act(IntEnum):
     ARRIVE = 7
     COMMIT = 8  # arrives when the warp's products are done
     COPY = 9  # arrives when its bytes are there
+    COPY_OUT = 10  # to global memory; the copy engine queues by itself
 
 
 class Traffic(Struct, frozen=True, eq=False):
@@ -89,7 +99,7 @@ def measure_traffic(
     l2_share, dram_share = _shares(situation, placement)
     path += _fill_cycles(situation, l2_share)
     copies, copied_share = _copies(situation), _copied_dram_share(situation, placement)
-    dram_share[copies] = copied_share
+    dram_share[copies] = copied_share * _joined_sectors(situation)[copies]
     lone = _lone_sectors(situation)
     dram_share *= 1.0 + lone * (arch.memory.lone_sector_dram_factor.value - 1.0)
     if is_warm:
@@ -144,6 +154,8 @@ def _acts(situation: Situation) -> NDArray[np.int8]:
         if opcode.kind in MEMORY_KINDS and opcode.space in (*GLOBAL_SPACES, Space.LOCAL):
             is_store = opcode.kind in (OpKind.STORE, OpKind.REDUCTION)
             act = Act.STORE if is_store else Act.LOAD
+            if opcode.semantics in BULK_WRITES:
+                act = Act.COPY_OUT
         of_opcode[number] = act
     acts = of_opcode[kernel.opcode_ids]
     for row, use in _ring_uses(situation).items():
@@ -193,7 +205,7 @@ def _line_cycles(situation: Situation) -> FloatArray:
     sectors = situation.moved.global_bytes / SECTOR_BYTES
     more = np.maximum(_lines(situation, sectors) - memory.lines_per_pass.value, 0.0)
     cycles = np.where(sectors > 0, more * memory.line_pass_cycles.value, 0.0)
-    cycles[_copies(situation)] = 0.0  # the copy engine has a path of its own
+    cycles[_engine_rows(situation)] = 0.0  # the copy engine has a path of its own
     return cycles
 
 
@@ -209,7 +221,7 @@ def _extra_path(situation: Situation, base: FloatArray, by_lines: FloatArray) ->
     passes, share = _load_passes(situation)
     by_passes = np.where(passes > 0, _pass_cycles(base, passes, phases, more) * share, by_bytes)
     extra = np.where(is_copy, 0.0, shared + np.maximum(by_lines, by_passes))
-    extra[_copies(situation)] = 0.0
+    extra[_engine_rows(situation)] = 0.0
     return extra
 
 
@@ -299,7 +311,8 @@ def _atomic_cycles(situation: Situation) -> FloatArray:
     found, memory = np.zeros(len(situation.kernel)), situation.arch.memory
     for access, runs in _global_accesses(situation):
         opcode = situation.kernel.opcode(access.row)
-        if opcode.kind in ATOMIC_KINDS and access.sectors and access.requests:
+        is_atomic = opcode.kind in ATOMIC_KINDS or opcode.semantics is Semantics.BULK_REDUCTION
+        if is_atomic and access.sectors and access.requests:
             units = max(1.0, (access.unique_bytes or 0) / memory.atomic_slice_bytes.value)
             cycles = memory.atomic_line_cycles.value * (0.5 + 0.5 * access.sectors / access.requests)
             turns = (access.wavefronts or 0) / access.requests
@@ -326,7 +339,11 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
                 density = 1.0 if rates is None else rates.density
                 stored = 1.0 if rates is None else rates.stored_density
                 distinct = (access.unique_bytes or access.bytes) / (stored * access.sectors * SECTOR_BYTES)
+                if access.unique_sectors is not None:
+                    distinct = access.unique_sectors / access.sectors
                 dram[access.row] = min(1.0, distinct)
+                if situation.kernel.opcode(access.row).semantics is Semantics.BULK_REDUCTION:
+                    dram[access.row] *= 2.0  # what it adds to comes from there too
                 if density < _WHOLE:
                     dram[access.row] *= situation.arch.memory.partial_write_factor.value
     return l2, dram
@@ -337,20 +354,27 @@ def _copies(situation: Situation) -> list[int]:
     return [row for row, use in uses if use.meaning is Semantics.MBARRIER_COPY]
 
 
+def _joined_sectors(situation: Situation) -> FloatArray:
+    """Of the sectors of boxes, those that are left where boxes side by side meet in them, [n]."""
+    left = np.ones(len(situation.kernel))
+    for access, _ in _global_accesses(situation):
+        if access.unique_sectors and access.unique_bytes and access.sectors:
+            apart = access.sectors / access.bytes
+            left[access.row] = min(1.0, access.unique_sectors / access.unique_bytes / apart)
+    return left
+
+
+def _engine_rows(situation: Situation) -> list[int]:
+    """Copies of the engine in either direction."""
+    kernel = situation.kernel
+    writes = kernel.vocabulary.mask(lambda opcode: opcode.semantics in BULK_WRITES)[kernel.opcode_ids]
+    return _copies(situation) + np.flatnonzero(writes).tolist()
+
+
 def _copied_dram_share(situation: Situation, placement: Placement) -> float:
     """Of the copy engine's bytes: each tile once for a wave of CTAs, else as other loads are served."""
     share = None if situation.rings is None else situation.rings.distinct_share
     return placement.dram_share if share is None else share
-
-
-def _copied_unique_bytes(situation: Situation) -> float:
-    """Different bytes that the copy engine brings, as far as a wave of CTAs tells."""
-    if situation.rings is None:
-        return 0.0
-    warps = situation.grid_ctas * situation.occupancy.warps_per_cta
-    moved, weights = situation.moved.global_bytes, situation.weights
-    asked = sum(float(moved[row] * weights[row]) for row in _copies(situation)) * warps
-    return asked * (1.0 if situation.rings.distinct_share is None else situation.rings.distinct_share)
 
 
 def _stays_in_l2(situation: Situation) -> bool:
@@ -358,7 +382,7 @@ def _stays_in_l2(situation: Situation) -> bool:
     profile = situation.profile
     if profile is None or situation.moved.unique_bytes is None or situation.l2_is_cold:
         return False
-    touched = _copied_unique_bytes(situation)
+    touched = copied_unique_bytes(situation)
     for access in profile.accesses:
         if access.space in GLOBAL_SPACES and access.unique_bytes is not None:
             rates = situation.caches.accesses.get(access.row) if situation.caches is not None else None
