@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from analyzer.execution.mixing import distinct
 from analyzer.execution.patterns import LANES, Addresses, IntArray, Patterns, compress
-from analyzer.execution.runs import Runs, concatenate, measure, simplify, unroll
+from analyzer.execution.runs import Runs, concatenate, simplify, unroll
+from analyzer.execution.volume import measure
 
 DEFAULT_LIMIT = 500_000
 _FEW_PATTERNS = 64  # looked at one by one

@@ -17,7 +17,6 @@ IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
 _LAST = np.int64(2**63 - 1)
-_MAX_CLUSTERS = 256  # looked at one by one; more are unrolled together
 _MAX_ROUNDS = 16
 _FEW_RUNS = 64
 
@@ -136,92 +135,6 @@ def unroll(runs: Runs, limit: int) -> Runs | None:
             )
         )
     return None if len(runs) > limit else runs
-
-
-def measure(runs: Runs, limit: int) -> int | None:
-    """Distinct bytes of all runs, None where more than `limit` intervals would have to be held.
-
-    `runs` are as `simplify` left them.
-    """
-    if runs.is_plain:
-        return int(runs.lengths.sum())
-    runs = runs.take(np.argsort(runs.starts, kind="stable"))
-    heads = _cluster_heads(runs)
-    sizes = np.diff(np.append(heads, len(runs)))
-    closed = np.zeros(len(runs), np.bool_)
-    closed[heads[sizes == 1]] = True
-    closed &= _is_disjoint(runs)
-    volume = runs.lengths[closed] * runs.counts[closed].prod(axis=1)
-    rest = runs.take(~closed)
-    other = _measure_clusters(rest, limit) if len(rest) else 0
-    return None if other is None else int(volume.sum()) + other
-
-
-def _measure_clusters(runs: Runs, limit: int) -> int | None:
-    """Each cluster by itself, those that are alike but for where they lie once; all together if too many."""
-    total = 0
-    clusters = _distinct_clusters(runs)
-    if clusters is None:
-        plain = unroll(runs, limit)
-        return None if plain is None else int(plain.lengths.sum())
-    for cluster, times in clusters:
-        part = _measure_cluster(cluster, limit)
-        if part is None:
-            return None
-        total += part * times
-    return total
-
-
-def _distinct_clusters(runs: Runs) -> list[tuple[Runs, int]] | None:
-    """Clusters that differ in more than where they lie, and how many there are of each; None for too many."""
-    heads = _cluster_heads(runs)
-    sizes = np.diff(np.append(heads, len(runs)))
-    near = runs.starts - np.repeat(runs.starts[heads], sizes)
-    rows = np.column_stack([near, runs.lengths, runs.steps, runs.counts]).view(np.uint64)
-    place = np.arange(len(runs)) - np.repeat(heads, sizes)
-    factors = mixing_factors(rows.shape[1])
-    hashes = np.add.reduceat((rows @ factors) * (2 * place + 1).astype(np.uint64), heads)
-    _, firsts, which, times = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
-    if len(firsts) > _MAX_CLUSTERS:
-        return None
-    twins = np.repeat(heads[firsts][which], sizes) + place  # the same row of the cluster that stands for this
-    if not np.array_equal(sizes[firsts][which], sizes) or not np.array_equal(rows[twins], rows):
-        return None
-    spans = zip(heads[firsts], sizes[firsts], times, strict=True)
-    return [(runs.take(np.arange(head, head + size)), int(n_times)) for head, size, n_times in spans]
-
-
-def _measure_cluster(runs: Runs, limit: int) -> int | None:
-    """Where all runs share their widest stride and fit in one step of it, one repetition stands for all."""
-    widest = int(np.argmax(runs.steps[0]))
-    step, count = int(runs.steps[0, widest]), int(runs.counts[0, widest])
-    if count > 1 and (runs.steps[:, widest] == step).all() and (runs.counts[:, widest] == count).all():
-        counts = runs.counts.copy()
-        steps = runs.steps.copy()
-        counts[:, widest] = 1
-        steps[:, widest] = 0
-        inner = Runs(starts=runs.starts, lengths=runs.lengths, steps=steps, counts=counts)
-        if int(inner.stops().max() - inner.starts.min()) <= step:
-            once = measure(simplify(inner), limit)
-            return None if once is None else once * count
-    plain = unroll(runs, limit)
-    return None if plain is None else int(plain.lengths.sum())
-
-
-def _cluster_heads(runs: Runs) -> NDArray[np.intp]:
-    """First rows of the groups whose extents do not overlap; `runs` ascend by start."""
-    reach = np.maximum.accumulate(runs.stops())
-    return np.flatnonzero(np.append(True, runs.starts[1:] >= reach[:-1]))
-
-
-def _is_disjoint(runs: Runs) -> BoolArray:
-    extent = runs.lengths.copy()
-    disjoint = np.ones(len(runs), np.bool_)
-    for d in range(runs.steps.shape[1]):
-        many = runs.counts[:, d] > 1
-        disjoint &= ~many | (runs.steps[:, d] >= extent)
-        extent += runs.steps[:, d] * (runs.counts[:, d] - 1)
-    return disjoint
 
 
 def _absorb(runs: Runs) -> Runs:

@@ -213,6 +213,18 @@ def test_gemm_reads_its_matrices_once(cube: int) -> None:
     assert prologue.unique_bytes() == cube * 64
 
 
+@pytest.mark.parametrize("edge", [100, 1000, 4096])
+def test_a_stencil_reads_a_cube_but_for_its_edges(edge: int) -> None:
+    """Seven neighbours of what is inside, pieces as rows are and far more of them than are held."""
+    footprint = Footprint(limit=1000)
+    inside = (Stride(4 * edge, edge - 2), Stride(4 * edge * edge, edge - 2))
+    first = HEAP + 4 * (edge * edge + edge + 1)
+    row = first + 4 * np.minimum(np.arange(-(-(edge - 2) // 32) * 32), edge - 3).reshape(-1, 32)
+    for moved in (0, 1, -1, edge, -edge, edge * edge, -edge * edge):
+        footprint.add((row + 4 * moved).astype(np.uint64), ALL, 4, inside)
+    assert footprint.unique_bytes() == 4 * ((edge - 2) ** 3 + 6 * (edge - 2) ** 2)
+
+
 def test_too_many_intervals_are_not_unrolled() -> None:
     """Steps that differ from warp to warp and interleave have no closed form here."""
     bases = np.full((2000, 1), HEAP, np.uint64)
