@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 
-import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray, OpcodeCosts
@@ -19,8 +18,8 @@ class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
     """Bytes of one execution of each instruction by a warp, [n]: whole sectors of global and local memory,
     passes of shared memory at their full width.
 
-    is_known: all of it follows from addresses; unique_bytes: distinct bytes of global memory that the grid
-    reads and writes, None where not known.
+    is_known: all of it follows from addresses; unique_bytes: of the distinct sectors of global memory that
+    the grid reads and of those that it writes, None where not known.
     """
 
     global_bytes: FloatArray
@@ -87,6 +86,6 @@ def _enter(column: FloatArray, row: int, count: int | None, factor: float) -> bo
 
 def _unique_bytes(profile: ExecutionProfile | None) -> float | None:
     traffic = None if profile is None else profile.traffic
-    if traffic is None or traffic.read_unique_bytes is None or traffic.written_unique_bytes is None:
+    if traffic is None or traffic.read_unique_sectors is None or traffic.written_unique_sectors is None:
         return None
-    return float(np.int64(traffic.read_unique_bytes) + traffic.written_unique_bytes)
+    return float(traffic.read_unique_sectors + traffic.written_unique_sectors) * SECTOR_BYTES

@@ -20,7 +20,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.demand.accesses import SECTOR_BYTES
 from analyzer.demand.cache_routes import Route
 from analyzer.demand.cache_sets import CacheShape, hits
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
@@ -31,6 +30,7 @@ from analyzer.ir.opcode import GLOBAL_SPACES
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
+_RIM_DENSITY = 0.5  # touched part of sectors that others touch more of
 _WRITING = frozenset({Route.WRITTEN, Route.KEPT})
 _READING = frozenset({Route.CACHED, Route.LOOKED_UP})
 _FILLING = frozenset({Route.CACHED, Route.KEPT})
@@ -73,15 +73,15 @@ class GridReuse(Struct, frozen=True):
     """How often the whole grid asks for the same sectors.
 
     distinct_share[row]: distinct sectors over requested ones of an instruction, where they are known, had
-    each all of its bytes touched; sectors[row]: those that an instruction asks for; unique_bytes: distinct
-    ones of all reads, None where not known; dram_bytes: those of all reads that come from DRAM, often more
+    each all of its bytes touched; sectors[row]: those that an instruction asks for; unique_sectors: distinct
+    ones of all reads, None where not known; dram_sectors: those of all reads that come from DRAM, often more
     than once (`pipeline.windows`), None where not known.
     """
 
     distinct_share: Mapping[int, float]
     sectors: Mapping[int, float] = field(default_factory=dict)
-    unique_bytes: float | None = None
-    dram_bytes: float | None = None
+    unique_sectors: float | None = None
+    dram_sectors: float | None = None
 
     def dram_share(self, row: int, density: float) -> float | None:
         """Share of an instruction's sectors that come from DRAM; None where that is not known.
@@ -91,26 +91,34 @@ class GridReuse(Struct, frozen=True):
         share = self.distinct_share.get(row)
         return None if share is None else min(1.0, share * self._times / density)
 
-    def kept_share(self, missed: Mapping[int, float], densities: Mapping[int, float]) -> float:
-        """Part of what all instructions miss, each by itself (missed[row]: share of its sectors), that comes
-        from DRAM: 1 where they do not read the same bytes.
+    def kept_shares(self, missed: Mapping[int, float], densities: Mapping[int, float]) -> dict[int, float]:
+        """Part of what each instruction misses by itself that comes from DRAM: 1 where no two read the same.
+
+        missed[row]: share of its sectors; densities[row]: touched part of them. Each word comes once, first
+        with sectors of which most is touched: the rim of a tile finds what the next tile brings.
         """
-        if self.dram_bytes is None:
-            return 1.0
-        total = sum(missed[row] * n * densities[row] for row, n in self.sectors.items() if row in missed)
-        return min(1.0, self.dram_bytes / (total * SECTOR_BYTES)) if total else 1.0
+        if self.dram_sectors is None:
+            return dict.fromkeys(missed, 1.0)
+        asked = {row: missed[row] * n * densities[row] for row, n in self.sectors.items() if row in missed}
+        left, shares = self.dram_sectors, dict[int, float]()
+        for is_rim in (False, True):
+            alike = [row for row in asked if (densities[row] <= _RIM_DENSITY) is is_rim]
+            total = sum(asked[row] for row in alike)
+            shares |= dict.fromkeys(alike, min(1.0, left / total) if total else 1.0)
+            left = max(0.0, left - total)
+        return shares
 
     @property
     def _times(self) -> float:
-        if not self.unique_bytes or self.dram_bytes is None:
+        if not self.unique_sectors or self.dram_sectors is None:
             return 1.0
-        return max(1.0, self.dram_bytes / self.unique_bytes)
+        return max(1.0, self.dram_sectors / self.unique_sectors)
 
 
-def grid_reuse(profile: ExecutionProfile, sector_bytes: int, dram_bytes: float | None) -> GridReuse | None:
-    """What the executed profile says of reuse; None where nothing is known. dram_bytes: see `GridReuse`."""
+def grid_reuse(profile: ExecutionProfile, sector_bytes: int, dram_sectors: float | None) -> GridReuse | None:
+    """What the executed profile says of reuse; None where nothing is known. dram_sectors: see `GridReuse`."""
     traffic = profile.traffic
-    if traffic is None or (traffic.read_unique_bytes is None and dram_bytes is None):
+    if traffic is None or (traffic.read_unique_sectors is None and dram_sectors is None):
         return None
     reads = [access for access in profile.accesses if _is_read(access) and access.sectors]
     return GridReuse(
@@ -120,8 +128,8 @@ def grid_reuse(profile: ExecutionProfile, sector_bytes: int, dram_bytes: float |
             if access.unique_bytes is not None and access.sectors
         },
         sectors={access.row: float(access.sectors or 0) for access in reads},
-        unique_bytes=traffic.read_unique_bytes,
-        dram_bytes=dram_bytes,
+        unique_sectors=traffic.read_unique_sectors,
+        dram_sectors=dram_sectors,
     )
 
 
@@ -229,10 +237,10 @@ def simulate_caches(
     for row, density in _stored_densities(stream, routes).items():
         found[row] = replace(found[row], stored_density=density)
     if reuse is not None:
-        by_row = dict(zip(table.rows.tolist(), densities.tolist(), strict=True))
         missed = {row: rates.dram_share for row, rates in found.items()}
-        kept = reuse.kept_share(missed, by_row)
-        found |= {row: found[row].with_less_dram(kept) for row in reuse.sectors if row in found}
+        touched = dict(zip(table.rows.tolist(), densities.tolist(), strict=True))
+        for row, kept in reuse.kept_shares(missed, touched).items():
+            found[row] = found[row].with_less_dram(kept)
     reading = [found[row] for row in found if routes[row] not in _WRITING]
     return CacheRates(
         accesses=found,

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from analyzer.execution.mixing import distinct
 from analyzer.execution.patterns import LANES, Addresses, IntArray, Patterns, compress
-from analyzer.execution.runs import Runs, concatenate, simplify, unroll
+from analyzer.execution.requests import SECTOR_BYTES
+from analyzer.execution.runs import Runs, concatenate, in_units, simplify, unroll
 from analyzer.execution.volume import measure
 
 DEFAULT_LIMIT = 500_000
@@ -204,19 +205,6 @@ class Footprint:
         runs = self._runs()
         return None if runs is None else measure(runs, self.limit)
 
-    def unique_sectors(self, sector_bytes: int) -> int | None:
-        """Distinct sectors touched; None where `unique_bytes` is. Of runs that begin now here, now there in
-        a sector (steps that are none of its multiples) some may count once too often.
-        """
-        runs = self._runs()
-        if runs is None:
-            return None
-        origin = self._origin % sector_bytes
-        starts = (runs.starts + origin) // sector_bytes * sector_bytes
-        stops = -(-(runs.starts + origin + runs.lengths) // sector_bytes) * sector_bytes
-        whole = measure(simplify(replace(runs, starts=starts, lengths=stops - starts)), self.limit)
-        return None if whole is None else -(-whole // sector_bytes)
-
     def intervals(self) -> tuple[Addresses, Addresses] | None:
         """Disjoint intervals in ascending order, starts and stops; None where they are more than `limit`."""
         runs = self._runs()
@@ -255,18 +243,38 @@ class Footprint:
 
 def union_bytes(footprints: Sequence[Footprint]) -> int | None:
     """Distinct bytes that any of `footprints` touches; None where the least of their limits is exceeded."""
-    limit = min((footprint.limit for footprint in footprints), default=DEFAULT_LIMIT)
+    together = _together(footprints)
+    return None if together is None else measure(together[1], _least_limit(footprints))
+
+
+def union_sectors(footprints: Sequence[Footprint]) -> int | None:
+    """Distinct sectors that these bytes lie in; None likewise."""
+    together = _together(footprints)
+    if together is None:
+        return None
+    origin, runs = together
+    placed = replace(runs, starts=runs.starts + origin % SECTOR_BYTES)
+    whole = measure(simplify(in_units(placed, SECTOR_BYTES)), _least_limit(footprints))
+    return None if whole is None else whole // SECTOR_BYTES
+
+
+def _least_limit(footprints: Sequence[Footprint]) -> int:
+    return min((footprint.limit for footprint in footprints), default=DEFAULT_LIMIT)
+
+
+def _together(footprints: Sequence[Footprint]) -> tuple[int, Runs] | None:
+    """Lowest base, and what all touch relative to it, simplified; None where it is too much or too wide."""
     parts = [footprint.pieces() for footprint in footprints if footprint]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None
     if not known:
-        return 0
+        return 0, concatenate([])
     origin = min(start for start, _ in known)
     if max(start for start, _ in known) - origin > _WIDEST:
         return None
     moved = [replace(runs, starts=runs.starts + (start - origin)) for start, runs in known]
-    return measure(simplify(concatenate(moved)), limit)
+    return origin, simplify(concatenate(moved))
 
 
 def _is_per_lane(stride: Stride) -> bool:

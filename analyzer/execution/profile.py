@@ -83,12 +83,18 @@ class UnknownBranch(Struct, frozen=True, kw_only=True):
 
 
 class Traffic(Struct, frozen=True, kw_only=True):
-    """Bytes of global memory that the whole grid asks for, and the distinct ones among them."""
+    """Bytes of global memory that the whole grid asks for, and the distinct ones among them.
+
+    Sectors: distinct ones that these lie in; unique_sectors: read or written.
+    """
 
     read_bytes: int
     read_unique_bytes: int | None
     written_bytes: int
     written_unique_bytes: int | None
+    read_unique_sectors: int | None
+    written_unique_sectors: int | None
+    unique_sectors: int | None
 
 
 class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):

@@ -6,8 +6,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.execution.asking import Asked, traffic_of
 from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals
-from analyzer.execution.footprint import Footprint, union_bytes
+from analyzer.execution.footprint import union_bytes, union_sectors
 from analyzer.execution.profile import (
     BlockPart,
     ExecutionProfile,
@@ -17,7 +18,6 @@ from analyzer.execution.profile import (
     WarpClass,
 )
 from analyzer.execution.provenance import Provenance, worst
-from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.execution.sampling import Sample
 from analyzer.execution.sums import LaunchSums
 from analyzer.execution.task import Task
@@ -114,7 +114,9 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             else None,
             unique_bytes=union_bytes([totals.footprint for totals in sizes]) if has_place else None,
             provenance=worst(self._provenance(totals, blocks) for totals in sizes),
-            unique_sectors=_unique_sectors(sizes) if has_place and access.bulk is not None else None,
+            unique_sectors=union_sectors([totals.footprint for totals in sizes])
+            if has_place and access.bulk is not None
+            else None,
         )
 
     def _provenance(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> Provenance:
@@ -136,25 +138,17 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
         return self.sample.has_even_accesses and not self.sums.stopped
 
     def _traffic(self) -> Traffic:
-        def of(kinds: frozenset[OpKind]) -> tuple[int, int | None]:
+        def of(kinds: frozenset[OpKind]) -> Asked:
             chosen = [
                 totals
                 for totals in self._ordered()
                 if totals.access.space in GLOBAL_SPACES and totals.access.kind in kinds
             ]
-            asked = sum(map(_asked_bytes, chosen))
+            n_bytes = sum(map(_asked_bytes, chosen))
             known = self._has_whole and all(t.knows_bytes for t in chosen)
-            prints: list[Footprint] = [t.footprint for t in chosen]
-            return asked, union_bytes(prints) if known else None
+            return Asked(n_bytes, [t.footprint for t in chosen] if known else None)
 
-        read, read_unique = of(READ_KINDS)
-        written, written_unique = of(WRITE_KINDS)
-        return Traffic(
-            read_bytes=read,
-            read_unique_bytes=read_unique,
-            written_bytes=written,
-            written_unique_bytes=written_unique,
-        )
+        return traffic_of(of(READ_KINDS), of(WRITE_KINDS))
 
     def _unknown(self) -> tuple[UnknownBranch, ...]:
         lengths = np.array([segment.stop - segment.start for segment in self.task.kernel.segments])
@@ -214,13 +208,6 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
 
 def _asked_bytes(totals: AccessTotals) -> int:
     return round(totals.lanes) * totals.access.lane_bytes
-
-
-def _unique_sectors(sizes: Sequence[AccessTotals]) -> int | None:
-    whole = Footprint()
-    for totals in sizes:
-        whole.merge(totals.footprint)
-    return whole.unique_sectors(SECTOR_BYTES)
 
 
 def _knows_addresses(totals: AccessTotals) -> bool:

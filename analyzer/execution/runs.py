@@ -113,6 +113,26 @@ def _simplified(runs: Runs) -> Runs:
     return _join(runs)
 
 
+def in_units(runs: Runs, unit_bytes: int) -> Runs:
+    """The whole units, which begin at multiples of their size, that runs in normal form touch.
+
+    A stride that is no multiple of a unit becomes several that are, as many as there are places in a unit.
+    """
+    for d in range(runs.steps.shape[1]):
+        places = np.minimum(unit_bytes // np.gcd(runs.steps[:, d], unit_bytes), runs.counts[:, d])
+        rows = np.repeat(np.arange(len(runs)), places)
+        turn = np.arange(len(rows)) - np.repeat(np.cumsum(places) - places, places)
+        wide, places = runs.take(rows), places[rows]
+        starts = wide.starts + turn * wide.steps[:, d]
+        steps, counts = wide.steps, wide.counts
+        counts[:, d] = -((turn - counts[:, d]) // places)
+        steps[:, d] *= places
+        runs = Runs(starts=starts, lengths=wide.lengths, steps=steps, counts=counts)
+    lows = runs.starts // unit_bytes * unit_bytes
+    highs = -(-(runs.starts + runs.lengths) // unit_bytes) * unit_bytes
+    return Runs(starts=lows, lengths=highs - lows, steps=runs.steps, counts=runs.counts)
+
+
 def unroll(runs: Runs, limit: int) -> Runs | None:
     """Disjoint plain intervals in ascending order, None where more than `limit` would be held.
 

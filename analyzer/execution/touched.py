@@ -1,4 +1,4 @@
-"""Distinct bytes that the first CTAs of a grid read and write: a little less than an execution's profile."""
+"""Distinct sectors that the first CTAs of a grid touch: a little less than an execution's profile."""
 
 import copy
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.boxes import Box, cta_places
 from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals, Entry
 from analyzer.execution.executor import Executor
-from analyzer.execution.footprint import Footprint, union_bytes
+from analyzer.execution.footprint import Footprint, union_sectors
 from analyzer.execution.measuring import touch
 from analyzer.execution.patterns import Patterns
 from analyzer.execution.program import Access
@@ -24,10 +24,10 @@ from analyzer.ir.opcode import GLOBAL_SPACES
 
 
 class Touched(Struct, frozen=True):
-    """Distinct bytes of global memory; both: read or written."""
+    """Distinct sectors of global memory; both: read or written."""
 
-    read_bytes: int
-    both_bytes: int
+    read_sectors: int
+    both_sectors: int
 
 
 def touched_in(log: MemoryLog, windows: Sequence[Dim3]) -> tuple[Touched, ...] | None:
@@ -100,13 +100,14 @@ def _all_touched(parts: Sequence[Sequence[_Prints]]) -> tuple[Touched, ...] | No
 
 
 def _touched(every: Sequence[_Prints]) -> Touched | None:
-    reads = union_bytes([footprint for part in every for footprint in part.reads])
-    writes = union_bytes([footprint for part in every for footprint in part.writes])
-    return None if reads is None or writes is None else Touched(reads, reads + writes)
+    reads = [footprint for part in every for footprint in part.reads]
+    writes = [footprint for part in every for footprint in part.writes]
+    read, both = union_sectors(reads), union_sectors(reads + writes)
+    return None if read is None or both is None else Touched(read, both)
 
 
 class _WindowLog(MemoryLog):
-    """Only the bytes touched, for each of some windows."""
+    """Only what is touched, for each of some windows."""
 
     def __init__(self, batch: Batch, windows: Sequence[Dim3]) -> None:
         super().__init__(batch, wants=_is_wanted)

@@ -11,7 +11,8 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from analyzer.execution.footprint import Footprint, union_bytes
+from analyzer.execution.asking import Asked, traffic_of
+from analyzer.execution.footprint import Footprint
 from analyzer.execution.profile import MemoryAccess, Traffic
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.requests import (
@@ -197,7 +198,7 @@ def _other_side(copied: MemoryAccess) -> MemoryAccess:
 
 def measure_traffic(measured: Measured, cfg: Cfg) -> Traffic:
     """Global memory as a whole; an atomic both reads and writes, a reduction writes."""
-    asked, distinct = [], []
+    every: list[Asked] = []
     for kinds in (_READS, _WRITES):
         own = [
             access
@@ -205,11 +206,6 @@ def measure_traffic(measured: Measured, cfg: Cfg) -> Traffic:
             if access.space in GLOBAL_SPACES and cfg.kernel.opcode(access.row).kind in kinds
         ]
         known = [measured.footprints[access.row] for access in own if access.row in measured.footprints]
-        asked.append(sum(access.bytes for access in own))
-        distinct.append(union_bytes(known) if len(known) == len(own) else None)
-    return Traffic(
-        read_bytes=asked[0],
-        read_unique_bytes=distinct[0],
-        written_bytes=asked[1],
-        written_unique_bytes=distinct[1],
-    )
+        n_bytes = sum(access.bytes for access in own)
+        every.append(Asked(n_bytes, known if len(known) == len(own) else None))
+    return traffic_of(*every)

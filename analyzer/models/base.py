@@ -59,11 +59,10 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
     traced; caches: hit rates, where addresses are known and some load looks into the L1;
-    dram_read_bytes: that the grid reads from DRAM, None where not known; rings: of mbarriers, where there are
-    any and their addresses are known. grid_ctas: CTAs of
-    the launch, of one full wave where the grid is not known (`grid` None).
-    block_threads: an assumption where `block` is None. guessed_tiles: tcgen05 instructions of unknown tile.
-    shared_bytes: that the launch gives a CTA.
+    dram_read_sectors: that the grid reads from DRAM, None where not known; rings: of mbarriers, where there
+    are any and their addresses are known. grid_ctas: CTAs of the launch, of one full wave where the grid is
+    not known (`grid` None). block_threads: an assumption where `block` is None. guessed_tiles: tcgen05
+    instructions of unknown tile. shared_bytes: that the launch gives a CTA.
     clock_mhz, l2_is_cold: see `Launch`.
     """
 
@@ -78,7 +77,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     costs: OpcodeCosts
     moved: AccessBytes
     caches: "CacheRates | None"
-    dram_read_bytes: float | None
+    dram_read_sectors: float | None
     rings: Rings | None
     demand: PipelineDemand
     occupancy: Occupancy

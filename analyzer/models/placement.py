@@ -61,8 +61,9 @@ def assumed_placement(situation: Situation) -> Placement:
     if distinct is None:
         return _usual_placement(situation)
     unique = situation.moved.unique_bytes or 0.0
-    if situation.dram_read_bytes is not None and unique:
-        again = max(0.0, situation.dram_read_bytes - _read_unique_bytes(situation)) / unique
+    if situation.dram_read_sectors is not None and unique:
+        more = max(0.0, situation.dram_read_sectors - _read_unique_sectors(situation))
+        again = more * SECTOR_BYTES / unique
         return Placement(1.0, min(1.0, distinct * (1.0 + again)))
     fits = unique <= situation.gpu.file.l2.size_bytes.value or not _is_tiled(situation)
     return Placement(1.0, distinct if fits else min(1.0, distinct * max(1.0, situation.waves)))
@@ -160,9 +161,9 @@ def copied_unique_bytes(situation: Situation) -> float:
     return asked * (1.0 if rings.distinct_share is None else rings.distinct_share)
 
 
-def _read_unique_bytes(situation: Situation) -> float:
+def _read_unique_sectors(situation: Situation) -> float:
     traffic = None if situation.profile is None else situation.profile.traffic
-    return float(traffic.read_unique_bytes or 0) if traffic is not None else 0.0
+    return float(traffic.read_unique_sectors or 0) if traffic is not None else 0.0
 
 
 def placement_note(situation: Situation, placement: Placement, *, queues_atomics: bool) -> str:

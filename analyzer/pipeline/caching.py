@@ -85,21 +85,21 @@ class CacheLab(Struct, eq=False):
             ctas_per_sm=resident,
             n_recorded=len(stream.ctas),
         )
-        from_dram = self.dram_read_bytes(gpu, arch, occupancy)
+        from_dram = self.dram_read_sectors(gpu, arch, occupancy)
         key = (figures, from_dram)
         if key not in self._rates:
             reuse = grid_reuse(self.profile, figures.l2.sector_bytes, from_dram)
             self._rates[key] = simulate_caches(stream, self._routes, figures, reuse)
         return self._rates[key]
 
-    def dram_read_bytes(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> float | None:
-        """Bytes that the grid reads from DRAM, None where not known."""
+    def dram_read_sectors(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> float | None:
+        """Sectors that the grid reads from DRAM, None where not known."""
         kept = gpu.file.l2.size_bytes.value * arch.memory.l2_kept_share.value
         key = (gpu.sm_count * max(1, occupancy.ctas_per_sm), kept)
         if key not in self._from_dram:
             from analyzer.pipeline.windows import Windows
 
-            self._from_dram[key] = Windows(self.ready, self.profile, self.log).dram_read_bytes(*key)
+            self._from_dram[key] = Windows(self.ready, self.profile, self.log).dram_read_sectors(*key)
         return self._from_dram[key]
 
     def _recorded(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":

@@ -81,7 +81,7 @@ def _situation(
     moved = access_bytes(cfg, tiled.costs, counted.profile, copied)
     rates = from_dram = None
     if counted.caches is not None:
-        from_dram = counted.caches.dram_read_bytes(gpu, arch, resident)
+        from_dram = counted.caches.dram_read_sectors(gpu, arch, resident)
         rates = counted.caches.rates(gpu, arch, resident, _shared_bytes(kernel, launch))
     wave = gpu.sm_count * max(1, resident.ctas_per_sm)
     return Situation(
@@ -96,7 +96,7 @@ def _situation(
         costs=tiled.costs,
         moved=moved,
         caches=rates,
-        dram_read_bytes=from_dram,
+        dram_read_sectors=from_dram,
         rings=rings,
         demand=measure_demand(kernel, weights, tiled.costs, moved),
         occupancy=resident,

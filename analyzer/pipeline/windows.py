@@ -1,10 +1,11 @@
-"""Bytes that a grid reads from DRAM where it does not fit into the L2.
+"""Sectors that a grid reads from DRAM where it does not fit into the L2.
 
 CTAs that follow each other share what they read while it is in the L2. So the grid is cut into windows of
 CTAs, in the order in which they are handed out, each as large as the L2 holds the bytes of, and never smaller
-than what all SMs run at a time, which go through shared tiles in step. Each window brings its distinct bytes
-once. They are counted of as many CTAs as run at a time, and of half as many, by abstract execution: from the
-two a straight line gives what larger windows touch, shared operands once and rims of tiles in proportion.
+than what all SMs run at a time, which go through shared tiles in step. Each window brings what it touches
+once, in whole sectors: those that the rims of two tiles cut are one. They are counted of as many CTAs as run
+at a time, and of half as many, by abstract execution: from the two a straight line gives what larger windows
+touch, shared operands once and rims of tiles in proportion.
 """
 
 import math
@@ -15,17 +16,19 @@ from msgspec.structs import replace
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.execution.task import ExecutionOptions, Task
 from analyzer.execution.touched import Touched, touched_by, touched_in
 from analyzer.ir.launch import Dim3
 from analyzer.pipeline.executing import Prepared
 
 _STEP_LIMIT = 20_000
+_LEAST_GROWTH = 1 / SECTOR_BYTES  # of what CTAs touch: they never stop to touch more
 _WAVES = (1, 2, 4, 8)  # the first planes of a grid are often idle
 
 
 class _Seen(Struct, frozen=True):
-    """Distinct bytes of the first CTAs of a grid, and of about half of them."""
+    """Distinct sectors of the first CTAs of a grid, and of about half of them."""
 
     n_whole: int
     n_half: int
@@ -40,30 +43,31 @@ class Windows(Struct, frozen=True, eq=False):
     profile: ExecutionProfile
     log: MemoryLog | None = None
 
-    def dram_read_bytes(self, wave_ctas: int, kept_bytes: float) -> float | None:
-        """Bytes that all windows read, None where not known.
+    def dram_read_sectors(self, wave_ctas: int, kept_bytes: float) -> float | None:
+        """Sectors that all windows read, None where not known.
 
         wave_ctas: CTAs that all SMs run at a time; kept_bytes: that the L2 holds.
         """
         grid, traffic = self.profile.launch.grid, self.profile.traffic
         if grid is None or traffic is None:
             return None
-        unique, written = traffic.read_unique_bytes, traffic.written_unique_bytes
-        if unique is not None and (unique + (written or 0) <= kept_bytes or grid.count <= wave_ctas):
+        unique, both = traffic.read_unique_sectors, traffic.unique_sectors
+        kept_sectors = kept_bytes / SECTOR_BYTES
+        if unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas):
             return float(unique)
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
             return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
         n_more = seen.n_whole - seen.n_half
-        slope = max(0.0, (seen.whole.read_bytes - seen.half.read_bytes) / n_more)
-        shared = max(0.0, seen.whole.read_bytes - slope * seen.n_whole)
-        growth = max(1.0, (seen.whole.both_bytes - seen.half.both_bytes) / n_more)
-        most = seen.n_whole + max(0.0, kept_bytes - seen.whole.both_bytes) / growth
+        slope = max(0.0, (seen.whole.read_sectors - seen.half.read_sectors) / n_more)
+        shared = max(0.0, seen.whole.read_sectors - slope * seen.n_whole)
+        growth = max(_LEAST_GROWTH, (seen.whole.both_sectors - seen.half.both_sectors) / n_more)
+        most = seen.n_whole + max(0.0, kept_sectors - seen.whole.both_sectors) / growth
         window = min(float(grid.count), most)
         return max(float(unique or 0), grid.count * (shared / window + slope))
 
     def _first_reads(self, grid: Dim3, wave_ctas: int) -> "_Seen | None":
-        """Distinct bytes of the first wave, of more where it reads nothing; None where they are not known."""
+        """What the first wave touches, or more where it reads nothing; None where that is not known."""
         for times in _WAVES:
             whole = _part(grid, times * wave_ctas)
             half = _part(grid, whole.count // 2)
@@ -72,7 +76,7 @@ class Windows(Struct, frozen=True, eq=False):
             found = touched_in(self.log, (whole, half)) if self.log else self._executed((whole, half))
             if found is None:
                 return None
-            if found[-1].read_bytes:
+            if found[-1].read_sectors:
                 return _Seen(whole.count, half.count, *found)
             if whole.count >= grid.count:
                 return None

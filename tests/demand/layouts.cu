@@ -1,5 +1,5 @@
-// Records of three floats, side by side or apart; a stencil over a cube whose first plane is left as it is; and
-// words that are counted where data say.
+// Records of three floats, side by side or apart; a stencil over a cube whose first plane is left as it is, another
+// over a plane in tiles with their rims; and words that are counted where data say.
 // Dumped as layouts_80.txt: cuobjdump -sass of nvcc -O3 -cubin -arch=sm_80 layouts.cu, without encodings.
 
 extern "C" __global__ void records(const float *__restrict__ in, float *out, int n) {
@@ -22,4 +22,18 @@ extern "C" __global__ void stencil(const float *__restrict__ in, float *out, int
 extern "C" __global__ void counts(const unsigned char *__restrict__ in, int *out, int n) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n) atomicAdd(&out[in[i]], 1);
+}
+
+extern "C" __global__ void tiled(const float *__restrict__ in, float *out, int n) {
+  __shared__ float tile[18][34];
+  const int tx = threadIdx.x + 1, ty = threadIdx.y + 1;
+  const int x = blockIdx.x * 32 + threadIdx.x, y = blockIdx.y * 16 + threadIdx.y, i = y * n + x;
+  tile[ty][tx] = in[i];
+  if (tx == 1 && x > 0) tile[ty][0] = in[i - 1];
+  if (tx == 32 && x < n - 1) tile[ty][33] = in[i + 1];
+  if (ty == 1 && y > 0) tile[0][tx] = in[i - n];
+  if (ty == 16 && y < n - 1) tile[17][tx] = in[i + n];
+  __syncthreads();
+  if (x < 1 || y < 1 || x >= n - 1 || y >= n - 1) return;
+  out[i] = tile[ty][tx] + tile[ty][tx - 1] + tile[ty][tx + 1] + tile[ty - 1][tx] + tile[ty + 1][tx];
 }

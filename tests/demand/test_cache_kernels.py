@@ -36,7 +36,7 @@ def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_by
         ctas_per_sm=resident,
         n_recorded=len(stream.ctas),
     )
-    from_dram = Windows(ready, profile).dram_read_bytes(
+    from_dram = Windows(ready, profile).dram_read_sectors(
         GPU.sm_count * ctas_per_sm, GPU.file.l2.size_bytes.value
     )
     reuse = grid_reuse(profile, int(GPU.arch.memory.sector_bytes.value), from_dram)
@@ -53,6 +53,18 @@ def test_vector_add_reads_everything_from_dram() -> None:
     assert rates.loads is not None
     assert rates.loads.dram_share == 1.0
     assert rates.is_complete
+
+
+def test_what_is_read_and_written_in_place_is_held_once() -> None:
+    n = 1 << 20
+    in_place = arguments(_1=1 << 40, _2=1 << 41, _3=1 << 41, _4=n)
+    launch = Launch(grid=Dim3(n // 256), block=Dim3(256), arguments=in_place)
+    executed = execute_kernel(analyzer.load(str(SM_80 / "report16.sass"))["saxpy"], launch)
+    assert executed is not None
+    traffic = executed.profile.traffic
+    assert traffic is not None
+    found = (traffic.read_unique_sectors, traffic.written_unique_sectors, traffic.unique_sectors)
+    assert found == (n // 4, n // 8, n // 4)
 
 
 def test_every_eighth_word_takes_a_sector_of_its_own() -> None:

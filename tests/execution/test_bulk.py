@@ -88,7 +88,13 @@ def test_a_described_tensor_tells_all_of_its_boxes(arch: int) -> None:
     profile = run(program(arch), "box", (8, 8), *MAPPED, threads=32, shared=16_384)
     whole = 64 * 16_384
     assert traffic(profile) == Traffic(
-        read_bytes=whole, read_unique_bytes=whole, written_bytes=whole, written_unique_bytes=whole
+        read_bytes=whole,
+        read_unique_bytes=whole,
+        written_bytes=whole,
+        written_unique_bytes=whole,
+        read_unique_sectors=whole // 32,
+        written_unique_sectors=whole // 32,
+        unique_sectors=2 * whole // 32,
     )
     assert all(access.provenance is Provenance.EXACT for access in profile.accesses if access.bytes)
 

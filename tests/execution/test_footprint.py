@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.execution.footprint import Footprint, Stride, union_bytes
+from analyzer.execution.footprint import Footprint, Stride, union_bytes, union_sectors
 
 LANE = np.arange(32, dtype=np.uint64)
 ALL = np.ones((1, 32), np.bool_)
@@ -111,6 +111,7 @@ def test_union_of_footprints(a: Access, b: Access, c: Access) -> None:
             footprints[-1].add(*part)
     wanted = slow_bytes(a) | slow_bytes(b) | slow_bytes(c)
     assert union_bytes(footprints) == len(wanted)
+    assert union_sectors(footprints) == len({byte // 32 for byte in wanted})
     assert footprints[1].unique_bytes() == len(slow_bytes(c))
     footprints[1].merge(footprints[0])
     assert footprints[1].unique_bytes() == len(wanted)
@@ -124,7 +125,7 @@ def test_nothing_touched() -> None:
     footprint.add(LANE[None], ALL, 4, (Stride(4, 0),))
     assert footprint.unique_bytes() == 0
     assert held_bytes(footprint) == set()
-    assert union_bytes([]) == 0
+    assert union_bytes([]) == union_sectors([]) == 0
 
 
 @pytest.mark.parametrize("step", [0, 4, -4, 128, -128, 100])
@@ -223,6 +224,16 @@ def test_a_stencil_reads_a_cube_but_for_its_edges(edge: int) -> None:
     for moved in (0, 1, -1, edge, -edge, edge * edge, -edge * edge):
         footprint.add((row + 4 * moved).astype(np.uint64), ALL, 4, inside)
     assert footprint.unique_bytes() == 4 * ((edge - 2) ** 3 + 6 * (edge - 2) ** 2)
+
+
+def test_sectors_that_two_pieces_lie_in_count_once() -> None:
+    """Rows of 4100 bytes, of which every eighth begins with a sector, and the first and last words of each."""
+    ends = [Footprint(), Footprint()]
+    for footprint, place in zip(ends, (0, 4096), strict=True):
+        footprint.add(np.array([[HEAP + place]], np.uint64), ALL[:, :1], 4, (Stride(4100, 8000),))
+    assert [union_sectors([footprint]) for footprint in ends] == [8000, 8000]
+    assert union_bytes(ends) == 64_000
+    assert union_sectors(ends) == 16_000 - 7000  # a row's last word and the next one's first
 
 
 def test_too_many_intervals_are_not_unrolled() -> None:

@@ -1,4 +1,4 @@
-"""Bytes that the first CTAs of a grid touch: by proven boxes as by all CTAs, and as an execution of them."""
+"""Sectors that the first CTAs of a grid touch: by proven boxes as by all CTAs, and as an execution of them."""
 
 import pytest
 from msgspec.structs import replace
@@ -63,9 +63,9 @@ def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Touched:
     ).profile
     traffic = profile.traffic
     assert traffic is not None
-    assert traffic.read_unique_bytes is not None
-    assert traffic.written_unique_bytes is not None
-    return Touched(traffic.read_unique_bytes, traffic.read_unique_bytes + traffic.written_unique_bytes)
+    assert traffic.read_unique_sectors is not None
+    assert traffic.unique_sectors is not None
+    return Touched(traffic.read_unique_sectors, traffic.unique_sectors)
 
 
 def test_boxes_are_cut_at_a_window() -> None:

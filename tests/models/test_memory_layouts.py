@@ -50,6 +50,15 @@ def test_a_grid_whose_first_plane_is_idle_reads_its_cube_once() -> None:
     assert least < found.time_us < 2.0 * least
 
 
+@pytest.mark.parametrize("gpu", ["a100-80gb-sxm", "rtx-a4000", "rtx-4090", "h100-sxm"])
+def test_tiles_bring_their_rims_once(gpu: str) -> None:
+    """Two of seven sectors hold a word of a tile's rim, of which the next tile brings the other seven."""
+    edge = 8192
+    found = predicted("tiled", gpu, Dim3(edge // 32, edge // 16), Dim3(32, 16), edge)
+    assert found.bound == "DRAM"
+    assert 0.8 < least_us(gpu, 2 * 4 * edge**2) / found.time_us < 0.93
+
+
 def test_ctas_that_are_handed_out_too_slowly_are_what_binds() -> None:
     """A warp for each CTA: its loads are awaited, but more CTAs could be there."""
     n = 1 << 25

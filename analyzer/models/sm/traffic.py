@@ -379,15 +379,9 @@ def _copied_dram_share(situation: Situation, placement: Placement) -> float:
 
 def _stays_in_l2(situation: Situation) -> bool:
     """Whether the last launch has left all that this one touches in the L2."""
-    profile = situation.profile
-    if profile is None or situation.moved.unique_bytes is None or situation.l2_is_cold:
+    traffic = None if situation.profile is None else situation.profile.traffic
+    if traffic is None or traffic.unique_sectors is None or situation.l2_is_cold:
         return False
-    touched = copied_unique_bytes(situation)
-    for access in profile.accesses:
-        if access.space in GLOBAL_SPACES and access.unique_bytes is not None:
-            rates = situation.caches.accesses.get(access.row) if situation.caches is not None else None
-            touched += access.unique_bytes / (1.0 if rates is None else rates.density)
-    asked = sum(access.unique_bytes or 0 for access in profile.accesses)
-    whole = min(1.0, situation.moved.unique_bytes / asked) if asked else 1.0
+    touched = copied_unique_bytes(situation) + traffic.unique_sectors * SECTOR_BYTES
     kept = situation.arch.memory.l2_kept_share.value * situation.gpu.file.l2.size_bytes.value
-    return touched * whole <= kept
+    return touched <= kept
