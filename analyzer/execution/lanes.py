@@ -246,10 +246,14 @@ class View:
 
     def delta(self, slot: int) -> Deltas | None:
         if self.group.is_whole:
+            known = self.state.deltas[slot]
+            if known is not None and not known.any():
+                self.state.deltas[slot] = None
             return self.state.deltas[slot]
         if slot not in self.deltas:
             found = self.state.deltas[slot]
-            self.deltas[slot] = None if found is None else self.pick(found)
+            own = None if found is None else self.pick(found)
+            self.deltas[slot] = own if own is not None and own.any() else None
         return self.deltas[slot]
 
     def write(
