@@ -1,5 +1,6 @@
 """From the simulation of a few CTAs and loop visits to a whole launch."""
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -23,9 +24,13 @@ _SETTLED = 0.005
 # be cut short, else within so many steps.
 _WHOLE_WAVES, _LEAST_WHOLE_WAVES = 8, 3
 _WHOLE_BUDGET = 3 * STEP_BUDGET
+_LONG_BUDGET = 5 * STEP_BUDGET  # of the fewest waves: about what two plays with fewer visits take
 _FEW_SLOTS = 4  # of so few CTAs nothing hides that one follows another
-# Of long loops whose CTAs take turns at the tensor core, or that have others inside.
-_TOLD_VISITS = (12, 6, 4)
+# Of long loops whose CTAs take turns at the tensor core, or that have others inside, where waves to their end
+# are too many steps. The further apart two plays are, the less a line through them errs: of 30 products and
+# attention kernels those of 12 and 6 visits were up to 29 % off a whole play, those of 24 and 6 up to 13 %.
+_TOLD_VISITS = (24, 12, 6, 4)
+_FEWER = 4
 
 
 class Estimate(Struct, frozen=True, eq=False):
@@ -73,8 +78,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     if figures.rings:
         return _estimate_rings(scripts, figures, n_ctas)
     if _are_few(scripts, figures, n_ctas):
-        played = play(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
-        return Estimate(played.cycles, played, ALL_VISITS)
+        return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, math.inf)
     if (whole_waves := _whole_waves(scripts, figures)) >= _LEAST_WHOLE_WAVES:
         return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, whole_waves)
     is_cut = _are_cut(scripts)
@@ -99,37 +103,50 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     return Estimate(cycles, played, figures.most_visits)
 
 
-def _estimate_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int, waves: int) -> Estimate:
+def _estimate_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int, waves: float) -> Estimate:
     """All CTAs, or some waves of them, are played to their end; later ones come at the pace of these."""
     slots, most = figures.slots, waves * figures.slots
-    played = play(scripts, figures, min(n_ctas, most))
+    in_order = _in_order(scripts)
+    played = play(in_order, figures, int(min(n_ctas, most)))
     cycles = played.cycles
     if n_ctas > most:
         cycles += (n_ctas - most) * _pace(sorted(played.ends), slots)
-    return Estimate(cycles, played, figures.most_visits)
+    visited = tuple(_visited(script.runs) for script in in_order) if in_order is not scripts else ()
+    return Estimate(cycles, played, figures.most_visits, visited)
+
+
+def _in_order(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
+    """Long loops that have more than one run inside, round by round: what loads for a later round comes
+    before the products of this one, not before all of them.
+    """
+    return _cut_runs(scripts, ALL_VISITS) if any(map(has_long_nest, scripts)) else scripts
 
 
 def _estimate_by_visits(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate | None:
-    """All CTAs or some waves of them are played with fewer visits of long loops, twice: a straight line tells
-    what all visits take. None where that would be too many steps.
+    """Some waves of CTAs are played to their end, or with fewer visits of long loops, twice: a straight line
+    then tells what all visits take. None where that would be too many steps.
     """
+    per_wave = _steps_per_cta(scripts, figures, ALL_VISITS) * figures.slots
+    if per_wave * _LEAST_WHOLE_WAVES <= _LONG_BUDGET:
+        waves = max(_LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, int(_WHOLE_BUDGET / per_wave)))
+        return _estimate_whole(scripts, figures, n_ctas, waves)
     for visits in _TOLD_VISITS:
-        half, told = (_cut_runs(scripts, most) for most in (visits // 2, visits))
-        steps = _Steps(*(_steps_per_cta(some, figures, ALL_VISITS) for some in (scripts, told, half)))
+        fewer, told = (_cut_runs(scripts, most) for most in (visits // _FEWER, visits))
+        steps = _Steps(*(_steps_per_cta(some, figures, ALL_VISITS) for some in (scripts, told, fewer)))
         waves = min(_WHOLE_WAVES, int(_WHOLE_BUDGET / (steps.played * figures.slots)))
         if waves >= _LEAST_WHOLE_WAVES:
             break
     else:
         return None
     found = _estimate_whole(told, figures, n_ctas, waves)
-    left = steps.left(found.cycles, lambda: _estimate_whole(half, figures, n_ctas, waves).cycles)
+    left = steps.left(found.cycles, lambda: _estimate_whole(fewer, figures, n_ctas, waves).cycles)
     return Estimate(
         found.cycles + left, found.played, ALL_VISITS, tuple(_visited(script.runs) for script in told)
     )
 
 
 class _Steps(Struct, frozen=True):
-    """All steps, those that were played, and those of a play with about half of the visits."""
+    """All steps, those that were played, and those of a play with fewer visits."""
 
     every: float
     played: float
@@ -144,7 +161,8 @@ class _Steps(Struct, frozen=True):
 
 
 def _cut_runs(scripts: tuple[Script, ...], most: int) -> tuple[Script, ...]:
-    return tuple(replace(script, runs=cut_rounds(script, most)) for script in scripts)
+    """In the order in which a warp comes to them, so that there are no spans any more."""
+    return tuple(replace(script, runs=cut_rounds(script, most), spans=()) for script in scripts)
 
 
 def _pace(ends: list[float], slots: int) -> float:
