@@ -12,7 +12,7 @@ from analyzer.demand.costs import PIPE_INDEX
 from analyzer.execution.odd_ends import OddEnds
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.machine import Pipe
-from analyzer.models.base import Stall
+from analyzer.models.base import Prediction, Situation, Stall
 from analyzer.models.causes import Cause
 from analyzer.models.placement import ALL_IN_DRAM, Placement, memory_latency_cycles
 from analyzer.models.sm.crew import find_crew
@@ -477,14 +477,28 @@ def test_warps_without_work_at_the_rim_leave_the_work_as_it_is(n: int) -> None:
     assert every.sum() == pytest.approx(situation.weights.sum() * 8 * 10, rel=1e-3)
 
 
-def test_a_cta_waits_for_its_slowest_warp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two warps that load 78 columns row by row the first one goes round twice."""
-    path = TRACES / "measured" / "sm_86" / "cm15-a4000-5c6c88cb6734.sass"
-    pointers = ("0=ptr", "1=ptr", "2=ptr")
-    situation = put(Launched(path, "convolution", "rtx-a4000", (40,), (64,), pointers))
+def parted_and_joined(situation: Situation, patch: pytest.MonkeyPatch) -> tuple[Prediction, Prediction]:
+    """With a role for each warp that does more than others, and with the mean warp."""
     crew = find_crew(situation)
     parted = predict(situation, "sm")
-    monkeypatch.setattr("analyzer.models.sm.simulate.find_crew", lambda _: crew.joined)
-    joined = predict(situation, "sm")
+    patch.setattr("analyzer.models.sm.simulate.find_crew", lambda _: crew.joined)
+    return parted, predict(situation, "sm")
+
+
+def window(case: str, grid: tuple[int, ...], block: tuple[int, ...]) -> Situation:
+    """CTAs that load rows, 14 columns wider than they are: of the warps of a row the first goes round twice."""
+    path = TRACES / "measured" / "sm_86" / f"cm15-a4000-{case}.sass"
+    return put(Launched(path, "convolution", "rtx-a4000", grid, block, ("0=ptr", "1=ptr", "2=ptr")))
+
+
+def test_a_cta_waits_for_its_slowest_warp(monkeypatch: pytest.MonkeyPatch) -> None:
+    parted, joined = parted_and_joined(window("5c6c88cb6734", (40,), (64,)), monkeypatch)
     assert parted.cycles > 1.02 * joined.cycles
     assert parted.cpi_stack[Stall.BARRIER] > 5 * joined.cpi_stack[Stall.BARRIER]
+
+
+def test_so_does_each_of_a_few_that_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    situation = window("84fe30dd5282", (37, 512), (112, 2))
+    situation = replace(situation, occupancy=replace(situation.occupancy, ctas_per_sm=3))
+    parted, joined = parted_and_joined(situation, monkeypatch)
+    assert parted.cpi_stack[Stall.BARRIER] > 2 * joined.cpi_stack[Stall.BARRIER]

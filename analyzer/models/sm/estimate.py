@@ -66,7 +66,7 @@ def _whole_waves(scripts: tuple[Script, ...], figures: SmFigures) -> int:
     """Waves of CTAs that can be played to their end."""
     if figures.slots <= _FEW_SLOTS:
         return 0
-    if not _are_cut(scripts):
+    if not is_cut(scripts):
         return _WHOLE_WAVES
     steps = _steps_per_cta(scripts, figures, ALL_VISITS) * figures.slots
     return min(_WHOLE_WAVES, int(_WHOLE_BUDGET / steps))
@@ -81,8 +81,8 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, math.inf)
     if (whole_waves := _whole_waves(scripts, figures)) >= _LEAST_WHOLE_WAVES:
         return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, whole_waves)
-    is_cut = _are_cut(scripts)
-    if is_cut and (_use_tensor_core(scripts) or any(map(has_long_nest, scripts))):
+    are_cut = is_cut(scripts)
+    if are_cut and (_use_tensor_core(scripts) or any(map(has_long_nest, scripts))):
         found = _estimate_by_visits(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
         if found is not None:
             return found
@@ -90,7 +90,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
     at_once, waves = min(n_ctas, slots), max(1, min(full, _WAVES))
     most = _most_visits(scripts, figures, STEP_BUDGET / (at_once * waves))
     figures = replace(figures, most_visits=_LEAST_VISITS)
-    figures, first = _settled(scripts, figures, at_once, most) if is_cut else (figures, None)
+    figures, first = _settled(scripts, figures, at_once, most) if are_cut else (figures, None)
     if first is None or figures.most_visits == most:
         per_wave = slots * _steps_per_cta(scripts, figures, figures.most_visits)
         waves = max(waves, min(full, _MOST_WAVES, int(STEP_BUDGET / per_wave)))
@@ -175,8 +175,8 @@ def _pace(ends: list[float], slots: int) -> float:
     return (sum(ends[last - slots : last]) - sum(ends[:slots])) / slots / (last - slots)
 
 
-def _are_cut(scripts: tuple[Script, ...]) -> bool:
-    """Whether a run is long enough to be cut short."""
+def is_cut(scripts: tuple[Script, ...]) -> bool:
+    """Whether a run is long enough to be cut short, where CTAs are not played to their end."""
     return any(run.most_visits(_LEAST_VISITS) < run.visits for script in scripts for run in script.runs)
 
 
