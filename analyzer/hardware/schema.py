@@ -236,8 +236,13 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """bandwidth_gbps: of loads; store_factor: loaded bytes that a stored one counts for, where stores share
+    the rate of loads. Without it each of the two has that rate.
+    """
+
     size_bytes: Figure
     bandwidth_gbps: Figure | None = None
+    store_factor: Figure | None = None
 
 
 class TensorFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

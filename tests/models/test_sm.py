@@ -42,6 +42,7 @@ FIGURES = SmFigures(
 )
 RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
 RTX_4070 = (CUDA / "sm_89" / "report16.sass", "rtx-4070")
+A100 = (CUDA / "sm_80" / "report16.sass", "a100")
 ATOMICS_75 = (CUDA / "sm_75" / "atomics.sass", "t4")
 ATOMICS_90 = (CUDA / "sm_90" / "atomics.sass", "h100")
 
@@ -102,6 +103,22 @@ def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:
     warm = put(launched)
     cold = replace(warm, l2_is_cold=True)
     assert predict(cold, "sm").time_us > 1.5 * predict(warm, "sm").time_us
+
+
+def test_stores_share_the_rate_of_the_l2_with_loads() -> None:
+    """Of 24 MB in the L2, two thirds are loaded."""
+    situation = put(report16(A100, "vector_add", (1 << 11,), (1024,), f"3={1 << 21}"))
+    gpu = situation.gpu
+    l2, factor = gpu.file.l2, gpu.file.l2.store_factor
+    assert l2.bandwidth_gbps is not None
+    assert factor is not None
+    dearer = replace(l2, store_factor=replace(factor, value=2 * factor.value))
+    slower = replace(situation, gpu=replace(gpu, file=replace(gpu.file, l2=dearer)))
+    one, other = (predict(each, "sm") for each in (situation, slower))
+    loads_us = 4 * (1 << 21) / l2.bandwidth_gbps.value / 1e3
+    assert one.bound == "L2"
+    assert one.time_us > (2 + factor.value) * loads_us
+    assert other.time_us - one.time_us == pytest.approx(factor.value * loads_us, rel=0.2)
 
 
 def test_requests_to_one_line_queue_at_the_l2() -> None:

@@ -18,7 +18,7 @@ from analyzer.models.residuals import interval_of
 from analyzer.models.sm.engine import NO_INSTRUCTIONS, NOT_SELECTED
 from analyzer.models.sm.script import Script
 from analyzer.models.sm.simulate import Simulation, WarpCycles, simulate
-from analyzer.models.sm.traffic import Act
+from analyzer.models.sm.traffic import OUTWARD, Act
 from analyzer.models.stalls import StallLedger
 from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
 from analyzer.models.walking import walk_situation
@@ -96,7 +96,7 @@ def _add_waits(ledger: StallLedger, simulation: Simulation, spent: WarpCycles, c
 
 def _bounds(simulation: Simulation) -> dict[str, float]:
     """Cycles that each resource of the busiest SM works."""
-    subcores = simulation.figures.subcores
+    subcores, factor = simulation.figures.subcores, simulation.figures.l2_store_factor
     found: dict[str, float] = {}
 
     def add(name: str, cycles: float) -> None:
@@ -107,9 +107,12 @@ def _bounds(simulation: Simulation) -> dict[str, float]:
         visits = _visits(script)
         add(ISSUE, n_warps * float(visits @ script.issued) / subcores)
         add(LOAD_STORE, n_warps * float(visits @ script.path_cycles))
-        is_store = np.isin(script.act, (int(Act.STORE), int(Act.COPY_OUT)))
+        is_store = np.isin(script.act, OUTWARD)
         l2 = visits * script.l2_cycles
-        add(L2, n_warps * max(float(l2[is_store].sum()), float(l2[~is_store].sum())))
+        loaded, stored = float(l2[~is_store].sum()), float(l2[is_store].sum())
+        others = float(l2[np.not_equal(script.act, int(Act.COPY))].sum())  # see the engine
+        both = others + stored * (factor - 1.0) if factor else 0.0
+        add(L2, n_warps * max(loaded, stored, both))
         add(DRAM, n_warps * float(visits @ script.dram_cycles))
         add(ATOMICS, n_warps * float(visits @ script.atomic_cycles))
         for step, matrix in enumerate(script.matrix):

@@ -13,7 +13,7 @@ from analyzer.ir.machine import SHARED_PIPES, Pipe
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, PORTS, Cause
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
 from analyzer.models.sm.state import ROUNDING, Cta, Played, Point, SmFigures, Visits, Warp
-from analyzer.models.sm.traffic import Act
+from analyzer.models.sm.traffic import OUTWARD, Act
 
 _N_PIPES = PORTS + 1
 TENSOR = PIPE_INDEX[Pipe.TENSOR]
@@ -22,7 +22,6 @@ NOT_SELECTED, NO_INSTRUCTIONS = N_CAUSES, N_CAUSES + 1
 N_WAITS = N_CAUSES + 2
 _RESULT, _LOAD, _STORE, _BARRIER = (int(act) for act in (Act.RESULT, Act.LOAD, Act.STORE, Act.BARRIER))
 _WAIT, _ARRIVE, _COMMIT, _COPY = (int(act) for act in (Act.WAIT, Act.ARRIVE, Act.COMMIT, Act.COPY))
-_OUTWARD = (_STORE, int(Act.COPY_OUT))
 _ARRIVING = (_ARRIVE, _COMMIT)
 _LONG, _SHORT = int(Cause.LONG), int(Cause.SHORT)
 _CAUSE_OF = tuple(int(PIPE_CAUSE.get(pipe, Cause.MEMORY_PIPE)) for pipe in range(_N_PIPES))
@@ -79,6 +78,7 @@ class _Play:
         path_free = tags_free = dram_free = atomic_free = dram_work = 0.0
         load_latency = figures.dram_load
         l2_frees = [0.0, 0.0]  # to the SM, and from it
+        l2_joint, store_factor = 0.0, figures.l2_store_factor
         depth, burst, release = figures.path_depth, figures.burst, figures.read_release
         store_depth = figures.store_depth
         queue_up: list[tuple[int, Warp]] = []  # warps whose memory instruction has no room on the path
@@ -273,9 +273,16 @@ class _Play:
                             released = begin + release
                             moved = script.l2_cycles[i]
                             if moved:
-                                way = act in _OUTWARD
+                                way = act in OUTWARD
                                 l2_free = l2_frees[way]
                                 l2_frees[way] = l2_free = (l2_free if l2_free > begin else begin) + moved
+                                if store_factor and act != _COPY:
+                                    # loads go first: what both take together holds up stores;
+                                    # cycles of copies are those of their stream, not of the L2
+                                    l2_joint = l2_joint if l2_joint > begin else begin
+                                    l2_joint += moved * store_factor if way else moved
+                                    if way:
+                                        l2_free = l2_joint
                                 if act == _COPY:
                                     # a stream of its own, ahead of its share by as much as it waits
                                     late = max(l2_free - begin, dram_free + script.dram_cycles[i] - done)
@@ -287,7 +294,7 @@ class _Play:
                                     dram_free = (dram_free if dram_free > begin else begin) + moved
                                     if dram_free - begin - burst > queued:
                                         queued = dram_free - begin - burst
-                                    if load_latency and act not in _OUTWARD:
+                                    if load_latency and act not in OUTWARD:
                                         dram_work += moved
                                         load = min(_MOST_LOAD, dram_work / (begin + _SETTLING))
                                         done += load_latency * load / (1.0 - load)
@@ -349,7 +356,7 @@ class _Play:
                     again = (time, warp.number, warp)
                     break
             issue_free[warp.subcore] = issue
-        found.cycles = max(path_free, *l2_frees, dram_free, atomic_free, found.cycles)
+        found.cycles = max(path_free, *l2_frees, l2_joint, dram_free, atomic_free, found.cycles)
         return found
 
     def meets(self, warp: Warp, meeting: Meeting, time: float) -> bool:

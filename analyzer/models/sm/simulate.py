@@ -109,7 +109,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
     scripts = _scripts(situation, crew, code, traffic)
     path = situation.arch.memory
-    launch = situation.gpu.file.launch
+    launch, store_factor = situation.gpu.file.launch, situation.gpu.file.l2.store_factor
     launch_cycles = sms * clock_mhz / launch.ctas_per_us.value
     figures = SmFigures(
         subcores=int(situation.arch.limits.subcores_per_sm.value),
@@ -124,6 +124,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         most_visits=ALL_VISITS,
         copies=int(path.ldgsts_per_warp.value) if path.ldgsts_per_warp else 0,
         rings=_ring_figures(situation, scripts, crew),
+        l2_store_factor=store_factor.value if store_factor is not None else 0.0,
     )
     in_full = bool(figures.rings) or not is_cut(scripts) or plays_whole(scripts, figures, n_ctas)
     if crew.joined is not None and not in_full:

@@ -28,7 +28,8 @@ class SmFigures(Struct, frozen=True, kw_only=True):
     once; store_depth: that stores may leave behind them; dram_load: see `MemoryPath.dram_load_cycles`;
     launch_cycles: between two CTAs that come to the SM; read_release: until a memory instruction has read its
     registers; most_visits: of a run; rings: of mbarriers; copies: LDGSTS that a warp
-    has in flight at most, 0 where nothing limits them.
+    has in flight at most, 0 where nothing limits them; l2_store_factor: see `L2Cache`, 0 where
+    there is none.
     """
 
     subcores: int
@@ -43,6 +44,7 @@ class SmFigures(Struct, frozen=True, kw_only=True):
     most_visits: int
     rings: tuple[RingFigures, ...] = ()
     copies: int = 0
+    l2_store_factor: float = 0.0
 
 
 class Visits(Struct, eq=False):

@@ -51,6 +51,9 @@ class Act(IntEnum):
     COPY_OUT = 10  # to global memory; the copy engine queues by itself
 
 
+OUTWARD = (int(Act.STORE), int(Act.COPY_OUT))
+
+
 class Traffic(Struct, frozen=True, eq=False):
     """Of each instruction's execution by a warp, [n].
 
