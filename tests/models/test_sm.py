@@ -494,6 +494,16 @@ def test_warps_without_work_at_the_rim_leave_the_work_as_it_is(n: int) -> None:
     assert every.sum() == pytest.approx(situation.weights.sum() * 8 * 10, rel=1e-3)
 
 
+def test_a_launch_takes_as_long_as_its_longest_cta() -> None:
+    """Rows of a triangle: where 100 CTAs have an SM each, the last one decides, and so it does among 120."""
+    place = (CUDA / "sm_80" / "exactness.sass", "a100")
+    times = [
+        predict(put(report16(place, "triangular_row_sums", (ctas,), (64,), f"2={64 * ctas}")), "sm").time_us
+        for ctas in (100, 120, 220)
+    ]
+    assert times == [pytest.approx(times[0] * share, rel=0.1) for share in (1.0, 1.2, 2.2)]
+
+
 def parted_and_joined(situation: Situation, patch: pytest.MonkeyPatch) -> tuple[Prediction, Prediction]:
     """With a role for each warp that does more than others, and with the mean warp."""
     crew = find_crew(situation)

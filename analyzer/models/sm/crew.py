@@ -28,7 +28,8 @@ class Crew(Struct, frozen=True, eq=False):
     """weights: executions of each instruction by the mean warp of each role, [n]; roles: of each warp of a
     CTA, one for warps that enter the same loops and do nearly the same; working_ctas: CTAs of the grid that
     do more than look whether there is work; evenness: what the mean CTA executes over what the one that is
-    played does; joined: with one role for all warps that enter the same loops, None where that is no other.
+    played does; joined: with one role for all warps that enter the same loops, None where that is no other;
+    busiest: the CTA that has most to do, None where that is hardly more, or is what is played.
     """
 
     weights: tuple[FloatArray, ...]
@@ -36,6 +37,7 @@ class Crew(Struct, frozen=True, eq=False):
     working_ctas: float
     evenness: float = 1.0
     joined: "Crew | None" = None
+    busiest: "Crew | None" = None
 
 
 def find_crew(situation: Situation) -> Crew:
@@ -55,14 +57,19 @@ def find_crew(situation: Situation) -> Crew:
     sizes = [_size(group, ctas, free if group[0] in idle else None) for group in groups]
     keep = [place for place, size in enumerate(sizes) if size >= 0.5][:MOST_ROLES] or [0]
     main = max(keep, key=lambda place: sizes[place])
-    chosen, evenness = _add_others(situation, groups, keep, main, n_warps), 1.0
-    if grid <= situation.gpu.sm_count:
-        lengths = _lengths(situation)
-        mean, chosen = chosen, [_busiest(group, lengths, n_warps) for group in chosen]
-        evenness = _work(mean, lengths) / max(1.0, _work(chosen, lengths))
     wanted = {number: max(1, round(sizes[place])) for number, place in enumerate(keep) if place != main}
-    roles = _seats(n_warps, keep.index(main), wanted, [_by_seat(group, n_warps) for group in chosen])
-    return replace(_part(situation, chosen, roles, ctas), evenness=evenness)
+
+    def crew_of(played: list[list[WarpClass]], evenness: float) -> Crew:
+        roles = _seats(n_warps, keep.index(main), wanted, [_by_seat(group, n_warps) for group in played])
+        return replace(_part(situation, played, roles, ctas), evenness=evenness)
+
+    lengths, chosen = _lengths(situation), _add_others(situation, groups, keep, main, n_warps)
+    most = [_busiest(group, lengths, n_warps) for group in chosen]
+    evenness = _work(chosen, lengths) / max(1.0, _work(most, lengths))
+    if grid <= situation.gpu.sm_count:
+        return crew_of(most, evenness)
+    mean = crew_of(chosen, 1.0)
+    return replace(mean, busiest=crew_of(most, evenness)) if evenness < 1.0 - _ALIKE else mean
 
 
 class _Workers(Struct, frozen=True, eq=False):

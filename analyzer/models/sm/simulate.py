@@ -22,6 +22,9 @@ from analyzer.models.walk import latencies_of
 from analyzer.models.walking import walk_options
 from analyzer.models.warp_state import Code
 
+# Waves of CTAs in which the longest one may be what a launch takes.
+_FEW_WAVES = 2
+
 
 class WarpCycles(Struct, frozen=True, eq=False):
     """Cycles of warps in proportion: selected [n], waits [n, N_WAITS], and what stall counts add [n]."""
@@ -37,7 +40,7 @@ class WarpCycles(Struct, frozen=True, eq=False):
 
 class Simulation(Struct, frozen=True, eq=False):
     """The busiest SM: n_ctas one after another in its slots, in `cycles`; idle_share: CTAs of the grid that
-    find no work.
+    find no work; least_cycles: of the CTA that has most to do, where few others can hide it.
     """
 
     scripts: tuple[Script, ...]
@@ -46,10 +49,11 @@ class Simulation(Struct, frozen=True, eq=False):
     n_ctas: int
     idle_share: float
     estimate: Estimate
+    least_cycles: float = 0.0
 
     @property
     def cycles(self) -> float:
-        return self.estimate.cycles
+        return max(self.estimate.cycles, self.least_cycles)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -107,7 +111,6 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     for row in np.flatnonzero(traffic.act == Act.COPY).tolist():
         latency[row] += memory_latency_cycles(situation, Placement(1.0, traffic.copied_dram_share))
     code = Code(situation.kernel, situation.costs, latency, options.read_release_cycles)
-    scripts = _scripts(situation, crew, code, traffic)
     path = situation.arch.memory
     launch, store_factor = situation.gpu.file.launch, situation.gpu.file.l2.store_factor
     launch_cycles = sms * clock_mhz / launch.ctas_per_us.value
@@ -123,23 +126,51 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
         read_release=options.read_release_cycles,
         most_visits=ALL_VISITS,
         copies=int(path.ldgsts_per_warp.value) if path.ldgsts_per_warp else 0,
-        rings=_ring_figures(situation, scripts, crew),
         l2_store_factor=store_factor.value if store_factor is not None else 0.0,
     )
+    cast = _cast(situation, crew, code, traffic, figures, n_ctas)
+    least = 0.0
+    if crew.busiest is not None and n_ctas <= _FEW_WAVES * figures.slots:
+        alone = _cast(situation, crew.busiest, code, _lighter(traffic, crew.busiest.evenness), figures, 1)
+        least = estimate(alone.scripts, alone.figures, 1).cycles
+    return Simulation(
+        scripts=cast.scripts,
+        traffic=traffic,
+        figures=cast.figures,
+        n_ctas=n_ctas,
+        idle_share=1.0 - crew.working_ctas / max(1, situation.grid_ctas),
+        estimate=estimate(cast.scripts, cast.figures, n_ctas),
+        least_cycles=least,
+    )
+
+
+class _Cast(Struct, frozen=True, eq=False):
+    """What the warps of a CTA do, and the SM's figures with their roles."""
+
+    scripts: tuple[Script, ...]
+    figures: SmFigures
+
+
+def _cast(
+    situation: Situation, crew: Crew, code: Code, traffic: Traffic, figures: SmFigures, n_ctas: int
+) -> _Cast:
+    scripts = _scripts(situation, crew, code, traffic)
+    figures = replace(figures, crew=crew.roles, rings=_ring_figures(situation, scripts, crew))
     in_full = bool(figures.rings) or not is_cut(scripts) or plays_whole(scripts, figures, n_ctas)
     if crew.joined is not None and not in_full:
         # where loops are cut short, warps that have priority would leave the others' visits to be added;
         # those that hand buffers to each other keep to each other's pace
-        crew = crew.joined
-        scripts = _scripts(situation, crew, code, traffic)
-        figures = replace(figures, crew=crew.roles, rings=_ring_figures(situation, scripts, crew))
-    return Simulation(
-        scripts=scripts,
-        traffic=traffic,
-        figures=figures,
-        n_ctas=n_ctas,
-        idle_share=1.0 - crew.working_ctas / max(1, situation.grid_ctas),
-        estimate=estimate(scripts, figures, n_ctas),
+        return _cast(situation, crew.joined, code, traffic, figures, n_ctas)
+    return _Cast(scripts, figures)
+
+
+def _lighter(traffic: Traffic, evenness: float) -> Traffic:
+    """While the busiest CTA works, others that have less to do leave it their share of L2 and DRAM."""
+    return replace(
+        traffic,
+        l2_cycles=traffic.l2_cycles * evenness,
+        dram_cycles=traffic.dram_cycles * evenness,
+        atomic_cycles=traffic.atomic_cycles * evenness,
     )
 
 
