@@ -166,7 +166,7 @@ _DIRECTIONS = (
     (Direction.CAPACITY, ("limits.*", "*_queue_cycles", "*_burst_cycles")),
     (Direction.MORE_IS_FASTER, ("sm.count", "*_gbps", "*_mhz", "*_per_cycle*", "*_per_us")),
     (Direction.MORE_IS_FASTER, ("*_share", "*_efficiency", "*_tflops", "*_tops")),
-    (Direction.LESS_IS_FASTER, ("*_cycles", "*_us", "launch.latency.*")),
+    (Direction.LESS_IS_FASTER, ("*_cycles", "*_us", "launch.latency.*", "l2.store_factor")),
     (Direction.CAPACITY, ("*",)),
 )
 

@@ -237,12 +237,16 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """bandwidth_gbps: of loads; store_factor: loaded bytes that a stored one counts for, where stores share
-    the rate of loads. Without it each of the two has that rate.
+    the rate of loads. Without it each of the two has that rate. kept_share, lost_share: of its size that
+    launches touch, up to which the next one finds all, and from which it finds nothing; without them
+    `MemoryPath.l2_kept_share` is both.
     """
 
     size_bytes: Figure
     bandwidth_gbps: Figure | None = None
     store_factor: Figure | None = None
+    kept_share: Figure | None = None
+    lost_share: Figure | None = None
 
 
 class TensorFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -105,6 +105,22 @@ def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:
     assert predict(cold, "sm").time_us > 1.5 * predict(warm, "sm").time_us
 
 
+def test_the_next_launch_finds_a_part_of_what_hardly_fits_in_the_l2() -> None:
+    """A100's has two halves: of 36.6 MB of 40 a part is lost."""
+    launched = vector_add(A100, 3_200_000 // 256 * 256)
+    some = put(launched)
+    l2 = some.gpu.file.l2
+    assert l2.kept_share is not None
+    assert l2.lost_share is not None
+    all_kept = replace(l2, kept_share=l2.lost_share)
+    warm = replace(some, gpu=replace(some.gpu, file=replace(some.gpu.file, l2=all_kept)))
+    cold = replace(some, l2_is_cold=True)
+    times = [predict(situation, "sm").time_us for situation in (warm, some, cold)]
+    assert 1.2 * times[0] < times[1] < times[2] / 1.1
+    (kernel,) = launched.report("sm").kernels
+    assert any("of the data are in the L2" in note for note in kernel.predictions[0].assumptions)
+
+
 def test_stores_share_the_rate_of_the_l2_with_loads() -> None:
     """Of 24 MB in the L2, two thirds are loaded."""
     situation = put(report16(A100, "vector_add", (1 << 11,), (1024,), f"3={1 << 21}"))

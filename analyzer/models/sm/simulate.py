@@ -59,10 +59,13 @@ class Simulation(Struct, frozen=True, eq=False):
     def notes(self) -> tuple[str, ...]:
         """What a report says of it."""
         notes = []
-        if self.traffic.is_warm:
+        lost = self.traffic.lost_share
+        if not lost:
             notes.append(
                 "all data are in the L2 from the last such launch: nothing comes from DRAM (--cold-l2)"
             )
+        elif lost < 1.0:
+            notes.append(f"{1.0 - lost:.0%} of the data are in the L2 from the last such launch (--cold-l2)")
         if self.idle_share:
             idle = f"{self.idle_share:.0%}"
             notes.append(

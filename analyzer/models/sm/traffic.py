@@ -62,8 +62,8 @@ class Traffic(Struct, frozen=True, eq=False):
     path_cycles: of the SM's load/store path; tag_cycles: of the tags of its L1;
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
     for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
-    longer than from the L1; is_warm: the last launch left all data in the L2; copied_dram_share: of what the
-    copy engine brings; port_cycles: of the register file's ports.
+    longer than from the L1; lost_share: of the data, that which the last launch has not left in the
+    L2; copied_dram_share: of what the copy engine brings; port_cycles: of the register file's ports.
     """
 
     act: NDArray[np.int8]
@@ -77,7 +77,7 @@ class Traffic(Struct, frozen=True, eq=False):
     atomic_cycles: FloatArray
     sm_pipes: frozenset[int]
     spill_cycles: FloatArray
-    is_warm: bool
+    lost_share: float
     copied_dram_share: float
     port_cycles: list[float]
 
@@ -97,7 +97,7 @@ def measure_traffic(
     is_store = acts == Act.STORE
     held = by_lines * np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
     path += _extra_path(situation, path, held * arch.memory.line_path_share.value)
-    spills, is_warm = find_spills(situation), _stays_in_l2(situation)
+    spills, lost = find_spills(situation), _lost_from_l2(situation)
     is_local = spills.is_local
     l2_share, dram_share = _shares(situation, placement)
     path += _fill_cycles(situation, l2_share)
@@ -105,8 +105,7 @@ def measure_traffic(
     dram_share[copies] = copied_share * _joined_sectors(situation)[copies]
     lone = _lone_sectors(situation)
     dram_share *= 1.0 + lone * (arch.memory.lone_sector_dram_factor.value - 1.0)
-    if is_warm:
-        dram_share[:] = 0.0
+    dram_share *= lost
     l2_share[is_local] = spills.l2_share[is_local]
     dram_share[is_local] = spills.dram_share[is_local] * arch.memory.spill_dram_factor.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
@@ -131,8 +130,8 @@ def measure_traffic(
         atomic_cycles=_atomic_cycles(situation) * sms * balance,
         sm_pipes=SM_PIPES,
         spill_cycles=spills.added_cycles,
-        is_warm=is_warm,
-        copied_dram_share=0.0 if is_warm else copied_share,
+        lost_share=lost,
+        copied_dram_share=copied_share * lost,
         port_cycles=_port_cycles(situation),
     )
 
@@ -380,11 +379,14 @@ def _copied_dram_share(situation: Situation, placement: Placement) -> float:
     return placement.dram_share if share is None else share
 
 
-def _stays_in_l2(situation: Situation) -> bool:
-    """Whether the last launch has left all that this one touches in the L2."""
+def _lost_from_l2(situation: Situation) -> float:
+    """Of all that this launch touches, the part that the last one has not left in the L2."""
     traffic = None if situation.profile is None else situation.profile.traffic
     if traffic is None or traffic.unique_sectors is None or situation.l2_is_cold:
-        return False
+        return 1.0
     touched = copied_unique_bytes(situation) + traffic.unique_sectors * SECTOR_BYTES
-    kept = situation.arch.memory.l2_kept_share.value * situation.gpu.file.l2.size_bytes.value
-    return touched <= kept
+    l2 = situation.gpu.file.l2
+    used = touched / l2.size_bytes.value
+    kept = (l2.kept_share or situation.arch.memory.l2_kept_share).value
+    lost = l2.lost_share.value if l2.lost_share is not None else kept
+    return float(used > kept) if lost <= kept else min(1.0, max(0.0, (used - kept) / (lost - kept)))
