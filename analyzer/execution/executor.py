@@ -129,8 +129,9 @@ class Executor:
             sample = samples[0]
             sums = self._execute(sample)
         if sums.stopped and len(sample.numbers) > 2 * _FEW_CTAS and not sample.neighbours:
+            samples = self._fewer()
             self.budget = self._part_of_budget(_FEW_SHARE)
-            sample = scattered(self.task.shape.grid, _FEW_CTAS)
+            sample = samples[0]
             sums = self._execute(sample)
         if len(samples) > 1:
             more = self._execute(samples[1])
@@ -175,28 +176,49 @@ class Executor:
         Boxes of CTAs that are proven alike where branches allow it, else the whole grid if it can be
         afforded, else CTAs spread over it.
         """
+        dependence = self._dependence()
+        affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
+        if affords_whole and not dependence.accesses_evenly:
+            return (self._unproven(),)
+        proven = self._proven(dependence)
+        if proven is None:
+            return (self._unproven(),)
+        return (proven,) if dependence.accesses_evenly else (proven, self._unproven())
+
+    def _fewer(self) -> tuple[Sample, ...]:
+        """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some.
+
+        Memory is then looked at in CTAs spread over the grid, each of which stands for its box.
+        """
+        grid = self.task.shape.grid
+        few = scattered(grid, _FEW_CTAS)
+        proven = self._proven(self._dependence())
+        if proven is None or len(proven.numbers) > grid.count // _FEW_SHARE:
+            return (few,)
+        return proven, stratified(few, grid, list(proven.boxes))
+
+    def _dependence(self) -> GridDependence:
         task = self.task
-        dependence = GridDependence(
+        return GridDependence(
             task.kernel,
             has_clusters=task.shape.cluster.count > 1,
             has_buffers=task.image.has_contents,
         )
-        affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
-        if not dependence.branches_evenly or (affords_whole and not dependence.accesses_evenly):
-            return (self._unproven(),)
+
+    def _proven(self, dependence: GridDependence) -> Sample | None:
+        """Boxes of CTAs that are proven alike, None where they cannot be."""
+        if not dependence.branches_evenly:
+            return None
         budget = self._part_of_budget(_PROOF_SHARE)
 
         def signatures(numbers: IntArray) -> NDArray[np.uint64]:
             return self._signatures(numbers, dependence.compared, budget)
 
         try:
-            boxes = uniform_boxes(task.shape.grid, signatures)
+            boxes = uniform_boxes(self.task.shape.grid, signatures)
         except StopExecution:
-            boxes = None
-        if boxes is None:
-            return (self._unproven(),)
-        proven = boxed(task.shape.grid, boxes, Evenness(dependence.to_check))
-        return (proven,) if dependence.accesses_evenly else (proven, self._unproven())
+            return None
+        return None if boxes is None else boxed(self.task.shape.grid, boxes, Evenness(dependence.to_check))
 
     def _signatures(self, numbers: IntArray, compared: set[Step], budget: Budget) -> NDArray[np.uint64]:
         """One number for each CTA: equal where all its warps take the same ways with the same predicates.

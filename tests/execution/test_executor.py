@@ -155,6 +155,24 @@ def test_launches_that_cannot_be(arguments: dict[str, ArgumentValue], message: s
         executed("cuda/sm_80/report16.sass", "vector_add", Dim3(10), Dim3(256), **arguments)
 
 
+def test_boxes_stand_for_a_grid_that_steps_do_not_suffice_for() -> None:
+    """Causal attention: CTAs of one row of tiles run alike, whichever head they are of."""
+    sizes = (Argument(4, 1024), Argument(5, 64), Argument(6, 65536))
+    launch = Launch(grid=Dim3(16, 128), block=Dim3(128), arguments=sizes)
+    dump = load(str(TRACES / "triton/sm_80/flash_attention.sass"))
+    whole, few = (
+        analyze(dump, options=Options(launch=launch, step_limit=limit)).kernels[0]
+        for limit in (100_000, 2500)
+    )
+    assert few.counts.looked_at_ctas is not None
+    assert few.counts.looked_at_ctas < 100 < 16 * 128 == whole.counts.looked_at_ctas
+    assert few.counts.provenance == "exact"
+    assert few.counts.executed_warp_instructions == whole.counts.executed_warp_instructions
+    assert few.traffic is not None
+    assert whole.traffic is not None
+    assert few.traffic.read_bytes == whole.traffic.read_bytes
+
+
 def test_what_a_call_of_the_system_returns_is_unknown() -> None:
     (kernel,) = unpacked("system_90").kernels
     launch = Launch(
