@@ -95,16 +95,18 @@ class GridReuse(Struct, frozen=True):
         """Part of what each instruction misses by itself that comes from DRAM: 1 where no two read the same.
 
         missed[row]: share of its sectors; densities[row]: touched part of them. Each word comes once, first
-        with sectors of which most is touched: the rim of a tile finds what the next tile brings.
+        with sectors of which most is touched: the rim of a tile finds what the next tile brings. Instructions
+        that the recorded CTAs do not come to take their part of it too, as if none of theirs hit.
         """
         if self.dram_sectors is None:
             return dict.fromkeys(missed, 1.0)
-        asked = {row: missed[row] * n * densities[row] for row, n in self.sectors.items() if row in missed}
+        asked = {row: missed.get(row, 1.0) * n * densities.get(row, 1.0) for row, n in self.sectors.items()}
         left, shares = self.dram_sectors, dict[int, float]()
         for is_rim in (False, True):
-            alike = [row for row in asked if (densities[row] <= _RIM_DENSITY) is is_rim]
+            alike = [row for row in asked if (densities.get(row, 1.0) <= _RIM_DENSITY) is is_rim]
             total = sum(asked[row] for row in alike)
-            shares |= dict.fromkeys(alike, min(1.0, left / total) if total else 1.0)
+            share = min(1.0, left / total) if total else 1.0
+            shares |= {row: share for row in alike if row in missed}
             left = max(0.0, left - total)
         return shares
 

@@ -172,6 +172,16 @@ def test_a_rim_finds_the_sectors_that_tiles_bring() -> None:
         assert (found[0].dram_share, found[1].dram_share) == pytest.approx(shares)
 
 
+def test_loads_that_no_recorded_cta_comes_to_bring_their_part() -> None:
+    """A mask's first tiles skip the loop that asks for most of the grid's sectors."""
+    reuse = GridReuse({}, {0: 64, 1: 576}, dram_sectors=64)
+    found = simulate_caches(
+        stream([*range(64)]), (Route.CACHED, Route.CACHED), CacheFigures(shape(16, 4), BIG), reuse
+    ).accesses
+    assert set(found) == {0}
+    assert found[0].dram_share == pytest.approx(0.1)
+
+
 def test_shared_memory_and_ctas_that_are_not_recorded_take_their_part_of_the_l1() -> None:
     arch = load_arch("sm_80")
     whole = cache_figures(arch, l2_bytes=1 << 20, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=4)
