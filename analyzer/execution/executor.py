@@ -47,6 +47,7 @@ from analyzer.text.errors import UsageError
 IntArray = NDArray[np.int64]
 
 _PROOF_SHARE = 2  # part of the budget to prove CTAs alike
+_WHOLE_SHARE = 4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
 _FEW_SHARE = 4  # part of it to execute some where all were too many
 _FEW_CTAS = 16
 _LOOK_STEPS = 400
@@ -123,21 +124,31 @@ class Executor:
         """What was executed in the end, and what it came to."""
         samples = self._samples()
         sample = samples[0]
+        if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4 and self._dependence().branches_evenly:
+            self.budget = self._part_of_budget(_WHOLE_SHARE)
         sums = self._execute(sample)
         if sample.evenness is not None and not sample.evenness.holds:
             samples = (self._unproven(),)
             sample = samples[0]
             sums = self._execute(sample)
         if sums.stopped and len(sample.numbers) > 2 * _FEW_CTAS and not sample.neighbours:
-            samples = self._fewer()
-            self.budget = self._part_of_budget(_FEW_SHARE)
-            sample = samples[0]
-            sums = self._execute(sample)
-        if len(samples) > 1:
-            more = self._execute(samples[1])
-            sums.accesses, sums.stopped, sums.log = more.accesses, sums.stopped or more.stopped, None
-            sample = replace(sample, has_even_accesses=False, notes=samples[1].notes)
-        return sample, sums
+            for samples in self._fewer():
+                self.budget = self._part_of_budget(_FEW_SHARE)
+                sums = self._execute(samples[0])
+                self.budget = self._part_of_budget(_FEW_SHARE)
+                sample, sums = self._with_memory(samples, sums)
+                if not sums.stopped:
+                    break
+            return sample, sums
+        return self._with_memory(samples, sums)
+
+    def _with_memory(self, samples: tuple[Sample, ...], sums: LaunchSums) -> tuple[Sample, LaunchSums]:
+        """What the first sample came to, with the memory accesses of a second one where there is one."""
+        if len(samples) == 1:
+            return samples[0], sums
+        more = self._execute(samples[1])
+        sums.accesses, sums.stopped, sums.log = more.accesses, sums.stopped or more.stopped, None
+        return replace(samples[0], has_even_accesses=False, notes=samples[1].notes), sums
 
     def _part_of_budget(self, share: int) -> Budget:
         return Budget(self.task.options.step_limit // share)
@@ -185,17 +196,18 @@ class Executor:
             return (self._unproven(),)
         return (proven,) if dependence.accesses_evenly else (proven, self._unproven())
 
-    def _fewer(self) -> tuple[Sample, ...]:
-        """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some.
+    def _fewer(self) -> Iterator[tuple[Sample, ...]]:
+        """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some; where
+        these are too many as well, CTAs spread over the grid.
 
-        Memory is then looked at in CTAs spread over the grid, each of which stands for its box.
+        Memory of boxes is looked at in CTAs spread over the grid, each of which stands for its box.
         """
         grid = self.task.shape.grid
         few = scattered(grid, _FEW_CTAS)
         proven = self._proven(self._dependence())
-        if proven is None or len(proven.numbers) > grid.count // _FEW_SHARE:
-            return (few,)
-        return proven, stratified(few, grid, list(proven.boxes))
+        if proven is not None and len(proven.numbers) <= grid.count // _FEW_SHARE:
+            yield proven, stratified(few, grid, list(proven.boxes))
+        yield (few,)
 
     def _dependence(self) -> GridDependence:
         task = self.task

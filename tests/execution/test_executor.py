@@ -173,6 +173,16 @@ def test_boxes_stand_for_a_grid_that_steps_do_not_suffice_for() -> None:
     assert few.traffic.read_bytes == whole.traffic.read_bytes
 
 
+def test_the_memory_of_boxes_has_steps_of_its_own() -> None:
+    sizes = (*(Argument(place, 4096) for place in range(3)), Argument(3, 1.0), Argument(4, 0.5))
+    launch = Launch(grid=Dim3(32, 16), block=Dim3(32, 32), arguments=sizes)
+    options = Options(launch=launch, step_limit=3000)
+    (kernel,) = analyze(load(str(TRACES / "gemm/sm_75/l1-4.sass")), options=options).kernels
+    assert (kernel.counts.looked_at_ctas, kernel.counts.provenance) == (3, "exact")
+    assert kernel.traffic is not None
+    assert kernel.traffic.read_bytes == 42_958_061_568  # as of all 512 CTAs
+
+
 def test_what_a_call_of_the_system_returns_is_unknown() -> None:
     (kernel,) = unpacked("system_90").kernels
     launch = Launch(
