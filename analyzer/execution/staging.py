@@ -56,14 +56,20 @@ def with_staged_boxes(
     written = sum(access.bytes for access in accesses if access.row in found)
     traffic = profile.traffic
     if traffic is not None:
-        unique = traffic.written_unique_bytes
+        sectors = -(-written // SECTOR_BYTES)
         traffic = replace(
             traffic,
             written_bytes=traffic.written_bytes + written,
-            written_unique_bytes=None if unique is None else unique + written,
+            written_unique_bytes=_more(traffic.written_unique_bytes, written),
+            written_unique_sectors=_more(traffic.written_unique_sectors, sectors),
+            unique_sectors=_more(traffic.unique_sectors, sectors),
         )
     note = _note(kernel, sorted(found))
     return replace(profile, accesses=accesses, traffic=traffic, assumptions=(*profile.assumptions, note))
+
+
+def _more(known: int | None, added: int) -> int | None:
+    return None if known is None else known + added
 
 
 def _is_open(access: MemoryAccess, kernel: CompiledKernel) -> bool:

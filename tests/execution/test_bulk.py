@@ -75,6 +75,8 @@ def test_a_box_without_a_description_is_what_was_staged_for_it(arch: int, name: 
     profile = run(program(arch), name, (300,), "1=tensormap", "2=64")
     (access,) = written_by_engine(program(arch), name, profile)
     assert (access.bytes, access.provenance) == (300 * TILE_BYTES, Provenance.ASSUMED)
+    assert traffic(profile).written_unique_sectors == 300 * TILE_BYTES // 32
+    assert traffic(profile).unique_sectors == 2 * 300 * TILE_BYTES // 32  # it reads as many
     assert any("tensormap:TYPE" in note for note in profile.assumptions)
 
 
