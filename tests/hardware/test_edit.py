@@ -37,6 +37,7 @@ SHIPPED = load_all_gpus()
 A100 = load_gpu("a100")
 H100 = load_gpu("h100")
 T4 = load_gpu("t4")
+A10 = load_gpu("a10")
 MI300X = load_gpu("mi300x")
 BF16 = "tensor.bf16.fma_per_cycle_per_sm"
 F16 = "tensor.f16.fma_per_cycle_per_sm"
@@ -249,8 +250,8 @@ def test_the_file_s_figure_goes_before_the_architecture_s() -> None:
 STAND_INS = [
     (T4, BF16, F16),
     (T4, "memory.sustained_gbps", "memory.bandwidth_gbps"),
-    (T4, "clock.sustained_mhz", "clock.boost_mhz"),
-    (T4, "clock.sustained_tensor_mhz", "clock.boost_mhz"),
+    (A10, "clock.sustained_mhz", "clock.boost_mhz"),
+    (A10, "clock.sustained_tensor_mhz", "clock.boost_mhz"),
     (load_gpu("rtx-4090"), "clock.sustained_tensor_mhz", "clock.sustained_mhz"),
 ]
 
