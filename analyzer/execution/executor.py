@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -124,7 +125,7 @@ class Executor:
         """What was executed in the end, and what it came to."""
         samples = self._samples()
         sample = samples[0]
-        if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4 and self._dependence().branches_evenly:
+        if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4 and self._dependence.branches_evenly:
             self.budget = self._part_of_budget(_WHOLE_SHARE)
         sums = self._execute(sample)
         if sample.evenness is not None and not sample.evenness.holds:
@@ -187,14 +188,12 @@ class Executor:
         Boxes of CTAs that are proven alike where branches allow it, else the whole grid if it can be
         afforded, else CTAs spread over it.
         """
-        dependence = self._dependence()
+        accesses_evenly = self._dependence.accesses_evenly
         affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
-        if affords_whole and not dependence.accesses_evenly:
-            return (self._unproven(),)
-        proven = self._proven(dependence)
+        proven = None if affords_whole and not accesses_evenly else self._proven()
         if proven is None:
             return (self._unproven(),)
-        return (proven,) if dependence.accesses_evenly else (proven, self._unproven())
+        return (proven,) if accesses_evenly else (proven, self._unproven())
 
     def _fewer(self) -> Iterator[tuple[Sample, ...]]:
         """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some; where
@@ -204,11 +203,12 @@ class Executor:
         """
         grid = self.task.shape.grid
         few = scattered(grid, _FEW_CTAS)
-        proven = self._proven(self._dependence())
+        proven = self._proven()
         if proven is not None and len(proven.numbers) <= grid.count // _FEW_SHARE:
             yield proven, stratified(few, grid, list(proven.boxes))
         yield (few,)
 
+    @cached_property
     def _dependence(self) -> GridDependence:
         task = self.task
         return GridDependence(
@@ -217,8 +217,9 @@ class Executor:
             has_buffers=task.image.has_contents,
         )
 
-    def _proven(self, dependence: GridDependence) -> Sample | None:
+    def _proven(self) -> Sample | None:
         """Boxes of CTAs that are proven alike, None where they cannot be."""
+        dependence = self._dependence
         if not dependence.branches_evenly:
             return None
         budget = self._part_of_budget(_PROOF_SHARE)

@@ -1,6 +1,8 @@
 """Where requests to global memory are served, and how long a load takes then."""
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from analyzer.demand.accesses import SECTOR_BYTES
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
@@ -131,18 +133,17 @@ def _distinct_share(situation: Situation) -> float | None:
     unique, block = situation.moved.unique_bytes, situation.block
     if unique is None or block is None or situation.grid is None:
         return None
-    if _writes_in_bulk(situation):
+    if situation.weights[bulk_writes(situation)].any():
         unique += copied_unique_bytes(situation)
     warps = situation.grid.count * -(-block.count // WARP_LANES)
     asked = situation.demand.global_bytes * warps
     return min(1.0, unique / asked) if asked else None
 
 
-def _writes_in_bulk(situation: Situation) -> bool:
-    """Whether the copy engine writes to global memory."""
+def bulk_writes(situation: Situation) -> NDArray[np.bool_]:
+    """Instructions by which the copy engine writes to global memory, [n]."""
     kernel = situation.kernel
-    writes = kernel.vocabulary.mask(lambda opcode: opcode.semantics in BULK_WRITES)[kernel.opcode_ids]
-    return bool(situation.weights[writes].any())
+    return kernel.vocabulary.mask(lambda opcode: opcode.semantics in BULK_WRITES)[kernel.opcode_ids]
 
 
 def copied_unique_bytes(situation: Situation) -> float:

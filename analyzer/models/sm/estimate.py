@@ -52,9 +52,11 @@ class Estimate(Struct, frozen=True, eq=False):
 
 
 def plays_whole(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> bool:
-    """Whether warps are played from end to end: all of the CTAs, or enough of them to tell the pace."""
+    """Whether warps are played from end to end: all of the CTAs, or some of them."""
     return not figures.rings and (
-        _are_few(scripts, figures, n_ctas) or _whole_waves(scripts, figures) >= _LEAST_WHOLE_WAVES
+        not _is_cut(scripts)
+        or _are_few(scripts, figures, n_ctas)
+        or _whole_waves(scripts, figures) >= _LEAST_WHOLE_WAVES
     )
 
 
@@ -66,7 +68,7 @@ def _whole_waves(scripts: tuple[Script, ...], figures: SmFigures) -> int:
     """Waves of CTAs that can be played to their end."""
     if figures.slots <= _FEW_SLOTS:
         return 0
-    if not is_cut(scripts):
+    if not _is_cut(scripts):
         return _WHOLE_WAVES
     steps = _steps_per_cta(scripts, figures, ALL_VISITS) * figures.slots
     return min(_WHOLE_WAVES, int(_WHOLE_BUDGET / steps))
@@ -81,7 +83,7 @@ def estimate(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Es
         return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, math.inf)
     if (whole_waves := _whole_waves(scripts, figures)) >= _LEAST_WHOLE_WAVES:
         return _estimate_whole(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas, whole_waves)
-    are_cut = is_cut(scripts)
+    are_cut = _is_cut(scripts)
     if are_cut and (_use_tensor_core(scripts) or any(map(has_long_nest, scripts))):
         found = _estimate_by_visits(scripts, replace(figures, most_visits=ALL_VISITS), n_ctas)
         if found is not None:
@@ -175,7 +177,7 @@ def _pace(ends: list[float], slots: int) -> float:
     return (sum(ends[last - slots : last]) - sum(ends[:slots])) / slots / (last - slots)
 
 
-def is_cut(scripts: tuple[Script, ...]) -> bool:
+def _is_cut(scripts: tuple[Script, ...]) -> bool:
     """Whether a run is long enough to be cut short, where CTAs are not played to their end."""
     return any(run.most_visits(_LEAST_VISITS) < run.visits for script in scripts for run in script.runs)
 

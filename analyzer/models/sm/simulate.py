@@ -14,7 +14,7 @@ from analyzer.models.base import Situation
 from analyzer.models.placement import Placement, memory_latency_cycles
 from analyzer.models.sm.crew import Crew, find_crew
 from analyzer.models.sm.engine import N_WAITS
-from analyzer.models.sm.estimate import ALL_VISITS, Estimate, estimate, is_cut, plays_whole
+from analyzer.models.sm.estimate import ALL_VISITS, Estimate, estimate, plays_whole
 from analyzer.models.sm.script import Script, write_script
 from analyzer.models.sm.state import RingFigures, SmFigures
 from analyzer.models.sm.traffic import Act, Traffic, measure_traffic
@@ -159,8 +159,7 @@ def _cast(
 ) -> _Cast:
     scripts = _scripts(situation, crew, code, traffic)
     figures = replace(figures, crew=crew.roles, rings=_ring_figures(situation, scripts, crew))
-    in_full = bool(figures.rings) or not is_cut(scripts) or plays_whole(scripts, figures, n_ctas)
-    if crew.joined is not None and not in_full:
+    if crew.joined is not None and not figures.rings and not plays_whole(scripts, figures, n_ctas):
         # where loops are cut short, warps that have priority would leave the others' visits to be added;
         # those that hand buffers to each other keep to each other's pace
         return _cast(situation, crew.joined, code, traffic, figures, n_ctas)

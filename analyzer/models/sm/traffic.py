@@ -24,7 +24,7 @@ from analyzer.ir.opcode import (
 )
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
-from analyzer.models.placement import Placement, copied_unique_bytes
+from analyzer.models.placement import Placement, bulk_writes, copied_unique_bytes
 from analyzer.models.sm.ports import port_cycles
 from analyzer.models.sm.spills import find_spills
 
@@ -368,9 +368,7 @@ def _joined_sectors(situation: Situation) -> FloatArray:
 
 def _engine_rows(situation: Situation) -> list[int]:
     """Copies of the engine in either direction."""
-    kernel = situation.kernel
-    writes = kernel.vocabulary.mask(lambda opcode: opcode.semantics in BULK_WRITES)[kernel.opcode_ids]
-    return _copies(situation) + np.flatnonzero(writes).tolist()
+    return _copies(situation) + np.flatnonzero(bulk_writes(situation)).tolist()
 
 
 def _copied_dram_share(situation: Situation, placement: Placement) -> float:
