@@ -96,28 +96,40 @@ def load_latencies(situation: Situation) -> dict[int, float]:
 
 
 def _simulated_placement(situation: Situation) -> Placement | None:
-    """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for.
-
-    An instruction of which nothing was recorded is served as all requests of the grid are by distinct bytes;
-    where these are not known as the recorded ones are, or, if its addresses are not, as such code usually is.
-    """
+    """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for."""
     caches, profile = situation.caches, situation.profile
     if caches is None or caches.loads is None or profile is None:
         return None
-    distinct = _distinct_share(situation)
-    known = Placement(1.0, caches.loads.dram_share if distinct is None else distinct)
-    unknown = _usual_placement(situation) if distinct is None else known
+    unrecorded = unrecorded_placements(situation)
     total = beyond = dram = 0.0
     for access in profile.accesses:
         if access.is_store or access.space not in GLOBAL_SPACES:
             continue
-        rates = caches.accesses.get(access.row)
-        served = rates or (unknown if access.sectors is None else known)
+        served = caches.accesses.get(access.row) or unrecorded[access.row]
         asked = _loaded_bytes(situation, profile, access)
         total += asked
         beyond += asked * served.l2_share
         dram += asked * served.dram_share
     return Placement(beyond / total, dram / total) if total else None
+
+
+def unrecorded_placements(situation: Situation) -> dict[int, Placement]:
+    """Of each load from global memory of which the simulated caches have seen nothing, by row.
+
+    It is served as all requests of the grid are by distinct bytes; where these are not known as the recorded
+    ones are, or, if where it reads is not (rows that a table names), as such code usually is.
+    """
+    caches, profile = situation.caches, situation.profile
+    if caches is None or caches.loads is None or profile is None:
+        return {}
+    distinct = _distinct_share(situation)
+    known = Placement(1.0, caches.loads.dram_share if distinct is None else distinct)
+    unknown = _usual_placement(situation) if distinct is None else known
+    return {
+        access.row: unknown if access.unique_bytes is None else known
+        for access in profile.accesses
+        if not access.is_store and access.space in GLOBAL_SPACES and access.row not in caches.accesses
+    }
 
 
 def _loaded_bytes(situation: Situation, profile: ExecutionProfile, access: MemoryAccess) -> float:

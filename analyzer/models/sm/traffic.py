@@ -24,7 +24,12 @@ from analyzer.ir.opcode import (
 )
 from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
-from analyzer.models.placement import Placement, bulk_writes, copied_unique_bytes
+from analyzer.models.placement import (
+    Placement,
+    bulk_writes,
+    copied_unique_bytes,
+    unrecorded_placements,
+)
 from analyzer.models.sm.ports import port_cycles
 from analyzer.models.sm.spills import find_spills
 
@@ -333,6 +338,8 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
     if situation.caches is not None:
         for row, found in situation.caches.accesses.items():
             l2[row], dram[row] = found.l2_share, found.dram_share
+    for row, served in unrecorded_placements(situation).items():
+        l2[row], dram[row] = served.l2_share, served.dram_share
     if situation.profile is not None:
         for access in situation.profile.accesses:
             if access.space in GLOBAL_SPACES and access.is_store and access.sectors:
