@@ -5,7 +5,8 @@ CTAs, in the order in which they are handed out, each as large as the L2 holds t
 than what all SMs run at a time, which go through shared tiles in step. Each window brings what it touches
 once, in whole sectors: those that the rims of two tiles cut are one. They are counted of as many CTAs as run
 at a time, and of half as many, by abstract execution: from the two a straight line gives what larger windows
-touch, shared operands once and rims of tiles in proportion.
+touch, shared operands once and rims of tiles in proportion. Where the L2 holds many more, as many as it seems
+to hold are looked at, and half of these: CTAs may share what they read with others far from them.
 """
 
 import math
@@ -24,7 +25,9 @@ from analyzer.pipeline.executing import Prepared
 
 _STEP_LIMIT = 20_000
 _LEAST_GROWTH = 1 / SECTOR_BYTES  # of what CTAs touch: they never stop to touch more
-_WAVES = (1, 2, 4, 8)  # the first planes of a grid are often idle
+_WAVES = (1, 2, 4, 8, 16, 32, 64)  # the first planes of a grid are often idle
+_FAR = 1.5  # what CTAs touch is looked at again where the L2 holds so many times as many
+_LOOKS = 3
 
 
 class _Seen(Struct, frozen=True):
@@ -34,6 +37,25 @@ class _Seen(Struct, frozen=True):
     n_half: int
     whole: Touched
     half: Touched
+
+    @property
+    def slope(self) -> float:
+        """Sectors that each further CTA reads as the first one."""
+        return max(0.0, self._growth(self.whole.read_sectors, self.half.read_sectors))
+
+    @property
+    def shared(self) -> float:
+        """Sectors that all windows read, however large."""
+        return max(0.0, self.whole.read_sectors - self.slope * self.n_whole)
+
+    def window(self, kept_sectors: float, n_ctas: int) -> float:
+        """CTAs of a grid of so many whose sectors the L2 holds, and never fewer than have been looked at."""
+        growth = max(_LEAST_GROWTH, self._growth(self.whole.both_sectors, self.half.both_sectors))
+        more = max(0.0, kept_sectors - self.whole.both_sectors) / growth
+        return min(float(n_ctas), self.n_whole + more)
+
+    def _growth(self, whole: int, half: int) -> float:
+        return (whole - half) / (self.n_whole - self.n_half)
 
 
 class Windows(Struct, frozen=True, eq=False):
@@ -58,29 +80,34 @@ class Windows(Struct, frozen=True, eq=False):
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
             return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
-        n_more = seen.n_whole - seen.n_half
-        slope = max(0.0, (seen.whole.read_sectors - seen.half.read_sectors) / n_more)
-        shared = max(0.0, seen.whole.read_sectors - slope * seen.n_whole)
-        growth = max(_LEAST_GROWTH, (seen.whole.both_sectors - seen.half.both_sectors) / n_more)
-        most = seen.n_whole + max(0.0, kept_sectors - seen.whole.both_sectors) / growth
-        window = min(float(grid.count), most)
-        return max(float(unique or 0), grid.count * (shared / window + slope))
+        window = seen.window(kept_sectors, grid.count)
+        for _ in range(_LOOKS):
+            if window < _FAR * seen.n_whole:
+                break
+            more = self._reads(grid, math.ceil(window))
+            if more is None:
+                break
+            seen, window = more, more.window(kept_sectors, grid.count)
+        return max(float(unique or 0), grid.count * (seen.shared / window + seen.slope))
 
     def _first_reads(self, grid: Dim3, wave_ctas: int) -> "_Seen | None":
         """What the first wave touches, or more where it reads nothing; None where that is not known."""
         for times in _WAVES:
-            whole = _part(grid, times * wave_ctas)
-            half = _part(grid, whole.count // 2)
-            if half.count >= whole.count:
-                return None
-            found = touched_in(self.log, (whole, half)) if self.log else self._executed((whole, half))
-            if found is None:
-                return None
-            if found[-1].read_sectors:
-                return _Seen(whole.count, half.count, *found)
-            if whole.count >= grid.count:
+            seen = self._reads(grid, times * wave_ctas)
+            if seen is None or seen.half.read_sectors:
+                return seen
+            if seen.n_whole >= grid.count:
                 return None
         return None
+
+    def _reads(self, grid: Dim3, n_ctas: int) -> "_Seen | None":
+        """What about so many CTAs touch, and half of them; None where that is not known."""
+        whole = _part(grid, n_ctas)
+        half = _part(grid, whole.count // 2)
+        if half.count >= whole.count:
+            return None
+        found = touched_in(self.log, (whole, half)) if self.log else self._executed((whole, half))
+        return None if found is None else _Seen(whole.count, half.count, *found)
 
     def _executed(self, windows: tuple[Dim3, ...]) -> tuple[Touched, ...] | None:
         """The same of the CTAs executed by themselves."""

@@ -13,7 +13,8 @@ extern "C" __global__ void columns(const float *__restrict__ in, float *out, int
 }
 
 extern "C" __global__ void stencil(const float *__restrict__ in, float *out, int n) {
-  const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y, z = blockIdx.z;
+  const int x = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y * blockDim.y + threadIdx.y,
+            z = blockIdx.z * blockDim.z + threadIdx.z;
   if (x < 1 || y < 1 || z < 1 || x >= n - 1 || y >= n - 1 || z >= n - 1) return;
   const int i = (z * n + y) * n + x;
   out[i] = in[i] + in[i - 1] + in[i + 1] + in[i - n] + in[i + n] + in[i - n * n] + in[i + n * n];
