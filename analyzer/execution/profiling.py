@@ -114,6 +114,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             else None,
             unique_bytes=union_bytes([totals.footprint for totals in sizes]) if has_place else None,
             provenance=worst(self._provenance(totals, blocks) for totals in sizes),
+            is_looked_up=any(totals.trust is Trust.ROW for totals in sizes),
             unique_sectors=union_sectors([totals.footprint for totals in sizes])
             if has_place and access.bulk is not None
             else None,
@@ -199,7 +200,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
         if self.sums.stopped:
             notes.append(f"execution came to no end: {self.sums.stopped}; counts are of what ran until then")
         notes += self.sample.notes
-        surmised = [t for t in self._ordered() if t.trust in (Trust.PATTERN, Trust.PLACE)]
+        surmised = [t for t in self._ordered() if Trust.NOTHING < t.trust < Trust.ALL]
         if surmised:
             addresses = [f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in surmised]
             notes.append(_stand_in_note(list(dict.fromkeys(addresses))))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from analyzer.execution.lanes import UNEVEN, Origins, uneven
 from analyzer.execution.program import Access, CompiledKernel
 from analyzer.execution.step import AffineRule, Bits, Step, Value
-from analyzer.ir.opcode import OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 
 _FLOATING = frozenset({OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE, OpKind.CONVERT})
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
@@ -26,14 +26,16 @@ _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 class Trust(IntEnum):
     """What may be believed of an access's addresses.
 
-    PATTERN: how lanes lie to each other; PLACE: also which bytes are shared with other requests, by
-    assumption; ALL: no word stands for an unknown one.
+    ROW: how lanes lie to each other, in a row that a loaded word names; PATTERN: the same, but that
+    arguments say where; PLACE: also which bytes are shared with other requests, by assumption; ALL: no word
+    stands for an unknown one.
     """
 
     NOTHING = 0
-    PATTERN = 1
-    PLACE = 2
-    ALL = 3
+    ROW = 1
+    PATTERN = 2
+    PLACE = 3
+    ALL = 4
 
 
 class UnknownWords:
@@ -84,7 +86,17 @@ class UnknownWords:
             return Trust.NOTHING
         if not rows:
             return Trust.ALL
-        return Trust.PLACE if all(map(self._is_number, rows)) else Trust.PATTERN
+        places = [row for row in rows if not self._is_number(row)]
+        if not places:
+            return Trust.PLACE
+        return Trust.ROW if any(map(self._is_loaded, places)) else Trust.PATTERN
+
+    def _is_loaded(self, row: int) -> bool:
+        kernel = self._kernel.cfg.kernel
+        if row >= len(kernel):
+            return False
+        opcode = kernel.opcode(row)
+        return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
 
     def _is_number(self, row: int) -> bool:
         """Whether who first reads what this instruction loads computes in floating point."""

@@ -96,16 +96,24 @@ def load_latencies(situation: Situation) -> dict[int, float]:
 
 
 def _simulated_placement(situation: Situation) -> Placement | None:
-    """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for."""
+    """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for.
+
+    An instruction of which nothing was recorded is served as all requests of the grid are by distinct bytes;
+    where these are not known as the recorded ones are, or, if its addresses are not or rows are looked up, as
+    such code usually is.
+    """
     caches, profile = situation.caches, situation.profile
     if caches is None or caches.loads is None or profile is None:
         return None
-    unrecorded = unrecorded_placements(situation)
+    distinct = _distinct_share(situation)
+    known = Placement(1.0, caches.loads.dram_share if distinct is None else distinct)
+    unknown = _usual_placement(situation) if distinct is None else known
     total = beyond = dram = 0.0
     for access in profile.accesses:
         if access.is_store or access.space not in GLOBAL_SPACES:
             continue
-        served = caches.accesses.get(access.row) or unrecorded[access.row]
+        rates = caches.accesses.get(access.row)
+        served = rates or (unknown if access.sectors is None or access.is_looked_up else known)
         asked = _loaded_bytes(situation, profile, access)
         total += asked
         beyond += asked * served.l2_share
@@ -113,23 +121,12 @@ def _simulated_placement(situation: Situation) -> Placement | None:
     return Placement(beyond / total, dram / total) if total else None
 
 
-def unrecorded_placements(situation: Situation) -> dict[int, Placement]:
-    """Of each load from global memory of which the simulated caches have seen nothing, by row.
-
-    It is served as all requests of the grid are by distinct bytes; where these are not known as the recorded
-    ones are, or, if where it reads is not (rows that a table names), as such code usually is.
-    """
-    caches, profile = situation.caches, situation.profile
-    if caches is None or caches.loads is None or profile is None:
+def looked_up_placements(situation: Situation) -> dict[int, Placement]:
+    """Of loads from rows that words from memory name, which no recorded CTA tells, by row."""
+    if situation.profile is None:
         return {}
-    distinct = _distinct_share(situation)
-    known = Placement(1.0, caches.loads.dram_share if distinct is None else distinct)
-    unknown = _usual_placement(situation) if distinct is None else known
-    return {
-        access.row: unknown if access.unique_bytes is None else known
-        for access in profile.accesses
-        if not access.is_store and access.space in GLOBAL_SPACES and access.row not in caches.accesses
-    }
+    usual = _usual_placement(situation)
+    return {access.row: usual for access in situation.profile.accesses if access.is_looked_up}
 
 
 def _loaded_bytes(situation: Situation, profile: ExecutionProfile, access: MemoryAccess) -> float:

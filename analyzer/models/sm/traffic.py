@@ -28,7 +28,7 @@ from analyzer.models.placement import (
     Placement,
     bulk_writes,
     copied_unique_bytes,
-    unrecorded_placements,
+    looked_up_placements,
 )
 from analyzer.models.sm.ports import port_cycles
 from analyzer.models.sm.spills import find_spills
@@ -338,7 +338,7 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
     if situation.caches is not None:
         for row, found in situation.caches.accesses.items():
             l2[row], dram[row] = found.l2_share, found.dram_share
-    for row, served in unrecorded_placements(situation).items():
+    for row, served in looked_up_placements(situation).items():
         l2[row], dram[row] = served.l2_share, served.dram_share
     if situation.profile is not None:
         for access in situation.profile.accesses:
