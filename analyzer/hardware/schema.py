@@ -69,6 +69,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     that one unit of the L2 serves.
     dram_efficiency: part of the datasheet's rate that kernels reach on products without `streaming_gbps`.
     mshrs_per_sm: L1 misses in flight, absent where nothing limits them; ldgsts_per_warp: likewise.
+    warpgroup_operand_bytes_per_cycle: of shared memory, that an SM's products of warpgroups fetch.
     """
 
     l1_latency_cycles: Figure
@@ -112,6 +113,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l2_ways: Figure
     mshrs_per_sm: Figure | None = None
     ldgsts_per_warp: Figure | None = None
+    warpgroup_operand_bytes_per_cycle: Figure | None = None
 
 
 class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,6 +8,7 @@ from analyzer.demand.accesses import access_bytes
 from analyzer.demand.copies import copied_bytes, with_parts
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
+from analyzer.demand.operands import with_fetched_operands
 from analyzer.demand.tensor_memory import tensor_columns
 from analyzer.demand.tiles import with_known_tiles
 from analyzer.execution.counts import BlockCounts
@@ -72,13 +73,14 @@ def _situation(
     kernel, cfg, launch = counted.loaded.kernel, counted.loaded.cfg, counted.launch
     rings = None if counted.caches is None else counted.caches.rings()
     tiled = with_known_tiles(cfg, costs, arch, {} if rings is None else rings.descriptors)
+    costs = with_fetched_operands(cfg, tiled.costs, arch)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
     resident = _occupancy(cfg, launch, arch, threads)
     weights = instruction_weights(cfg, counted.counts.per_warp)
     if rings is not None:
         rings = with_parts(rings, cfg, counted.loaded.loops, weights)
     copied = {} if rings is None else copied_bytes(rings, weights)
-    moved = access_bytes(cfg, tiled.costs, counted.profile, copied)
+    moved = access_bytes(cfg, costs, counted.profile, copied)
     rates = from_dram = None
     if counted.caches is not None:
         from_dram = counted.caches.dram_read_sectors(gpu, arch, resident)
@@ -93,12 +95,12 @@ def _situation(
         weights=weights,
         gpu=gpu,
         arch=arch,
-        costs=tiled.costs,
+        costs=costs,
         moved=moved,
         caches=rates,
         dram_read_sectors=from_dram,
         rings=rings,
-        demand=measure_demand(kernel, weights, tiled.costs, moved),
+        demand=measure_demand(kernel, weights, costs, moved),
         occupancy=resident,
         grid=launch.grid,
         grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave,
