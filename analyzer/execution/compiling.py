@@ -227,7 +227,7 @@ class _Compiler:
             for place, operand in enumerate(form.operands)
             if (address := _address_of(operand)) is not None
         ]
-        data = _data_slots(form)
+        data = () if row in self.slice.unkept else _data_slots(form)
         masks = _trailing_masks(form)
         if opcode.kind is OpKind.ASYNC_COPY and len(found) > 1:
             (shared_place, shared), (global_place, source) = found[0], found[1]

@@ -7,8 +7,8 @@ corners run alike, lane by lane and predicate by predicate, runs alike throughou
 
 from enum import IntEnum
 
+from analyzer.execution.frames import frame_storage
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel
-from analyzer.execution.slicing import frame_storage
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
 from analyzer.ir.opcode import Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE

@@ -51,6 +51,7 @@ _PROOF_SHARE = 2  # part of the budget to prove CTAs alike
 _WHOLE_SHARE = 4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
 _FEW_SHARE = 4  # part of it to execute some where all were too many
 _FEW_CTAS = 16
+_EXPECTED_PART = 0.7  # of the budget that a grid may be expected to take: CTAs that part ways take more
 _LOOK_STEPS = 400
 _CHUNK_WARPS = 16384
 
@@ -125,23 +126,41 @@ class Executor:
         """What was executed in the end, and what it came to."""
         samples = self._samples()
         sample = samples[0]
-        if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4 and self._dependence.branches_evenly:
-            self.budget = self._part_of_budget(_WHOLE_SHARE)
+        if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4:
+            if self._dependence.branches_evenly:
+                self.budget = self._part_of_budget(_WHOLE_SHARE)
+            if not self._dependence.accesses_evenly and self._exceeds_budget():
+                return self._execute_fewer()
         sums = self._execute(sample)
         if sample.evenness is not None and not sample.evenness.holds:
             samples = (self._unproven(),)
             sample = samples[0]
             sums = self._execute(sample)
         if sums.stopped and len(sample.numbers) > 2 * _FEW_CTAS and not sample.neighbours:
-            for samples in self._fewer():
-                self.budget = self._part_of_budget(_FEW_SHARE)
-                sums = self._execute(samples[0])
-                self.budget = self._part_of_budget(_FEW_SHARE)
-                sample, sums = self._with_memory(samples, sums)
-                if not sums.stopped:
-                    break
-            return sample, sums
+            return self._execute_fewer()
         return self._with_memory(samples, sums)
+
+    def _exceeds_budget(self) -> bool:
+        """Whether the whole grid takes more than may be spent, to judge by some of its CTAs."""
+        grid = self.task.shape.grid
+        some, limit = scattered(grid, _FEW_CTAS), self.budget.limit
+        if len(some.numbers) > grid.count // _FEW_SHARE:
+            return False
+        self._execute(some)
+        expected = self.budget.steps_for(grid.count / len(some.numbers))
+        self.budget = Budget(limit)
+        return expected > _EXPECTED_PART * limit
+
+    def _execute_fewer(self) -> tuple[Sample, LaunchSums]:
+        """What some CTAs come to."""
+        for samples in self._fewer():
+            self.budget = self._part_of_budget(_FEW_SHARE)
+            sums = self._execute(samples[0])
+            self.budget = self._part_of_budget(_FEW_SHARE)
+            sample, sums = self._with_memory(samples, sums)
+            if not sums.stopped:
+                break
+        return sample, sums
 
     def _with_memory(self, samples: tuple[Sample, ...], sums: LaunchSums) -> tuple[Sample, LaunchSums]:
         """What the first sample came to, with the memory accesses of a second one where there is one."""

@@ -59,6 +59,17 @@ def unknowable(deeds: Deeds, followers: Followers, starts: Sequence[int]) -> dic
     return found
 
 
+def lost_stores(deeds: Deeds, followers: Followers, starts: Sequence[int]) -> frozenset[int]:
+    """Rows that store to shared memory only words that are unknown whichever way leads there."""
+    found: set[int] = set()
+    for block, lost in _settled(deeds, followers, _lost_after, on_all_ways=True).items():
+        for row, deed in enumerate(deeds[block], starts[block]):
+            if deed.stored and not deed.stored & ~lost:
+                found.add(row)
+            lost = _lost_after(deed, lost)
+    return frozenset(found)
+
+
 def _settled(
     deeds: Deeds, followers: Followers, after: Callable[[Deed, int], int], *, on_all_ways: bool
 ) -> dict[int, int]:

@@ -159,6 +159,12 @@ class SharedMemory:
 
     def _put(self, lanes: _Lanes, offset: int, n_bytes: int, words: Words, known: Bits) -> None:
         """Store the low bytes of words."""
+        if n_bytes == _WORD_BYTES and not _differ_in_word(lanes.at):
+            at = (lanes.at + offset) // _WORD_BYTES
+            self.values.view(np.uint32)[lanes.owner, at] = words
+            self.known.view(np.uint32)[lanes.owner, at] = np.where(known, _ALL_BYTES, np.uint32(0))
+            self._touched.view(np.uint32)[at] = _ALL_BYTES
+            return
         for byte in range(n_bytes):
             at = lanes.at + (offset + byte)
             self.values[lanes.owner, at] = (words >> np.uint32(8 * byte)).astype(np.uint8)
@@ -199,13 +205,14 @@ class SharedMemory:
         inside = addresses + np.uint64(access.width_bytes) <= self.n_bytes
         at = np.where(inside, addresses, 0).astype(np.int64)
         found: list[Loaded] = []
+        are_words = access.width_bytes >= _WORD_BYTES and not _differ_in_word(at)
         for place in range(len(access.results)):
-            value = np.zeros(np.broadcast_shapes(at.shape, places.shape), dtype=np.uint32)
-            known = np.broadcast_to(inside, value.shape)
-            for byte in range(min(4, access.width_bytes)):
-                target = np.minimum(at + 4 * place + byte, self.n_bytes - 1)
-                value |= self.values[places, target].astype(np.uint32) << np.uint32(8 * byte)
-                known = known & self.known[places, target]
+            if are_words:
+                target = np.minimum(at // _WORD_BYTES + place, self.n_bytes // _WORD_BYTES - 1)
+                value = self.values.view(np.uint32)[places, target]
+                known = inside & (self.known.view(np.uint32)[places, target] == _ALL_BYTES)
+            else:
+                value, known = self._bytes(places, at + _WORD_BYTES * place, access.width_bytes, inside)
             if access.is_signed and access.width_bytes < 4:
                 sign = np.uint32(1 << (8 * access.width_bytes - 1))
                 value = (value ^ sign) - sign
@@ -214,6 +221,25 @@ class SharedMemory:
                 origin = view.shaped(np.where(known, 0, uneven(access.row)).astype(np.int32))
             found.append(Loaded(view.shaped(value), origin))
         return found
+
+    def _bytes(self, places: IntArray, at: IntArray, width: int, inside: Bits) -> tuple[Value, Bits]:
+        """The word of the bytes there, and whether all of them are known."""
+        value = np.zeros(np.broadcast_shapes(at.shape, places.shape), dtype=np.uint32)
+        known = np.broadcast_to(inside, value.shape)
+        for byte in range(min(_WORD_BYTES, width)):
+            target = np.minimum(at + byte, self.n_bytes - 1)
+            value |= self.values[places, target].astype(np.uint32) << np.uint32(8 * byte)
+            known = known & self.known[places, target]
+        return value, known
+
+
+_WORD_BYTES = 4
+_ALL_BYTES = np.uint32(0x01010101)  # of a word that is known
+
+
+def _differ_in_word(at: IntArray) -> bool:
+    """Some of these places are not those of words."""
+    return bool((at & (_WORD_BYTES - 1)).any())
 
 
 _FULLY_KNOWN: Origins = np.zeros((1, 1), dtype=np.int32)

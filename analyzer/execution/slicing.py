@@ -18,8 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.execution.bulk_forms import BulkForm, box_read, bulk_write, tensor_dimensions
-from analyzer.execution.knowledge import Deed, stores_knowledge, unknowable
+from analyzer.execution.frames import FRAME_KINDS, frame_words, has_plain_frame
+from analyzer.execution.knowledge import Deed, lost_stores, stores_knowledge, unknowable
 from analyzer.execution.returning import followers_of
+from analyzer.execution.unread import unread_stores
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, Opcode, OpKind, Semantics, Space
@@ -37,7 +39,8 @@ class Slice(Struct, frozen=True, eq=False):
     keeps_shared, keeps_local: contents of shared or local memory are needed; has_mbarriers: so is what is
     said to mbarriers; has_tensors: and which boxes of tensors are copied; has_frame: local memory is a frame
     of spilled registers, reached at fixed offsets; opaque: instructions whose results are only declared
-    unknown, with the row that this comes from.
+    unknown, with the row that this comes from; lost: stores to shared memory of what nobody can know; unkept:
+    these, and those behind which no load that is needed comes.
     """
 
     rows: tuple[bool, ...]
@@ -48,6 +51,8 @@ class Slice(Struct, frozen=True, eq=False):
     has_tensors: bool = False
     has_frame: bool = False
     opaque: Mapping[int, int] = {}
+    lost: frozenset[int] = frozenset()
+    unkept: frozenset[int] = frozenset()
 
     @property
     def kept_spaces(self) -> frozenset[Space]:
@@ -68,7 +73,9 @@ class _Use(Struct, frozen=True):
 
 
 class _Wants(Struct, frozen=True, kw_only=True):
-    """What a slice is to hold besides; flow: branches and guards, not only addresses."""
+    """What a slice is to hold besides; flow: branches and guards, not only addresses; lost: rows that
+    store what nobody can know; unkept: these and those that store what no needed load reads.
+    """
 
     keeps_shared: bool = False
     keeps_local: bool = False
@@ -76,6 +83,8 @@ class _Wants(Struct, frozen=True, kw_only=True):
     has_tensors: bool = False
     flow: bool = True
     opaque: Mapping[int, int] = {}
+    lost: frozenset[int] = frozenset()
+    unkept: frozenset[int] = frozenset()
 
 
 def slice_control(cfg: Cfg, *, knows_memory: bool = True, knows_tensors: bool = False) -> Slice:
@@ -87,9 +96,10 @@ def slice_control(cfg: Cfg, *, knows_memory: bool = True, knows_tensors: bool = 
     control = _settled(cfg, wants)
     if knows_memory or not _wants_opaque(cfg, control):
         return control
-    addresses = _settled(cfg, replace(wants, flow=False))
-    opaque = {row: source for row, source in _unknowable(cfg).items() if not addresses.rows[row]}
-    return _settled(cfg, replace(wants, opaque=opaque)) if opaque else control
+    unknown = _unknowable(cfg)
+    addresses = _settled(cfg, replace(wants, flow=False, lost=unknown.stores))
+    opaque = {row: source for row, source in unknown.results.items() if not addresses.rows[row]}
+    return _settled(cfg, replace(wants, opaque=opaque, lost=unknown.stores)) if opaque else control
 
 
 def add_mbarriers(cfg: Cfg, control: Slice) -> Slice:
@@ -100,6 +110,7 @@ def add_mbarriers(cfg: Cfg, control: Slice) -> Slice:
         has_mbarriers=True,
         has_tensors=control.has_tensors,
         opaque=control.opaque,
+        lost=control.lost,
     )
     return _settled(cfg, wants)
 
@@ -108,11 +119,21 @@ def _settled(cfg: Cfg, wants: _Wants) -> Slice:
     """What is loaded for the slice may bring memory into it, which then brings more."""
     while True:
         found = _Pass(cfg, wants).run()
-        shared = wants.keeps_shared or _loads_from(cfg, found, Space.SHARED)
-        local = wants.keeps_local or _loads_from(cfg, found, Space.LOCAL)
+        shared = wants.keeps_shared or bool(_loads_from(cfg, found, Space.SHARED))
+        local = wants.keeps_local or bool(_loads_from(cfg, found, Space.LOCAL))
         if (shared, local) == (wants.keeps_shared, wants.keeps_local):
-            return found
+            return _without_unread(cfg, wants, found) if shared else found
         wants = replace(wants, keeps_shared=shared, keeps_local=local)
+
+
+def _without_unread(cfg: Cfg, wants: _Wants, found: Slice) -> Slice:
+    """The slice without what is stored to shared memory behind all loads from it that are needed."""
+    while True:
+        loads = _loads_from(cfg, found, Space.SHARED)
+        unkept = wants.lost | unread_stores(cfg, loads)
+        if unkept == found.unkept:
+            return found
+        found = _Pass(cfg, replace(wants, unkept=unkept)).run()
 
 
 def _wants_opaque(cfg: Cfg, control: Slice) -> bool:
@@ -120,18 +141,31 @@ def _wants_opaque(cfg: Cfg, control: Slice) -> bool:
 
     Shared memory behind mbarriers tells which tile is next, or where tensor memory is.
     """
-    is_product = cfg.kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.MMA)[cfg.kernel.opcode_ids]
+    is_product = cfg.kernel.vocabulary.mask(_gives_product)[cfg.kernel.opcode_ids]
     has_products = any(control.rows[row] for row in np.flatnonzero(is_product).tolist())
     return has_products or (control.keeps_shared and not has_mbarriers(cfg))
 
 
-def _unknowable(cfg: Cfg) -> dict[int, int]:
-    """Rows whose results hang on products of matrices or on shared memory, where that holds nothing known."""
+def _gives_product(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.MMA or (opcode.kind is OpKind.LOAD and opcode.space is Space.TENSOR)
+
+
+class _Unknowable(Struct, frozen=True):
+    """results: rows whose results nobody can know, with the row that this comes from; stores: those that put
+    nothing else into shared memory.
+    """
+
+    results: Mapping[int, int]
+    stores: frozenset[int]
+
+
+def _unknowable(cfg: Cfg) -> _Unknowable:
+    """What hangs on products of matrices or on shared memory, where that holds nothing known."""
     followers, starts = followers_of(cfg), [block.start for block in cfg.blocks]
     doubts = [[_deed(cfg, row, _DOUBTED_SPACES) for row in range(b.start, b.stop)] for b in cfg.blocks]
     spaces = _NOWHERE if stores_knowledge(doubts, followers) else _SHARED_SPACES
     deeds = [[_deed(cfg, row, spaces) for row in range(b.start, b.stop)] for b in cfg.blocks]
-    return unknowable(deeds, followers, starts)
+    return _Unknowable(unknowable(deeds, followers, starts), lost_stores(deeds, followers, starts))
 
 
 _NOWHERE: frozenset[Space] = frozenset()
@@ -146,11 +180,11 @@ def _deed(cfg: Cfg, row: int, unknown_spaces: frozenset[Space]) -> Deed:
         return Deed(0, 0, 0, 0)
     opcode, guard = form.opcode, _guard_bit(form)
     use = _whole_use(form, guard_of(form), 0)
-    is_source = opcode.kind is OpKind.MMA or opcode.sched is SchedClass.SHARED_MATRIX
+    is_source = _gives_product(opcode) or opcode.sched is SchedClass.SHARED_MATRIX
     is_load = opcode.kind in _LOADING or opcode.kind is OpKind.TEXTURE
     stored = None
     if opcode.kind in _STORING and opcode.space in (*_SHARED_SPACES, Space.GENERIC):
-        stored = use.reads & ~address_needs(form) & ~guard
+        stored = _data_needs(form)
     return Deed(
         writes=use.writes,
         kills=use.kills,
@@ -168,15 +202,17 @@ def has_mbarriers(cfg: Cfg) -> bool:
     return bool(waits[kernel.opcode_ids].any())
 
 
-def _loads_from(cfg: Cfg, found: Slice, space: Space) -> bool:
+def _loads_from(cfg: Cfg, found: Slice, space: Space) -> list[int]:
+    """Rows of loads that are needed."""
     kernel = cfg.kernel
-    return any(
-        needed
+    return [
+        row
+        for row, needed in enumerate(found.rows)
+        if needed
         and kernel.opcode(row).space in (space, Space.GENERIC)
         and kernel.opcode(row).kind in _LOADING
         and row not in found.opaque
-        for row, needed in enumerate(found.rows)
-    )
+    ]
 
 
 _LOADING = frozenset({OpKind.LOAD, OpKind.ATOMIC})
@@ -187,7 +223,7 @@ class _Pass:
     def __init__(self, cfg: Cfg, wants: _Wants) -> None:
         self.cfg, self.wants = cfg, wants
         self.known = _plain_uses(cfg).copy()
-        self.has_frame = _has_plain_frame(cfg)
+        self.has_frame = has_plain_frame(cfg)
         self.uses = [[self._use(row) for row in range(block.start, block.stop)] for block in cfg.blocks]
         self.followers = followers_of(cfg)
 
@@ -221,6 +257,8 @@ class _Pass:
             has_tensors=self.wants.has_tensors,
             has_frame=self.has_frame,
             opaque=self.wants.opaque,
+            lost=self.wants.lost,
+            unkept=self.wants.unkept,
         )
 
     def _through(self, block: int, needed: list[int], rows: list[bool] | None = None) -> int:
@@ -249,19 +287,22 @@ class _Pass:
             use = self.known[text_id] = self._use_of(self.cfg.kernel.form(row))
         if row in self.wants.opaque:
             use = _Use(use.writes, use.kills, 0, use.always, use.guard)
+        if row in self.wants.unkept:
+            form = self.cfg.kernel.form(row)
+            use = _Use(use.writes, use.kills, use.reads, use.always & ~_data_needs(form), use.guard)
         return use
 
     def _use_of(self, form: InstructionForm) -> _Use:
         if form.is_never:
             return _Use(0, 0, 0, 0, None)
         guard = guard_of(form)
-        if self.has_frame and form.opcode.space is Space.LOCAL and form.opcode.kind in _FRAME_KINDS:
+        if self.has_frame and form.opcode.space is Space.LOCAL and form.opcode.kind in FRAME_KINDS:
             return self._frame_use(form, guard)
         return _whole_use(form, guard, self._always(form))
 
     def _frame_use(self, form: InstructionForm, guard: Guard | None) -> _Use:
         """A spill writes words of the frame from registers, a fill the other way."""
-        words, address = _frame_words(form), address_needs(form) | _guard_bit(form)
+        words, address = frame_words(form), address_needs(form) | _guard_bit(form)
         if form.opcode.kind is OpKind.STORE:
             return _Use(words, words, _mask(form.read), address, guard)
         writes = _mask(form.written)
@@ -325,54 +366,6 @@ _PLAIN_KINDS = frozenset(
         OpKind.SPECIAL_REGISTER,
     }
 )
-_FRAME_KINDS = frozenset({OpKind.LOAD, OpKind.STORE})
-_STACK_POINTER = 1
-_WORD_BYTES = 4
-
-
-@lru_cache(maxsize=2)
-def _has_plain_frame(cfg: Cfg) -> bool:
-    """Local memory is reached through the stack pointer alone, which the entry block sets and nobody else."""
-    kernel = cfg.kernel
-    moves: list[int] = []
-    reaches: list[int] = []
-    for row in range(len(cfg.block_of)):
-        opcode = kernel.opcode(row)
-        if opcode.kind in MEMORY_KINDS and opcode.space is Space.GENERIC:
-            return False
-        form = kernel.form(row)
-        if opcode.kind in MEMORY_KINDS and opcode.space is Space.LOCAL:
-            if _frame_address(form) is None or opcode.kind not in _FRAME_KINDS:
-                return False
-            reaches.append(row)
-        if _STACK_POINTER in form.written:
-            moves.append(row)
-    if not reaches:
-        return False
-    return all(row < reaches[0] and cfg.block_of[row] == 0 for row in moves)
-
-
-def _frame_address(form: InstructionForm) -> Address | None:
-    """`[R1+0x8]`, None for any other address."""
-    found = [operand for operand in form.operands if isinstance(operand, Address)]
-    if len(found) != 1 or len(found[0].bases) != 1:
-        return None
-    base = found[0].bases[0]
-    is_plain = base.file == "R" and base.index == _STACK_POINTER and found[0].offset >= 0
-    return found[0] if is_plain else None
-
-
-def _frame_words(form: InstructionForm) -> int:
-    """Mask of the words that a spill or fill touches, numbered behind the registers."""
-    n_words = max(1, -(-form.opcode.width_bytes // _WORD_BYTES))
-    return ((1 << n_words) - 1) << frame_storage(form)
-
-
-def frame_storage(form: InstructionForm) -> int:
-    """Number of the first word of the frame that a spill or fill touches, behind those of the registers."""
-    address = _frame_address(form)
-    assert address is not None
-    return STORAGE_SIZE + address.offset // _WORD_BYTES
 
 
 def _kill(use: _Use, owned: dict[Guard, int]) -> int:
@@ -411,6 +404,11 @@ def address_needs(form: InstructionForm) -> int:
             case _:
                 pass
     return needs & _mask(form.read)
+
+
+def _data_needs(form: InstructionForm) -> int:
+    """Mask of what a store reads only to store it."""
+    return _mask(form.read) & ~address_needs(form) & ~_guard_bit(form)
 
 
 def product_descriptor(form: InstructionForm) -> Register | None:

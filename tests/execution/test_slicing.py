@@ -1,0 +1,49 @@
+"""What is executed of code that sends pointers, and later results, through shared memory."""
+
+from pathlib import Path
+
+import pytest
+from paths import dump_of
+
+import analyzer
+from analyzer.execution.compiling import compile_kernel
+from analyzer.execution.program import ActionKind
+
+# the address of a load goes through shared memory, then a result does
+POINTERS = (
+    "S2R R0, SR_TID.X",
+    "IMAD.SHL.U32 R2, R0, 0x4, RZ",
+    "STS [R2], R0",
+    "BAR.SYNC.DEFER_BLOCKING 0x0",
+    "LDS R4, [R2]",
+    "IMAD.WIDE R6, R4, 0x4, RZ",
+    "LDG.E R8, [R6.64]",
+)
+RESULT = (
+    "HMMA.16816.F32 R12, R16, R18, R12",
+    "FMUL R8, R8, R12",
+    "MUFU.EX2 R9, R8",
+    "STS [R2], R9",
+    "BAR.SYNC.DEFER_BLOCKING 0x0",
+    "LDS R10, [R2]",
+    "STG.E [R6.64], R10",
+    "EXIT",
+)
+PLAIN_RESULT = ("MUFU.EX2 R9, R0", *RESULT[3:])
+
+
+@pytest.mark.parametrize("result", [RESULT, PLAIN_RESULT], ids=["of a product", "of a thread's number"])
+def test_results_behind_the_last_load_that_matters_are_not_computed(
+    tmp_path: Path, result: tuple[str, ...]
+) -> None:
+    listing = tmp_path / "kernel.sass"
+    listing.write_text(dump_of("sm_80", *POINTERS, *result))
+    (kernel,) = analyzer.load(str(listing)).kernels
+    compiled = compile_kernel(kernel.cfg, kernel.loops, knows_memory=False)
+    steps = [
+        kernel.kernel.opcode(action.row).name
+        for segment in compiled.segments
+        for action in segment.actions
+        if action.kind is ActionKind.STEP
+    ]
+    assert steps == ["S2R", "IMAD", "IMAD"]
