@@ -81,8 +81,11 @@ def _is_tiled(situation: Situation) -> bool:
     return demand.tensor_fma > 0 or demand.shared_bytes > demand.global_bytes
 
 
-def load_latencies(situation: Situation) -> dict[int, float]:
-    """Average memory access time in cycles of each load whose hits were simulated (AMALI's AMAT), by row."""
+def load_latencies(situation: Situation, lost_share: float = 1.0) -> dict[int, float]:
+    """Average memory access time in cycles of each load whose hits were simulated (AMALI's AMAT), by row.
+
+    lost_share: of what they miss in the caches, the part that comes from DRAM.
+    """
     if situation.caches is None:
         return {}
     from analyzer.demand.caches import Latencies
@@ -92,7 +95,8 @@ def load_latencies(situation: Situation) -> dict[int, float]:
         l2_cycles=_l2_latency_cycles(situation),
         dram_cycles=_dram_latency_cycles(situation),
     )
-    return {row: rates.amat_cycles(latencies) for row, rates in situation.caches.accesses.items()}
+    rates = situation.caches.accesses.items()
+    return {row: found.with_less_dram(lost_share).amat_cycles(latencies) for row, found in rates}
 
 
 def _simulated_placement(situation: Situation) -> Placement | None:

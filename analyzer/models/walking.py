@@ -34,11 +34,17 @@ def walk_situation(
     return walk_warps(situation.kernel, situation.cfg, situation.nest, costs or situation.costs, options)
 
 
-def walk_options(situation: Situation, weights: FloatArray, placement: Placement) -> WalkOptions:
-    """Latencies of a situation's memory instructions: of each load whose hits were simulated, else of all."""
+def walk_options(
+    situation: Situation, weights: FloatArray, placement: Placement, *, lost_share: float = 1.0
+) -> WalkOptions:
+    """Latencies of a situation's memory instructions: of each load whose hits were simulated, else of all.
+
+    lost_share: of what would come from DRAM, the part that the last launch has not left in the L2.
+    """
+    placed = Placement(placement.l2_share, placement.dram_share * lost_share)
     return WalkOptions(
         weights=weights,
-        memory_latency_cycles=memory_latency_cycles(situation, placement),
+        memory_latency_cycles=memory_latency_cycles(situation, placed),
         read_release_cycles=situation.arch.memory.read_release_cycles.value,
-        row_latencies=load_latencies(situation),
+        row_latencies=load_latencies(situation, lost_share),
     )

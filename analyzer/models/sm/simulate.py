@@ -108,7 +108,7 @@ def simulate(situation: Situation, placement: Placement, clock_mhz: float) -> Si
     traffic = measure_traffic(
         situation, placement, clock_mhz, balance=min(1.0, busy_ctas / n_ctas) * crew.evenness
     )
-    options = walk_options(situation, situation.weights, placement)
+    options = walk_options(situation, situation.weights, placement, lost_share=traffic.lost_share)
     latency = latencies_of(situation.kernel, situation.costs, options)
     latency = latency + traffic.spill_cycles
     for row in np.flatnonzero(traffic.act == Act.COPY).tolist():
