@@ -105,6 +105,17 @@ def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:
     assert predict(cold, "sm").time_us > 1.5 * predict(warm, "sm").time_us
 
 
+def test_loads_of_what_the_last_launch_left_wait_for_the_l2() -> None:
+    """Of four CTAs nothing queues: a warp waits for one load after another."""
+    place = (CUDA / "sm_80" / "exactness.sass", "a100")
+    warm = put(report16(place, "vector_add_grid_stride", (4,), (32,), f"3={4 * 32 * 400}"))
+    cold = replace(warm, l2_is_cold=True)
+    memory = warm.arch.memory
+    waits = [predict(situation, "sm").cpi_stack[Stall.LONG_SCOREBOARD] for situation in (warm, cold)]
+    latencies = memory.l2_latency_cycles.value / memory.dram_latency_cycles.value
+    assert waits[0] / waits[1] == pytest.approx(latencies, rel=0.1)
+
+
 def test_the_next_launch_finds_a_part_of_what_hardly_fits_in_the_l2() -> None:
     """A100's has two halves: of 36.6 MB of 40 a part is lost."""
     launched = vector_add(A100, 3_200_000 // 256 * 256)
@@ -421,6 +432,15 @@ def test_of_few_ctas_a_nest_is_played_round_by_round() -> None:
     script, whole = nest(100, 20), nest(100, 20)
     whole.runs = plan_runs(whole, 1.0)
     assert estimate((script,), figures, 1).cycles == play((whole,), figures, 1).cycles
+
+
+def test_warps_leave_a_loop_with_barriers_together() -> None:
+    """None runs ahead into the next loop while others wait for it where they would meet again."""
+    figures = replace(FIGURES, crew=(0,) * 8, slots=2)
+    script = nest(2000, 20)
+    script.spans = ()
+    work = 8 * 2000 * 20 * 2 * 24.0 / 4
+    assert estimate((script,), figures, 1).cycles == pytest.approx(work + 2000 * 1000.0, rel=0.05)
 
 
 def test_a_few_waves_tell_what_a_whole_product_takes() -> None:

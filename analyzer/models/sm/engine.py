@@ -446,9 +446,13 @@ class _Play:
         if not self.scripts[warp.script].runs[warp.run].meets:
             return visits.done < visits.high
         place = (warp.script, warp.run)
+        begun = cta.begun.get(place, 0)
         if visits.done >= visits.high and place not in cta.last_visits:
-            cta.last_visits[place] = warp.visit
-        return warp.visit < cta.last_visits.get(place, _ALWAYS)
+            cta.last_visits[place] = max(warp.visit, begun)
+        if warp.visit >= cta.last_visits.get(place, _ALWAYS):
+            return False
+        cta.begun[place] = max(warp.visit + 1, begun)
+        return True
 
     def end(self, warp: Warp, time: float) -> None:
         """A warp is done, and with the last one its CTA."""

@@ -128,15 +128,18 @@ def _estimate_by_visits(scripts: tuple[Script, ...], figures: SmFigures, n_ctas:
     """Some waves of CTAs are played to their end, or with fewer visits of long loops, twice: a straight line
     then tells what all visits take. None where that would be too many steps.
     """
-    per_wave = _steps_per_cta(scripts, figures, ALL_VISITS) * figures.slots
-    if per_wave * _LEAST_WHOLE_WAVES <= _LONG_BUDGET:
-        waves = max(_LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, int(_WHOLE_BUDGET / per_wave)))
+    least_ctas = min(n_ctas, _LEAST_WHOLE_WAVES * figures.slots)
+    per_cta = _steps_per_cta(scripts, figures, ALL_VISITS)
+    if per_cta * least_ctas <= _LONG_BUDGET:
+        waves = max(_LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, int(_WHOLE_BUDGET / per_cta / figures.slots)))
         return _estimate_whole(scripts, figures, n_ctas, waves)
     for visits in _TOLD_VISITS:
         fewer, told = (_cut_runs(scripts, most) for most in (visits // _FEWER, visits))
         steps = _Steps(*(_steps_per_cta(some, figures, ALL_VISITS) for some in (scripts, told, fewer)))
-        waves = min(_WHOLE_WAVES, int(_WHOLE_BUDGET / (steps.played * figures.slots)))
-        if waves >= _LEAST_WHOLE_WAVES:
+        if steps.played * least_ctas <= _WHOLE_BUDGET:
+            waves = max(
+                _LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, int(_WHOLE_BUDGET / (steps.played * figures.slots)))
+            )
             break
     else:
         return None

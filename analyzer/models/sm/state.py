@@ -121,10 +121,15 @@ class Phases:
 
 
 class Cta:
-    __slots__ = ("last_visits", "left", "points", "rings", "wave")
+    """last_visits: of its warps in runs with barriers, by script and run, once they are known; begun: which
+    visit there the first of them has come to.
+    """
+
+    __slots__ = ("begun", "last_visits", "left", "points", "rings", "wave")
 
     def __init__(self, warps: int, wave: int, rings: tuple[RingFigures, ...]) -> None:
         self.left, self.wave = warps, wave
+        self.begun: dict[tuple[int, int], int] = {}
         self.last_visits: dict[tuple[int, int], int] = {}
         self.points: dict[int, Point] = {}
         self.rings = [Phases(ring.free_waits) for ring in rings]
