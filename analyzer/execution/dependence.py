@@ -5,12 +5,18 @@ axis; where it is the same at all corners of a box of CTAs, it is the same in th
 corners run alike, lane by lane and predicate by predicate, runs alike throughout.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
+from itertools import chain
+
+from msgspec import Struct
 
 from analyzer.execution.frames import frame_storage
-from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel
+from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, EndKind, Segment
+from analyzer.execution.returning import sure_calls
+from analyzer.execution.slicing import Guard
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import OpKind, Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 
@@ -52,9 +58,16 @@ class GridDependence:
         self.branches_evenly = self.accesses_evenly = True
         self.compared: set[Step] = set()
         self.to_check: set[Step] = set()
-        n_segments = len(kernel.segments)
-        self.entries: list[bytearray | None] = [None] * n_segments
-        self._solve()
+        self.calls = _sure_calls(kernel)
+        self._under: dict[tuple[int, Guard], int] = {}  # written since the segment began, by slot and guard
+        # Words of shared memory, wherever they lie: fixed while all that is stored is, and where.
+        self.shared = Dependence.OTHER if has_buffers or has_clusters else Dependence.FIXED
+        self.entries: list[bytearray | None] = []
+        known = None
+        while self.shared != known:  # what is stored may be read before
+            known = self.shared
+            self.entries = [None] * len(kernel.segments)
+            self._solve()
 
     def _solve(self) -> None:
         self.entries[self.kernel.entry_of[0]] = bytearray([Dependence.FIXED]) * STORAGE_SIZE
@@ -64,6 +77,7 @@ class GridDependence:
             entry = self.entries[index]
             assert entry is not None
             state = bytearray(entry)
+            self._under.clear()
             for action in self.kernel.segments[index].actions:
                 self._act(action, state)
             end = self.kernel.segments[index].end
@@ -72,9 +86,34 @@ class GridDependence:
                 end.slot is not None and end.slot >= 0 and _moves(state[end.slot])
             ):
                 self.branches_evenly = False
-            for follower in {end.target, end.fall, *(index for _, index in end.targets)}:
-                if follower is not None and self._join(follower, state):
+            for follower, found in self._handed_on(self.kernel.segments[index], state):
+                if self._join(follower, found):
                     work.append(follower)
+
+    def _handed_on(self, segment: Segment, state: bytearray) -> Iterator[tuple[int, bytearray]]:
+        """What segments that may come next find: what a function does not write is as its caller left it."""
+        end = segment.end
+        call = self.calls.get(segment.block) if end.kind is EndKind.BRANCH else None
+        if call is not None and end.fall is not None:
+            yield end.fall, _only(state, call.kept)
+        for follower in end.followers:
+            behind = self.calls.get(self.kernel.segments[follower].block - 1)
+            if end.kind is not EndKind.INDIRECT or behind is None or follower == end.fall:
+                yield follower, self._where(end, follower, state)
+            elif segment.block in behind.inside:
+                yield follower, _only(state, behind.written)
+
+    def _where(self, end: End, follower: int, state: bytearray) -> bytearray:
+        """What is found where a branch went one way: what was written under its condition is."""
+        if end.kind is not EndKind.BRANCH or len(end.conditions) != 1 or end.target == end.fall:
+            return state
+        (condition,) = end.conditions
+        guard = condition if follower == end.target else _opposite(condition)
+        found = bytearray(state)
+        for (written, under), value in self._under.items():
+            if under == guard:
+                found[written] = value
+        return found
 
     def _join(self, index: int, state: bytearray) -> bool:
         known = self.entries[index]
@@ -110,7 +149,7 @@ class GridDependence:
             for term in (access.address.terms if access.address else ())
             for slot in ((term.slot, term.slot + 1) if term.pair else (term.slot,))
         ]
-        worst = max((state[slot] for slot in slots), default=Dependence.FIXED)
+        worst = max((self._found(slot, state, action.guard) for slot in slots), default=Dependence.FIXED)
         fixed = [slot for slot, _ in access.masks]
         if access.bulk is not None:
             fixed += access.bulk.sizing
@@ -119,7 +158,16 @@ class GridDependence:
             self.accesses_evenly = False
         if access.space is Space.LOCAL and self.kernel.slice.has_frame:
             return self._frame_access(access, action, state)
-        if access.space in (Space.SHARED, Space.LOCAL) or (_moves(worst) and self.has_buffers):
+        if access.kind is not OpKind.LOAD and access.space in self.kernel.slice.kept_spaces:
+            guards = (action.guard[0],) if action.guard is not None else ()
+            stored = max(
+                (state[slot] for slot in (*access.data, *guards) if slot >= 0), default=Dependence.FIXED
+            )
+            if _moves(stored) or _moves(worst) or access.space is Space.GENERIC:
+                self.shared = Dependence.OTHER
+        if access.space is Space.SHARED:
+            result = Dependence.OTHER if _moves(worst) else self.shared
+        elif access.space is Space.LOCAL or (_moves(worst) and self.has_buffers):
             result = Dependence.OTHER  # what was stored there is not followed
         else:
             result = Dependence.FIXED if self.has_buffers else Dependence.ZERO
@@ -138,25 +186,43 @@ class GridDependence:
             for place, slot in enumerate(access.results)
         }
 
-    @staticmethod
-    def _write(state: bytearray, slot: int, result: int, action: Action) -> None:
-        if action.guard is not None:
-            result = Dependence.OTHER if _moves(state[action.guard[0]]) else max(state[slot], result)
-        state[slot] = result
+    def _write(self, state: bytearray, slot: int, result: int, action: Action) -> None:
+        guard = action.guard
+        if guard is None:
+            self._forget(slot, None)
+            state[slot] = result
+            return
+        if _moves(state[guard[0]]):
+            result = Dependence.OTHER
+        self._forget(slot, guard[0])
+        state[slot] = max(self._under.get((slot, _opposite(guard)), state[slot]), result)
+        if guard[0] not in action.writes:
+            self._under[slot, guard] = result
 
-    def _read(self, read: Read, state: bytearray) -> int:
+    def _forget(self, slot: int, predicate: int | None) -> None:
+        """What was written to a register under other predicates, and under it where it is one itself."""
+        gone = [(to, by) for to, by in self._under if (to == slot and by[0] != predicate) or by[0] == slot]
+        for key in gone:
+            del self._under[key]
+
+    def _found(self, slot: int, state: bytearray, guard: Guard | None) -> int:
+        """What is read under a guard: what was written under it before, if that was."""
+        return state[slot] if guard is None else self._under.get((slot, guard), state[slot])
+
+    def _read(self, read: Read, state: bytearray, guard: Guard | None) -> int:
         match read:
             case int():
-                return state[read]
+                return self._found(read, state, guard)
             case SpecialRead(name=name):
                 return (
                     Dependence.EVEN if name in _PLACES else self.rank if name in _RANKS else Dependence.FIXED
                 )
             case ConstantRead(base=base):
-                return Dependence.OTHER if base is not None and _moves(state[base]) else Dependence.FIXED
+                moves = base is not None and _moves(self._found(base, state, guard))
+                return Dependence.OTHER if moves else Dependence.FIXED
 
     def _step(self, step: Step, action: Action, state: bytearray) -> None:
-        inputs = [self._read(read, state) for read in step.reads]
+        inputs = [self._read(read, state, action.guard) for read in step.reads]
         if Dependence.OTHER not in inputs:
             self.compared.add(step)
         worst = self._worst(step, inputs)
@@ -197,6 +263,40 @@ class GridDependence:
         if is_predicate or decided:  # compared or carried: monotone, and part of what makes CTAs alike
             return Dependence.FIXED
         return Dependence.OTHER if step.rule is AffineRule.MONOTONE else Dependence.EVEN
+
+
+class _Call(Struct, frozen=True, eq=False):
+    """A call that comes back behind it: blocks that run in between, and what they write and do not write."""
+
+    inside: frozenset[int]
+    written: frozenset[int]
+    kept: frozenset[int]
+
+
+def _sure_calls(kernel: CompiledKernel) -> dict[int, _Call]:
+    """By block that ends in it."""
+    every = frozenset(range(STORAGE_SIZE))
+    found = {}
+    for caller, inside in sure_calls(kernel.cfg).items():
+        actions = [
+            action for segment in kernel.segments if segment.block in inside for action in segment.actions
+        ]
+        written = every.intersection(chain.from_iterable(action.writes for action in actions))
+        found[caller] = _Call(inside, written, every - written)
+    return found
+
+
+def _opposite(guard: Guard) -> Guard:
+    return guard[0], not guard[1]
+
+
+def _only(state: bytearray, slots: frozenset[int]) -> bytearray:
+    """Of these registers, and of all words of the frame; the others come from elsewhere."""
+    left = bytearray(state)
+    for slot in range(STORAGE_SIZE):
+        if slot not in slots:
+            left[slot] = Dependence.ZERO
+    return left
 
 
 def _moves(dependence: int) -> bool:

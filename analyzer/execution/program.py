@@ -139,6 +139,21 @@ class End(Struct, frozen=True, kw_only=True, eq=False):
     arrives_only: bool = False
     count: int | None = None
 
+    @property
+    def followers(self) -> frozenset[int]:
+        """Segments that may come next."""
+        ways = {index for _, index in self.targets}
+        if self.target is not None:
+            ways.add(self.target)
+        is_left = self.kind is EndKind.EXIT or (self.kind in _JUMPS and bool(ways))
+        is_certain = not self.conditions and self.guard is None
+        if self.fall is not None and not (is_left and is_certain):
+            ways.add(self.fall)
+        return frozenset(ways)
+
+
+_JUMPS = frozenset({EndKind.BRANCH, EndKind.INDIRECT})
+
 
 class Segment(Struct, frozen=True, kw_only=True, eq=False):
     """Rows [start, stop) of a block; by `rank` segments before a meeting point run before it."""

@@ -33,7 +33,7 @@ def steps_over_calls(cfg: Cfg) -> tuple[Graph, frozenset[int]]:
     there: it exits, jumps to somewhere, calls back into the caller, or returns to elsewhere.
     """
     kernel = cfg.kernel
-    steps = _sure_calls(cfg)
+    steps = set(sure_calls(cfg))
     paths = tuple(cfg.successors[b.index] if b.index in steps else cfg.flow[b.index] for b in cfg.blocks)
     kinds = {block.index: kernel.opcode(block.stop - 1).kind for block in cfg.blocks}
     unsure = {b for b in cfg.callers | cfg.taken.keys() if kinds[b] is OpKind.CALL and _names_return(cfg, b)}
@@ -41,13 +41,13 @@ def steps_over_calls(cfg: Cfg) -> tuple[Graph, frozenset[int]]:
     return paths, frozenset(ends | unsure - steps)
 
 
-def _sure_calls(cfg: Cfg) -> set[int]:
-    """Blocks that end in a call which comes back behind it, unless it has no end."""
+def sure_calls(cfg: Cfg) -> dict[int, frozenset[int]]:
+    """Blocks that end in a call which comes back behind it, unless it has no end; which run in between."""
     callees = {callee for _, callee in cfg.calls}
     inside = {callee: _reached(cfg.flow, callee) | {callee} for callee in callees}
     sure = {callee for callee in callees if not any(_gets_lost(cfg, block) for block in inside[callee])}
     return {
-        caller
+        caller: frozenset(inside[callee])
         for caller, callee in cfg.calls
         if callee in sure and caller not in inside[callee] and _names_return(cfg, caller)
     }

@@ -135,6 +135,24 @@ def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike() -> Non
     assert boxes.looked_at_ctas < 10 < whole.looked_at_ctas == 40 * 9
 
 
+@pytest.mark.parametrize(
+    ("name", "n_arguments", "size", "looked_at"),
+    [("prices", 4, 900 * 128 - 50, 10), ("normalize", 2, 1000, 5), ("told", 2, 0, 901)],
+)
+def test_functions_for_odd_operands_leave_ctas_alike(
+    name: str, n_arguments: int, size: int, looked_at: int
+) -> None:
+    """What they are called for depends on data that nobody knows, not on the CTA's place."""
+    (kernel,) = (found for found in unpacked("slow_paths_80").kernels if found.name == name)
+    pointers = tuple(Argument(place, Pointer()) for place in range(n_arguments))
+    arguments = (*pointers, Argument(n_arguments, size)) if size else pointers
+    block = Dim3(256 if name == "normalize" else 128)
+    launch = Launch(grid=Dim3(900), block=block, dynamic_shared_bytes=0, arguments=arguments)
+    boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
+    assert boxes.looked_at_ctas < looked_at
+    assert whole.looked_at_ctas == 900
+
+
 def test_what_cannot_be_proven_is_called_assumed() -> None:
     sizes: dict[str, ArgumentValue] = {f"a{place}": 32768 for place in range(3, 9)}
     report = executed("triton/sm_90/matmul_one_stage.sass", "matmul", Dim3(65536), Dim3(128), **sizes)
