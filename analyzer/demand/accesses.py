@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
+from analyzer.demand.copies import CopiedBox
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import GLOBAL_SPACES, Space
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 
 SECTOR_BYTES = 32
 WAVEFRONT_BYTES = 128
@@ -18,6 +21,8 @@ class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
     """Bytes of one execution of each instruction by a warp, [n]: whole sectors of global and local memory,
     passes of shared memory at their full width.
 
+    engine_lines: requests to the L2 that the copy engine makes in one execution, 0 where they are not known;
+    density: of the sectors of boxes that nobody described, the part that is asked for.
     is_known: all of it follows from addresses; unique_bytes: of the distinct sectors of global memory that
     the grid reads and of those that it writes, None where not known.
     """
@@ -25,22 +30,30 @@ class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
     global_bytes: FloatArray
     shared_bytes: FloatArray
     local_bytes: FloatArray
+    engine_lines: FloatArray
+    density: FloatArray
     is_known: bool
     unique_bytes: float | None
 
 
 def access_bytes(
-    cfg: Cfg, costs: OpcodeCosts, profile: ExecutionProfile | None, copied: Mapping[int, float]
+    cfg: Cfg,
+    costs: OpcodeCosts,
+    profile: ExecutionProfile | None,
+    copied: Mapping[int, float],
+    boxes: Mapping[int, CopiedBox],
 ) -> AccessBytes:
     """What the profile says of memory accesses, and where it says nothing all lanes side by side.
 
-    copied: bytes of an execution of copy-engine instructions, by row.
+    copied, boxes: bytes of an execution of copy-engine instructions, and their boxes, by row.
     """
     ids = cfg.kernel.opcode_ids
     found = AccessBytes(
         global_bytes=costs.global_bytes[ids],
         shared_bytes=costs.shared_bytes[ids],
         local_bytes=costs.local_bytes[ids],
+        engine_lines=np.zeros(len(ids)),
+        density=np.ones(len(ids)),
         is_known=profile is not None,
         unique_bytes=_unique_bytes(profile),
     )
@@ -54,13 +67,12 @@ def access_bytes(
     for row, n_bytes in copied.items():
         if row not in placed:
             found.global_bytes[row] = n_bytes
-    return AccessBytes(
-        global_bytes=found.global_bytes,
-        shared_bytes=found.shared_bytes,
-        local_bytes=found.local_bytes,
-        is_known=all(known),
-        unique_bytes=found.unique_bytes,
-    )
+    for row, box in boxes.items():
+        if row not in placed:
+            found.global_bytes[row] = box.sector_bytes
+            found.engine_lines[row] = box.lines
+            found.density[row] = box.n_bytes / box.sector_bytes
+    return replace(found, is_known=all(known))
 
 
 def _take(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes) -> bool:
@@ -71,6 +83,8 @@ def _take(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: Acce
     if access.space in _SHARED:
         return _enter(found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / runs)
     if access.space in GLOBAL_SPACES:
+        if cfg.kernel.opcode(access.row).kind is OpKind.BULK_COPY:
+            found.engine_lines[access.row] = (access.wavefronts or 0) / runs
         return _enter(found.global_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
     if access.space is Space.LOCAL:
         return _enter(found.local_bytes, access.row, access.sectors, SECTOR_BYTES / runs)

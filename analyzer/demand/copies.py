@@ -1,5 +1,9 @@
 """Bytes that copy-engine instructions bring, from what arrivals at their mbarriers announce."""
 
+from collections.abc import Container, Mapping
+from math import prod
+
+from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray
@@ -7,6 +11,51 @@ from analyzer.execution.mbarriers import Rings
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.opcode import Semantics
+
+SECTOR_BYTES, LINE_BYTES = 32, 128
+# Of a box (cuTensorMapEncodeTiled): rows are of so many units of so many bytes, since an axis has at most 256
+# elements.
+_ROW_UNIT, _ROW_UNITS = 16, range(1, 129)
+_ELEMENT_BYTES = (1, 2, 4, 8)
+_ROUNDING = 0.01
+
+
+class CopiedBox(Struct, frozen=True):
+    """What one execution of a copy brings: rows of so many bytes, each at a multiple of them."""
+
+    n_bytes: float
+    row_bytes: int
+
+    @property
+    def sector_bytes(self) -> float:
+        """Of the whole sectors in which its rows lie."""
+        return self._units(SECTOR_BYTES) * SECTOR_BYTES
+
+    @property
+    def lines(self) -> float:
+        """Requests to the L2: one for each line of each row."""
+        return self._units(LINE_BYTES)
+
+    def _units(self, unit: int) -> float:
+        return self.n_bytes / self.row_bytes * max(1.0, self.row_bytes / unit)
+
+
+def copied_boxes(rings: Rings, copied: Mapping[int, float]) -> dict[int, CopiedBox]:
+    """The boxes of copies of which only the bytes are known, by row.
+
+    copied: bytes of one execution. Boxes of a tensor are taken to lie side by side: then they are as far
+    apart along an axis as they are long, and what their bytes leave for the innermost axis is a row. Left out
+    are copies of which that is not told along some other axis, or is at odds with the innermost one.
+    """
+    found: dict[int, CopiedBox] = {}
+    for row, n_bytes in copied.items():
+        inner, *others = rings.pitches.get(row, (0,))
+        row_bytes = n_bytes / prod(others) if others and all(others) else 0.0
+        if _is_one_of(row_bytes / _ROW_UNIT, _ROW_UNITS) and (
+            not inner or _is_one_of(row_bytes / inner, _ELEMENT_BYTES)
+        ):
+            found[row] = CopiedBox(n_bytes, _ROW_UNIT * round(row_bytes / _ROW_UNIT))
+    return found
 
 
 def with_parts(rings: Rings, cfg: Cfg, nest: LoopNest, weights: FloatArray) -> Rings:
@@ -42,19 +91,44 @@ def _rounds(cfg: Cfg, loop: Loop, weights: FloatArray, *, each_time: bool) -> fl
 
 
 def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:
-    """Bytes of one execution of each copy, by row: the copies at a ring share alike what is announced there.
+    """Bytes of one execution of each copy, by row: the copies at a ring share what is announced there, by
+    the volume of their boxes where that is told of all of them, else alike.
 
     weights[n]: executions of each instruction. Copies at rings where nothing is announced are left out.
     """
     announced = [0.0] * len(rings.rings)
-    copies = [0.0] * len(rings.rings)
+    copies: list[dict[int, float]] = [{} for _ in rings.rings]
     for row, use in rings.uses.items():
+        times = use.share * use.part * float(weights[row])
         if use.meaning is Semantics.MBARRIER_ARRIVE:
-            announced[use.ring] += use.expected_bytes * use.share * use.part * float(weights[row])
+            announced[use.ring] += use.expected_bytes * times
         elif use.meaning is Semantics.MBARRIER_COPY:
-            copies[use.ring] += use.share * use.part * float(weights[row])
-    return {
-        row: use.share * use.part * announced[use.ring] / copies[use.ring]
-        for row, use in rings.uses.items()
-        if use.meaning is Semantics.MBARRIER_COPY and copies[use.ring] and announced[use.ring]
-    }
+            copies[use.ring][row] = times
+    found: dict[int, float] = {}
+    for n_bytes, times_of in zip(announced, copies, strict=True):
+        sizes = _volumes(rings, n_bytes, times_of)
+        whole = sum(sizes[row] * times for row, times in times_of.items())
+        for row in times_of if whole and n_bytes else ():
+            use = rings.uses[row]
+            found[row] = use.share * use.part * n_bytes * sizes[row] / whole
+    return found
+
+
+def _volumes(rings: Rings, n_bytes: float, times_of: Mapping[int, float]) -> dict[int, float]:
+    """Of the boxes of some copies that bring so many bytes, in the same unit; 1 where they are not told."""
+    boxes = {row: rings.pitches.get(row, (0, 0)) for row in times_of}
+    has_rows = all(all(pitches[1:]) for pitches in boxes.values())
+    inner = {bool(pitches[0]) for pitches in boxes.values()}
+    found = {row: float(prod(filter(None, pitches))) for row, pitches in boxes.items()}
+    whole = sum(found[row] * times for row, times in times_of.items())
+    is_told = (
+        has_rows
+        and whole
+        and (inner == {False} or (inner == {True} and _is_one_of(n_bytes / whole, _ELEMENT_BYTES)))
+    )
+    return found if is_told else dict.fromkeys(times_of, 1.0)
+
+
+def _is_one_of(number: float, known: Container[int]) -> bool:
+    """But for what counts in the mean leave over."""
+    return round(number) in known and abs(number / round(number) - 1.0) < _ROUNDING

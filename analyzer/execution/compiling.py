@@ -22,6 +22,7 @@ from analyzer.execution.slicing import (
     Slice,
     add_mbarriers,
     bulk_of,
+    copied_tensor,
     copy_coordinates,
     guard_of,
     has_mbarriers,
@@ -476,7 +477,7 @@ def _signal(row: int, form: InstructionForm) -> Signal | None:
     if meaning is Semantics.MBARRIER_COPY:
         first = register_storage(addresses[0].bases[0])
         barrier = AddressForm(terms=(Term(first + 1, False, 1),), offset=0, wide=False)
-        return Signal(row, meaning, barrier, None, copy_coordinates(form))
+        return Signal(row, meaning, barrier, None, copy_coordinates(form), copied_tensor(form))
     last = form.operands[-1]
     word = register_storage(last) if isinstance(last, Register) else None
     is_told = "A1T0" not in form.opcode.modifiers

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog, wants_none
+from analyzer.execution.box_pitches import BoxPlaces
 from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import with_mbarriers
@@ -71,13 +72,15 @@ class Rings(Struct, frozen=True):
     """Rings of a kernel, and the instructions that use them, by row.
 
     descriptors: of products of the tensor core, by row. distinct_share: of the tiles that CTAs of a wave
-    copy, those that no other of them copies too; None where their coordinates are not known.
+    copy, those that no other of them copies too; None where their coordinates are not known. pitches: from
+    one box of a tensor to the next, of copies, by row (see `BoxPlaces`).
     """
 
     rings: tuple[Ring, ...]
     uses: dict[int, RingUse]
     descriptors: dict[int, int]
     distinct_share: float | None
+    pitches: dict[int, tuple[int, ...]] = {}
 
 
 def find_rings(
@@ -108,7 +111,7 @@ def find_rings(
         return rings
     ctas = range(min(_MOST_CTAS, shape.grid.count))
     many = _listen(_TileListener(compiled, _batch(compiled, image, shape, *ctas)))
-    return replace(rings, distinct_share=many.distinct_share())
+    return replace(rings, distinct_share=many.distinct_share(), pitches=many.boxes.pitches())
 
 
 class _Told(Struct, frozen=True, eq=False):
@@ -220,6 +223,7 @@ class _TileListener(_Listener):
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
         super().__init__(kernel, batch, _FEW_ARRIVALS)
         self.tiles: list[NDArray[np.uint64]] = []
+        self.boxes = BoxPlaces()
 
     def distinct_share(self) -> float | None:
         """Of all tiles copied, different ones."""
@@ -238,12 +242,23 @@ class _TileListener(_Listener):
         if not all(_is_known(view, slot, chosen) for slot in signal.coordinates):
             return
         warps = chosen.any(axis=1)
-        mixed = np.full(int(warps.sum()), np.uint64(signal.row))
         first = chosen[warps].argmax(axis=1)
-        for slot, factor in zip(signal.coordinates, mixing_factors(len(signal.coordinates)), strict=True):
-            words = np.broadcast_to(view.flat(view.value(slot)), chosen.shape)[warps, first]
-            mixed = (mixed + words.astype(np.uint64)) * factor
+        words = [_words(view, slot, chosen.shape)[warps, first] for slot in signal.coordinates]
+        mixed = np.full(int(warps.sum()), np.uint64(signal.row))
+        for word, factor in zip(words, mixing_factors(len(words)), strict=True):
+            mixed = (mixed + word) * factor
         self.tiles.append(mixed)
+        if signal.tensor is not None:
+            is_told = _is_known(view, signal.tensor, chosen)
+            tensor = _words(view, signal.tensor, chosen.shape)[warps, first] if is_told else None
+            self.boxes.add(
+                signal.row, tensor, np.stack(words, axis=1).astype(np.uint32).view(np.int32).astype(np.int64)
+            )
+
+
+def _words(view: View, slot: int, shape: tuple[int, ...]) -> NDArray[np.uint64]:
+    """A register's words in the lanes of a group."""
+    return np.broadcast_to(view.flat(view.value(slot)), shape).astype(np.uint64)
 
 
 def _is_known(view: View, slot: int, lanes: Bits) -> bool:

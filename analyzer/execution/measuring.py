@@ -1,6 +1,7 @@
 """What requests cost: lanes, sectors, passes; their bytes go to the footprint."""
 
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,6 +81,11 @@ def _bulk_sectors(access: Access, patterns: Patterns) -> Weights:
     return sectors
 
 
+def _bulk_lines(access: Access) -> int:
+    """Requests of the engine: one for each line of each row of a box."""
+    return -(-access.width_bytes // _BANK_ROW_BYTES) * prod(count for count, _ in access.repeats)
+
+
 def _addresses(requests: Requests) -> Addresses:
     """One row per weight."""
     assert requests.addresses is not None
@@ -133,6 +139,7 @@ def _measure_global(totals: AccessTotals, requests: Requests, phases: list[Phase
     for patterns, weight in zip(tables, weights.reshape(len(tables), -1), strict=True):
         if totals.access.bulk is not None:
             totals.sectors += float((_bulk_sectors(totals.access, patterns) * weight).sum())
+            totals.wavefronts += _bulk_lines(totals.access) * float(weight.sum())
             continue
         if totals.access.space is Space.GLOBAL:
             totals.misaligned = totals.misaligned or _misaligned(patterns, totals.access.width_bytes)

@@ -49,9 +49,10 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
 
     requests: executions with at least one active lane; lanes: active lanes; bytes: asked for by them;
     sectors: 32-byte sectors touched, per request and summed (global, local); wavefronts: passes that the
-    data path takes, of an atomic in global memory lanes on the word that most ask for; unique_bytes: distinct
-    bytes touched by the grid; unique_sectors: distinct sectors of them, of copies by the engine;
-    is_looked_up: it reads rows that words from memory name, and nobody knows which.
+    data path takes, of an atomic in global memory lanes on the word that most ask for, of a copy by the
+    engine its requests, each of a line of a row; unique_bytes: distinct bytes touched by the grid;
+    unique_sectors: distinct sectors of them, of copies by the engine; is_looked_up: it reads rows that words
+    from memory name, and nobody knows which.
     """
 
     row: int

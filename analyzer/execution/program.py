@@ -94,7 +94,8 @@ class Signal(Struct, frozen=True, eq=False):
 
     word: register that holds the parity waited for, or the bytes to expect; -1 for zero, None for neither. Of
     a product of the tensor core, which says nothing to one (`meaning` None), it is the descriptor.
-    coordinates: registers that say which tile of its tensor a copy brings.
+    coordinates: registers that say which tile of its tensor a copy brings; tensor: that with the address of
+    the tensor's descriptor, None where a copy has none.
     """
 
     row: int
@@ -102,6 +103,7 @@ class Signal(Struct, frozen=True, eq=False):
     address: AddressForm | None
     word: int | None
     coordinates: tuple[int, ...] = ()
+    tensor: int | None = None
 
 
 class EndKind(StrEnum):

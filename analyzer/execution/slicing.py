@@ -319,7 +319,7 @@ class _Pass:
         if self.wants.has_mbarriers and (descriptor := product_descriptor(form)):
             return _mask((register_storage(descriptor),))
         if self.wants.flow and (opcode.kind in FLOW_KINDS or waits or restores or tells):
-            return _mask((*form.read, *copy_coordinates(form), *_copy_barrier(form)))
+            return _mask((*form.read, *copy_coordinates(form), *_copy_barrier(form), *_copy_tensor(form)))
         if opcode.kind not in MEMORY_KINDS or opcode.space is Space.CONSTANT:
             return 0
         reads = address_needs(form) | (_guard_bit(form) if self.wants.flow else 0)
@@ -425,6 +425,17 @@ def copy_coordinates(form: InstructionForm) -> tuple[int, ...]:
     if dimensions and places:
         return tuple(range(places[0] + 2, places[0] + 2 + dimensions))
     return (places[1], places[1] + 1) if len(places) > 1 else ()
+
+
+def copied_tensor(form: InstructionForm) -> int | None:
+    """The register with the address of the descriptor of the tensor that a copy brings a box of."""
+    box = box_read(form)
+    return None if box is None else box.tensor
+
+
+def _copy_tensor(form: InstructionForm) -> tuple[int, ...]:
+    tensor = copied_tensor(form)
+    return () if tensor is None else (tensor, tensor + 1)
 
 
 def _copy_barrier(form: InstructionForm) -> tuple[int, ...]:

@@ -47,7 +47,8 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     read_release_cycles: from the issue of a memory instruction until it has read its registers.
     copy_stream_factor: of its share of the DRAM's rate at which an SM's copy engine gets a tile, while others
-    pause. shared_pass_cycles: of the SM's load/store path for each pass beyond the first of a request to
+    pause; copy_request_cycles: of that engine for a request to the L2, of one line of one row of a box.
+    shared_pass_cycles: of the SM's load/store path for each pass beyond the first of a request to
     shared memory, or of a load through the L1; line_fill_cycles: for each 128 bytes that a load brings into
     the L1. line_pass_cycles: of the L1's tags for each line of a request to global memory beyond
     lines_per_pass; line_path_share: the part of these that holds the path: shared memory is served meanwhile;
@@ -111,6 +112,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sector_bytes: Figure
     l1_ways: Figure
     l2_ways: Figure
+    copy_request_cycles: Figure | None = None
     mshrs_per_sm: Figure | None = None
     ldgsts_per_warp: Figure | None = None
     warpgroup_operand_bytes_per_cycle: Figure | None = None

@@ -167,11 +167,11 @@ def copied_unique_bytes(situation: Situation) -> float:
     if rings is None:
         return 0.0
     warps = situation.grid_ctas * situation.occupancy.warps_per_cta
-    moved, weights = situation.moved.global_bytes, situation.weights
+    moved, density, weights = situation.moved.global_bytes, situation.moved.density, situation.weights
     placed = {access.row for access in profile.accesses if access.unique_bytes} if profile else set[int]()
     uses = rings.uses.items()
     copies = [row for row, use in uses if use.meaning is Semantics.MBARRIER_COPY and row not in placed]
-    asked = sum(float(moved[row] * weights[row]) for row in copies) * warps
+    asked = sum(float(moved[row] * density[row] * weights[row]) for row in copies) * warps
     return asked * (1.0 if rings.distinct_share is None else rings.distinct_share)
 
 

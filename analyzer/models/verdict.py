@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
+from analyzer.demand.accesses import WAVEFRONT_BYTES
 from analyzer.demand.copies import copied_ahead_bytes
 from analyzer.hardware.schema import Figure
 from analyzer.ir.machine import Basis
@@ -16,6 +19,7 @@ from analyzer.models.walk import WarpWalk
 
 # What a model itself may be off by on top of memory placement: not yet measured, so wide.
 MODEL_ERROR = 0.35
+_NEARLY = 1.01
 
 
 class Verdict(Struct, frozen=True, kw_only=True, eq=False):
@@ -115,6 +119,13 @@ def _left_open(situation: Situation) -> Iterator[str]:
         )
     if _has_copies_of_unknown_size(situation):
         yield "bulk copies (TMA): their bytes do not stand in the code and are left out"
+    if (rows := _short_boxes(situation)).size:
+        more = f" and {rows.size - 1} more" if rows.size > 1 else ""
+        yield (
+            f"boxes copied at {int(situation.kernel.addresses[rows[0]]):#06x}{more} are taken to lie side by "
+            f"side, and so to have rows of {_row_bytes(situation, int(rows[0])):.0f} bytes: "
+            "--arg WHICH=tensormap:TYPE:EXTENTS:BOX settles it"
+        )
     if situation.guessed_tiles:
         tile = f"{UNKNOWN_TILE_M}x{UNKNOWN_TILE_N}"
         yield f"tcgen05 instructions whose tile is not a constant: {situation.guessed_tiles}, {tile} taken"
@@ -124,6 +135,20 @@ def _left_open(situation: Situation) -> Iterator[str]:
             f"copies put at least {ahead:,.0f} bytes into shared memory; the launch "
             f"gives {situation.shared_bytes:,}: say --dynamic-shared, or more CTAs are taken to fit than do"
         )
+
+
+def _short_boxes(situation: Situation) -> NDArray[np.int64]:
+    """Copies of boxes that nobody described, whose rows are shorter than a line."""
+    moved = situation.moved
+    is_short = moved.engine_lines * WAVEFRONT_BYTES > moved.global_bytes * moved.density * _NEARLY
+    placed = [] if situation.profile is None else [a.row for a in situation.profile.accesses if a.sectors]
+    is_short[placed] = False
+    return np.flatnonzero(is_short & (situation.weights > 0))
+
+
+def _row_bytes(situation: Situation, row: int) -> float:
+    moved = situation.moved
+    return float(moved.global_bytes[row] * moved.density[row] / moved.engine_lines[row])
 
 
 def _has_copies_of_unknown_size(situation: Situation) -> bool:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from analyzer.demand.accesses import access_bytes
-from analyzer.demand.copies import copied_bytes, with_parts
+from analyzer.demand.copies import copied_boxes, copied_bytes, with_parts
 from analyzer.demand.costs import OpcodeCosts, opcode_costs
 from analyzer.demand.demand import instruction_weights, measure_demand
 from analyzer.demand.operands import with_fetched_operands
@@ -80,7 +80,8 @@ def _situation(
     if rings is not None:
         rings = with_parts(rings, cfg, counted.loaded.loops, weights)
     copied = {} if rings is None else copied_bytes(rings, weights)
-    moved = access_bytes(cfg, costs, counted.profile, copied)
+    boxes = {} if rings is None else copied_boxes(rings, copied)
+    moved = access_bytes(cfg, costs, counted.profile, copied, boxes)
     rates = from_dram = None
     if counted.caches is not None:
         from_dram = counted.caches.dram_read_sectors(gpu, arch, resident)

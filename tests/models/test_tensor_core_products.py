@@ -29,13 +29,15 @@ WARP_LANES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """A cubin of traces/blackwell, launched for N x N x N; cluster: CTAs that multiply together."""
+    """A cubin of traces/blackwell, launched for N x N x N; cluster: CTAs that multiply together; tensor: what
+    both of its tensors are said to be."""
 
     cubin: str
     grid: int
     block: int
     shared_kb: int
     cluster: int = 1
+    tensor: str = "tensormap"
 
     @property
     def n_warps(self) -> int:
@@ -54,7 +56,7 @@ each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.cubin)
 
 @cache
 def report_of(step: Step) -> KernelReport:
-    arguments = ("0=tensormap", "1=tensormap", "2=ptr", f"3={N}", f"4={N}", f"5={N}")
+    arguments = (f"0={step.tensor}", f"1={step.tensor}", "2=ptr", f"3={N}", f"4={N}", f"5={N}")
     launch = Launch(
         grid=Dim3(step.grid),
         block=Dim3(step.block),
@@ -111,6 +113,25 @@ def test_waiting_for_each_copy_and_each_product_is_slowest() -> None:
 def test_each_step_is_no_slower_than_the_one_before(before: Step, after: Step) -> None:
     slow, fast = predicted(before).time_us, predicted(after).time_us
     assert fast <= 1.02 * slow
+
+
+SHORT_ROWS, WHOLE_ROWS = (f"tensormap:bf16:{N}x{N}:{box}" for box in ("8x128", "64x128"))
+
+
+@pytest.mark.parametrize(("step", "tensor"), [(PLAIN, SHORT_ROWS), (SWIZZLED, WHOLE_ROWS)])
+def test_boxes_that_nobody_described_are_told_by_their_places(step: Step, tensor: str) -> None:
+    told = predicted(replace(step, tensor=tensor))
+    assert predicted(step).cycles == pytest.approx(told.cycles, rel=0.02)
+
+
+def test_rows_of_16_bytes_are_requests_of_their_own() -> None:
+    """Two tiles of 128 rows of 128 bytes, each in rows of 16: eight times as many requests, one a cycle."""
+    steps, requests = N // 64, 2 * 128 * 8
+    ctas = -(-PLAIN.grid // load_gpu(B200).sm_count)
+    assert predicted(PLAIN).cycles > ctas * steps * requests
+    (note,) = (note for note in predicted(PLAIN).assumptions if "rows of 16 bytes" in note)
+    assert "tensormap:TYPE" in note
+    assert not any("side by side" in note for note in predicted(SWIZZLED).assumptions)
 
 
 def test_one_warp_that_copies_ahead_nearly_keeps_up_with_two() -> None:

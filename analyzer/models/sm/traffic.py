@@ -123,6 +123,7 @@ def measure_traffic(
     by_lines *= np.where(is_store, arch.memory.l2_store_line_cycles.value, 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
+    l2_cycles = np.maximum(l2_cycles, _engine_cycles(situation) * balance)
     return Traffic(
         act=acts,
         ring_uses=_ring_uses(situation),
@@ -318,11 +319,11 @@ def _atomic_cycles(situation: Situation) -> FloatArray:
     found, memory = np.zeros(len(situation.kernel)), situation.arch.memory
     for access, runs in _global_accesses(situation):
         opcode = situation.kernel.opcode(access.row)
-        is_atomic = opcode.kind in ATOMIC_KINDS or opcode.semantics is Semantics.BULK_REDUCTION
-        if is_atomic and access.sectors and access.requests:
+        is_engine = opcode.semantics is Semantics.BULK_REDUCTION
+        if (is_engine or opcode.kind in ATOMIC_KINDS) and access.sectors and access.requests:
             units = max(1.0, (access.unique_bytes or 0) / memory.atomic_slice_bytes.value)
             cycles = memory.atomic_line_cycles.value * (0.5 + 0.5 * access.sectors / access.requests)
-            turns = (access.wavefronts or 0) / access.requests
+            turns = 0.0 if is_engine else (access.wavefronts or 0) / access.requests
             if opcode.flops:
                 cycles += max(0.0, turns - 1.0) * memory.atomic_float_cycles.value
             else:
@@ -365,7 +366,7 @@ def _copies(situation: Situation) -> list[int]:
 
 def _joined_sectors(situation: Situation) -> FloatArray:
     """Of the sectors of boxes, those that are left where boxes side by side meet in them, [n]."""
-    left = np.ones(len(situation.kernel))
+    left = situation.moved.density.copy()
     for access, _ in _global_accesses(situation):
         if access.unique_sectors and access.unique_bytes and access.sectors:
             apart = access.sectors / access.bytes
@@ -376,6 +377,12 @@ def _joined_sectors(situation: Situation) -> FloatArray:
 def _engine_rows(situation: Situation) -> list[int]:
     """Copies of the engine in either direction."""
     return _copies(situation) + np.flatnonzero(bulk_writes(situation)).tolist()
+
+
+def _engine_cycles(situation: Situation) -> FloatArray:
+    """Cycles in which the copy engine makes its requests, [n]: short rows of a box take as long as lines."""
+    each = situation.arch.memory.copy_request_cycles
+    return situation.moved.engine_lines * (each.value if each is not None else 0.0)
 
 
 def _copied_dram_share(situation: Situation, placement: Placement) -> float:

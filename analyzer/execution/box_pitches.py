@@ -1,0 +1,46 @@
+"""How far apart the boxes lie that copies bring from one tensor: as far as they are long, if side by side."""
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+Words = NDArray[np.uint64]
+Places = NDArray[np.int64]
+
+
+class BoxPlaces(Struct, eq=False):
+    """Where copies were heard to begin in their tensors.
+
+    tensors: the one of each instruction, by row: its descriptor's address, or of none that is known the row;
+    places: of boxes, [box, axis], innermost axis first, by tensor.
+    """
+
+    tensors: dict[int, tuple[int, int]] = field(default_factory=dict)
+    places: dict[tuple[int, int], list[Places]] = field(default_factory=dict)
+
+    def add(self, row: int, descriptors: Words | None, coordinates: Places) -> None:
+        """Copies of one instruction by several warps: descriptor [warp], None where not known, and place."""
+        tensor = (-coordinates.shape[1], row)
+        if descriptors is not None and bool((descriptors == descriptors[0]).all()):
+            tensor = (coordinates.shape[1], int(descriptors[0]))
+        self.tensors[row] = tensor
+        self.places.setdefault(tensor, []).append(coordinates)
+
+    def pitches(self) -> dict[int, tuple[int, ...]]:
+        """Elements from box to box along each axis, by row; 0 along axes where no box lies beside another."""
+        found = {tensor: _pitches(np.concatenate(places)) for tensor, places in self.places.items()}
+        return {row: found[tensor] for row, tensor in self.tensors.items()}
+
+
+def _pitches(places: Places) -> tuple[int, ...]:
+    return tuple(_pitch(places, axis) for axis in range(places.shape[1]))
+
+
+def _pitch(places: Places, axis: int) -> int:
+    """The least distance of two boxes along an axis whose places are alike along all others."""
+    others = np.delete(places, axis, axis=1)
+    along = places[:, axis]
+    order = np.lexsort((along, *others.T))
+    steps = np.diff(along[order])
+    is_beside = (np.diff(others[order], axis=0) == 0).all(axis=1) & (steps > 0)
+    return int(steps[is_beside].min()) if is_beside.any() else 0
