@@ -15,9 +15,9 @@ GPUS = {90: "h100-sxm", 100: "b200", 120: "rtx-5090"}
 
 
 @cache
-def program(arch: int) -> Program:
+def program(arch: int, source: str = "engine") -> Program:
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"engine_{arch}.txt"
+        path = Path(folder) / f"{source}_{arch}.txt"
         path.write_bytes(lzma.decompress((KERNELS / f"{path.name}.xz").read_bytes()))
         return analyzer.load(str(path))
 

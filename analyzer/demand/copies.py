@@ -94,7 +94,8 @@ def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:
     """Bytes of one execution of each copy, by row: the copies at a ring share what is announced there, by
     the volume of their boxes where that is told of all of them, else alike.
 
-    weights[n]: executions of each instruction. Copies at rings where nothing is announced are left out.
+    weights[n]: executions of each instruction. Copies at rings where nothing is announced are left out. What
+    goes to several CTAs of a cluster comes to each from all of them.
     """
     announced = [0.0] * len(rings.rings)
     copies: list[dict[int, float]] = [{} for _ in rings.rings]
@@ -103,7 +104,7 @@ def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:
         if use.meaning is Semantics.MBARRIER_ARRIVE:
             announced[use.ring] += use.expected_bytes * times
         elif use.meaning is Semantics.MBARRIER_COPY:
-            copies[use.ring][row] = times
+            copies[use.ring][row] = times * use.n_ctas
     found: dict[int, float] = {}
     for n_bytes, times_of in zip(announced, copies, strict=True):
         sizes = _volumes(rings, n_bytes, times_of)
@@ -115,18 +116,20 @@ def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:
 
 
 def _volumes(rings: Rings, n_bytes: float, times_of: Mapping[int, float]) -> dict[int, float]:
-    """Of the boxes of some copies that bring so many bytes, in the same unit; 1 where they are not told."""
+    """Of the boxes of some copies that bring so many bytes, in one unit; such that all come to as much in
+    each CTA where they are not told.
+
+    times_of: how often each of them comes to a CTA.
+    """
     boxes = {row: rings.pitches.get(row, (0, 0)) for row in times_of}
     has_rows = all(all(pitches[1:]) for pitches in boxes.values())
     inner = {bool(pitches[0]) for pitches in boxes.values()}
     found = {row: float(prod(filter(None, pitches))) for row, pitches in boxes.items()}
     whole = sum(found[row] * times for row, times in times_of.items())
-    is_told = (
-        has_rows
-        and whole
-        and (inner == {False} or (inner == {True} and _is_one_of(n_bytes / whole, _ELEMENT_BYTES)))
+    is_told = inner == {False} or (
+        inner == {True} and whole > 0 and _is_one_of(n_bytes / whole, _ELEMENT_BYTES)
     )
-    return found if is_told else dict.fromkeys(times_of, 1.0)
+    return found if has_rows and is_told else {row: 1.0 / rings.uses[row].n_ctas for row in times_of}
 
 
 def _is_one_of(number: float, known: Container[int]) -> bool:

@@ -1,5 +1,7 @@
 """How far apart the boxes lie that copies bring from one tensor: as far as they are long, if side by side."""
 
+from math import prod
+
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
@@ -30,6 +32,12 @@ class BoxPlaces(Struct, eq=False):
         """Elements from box to box along each axis, by row; 0 along axes where no box lies beside another."""
         found = {tensor: _pitches(np.concatenate(places)) for tensor, places in self.places.items()}
         return {row: found[tensor] for row, tensor in self.tensors.items()}
+
+    def volumes(self) -> dict[int, int]:
+        """Elements of a box, by row, where the pitches along all outer axes tell them; of one inner element
+        where that is all that is told."""
+        found = self.pitches()
+        return {row: prod(filter(None, one)) for row, one in found.items() if all(one[1:])}
 
 
 def _pitches(places: Places) -> tuple[int, ...]:

@@ -468,6 +468,16 @@ def _scale(base: Register) -> int:
 _SCALES = {"X4": 4, "X8": 8, "X16": 16}
 
 
+_MULTICAST = "MULTICAST"
+
+
+def _mask_register(form: InstructionForm) -> int | None:
+    """The one that says to which CTAs of the cluster a copy goes."""
+    if _MULTICAST not in form.opcode.modifiers:
+        return None
+    return next((register_storage(one) for one in form.operands if isinstance(one, Register)), None)
+
+
 def _signal(row: int, form: InstructionForm) -> Signal | None:
     """Copies name their mbarrier in the register behind that of the address they write to."""
     meaning = form.opcode.semantics
@@ -477,7 +487,9 @@ def _signal(row: int, form: InstructionForm) -> Signal | None:
     if meaning is Semantics.MBARRIER_COPY:
         first = register_storage(addresses[0].bases[0])
         barrier = AddressForm(terms=(Term(first + 1, False, 1),), offset=0, wide=False)
-        return Signal(row, meaning, barrier, None, copy_coordinates(form), copied_tensor(form))
+        return Signal(
+            row, meaning, barrier, _mask_register(form), copy_coordinates(form), copied_tensor(form)
+        )
     last = form.operands[-1]
     word = register_storage(last) if isinstance(last, Register) else None
     is_told = "A1T0" not in form.opcode.modifiers

@@ -16,13 +16,15 @@ if TYPE_CHECKING:
 
 _WITHIN_CTA = 0xFFFFFF  # address bits above say which CTA of the cluster
 _PARITY_BIT = 31
+_CTA_MASK_BIT = 16  # from which on a copy's register says to which CTAs it goes
 
 
 class Heard(Struct, eq=False):
     """What one instruction said: to which mbarriers, bytes and times.
 
     parities: by warp and barrier, the first one that was asked for, with the turn in which it was; turns: in
-    which each warp said something, of all that any instruction was heard in.
+    which each warp said something, of all that any instruction was heard in; n_bytes: announced; n_ctas: to
+    which copies went that said so, each time counted.
     """
 
     meaning: Semantics
@@ -30,6 +32,7 @@ class Heard(Struct, eq=False):
     parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
     turns: dict[int, list[int]] = field(default_factory=dict)
     n_bytes: float = 0.0
+    n_ctas: int = 0
     times: int = 0
 
     def joined(self, other: "Heard") -> "Heard":
@@ -38,6 +41,7 @@ class Heard(Struct, eq=False):
             self,
             addresses=self.addresses | other.addresses,
             n_bytes=self.n_bytes + other.n_bytes,
+            n_ctas=self.n_ctas + other.n_ctas,
             times=self.times + other.times,
         )
 
@@ -97,6 +101,8 @@ class Ears(Struct, eq=False):
             if signal.meaning is Semantics.MBARRIER_WAIT:
                 asked = (self._turn, told >> _PARITY_BIT)
                 heard.parities.setdefault((warp, place), asked)
+            elif signal.meaning is Semantics.MBARRIER_COPY:
+                heard.n_ctas += (told >> _CTA_MASK_BIT).bit_count()
             else:
                 heard.n_bytes += told
 

@@ -29,7 +29,7 @@ from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.odd_ends import OddEnds, find_odd_ends
 from analyzer.execution.profile import WarpClass
-from analyzer.execution.program import Action, CompiledKernel, Segment
+from analyzer.execution.program import Action, CompiledKernel, Segment, Signal
 from analyzer.execution.step import Bits
 from analyzer.execution.warps import Batch, Shape
 from analyzer.ir.opcode import Semantics
@@ -54,7 +54,7 @@ class Ring(Struct, frozen=True):
 
 
 class RingUse(Struct, frozen=True):
-    """An instruction at a ring; expected_bytes: that it announces, in the mean.
+    """An instruction at a ring; expected_bytes: that it announces, in the mean; n_ctas: to which a copy goes.
 
     share: of the warps that come to it, those that do it, but for odd_ends of its loop, where it is left out;
     part: of its rounds, those in which warps that come to it do it, as far as it is told.
@@ -66,6 +66,7 @@ class RingUse(Struct, frozen=True):
     share: float
     odd_ends: OddEnds | None = None
     part: float = 1.0
+    n_ctas: float = 1.0
 
 
 class Rings(Struct, frozen=True):
@@ -223,17 +224,26 @@ class _TileListener(_Listener):
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
         super().__init__(kernel, batch, _FEW_ARRIVALS)
         self.tiles: list[NDArray[np.uint64]] = []
+        self.rows: list[int] = []
         self.boxes = BoxPlaces()
 
     def distinct_share(self) -> float | None:
-        """Of all tiles copied, different ones."""
+        """Of all that is copied, what lies in different tiles; as if all were as large, where that is not
+        told."""
         if not self.tiles:
             return None
-        tiles = np.concatenate(self.tiles)
-        return len(np.unique(tiles)) / len(tiles)
+        volumes = self.boxes.volumes()
+        is_told = volumes.keys() >= set(self.rows)
+        sizes = [
+            np.full(len(t), volumes[r] if is_told else 1.0)
+            for r, t in zip(self.rows, self.tiles, strict=True)
+        ]
+        _, firsts = np.unique(np.concatenate(self.tiles), return_index=True)
+        size = np.concatenate(sizes)
+        return float(size[firsts].sum() / size.sum())
 
     def tell_signal(self, action: Action, view: View, lanes: Bits | None) -> None:
-        """See `Machine`: its row and the coordinates of a tile, mixed to one number for each warp."""
+        """See `Machine`: tensor (else row) and coordinates of a tile, mixed to one number for each warp."""
         signal = action.signal
         if signal is None or not signal.coordinates:
             return
@@ -241,19 +251,28 @@ class _TileListener(_Listener):
         chosen = np.broadcast_to(view.flat(active), view.group.mask.shape) & view.group.mask
         if not all(_is_known(view, slot, chosen) for slot in signal.coordinates):
             return
-        warps = chosen.any(axis=1)
+        warps = np.asarray(chosen.any(axis=1))
         first = chosen[warps].argmax(axis=1)
         words = [_words(view, slot, chosen.shape)[warps, first] for slot in signal.coordinates]
-        mixed = np.full(int(warps.sum()), np.uint64(signal.row))
-        for word, factor in zip(words, mixing_factors(len(words)), strict=True):
+        tensor = self._tensor(signal, view, chosen, warps, first)
+        source = np.full(len(first), signal.row, dtype=np.uint64) if tensor is None else tensor
+        mixed = np.zeros_like(source)
+        for word, factor in zip((source, *words), mixing_factors(1 + len(words)), strict=True):
             mixed = (mixed + word) * factor
         self.tiles.append(mixed)
+        self.rows.append(signal.row)
         if signal.tensor is not None:
-            is_told = _is_known(view, signal.tensor, chosen)
-            tensor = _words(view, signal.tensor, chosen.shape)[warps, first] if is_told else None
-            self.boxes.add(
-                signal.row, tensor, np.stack(words, axis=1).astype(np.uint32).view(np.int32).astype(np.int64)
-            )
+            places = np.stack(words, axis=1).astype(np.uint32).view(np.int32).astype(np.int64)
+            self.boxes.add(signal.row, tensor, places)
+
+    @staticmethod
+    def _tensor(
+        signal: Signal, view: View, chosen: Bits, warps: NDArray[np.bool_], first: NDArray[np.int64]
+    ) -> NDArray[np.uint64] | None:
+        """Where the descriptor lies of the tensor that each warp copies a box of."""
+        if signal.tensor is None or not _is_known(view, signal.tensor, chosen):
+            return None
+        return _words(view, signal.tensor, chosen.shape)[warps, first]
 
 
 def _words(view: View, slot: int, shape: tuple[int, ...]) -> NDArray[np.uint64]:
@@ -282,7 +301,10 @@ def _rings(told: _Told) -> Rings:
         for row in group.rows:
             one = heard[row]
             n_bytes = one.n_bytes / max(1, one.times)
-            uses[row] = RingUse(number, one.meaning, n_bytes, told.shares[row], told.odd_ends[row])
+            n_ctas = max(1.0, one.n_ctas / max(1, one.times))
+            uses[row] = RingUse(
+                number, one.meaning, n_bytes, told.shares[row], told.odd_ends[row], n_ctas=n_ctas
+            )
     rings = (Ring(len(group.addresses), _free_waits(heard[row] for row in group.rows)) for group in groups)
     return Rings(tuple(rings), uses, told.descriptors, None)
 

@@ -92,7 +92,8 @@ class Action(Struct, frozen=True, eq=False):
 class Signal(Struct, frozen=True, eq=False):
     """What an instruction says to the mbarrier at an address in shared memory.
 
-    word: register that holds the parity waited for, or the bytes to expect; -1 for zero, None for neither. Of
+    word: register that holds the parity waited for, or the bytes to expect, or a bit for each CTA of the
+    cluster that a copy goes to; -1 for zero, None for none of them. Of
     a product of the tensor core, which says nothing to one (`meaning` None), it is the descriptor.
     coordinates: registers that say which tile of its tensor a copy brings; tensor: that with the address of
     the tensor's descriptor, None where a copy has none.

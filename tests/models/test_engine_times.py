@@ -2,10 +2,11 @@
 
 import pytest
 from engine import GPUS, launch, program
+from msgspec.structs import replace
 
 import analyzer
 from analyzer.hardware.load import load_gpu
-from analyzer.ir.launch import Launch
+from analyzer.ir.launch import Dim3, Launch
 from analyzer.pipeline import Options
 from analyzer.report.report import KernelReport
 
@@ -68,3 +69,28 @@ def test_copies_are_heard_whose_addresses_pass_through_uniform_registers(arch: i
     """Half of what a warp asks for is loaded: ptxas broadcasts addresses to uniform registers on sm_120."""
     kernel = report(arch, "unrolled", launch(*COPIES["unrolled"]))
     assert kernel.bytes["global"] == pytest.approx(2 * 32_768 * 8192 / 792, rel=1e-3)
+
+
+N, TILE_A, TILE_B, STORED = 4096, 128 * 64 * 2, 64 * 64 * 2, 128 * 64 * 4
+
+
+def multicast(n_ctas: int) -> KernelReport:
+    """N x N x N by clusters of so many CTAs, a part of whose common tile of B each copies to all of them."""
+    made = launch((64, 32), 384, ("0=tensormap", "1=tensormap", "2=ptr", f"3={N}", f"4={N}"), 98_304)
+    name = f"multicast_{n_ctas}"
+    options = Options(kernels=(name,), launch=replace(made, cluster=Dim3(n_ctas)))
+    found = analyzer.analyze(program(90, "multicast"), GPUS[90], options=options)
+    return next(kernel for kernel in found.kernels if kernel.name == name)
+
+
+@pytest.mark.parametrize("n_ctas", [1, 2, 4])
+def test_what_a_cluster_copies_to_all_of_its_ctas_is_read_once(n_ctas: int) -> None:
+    kernel = multicast(n_ctas)
+    moved = N // 64 * (TILE_A + TILE_B / n_ctas) + STORED
+    assert kernel.bytes["global"] * 384 / 32 == pytest.approx(moved)
+
+
+def test_reading_less_from_the_l2_is_faster_where_that_is_the_bound() -> None:
+    alone, pair, four = (multicast(n_ctas).predictions[0].time_us for n_ctas in (1, 2, 4))
+    assert pair < 0.9 * alone
+    assert four < 0.95 * pair
