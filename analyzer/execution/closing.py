@@ -31,7 +31,7 @@ from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 IntArray = NDArray[np.int64]
 
-_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16)
+_PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _SHORT_PERIOD = 4
 _BOLD = 3  # arrivals more than a period has
 _MOST_LEAVING = 3

@@ -72,6 +72,14 @@ def test_closing_long_loops_changes_nothing(name: str, values: tuple[int, ...], 
     assert said(machine(arch, launch)) == said(machine(arch, launch, closes_loops=False)), str(launch)
 
 
+@pytest.mark.parametrize("name", ["stages3", "stages5"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_a_ring_of_stages_is_gone_round_at_once(name: str, arch: int) -> None:
+    """Far more rounds than are executed one by one."""
+    launch = Drawn(name, LAUNCHES[name][0], (0, 70_000_000), (1, 1, 1), (64, 1, 1))
+    assert machine(arch, launch).provenance is Provenance.EXACT
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_grid_is_cut_where_its_shared_memory_takes_too_much_room(
     arch: int, monkeypatch: pytest.MonkeyPatch
