@@ -64,7 +64,7 @@ def opcode_costs(vocabulary: Vocabulary, gpu: Gpu, arch: Arch) -> OpcodeCosts:
         global_bytes=np.array([_bytes(o, GLOBAL_SPACES) for o in vocabulary.opcodes], dtype=np.float64),
         shared_bytes=np.array([_bytes(o, _SHARED) for o in vocabulary.opcodes], dtype=np.float64),
         local_bytes=np.array([_bytes(o, _LOCAL) for o in vocabulary.opcodes], dtype=np.float64),
-        is_bulk_copy=np.array([o.kind is OpKind.BULK_COPY for o in vocabulary.opcodes], dtype=np.float64),
+        is_bulk_copy=np.array([_is_engine_copy(o) for o in vocabulary.opcodes], dtype=np.float64),
     )
 
 
@@ -102,6 +102,11 @@ class _Row:
             cost = mma_issue_cycles(gpu, arch, opcode.sched, opcode.mma)
             if cost is not None:
                 self.issue_cycles = cost.cycles
+
+
+def _is_engine_copy(opcode: Opcode) -> bool:
+    """From or to global memory: the tensor core copies within the SM."""
+    return opcode.kind is OpKind.BULK_COPY and opcode.space in GLOBAL_SPACES
 
 
 def _is_memory_load(opcode: Opcode) -> bool:

@@ -136,3 +136,15 @@ def test_launch_facts_replace_assumptions() -> None:
     notes = [note for kernel in report.kernels for note in first(kernel).assumptions]
     assert not [note for note in notes if "grid not given" in note or "block size not given" in note]
     assert report.kernels[0].counts.executed_warp_instructions is not None
+
+
+@pytest.mark.parametrize(
+    ("copy", "is_left_out"),
+    [("UTCCP.T.S.4x32dp128bit tmem[UR9+0x100], gdesc[UR4]", False), ("UTMALDG.2D [UR4], [UR8]", True)],
+)
+def test_copies_within_the_sm_bring_no_bytes(tmp_path: Path, copy: str, is_left_out: bool) -> None:
+    dump = tmp_path / "copies.sass"
+    lines = (f"        /*{16 * place:04x}*/  {text} ;\n" for place, text in enumerate((copy, "EXIT")))
+    dump.write_text(f"\tcode for sm_100a\n\t\tFunction : copies\n{''.join(lines)}")
+    (kernel,) = analyzer.analyze(str(dump), "b200").kernels
+    assert any("left out" in note for note in kernel.predictions[0].assumptions) is is_left_out
