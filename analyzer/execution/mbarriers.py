@@ -219,13 +219,20 @@ class _RingListener(_Listener):
 
 
 class _TileListener(_Listener):
-    """Hears which tiles several CTAs ask for as they begin their loops."""
+    """Hears which tiles several CTAs ask for as they begin their loops, each as often as the others."""
 
     def __init__(self, kernel: CompiledKernel, batch: Batch) -> None:
         super().__init__(kernel, batch, _FEW_ARRIVALS)
+        self.rounds: dict[int, NDArray[np.int64]] = {}
         self.tiles: list[NDArray[np.uint64]] = []
         self.rows: list[int] = []
         self.boxes = BoxPlaces()
+
+    def _at_header(self, segment: Segment, group: Group) -> bool:
+        """See `_Listener`: warps that have parted are counted apart."""
+        rounds = self.rounds.setdefault(segment.index, np.zeros(self.batch.n_warps, dtype=np.int64))
+        rounds[group.rows] += 1
+        return int(rounds[group.rows].max(initial=0)) > self.most_arrivals
 
     def distinct_share(self) -> float | None:
         """Of all that is copied, what lies in different tiles; as if all were as large, where that is not
