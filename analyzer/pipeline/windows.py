@@ -48,11 +48,11 @@ class _Seen(Struct, frozen=True):
         """Sectors that all windows read, however large."""
         return max(0.0, self.whole.read_sectors - self.slope * self.n_whole)
 
-    def window(self, kept_sectors: float, n_ctas: int) -> float:
-        """CTAs of a grid of so many whose sectors the L2 holds, and never fewer than have been looked at."""
+    def window(self, kept_sectors: float, n_ctas: int, least_ctas: int) -> float:
+        """CTAs of a grid of so many whose sectors the L2 holds, and never fewer than run at a time."""
         growth = max(_LEAST_GROWTH, self._growth(self.whole.both_sectors, self.half.both_sectors))
-        more = max(0.0, kept_sectors - self.whole.both_sectors) / growth
-        return min(float(n_ctas), self.n_whole + more)
+        more = (kept_sectors - self.whole.both_sectors) / growth
+        return min(float(n_ctas), max(float(least_ctas), self.n_whole + more))
 
     def _growth(self, whole: int, half: int) -> float:
         return (whole - half) / (self.n_whole - self.n_half)
@@ -80,14 +80,15 @@ class Windows(Struct, frozen=True, eq=False):
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
             return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
-        window = seen.window(kept_sectors, grid.count)
+        least = seen.n_whole
+        window = seen.window(kept_sectors, grid.count, least)
         for _ in range(_LOOKS):
             if window < _FAR * seen.n_whole:
                 break
             more = self._reads(grid, math.ceil(window))
             if more is None:
                 break
-            seen, window = more, more.window(kept_sectors, grid.count)
+            seen, window = more, more.window(kept_sectors, grid.count, least)
         return max(float(unique or 0), grid.count * (seen.shared / window + seen.slope))
 
     def _first_reads(self, grid: Dim3, wave_ctas: int) -> "_Seen | None":
