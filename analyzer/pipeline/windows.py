@@ -82,7 +82,7 @@ class Windows(Struct, frozen=True, eq=False):
             return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
         least = seen.n_whole
         window = seen.window(kept_sectors, grid.count, least)
-        for _ in range(_LOOKS):
+        for _ in range(_LOOKS if self.log else 0):  # executing them takes too long
             if window < _FAR * seen.n_whole:
                 break
             more = self._reads(grid, math.ceil(window))
