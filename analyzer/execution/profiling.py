@@ -203,7 +203,8 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
         surmised = [t for t in self._ordered() if Trust.NOTHING < t.trust < Trust.ALL]
         if surmised:
             addresses = [f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in surmised]
-            notes.append(_stand_in_note(list(dict.fromkeys(addresses))))
+            names_rows = any(t.trust is Trust.ROW for t in surmised)
+            notes.append(_stand_in_note(list(dict.fromkeys(addresses)), names_rows=names_rows))
         return tuple(notes)
 
 
@@ -220,11 +221,13 @@ def _knows_sectors(totals: AccessTotals) -> bool:
     return _knows_addresses(totals) or (totals.access.bulk is not None and totals.access.width_bytes > 0)
 
 
-def _stand_in_note(addresses: Sequence[str]) -> str:
+def _stand_in_note(addresses: Sequence[str], *, names_rows: bool) -> str:
+    """names_rows: some of the words are loaded, and name rows that may lie anywhere."""
     more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+    rows = "; rows that loaded ones name may lie anywhere" if names_rows else ""
     return (
         f"the address at {addresses[0]}{more} hangs on words that are the same for all lanes of a warp and "
-        "that neither an argument nor a buffer gives: taken as 0"
+        f"that neither an argument nor a buffer gives: taken as 0{rows}"
     )
 
 

@@ -84,7 +84,8 @@ def test_a_delay_is_taken_for_a_short_one(loaded: Program) -> None:
 
 def test_what_stands_in_is_told(loaded: Program) -> None:
     notes = run(loaded, "paged").profile.assumptions
-    assert any("the same for all lanes of a warp" in note for note in notes)
+    assert any("the same for all lanes of a warp" in note and "lie anywhere" in note for note in notes)
+    assert not any("lie anywhere" in note for note in run(loaded, "delayed").profile.assumptions)
     assert not any("all lanes of a warp" in note for note in run(loaded, "gathered").profile.assumptions)
 
 
