@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from analyzer.demand.copies import CopiedBox
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 
-SECTOR_BYTES = 32
 WAVEFRONT_BYTES = 128
 _SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 

@@ -7,12 +7,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray
+from analyzer.execution.box_pitches import box_volume
 from analyzer.execution.mbarriers import Rings
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.opcode import Semantics
 
-SECTOR_BYTES, LINE_BYTES = 32, 128
+LINE_BYTES = 128
 # Of a box (cuTensorMapEncodeTiled): rows are of so many units of so many bytes, since an axis has at most 256
 # elements.
 _ROW_UNIT, _ROW_UNITS = 16, range(1, 129)
@@ -122,14 +124,16 @@ def _volumes(rings: Rings, n_bytes: float, times_of: Mapping[int, float]) -> dic
     times_of: how often each of them comes to a CTA.
     """
     boxes = {row: rings.pitches.get(row, (0, 0)) for row in times_of}
-    has_rows = all(all(pitches[1:]) for pitches in boxes.values())
+    volumes = {row: box_volume(pitches) for row, pitches in boxes.items()}
+    found = {row: float(volume) for row, volume in volumes.items() if volume is not None}
     inner = {bool(pitches[0]) for pitches in boxes.values()}
-    found = {row: float(prod(filter(None, pitches))) for row, pitches in boxes.items()}
-    whole = sum(found[row] * times for row, times in times_of.items())
+    whole = sum(volume * times_of[row] for row, volume in found.items())
     is_told = inner == {False} or (
         inner == {True} and whole > 0 and _is_one_of(n_bytes / whole, _ELEMENT_BYTES)
     )
-    return found if has_rows and is_told else {row: 1.0 / rings.uses[row].n_ctas for row in times_of}
+    if is_told and len(found) == len(boxes):
+        return found
+    return {row: 1.0 / rings.uses[row].n_ctas for row in times_of}
 
 
 def _is_one_of(number: float, known: Container[int]) -> bool:

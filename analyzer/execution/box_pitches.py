@@ -34,10 +34,16 @@ class BoxPlaces(Struct, eq=False):
         return {row: found[tensor] for row, tensor in self.tensors.items()}
 
     def volumes(self) -> dict[int, int]:
-        """Elements of a box, by row, where the pitches along all outer axes tell them; of one inner element
-        where that is all that is told."""
-        found = self.pitches()
-        return {row: prod(filter(None, one)) for row, one in found.items() if all(one[1:])}
+        """`box_volume` by row, where it is told."""
+        found = {row: box_volume(pitches) for row, pitches in self.pitches().items()}
+        return {row: volume for row, volume in found.items() if volume is not None}
+
+
+def box_volume(pitches: tuple[int, ...]) -> int | None:
+    """Elements of a box, where the pitches along all outer axes tell them, else None; of one inner element
+    where that is all that is told.
+    """
+    return prod(filter(None, pitches)) if all(pitches[1:]) else None
 
 
 def _pitches(places: Places) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
 RESERVED_SHARED_BYTES = 1024
+_WORD_BYTES = 4
+_ALL_BYTES = np.uint32(0x01010101)  # of a word that is known
 _WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
 _OPERATIONS = {
     "OR": np.bitwise_or,
@@ -231,10 +233,6 @@ class SharedMemory:
             value |= self.values[places, target].astype(np.uint32) << np.uint32(8 * byte)
             known = known & self.known[places, target]
         return value, known
-
-
-_WORD_BYTES = 4
-_ALL_BYTES = np.uint32(0x01010101)  # of a word that is known
 
 
 def _differ_in_word(at: IntArray) -> bool:

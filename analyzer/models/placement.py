@@ -4,8 +4,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.accesses import SECTOR_BYTES
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import BULK_WRITES, GLOBAL_SPACES, Semantics
 from analyzer.models.base import Situation

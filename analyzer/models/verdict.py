@@ -6,8 +6,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.accesses import WAVEFRONT_BYTES
-from analyzer.demand.copies import copied_ahead_bytes
+from analyzer.demand.copies import LINE_BYTES, copied_ahead_bytes
 from analyzer.hardware.schema import Figure
 from analyzer.ir.machine import Basis
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
@@ -140,7 +139,7 @@ def _left_open(situation: Situation) -> Iterator[str]:
 def _short_boxes(situation: Situation) -> NDArray[np.int64]:
     """Copies of boxes that nobody described, whose rows are shorter than a line."""
     moved = situation.moved
-    is_short = moved.engine_lines * WAVEFRONT_BYTES > moved.global_bytes * moved.density * _NEARLY
+    is_short = moved.engine_lines * LINE_BYTES > moved.global_bytes * moved.density * _NEARLY
     placed = [] if situation.profile is None else [a.row for a in situation.profile.accesses if a.sectors]
     is_short[placed] = False
     return np.flatnonzero(is_short & (situation.weights > 0))

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
+from analyzer.demand.accesses import WAVEFRONT_BYTES
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, Space
 from analyzer.report.analysis import KernelAnalysis
 from analyzer.report.counts_view import grid_warps

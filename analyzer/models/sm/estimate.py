@@ -124,6 +124,12 @@ def _in_order(scripts: tuple[Script, ...]) -> tuple[Script, ...]:
     return _cut_runs(scripts, ALL_VISITS) if any(map(has_long_nest, scripts)) else scripts
 
 
+def _waves(steps_per_cta: float, figures: SmFigures) -> int:
+    """Waves of CTAs that can be played, and no fewer than tell the pace."""
+    affordable = int(_WHOLE_BUDGET / (steps_per_cta * figures.slots))
+    return max(_LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, affordable))
+
+
 def _estimate_by_visits(scripts: tuple[Script, ...], figures: SmFigures, n_ctas: int) -> Estimate | None:
     """Some waves of CTAs are played to their end, or with fewer visits of long loops, twice: a straight line
     then tells what all visits take. None where that would be too many steps.
@@ -131,15 +137,12 @@ def _estimate_by_visits(scripts: tuple[Script, ...], figures: SmFigures, n_ctas:
     least_ctas = min(n_ctas, _LEAST_WHOLE_WAVES * figures.slots)
     per_cta = _steps_per_cta(scripts, figures, ALL_VISITS)
     if per_cta * least_ctas <= _LONG_BUDGET:
-        waves = max(_LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, int(_WHOLE_BUDGET / per_cta / figures.slots)))
-        return _estimate_whole(scripts, figures, n_ctas, waves)
+        return _estimate_whole(scripts, figures, n_ctas, _waves(per_cta, figures))
     for visits in _TOLD_VISITS:
         fewer, told = (_cut_runs(scripts, most) for most in (visits // _FEWER, visits))
         steps = _Steps(*(_steps_per_cta(some, figures, ALL_VISITS) for some in (scripts, told, fewer)))
         if steps.played * least_ctas <= _WHOLE_BUDGET:
-            waves = max(
-                _LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, int(_WHOLE_BUDGET / (steps.played * figures.slots)))
-            )
+            waves = _waves(steps.played, figures)
             break
     else:
         return None

@@ -7,10 +7,11 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.accesses import SECTOR_BYTES, WAVEFRONT_BYTES
+from analyzer.demand.accesses import WAVEFRONT_BYTES
 from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
 from analyzer.execution.mbarriers import RingUse
 from analyzer.execution.profile import MemoryAccess
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.ir.machine import Pipe, SchedClass
 from analyzer.ir.opcode import (
     ATOMIC_KINDS,
