@@ -132,7 +132,7 @@ class Executor:
             if not self._dependence.accesses_evenly and self._exceeds_budget():
                 return self._execute_fewer()
         sums = self._execute(sample)
-        if sample.evenness is not None and not sample.evenness.holds:
+        if not sample.holds:
             samples = (self._unproven(),)
             sample = samples[0]
             sums = self._execute(sample)
@@ -156,6 +156,8 @@ class Executor:
         for samples in self._fewer():
             self.budget = self._part_of_budget(_FEW_SHARE)
             sums = self._execute(samples[0])
+            if not samples[0].holds:
+                continue
             self.budget = self._part_of_budget(_FEW_SHARE)
             sample, sums = self._with_memory(samples, sums)
             if not sums.stopped:

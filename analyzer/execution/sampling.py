@@ -41,6 +41,11 @@ class Sample(Struct, frozen=True, eq=False):
     boxes: tuple[Box, ...] = ()
     notes: tuple[str, ...] = ()
 
+    @property
+    def holds(self) -> bool:
+        """Whether nothing was seen, in CTAs that have run, that speaks against what is proven."""
+        return self.evenness is None or self.evenness.holds
+
 
 def whole_grid(grid: Dim3) -> Sample:
     """Every CTA."""

@@ -191,6 +191,19 @@ def test_boxes_stand_for_a_grid_that_steps_do_not_suffice_for() -> None:
     assert few.traffic.read_bytes == whole.traffic.read_bytes
 
 
+def test_boxes_whose_ctas_turn_out_unlike_stand_for_none() -> None:
+    """Trips that come round again along the grid are alike at both its ends, but not in between."""
+    (kernel,) = unpacked("stripes_86").kernels
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 3))
+    launch = Launch(grid=Dim3(6401), block=Dim3(256), dynamic_shared_bytes=0, arguments=arguments)
+    whole, few = (execute_kernel(kernel, launch, step_limit=limit) for limit in (100_000, 2000))
+    assert whole is not None
+    assert few is not None
+    assert whole.profile.provenance is Provenance.EXACT
+    assert whole.profile.block_warps.max() == 8 * sum(3 + cta % 8 for cta in range(6401))
+    assert few.profile.provenance is Provenance.ASSUMED
+
+
 def test_the_memory_of_boxes_has_steps_of_its_own() -> None:
     sizes = (*(Argument(place, 4096) for place in range(3)), Argument(3, 1.0), Argument(4, 0.5))
     launch = Launch(grid=Dim3(32, 16), block=Dim3(32, 32), arguments=sizes)
