@@ -250,8 +250,8 @@ def test_the_file_s_figure_goes_before_the_architecture_s() -> None:
 STAND_INS = [
     (T4, BF16, F16),
     (T4, "memory.sustained_gbps", "memory.bandwidth_gbps"),
-    (A10, "clock.sustained_mhz", "clock.boost_mhz"),
-    (A10, "clock.sustained_tensor_mhz", "clock.boost_mhz"),
+    (load_gpu("l20"), "clock.sustained_mhz", "clock.boost_mhz"),
+    (load_gpu("l20"), "clock.sustained_tensor_mhz", "clock.boost_mhz"),
     (load_gpu("rtx-4090"), "clock.sustained_tensor_mhz", "clock.sustained_mhz"),
 ]
 
