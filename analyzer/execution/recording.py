@@ -29,8 +29,7 @@ from analyzer.execution.unknown_words import Trust
 from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import OpKind
-from analyzer.ir.operand import PredicateSet
-from analyzer.isa.roles import PREDICATE_BASE
+from analyzer.isa.roles import PREDICATE_BASE, may_write_fewer
 from analyzer.text.errors import UsageError
 
 _CHUNK_WARPS = 4096
@@ -102,7 +101,7 @@ def _effect(kernel: CompiledKernel, row: int) -> tuple[int, int]:
     written = sum(1 << slot for slot in set(form.written) if slot >= PREDICATE_BASE)
     if not kernel.slice.rows[row]:
         return written, 0
-    is_partial = guard_of(form) is not None or any(isinstance(o, PredicateSet) for o in form.operands)
+    is_partial = guard_of(form) is not None or may_write_fewer(form.operands)
     return 0, 0 if is_partial else written
 
 

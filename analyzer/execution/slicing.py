@@ -25,9 +25,15 @@ from analyzer.execution.unread import unread_stores
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import FLOW_KINDS, MBARRIER_MEANINGS, MEMORY_KINDS, Opcode, OpKind, Semantics, Space
-from analyzer.ir.operand import Address, Barrier, Described, Predicate, PredicateSet, Register
+from analyzer.ir.operand import Address, Barrier, Described, Predicate, Register
 from analyzer.ir.program import InstructionForm
-from analyzer.isa.roles import STORAGE_SIZE, address_storage, predicate_storage, register_storage
+from analyzer.isa.roles import (
+    STORAGE_SIZE,
+    address_storage,
+    may_write_fewer,
+    predicate_storage,
+    register_storage,
+)
 
 Guard = tuple[int, bool]  # storage number of the predicate, negated
 
@@ -335,8 +341,8 @@ class _Pass:
 
 def _whole_use(form: InstructionForm, guard: Guard | None, always: int) -> _Use:
     writes = _mask(form.written)
-    partial = any(isinstance(operand, PredicateSet) for operand in form.operands)  # R2P has a mask
-    return _Use(writes, 0 if partial else writes, _mask(form.read), always, guard)
+    kills = 0 if may_write_fewer(form.operands) else writes
+    return _Use(writes, kills, _mask(form.read), always, guard)
 
 
 @lru_cache(maxsize=2)

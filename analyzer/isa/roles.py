@@ -13,6 +13,7 @@ from analyzer.ir.operand import (
     Address,
     Constant,
     Described,
+    Immediate,
     Operand,
     Predicate,
     PredicateFile,
@@ -62,7 +63,9 @@ def operand_roles(
     written: list[int] = []
     read: list[int] = [] if guard is None else [*_predicate(guard)]
     for place, (operand, width) in enumerate(zip(operands, widths, strict=True)):
-        if place < n_written:
+        if isinstance(operand, PredicateSet):
+            (written if place < n_written else read).extend(_named_predicates(operand, operands))
+        elif place < n_written:
             written.extend(_storage(operand, width))
             if place == 0 and opcode.writes.startswith("m"):
                 read.extend(_storage(operand, width))
@@ -71,6 +74,27 @@ def operand_roles(
         else:
             read.extend(_storage(operand, width))
     return tuple(written), tuple(read)
+
+
+def may_write_fewer(operands: tuple[Operand, ...]) -> bool:
+    """Whether an instruction may leave as they were some predicates that `operand_roles` says it writes."""
+    return _predicate_mask(operands) is None and any(isinstance(o, PredicateSet) for o in operands)
+
+
+def _predicate_mask(operands: tuple[Operand, ...]) -> int | None:
+    """The mask that P2R and R2P end with, where it is told."""
+    match operands:
+        case (*_, Immediate(value=int() as mask)):
+            return mask
+        case _:
+            return None
+
+
+def _named_predicates(predicates: PredicateSet, operands: tuple[Operand, ...]) -> Storage:
+    """Of the whole file those that the mask names."""
+    mask = _predicate_mask(operands)
+    base = PREDICATE_BASE if predicates.file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
+    return tuple(base + place for place in range(_PREDICATES) if mask is None or mask >> place & 1)
 
 
 def address_storage(opcode: Opcode, place: int, address: Address) -> Storage:
@@ -164,9 +188,6 @@ def _storage(operand: Operand, width: int) -> Storage:
             return _register(operand, 1 if "F32" in suffixes else width)
         case Predicate():
             return _predicate(operand)
-        case PredicateSet(file=file):
-            base = PREDICATE_BASE if file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
-            return tuple(range(base, base + _PREDICATES))
         case Constant(base=base):
             return () if base is None else _register(base, 1)
         case Address(bases=bases):

@@ -36,14 +36,36 @@ PLAIN_RESULT = ("MUFU.EX2 R9, R0", *RESULT[3:])
 def test_results_behind_the_last_load_that_matters_are_not_computed(
     tmp_path: Path, result: tuple[str, ...]
 ) -> None:
-    listing = tmp_path / "kernel.sass"
-    listing.write_text(dump_of("sm_80", *POINTERS, *result))
+    assert steps_of(tmp_path, *POINTERS, *result) == ["S2R", "IMAD", "IMAD"]
+
+
+def test_words_of_predicates_are_of_those_that_the_mask_names(tmp_path: Path) -> None:
+    """What the others were, comparisons of data among it, is not computed."""
+    code = (
+        "S2R R0, SR_TID.X",
+        "MUFU.EX2 R1, R0",
+        "FSETP.GEU.AND P1, PT, R1, -126, PT",
+        "ISETP.GT.U32.AND P2, PT, R0, 0x5, PT",
+        "P2R R3, PR, RZ, 0x4",
+        "R2P PR, R3, 0x2",
+        "FSETP.GEU.AND P2, PT, R1, -126, PT",
+        "R2P PR, R3, 0x4",
+        "@P1 BRA 0x0",
+        "@P2 BRA 0x0",
+        "EXIT",
+    )
+    assert steps_of(tmp_path, *code) == ["S2R", "ISETP", "P2R", "R2P", "R2P"]
+
+
+def steps_of(folder: Path, *code: str) -> list[str]:
+    """What is executed besides branches and memory accesses."""
+    listing = folder / "kernel.sass"
+    listing.write_text(dump_of("sm_80", *code))
     (kernel,) = analyzer.load(str(listing)).kernels
     compiled = compile_kernel(kernel.cfg, kernel.loops, knows_memory=False)
-    steps = [
+    return [
         kernel.kernel.opcode(action.row).name
         for segment in compiled.segments
         for action in segment.actions
         if action.kind is ActionKind.STEP
     ]
-    assert steps == ["S2R", "IMAD", "IMAD"]
