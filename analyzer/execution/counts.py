@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from analyzer.execution.likely import likely_way
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.trips import constant_trip
 from analyzer.flow.cfg import Cfg
@@ -166,7 +167,7 @@ def _propagate(cfg: Cfg, nest: LoopNest, trips: Mapping[int, float]) -> tuple[tu
             share = entered[left.index] / len(left.exits)
             inflow[target] += share
             leaving += share
-        odds = branch_odds(cfg, nest, staying)
+        odds = branch_odds(cfg, nest, block, staying)
         even += len(odds) > 1 and max(odds) < 1
         ruled += len(odds) > 1 and max(odds) == 1
         for target, share in zip(staying, odds, strict=True):
@@ -184,14 +185,17 @@ def _outermost_left(nest: LoopNest, block: int, target: int) -> Loop | None:
     return left
 
 
-def branch_odds(cfg: Cfg, nest: LoopNest, targets: list[int]) -> list[float]:
+def branch_odds(cfg: Cfg, nest: LoopNest, block: int, targets: list[int]) -> list[float]:
     """Share of a block's executions that go on to each target.
 
-    Not taken: slow paths (calls of division or sqrt), early ends, ways around a loop; else all alike
-    (the call and loop heuristics of Ball and Larus, Branch Prediction for Free, 1993).
+    Not taken: ways for unlikely numbers, slow paths (calls of division or sqrt), early ends, ways around a
+    loop; else all alike (heuristics of Ball and Larus, Branch Prediction for Free, 1993).
     """
     if len(targets) < 2:
         return [1.0] * len(targets)
+    likely = likely_way(cfg, block)
+    if likely in targets:
+        return [float(target == likely) for target in targets]
     warm = [t for t in targets if t not in cfg.callers] or targets
     warm = [t for t in warm if not _ends_early(cfg, t)] or warm
     into_loops = [t for t in warm if nest.leads_to_loop(t)]

@@ -1,8 +1,9 @@
 """What an undecided branch does: what the user says of it, else a stated rule.
 
 - A loop's exit: the trips that the user gave, else one for a loop that only waits, else `ASSUMED_TRIPS`.
-- Another branch: the share that the user gave, else slow paths and early ends are not taken and loops are
-  entered, else half of the warps (of the lanes, where the condition differs among them) take it.
+- Another branch: the share that the user gave, else slow paths, ways for unlikely numbers and early ends are
+  not taken and loops are entered, else half of the warps (of the lanes, where the condition differs among
+  them) take it.
 """
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.counts import ASSUMED_TRIPS, TripRule, branch_odds
 from analyzer.execution.lanes import Origins, View
+from analyzer.execution.likely import likely_way
 from analyzer.execution.machine import Machine
 from analyzer.execution.program import CompiledKernel, End
 from analyzer.execution.rules import TakenRule
@@ -21,6 +23,8 @@ from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics
 
 IntArray = NDArray[np.int64]
 
+_RARE = "slow paths and early ends are rare, loops are entered"
+_ORDINARY = "numbers are seldom huge, tiny or equal"
 _SPREAD = 0x9E3779B1  # an odd number that scatters neighbouring warps
 _SPIN_LENGTH = 24
 _SLEEPER_LENGTH = 64  # of a loop that sleeps between its looks
@@ -35,6 +39,7 @@ class Guesser:
         self.kernel, self.trips = kernel, trips
         self.taken = {rule.address: rule.share for rule in taken}
         self.rules: dict[int, str] = {}
+        self.shares: dict[int, float] = {}
         self.used: set[TripRule] = set()
         self.trip_of: dict[int, tuple[int, str]] = {}
 
@@ -145,21 +150,24 @@ class Guesser:
     # ---- other branches --------------------------------------------------------------------------
 
     def _forward(self, view: View, end: End, unknown: Origins) -> Bits:
-        segments = self.kernel.segments
+        if end.row not in self.shares:
+            self.shares[end.row], self.rules[end.row] = self._share(end)
+        return self._spread(view, unknown, self.shares[end.row])
+
+    def _share(self, end: End) -> tuple[float, str]:
+        """How often a branch is taken, and why."""
+        cfg, segments = self.kernel.cfg, self.kernel.segments
         if end.target is None or end.fall is None:
-            self.rules[end.row] = "an early end is not taken"
-            return np.zeros((1, 1), dtype=bool)
+            return 0.0, "an early end is not taken"
         sides = [segments[end.target].block, segments[end.fall].block]
         if sides[0] == sides[1]:
-            self.rules[end.row] = "both ways are the same"
-            return np.zeros((1, 1), dtype=bool)
-        share = branch_odds(self.kernel.cfg, self.kernel.nest, sides)[0]
-        self.rules[end.row] = (
-            "half of the warps take it"
-            if 0 < share < 1
-            else f"{'taken' if share else 'not taken'}: slow paths and early ends are rare, loops are entered"
-        )
-        return self._spread(view, unknown, share)
+            return 0.0, "both ways are the same"
+        block = cfg.block_of[end.row]
+        share = branch_odds(cfg, self.kernel.nest, block, sides)[0]
+        if 0 < share < 1:
+            return share, "half of the warps take it"
+        reason = _ORDINARY if likely_way(cfg, block) in sides else _RARE
+        return share, f"{'taken' if share else 'not taken'}: {reason}"
 
     def _spread(self, view: View, unknown: Origins, share: float) -> Bits:
         """Warps, or where the condition differs by lane lanes, that make up a share."""

@@ -1,0 +1,114 @@
+"""Which way a branch on data most likely goes, told by the comparison that it hangs on.
+
+Code of libraries leaves its usual way where numbers are huge, tiny, infinite or none at all (a sine of more
+than 105,615), and floats seldom equal each other (the opcode heuristic of Ball and Larus, Branch Prediction
+for Free, 1993). So a comparison is tried with ordinary numbers in the place of registers: where all agree,
+that is what it most likely says.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.semantics.floating import COMPARES
+from analyzer.execution.semantics.predicate import NEUTRAL
+from analyzer.flow.cfg import Cfg, EdgeKind
+from analyzer.ir.opcode import OpKind, Semantics
+from analyzer.ir.operand import Constant, Immediate, Operand, Predicate, Register
+from analyzer.ir.program import InstructionForm
+from analyzer.isa.roles import predicate_storage
+
+# Unlike numbers of either sign and any size that is not out of the way; no code compares with just these.
+_ORDINARY = np.array([-8011.3, -37.9, -1.21, -0.0229, -2.3e-4, 1.9e-4, 0.0173, 1.37, 43.3, 9171.7])
+_COMPARISONS = frozenset({Semantics.FLOAT_COMPARE, Semantics.DOUBLE_COMPARE})
+
+
+def likely_way(cfg: Cfg, block: int) -> int | None:
+    """The block that most executions of a block's branch go on to; None where nothing tells."""
+    branch = cfg.kernel.form(cfg.blocks[block].stop - 1)
+    if branch.opcode.kind is not OpKind.BRANCH or branch.guard is None or branch.guard.index is None:
+        return None
+    if any(isinstance(operand, Predicate) for operand in branch.operands):
+        return None
+    slot = predicate_storage(branch.guard)
+    values = {_likely_value(cfg.kernel.form(row), slot) for row in _definitions(cfg, block, slot)}
+    if len(values) != 1 or None in values:
+        return None
+    return _target(cfg, block, is_taken=values != {branch.guard.negated})
+
+
+def _definitions(cfg: Cfg, block: int, slot: int) -> Iterator[int]:
+    """Rows that may have written what a predicate is at the end of a block."""
+    work, seen = [block], {block}
+    while work:
+        current = work.pop()
+        row = _last_write(cfg, current, slot)
+        if row is not None:
+            yield row
+            continue
+        for before in cfg.predecessors[current]:
+            if before not in seen:
+                seen.add(before)
+                work.append(before)
+
+
+def _last_write(cfg: Cfg, block: int, slot: int) -> int | None:
+    rows = cfg.blocks[block]
+    for row in range(rows.stop - 1, rows.start - 1, -1):
+        if slot in cfg.kernel.form(row).written:
+            return row
+    return None
+
+
+def _target(cfg: Cfg, block: int, *, is_taken: bool) -> int | None:
+    wanted = EdgeKind.TAKEN if is_taken else EdgeKind.FALL_THROUGH
+    return next((edge.target for edge in cfg.edges if edge.source == block and edge.kind is wanted), None)
+
+
+def _likely_value(form: InstructionForm, slot: int) -> bool | None:
+    """What a comparison most likely puts into a predicate."""
+    if form.opcode.semantics not in _COMPARISONS or form.guard is not None or len(form.operands) != 5:
+        return None
+    first, _, left, right, joined = form.operands
+    outcome = _outcome(form, left, right)
+    if outcome is None or not isinstance(first, Predicate) or not isinstance(joined, Predicate):
+        return None
+    outcome = outcome is (predicate_storage(first) == slot)
+    joins = [word for word in NEUTRAL if word in form.opcode.modifiers]
+    if joined.index is None:
+        return outcome if joins == ["OR" if joined.negated else "AND"] else None
+    return outcome if joins == ["OR" if outcome else "AND"] else None  # whatever it is joined with
+
+
+def _outcome(form: InstructionForm, left: Operand, right: Operand) -> bool | None:
+    compare = next((COMPARES[word] for word in form.opcode.modifiers if word in COMPARES), None)
+    a, b = _numbers(left), _numbers(right)
+    if compare is None or a is None or b is None:
+        return None
+    found = np.unique(compare(a[:, None], b[None, :])[_apart(left, right, len(a), len(b))])
+    return bool(found[0]) if len(found) == 1 else None
+
+
+def _apart(left: Operand, right: Operand, n_left: int, n_right: int) -> NDArray[np.bool_]:
+    """Pairs to try: two registers seldom hold the same number, one always holds its own."""
+    if n_left == n_right == 1:
+        return np.ones((1, 1), dtype=np.bool_)
+    same = np.eye(n_left, n_right, dtype=np.bool_)
+    if isinstance(left, Register) and isinstance(right, Register) and left.index == right.index:
+        return same
+    return ~same if n_left == n_right else np.ones((n_left, n_right), dtype=np.bool_)
+
+
+def _numbers(operand: Operand) -> NDArray[np.float64] | None:
+    """What an operand may hold."""
+    match operand:
+        case Immediate(value=float(value)):
+            return np.array([value])
+        case Register(index=None):
+            return np.zeros(1)
+        case Register() | Constant():
+            numbers = np.abs(_ORDINARY) if operand.absolute else _ORDINARY
+            return -numbers if operand.negated else numbers
+        case _:
+            return None
