@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 from answers import compile_missing, write_table
+from figures import FIGURES, figures_of, times_of
 from kernels.compiling import BUILT, Unit, dump_path
 from kernels.recipes import ROOT, TableError
 from kernels.sweeps import SWEEPS, read_sweep, sample
@@ -21,7 +21,7 @@ from markdown import table
 
 import analyzer
 from analyzer.report.validation import CaseEntry, ValidationReport
-from analyzer.report.validation_metrics import Times, choose, measure_errors
+from analyzer.report.validation_metrics import Times, choose
 
 SOURCE = ROOT / "bench" / "gemm" / "gemm.cu"
 PAGE = ROOT / "docs" / "gemm.md"
@@ -141,41 +141,28 @@ def _columns(device: Device, one: Measured) -> dict[str, object]:
 def page(report: ValidationReport) -> str:
     """The page in Markdown."""
     clocks = ", ".join(f"{device.clock_mhz:,} MHz ({device.gpu})" for device in DEVICES)
-    figures = ("rows", "MAPE", "median", "P90", "bias", "Spearman")
     whole, kinds = [], []
     for device in DEVICES:
         for model in MODELS:
-            times = _times(device, model, report.cases)
-            whole.append((device.gpu, model, *_figures(times), _loss(times)))
+            times = times_of(_on(device, report.cases), model)
+            whole.append((device.gpu, model, *figures_of(times), _loss(times)))
     for kind in KINDS:
         cases = [case for case in report.cases if case.note == kind]
-        kinds += [(kind, device.gpu, *_figures(_times(device, MODELS[0], cases))) for device in DEVICES]
+        for device in DEVICES:
+            times = times_of(_on(device, cases), MODELS[0])
+            kinds.append((kind, device.gpu, *figures_of(times)))
     return (
         _HEAD.format(rows=report.rows, sums=_MOST_SUMS, clocks=clocks)
         + "## Models\n\n"
-        + table(("GPU", "model", *figures, "loss of predicted best"), whole)
+        + table(("GPU", "model", *FIGURES, "loss of predicted best"), whole)
         + f"\n## `{MODELS[0]}` by what shared memory holds\n\n"
-        + table(("in shared memory", "GPU", *figures), kinds)
+        + table(("in shared memory", "GPU", *FIGURES), kinds)
         + _TAIL
     )
 
 
-def _times(device: Device, model: str, cases: Iterable[CaseEntry]) -> Times:
-    rows = [
-        (case.time_us, found.time_us, found.time_us_low, found.time_us_high)
-        for case in cases
-        for found in case.predictions
-        if case.gpu == device.gpu and found.model == model
-    ]
-    measured, predicted, low, high = np.array(rows).T
-    return Times(measured=measured, predicted=predicted, low=low, high=high)
-
-
-def _figures(times: Times) -> tuple[str, ...]:
-    errors = measure_errors(times)
-    shown = (f"{100 * error:.1f}%" for error in (errors.mape, errors.median_ape, errors.p90_ape))
-    rank = "" if errors.spearman is None else f"{errors.spearman:.3f}"
-    return (str(len(times.measured)), *shown, f"{errors.bias:.2f}", rank)
+def _on(device: Device, cases: Iterable[CaseEntry]) -> list[CaseEntry]:
+    return [case for case in cases if case.gpu == device.gpu]
 
 
 def _loss(times: Times) -> str:

@@ -342,6 +342,7 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
             l2[row], dram[row] = found.l2_share, found.dram_share
     for row, served in looked_up_placements(situation).items():
         l2[row], dram[row] = served.l2_share, served.dram_share
+    partly_written = _partial_write_factor(situation)
     if situation.profile is not None:
         for access in situation.profile.accesses:
             if access.space in GLOBAL_SPACES and access.is_store and access.sectors:
@@ -356,8 +357,18 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
                 if situation.kernel.opcode(access.row).semantics is Semantics.BULK_REDUCTION:
                     dram[access.row] *= 2.0  # what it adds to comes from there too
                 if density < _WHOLE:
-                    dram[access.row] *= situation.arch.memory.partial_write_factor.value
+                    dram[access.row] *= partly_written
     return l2, dram
+
+
+def _partial_write_factor(situation: Situation) -> float:
+    """Sectors that the DRAM moves for one that is written in part, unless the launch reads it as well."""
+    traffic = None if situation.profile is None else situation.profile.traffic
+    unread = 1.0
+    if traffic is not None and traffic.unique_sectors is not None and traffic.written_unique_sectors:
+        only_written = traffic.unique_sectors - (traffic.read_unique_sectors or 0)
+        unread = only_written / traffic.written_unique_sectors
+    return 1.0 + (situation.arch.memory.partial_write_factor.value - 1.0) * unread
 
 
 def _copies(situation: Situation) -> list[int]:
