@@ -92,7 +92,7 @@ class SharedMemory:
     def forget_all(self, view: View) -> None:
         """Nothing is known any more in the group's CTAs."""
         self._owners(view, [])
-        self.known[self._places(view)] = False
+        self.known[np.unique(self._places(view))] = False
 
     def _places(self, view: View) -> IntArray:
         places = self.ctas[view.group.rows]
