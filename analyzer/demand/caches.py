@@ -10,6 +10,8 @@ read back).
 The L2 sees the L1 misses of one SM alone. What other SMs bring in is not simulated but taken from the whole
 grid (`GridReuse`): of the sectors that all SMs ask for, the distinct ones come from DRAM once where they
 fit into the L2, and once in each window of CTAs where they do not; never more than this SM alone would miss.
+Where the L2 does not hold what all CTAs touch that run at a time, this SM has its part of it: a row that is
+read twice comes twice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +40,25 @@ _LOOKING = _READING | _FILLING | _WRITING
 
 
 class CacheFigures(Struct, frozen=True):
-    """The L1 as the recorded CTAs have it, and the L2."""
+    """The L1 as the recorded CTAs have it, and the L2; own_l2: what is theirs of the L2 while others run."""
 
     l1: CacheShape
     l2: CacheShape
+    own_l2: CacheShape | None = None
+
+    def beside_others(
+        self, stream: AddressStream, sectors_at_once: float, kept_share: float
+    ) -> "CacheFigures":
+        """With the recorded CTAs' part of an L2 that does not hold what all that run at a time touch.
+
+        sectors_at_once: distinct ones of these; kept_share: of the L2 that is kept.
+        """
+        kept_bytes = self.l2.size_bytes * kept_share
+        touched_bytes = sectors_at_once * self.l2.sector_bytes
+        if touched_bytes <= kept_bytes:
+            return self
+        part = min(1.0, len(np.unique(stream.sectors)) / sectors_at_once)
+        return replace(self, own_l2=replace(self.l2, size_bytes=int(kept_bytes * part)))
 
 
 def cache_figures(
@@ -82,6 +99,15 @@ class GridReuse(Struct, frozen=True):
     sectors: Mapping[int, float] = field(default_factory=dict)
     unique_sectors: float | None = None
     dram_sectors: float | None = None
+
+    def with_more(self, times: float) -> "GridReuse":
+        """The same where an L2 that others fill as well loses sectors before they are read again.
+
+        times: what comes from DRAM then, over what came at first.
+        """
+        if self.dram_sectors is None:
+            return self
+        return replace(self, dram_sectors=self.dram_sectors * max(1.0, times))
 
     def dram_share(self, row: int, density: float) -> float | None:
         """Share of an instruction's sectors that come from DRAM; None where that is not known.
@@ -225,6 +251,11 @@ def simulate_caches(
     beyond = ~in_l1
     every = np.ones(int(beyond.sum()), dtype=np.bool_)
     in_l2[beyond] = hits(stream.sectors[beyond], stream.requests[beyond], every, figures.l2)
+    if figures.own_l2 is not None:
+        reads = np.array([route not in _WRITING for route in routes], dtype=np.bool_)[stream.rows] & beyond
+        at_first = int(np.count_nonzero(reads & ~in_l2))
+        in_l2[beyond] = hits(stream.sectors[beyond], stream.requests[beyond], every, figures.own_l2)
+        reuse = reuse and reuse.with_more(int(np.count_nonzero(reads & ~in_l2)) / max(1, at_first))
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     table = _Levels.of(stream, levels)
     densities = _densities(stream, table.rows)

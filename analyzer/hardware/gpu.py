@@ -25,10 +25,13 @@ class Gpu(Struct, frozen=True):
     def sm_count(self) -> int:
         return int(self.file.sm.count.value)
 
-    def clock(self, *, tensor: bool) -> Figure:
-        """SM clock in MHz under load: sustained where known (tensor work may lower it), else boost."""
+    def clock(self, *, tensor: bool, fills_float: bool = False) -> Figure:
+        """SM clock in MHz under load: sustained where known, which tensor work, or FP32 work that fills the
+        SMs, may lower; else boost.
+        """
         clock = self.file.clock
-        lowered = clock.sustained_tensor_mhz if tensor else None
+        lowered = clock.sustained_float_mhz if fills_float else None
+        lowered = clock.sustained_tensor_mhz if tensor else lowered
         return lowered or clock.sustained_mhz or clock.boost_mhz
 
     @property

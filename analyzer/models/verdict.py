@@ -7,11 +7,13 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.copies import LINE_BYTES, copied_ahead_bytes
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.hardware.schema import Figure
-from analyzer.ir.machine import Basis
+from analyzer.ir.machine import Basis, Pipe
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 from analyzer.models.base import Prediction, Situation, largest_first, weakest
-from analyzer.models.placement import Placement, placement_note
+from analyzer.models.bounds import DRAM, gpu_bounds, sm_bounds
+from analyzer.models.placement import Placement, assumed_placement, placement_note
 from analyzer.models.residuals import scattered_atomics_share
 from analyzer.models.stalls import StallProfile
 from analyzer.models.walk import WarpWalk
@@ -19,6 +21,8 @@ from analyzer.models.walk import WarpWalk
 # What a model itself may be off by on top of memory placement: not yet measured, so wide.
 MODEL_ERROR = 0.35
 _NEARLY = 1.01
+_MEGA, _GIGA = 1e6, 1e9
+_MOSTLY = 0.75
 
 
 class Verdict(Struct, frozen=True, kw_only=True, eq=False):
@@ -49,7 +53,23 @@ def _clock(situation: Situation) -> Figure:
     """The launch's own where it says one, else the GPU's."""
     if situation.clock_mhz is not None:
         return Figure(value=situation.clock_mhz, basis=Basis.MEASURED, source="the launch")
-    return situation.gpu.clock(tensor=situation.demand.tensor_fma > 0)
+    is_tensor = situation.demand.tensor_fma > 0
+    return situation.gpu.clock(tensor=is_tensor, fills_float=not is_tensor and _fills_float(situation))
+
+
+def _fills_float(situation: Situation) -> bool:
+    """Whether FP32 work takes most of the time of a launch that is bound by throughput."""
+    if situation.gpu.file.clock.sustained_float_mhz is None:
+        return False
+    placement, demand = assumed_placement(situation), situation.demand
+    boost_mhz = situation.gpu.file.clock.boost_mhz.value
+    bounds = sm_bounds(situation, situation.grid_ctas / situation.gpu.sm_count, placement, demand)
+    bounds |= gpu_bounds(situation, situation.grid_ctas, placement, boost_mhz, demand)
+    traffic = None if situation.profile is None else situation.profile.traffic
+    if traffic is not None and situation.dram_read_sectors is not None:
+        sectors = situation.dram_read_sectors + (traffic.written_unique_sectors or 0)
+        bounds[DRAM] = sectors * SECTOR_BYTES / situation.gpu.dram.value / _GIGA * boost_mhz * _MEGA
+    return bounds.get(Pipe.FMA.value, 0.0) > _MOSTLY * max(bounds.values(), default=0.0)
 
 
 def make_prediction(

@@ -30,6 +30,15 @@ _FAR = 1.5  # what CTAs touch is looked at again where the L2 holds so many time
 _LOOKS = 3
 
 
+class DramReads(Struct, frozen=True, kw_only=True):
+    """sectors: that a grid reads from DRAM; at_once: distinct ones that the CTAs which run at a time read or
+    write; None where not known.
+    """
+
+    sectors: float | None = None
+    at_once: float | None = None
+
+
 class _Seen(Struct, frozen=True):
     """Distinct sectors of the first CTAs of a grid, and of about half of them."""
 
@@ -65,21 +74,22 @@ class Windows(Struct, frozen=True, eq=False):
     profile: ExecutionProfile
     log: MemoryLog | None = None
 
-    def dram_read_sectors(self, wave_ctas: int, kept_bytes: float) -> float | None:
-        """Sectors that all windows read, None where not known.
+    def dram_reads(self, wave_ctas: int, kept_bytes: float) -> DramReads:
+        """What all windows read.
 
         wave_ctas: CTAs that all SMs run at a time; kept_bytes: that the L2 holds.
         """
         grid, traffic = self.profile.launch.grid, self.profile.traffic
         if grid is None or traffic is None:
-            return None
+            return DramReads()
         unique, both = traffic.read_unique_sectors, traffic.unique_sectors
         kept_sectors = kept_bytes / SECTOR_BYTES
         if unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas):
-            return float(unique)
+            return DramReads(sectors=float(unique), at_once=None if both is None else float(both))
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
-            return None if unique is None else unique * max(1.0, grid.count / wave_ctas)
+            return DramReads(sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas))
+        at_once = seen.whole.both_sectors * wave_ctas / seen.n_whole
         least = seen.n_whole
         window = seen.window(kept_sectors, grid.count, least)
         for _ in range(_LOOKS if self.log else 0):  # executing them takes too long
@@ -89,7 +99,8 @@ class Windows(Struct, frozen=True, eq=False):
             if more is None:
                 break
             seen, window = more, more.window(kept_sectors, grid.count, least)
-        return max(float(unique or 0), grid.count * (seen.shared / window + seen.slope))
+        sectors = max(float(unique or 0), grid.count * (seen.shared / window + seen.slope))
+        return DramReads(sectors=sectors, at_once=at_once)
 
     def _first_reads(self, grid: Dim3, wave_ctas: int) -> "_Seen | None":
         """What the first wave touches, or more where it reads nothing; None where that is not known."""

@@ -153,6 +153,22 @@ def test_other_sms_bring_in_what_the_grid_shares() -> None:
     assert never == own
 
 
+def test_what_an_l2_full_of_others_loses_comes_again() -> None:
+    """Of 64 sectors that are read twice, none is found again where others fill the L2."""
+    sectors = [*range(64), *range(64)]
+    read = stream([4 * sector for sector in sectors])
+    reuse = GridReuse({0: 0.5}, {0: 128.0}, 64.0, 64.0)
+    routes = (Route.CACHED,)
+    alone = CacheFigures(shape(4, 4), BIG)
+    crowded = alone.beside_others(read, 64 * BIG.size_bytes / BIG.sector_bytes, 1.0)
+    assert simulate_caches(read, routes, alone, reuse).accesses[0].dram_share == 0.5
+    assert crowded.own_l2 is not None
+    assert crowded.own_l2.size_bytes < BIG.size_bytes // 32
+    assert simulate_caches(read, routes, crowded, reuse).accesses[0].dram_share == 1.0
+    roomy = alone.beside_others(read, 64.0, 1.0)
+    assert roomy.own_l2 is None
+
+
 def test_sectors_touched_in_part_are_more_than_their_bytes() -> None:
     figures, reuse = CacheFigures(shape(16, 4), BIG), GridReuse({0: 1 / 8})
     found = simulate_caches(stream([*range(64)], words=0b1), (Route.CACHED,), figures, reuse)
