@@ -16,6 +16,7 @@ AXES = 3
 _MOST_BOXES = 1024
 _MOST_PARTS = 8  # that a box is cut into: more CTAs are looked at than with halves, but in fewer goes
 _WANTED_PARTS = 32
+_MOST_SINGLE = 256  # CTAs along an axis that are looked at one by one: another look takes longer
 
 
 class Box(Struct, frozen=True):
@@ -65,6 +66,11 @@ class Box(Struct, frozen=True):
         return tuple(span for place, span in enumerate(spans) if place != axis)
 
 
+def whole_box(grid: Dim3) -> Box:
+    """All CTAs of a grid."""
+    return Box((0, 0, 0), (grid.x - 1, grid.y - 1, grid.z - 1))
+
+
 def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
     """Boxes whose corners have equal signatures, which cover the grid; None where they would be too many."""
     known: dict[int, int] = {}
@@ -79,6 +85,8 @@ def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
         done += [box for box, axis in zip(open_boxes, axes, strict=True) if axis is None]
         uneven = [(box, axis) for box, axis in zip(open_boxes, axes, strict=True) if axis is not None]
         n_parts = max(2, min(_MOST_PARTS, _WANTED_PARTS // max(1, len(uneven))))
+        if sum(box.sizes[axis] for box, axis in uneven) <= _MOST_SINGLE:
+            n_parts = _MOST_SINGLE
         open_boxes = [part for box, axis in uneven for part in box.split(axis, n_parts)]
         if len(done) + len(open_boxes) > _MOST_BOXES:
             return None

@@ -336,8 +336,8 @@ class Closer:
                 return False
         else:
             machine.tally.memory.absorb(tally.memory, repeats)
-        if machine.signature is not None:
-            machine.sign_loop(group.rows, repeats, tally)
+        if machine.watcher is not None:
+            machine.watcher.note_loop(group.rows, repeats, tally)
         ran = np.flatnonzero(tally.segments.any(axis=1))
         machine.tally.segments[ran] += tally.segments[ran] * repeats
         if bool((machine.tally.segments[segment.index] > _MOST_TRIPS).any()):

@@ -2,7 +2,12 @@
 
 If every predicate compares values that grow evenly along each axis of the grid, each is monotone along each
 axis; where it is the same at all corners of a box of CTAs, it is the same in the whole box. So a box whose
-corners run alike, lane by lane and predicate by predicate, runs alike throughout.
+corners run alike, lane by lane and predicate by predicate, runs alike throughout. What is computed in
+steps that round is taken not to change in a box where it did not between some CTAs; it then is part of what
+corners must agree on.
+
+Words in shared memory depend on the place as what is stored there does. Where each instruction reaches is not
+known before some CTAs have run (`Seen`); without that any may reach anywhere.
 """
 
 from collections.abc import Iterator
@@ -16,6 +21,7 @@ from analyzer.execution.program import Access, Action, ActionKind, CompiledKerne
 from analyzer.execution.returning import sure_calls
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
+from analyzer.execution.watching import Seen, rounds
 from analyzer.ir.opcode import OpKind, Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
@@ -34,6 +40,7 @@ class Dependence(IntEnum):
 
 
 _PLACES = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
+_COMBINING = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 _RANKS = frozenset({"SR_CgaCtaId"})
 _WORD_BYTES = 4
 _MOST_WORDS = 4  # of one access
@@ -48,11 +55,15 @@ class GridDependence:
     overlap (pid * 1024 | lane); `Evenness` sees to that when they run.
     compared: steps whose predicates compare what is even, so that boxes of CTAs must agree on them.
     branches_evenly: no branch depends on the place in another way than by such predicates;
-    accesses_evenly: neither does a guard of a memory access or an address.
+    accesses_evenly: neither does a guard of a memory access or an address. lacks: something would depend less
+    on the place if it were known where instructions reach, or how steps round.
     """
 
-    def __init__(self, kernel: CompiledKernel, *, has_clusters: bool, has_buffers: bool) -> None:
-        self.kernel = kernel
+    def __init__(
+        self, kernel: CompiledKernel, *, has_clusters: bool, has_buffers: bool, seen: Seen | None = None
+    ) -> None:
+        self.kernel, self.seen = kernel, seen or Seen()
+        self.lacks = False
         self.rank = Dependence.OTHER if has_clusters else Dependence.FIXED
         self.has_buffers = has_buffers
         self.branches_evenly = self.accesses_evenly = True
@@ -60,12 +71,14 @@ class GridDependence:
         self.to_check: set[Step] = set()
         self.calls = _sure_calls(kernel)
         self._under: dict[tuple[int, Guard], int] = {}  # written since the segment began, by slot and guard
-        # Words of shared memory, wherever they lie: fixed while all that is stored is, and where.
-        self.shared = Dependence.OTHER if has_buffers or has_clusters else Dependence.FIXED
+        self.is_followed = seen is not None
+        # Words of shared memory: wherever they lie, and those that each instruction stores.
+        self.anywhere = Dependence.OTHER if has_buffers or has_clusters else Dependence.FIXED
+        self.stored: dict[int, int] = {}
         self.entries: list[bytearray | None] = []
         known = None
-        while self.shared != known:  # what is stored may be read before
-            known = self.shared
+        while (self.anywhere, self.stored) != known:  # what is stored may be read before
+            known = self.anywhere, dict(self.stored)
             self.entries = [None] * len(kernel.segments)
             self._solve()
 
@@ -149,7 +162,8 @@ class GridDependence:
             for term in (access.address.terms if access.address else ())
             for slot in ((term.slot, term.slot + 1) if term.pair else (term.slot,))
         ]
-        worst = max((self._found(slot, state, action.guard) for slot in slots), default=Dependence.FIXED)
+        place = max((self._found(slot, state, action.guard) for slot in slots), default=Dependence.FIXED)
+        worst = place
         fixed = [slot for slot, _ in access.masks]
         if access.bulk is not None:
             fixed += access.bulk.sizing
@@ -159,19 +173,53 @@ class GridDependence:
         if access.space is Space.LOCAL and self.kernel.slice.has_frame:
             return self._frame_access(access, action, state)
         if access.kind is not OpKind.LOAD and access.space in self.kernel.slice.kept_spaces:
-            guards = (action.guard[0],) if action.guard is not None else ()
-            stored = max(
-                (state[slot] for slot in (*access.data, *guards) if slot >= 0), default=Dependence.FIXED
-            )
-            if _moves(stored) or _moves(worst) or access.space is Space.GENERIC:
-                self.shared = Dependence.OTHER
+            self._store(access, action, state, place)
         if access.space is Space.SHARED:
-            result = Dependence.OTHER if _moves(worst) else self.shared
+            result = self._loaded(access, place)
         elif access.space is Space.LOCAL or (_moves(worst) and self.has_buffers):
             result = Dependence.OTHER  # what was stored there is not followed
         else:
             result = Dependence.FIXED if self.has_buffers else Dependence.ZERO
         return dict.fromkeys(access.results, result)
+
+    def _store(self, access: Access, action: Action, state: bytearray, place: int) -> None:
+        """What is stored where shared memory may be."""
+        if _moves(place) or access.space is Space.GENERIC:
+            self.anywhere = Dependence.OTHER
+            return
+        stored = max((state[slot] for slot in access.data if slot >= 0), default=Dependence.FIXED)
+        masks = (*access.masks, *((action.guard,) if action.guard else ()))
+        is_mixed = access.width_bytes < _WORD_BYTES or access.kind in _COMBINING
+        if any(_moves(state[slot]) for slot, _ in masks) or (_moves(stored) and is_mixed):
+            stored = Dependence.OTHER
+        if is_mixed and _moves(self._in_reach(access.row)):
+            stored = Dependence.OTHER  # of words, some bytes become others
+        self.stored[access.row] = max(self.stored.get(access.row, Dependence.FIXED), stored)
+
+    def _loaded(self, access: Access, place: int) -> int:
+        """What is loaded from shared memory: as it was stored, if it is loaded as words from one place."""
+        found = self._in_reach(access.row)
+        if not _moves(found) and not _moves(place):
+            return found
+        is_mixed = access.width_bytes < _WORD_BYTES or access.kind in _COMBINING
+        return Dependence.OTHER if is_mixed or _moves(place) else found
+
+    def _in_reach(self, row: int) -> int:
+        """Of words that an instruction may meet."""
+        found: int = self.anywhere
+        if not self.is_followed:
+            moves = any(map(_moves, self.stored.values()))
+            self.lacks |= moves
+            return Dependence.OTHER if moves else found
+        own = self.seen.reaches.get(row)
+        if own is None:
+            return found
+        for other, stored in self.stored.items():
+            reach = self.seen.reaches.get(other)
+            if reach is not None and reach.meets(own):
+                in_words = reach.in_words and own.in_words
+                found = max(found, stored if in_words or not _moves(stored) else Dependence.OTHER)
+        return found
 
     def _frame_access(self, access: Access, action: Action, state: bytearray) -> dict[int, int]:
         """Spilled registers are followed word by word."""
@@ -260,8 +308,11 @@ class GridDependence:
         if all(any(_moves(inputs[place]) for place in places) for places in step.factors):
             return Dependence.OTHER
         decided = step.rule is AffineRule.MONOTONE and step.watch is not None  # a sign that is extended
-        if is_predicate or decided:  # compared or carried: monotone, and part of what makes CTAs alike
-            return Dependence.FIXED
+        if is_predicate or decided or step in self.seen.steady:
+            return (
+                Dependence.FIXED
+            )  # compared, carried or rounded: monotone, and part of what makes CTAs alike
+        self.lacks |= rounds(step) and not self.is_followed
         return Dependence.OTHER if step.rule is AffineRule.MONOTONE else Dependence.EVEN
 
 

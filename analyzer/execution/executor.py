@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog, wants_none
 from analyzer.execution.axes import LEAST_CTAS, AxesFinder, AxesFound
-from analyzer.execution.boxes import uniform_boxes
+from analyzer.execution.boxes import Box, cta_number, uniform_boxes, whole_box
 from analyzer.execution.budget import Budget, EndlessLoop, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
@@ -20,7 +20,7 @@ from analyzer.execution.evenness import Evenness
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.hearing import Ears
 from analyzer.execution.image import ConstantImage
-from analyzer.execution.machine import SIGNATURE_FACTOR, Machine
+from analyzer.execution.machine import Machine
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.profiling import ProfileBuilder
 from analyzer.execution.program import CompiledKernel
@@ -35,11 +35,11 @@ from analyzer.execution.sampling import (
     whole_grid,
 )
 from analyzer.execution.shared_memory import SharedTooLarge
-from analyzer.execution.step import Step
 from analyzer.execution.sums import LaunchSums, collect
 from analyzer.execution.task import ExecutionOptions, Task
 from analyzer.execution.unknown_words import Trust
 from analyzer.execution.warps import KEPT_SHARED_BYTES, Batch, Shape, within_memory
+from analyzer.execution.watching import Onlooker, Seen, Signature, Signer, Watcher, joint_reaches
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.ir.launch import Launch
@@ -48,10 +48,13 @@ from analyzer.text.errors import UsageError
 IntArray = NDArray[np.int64]
 
 _PROOF_SHARE = 2  # part of the budget to prove CTAs alike
+_MOST_PROOFS = 2
 _WHOLE_SHARE = 4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
 _FEW_SHARE = 4  # part of it to execute some where all were too many
 _FEW_CTAS = 16
 _EXPECTED_PART = 0.7  # of the budget that a grid may be expected to take: CTAs that part ways take more
+_FEW_STEPS = 5000  # that are never worth a proof
+_RUNS_OF_PROOF = 8  # that it takes to prove CTAs alike, and to execute some of each box
 _LOOK_STEPS = 400
 _CHUNK_WARPS = 16384
 
@@ -129,7 +132,7 @@ class Executor:
         if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4:
             if self._dependence.branches_evenly:
                 self.budget = self._part_of_budget(_WHOLE_SHARE)
-            if not self._dependence.accesses_evenly and self._exceeds_budget():
+            if not (self._is_even and self.task.options.max_warps) and self._exceeds_budget():
                 return self._execute_fewer()
         sums = self._execute(sample)
         if not sample.holds:
@@ -141,15 +144,21 @@ class Executor:
         return self._with_memory(samples, sums)
 
     def _exceeds_budget(self) -> bool:
-        """Whether the whole grid takes more than may be spent, to judge by some of its CTAs."""
+        """Whether the whole grid takes more than may be spent, to judge by some of its CTAs.
+
+        Where boxes of CTAs stand for all of it, no more than their proof is taken to cost.
+        """
         grid = self.task.shape.grid
         some, limit = scattered(grid, _FEW_CTAS), self.budget.limit
         if len(some.numbers) > grid.count // _FEW_SHARE:
             return False
         self._execute(some)
-        expected = self.budget.steps_for(grid.count / len(some.numbers))
+        spent, expected = self.budget.spent, self.budget.steps_for(grid.count / len(some.numbers))
         self.budget = Budget(limit)
-        return expected > _EXPECTED_PART * limit
+        most = _EXPECTED_PART * limit
+        if self._is_even:
+            most = min(most, max(_FEW_STEPS, _RUNS_OF_PROOF * spent))
+        return expected > most
 
     def _execute_fewer(self) -> tuple[Sample, LaunchSums]:
         """What some CTAs come to."""
@@ -209,12 +218,11 @@ class Executor:
         Boxes of CTAs that are proven alike where branches allow it, else the whole grid if it can be
         afforded, else CTAs spread over it.
         """
-        accesses_evenly = self._dependence.accesses_evenly
         affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
-        proven = None if affords_whole and not accesses_evenly else self._proven()
+        proven = None if affords_whole and not self._is_even else self._proven()
         if proven is None:
             return (self._unproven(),)
-        return (proven,) if accesses_evenly else (proven, self._unproven())
+        return (proven,) if self._is_even else (proven, self._unproven())
 
     def _fewer(self) -> Iterator[tuple[Sample, ...]]:
         """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some; where
@@ -226,50 +234,92 @@ class Executor:
         few = scattered(grid, _FEW_CTAS)
         proven = self._proven()
         if proven is not None and len(proven.numbers) <= grid.count // _FEW_SHARE:
-            yield proven, stratified(few, grid, list(proven.boxes))
+            yield (proven,) if self._is_even else (proven, stratified(few, grid, list(proven.boxes)))
         yield (few,)
 
     @cached_property
     def _dependence(self) -> GridDependence:
+        """On the CTA's place; the CTAs at the corners of the grid are run where that says more."""
+        found = self._depending(None)
+        seen = self._seen_at_corners() if found.lacks else None
+        return found if seen is None else self._depending(seen)
+
+    @property
+    def _is_even(self) -> bool:
+        """Whether boxes of CTAs may stand for others in their ways and in their memory accesses."""
+        return self._dependence.branches_evenly and self._dependence.accesses_evenly
+
+    def _depending(self, seen: Seen | None) -> GridDependence:
         task = self.task
         return GridDependence(
             task.kernel,
             has_clusters=task.shape.cluster.count > 1,
             has_buffers=task.image.has_contents,
+            seen=seen,
         )
 
-    def _proven(self) -> Sample | None:
-        """Boxes of CTAs that are proven alike, None where they cannot be."""
-        dependence = self._dependence
-        if not dependence.branches_evenly:
-            return None
-        budget = self._part_of_budget(_PROOF_SHARE)
-
-        def signatures(numbers: IntArray) -> NDArray[np.uint64]:
-            return self._signatures(numbers, dependence.compared, budget)
-
+    def _seen_at_corners(self) -> Seen | None:
+        """None where these CTAs do not come to their end."""
+        grid = self.task.shape.grid
+        corners = sorted({cta_number(grid, at) for at in whole_box(grid).corners()})
+        onlooker = Onlooker()
         try:
-            boxes = uniform_boxes(self.task.shape.grid, signatures)
+            self._watched(np.array(corners, dtype=np.int64), onlooker, self._part_of_budget(_PROOF_SHARE))
         except StopExecution:
             return None
-        return None if boxes is None else boxed(self.task.shape.grid, boxes, Evenness(dependence.to_check))
+        return onlooker.seen()
 
-    def _signatures(self, numbers: IntArray, compared: set[Step], budget: Budget) -> NDArray[np.uint64]:
-        """One number for each CTA: equal where all its warps take the same ways with the same predicates.
+    def _proven(self) -> Sample | None:
+        """Boxes of CTAs that are proven alike, None where they cannot be.
+
+        The proof stands where instructions reach no further into shared memory than it takes them to; else
+        it is made once more.
+        """
+        budget = self._part_of_budget(_PROOF_SHARE)
+        for _ in range(_MOST_PROOFS):
+            dependence = self._dependence
+            if not dependence.branches_evenly:
+                return None
+            signers: list[Signer] = []
+            boxes = self._boxes(signers, budget)
+            if boxes is None:
+                return None
+            reaches = joint_reaches(signers)
+            if not dependence.is_followed or dependence.seen.covers(reaches):
+                return boxed(self.task.shape.grid, boxes, Evenness(dependence.to_check))
+            self._dependence = self._depending(dependence.seen.with_reaches(reaches))
+        return None
+
+    def _boxes(self, signers: list[Signer], budget: Budget) -> list[Box] | None:
+        """Boxes whose corners run alike; signers: what looked at them."""
+
+        def signatures(numbers: IntArray) -> Signature:
+            signers.append(self._signer(numbers, budget))
+            return signers[-1].of_ctas(len(numbers))
+
+        try:
+            return uniform_boxes(self.task.shape.grid, signatures)
+        except StopExecution:
+            return None
+
+    def _signer(self, numbers: IntArray, budget: Budget) -> Signer:
+        """What gives CTAs equal numbers where all warps take the same ways with the same predicates.
 
         Raises StopExecution where they do not come to their end.
         """
+        n_warps = len(numbers) * self.task.shape.warps_per_cta
+        signer = Signer(n_warps, self._dependence.compared, self._dependence.seen.steady)
+        self._watched(numbers, signer, budget)
+        return signer
+
+    def _watched(self, numbers: IntArray, watcher: Watcher, budget: Budget) -> None:
+        """Run some CTAs of which only the ways that they take matter. Raises StopExecution."""
         batch = Batch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(len(numbers)))
         machine = self._machine(batch, budget)
         machine.tally.memory = MemoryLog(batch, wants=wants_none)
-        machine.signature, machine.signed = np.zeros(batch.n_warps, dtype=np.uint64), compared
+        machine.watcher = watcher
         machine.start()
         machine.run()
-        table = machine.signature.reshape(len(numbers), -1)
-        mixed = np.zeros(len(numbers), dtype=np.uint64)
-        for column in range(table.shape[1]):
-            mixed = mixed * SIGNATURE_FACTOR + table[:, column]
-        return mixed
 
     # ---- execution -------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from analyzer.execution.axes import AxesFinder
 from analyzer.execution.branches import leave
 from analyzer.execution.budget import Budget
 from analyzer.execution.bulk import parts_of
-from analyzer.execution.convergence import Convergence, Onward, lane_words
+from analyzer.execution.convergence import Convergence, Onward
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.hearing import Ears
 from analyzer.execution.lanes import (
@@ -33,16 +33,16 @@ from analyzer.execution.lanes import (
     where_active,
 )
 from analyzer.execution.memory import Overwritten, TrackedMemory, lane_addresses
-from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import Bits, ConstantRead, Read, SpecialRead, Step, Value
-from analyzer.execution.tally import Tally, new_tally
+from analyzer.execution.tally import new_tally
 from analyzer.execution.warps import Batch
+from analyzer.execution.watching import Watcher
 from analyzer.flow.loops import Loop
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 from analyzer.isa.roles import PREDICATE_BASE
 
 IntArray = NDArray[np.int64]
@@ -53,7 +53,6 @@ Decide = Callable[["Machine", View, End, Origins], Bits]
 _LAST = 1 << 30
 _LARGE = 4096
 _PER_WARP = 2  # dimensions of an array of some warps' lanes
-SIGNATURE_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _CHANGES = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 
 
@@ -81,9 +80,8 @@ class Machine:
         self.kept_spaces = kernel.slice.kept_spaces
         self.tracked = TrackedMemory(batch) if self.kept_spaces else None
         self.overwritten = Overwritten(batch.image.allocations)
-        self.signature: NDArray[np.uint64] | None = None
+        self.watcher: Watcher | None = None
         self.left_at: dict[int, IntArray] = {}  # header runs when a loop was last left on assumption
-        self.signed: set[Step] = set()
         self.evenness: Evenness | None = None
         self.ears: Ears | None = None
         self.on_header: Callable[[Segment, Group], bool] | None = None
@@ -334,8 +332,8 @@ class Machine:
                 origin = _whole_warp(origin, active)
         else:
             results = step.apply(*words)
-            if self.signature is not None and step in self.signed:
-                self._sign(step, words, results, view)
+            if self.watcher is not None:
+                self.watcher.see(step, words, results, view)
             if self.evenness is not None:
                 self.evenness.check(step, words, view, self.batch)
             if self.axes_finder is not None and view.group.is_whole:
@@ -346,25 +344,6 @@ class Machine:
         for slot, result in zip(step.writes, results, strict=True):
             if slot >= 0:
                 view.write(slot, result, origin, None, mask)
-
-    def _sign(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
-        """Add what the step compared to the warps' signatures."""
-        assert self.signature is not None
-        watched = results if step.watch is None else (*results, *step.watch(*words))
-        for value in watched:
-            if value.dtype == np.bool_:
-                bits = np.broadcast_to(view.flat(value), view.group.mask.shape) & view.group.mask
-                rows = view.group.rows
-                mixed = self.signature[rows] * SIGNATURE_FACTOR
-                self.signature[rows] = mixed + lane_words(bits) + np.uint64(step.writes[0] + 2)
-
-    def sign_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
-        """Add iterations taken at once to the warps' signatures: how many, through which segments."""
-        assert self.signature is not None
-        factors = mixing_factors(len(tally.segments)).view(np.int64)
-        period = factors @ tally.segments[:, rows] + 3 * (factors @ tally.lanes[:, rows])
-        mixed = self.signature[rows] * SIGNATURE_FACTOR
-        self.signature[rows] = mixed + (period + repeats[rows]).astype(np.uint64)
 
     def access_lanes(
         self, access: Access, view: View, lanes: Bits | None, unknown: Origins | None
@@ -391,6 +370,8 @@ class Machine:
         if access.address is not None:
             addresses, origin = lane_addresses(access.address, view)
             origin = where_active(origin, active)
+        if self.watcher is not None and access.space is Space.SHARED and access.space in self.kept_spaces:
+            self.watcher.reach(access, active, addresses if origin is None else None)
         self.tally.memory.record(access, view.group, active, addresses, origin, unknown)
         self._transfer(access, view, lanes, addresses, origin)
 

@@ -26,6 +26,12 @@ _OPERATIONS = {
 }
 
 
+def within_cta(addresses: Addresses) -> Addresses:
+    """Places in a CTA's own shared memory, or in that of its cluster's CTA which the address names."""
+    found: Addresses = addresses & _WITHIN_CTA
+    return found
+
+
 class SharedTooLarge(Exception):
     """CTAs' shared memories differ, and take too much room together."""
 
@@ -86,7 +92,7 @@ class SharedMemory:
         """Some byte in the range of these addresses may be known in some CTA; None: any that code stored."""
         if addresses is None:
             return bool(self._touched[RESERVED_SHARED_BYTES:].any())
-        within = addresses & _WITHIN_CTA
+        within = within_cta(addresses)
         return bool(self._touched[int(within.min()) : int(within.max()) + width_bytes].any())
 
     def forget_all(self, view: View) -> None:
@@ -154,7 +160,7 @@ class SharedMemory:
             places = places[:n_rows]
         shape = (n_rows, WARP_LANES)
         active = np.broadcast_to(active, shape)
-        at = (np.broadcast_to(addresses, shape)[active] & _WITHIN_CTA).astype(np.int64)
+        at = within_cta(np.broadcast_to(addresses, shape)[active]).astype(np.int64)
         owner = np.broadcast_to(places[:, None], shape)[active]
         inside = at + access.width_bytes <= self.n_bytes
         return _Lanes(owner[inside], at[inside], active, inside)
@@ -203,7 +209,7 @@ class SharedMemory:
         places: IntArray = np.zeros((1, 1), dtype=np.int64)
         if len(self.values) > 1:
             places, addresses = self.ctas[view.group.rows][:, None], view.flat(addresses)
-        addresses = addresses & _WITHIN_CTA
+        addresses = within_cta(addresses)
         inside = addresses + np.uint64(access.width_bytes) <= self.n_bytes
         at = np.where(inside, addresses, 0).astype(np.int64)
         found: list[Loaded] = []

@@ -135,6 +135,28 @@ def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike() -> Non
     assert boxes.looked_at_ctas < 10 < whole.looked_at_ctas == 40 * 9
 
 
+def handed_on(name: str) -> tuple[ExecutionProfile, ExecutionProfile]:
+    """Boxes and the whole grid of a kernel whose threads get pointers from each other."""
+    (kernel,) = (found for found in unpacked("handed_90").kernels if found.name == name)
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 9), Argument(3, 4096))
+    launch = Launch(grid=Dim3(6, 40), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    return boxes_and_whole(kernel, launch, max_warps=1)
+
+
+def test_pointers_that_threads_hand_each_other_leave_ctas_alike() -> None:
+    """Words in shared memory move with the CTA's place as what is stored there does, a flag beside them does
+    not, and a shift that gives all CTAs the same moves nothing."""
+    boxes, whole = handed_on("handed")
+    assert boxes.looked_at_ctas < 20 < whole.looked_at_ctas == 6 * 40
+    assert boxes.provenance is whole.provenance is Provenance.EXACT
+    assert {access.provenance for access in boxes.accesses} == {Provenance.EXACT}
+
+
+def test_pointers_that_are_changed_byte_by_byte_are_not_taken_to_move_evenly() -> None:
+    boxes, whole = handed_on("mixed")
+    assert boxes.looked_at_ctas == whole.looked_at_ctas == 6 * 40
+
+
 @pytest.mark.parametrize(
     ("name", "n_arguments", "size", "looked_at"),
     [("prices", 4, 900 * 128 - 50, 10), ("normalize", 2, 1000, 5), ("told", 2, 0, 901)],

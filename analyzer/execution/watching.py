@@ -1,0 +1,194 @@
+"""What is seen of steps and of shared memory while some CTAs run, for the proof that others are like them.
+
+First the CTAs at the corners of the grid show where each instruction reaches into shared memory, and which
+steps that round (a shift to the right) round alike everywhere. `GridDependence` takes both for true; runs
+that prove CTAs alike then see whether they are.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.execution.convergence import lane_words
+from analyzer.execution.lanes import Rows, View
+from analyzer.execution.memory import Addresses
+from analyzer.execution.mixing import mixing_factors
+from analyzer.execution.program import Access
+from analyzer.execution.shared_memory import within_cta
+from analyzer.execution.step import AffineRule, Bits, Step, Value
+from analyzer.execution.tally import Tally
+from analyzer.ir.machine import WARP_LANES
+
+IntArray = NDArray[np.int64]
+Signature = NDArray[np.uint64]
+
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_LANE_FACTORS = mixing_factors(WARP_LANES)
+_WORD_BYTES = 4
+_ANYWHERE = 1 << 62
+
+
+class Reach(Struct, frozen=True):
+    """Bytes [low, high) of shared memory that an instruction meets; in_words: at words' places only."""
+
+    low: int
+    high: int
+    in_words: bool
+
+    def meets(self, other: "Reach") -> bool:
+        return self.low < other.high and other.low < self.high
+
+    def joined(self, other: "Reach") -> "Reach":
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return Reach(low, high, self.in_words and other.in_words)
+
+
+EVERYWHERE = Reach(0, _ANYWHERE, in_words=False)
+
+
+class Seen(Struct, frozen=True, eq=False):
+    """Reach of each instruction, by row; steady: steps whose results were alike in all CTAs."""
+
+    reaches: Mapping[int, Reach] = {}
+    steady: frozenset[Step] = frozenset()
+
+    def covers(self, reaches: Mapping[int, Reach]) -> bool:
+        """Whether instructions reached no further."""
+        return all(
+            row in self.reaches and self.reaches[row].joined(reach) == self.reaches[row]
+            for row, reach in reaches.items()
+        )
+
+    def with_reaches(self, reaches: Mapping[int, Reach]) -> "Seen":
+        """The same, where instructions reach so far as well."""
+        return Seen(_joined([self.reaches, reaches]), self.steady)
+
+
+class Watcher(Protocol):
+    """Looks on while a machine runs."""
+
+    def see(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
+        """What a step made of what it read."""
+
+    def reach(self, access: Access, active: Bits, addresses: Addresses | None) -> None:
+        """Where lanes meet shared memory whose contents are kept; None: anywhere."""
+
+    def note_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
+        """Iterations taken at once: how many of each warp, and what one of them came to."""
+
+
+class _Reaches:
+    """Where instructions met shared memory."""
+
+    def __init__(self) -> None:
+        self.reaches: dict[int, Reach] = {}
+
+    def reach(self, access: Access, active: Bits, addresses: Addresses | None) -> None:
+        found = EVERYWHERE if addresses is None else _reach(access, active, addresses)
+        if found is not None:
+            known = self.reaches.get(access.row)
+            self.reaches[access.row] = found if known is None else known.joined(found)
+
+
+class Onlooker(_Reaches):
+    """Watches CTAs of which nothing is known yet."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_steady: dict[Step, bool] = {}
+
+    def see(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
+        if rounds(step) and self.is_steady.get(step, True):
+            self.is_steady[step] = _are_alike(results[0], view)
+
+    def note_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
+        """They round as those that run one by one; of shared memory they meet nothing that is known."""
+
+    def seen(self) -> Seen:
+        steady = frozenset(step for step, is_steady in self.is_steady.items() if is_steady)
+        return Seen(self.reaches, steady)
+
+
+class Signer(_Reaches):
+    """Gives each warp a number: equal where warps take the same ways, lane by lane, with the same predicates.
+
+    compared: steps whose predicates count; steady: steps of which results count as well.
+    """
+
+    def __init__(self, n_warps: int, compared: set[Step], steady: frozenset[Step]) -> None:
+        super().__init__()
+        self.signature: Signature = np.zeros(n_warps, dtype=np.uint64)
+        self.compared, self.steady = compared, steady
+
+    def see(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
+        if step not in self.compared:
+            return
+        for value in results if step.watch is None else (*results, *step.watch(*words)):
+            if value.dtype == np.bool_:
+                bits = np.broadcast_to(view.flat(value), view.group.mask.shape) & view.group.mask
+                self._mix(view.group.rows, lane_words(bits) + np.uint64(step.writes[0] + 2))
+            elif step in self.steady:
+                shown = np.where(view.group.mask, view.flat(value), 0).astype(np.uint64)
+                self._mix(view.group.rows, shown @ _LANE_FACTORS)
+
+    def note_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
+        """Add how many there were, and through which segments."""
+        factors = mixing_factors(len(tally.segments)).view(np.int64)
+        period = factors @ tally.segments[:, rows] + 3 * (factors @ tally.lanes[:, rows])
+        self._mix(rows, (period + repeats[rows]).astype(np.uint64))
+
+    def of_ctas(self, n_ctas: int) -> Signature:
+        """One number for each CTA."""
+        mixed = np.zeros(n_ctas, dtype=np.uint64)
+        for column in self.signature.reshape(n_ctas, -1).T:
+            mixed = mixed * _FACTOR + column
+        return mixed
+
+    def _mix(self, rows: Rows, more: Signature) -> None:
+        self.signature[rows] = self.signature[rows] * _FACTOR + more
+
+
+def rounds(step: Step) -> bool:
+    """A step whose word grows as what it reads does, but not evenly."""
+    return step.rule is AffineRule.MONOTONE and step.watch is None and not step.uses_mask
+
+
+def joint_reaches(watchers: Iterable[Signer]) -> Mapping[int, Reach]:
+    """How far instructions reached in any of these runs."""
+    return _joined([watcher.reaches for watcher in watchers])
+
+
+def _joined(maps: Iterable[Mapping[int, Reach]]) -> Mapping[int, Reach]:
+    found: dict[int, Reach] = {}
+    for reaches in maps:
+        for row, reach in reaches.items():
+            found[row] = found[row].joined(reach) if row in found else reach
+    return found
+
+
+def _reach(access: Access, active: Bits, addresses: Addresses) -> Reach | None:
+    """From the first byte to the last one that active lanes meet."""
+    shape = np.broadcast_shapes(active.shape, addresses.shape)
+    if active.all():
+        places = within_cta(addresses)
+    else:
+        places = within_cta(np.broadcast_to(addresses, shape)[np.broadcast_to(active, shape)])
+    if not places.size:
+        return None
+    in_words = access.width_bytes >= _WORD_BYTES and not bool((places & np.uint64(_WORD_BYTES - 1)).any())
+    return Reach(int(places.min()), int(places.max()) + access.width_bytes, in_words)
+
+
+def _are_alike(value: Value, view: View) -> bool:
+    """Whether each warp's lanes hold in every CTA what they hold in the first one that is there."""
+    if value.dtype == np.bool_:
+        return True
+    rows = view.flat(value)
+    if len(rows) == 1:
+        return True
+    warps = view.group.rows % view.state.shape[2]
+    _, first, which = np.unique(warps, return_index=True, return_inverse=True)
+    return not bool(((rows != rows[first[which]]) & view.group.mask).any())
