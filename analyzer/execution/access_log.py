@@ -17,7 +17,7 @@ from analyzer.execution.program import Access
 from analyzer.execution.request_tables import tables_of
 from analyzer.execution.step import Bits
 from analyzer.execution.unknown_words import Trust
-from analyzer.ir.opcode import Space
+from analyzer.ir.opcode import GLOBAL_SPACES, Space
 
 if TYPE_CHECKING:
     from analyzer.execution.warps import Batch
@@ -26,7 +26,6 @@ IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
 _FLUSH_LANES = 1 << 23
-_KEPT_LANES = 1 << 22
 
 
 class Kept(Struct, frozen=True, eq=False):
@@ -59,7 +58,7 @@ def wants_none(_: Access) -> bool:
 class MemoryLog:
     """What every memory instruction of a batch touched, of those that are wanted.
 
-    kept: after `finish`, what the instructions of each `totals` did, None where that was too much to keep.
+    kept: after `finish`, what instructions did that reach global memory, None where that was too much.
     """
 
     def __init__(self, batch: "Batch", *, reduces: bool = True, wants: Wants = wants_all) -> None:
@@ -119,8 +118,7 @@ class MemoryLog:
             addresses = None
         rows = None if group.is_whole else group.rows
         self._enter(totals, Entry(rows, active, addresses, steps, is_even=group.warps is not None))
-        if self.reduces and self.held_lanes > _FLUSH_LANES:
-            self.reduce()
+        self._make_room()
 
     def for_trial(self) -> "MemoryLog":
         """An empty one for one iteration of a loop, which this one may absorb."""
@@ -130,8 +128,7 @@ class MemoryLog:
         if self.reduces and totals.entries and totals.entries[-1].takes(entry):
             return
         totals.entries.append(entry)
-        if entry.addresses is not None:
-            self.held_lanes += max(entry.active.size, entry.addresses.size)
+        self.held_lanes += entry.n_lanes
 
     def _totals(self, access: Access) -> AccessTotals:
         key = (access.row, access.space, access.lane_bytes)
@@ -146,11 +143,10 @@ class MemoryLog:
             own = self._totals(totals.access)
             own.trust = min(own.trust, totals.trust)
             own.is_doubtful |= totals.is_doubtful
-            repeated = [replace(e, counts=times if e.rows is None else times[e.rows]) for e in totals.entries]
-            for entry in _interleaved(repeated):
+            repeated = [entry.repeated(times, self.batch.cta_shape) for entry in totals.entries]
+            for entry in _interleaved([entry for entry in repeated if entry is not None]):
                 self._enter(own, entry)
-        if self.held_lanes > _FLUSH_LANES:
-            self.reduce()
+        self._make_room()
 
     def nest(self, inner: "MemoryLog", outer: "MemoryLog", later: "MemoryLog", repeats: int) -> bool:
         """Add what an iteration of an inner loop logged, `repeats` times, within one of an outer loop.
@@ -179,14 +175,28 @@ class MemoryLog:
                 self._enter(kept, entry)
         return True
 
+    def _make_room(self) -> None:
+        """Turn entries into sums where there are many; those of global memory only if they must."""
+        if not self.reduces or self.held_lanes <= _FLUSH_LANES:
+            return
+        found = [totals for totals in self.totals.values() if totals.access.space not in GLOBAL_SPACES]
+        for totals in found:
+            self._reduced(totals)
+        self.held_lanes = sum(e.n_lanes for totals in self.totals.values() for e in totals.entries)
+        if self.held_lanes > _FLUSH_LANES // 2:
+            self.reduce()
+
     def finish(self) -> None:
-        """Turn all into sums; keep the entries where there are few, for questions about parts of the grid."""
-        if self.kept is None or self.held_lanes > _KEPT_LANES:
+        """Turn all into sums; keep entries of global memory, for questions about parts of the grid."""
+        if self.kept is None:
             self.reduce()
             return
-        self.kept = {
-            key: Kept(tuple(totals.entries), self._reduced(totals)) for key, totals in self.totals.items()
-        }
+        self.kept = {}
+        for key, totals in self.totals.items():
+            entries = tuple(totals.entries)
+            patterns = self._reduced(totals)
+            if totals.access.space in GLOBAL_SPACES:
+                self.kept[key] = Kept(entries, patterns)
         self.held_lanes = 0
 
     def reduce(self) -> None:

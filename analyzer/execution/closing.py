@@ -231,8 +231,14 @@ class Closer:
             rest = None if failed.leaving is None else self._without(group, failed.leaving)
             if rest is None or not attempts:
                 return False
-            return self._try_rest(segment, group, rest, period, growth, now, attempts - 1)
-        return self._commit(segment, group, growth, now, trial, tally, period)
+            growth, now = self._left(group, rest, growth, now)
+            return self._try(segment, rest, period, growth, now, attempts - 1)
+        rest = trial.staying(group)
+        if rest is not group:
+            growth, now = self._left(group, rest, growth, now)
+            if self.is_inner:  # along the outer loop nothing is known of those that left
+                return attempts > 0 and self._try(segment, rest, period, growth, now, attempts - 1)
+        return self._commit(segment, rest, growth, now, trial, tally, period)
 
     def _trial(self, segment: Segment, group: Group) -> Trial:
         trial = Trial(self.machine, segment, group)
@@ -274,6 +280,8 @@ class Closer:
             tally = trial.run_period(period)
         except TrialFailed:
             return None
+        if trial.left is not None:
+            return None
         before, after = View(self.machine.state, group), View(trial.state, group)
         mask = _mask(after)
         for slot in self._slots(segment):
@@ -283,21 +291,16 @@ class Closer:
                 return None
         return tally
 
-    def _try_rest(
-        self,
-        segment: Segment,
-        group: Group,
-        rest: Group,
-        period: int,
-        growth: dict[int, Deltas],
-        now: _Snapshot,
-        attempts: int,
-    ) -> bool:
+    def _left(
+        self, group: Group, rest: Group, growth: dict[int, Deltas], now: _Snapshot
+    ) -> tuple[dict[int, Deltas], _Snapshot]:
+        """Growth and registers of the rest of a group."""
         whole, view = View(self.machine.state, group), View(self.machine.state, rest)
         places = np.searchsorted(group.rows, rest.rows)
-        values, origins = (_all_left(arrays, whole, view, places) for arrays in (now.values, now.origins))
-        own = _Snapshot(values, origins, now.ran[places], now.taken)
-        return self._try(segment, rest, period, _all_left(growth, whole, view, places), own, attempts)
+        growth, values, origins = (
+            _all_left(arrays, whole, view, places) for arrays in (growth, now.values, now.origins)
+        )
+        return growth, _Snapshot(values, origins, now.ran[places], now.taken)
 
     def _without(self, group: Group, leaving: Rows) -> Group | None:
         """The group's other warps; None where there are none."""

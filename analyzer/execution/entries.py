@@ -1,7 +1,11 @@
 """Requests of one memory instruction as execution meets them, and what they add up to."""
 
+from math import prod
+from typing import Any
+
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint import Footprint, Stride
@@ -34,6 +38,35 @@ class Entry(Struct, eq=False):
     counts: IntArray | None = None
     is_even: bool = False
     inner: tuple[Stride, ...] = ()
+
+    def repeated(self, times: IntArray, cta_shape: tuple[int, int]) -> "Entry | None":
+        """The same `times[row]` times, without warps that do not repeat; None where none does."""
+        counts = times if self.rows is None else times[self.rows]
+        if bool((counts > 0).all()):
+            return replace(self, counts=counts)
+        rows = np.arange(len(times), dtype=np.int64) if self.rows is None else self.rows
+        stays = np.flatnonzero(counts)
+        if not len(stays):
+            return None
+
+        def kept(array: NDArray[Any]) -> NDArray[Any]:
+            if array.ndim > 2:
+                array = one_row_per_warp(array, (*cta_shape, len(rows) // prod(cta_shape)))
+            return array if len(array) == 1 else array[stays]
+
+        return Entry(
+            rows=rows[stays],
+            active=kept(self.active),
+            addresses=None if self.addresses is None else kept(self.addresses),
+            steps=None if self.steps is None else kept(self.steps),
+            counts=counts[stays],
+            inner=self.inner,
+        )
+
+    @property
+    def n_lanes(self) -> int:
+        """Addresses that it holds."""
+        return 0 if self.addresses is None else max(self.active.size, self.addresses.size)
 
     def takes(self, other: "Entry") -> bool:
         """Whether `other` goes on where this one ends, by one step in all lanes; it is then part of it."""
@@ -74,6 +107,16 @@ class Entry(Struct, eq=False):
         ):
             return False
         return self.active is other.active or np.array_equal(self.active, other.active)
+
+
+def one_row_per_warp(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array of rows and columns of CTAs and their warps as [n_warp, lanes], or one row for all."""
+    if array.ndim == 2:
+        return array
+    if array.shape[:3] == (1, 1, 1):
+        first: NDArray[Any] = array[0, 0]
+        return first
+    return np.broadcast_to(array, (*shape, array.shape[3])).reshape(-1, array.shape[3])
 
 
 class Progress(Struct, frozen=True):

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.entries import AccessTotals, Entry
+from analyzer.execution.entries import AccessTotals, Entry, one_row_per_warp
 from analyzer.execution.footprint import Stride
 from analyzer.execution.step import Bits
 
@@ -163,9 +163,9 @@ def _outer_requests(entry: Entry, batch: "Batch") -> Requests:
     return Requests(
         weights=weights.reshape(-1),
         counts=counts.reshape(-1) if counts.size == 1 else np.broadcast_to(counts, shape).reshape(-1),
-        active=_one_row_per_warp(entry.active, shape),
-        addresses=None if entry.addresses is None else _one_row_per_warp(entry.addresses, shape),
-        steps=None if entry.steps is None else _one_row_per_warp(entry.steps, shape),
+        active=one_row_per_warp(entry.active, shape),
+        addresses=None if entry.addresses is None else one_row_per_warp(entry.addresses, shape),
+        steps=None if entry.steps is None else one_row_per_warp(entry.steps, shape),
     )
 
 
@@ -200,15 +200,6 @@ def _spread(totals: AccessTotals, requests: Requests, entry: Entry, batch: "Batc
         step = np.where(np.broadcast_to(active, (len(rows), active.shape[1])), step, 0)
         found.append(Stride(step, np.where(moves, counts[ctas], 1)))
     return tuple(found)
-
-
-def _one_row_per_warp(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    if array.ndim == 2:
-        return array
-    if array.shape[:3] == (1, 1, 1):
-        first: NDArray[Any] = array[0, 0]
-        return first
-    return np.broadcast_to(array, (*shape, array.shape[3])).reshape(-1, array.shape[3])
 
 
 def _rows_of(array: NDArray[Any], rows: Bits) -> NDArray[Any]:

@@ -74,6 +74,7 @@ class Trial(Machine):
             self.tracked.local = dict(parent.tracked.local)
             self.tracked.doubtful = parent.tracked.doubtful
         self.loop = parent.headers[segment.index]
+        self.left: Bits | None = None  # warps that leave the loop meanwhile
         self.arrivals = 0
         self.wanted = 1
         self.back: Group | None = None
@@ -81,14 +82,13 @@ class Trial(Machine):
     def run_period(self, iterations: int) -> Tally:
         """Execute so many iterations; what they tally. Raises TrialFailed."""
         self.wanted = iterations
-        group = self.first
-        self.enter(self.segment.index, replace(group, mask=group.mask.copy()))
+        self.enter(self.segment.index, replace(self.first, mask=self.first.mask.copy()))
         with np.errstate(all="ignore"):
             while self.queue:
                 self.step()
-        back = self.back
-        if back is None or not self.convergence.is_idle:
+        if self.back is None or not self.convergence.is_idle:
             raise TrialFailed("warps part")
+        group, back = self.staying(self.first), self.staying(self.back)
         same = len(back.rows) == len(group.rows) and bool((back.rows == group.rows).all())
         if not same or bool((back.mask != group.mask).any()) or back.doubts != group.doubts:
             raise TrialFailed("other warps come back")
@@ -112,10 +112,23 @@ class Trial(Machine):
         self.back = group
         return True
 
+    def staying(self, group: Group) -> Group:
+        """The group without warps that have left the loop."""
+        if self.left is None:
+            return group
+        stays = ~self.left[group.rows]
+        return self.made(group.rows[stays], group.mask[stays], group.doubts, is_full=group.is_full)
+
     def enter(self, index: int | None, group: Group) -> None:
-        if index is None or (len(group.rows) and self.kernel.segments[index].block not in self.loop.blocks):
-            raise TrialFailed("the loop ends", group.rows)
-        super().enter(index, group)
+        """See `Machine`. Warps that leave the loop do not repeat; the others go on without them."""
+        if index is not None and self.kernel.segments[index].block in self.loop.blocks:
+            super().enter(index, group)
+            return
+        left = np.zeros(self.batch.n_warps, dtype=bool) if self.left is None else self.left
+        left[group.rows] = True
+        if bool(left[self.first.rows].all()):
+            raise TrialFailed("the loop ends")
+        self.left = left
 
     def die(self, group: Group, gone: Bits) -> None:
         raise TrialFailed("a thread ends", group.rows)
@@ -161,7 +174,7 @@ class Trial(Machine):
     def limit(self, view: View, counts: IntArray) -> None:
         """No more iterations than `counts`, one number per warp or one for all."""
         rows = view.group.rows
-        is_all = len(rows) == len(self.first.rows)
+        is_all = self.left is None and len(rows) == len(self.first.rows)
         if is_all and len(counts) == 1:
             self.most = min(self.most, int(counts[0]))
         else:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from against_oracle import ARCHS, classes, machine
+from against_oracle import ARCHS, classes, machine, unpacked
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from launches import LAUNCHES, Drawn, drawn
@@ -13,6 +13,8 @@ from analyzer.execution import executor, warps
 from analyzer.execution.machine import Machine
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
+from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
+from analyzer.pipeline.executing import execute_kernel
 
 LOOPS = sorted(LAUNCHES.keys() - {"in_place", "recursion", "recursion_linear", "calls"})
 GRIDS = (
@@ -124,3 +126,14 @@ def test_boxes_stand_for_the_whole_grid(name: str, seed: int, grid: tuple[int, i
             for field in ("sectors", "wavefronts", "unique_bytes"):
                 if getattr(access, field) is not None:
                     assert getattr(access, field) == getattr(other, field), f"{launch}: {field} of {access}"
+
+
+def test_warps_that_leave_a_loop_one_after_the_other_do_not_keep_it_open() -> None:
+    (kernel,) = (found for found in unpacked("handed_90").kernels if found.name == "stairs")
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 1), Argument(3, 4096))
+    launch = Launch(grid=Dim3(120), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    closed = execute_kernel(kernel, launch, step_limit=600)
+    plain = execute_kernel(kernel, launch, closes_loops=False)
+    assert closed is not None
+    assert plain is not None
+    assert said(closed.profile) == said(plain.profile)
