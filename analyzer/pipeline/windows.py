@@ -84,8 +84,9 @@ class Windows(Struct, frozen=True, eq=False):
             return DramReads()
         unique, both = traffic.read_unique_sectors, traffic.unique_sectors
         kept_sectors = kept_bytes / SECTOR_BYTES
-        if unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas):
-            return DramReads(sectors=float(unique), at_once=None if both is None else float(both))
+        fits = unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas)
+        if unique is not None and (fits or not unique):
+            return DramReads(sectors=float(unique), at_once=float(both) if fits and both else None)
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
             return DramReads(sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas))

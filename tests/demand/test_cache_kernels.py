@@ -1,7 +1,9 @@
 """Hit rates of real kernels, which follow by hand from how they read memory."""
 
+from pathlib import Path
+
 import pytest
-from paths import TRACES
+from paths import TRACES, dump_of
 
 import analyzer
 from analyzer.demand.cache_routes import routes_of
@@ -63,6 +65,20 @@ def test_what_is_read_and_written_in_place_is_held_once() -> None:
     assert traffic is not None
     found = (traffic.read_unique_sectors, traffic.written_unique_sectors, traffic.unique_sectors)
     assert found == (n // 4, n // 8, n // 4)
+
+
+def test_a_grid_that_reads_nothing_is_not_looked_at_for_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stores = "S2R R0, SR_CTAID.X", "IMAD.WIDE R2, R0, 0x4000, RZ", "STG.E desc[UR4][R2.64], RZ", "EXIT"
+    dump = tmp_path / "fill.sass"
+    dump.write_text(dump_of("sm_90", *stores))
+    (kernel,) = analyzer.load(str(dump)).kernels
+    launch = Launch(grid=Dim3(20_000), block=Dim3(32), dynamic_shared_bytes=0)
+    executed = execute_kernel(kernel, launch)
+    assert executed is not None
+    monkeypatch.delattr("analyzer.pipeline.windows.touched_by")
+    assert Windows(prepare(kernel, launch), executed.profile).dram_reads(100, 0.0).sectors == 0.0
 
 
 def test_every_eighth_word_takes_a_sector_of_its_own() -> None:
