@@ -36,6 +36,7 @@ _SHORT_PERIOD = 4
 _BOLD = 3  # arrivals more than a period has
 _MOST_LEAVING = 3
 _MOST_TRIPS = 1 << 34  # some minutes on any GPU
+_MOST_SMALL = 3
 _HISTORY = 2 * _PERIODS[-1] + 1
 _HISTORY_BYTES = 256 << 20
 
@@ -115,6 +116,32 @@ class _History(Struct, eq=False):
         return True
 
 
+class _Gains(Struct, eq=False):
+    """What taking iterations of a loop at once has gained: a few each time, where a short period ends soon.
+
+    A place taken modulo 5 grows for 4 iterations; over 5 it does not grow. So after some such successes
+    shorter periods are left out, until a longer one is found or as many iterations have gone by as it takes.
+    """
+
+    n_small: int = 0
+    least_period: int = 0
+    is_settled: bool = False
+
+    def note(self, period: int, taken: int, arrivals: int) -> None:
+        """So many iterations were taken after so many arrivals."""
+        if self.is_settled or taken > arrivals:
+            self.n_small = 0
+            return
+        self.n_small += 1
+        if self.n_small >= _MOST_SMALL:
+            self.least_period = period + 1
+
+    def note_arrivals(self, arrivals: int) -> None:
+        """So many arrivals, and nothing could be taken."""
+        if self.least_period and arrivals > _HISTORY:
+            self.least_period, self.is_settled = 0, True
+
+
 def _all_left(arrays: dict[int, Any], whole: View, view: View, places: IntArray) -> dict[int, Any]:
     """The rows of a group that is left of a larger one, of each register."""
     return {slot: _rows_left(array, whole, view, places) for slot, array in arrays.items()}
@@ -139,6 +166,7 @@ class Closer:
         self.taken: IntArray = np.zeros(machine.batch.n_warps, dtype=np.int64)  # segments, all at once
         self.histories: dict[int, _History] = {}
         self.failures: dict[int, int] = {}
+        self.gains: dict[int, _Gains] = {}
         self.needed: dict[int, list[int]] = {}
         self.ranges: dict[int, slice] = {}
 
@@ -153,12 +181,18 @@ class Closer:
         history.arrivals += 1
         if history.arrivals < history.next_try or (history.is_outer and not self._may_try_outer(history)):
             return False
-        found = self._candidates(group, history)[: 1 if history.is_outer else None]
+        gains = self.gains.setdefault(segment.index, _Gains())
+        found = self._candidates(group, history, gains)[: 1 if history.is_outer else None]
         before = self.machine.budget.spent
-        if any(self._try(segment, group, period, growth, history.snapshots[-1]) for period, growth in found):
-            del self.histories[segment.index]
-            self.failures[segment.index] = 0
+        for period, growth in found:
+            taken = self._try(segment, group, period, growth, history.snapshots[-1])
+            if taken:
+                gains.note(period, taken, history.arrivals)
+                del self.histories[segment.index]
+                self.failures[segment.index] = 0
+                break
         else:
+            gains.note_arrivals(history.arrivals)
             if history.is_outer and not self.is_inner:
                 self.machine.budget.lost += self.machine.budget.spent - before
             history.failures += bool(found) or history.arrivals > _HISTORY
@@ -196,7 +230,9 @@ class Closer:
             int(self.taken[group.rows].max(initial=0)),
         )
 
-    def _candidates(self, group: Group, history: _History) -> list[tuple[int, dict[int, Deltas]]]:
+    def _candidates(
+        self, group: Group, history: _History, gains: "_Gains"
+    ) -> list[tuple[int, dict[int, Deltas]]]:
         """Periods that may be, and what grows over each; first those over which fewest registers grow.
 
         Where fewer grow, more have come round.
@@ -205,7 +241,8 @@ class Closer:
         found = [
             (period, growth)
             for period in history.periods()
-            if (growth := _even_growth(history.snapshots, period, mask)) is not None
+            if period >= gains.least_period
+            and (growth := _even_growth(history.snapshots, period, mask)) is not None
         ]
         return sorted(found, key=lambda candidate: len(candidate[1]))
 
@@ -217,8 +254,8 @@ class Closer:
         growth: dict[int, Deltas],
         now: _Snapshot,
         attempts: int = _MOST_LEAVING,
-    ) -> bool:
-        """Take iterations at once if a trial allows it; without warps that leave the loop meanwhile."""
+    ) -> int:
+        """Take iterations at once if a trial allows it; how many. Warps that leave meanwhile are left out."""
         trial = self._trial(segment, group)
         trial.state.deltas = [None] * len(trial.state.deltas)
         view = View(trial.state, group)
@@ -230,15 +267,16 @@ class Closer:
         except TrialFailed as failed:
             rest = None if failed.leaving is None else self._without(group, failed.leaving)
             if rest is None or not attempts:
-                return False
+                return 0
             growth, now = self._left(group, rest, growth, now)
             return self._try(segment, rest, period, growth, now, attempts - 1)
         rest = trial.staying(group)
         if rest is not group:
             growth, now = self._left(group, rest, growth, now)
             if self.is_inner:  # along the outer loop nothing is known of those that left
-                return attempts > 0 and self._try(segment, rest, period, growth, now, attempts - 1)
-        return self._commit(segment, rest, growth, now, trial, tally, period)
+                return self._try(segment, rest, period, growth, now, attempts - 1) if attempts else 0
+        is_taken = self._commit(segment, rest, growth, now, trial, tally, period)
+        return period * int(trial.repeats(rest.rows).max()) if is_taken else 0
 
     def _trial(self, segment: Segment, group: Group) -> Trial:
         trial = Trial(self.machine, segment, group)

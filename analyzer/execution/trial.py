@@ -32,6 +32,7 @@ from analyzer.execution.program import Access, Action, Segment
 from analyzer.execution.shared_memory import stores_known
 from analyzer.execution.step import AffineRule, Apply, Bits, ConstantRead, Step, Value
 from analyzer.execution.tally import Tally
+from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 
 IntArray = NDArray[np.int64]
@@ -153,8 +154,11 @@ class Trial(Machine):
         if all(delta is None for delta in deltas):
             super().apply(step, view, lanes, unknown)
             return
-        if step.uses_mask or step.rule is AffineRule.FIXED:
+        if step.rule is AffineRule.FIXED or (step.uses_mask and step.rule is not AffineRule.LINEAR):
             raise TrialFailed("an instruction that is not affine")
+        if step.uses_mask:
+            self._apply_across(step, view, lanes, unknown, deltas)
+            return
         words, origin = self.read_all(step, view, unknown)
         relevant = view.active if lanes is None else view.active & lanes
         if origin is not None:
@@ -164,6 +168,19 @@ class Trial(Machine):
         for slot, result, delta in zip(step.writes, growth.first, growth.deltas(), strict=True):
             if slot >= 0:
                 view.write(slot, result, origin, delta, mask)
+
+    def _apply_across(
+        self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None, deltas: list[Deltas | None]
+    ) -> None:
+        """Of a sum of other lanes' words: it grows by what they grow by."""
+        super().apply(step, view, lanes, unknown)
+        active = view.active if lanes is None else view.active & lanes
+        rows = np.broadcast_to(view.flat(active), (len(view.group.rows), WARP_LANES))
+        grown = step.apply(rows, *(_NOTHING if delta is None else view.flat(delta) for delta in deltas))
+        mask = None if lanes is None else self._within(lanes, view)
+        for slot, delta in zip(step.writes, grown, strict=True):
+            if slot >= 0:
+                view.write(slot, view.value(slot), view.origin(slot), _nonzero(view.shaped(delta)), mask)
 
     def repeats(self, rows: Rows) -> IntArray:
         """How often the period repeats alike for these warps, or one number for all."""
