@@ -377,6 +377,7 @@ class Closer:
                 return False
         else:
             machine.tally.memory.absorb(tally.memory, repeats)
+        self._note_left(trial, tally, repeats)
         if machine.watcher is not None:
             machine.watcher.note_loop(group.rows, repeats, tally)
         ran = np.flatnonzero(tally.segments.any(axis=1))
@@ -393,6 +394,16 @@ class Closer:
             machine.tally.hanging[row] = machine.tally.hanging.get(row, 0.0) + weight * mean
         self._advance(segment, group, growth, repeats[group.rows])
         return True
+
+    def _note_left(self, trial: Trial, tally: Tally, repeats: IntArray) -> None:
+        """Inner loops that a period left on assumption were left in the last iteration taken at once too."""
+        machine = self.machine
+        for loop, left in trial.left_at.items():
+            before = machine.left_before(loop)
+            known = np.zeros_like(left) if before is None else before
+            header = machine.kernel.entry_of[machine.kernel.nest.loops[loop].header]
+            last = left + np.maximum(repeats - 1, 0) * tally.segments[header]
+            machine.left_at[loop] = np.where((left != known) & (repeats > 0), last, known)
 
     def _address(self, segment: Segment) -> int:
         cfg = self.machine.kernel.cfg

@@ -81,22 +81,18 @@ class Guesser:
     def _leave(self, machine: Machine, view: View, end: End, loop: Loop) -> Bits:
         rows = view.group.rows
         trips = self._trips(loop, end)
-        parent = machine.parent if isinstance(machine, Trial) else machine
-        entry = self.kernel.entry_of[loop.header]
-        header = machine.tally.segments[entry]
-        if parent is not machine:
-            header = header + parent.tally.segments[entry]
-        left = parent.left_at.get(loop.index)
+        header = machine.runs_of(self.kernel.entry_of[loop.header])
+        left = machine.left_before(loop.index)
         arrivals = header[rows] - (0 if left is None else left[rows])
         stays = (arrivals < trips)[:, None]
-        if isinstance(machine, Trial):
+        if isinstance(machine, Trial) and machine.loop.index == loop.index:
             more = -((arrivals - trips) // machine.wanted)
             machine.limit(view, np.maximum(more, 1))
         elif not stays.all():
-            if left is None:
-                left = parent.left_at[loop.index] = np.zeros(machine.batch.n_warps, dtype=np.int64)
+            own = np.zeros(machine.batch.n_warps, dtype=np.int64) if left is None else left.copy()
             leaving = rows[~stays[:, 0]]
-            left[leaving] = header[leaving]
+            own[leaving] = header[leaving]
+            machine.left_at[loop.index] = own
         target = None if end.target is None else self.kernel.segments[end.target].block
         leads_out = target not in loop.blocks
         found: Bits = ~stays if leads_out else stays

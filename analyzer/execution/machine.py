@@ -96,6 +96,14 @@ class Machine:
         first = self.kernel.entry_of
         return max(self.kernel.segments[first[block]].rank[0] for block in loop.blocks), _LAST
 
+    def runs_of(self, index: int) -> IntArray:
+        """How often each warp ran a segment."""
+        return self.tally.segments[index]
+
+    def left_before(self, loop: int) -> IntArray | None:
+        """Header runs of each warp when it last left a loop on assumption, None where none has."""
+        return self.left_at.get(loop)
+
     # ---- scheduling ------------------------------------------------------------------------------
 
     def start(self) -> None:

@@ -113,6 +113,14 @@ class Trial(Machine):
         self.back = group
         return True
 
+    def runs_of(self, index: int) -> IntArray:
+        """See `Machine`: with those before the trial."""
+        return self.parent.runs_of(index) + super().runs_of(index)
+
+    def left_before(self, loop: int) -> IntArray | None:
+        found = super().left_before(loop)
+        return self.parent.left_before(loop) if found is None else found
+
     def staying(self, group: Group) -> Group:
         """The group without warps that have left the loop."""
         if self.left is None:

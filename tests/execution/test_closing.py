@@ -8,8 +8,11 @@ from against_oracle import ARCHS, classes, machine, unpacked
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from launches import LAUNCHES, Drawn, drawn
+from paths import TRACES
 
+from analyzer import load
 from analyzer.execution import executor, warps
+from analyzer.execution.counts import TripRule
 from analyzer.execution.machine import Machine
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
@@ -137,3 +140,18 @@ def test_warps_that_leave_a_loop_one_after_the_other_do_not_keep_it_open() -> No
     assert closed is not None
     assert plain is not None
     assert said(closed.profile) == said(plain.profile)
+
+
+def test_loops_with_assumed_ends_are_closed_around_each_other() -> None:
+    """Nobody says how large the products of a group are; all three loops make as many trips as the user says."""
+    (kernel,) = load(str(TRACES / "triton" / "sm_90" / "grouped_gemm.sass")).kernels
+    launch = Launch(grid=Dim3(2), block=Dim3(128), dynamic_shared_bytes=0)
+    few, plain = (
+        execute_kernel(kernel, launch, trips=(TripRule(18),), closes_loops=closes) for closes in (True, False)
+    )
+    many = execute_kernel(kernel, launch, trips=(TripRule(100),), step_limit=40_000)
+    assert few is not None
+    assert plain is not None
+    assert many is not None
+    assert said(few.profile) == said(plain.profile)
+    assert many.profile.block_warps.max() == 8 * 100**3
