@@ -11,149 +11,27 @@ two edges, and along the inner loop in the first iteration of the outer one, hol
 each loop it changes one way only (see `AffineRule`).
 """
 
-from collections.abc import Iterator
-from typing import Any
 from weakref import proxy
 
 import numpy as np
-from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.budget import EndlessLoop
+from analyzer.execution.histories import HISTORY, Gains, History, Snapshot, all_left, kept_like
 from analyzer.execution.lanes import ALL_LANES, Deltas, Group, Origins, Rows, View, smallest
 from analyzer.execution.machine import Machine
 from analyzer.execution.program import Segment
-from analyzer.execution.step import Bits, Value
+from analyzer.execution.step import Bits
 from analyzer.execution.tally import Tally
-from analyzer.execution.trial import ENDLESS, LEAST_REPEATS, MOST_SEGMENTS, Trial, TrialFailed
+from analyzer.execution.trial import ENDLESS, LEAST_REPEATS, Trial, TrialFailed
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
 IntArray = NDArray[np.int64]
 
-_PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
-_SHORT_PERIOD = 4
-_BOLD = 3  # arrivals more than a period has
+_FIRST_OUTER = 6  # arrivals before a loop is tried in which others were closed: a trial closes them again
 _MOST_LEAVING = 3
 _MOST_TRIPS = 1 << 34  # some minutes on any GPU
-_MOST_SMALL = 3
-_HISTORY = 2 * _PERIODS[-1] + 1
-_HISTORY_BYTES = 256 << 20
-
-
-class _Snapshot(Struct, eq=False):
-    """What a group's registers hold at the header.
-
-    ran[warp]: segments of the loop that it went through; taken: segments that inner loops were spared so far.
-    """
-
-    values: dict[int, Value]
-    origins: dict[int, Origins | None]
-    ran: IntArray
-    taken: int
-
-
-_PATIENCE = 8
-_LONGEST_PAUSE = 64
-_FIRST_OUTER = 6  # arrivals before a loop is tried in which others were closed: a trial closes them again
-
-
-class _History(Struct, eq=False):
-    """Arrivals of one group at one header, latest last; failures: tries in vain since one succeeded."""
-
-    group: Group
-    snapshots: list[_Snapshot] = field(default_factory=list)
-    arrivals: int = 0
-    failures: int = 0
-    next_try: int = 0
-
-    def __post_init__(self) -> None:
-        self.next_try = max(3, self.pause())
-
-    @property
-    def is_outer(self) -> bool:
-        """Whether loops were closed inside of the last iteration."""
-        return len(self.snapshots) > 1 and self.snapshots[-1].taken != self.snapshots[-2].taken
-
-    def pause(self) -> int:
-        """Arrivals until the next try."""
-        if self.is_outer:
-            return self.arrivals
-        return 1 if self.failures < _PATIENCE else min(self.failures, _LONGEST_PAUSE)
-
-    def periods(self) -> Iterator[int]:
-        """Periods to try now: boldly once two arrivals have been a period apart, else after two periods."""
-        n_seen = len(self.snapshots)
-        for period in _PERIODS:
-            if period + 2 > n_seen or self.is_too_long(period):
-                return
-            if self.arrivals <= period + _BOLD or 2 * period + 1 <= n_seen:
-                yield period
-
-    def is_too_long(self, period: int) -> bool:
-        """Whether so many iterations, loops inside of them and all, are more than a trial goes through."""
-        ran = self.snapshots[-1].ran - self.snapshots[-1 - period].ran
-        return int(ran.max(initial=0)) > MOST_SEGMENTS
-
-    def goes_on(self, group: Group, machine: Machine) -> bool:
-        """Whether a group is the one remembered, or what is left of it: some of its warps and lanes."""
-        old = self.group
-        if old.doubts != group.doubts:
-            return False
-        if old.is_whole and group.is_whole and old.is_full and group.is_full:
-            self.group = replace(group)
-            return True
-        places = np.minimum(np.searchsorted(old.rows, group.rows), len(old.rows) - 1)
-        if bool((old.rows[places] != group.rows).any()) or bool((group.mask & ~old.mask[places]).any()):
-            return False
-        if len(old.rows) != len(group.rows):
-            whole, view = View(machine.state, old), View(machine.state, group)
-            for snapshot in self.snapshots:
-                snapshot.values = _all_left(snapshot.values, whole, view, places)
-                snapshot.origins = _all_left(snapshot.origins, whole, view, places)
-                snapshot.ran = snapshot.ran[places]
-        self.group = replace(group)
-        return True
-
-
-class _Gains(Struct, eq=False):
-    """What taking iterations of a loop at once has gained: a few each time, where a short period ends soon.
-
-    A place taken modulo 5 grows for 4 iterations; over 5 it does not grow. So after some such successes
-    shorter periods are left out, until a longer one is found or as many iterations have gone by as it takes.
-    """
-
-    n_small: int = 0
-    least_period: int = 0
-    is_settled: bool = False
-
-    def note(self, period: int, taken: int, arrivals: int) -> None:
-        """So many iterations were taken after so many arrivals."""
-        if self.is_settled or taken > arrivals:
-            self.n_small = 0
-            return
-        self.n_small += 1
-        if self.n_small >= _MOST_SMALL:
-            self.least_period = period + 1
-
-    def note_arrivals(self, arrivals: int) -> None:
-        """So many arrivals, and nothing could be taken."""
-        if self.least_period and arrivals > _HISTORY:
-            self.least_period, self.is_settled = 0, True
-
-
-def _all_left(arrays: dict[int, Any], whole: View, view: View, places: IntArray) -> dict[int, Any]:
-    """The rows of a group that is left of a larger one, of each register."""
-    return {slot: _rows_left(array, whole, view, places) for slot, array in arrays.items()}
-
-
-def _rows_left(array: NDArray[Any] | None, whole: View, view: View, places: IntArray) -> NDArray[Any] | None:
-    if array is None:
-        return None
-    if whole.group.is_whole and array.ndim > 2:
-        return view.pick(array)
-    rows = whole.flat(array)
-    return view.shaped(rows if len(rows) == 1 else rows[places])
 
 
 class Closer:
@@ -164,9 +42,9 @@ class Closer:
         self.machine: Machine = proxy(machine)  # which owns this, as it does its `Convergence`
         self.is_inner = is_inner
         self.taken: IntArray = np.zeros(machine.batch.n_warps, dtype=np.int64)  # segments, all at once
-        self.histories: dict[int, _History] = {}
+        self.histories: dict[int, History] = {}
         self.failures: dict[int, int] = {}
-        self.gains: dict[int, _Gains] = {}
+        self.gains: dict[int, Gains] = {}
         self.needed: dict[int, list[int]] = {}
         self.ranges: dict[int, slice] = {}
 
@@ -175,13 +53,13 @@ class Closer:
         history = self.histories.get(segment.index)
         if history is None or not history.goes_on(group, self.machine):
             failures = self.failures.get(segment.index, 0)
-            history = self.histories[segment.index] = _History(replace(group), failures=failures)
+            history = self.histories[segment.index] = History(replace(group), failures=failures)
         history.snapshots.append(self._snapshot(segment, group))
-        del history.snapshots[: -_kept(history.snapshots[-1])]
+        del history.snapshots[: -kept_like(history.snapshots[-1])]
         history.arrivals += 1
         if history.arrivals < history.next_try or (history.is_outer and not self._may_try_outer(history)):
             return False
-        gains = self.gains.setdefault(segment.index, _Gains())
+        gains = self.gains.setdefault(segment.index, Gains())
         found = self._candidates(group, history, gains)[: 1 if history.is_outer else None]
         before = self.machine.budget.spent
         for period, growth in found:
@@ -195,12 +73,12 @@ class Closer:
             gains.note_arrivals(history.arrivals)
             if history.is_outer and not self.is_inner:
                 self.machine.budget.lost += self.machine.budget.spent - before
-            history.failures += bool(found) or history.arrivals > _HISTORY
+            history.failures += bool(found) or history.arrivals > HISTORY
             self.failures[segment.index] = history.failures
             history.next_try = history.arrivals + history.pause()
         return False
 
-    def _may_try_outer(self, history: _History) -> bool:
+    def _may_try_outer(self, history: History) -> bool:
         return history.arrivals >= _FIRST_OUTER and (self.is_inner or self.machine.budget.may_try)
 
     def _slots(self, segment: Segment) -> list[int]:
@@ -218,12 +96,12 @@ class Closer:
             self.ranges[segment.index] = slice(inside[0], inside[-1] + 1)
         return self.ranges[segment.index]
 
-    def _snapshot(self, segment: Segment, group: Group) -> _Snapshot:
+    def _snapshot(self, segment: Segment, group: Group) -> Snapshot:
         view = View(self.machine.state, group)
         slots = self._slots(segment)
         ran = self.machine.tally.segments[self._range_of(segment)].sum(axis=0) - self.taken
         self.machine.state.owned.clear()  # what is remembered must not be written in place
-        return _Snapshot(
+        return Snapshot(
             {slot: view.value(slot) for slot in slots},
             {slot: view.origin(slot) for slot in slots},
             ran[group.rows],
@@ -231,7 +109,7 @@ class Closer:
         )
 
     def _candidates(
-        self, group: Group, history: _History, gains: "_Gains"
+        self, group: Group, history: History, gains: Gains
     ) -> list[tuple[int, dict[int, Deltas]]]:
         """Periods that may be, and what grows over each; first those over which fewest registers grow.
 
@@ -252,7 +130,7 @@ class Closer:
         group: Group,
         period: int,
         growth: dict[int, Deltas],
-        now: _Snapshot,
+        now: Snapshot,
         attempts: int = _MOST_LEAVING,
     ) -> int:
         """Take iterations at once if a trial allows it; how many. Warps that leave meanwhile are left out."""
@@ -330,15 +208,15 @@ class Closer:
         return tally
 
     def _left(
-        self, group: Group, rest: Group, growth: dict[int, Deltas], now: _Snapshot
-    ) -> tuple[dict[int, Deltas], _Snapshot]:
+        self, group: Group, rest: Group, growth: dict[int, Deltas], now: Snapshot
+    ) -> tuple[dict[int, Deltas], Snapshot]:
         """Growth and registers of the rest of a group."""
         whole, view = View(self.machine.state, group), View(self.machine.state, rest)
         places = np.searchsorted(group.rows, rest.rows)
         growth, values, origins = (
-            _all_left(arrays, whole, view, places) for arrays in (growth, now.values, now.origins)
+            all_left(arrays, whole, view, places) for arrays in (growth, now.values, now.origins)
         )
-        return growth, _Snapshot(values, origins, now.ran[places], now.taken)
+        return growth, Snapshot(values, origins, now.ran[places], now.taken)
 
     def _without(self, group: Group, leaving: Rows) -> Group | None:
         """The group's other warps; None where there are none."""
@@ -353,7 +231,7 @@ class Closer:
         segment: Segment,
         group: Group,
         growth: dict[int, Deltas],
-        now: _Snapshot,
+        now: Snapshot,
         trial: Trial,
         tally: Tally,
         period: int,
@@ -410,7 +288,7 @@ class Closer:
         return int(cfg.kernel.addresses[cfg.blocks[segment.block].start])
 
     def _is_even(
-        self, trial: Trial, segment: Segment, group: Group, growth: dict[int, Deltas], now: _Snapshot
+        self, trial: Trial, segment: Segment, group: Group, growth: dict[int, Deltas], now: Snapshot
     ) -> bool:
         """The registers have grown by what they were taken to grow by, and would again."""
         view = View(trial.state, group)
@@ -439,18 +317,12 @@ class Closer:
         view.flush()
 
 
-def _kept(snapshot: _Snapshot) -> int:
-    """How many like this one to remember: for the longest periods, where there is room."""
-    n_bytes = sum(value.nbytes for value in snapshot.values.values())
-    return max(2 * _SHORT_PERIOD + 1, min(_HISTORY, _HISTORY_BYTES // max(1, n_bytes)))
-
-
 def _mask(view: View) -> Bits:
     """Lanes of the group, as small as it broadcasts."""
     return ALL_LANES if bool(view.mask.all()) else view.mask
 
 
-def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[int, Deltas] | None:
+def _even_growth(snapshots: list[Snapshot], period: int, mask: Bits) -> dict[int, Deltas] | None:
     """Growth of each register over the last period, None where it was not the same before."""
     middle, new = snapshots[-1 - period], snapshots[-1]
     old = snapshots[-1 - 2 * period] if len(snapshots) > 2 * period else None
@@ -479,7 +351,7 @@ def _even_growth(snapshots: list[_Snapshot], period: int, mask: Bits) -> dict[in
     return found if _grew_so_before(snapshots, period, found, mask) else None
 
 
-def _grew_so_before(snapshots: list[_Snapshot], period: int, growth: dict[int, Deltas], mask: Bits) -> bool:
+def _grew_so_before(snapshots: list[Snapshot], period: int, growth: dict[int, Deltas], mask: Bits) -> bool:
     """Arrivals of the last period were as far from those a period before: no counter has wrapped.
 
     Those that there are: where the trial is bold, it finds out about the others.

@@ -98,7 +98,8 @@ class Machine:
 
     def runs_of(self, index: int) -> IntArray:
         """How often each warp ran a segment."""
-        return self.tally.segments[index]
+        runs: IntArray = self.tally.segments[index]
+        return runs
 
     def left_before(self, loop: int) -> IntArray | None:
         """Header runs of each warp when it last left a loop on assumption, None where none has."""
