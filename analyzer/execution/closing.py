@@ -45,6 +45,7 @@ class Closer:
         self.histories: dict[int, History] = {}
         self.failures: dict[int, int] = {}
         self.gains: dict[int, Gains] = {}
+        self.hopeless: dict[int, list[frozenset[int]]] = {}  # registers with whose growth a loop never closes
         self.needed: dict[int, list[int]] = {}
         self.ranges: dict[int, slice] = {}
 
@@ -63,6 +64,8 @@ class Closer:
         found = self._candidates(group, history, gains)[: 1 if history.is_outer else None]
         before = self.machine.budget.spent
         for period, growth in found:
+            if any(slots <= growth.keys() for slots in self.hopeless.get(segment.index, ())):
+                continue
             taken = self._try(segment, group, period, growth, history.snapshots[-1])
             if taken:
                 gains.note(period, taken, history.arrivals)
@@ -143,6 +146,8 @@ class Closer:
         try:
             tally = trial.run_period(period)
         except TrialFailed as failed:
+            if failed.is_lasting:
+                self.hopeless.setdefault(segment.index, []).append(frozenset(growth))
             rest = None if failed.leaving is None else self._without(group, failed.leaving)
             if rest is None or not attempts:
                 return 0

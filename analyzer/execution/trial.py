@@ -47,12 +47,13 @@ _NOTHING: Value = np.zeros((1, 1), dtype=np.uint32)
 class TrialFailed(Exception):
     """The loop cannot be closed from here; it is executed iteration by iteration.
 
-    leaving: warps that were seen to leave it; the others may be closed without them.
+    leaving: warps that were seen to leave it; the others may be closed without them. is_lasting: over any
+    period in which the same registers grow it would fail too.
     """
 
-    def __init__(self, why: str, leaving: Rows | None = None) -> None:
+    def __init__(self, why: str, leaving: Rows | None = None, *, is_lasting: bool = False) -> None:
         super().__init__(why)
-        self.leaving = leaving
+        self.leaving, self.is_lasting = leaving, is_lasting
 
 
 class Trial(Machine):
@@ -163,7 +164,7 @@ class Trial(Machine):
             super().apply(step, view, lanes, unknown)
             return
         if step.rule is AffineRule.FIXED or (step.uses_mask and step.rule is not AffineRule.LINEAR):
-            raise TrialFailed("an instruction that is not affine")
+            raise TrialFailed("an instruction that is not affine", is_lasting=True)
         if step.uses_mask:
             self._apply_across(step, view, lanes, unknown, deltas)
             return

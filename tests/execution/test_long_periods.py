@@ -7,6 +7,8 @@ from paths import dump_of
 
 from analyzer import load
 from analyzer.execution.provenance import Provenance
+from analyzer.execution.tally import Tally
+from analyzer.execution.trial import Trial
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.pipeline.executing import execute_kernel
 
@@ -42,9 +44,9 @@ _ONE_LANE = (
 )
 
 
-@pytest.mark.parametrize("lines", [_RING_OF_FIVE, _ONE_LANE])
-def test_most_trips_are_taken_at_once(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    dump = tmp_path / "kernel.sass"
+def trips(folder: Path, lines: tuple[str, ...]) -> int:
+    """How often the only loop of these instructions runs, by one warp."""
+    dump = folder / "kernel.sass"
     dump.write_text(dump_of("sm_90", *lines))
     (kernel,) = load(str(dump)).kernels
     launch = Launch(grid=Dim3(1), block=Dim3(32), dynamic_shared_bytes=0)
@@ -52,4 +54,37 @@ def test_most_trips_are_taken_at_once(tmp_path: Path, lines: tuple[str, ...]) ->
     assert found is not None
     assert found.profile.provenance is Provenance.EXACT
     (loop,) = kernel.loops.loops
-    assert found.profile.block_warps[loop.header] == _TRIPS
+    return int(found.profile.block_warps[loop.header])
+
+
+@pytest.mark.parametrize("lines", [_RING_OF_FIVE, _ONE_LANE])
+def test_most_trips_are_taken_at_once(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    assert trips(tmp_path, lines) == _TRIPS
+
+
+# A counter is converted, which no rule follows, and a predicate hangs on that.
+_CONVERTED = (
+    "MOV R2, RZ",
+    "I2F R3, R2",
+    "FSETP.GT.AND P1, PT, R3, 1e+09, PT",
+    "@P1 EXIT",
+    "IADD3 R2, R2, 0x1, RZ",
+    "ISETP.NE.AND P0, PT, R2, 0x60, PT",
+    "@P0 BRA 0x10",
+    "EXIT",
+)
+
+
+def test_what_fails_over_one_period_is_not_tried_over_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+    run_period = Trial.run_period
+
+    def counted(trial: Trial, iterations: int) -> Tally:
+        tried.append(iterations)
+        return run_period(trial, iterations)
+
+    monkeypatch.setattr(Trial, "run_period", counted)
+    assert trips(tmp_path, _CONVERTED) == 96
+    assert len(tried) == 1
