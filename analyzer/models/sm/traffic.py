@@ -1,5 +1,6 @@
 """What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
 
+import math
 from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from analyzer.demand.accesses import WAVEFRONT_BYTES
 from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
 from analyzer.execution.mbarriers import RingUse
-from analyzer.execution.profile import MemoryAccess
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.ir.machine import Pipe, SchedClass
 from analyzer.ir.opcode import (
@@ -403,14 +404,22 @@ def _copied_dram_share(situation: Situation, placement: Placement) -> float:
     return placement.dram_share if share is None else share
 
 
+def _asked_of_l2(profile: ExecutionProfile) -> float:
+    """Bytes of all sectors that are asked for, which different ones are no more than."""
+    asked = [access.sectors for access in profile.accesses if access.space in GLOBAL_SPACES]
+    return sum(math.inf if sectors is None else sectors * SECTOR_BYTES for sectors in asked)
+
+
 def _lost_from_l2(situation: Situation) -> float:
     """Of all that this launch touches, the part that the last one has not left in the L2."""
-    traffic = None if situation.profile is None else situation.profile.traffic
-    if traffic is None or traffic.unique_sectors is None or situation.l2_is_cold:
+    profile = situation.profile
+    if profile is None or profile.traffic is None or situation.l2_is_cold:
         return 1.0
-    touched = copied_unique_bytes(situation) + traffic.unique_sectors * SECTOR_BYTES
-    l2 = situation.gpu.file.l2
-    used = touched / l2.size_bytes.value
+    sectors, l2 = profile.traffic.unique_sectors, situation.gpu.file.l2
     kept = (l2.kept_share or situation.arch.memory.l2_kept_share).value
+    if sectors is None:
+        return float(_asked_of_l2(profile) > kept * l2.size_bytes.value)
+    touched = copied_unique_bytes(situation) + sectors * SECTOR_BYTES
+    used = touched / l2.size_bytes.value
     lost = l2.lost_share.value if l2.lost_share is not None else kept
     return float(used > kept) if lost <= kept else min(1.0, max(0.0, (used - kept) / (lost - kept)))
