@@ -21,8 +21,11 @@ _WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null(), "tensormap
 _ZEROS = "zeros"
 _ZERO_BYTES = 1 << 30
 _FILL = "fill:"
+_SIZED = "ptr:"
+_LARGEST_BYTES = 1 << 36  # allocations lie so far apart
+_SIZE_HINT = f"ptr:4096 has 4,096 bytes; at most {_LARGEST_BYTES:,}"
 _HINT = (
-    "a value is a number (1024, 0x400, -1, 1e-5), ptr, zeros, fill:NUMBER, null, tensormap, "
+    "a value is a number (1024, 0x400, -1, 1e-5), ptr, ptr:BYTES, zeros, fill:NUMBER, null, tensormap, "
     "tensormap:TYPE:EXTENTS:BOX or @data.npy"
 )
 _FILL_HINT = "fill:7 is an int32 and fill:7.5 a float of 32 bits, in every place of the memory"
@@ -49,13 +52,15 @@ def make_argument(which: str, value: ArgumentValue) -> Argument:
 
 
 def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
-    """A number, `ptr`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy` (from `folder`).
+    """A number, `ptr`, `ptr:BYTES`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy` (`folder`'s).
 
     Of a tensor map what it stands for may be said: see `parse_tensor`. Raises UsageError.
     """
     text = text.strip()
     if text.lower().startswith(_FILL):
         return Filled(_number_to_fill(text))
+    if text.lower().startswith(_SIZED):
+        return Pointer(_size(text))
     if text.lower().startswith(TENSOR):
         return TensorMap(parse_tensor(text[len(TENSOR) :]))
     if text.lower() == _ZEROS:
@@ -82,6 +87,13 @@ def _number_to_fill(text: str) -> int | float:
     if isinstance(number, int) and not -(1 << 31) <= number < 1 << 32:
         raise UsageError(f"{text!r} needs more than 32 bits", hint=_FILL_HINT)
     return number
+
+
+def _size(text: str) -> int:
+    size = _number(text[len(_SIZED) :].strip())
+    if not isinstance(size, int) or not 0 < size <= _LARGEST_BYTES:
+        raise UsageError(f"{text!r} is no size of an allocation", hint=_SIZE_HINT)
+    return size
 
 
 def zeros() -> Buffer:

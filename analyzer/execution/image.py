@@ -316,8 +316,8 @@ def _pointer_note(parameters: Sequence[Parameter]) -> str:
 
 def _holding(owner: Allocation, value: Pointer | Buffer | Filled) -> Allocation:
     match value:
-        case Pointer():
-            return owner
+        case Pointer(size_bytes=size):
+            return replace(owner, size_bytes=size)
         case Buffer(contents=contents):
             return replace(owner, size_bytes=len(contents), contents=contents)
         case Filled(value=number):

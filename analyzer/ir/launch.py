@@ -38,10 +38,15 @@ class Dim3(Struct, frozen=True):
 
 
 class Pointer(Struct, frozen=True):
-    """The address of an allocation of its own, far from every other; what it holds is not known."""
+    """The address of an allocation of its own, far from every other; what it holds is not known.
+
+    size_bytes: of the allocation, None where nobody says.
+    """
+
+    size_bytes: int | None = None
 
     def __str__(self) -> str:
-        return "ptr"
+        return "ptr" if self.size_bytes is None else f"ptr:{self.size_bytes}"
 
 
 class Null(Struct, frozen=True):

@@ -27,7 +27,8 @@ _FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 _WHOLE = re.compile(r"[0-9]{1,10}")
 _DIMS_HINT = "write 32;32;1 or 32x32x1 or 128"
 _ARGUMENTS_HINT = (
-    'write ["ptr", "ptr", 1024] or {"n": 1024}: numbers, ptr, null, tensormap, zeros, fill:7.5, @data.npy'
+    'write ["ptr", "ptr", 1024] or {"n": 1024}: numbers, ptr, ptr:4096, null, tensormap, zeros, fill:7.5, '
+    "@data.npy"
 )
 
 _FILE_MARK = "@"

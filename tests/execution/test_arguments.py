@@ -52,6 +52,8 @@ def bind(kernel: Kernel, *arguments: tuple[int | str, ArgumentValue]) -> None:
         ("0=1e-5", 0, 1e-5),
         ("a=-.5", "a", -0.5),
         ("0=ptr", 0, Pointer()),
+        ("0=ptr:4096", 0, Pointer(4096)),
+        ("0=PTR: 0x10", 0, Pointer(16)),
         ("0=null", 0, Null()),
         ("0=tensormap", 0, TensorMap()),
         ("0=09", 0, 9),
@@ -62,6 +64,14 @@ def bind(kernel: Kernel, *arguments: tuple[int | str, ArgumentValue]) -> None:
 def test_values_are_read(text: str, which: int | str, value: ArgumentValue) -> None:
     assert parse_argument(text) == Argument(which, value)
     assert isinstance(parse_argument(text).value, type(value))
+
+
+@pytest.mark.parametrize(
+    "text", ["0=ptr:", "0=ptr:0", "0=ptr:-4", "0=ptr:1.5", "0=ptr:many", "0=ptr:0x2000000000"]
+)
+def test_a_size_is_a_number_of_bytes(text: str) -> None:
+    with pytest.raises(UsageError, match="no size"):
+        parse_argument(text)
 
 
 @pytest.mark.parametrize(
