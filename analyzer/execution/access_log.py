@@ -114,6 +114,8 @@ class MemoryLog:
             totals.is_doubtful = True
         trust = self.batch.unknown_words.trust(origin, active)
         totals.trust = min(totals.trust, trust)
+        if trust < Trust.PATTERN and totals.base is None and addresses is not None:
+            totals.base = int(addresses.reshape(-1)[0])
         if trust is Trust.NOTHING:
             addresses = None
         rows = None if group.is_whole else group.rows
@@ -142,6 +144,7 @@ class MemoryLog:
         for totals in other.totals.values():
             own = self._totals(totals.access)
             own.trust = min(own.trust, totals.trust)
+            own.base = totals.base if own.base is None else own.base
             own.is_doubtful |= totals.is_doubtful
             repeated = [entry.repeated(times, self.batch.cta_shape) for entry in totals.entries]
             for entry in _interleaved([entry for entry in repeated if entry is not None]):
@@ -170,6 +173,7 @@ class MemoryLog:
         for totals, nested in found:
             kept = self._totals(totals.access)
             kept.trust = min(kept.trust, totals.trust)
+            kept.base = totals.base if kept.base is None else kept.base
             kept.is_doubtful |= totals.is_doubtful
             for entry in nested:
                 self._enter(kept, entry)

@@ -1,26 +1,37 @@
 """What a grid asks of global memory as a whole, from the footprints of its instructions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from analyzer.execution.footprint import Footprint, union_bytes, union_sectors
 from analyzer.execution.profile import Traffic
+from analyzer.execution.requests import SECTOR_BYTES
 
 
 class Asked(Struct, frozen=True, eq=False):
-    """Bytes that all instructions of a kind ask for, and what each of them touches; None where not known."""
+    """Bytes that all instructions of a kind ask for, and what each of them touches; None where not known.
+
+    tables: sectors touched of memory that words which nobody knows lead into, by its address.
+    """
 
     n_bytes: int
     footprints: Sequence[Footprint] | None
+    tables: Mapping[int, float] = {}
 
     @property
     def unique_bytes(self) -> int | None:
-        return None if self.footprints is None else union_bytes(self.footprints)
+        found = None if self.footprints is None else union_bytes(self.footprints)
+        return None if found is None else found + self._looked_up * SECTOR_BYTES
 
     @property
     def unique_sectors(self) -> int | None:
-        return None if self.footprints is None else union_sectors(self.footprints)
+        found = None if self.footprints is None else union_sectors(self.footprints)
+        return None if found is None else found + self._looked_up
+
+    @property
+    def _looked_up(self) -> int:
+        return round(sum(self.tables.values()))
 
 
 def traffic_of(read: Asked, written: Asked) -> Traffic:
@@ -35,5 +46,10 @@ def traffic_of(read: Asked, written: Asked) -> Traffic:
         written_unique_bytes=written.unique_bytes,
         read_unique_sectors=read.unique_sectors,
         written_unique_sectors=written.unique_sectors,
-        unique_sectors=Asked(0, both).unique_sectors,
+        unique_sectors=Asked(0, both, _larger(read.tables, written.tables)).unique_sectors,
     )
+
+
+def _larger(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
+    """Of tables that are read and written, the larger part."""
+    return {place: max(first.get(place, 0.0), second.get(place, 0.0)) for place in {**first, **second}}

@@ -129,7 +129,8 @@ class Progress(Struct, frozen=True):
 class AccessTotals(Struct, eq=False):
     """Sums of one access over the grid. sectors and wavefronts stand only where `trust` is not NOTHING.
 
-    misaligned: an address that is no multiple of the width, at which hardware would stop.
+    misaligned: an address that is no multiple of the width, at which hardware would stop. base: where
+    requests would go if words that nobody knows were zero, None where none hangs on such.
     """
 
     access: Access
@@ -141,6 +142,7 @@ class AccessTotals(Struct, eq=False):
     is_doubtful: bool = False
     is_even: bool = True
     misaligned: int | None = None
+    base: int | None = None
     footprint: Footprint = field(default_factory=Footprint)
     entries: list[Entry] = field(default_factory=list)
 

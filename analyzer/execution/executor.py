@@ -1,8 +1,9 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -35,6 +36,7 @@ from analyzer.execution.sampling import (
     whole_grid,
 )
 from analyzer.execution.shared_memory import SharedTooLarge
+from analyzer.execution.stand_ins import tables_of
 from analyzer.execution.sums import LaunchSums, collect
 from analyzer.execution.task import ExecutionOptions, Task
 from analyzer.execution.unknown_words import Trust
@@ -44,6 +46,9 @@ from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.ir.launch import Launch
 from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.execution.surmise import Key, Surmise
 
 IntArray = NDArray[np.int64]
 
@@ -93,8 +98,22 @@ def execute(
     executor = Executor(task)
     sample, sums = executor.run()
     _check_alignment(kernel, sums)
-    profile = ProfileBuilder(task, launch, sample, sums).build()
+    profile = ProfileBuilder(task, launch, sample, sums, _surmised(task, sums)).build()
     return Execution(profile, _log(sample, sums), sums.ears, executor.is_endless)
+
+
+def _surmised(task: Task, sums: LaunchSums) -> "Mapping[Key, Surmise]":
+    """What addresses come to that hang on words that nobody knows; nothing where there are none."""
+    wanted = {
+        (totals.access.row, totals.access.space): totals
+        for totals in sums.accesses.values()
+        if totals.trust < Trust.PATTERN and totals.access.address is not None and totals.access.bulk is None
+    }
+    if not wanted:
+        return {}
+    from analyzer.execution.surmise import surmise
+
+    return surmise(task, wanted, tables_of(task.image, ((t.access.row, t.base) for t in wanted.values())))
 
 
 def _log(sample: Sample, sums: LaunchSums) -> MemoryLog | None:

@@ -32,7 +32,7 @@ from analyzer.execution.lanes import (
     uneven,
     where_active,
 )
-from analyzer.execution.memory import Overwritten, TrackedMemory, lane_addresses
+from analyzer.execution.memory import Addresses, Overwritten, TrackedMemory, lane_addresses
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard
@@ -46,9 +46,7 @@ from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 from analyzer.isa.roles import PREDICATE_BASE
 
 IntArray = NDArray[np.int64]
-
 Decide = Callable[["Machine", View, End, Origins], Bits]
-
 
 _LAST = 1 << 30
 _LARGE = 4096
@@ -389,7 +387,7 @@ class Machine:
         access: Access,
         view: View,
         lanes: Bits | None,
-        addresses: NDArray[np.uint64] | None,
+        addresses: Addresses | None,
         origin: Origins | None,
     ) -> None:
         """Contents: of buffers, and of shared and local memory where the slice keeps them."""
@@ -400,7 +398,7 @@ class Machine:
                 loaded = self._load(access, view, addresses, lanes)
             if loaded is None:
                 source = self.batch.unknown_words.origin_of(access, view.active, addresses, origin)
-                self.forget(access.results, view, source, lanes)
+                self.lose(access, view, addresses, source, lanes)
             else:
                 for slot, word in zip(access.results, loaded, strict=True):
                     view.write(slot, word.value, joined(word.origin, origin), word.delta, mask)
@@ -414,8 +412,12 @@ class Machine:
             active = view.active if lanes is None else view.active & lanes
             self.tracked.store(access, view, active, known)
 
+    def lose(self, access: Access, view: View, at: Addresses | None, source: int, lanes: Bits | None) -> None:
+        """Nothing is known of what an access brings; source: the origin of its words."""
+        self.forget(access.results, view, source, lanes)
+
     def _load(
-        self, access: Access, view: View, addresses: NDArray[np.uint64], lanes: Bits | None
+        self, access: Access, view: View, addresses: Addresses, lanes: Bits | None
     ) -> list[Loaded] | None:
         if access.space in GLOBAL_SPACES:
             return self.overwritten.hide(access, addresses, self.batch.load_global(access, addresses))

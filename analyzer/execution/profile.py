@@ -51,8 +51,9 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     sectors: 32-byte sectors touched, per request and summed (global, local); wavefronts: passes that the
     data path takes, of an atomic in global memory lanes on the word that most ask for, of a copy by the
     engine its requests, each of a line of a row; unique_bytes: distinct bytes touched by the grid;
-    unique_sectors: distinct sectors of them, of copies by the engine; is_looked_up: it reads rows that words
-    from memory name, and nobody knows which.
+    unique_sectors: distinct sectors of them, of copies by the engine; is_looked_up: it reads or writes places
+    that words from memory name, and nobody knows which; table_bytes: that these lie among, None where they
+    may lie anywhere; base: where it would go if these words were zero.
     """
 
     row: int
@@ -67,6 +68,8 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     provenance: Provenance
     unique_sectors: int | None = None
     is_looked_up: bool = False
+    table_bytes: float | None = None
+    base: int | None = None
 
 
 class UnknownBranch(Struct, frozen=True, kw_only=True):

@@ -1,12 +1,14 @@
 """From the sums of a launch to its profile: what is exact, assumed or unknown, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.asking import Asked, traffic_of
+from analyzer.execution.constant_image import ALLOCATION_SPACING
 from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals
 from analyzer.execution.footprint import union_bytes, union_sectors
 from analyzer.execution.profile import (
@@ -18,8 +20,10 @@ from analyzer.execution.profile import (
     WarpClass,
 )
 from analyzer.execution.provenance import Provenance, worst
+from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.execution.sampling import Sample
 from analyzer.execution.sums import LaunchSums
+from analyzer.execution.surmise import Key, Surmise
 from analyzer.execution.task import Task
 from analyzer.execution.unknown_words import Trust
 from analyzer.ir.launch import Launch
@@ -29,12 +33,13 @@ IntArray = NDArray[np.int64]
 
 
 class ProfileBuilder(Struct, frozen=True, eq=False):
-    """Puts a profile together."""
+    """Puts a profile together; surmised: what addresses come to that hang on words that nobody knows."""
 
     task: Task
     launch: Launch
     sample: Sample
     sums: LaunchSums
+    surmised: Mapping[Key, Surmise] = {}
 
     def build(self) -> ExecutionProfile:
         """The profile."""
@@ -101,7 +106,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
         in_global = access.space in GLOBAL_SPACES
         has_sectors = (in_global or access.space is Space.LOCAL) and all(map(_knows_sectors, sizes))
         has_place = in_global and all(self._knows_place(totals) for totals in sizes)
-        return MemoryAccess(
+        found = MemoryAccess(
             row=access.row,
             space=access.space,
             is_store=access.kind in (OpKind.STORE, OpKind.REDUCTION),
@@ -118,7 +123,10 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             unique_sectors=union_sectors([totals.footprint for totals in sizes])
             if has_place and access.bulk is not None
             else None,
+            base=next((totals.base for totals in sizes if totals.base is not None), None),
         )
+        surmise = self.surmised.get((access.row, access.space))
+        return found if surmise is None else _surmised(found, surmise)
 
     def _provenance(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> Provenance:
         own = blocks[self.task.kernel.cfg.block_of[totals.access.row]]
@@ -146,10 +154,26 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
                 if totals.access.space in GLOBAL_SPACES and totals.access.kind in kinds
             ]
             n_bytes = sum(map(_asked_bytes, chosen))
-            known = self._has_whole and all(t.knows_bytes for t in chosen)
-            return Asked(n_bytes, [t.footprint for t in chosen] if known else None)
+            placed = [totals for totals in chosen if totals.knows_bytes]
+            tables = self._tables([totals for totals in chosen if not totals.knows_bytes])
+            if not self._has_whole or tables is None:
+                return Asked(n_bytes, None)
+            return Asked(n_bytes, [totals.footprint for totals in placed], tables)
 
         return traffic_of(of(READ_KINDS), of(WRITE_KINDS))
+
+    def _tables(self, looked_up: Sequence[AccessTotals]) -> Mapping[int, float] | None:
+        """Sectors of tables that random places touch, by where they lie; None where not known."""
+        found: dict[int, float] = {}
+        for totals in looked_up:
+            surmise = self.surmised.get((totals.access.row, totals.access.space))
+            sectors = totals.sectors or (totals.requests * surmise.sectors if surmise else 0.0)
+            unique = None if surmise is None else surmise.unique_sectors(sectors)
+            if unique is None or totals.base is None:
+                return None
+            place = totals.base - totals.base % ALLOCATION_SPACING
+            found[place] = max(found.get(place, 0.0), unique)
+        return found
 
     def _unknown(self) -> tuple[UnknownBranch, ...]:
         lengths = np.array([segment.stop - segment.start for segment in self.task.kernel.segments])
@@ -205,7 +229,40 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             addresses = [f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in surmised]
             names_rows = any(t.trust is Trust.ROW for t in surmised)
             notes.append(_stand_in_note(list(dict.fromkeys(addresses)), names_rows=names_rows))
+        scattered = [
+            t for t in self._ordered() if t.trust is Trust.NOTHING and t.access.row in self._surmised_rows
+        ]
+        if scattered:
+            addresses = [
+                f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in scattered
+            ]
+            notes.append(_random_note(list(dict.fromkeys(addresses))))
         return tuple(notes)
+
+    @property
+    def _surmised_rows(self) -> frozenset[int]:
+        return frozenset(row for row, _ in self.surmised)
+
+
+def _surmised(found: MemoryAccess, surmise: Surmise) -> MemoryAccess:
+    """With what random words come to where nothing else is known."""
+    in_global = found.space in GLOBAL_SPACES
+    sectors, wavefronts = found.sectors, found.wavefronts
+    if sectors is None and (in_global or found.space is Space.LOCAL):
+        sectors = round(found.requests * surmise.sectors)
+    if wavefronts is None:
+        wavefronts = round(found.requests * surmise.wavefronts)
+    unique = surmise.unique_sectors(sectors or 0) if in_global else None
+    table = surmise.table_sectors if in_global else None
+    return replace(
+        found,
+        sectors=sectors,
+        wavefronts=wavefronts,
+        unique_bytes=None if unique is None else round(unique * SECTOR_BYTES),
+        provenance=Provenance.ASSUMED,
+        is_looked_up=in_global,
+        table_bytes=None if table is None else table * SECTOR_BYTES,
+    )
 
 
 def _asked_bytes(totals: AccessTotals) -> int:
@@ -228,6 +285,14 @@ def _stand_in_note(addresses: Sequence[str], *, names_rows: bool) -> str:
     return (
         f"the address at {addresses[0]}{more} hangs on words that are the same for all lanes of a warp and "
         f"that neither an argument nor a buffer gives: taken as 0{rows}"
+    )
+
+
+def _random_note(addresses: Sequence[str]) -> str:
+    more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+    return (
+        f"where lanes go at {addresses[0]}{more} hangs on words that are not given: anywhere that the code's "
+        "masks and widths allow (--arg WHICH=@data.npy gives them, ptr:BYTES a table's size)"
     )
 
 

@@ -18,13 +18,15 @@ from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.convergence import Onward
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.image import ConstantImage
-from analyzer.execution.lanes import Group, Origins, View
+from analyzer.execution.lanes import UNEVEN, Group, Origins, View
 from analyzer.execution.machine import Machine
 from analyzer.execution.program import Access, Action, CompiledKernel, EndKind, Segment
 from analyzer.execution.record import Lanes, Recorder, Warps
 from analyzer.execution.returning import followers_of
+from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard, guard_of
-from analyzer.execution.step import Bits
+from analyzer.execution.stand_ins import StandIns
+from analyzer.execution.step import Bits, Words
 from analyzer.execution.unknown_words import Trust
 from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.ir.machine import WARP_LANES
@@ -118,7 +120,8 @@ class _Telling(Struct, eq=False):
 class RecordedMachine(Machine):
     """A machine that tells a recorder what it does. It must not close loops.
 
-    surmises: addresses in which zeros stand for unknown words are told too, where `UnknownWords` trusts them.
+    stand_ins: random words for unknown ones. Addresses that hang on these alone are told, and those in which
+    zeros stand for unknown words, where `UnknownWords` trusts them.
     """
 
     def __init__(
@@ -129,11 +132,12 @@ class RecordedMachine(Machine):
         recorder: Recorder,
         budget: Budget,
         *,
-        surmises: bool = False,
+        stand_ins: StandIns | None = None,
     ) -> None:
         super().__init__(kernel, batch, decide, budget)
         self.recorder = recorder
-        self.least_trust = Trust.PLACE if surmises else Trust.ALL
+        self.stand_ins = stand_ins
+        self.least_trust = Trust.ALL if stand_ins is None else Trust.PLACE
         self.numbers: Warps = batch.cta_numbers[batch.ctas] * batch.shape.warps_per_cta + batch.warps
         self.guards = guard_table(kernel)
         self.telling = _Telling(self.numbers, self.live, iter(()))
@@ -184,6 +188,28 @@ class RecordedMachine(Machine):
             if (own != telling.mask).any():
                 self.recorder.guard(at, telling.warps, own)
 
+    def lose(self, access: Access, view: View, at: Addresses | None, source: int, lanes: Bits | None) -> None:
+        """See `Machine`."""
+        if self.stand_ins is None or at is None or not self.stand_ins.stands_for(access.row):
+            super().lose(access, view, at, source, lanes)
+            return
+        origin = np.full((1, 1), source, dtype=np.int32)
+        mask = None if lanes is None else self._within(lanes, view)
+        words = self.stand_ins.words(access, at, is_even=source < UNEVEN)
+        for slot, word in zip(access.results, words, strict=True):
+            if slot >= 0:
+                view.write(slot, word, origin, None, mask)
+
+    def _load(
+        self, access: Access, view: View, addresses: Addresses, lanes: Bits | None
+    ) -> list[Loaded] | None:
+        """Zeros that shared and local memory hold for unknown words are none to go by."""
+        loaded = super()._load(access, view, addresses, lanes)
+        if self.stand_ins is None or loaded is None or not self.stand_ins.stands_for(access.row):
+            return loaded
+        words = self.stand_ins.words(access, addresses, is_even=False)
+        return [_filled(known, word) for known, word in zip(loaded, words, strict=True)]
+
     def _spread_out(self, lanes: Bits, view: View) -> Lanes:
         found: Lanes = np.broadcast_to(view.flat(lanes), self.telling.mask.shape) & self.telling.mask
         return found
@@ -199,6 +225,8 @@ class RecordedMachine(Machine):
         if addresses is None or access.bulk is not None:
             self.recorder.lost(access.row, warps, active)
             return
+        if self.stand_ins is not None:
+            addresses = self.stand_ins.placed(access, addresses)
         if unknown is None:
             self.recorder.access(access.row, warps, active, addresses)
             return
@@ -207,6 +235,14 @@ class RecordedMachine(Machine):
             self.recorder.access(access.row, warps[~lost], active[~lost], addresses[~lost])
         if lost.any():
             self.recorder.lost(access.row, warps[lost], active[lost])
+
+
+def _filled(loaded: Loaded, word: Words) -> Loaded:
+    """The word where zero stands for what is not known."""
+    if loaded.origin is None:
+        return loaded
+    is_empty = (loaded.origin != 0) & (loaded.value == 0)
+    return Loaded(np.where(is_empty, word, loaded.value), loaded.origin, loaded.delta)
 
 
 class _TellingLog(MemoryLog):
@@ -237,6 +273,8 @@ class _TellingLog(MemoryLog):
     def _lost(self, origin: Origins | None, active: Bits, group: Group) -> Lanes | None:
         """Lanes whose addresses nobody knows."""
         if origin is None or self.batch.unknown_words.trust(origin, active) >= self.machine.least_trust:
+            return None
+        if self.machine.stand_ins is not None and self.machine.stand_ins.explain(origin, active):
             return None
         lost: Lanes = self._rows(origin, group) != 0
         return lost

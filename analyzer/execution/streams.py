@@ -6,6 +6,7 @@ one instruction each in turn; hardware's order is not known. Loops run one trip 
 limits allow.
 """
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from analyzer.execution.program import CompiledKernel
 from analyzer.execution.record import Addresses, Lanes, Warps
 from analyzer.execution.recording import RecordedMachine
 from analyzer.execution.requests import SECTOR_BYTES
+from analyzer.execution.stand_ins import StandIns, Table
 from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import Opcode, OpKind, Space
@@ -118,10 +120,12 @@ def record_stream(
     *,
     guesser: Guesser | None = None,
     limits: StreamLimits | None = None,
+    tables: Mapping[int, Table] | None = None,
 ) -> AddressStream:
     """Execute these CTAs side by side and keep what they ask of memory, up to the limits.
 
-    CTAs whose shared memory takes too much room together are left out from the end.
+    CTAs whose shared memory takes too much room together are left out from the end. tables: that rows of
+    instructions lead into by words that nobody knows (`StandIns`), where their size is known.
     """
     limits = limits or StreamLimits()
     ctas = ctas[: within_memory(kernel, shape, len(ctas))]
@@ -129,7 +133,8 @@ def record_stream(
     batch = Batch(kernel, image, shape, numbers, np.ones(len(numbers)))
     recorder = _StreamRecorder(kernel.cfg.kernel, numbers, shape.warps_per_cta, limits.sectors)
     decide = guesser or Guesser(kernel)
-    machine = RecordedMachine(kernel, batch, decide, recorder, _ActionBudget(limits.actions), surmises=True)
+    words = StandIns(kernel, batch.unknown_words, tables)
+    machine = RecordedMachine(kernel, batch, decide, recorder, _ActionBudget(limits.actions), stand_ins=words)
     stopped = ""
     machine.start()
     try:

@@ -75,7 +75,7 @@ class UnknownWords:
             )
         else:
             mixes = True
-        return mixes and not all(map(self._is_number, _rows(origin)))
+        return mixes and not all(map(self.is_number, _rows(origin)))
 
     def trust(self, origin: Origins | None, active: Bits) -> Trust:
         """Of addresses whose unknown parts have these origins."""
@@ -86,7 +86,7 @@ class UnknownWords:
             return Trust.NOTHING
         if not rows:
             return Trust.ALL
-        places = [row for row in rows if not self._is_number(row)]
+        places = [row for row in rows if not self.is_number(row)]
         if not places:
             return Trust.PLACE
         return Trust.ROW if any(map(self._is_loaded, places)) else Trust.PATTERN
@@ -98,7 +98,7 @@ class UnknownWords:
         opcode = kernel.opcode(row)
         return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
 
-    def _is_number(self, row: int) -> bool:
+    def is_number(self, row: int) -> bool:
         """Whether who first reads what this instruction loads computes in floating point."""
         if row not in self._numbers:
             self._numbers[row] = row < len(self._kernel.cfg.kernel) and self._is_read_as_number(row)

@@ -117,7 +117,9 @@ def _simulated_placement(situation: Situation) -> Placement | None:
         if access.is_store or access.space not in GLOBAL_SPACES:
             continue
         rates = caches.accesses.get(access.row)
-        served = rates or (unknown if access.sectors is None or access.is_looked_up else known)
+        served = rates or (unknown if access.sectors is None else known)
+        if access.is_looked_up and not access.table_bytes:
+            served = _looked_up_placement(situation, access)
         asked = _loaded_bytes(situation, profile, access)
         total += asked
         beyond += asked * served.l2_share
@@ -126,11 +128,24 @@ def _simulated_placement(situation: Situation) -> Placement | None:
 
 
 def looked_up_placements(situation: Situation) -> dict[int, Placement]:
-    """Of loads from rows that words from memory name, which no recorded CTA tells, by row."""
+    """Of loads from places that words from memory name, by row: recorded CTAs tell what they themselves read
+    again, and the kind of code what others do, where no table is known.
+    """
     if situation.profile is None:
         return {}
+    return {
+        access.row: _looked_up_placement(situation, access)
+        for access in situation.profile.accesses
+        if access.is_looked_up and not access.table_bytes
+    }
+
+
+def _looked_up_placement(situation: Situation, access: MemoryAccess) -> Placement:
     usual = _usual_placement(situation)
-    return {access.row: usual for access in situation.profile.accesses if access.is_looked_up}
+    recorded = None if situation.caches is None else situation.caches.accesses.get(access.row)
+    if recorded is None:
+        return usual
+    return Placement(recorded.l2_share, recorded.dram_share * usual.dram_share)
 
 
 def _loaded_bytes(situation: Situation, profile: ExecutionProfile, access: MemoryAccess) -> float:

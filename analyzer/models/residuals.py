@@ -78,7 +78,7 @@ def _guessed_share(situation: Situation) -> float:
 
 
 def scattered_atomics_share(situation: Situation) -> float:
-    """Of requests to global memory, atomics whose addresses come from data: nobody knows how many meet."""
+    """Of requests to global memory, atomics at places that data name: nobody knows how many meet."""
     profile = situation.profile
     if profile is None:
         return 0.0
@@ -86,7 +86,7 @@ def scattered_atomics_share(situation: Situation) -> float:
     unknown = [
         access
         for access in asked
-        if access.provenance is Provenance.UNKNOWN
+        if (access.provenance is Provenance.UNKNOWN or access.is_looked_up)
         and situation.kernel.opcode(access.row).kind in ATOMIC_KINDS
     ]
     return sum(access.requests for access in unknown) / max(1, sum(access.requests for access in asked))

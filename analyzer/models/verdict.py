@@ -133,8 +133,8 @@ def _left_open(situation: Situation) -> Iterator[str]:
     """What addresses, copies and products leave open."""
     if scattered_atomics_share(situation):
         yield (
-            "atomics at addresses that come from data are taken not to meet; where they do, each waits for "
-            "the one before (--arg WHICH=@data.npy settles it)"
+            "atomics at addresses that come from data are taken to meet as random ones do; where more do, "
+            "each waits for the one before (--arg WHICH=@data.npy settles it)"
         )
     if _has_copies_of_unknown_size(situation):
         yield "bulk copies (TMA): their bytes do not stand in the code and are left out"

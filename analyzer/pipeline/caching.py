@@ -119,6 +119,7 @@ class CacheLab(Struct, eq=False):
 
     def _record(self, n_ctas: int, sms: int, slots: int, first: int) -> "AddressStream":
         from analyzer.execution.guesses import Guesser
+        from analyzer.execution.stand_ins import tables_of
         from analyzer.execution.streams import StreamLimits, co_resident_ctas, record_stream
 
         limits = StreamLimits(
@@ -142,6 +143,7 @@ class CacheLab(Struct, eq=False):
             ctas,
             guesser=Guesser(self.ready.compiled, self.trips, self.taken),
             limits=limits,
+            tables=tables_of(self.ready.image, ((one.row, one.base) for one in self.profile.accesses)),
         )
 
     def _looks_into_l1(self) -> bool:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.guesses import Guesser
-from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.execution.task import ExecutionOptions, Task
 from analyzer.execution.touched import Touched, touched_by, touched_in
@@ -87,6 +87,9 @@ class Windows(Struct, frozen=True, eq=False):
         fits = unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas)
         if unique is not None and (fits or not unique):
             return DramReads(sectors=float(unique), at_once=float(both) if fits and both else None)
+        looked_up = self._looked_up()
+        if unique is not None and looked_up:
+            return DramReads(sectors=unique + sum(max(0.0, _again(one, kept_bytes)) for one in looked_up))
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
             return DramReads(sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas))
@@ -102,6 +105,11 @@ class Windows(Struct, frozen=True, eq=False):
             seen, window = more, more.window(kept_sectors, grid.count, least)
         sectors = max(float(unique or 0), grid.count * (seen.shared / window + seen.slope))
         return DramReads(sectors=sectors, at_once=at_once)
+
+    def _looked_up(self) -> list[MemoryAccess]:
+        """Reads of tables at places that nobody knows."""
+        reads = [access for access in self.profile.accesses if not access.is_store]
+        return [access for access in reads if access.is_looked_up and access.table_bytes]
 
     def _first_reads(self, grid: Dim3, wave_ctas: int) -> "_Seen | None":
         """What the first wave touches, or more where it reads nothing; None where that is not known."""
@@ -128,6 +136,12 @@ class Windows(Struct, frozen=True, eq=False):
         options = ExecutionOptions(guesser=Guesser(ready.compiled), step_limit=_STEP_LIMIT)
         task = Task(ready.compiled, ready.image, replace(ready.shape, grid=windows[0]), options)
         return touched_by(task, windows, self.profile.boxes)
+
+
+def _again(access: MemoryAccess, kept_bytes: float) -> float:
+    """Sectors that random places of a table bring beyond the different ones: the L2 holds a part of it."""
+    lost = 1.0 - min(1.0, kept_bytes / (access.table_bytes or 1.0))
+    return (access.sectors or 0) * lost - (access.unique_bytes or 0) / SECTOR_BYTES
 
 
 def _part(grid: Dim3, n_ctas: int) -> Dim3:

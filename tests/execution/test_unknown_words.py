@@ -66,7 +66,9 @@ def test_a_page_may_lie_anywhere(loaded: Program) -> None:
     (guessed,) = of_pool(executed.profile)
     assert guessed.unique_bytes is None
     assert executed.profile.traffic.read_unique_bytes is None
-    assert [row for row, _ in stream(executed).lost] == [guessed.row]
+    recorded = stream(executed)
+    sectors = recorded.sectors[recorded.rows == guessed.row]
+    assert len(np.unique(sectors)) == len(sectors) == 2 * 256 * 4 // 32
 
 
 def test_a_delay_is_taken_for_a_short_one(loaded: Program) -> None:
@@ -90,11 +92,12 @@ def test_what_stands_in_is_told(loaded: Program) -> None:
 
 
 @pytest.mark.parametrize("name", ["gathered", "gathered_rows"])
-def test_words_of_each_lane_say_nothing(loaded: Program, name: str) -> None:
+def test_words_of_each_lane_lead_anywhere(loaded: Program, name: str) -> None:
     found = of_pool(run(loaded, name).profile)
     assert found
-    assert all(access.sectors is None for access in found)
-    assert {access.provenance for access in found} == {Provenance.UNKNOWN}
+    assert all(access.sectors == pytest.approx(access.lanes, rel=1e-3) for access in found)
+    assert all(access.unique_bytes is None for access in found)
+    assert {access.provenance for access in found} == {Provenance.ASSUMED}
 
 
 def stream(executed: Executed) -> AddressStream:

@@ -47,3 +47,34 @@ def test_what_asks_for_less_than_the_l2_holds_finds_it_there(tmp_path: Path) -> 
     found = [predicted(tmp_path, *args, gpu="rtx-4090", n_pages=n_pages) for args in ((), (given,))]
     assert found[0].time_us == pytest.approx(found[1].time_us, rel=0.1)
     assert found[0].bound != "DRAM"
+
+
+BINS = Path(__file__).parents[1] / "execution" / "kernels" / "bins_86.txt.xz"
+N_SAMPLES = 1 << 26
+
+
+def of_bins(folder: Path, kernel: str, n_ctas: int, *values: str) -> PredictionEntry:
+    path = folder / "bins.sass"
+    path.write_bytes(lzma.decompress(BINS.read_bytes()))
+    arguments = tuple(parse_argument(f"{place}={value}") for place, value in enumerate(values))
+    launch = Launch(grid=Dim3(n_ctas), block=Dim3(256), arguments=arguments)
+    options = Options(launch=launch, models=("sm",), kernels=(kernel,))
+    (found,) = analyzer.analyze(str(path), "rtx-a4000", options=options).kernels
+    (prediction,) = found.predictions
+    return prediction
+
+
+def test_bins_that_all_lanes_share_queue_at_their_part_of_the_l2(tmp_path: Path) -> None:
+    shared = of_bins(tmp_path, "counted", 384, "ptr", "ptr", f"{N_SAMPLES}")
+    apart = of_bins(tmp_path, "counted_apart", 384, "ptr", "ptr", f"{N_SAMPLES}")
+    assert shared.bound == "atomics"
+    assert shared.time_us > 10 * apart.time_us
+
+
+def test_lanes_that_gather_anywhere_bring_a_sector_each(tmp_path: Path) -> None:
+    n_ctas = N_SAMPLES // 256
+    anywhere = of_bins(tmp_path, "hashed", n_ctas, "ptr", "ptr", "ptr", "-1")
+    small = of_bins(tmp_path, "hashed", n_ctas, "ptr", f"ptr:{1 << 20}", "ptr", "-1")
+    least_us = 32 * N_SAMPLES / load_gpu("rtx-a4000").file.memory.bandwidth_gbps.value / 1e3
+    assert anywhere.time_us > least_us
+    assert small.time_us < 0.5 * least_us

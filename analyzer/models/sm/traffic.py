@@ -294,12 +294,16 @@ def _load_passes(situation: Situation) -> tuple[FloatArray, FloatArray]:
 def _lone_sectors(situation: Situation) -> FloatArray:
     """Of requests that load from global memory, the part that asks for one sector and no other, [n].
 
-    Their neighbours come from other warps at another time: the DRAM opens a row for each.
+    Their neighbours come from other warps at another time: the DRAM opens a row for each. So it does for
+    each line of which lanes that go anywhere ask for one sector.
     """
     lone = np.zeros(len(situation.kernel))
+    caches = {} if situation.caches is None else situation.caches.accesses
     for access, _ in _global_accesses(situation):
         if not access.is_store and access.requests and access.sectors:
-            lone[access.row] = max(0.0, 2.0 - access.sectors / access.requests)
+            scatters = access.is_looked_up and access.row in caches
+            lines = caches[access.row].lines if scatters else 1.0
+            lone[access.row] = max(0.0, 2.0 - access.sectors / access.requests / lines)
     return lone
 
 
@@ -323,7 +327,7 @@ def _atomic_cycles(situation: Situation) -> FloatArray:
         opcode = situation.kernel.opcode(access.row)
         is_engine = opcode.semantics is Semantics.BULK_REDUCTION
         if (is_engine or opcode.kind in ATOMIC_KINDS) and access.sectors and access.requests:
-            units = max(1.0, (access.unique_bytes or 0) / memory.atomic_slice_bytes.value)
+            units = max(1.0, _spread_bytes(access) / memory.atomic_slice_bytes.value)
             cycles = memory.atomic_line_cycles.value * (0.5 + 0.5 * access.sectors / access.requests)
             turns = 0.0 if is_engine else (access.wavefronts or 0) / access.requests
             if opcode.flops:
@@ -332,6 +336,13 @@ def _atomic_cycles(situation: Situation) -> FloatArray:
                 cycles *= max(1.0, turns / memory.atomic_combined_lanes.value)
             found[access.row] = cycles * access.requests / runs / units
     return found
+
+
+def _spread_bytes(access: MemoryAccess) -> float:
+    """Of the memory that an atomic goes to; where words that nobody knows lead anywhere, no two meet."""
+    if access.unique_bytes is None and access.is_looked_up:
+        return float((access.sectors or 0) * SECTOR_BYTES)
+    return float(access.unique_bytes or 0)
 
 
 def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, FloatArray]:
@@ -348,18 +359,24 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
         for access in situation.profile.accesses:
             if access.space in GLOBAL_SPACES and access.is_store and access.sectors:
                 l2[access.row] = 1.0
-                rates = None if situation.caches is None else situation.caches.accesses.get(access.row)
-                density = 1.0 if rates is None else rates.density
-                stored = 1.0 if rates is None else rates.stored_density
-                distinct = (access.unique_bytes or access.bytes) / (stored * access.sectors * SECTOR_BYTES)
-                if access.unique_sectors is not None:
-                    distinct = access.unique_sectors / access.sectors
-                dram[access.row] = min(1.0, distinct)
-                if situation.kernel.opcode(access.row).semantics is Semantics.BULK_REDUCTION:
-                    dram[access.row] *= 2.0  # what it adds to comes from there too
-                if density < _WHOLE:
-                    dram[access.row] *= partly_written
+                dram[access.row] = _stored_share(situation, access, access.sectors, partly_written)
     return l2, dram
+
+
+def _stored_share(situation: Situation, access: MemoryAccess, sectors: int, partly_written: float) -> float:
+    """Of the sectors that a store asks for, those that go to the DRAM, as often as they do."""
+    rates = None if situation.caches is None else situation.caches.accesses.get(access.row)
+    density, stored = (1.0, 1.0) if rates is None else (rates.density, rates.stored_density)
+    share = (access.unique_bytes or access.bytes) / (stored * sectors * SECTOR_BYTES)
+    if access.unique_sectors is not None:
+        share = access.unique_sectors / sectors
+    elif access.unique_bytes is None and access.is_looked_up:
+        share = 1.0
+    share = min(1.0, share)
+    opcode = situation.kernel.opcode(access.row)
+    if opcode.kind in ATOMIC_KINDS or opcode.semantics is Semantics.BULK_REDUCTION:
+        share *= 2.0  # what it adds to comes from there too
+    return share if density >= _WHOLE else share * partly_written
 
 
 def _partial_write_factor(situation: Situation) -> float:

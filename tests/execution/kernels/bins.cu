@@ -1,0 +1,39 @@
+// Addresses that hang on words of each lane, and what bounds them: the bins of histograms, a table, a hash.
+
+extern "C" __global__ void counted(const unsigned char *samples, unsigned *bins, int n) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+    atomicAdd(bins + samples[i], 1);
+}
+
+extern "C" __global__ void counted_in_shared(const unsigned char *samples, unsigned *bins, int n) {
+  __shared__ unsigned own[256];
+  own[threadIdx.x] = 0;
+  __syncthreads();
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+    atomicAdd(own + samples[i], 1);
+  __syncthreads();
+  atomicAdd(bins + threadIdx.x, own[threadIdx.x]);
+}
+
+// Each CTA has bins of its own.
+extern "C" __global__ void counted_apart(const unsigned char *samples, unsigned *bins, int n) {
+  unsigned *own = bins + blockIdx.x * 256;
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+    atomicAdd(own + samples[i], 1);
+}
+
+// Samples from 0 to 1, in bins of equal width.
+extern "C" __global__ void sorted_into(const float *samples, unsigned *bins, int n, float width) {
+  for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
+    atomicAdd(bins + static_cast<int>(samples[i] * width), 1);
+}
+
+extern "C" __global__ void added(const int *index, const float *values, float *sums, int n) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) atomicAdd(sums + index[i], values[i]);
+}
+
+extern "C" __global__ void hashed(const unsigned *keys, const float *table, float *out, unsigned mask) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  out[i] = table[keys[i] * 2654435761u & mask];
+}

@@ -1,0 +1,113 @@
+"""Places that words of each lane name: what random words come to, and what bounds them."""
+
+import lzma
+from functools import cache
+from math import exp
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from analyzer.execution.profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.provenance import Provenance
+from analyzer.execution.surmise import table_size
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer
+from analyzer.ir.opcode import Space
+from analyzer.pipeline.executing import execute_kernel
+from analyzer.pipeline.program import Program, load
+
+PACKED = Path(__file__).resolve().parent / "kernels" / "bins_86.txt.xz"
+N_CTAS, THREADS = 64, 256
+N = N_CTAS * THREADS * 8
+BINS_BYTES = 256 * 4
+
+
+@cache
+def program(folder: Path) -> Program:
+    path = folder / "bins.sass"
+    path.write_bytes(lzma.decompress(PACKED.read_bytes()))
+    return load(str(path))
+
+
+@pytest.fixture(name="loaded")
+def loaded_fixture(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    return program(tmp_path_factory.getbasetemp())
+
+
+def run(loaded: Program, name: str, *values: ArgumentValue) -> ExecutionProfile:
+    arguments = tuple(Argument(place, value) for place, value in enumerate(values))
+    launch = Launch(grid=Dim3(N_CTAS), block=Dim3(THREADS), dynamic_shared_bytes=0, arguments=arguments)
+    found = execute_kernel(loaded[name], launch)
+    assert found is not None
+    return found.profile
+
+
+def samples() -> Buffer:
+    return Buffer(np.random.default_rng(1).integers(0, 256, N, dtype=np.uint8), "samples.npy")
+
+
+def the(accesses: tuple[MemoryAccess, ...], space: Space, *, guessed: bool = True) -> MemoryAccess:
+    """The one access to a memory of which addresses are guessed."""
+    chosen = [a for a in accesses if a.space is space and (a.provenance is not Provenance.EXACT) is guessed]
+    return chosen[-1]
+
+
+def test_bins_of_bytes_are_as_those_of_random_samples(loaded: Program) -> None:
+    guessed = the(run(loaded, "counted", Pointer(), Pointer(), N).accesses, Space.GLOBAL)
+    given = run(loaded, "counted", samples(), Pointer(), N).accesses
+    truth = next(access for access in given if access.row == guessed.row)
+    assert guessed.provenance is Provenance.ASSUMED
+    assert guessed.sectors == pytest.approx(truth.sectors, rel=0.02)
+    assert guessed.wavefronts == pytest.approx(truth.wavefronts, rel=0.05)
+    assert guessed.unique_bytes == truth.unique_bytes == BINS_BYTES
+
+
+def test_bins_that_the_code_bounds_are_few_bytes_of_the_grid(loaded: Program) -> None:
+    traffic = run(loaded, "counted", Pointer(), Pointer(), N).traffic
+    assert traffic is not None
+    assert traffic.unique_sectors == (N + BINS_BYTES) // 32
+
+
+def test_lanes_that_meet_in_shared_memory_go_one_by_one(loaded: Program) -> None:
+    guessed = the(run(loaded, "counted_in_shared", Pointer(), Pointer(), N).accesses, Space.SHARED)
+    given = run(loaded, "counted_in_shared", samples(), Pointer(), N).accesses
+    truth = next(access for access in given if access.row == guessed.row and access.space is Space.SHARED)
+    assert guessed.wavefronts == pytest.approx(truth.wavefronts, rel=0.05)
+    assert (guessed.wavefronts or 0) > 2 * guessed.requests
+
+
+def test_each_block_has_bins_of_its_own(loaded: Program) -> None:
+    guessed = the(run(loaded, "counted_apart", Pointer(), Pointer(), N).accesses, Space.GLOBAL)
+    assert guessed.unique_bytes == pytest.approx(N_CTAS * BINS_BYTES, rel=0.01)
+
+
+def test_samples_in_floating_point_lie_between_0_and_1(loaded: Program) -> None:
+    guessed = the(run(loaded, "sorted_into", Pointer(), Pointer(), N, 256.0).accesses, Space.GLOBAL)
+    assert guessed.unique_bytes == BINS_BYTES
+    assert guessed.sectors == pytest.approx(20.4 * guessed.requests, rel=0.02)  # 32 (1 - (31 / 32)^32)
+
+
+def test_where_nothing_bounds_an_index_each_lane_has_a_sector_of_its_own(loaded: Program) -> None:
+    guessed = the(run(loaded, "added", Pointer(), Pointer(), Pointer(), N).accesses, Space.GLOBAL)
+    assert guessed.sectors == pytest.approx(guessed.lanes, rel=0.001)
+    assert guessed.unique_bytes is None
+    assert guessed.is_looked_up
+
+
+@pytest.mark.parametrize("mask", [1023, 16383])
+def test_a_mask_bounds_a_hash(loaded: Program, mask: int) -> None:
+    profile = run(loaded, "hashed", Pointer(), Pointer(), Pointer(), mask)
+    (guessed,) = [access for access in profile.accesses if access.is_looked_up]
+    assert guessed.table_bytes == pytest.approx(4 * (mask + 1), rel=0.02)
+
+
+def test_what_is_guessed_is_told(loaded: Program) -> None:
+    notes = run(loaded, "added", Pointer(), Pointer(), Pointer(), N).assumptions
+    assert any("ptr:BYTES" in note for note in notes)
+
+
+def test_as_many_places_as_are_new_tell_the_table() -> None:
+    table, n = 1000.0, 5000
+    assert table_size(n, table * (1 - exp(-n / table))) == pytest.approx(table, rel=1e-6)
+    assert table_size(n, n) is None
+    assert table_size(n, n / 2) is None
