@@ -1,6 +1,7 @@
 """From the sums of a launch to its profile: what is exact, assumed or unknown, and why."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
@@ -23,7 +24,7 @@ from analyzer.execution.provenance import Provenance, worst
 from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.execution.sampling import Sample
 from analyzer.execution.sums import LaunchSums
-from analyzer.execution.surmise import Key, Surmise
+from analyzer.execution.surmise import Key, Lookups, Surmise, distinct_sectors
 from analyzer.execution.task import Task
 from analyzer.execution.unknown_words import Trust
 from analyzer.ir.launch import Launch
@@ -32,7 +33,7 @@ from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
 IntArray = NDArray[np.int64]
 
 
-class ProfileBuilder(Struct, frozen=True, eq=False):
+class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
     """Puts a profile together; surmised: what addresses come to that hang on words that nobody knows."""
 
     task: Task
@@ -126,7 +127,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
             base=next((totals.base for totals in sizes if totals.base is not None), None),
         )
         surmise = self.surmised.get((access.row, access.space))
-        return found if surmise is None else _surmised(found, surmise)
+        return found if surmise is None else self._surmised(found, surmise)
 
     def _provenance(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> Provenance:
         own = blocks[self.task.kernel.cfg.block_of[totals.access.row]]
@@ -162,17 +163,55 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
 
         return traffic_of(of(READ_KINDS), of(WRITE_KINDS))
 
+    def _surmised(self, found: MemoryAccess, surmise: Surmise) -> MemoryAccess:
+        """With what random words come to where nothing else is known."""
+        in_global = found.space in GLOBAL_SPACES
+        sectors, wavefronts = found.sectors, found.wavefronts
+        if sectors is None and (in_global or found.space is Space.LOCAL):
+            sectors = round(found.requests * surmise.sectors)
+        if wavefronts is None:
+            wavefronts = round(found.requests * surmise.wavefronts)
+        found = replace(found, sectors=sectors, wavefronts=wavefronts, provenance=Provenance.ASSUMED)
+        lookups = self._lookups.get(_allocation(found.base)) if in_global else None
+        if lookups is None:
+            return found
+        table = lookups.table_bytes(surmise)
+        if table is None:
+            return replace(found, is_looked_up=True, unique_bytes=None)
+        n_sectors = max(1.0, lookups.n_sectors)
+        return replace(
+            found,
+            is_looked_up=True,
+            unique_bytes=round(distinct_sectors(table, sectors or 0) * SECTOR_BYTES),
+            table_bytes=table,
+            new_share=distinct_sectors(table, n_sectors) / n_sectors,
+        )
+
     def _tables(self, looked_up: Sequence[AccessTotals]) -> Mapping[int, float] | None:
         """Sectors of tables that random places touch, by where they lie; None where not known."""
         found: dict[int, float] = {}
         for totals in looked_up:
             surmise = self.surmised.get((totals.access.row, totals.access.space))
-            sectors = totals.sectors or (totals.requests * surmise.sectors if surmise else 0.0)
-            unique = None if surmise is None else surmise.unique_sectors(sectors)
-            if unique is None or totals.base is None:
+            lookups = self._lookups.get(_place(totals))
+            table = None if surmise is None or lookups is None else lookups.table_bytes(surmise)
+            if table is None or lookups is None:
                 return None
-            place = totals.base - totals.base % ALLOCATION_SPACING
-            found[place] = max(found.get(place, 0.0), unique)
+            touched = distinct_sectors(table, lookups.n_sectors)
+            found[_place(totals)] = max(found.get(_place(totals), 0.0), touched)
+        return found
+
+    @cached_property
+    def _lookups(self) -> Mapping[int, Lookups]:
+        """What requests at random places come to, by the memory that they lead into."""
+        found: dict[int, Lookups] = {}
+        for totals in self._ordered():
+            surmise = self.surmised.get((totals.access.row, totals.access.space))
+            if surmise is None or totals.access.space not in GLOBAL_SPACES:
+                continue
+            own = found.setdefault(_place(totals), Lookups())
+            own.n_sectors += totals.sectors or totals.requests * surmise.sectors
+            own.n_read += _asked_bytes(totals) * (totals.access.kind in READ_KINDS)
+            own.n_written += _asked_bytes(totals) * (totals.access.kind in WRITE_KINDS)
         return found
 
     def _unknown(self) -> tuple[UnknownBranch, ...]:
@@ -244,25 +283,13 @@ class ProfileBuilder(Struct, frozen=True, eq=False):
         return frozenset(row for row, _ in self.surmised)
 
 
-def _surmised(found: MemoryAccess, surmise: Surmise) -> MemoryAccess:
-    """With what random words come to where nothing else is known."""
-    in_global = found.space in GLOBAL_SPACES
-    sectors, wavefronts = found.sectors, found.wavefronts
-    if sectors is None and (in_global or found.space is Space.LOCAL):
-        sectors = round(found.requests * surmise.sectors)
-    if wavefronts is None:
-        wavefronts = round(found.requests * surmise.wavefronts)
-    unique = surmise.unique_sectors(sectors or 0) if in_global else None
-    table = surmise.table_sectors if in_global else None
-    return replace(
-        found,
-        sectors=sectors,
-        wavefronts=wavefronts,
-        unique_bytes=None if unique is None else round(unique * SECTOR_BYTES),
-        provenance=Provenance.ASSUMED,
-        is_looked_up=in_global,
-        table_bytes=None if table is None else table * SECTOR_BYTES,
-    )
+def _place(totals: AccessTotals) -> int:
+    return _allocation(totals.base)
+
+
+def _allocation(address: int | None) -> int:
+    """Where the memory lies that an address belongs to."""
+    return 0 if address is None else address - address % ALLOCATION_SPACING
 
 
 def _asked_bytes(totals: AccessTotals) -> int:

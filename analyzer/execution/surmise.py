@@ -36,23 +36,40 @@ _ENOUGH = 4096  # requests of an instruction
 _LEAST_TURNS = 3  # times that each place of a table is come to before it counts as one
 _OWN_SHARE = 0.5  # of as many tables as CTAs: where all are so large together, each has its own
 _EARLY_SHARE = 0.75  # of a table's places that half of the requests come to: who walks on finds half of them
+_APART_SHARE = 0.9  # of lanes: where as many sectors are asked for, each goes its own way
 _OWNER_BIT = 48  # above the sectors of allocations
 _ROUNDS = 60
 
 
 class Surmise(Struct, frozen=True):
     """Of an instruction: sectors and passes of a request, and sectors of the table that the grid's requests
-    lead into, None where it may be of any size.
+    lead into, None where nothing bounds it.
+
+    is_scattered: each lane has a sector of its own.
     """
 
     sectors: float
     wavefronts: float
     table_sectors: float | None
+    is_scattered: bool = False
 
-    def unique_sectors(self, n_asked: float) -> float | None:
-        """Different ones among so many."""
-        table = self.table_sectors
-        return None if table is None else table * -math.expm1(-n_asked / table)
+
+class Lookups(Struct):
+    """Of a grid's requests at random places of the same memory: sectors, and bytes read and written.
+
+    Where lanes go their own ways and nothing bounds the table, it has as many elements as lanes ask for: each
+    is taken once on average, as by a permutation. Of rows that are looked up nobody knows how many meet.
+    """
+
+    n_sectors: float = 0.0
+    n_read: float = 0.0
+    n_written: float = 0.0
+
+    def table_bytes(self, surmise: Surmise) -> float | None:
+        """Of the table; None where not known."""
+        if surmise.table_sectors is not None:
+            return surmise.table_sectors * SECTOR_BYTES
+        return max(self.n_read, self.n_written) if surmise.is_scattered else None
 
 
 Key = tuple[int, Space]
@@ -139,6 +156,7 @@ class _Counter:
                     sectors=totals.sectors / totals.requests,
                     wavefronts=totals.wavefronts / totals.requests,
                     table_sectors=self._table(row, n_ctas, tables.get(row)),
+                    is_scattered=totals.sectors >= _APART_SHARE * totals.lanes,
                 )
         return found
 
@@ -167,6 +185,12 @@ def _bounded(places: NDArray[np.uint64], n_places: float, n_parts: int = 1) -> f
     """The table of so many parts that are alike, each with its places; None where ever more are new."""
     seen, early = len(np.unique(places)), len(np.unique(places[: len(places) // 2]))
     return table_size(n_places, seen / n_parts) if early >= _EARLY_SHARE * seen else None
+
+
+def distinct_sectors(table_bytes: float, n_sectors: float) -> float:
+    """Different ones among so many at random places of a table."""
+    table = max(1.0, table_bytes / SECTOR_BYTES)
+    return table * -math.expm1(-n_sectors / table)
 
 
 def table_size(n_places: float, n_distinct: float) -> float | None:

@@ -118,7 +118,7 @@ def _simulated_placement(situation: Situation) -> Placement | None:
             continue
         rates = caches.accesses.get(access.row)
         served = rates or (unknown if access.sectors is None else known)
-        if access.is_looked_up and not access.table_bytes:
+        if access.is_looked_up:
             served = _looked_up_placement(situation, access)
         asked = _loaded_bytes(situation, profile, access)
         total += asked
@@ -128,24 +128,34 @@ def _simulated_placement(situation: Situation) -> Placement | None:
 
 
 def looked_up_placements(situation: Situation) -> dict[int, Placement]:
-    """Of loads from places that words from memory name, by row: recorded CTAs tell what they themselves read
-    again, and the kind of code what others do, where no table is known.
+    """Of requests to places that words from memory name, by row: recorded CTAs tell what they themselves read
+    again; what others do follows from the table, or where none is known from the kind of code.
     """
     if situation.profile is None:
         return {}
     return {
         access.row: _looked_up_placement(situation, access)
         for access in situation.profile.accesses
-        if access.is_looked_up and not access.table_bytes
+        if access.is_looked_up
     }
 
 
 def _looked_up_placement(situation: Situation, access: MemoryAccess) -> Placement:
     usual = _usual_placement(situation)
     recorded = None if situation.caches is None else situation.caches.accesses.get(access.row)
-    if recorded is None:
-        return usual
-    return Placement(recorded.l2_share, recorded.dram_share * usual.dram_share)
+    l2_share = usual.l2_share if recorded is None else recorded.l2_share
+    if access.table_bytes:
+        lost = max(access.new_share, l2_share * _beyond_l2(situation, access.table_bytes))
+        return Placement(l2_share, min(l2_share, lost))
+    dram_share = l2_share if recorded is None else recorded.dram_share
+    return Placement(l2_share, dram_share * usual.dram_share)
+
+
+def _beyond_l2(situation: Situation, table_bytes: float) -> float:
+    """The part of a table that the L2 does not hold."""
+    l2 = situation.gpu.file.l2
+    kept = (l2.kept_share or situation.arch.memory.l2_kept_share).value * l2.size_bytes.value
+    return 1.0 - min(1.0, kept / table_bytes)
 
 
 def _loaded_bytes(situation: Situation, profile: ExecutionProfile, access: MemoryAccess) -> float:

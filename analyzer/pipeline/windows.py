@@ -89,7 +89,7 @@ class Windows(Struct, frozen=True, eq=False):
             return DramReads(sectors=float(unique), at_once=float(both) if fits and both else None)
         looked_up = self._looked_up()
         if unique is not None and looked_up:
-            return DramReads(sectors=unique + sum(max(0.0, _again(one, kept_bytes)) for one in looked_up))
+            return DramReads(sectors=unique + sum(_again(one, kept_bytes) for one in looked_up))
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
             return DramReads(sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas))
@@ -139,9 +139,9 @@ class Windows(Struct, frozen=True, eq=False):
 
 
 def _again(access: MemoryAccess, kept_bytes: float) -> float:
-    """Sectors that random places of a table bring beyond the different ones: the L2 holds a part of it."""
+    """Sectors that random places of a table bring beyond new ones: the L2 holds a part of it."""
     lost = 1.0 - min(1.0, kept_bytes / (access.table_bytes or 1.0))
-    return (access.sectors or 0) * lost - (access.unique_bytes or 0) / SECTOR_BYTES
+    return (access.sectors or 0) * max(0.0, lost - access.new_share)
 
 
 def _part(grid: Dim3, n_ctas: int) -> Dim3:

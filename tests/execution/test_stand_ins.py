@@ -90,8 +90,22 @@ def test_samples_in_floating_point_lie_between_0_and_1(loaded: Program) -> None:
 def test_where_nothing_bounds_an_index_each_lane_has_a_sector_of_its_own(loaded: Program) -> None:
     guessed = the(run(loaded, "added", Pointer(), Pointer(), Pointer(), N).accesses, Space.GLOBAL)
     assert guessed.sectors == pytest.approx(guessed.lanes, rel=0.001)
-    assert guessed.unique_bytes is None
     assert guessed.is_looked_up
+
+
+def test_where_nothing_bounds_an_index_there_is_an_element_for_each_lane(loaded: Program) -> None:
+    guessed = the(run(loaded, "added", Pointer(), Pointer(), Pointer(), N).accesses, Space.GLOBAL)
+    n_threads = N_CTAS * THREADS
+    assert guessed.table_bytes == guessed.bytes == 4 * n_threads
+    assert guessed.unique_bytes == pytest.approx(4 * n_threads, rel=0.01)
+    assert guessed.new_share == pytest.approx(4 / 32, rel=0.01)
+
+
+def test_a_table_of_a_known_size_bounds_an_index(loaded: Program) -> None:
+    given = run(loaded, "added", Pointer(), Pointer(), Pointer(1 << 26), N).accesses
+    guessed = the(given, Space.GLOBAL)
+    assert guessed.table_bytes == 1 << 26
+    assert guessed.unique_bytes == pytest.approx(32 * guessed.lanes, rel=0.01)
 
 
 @pytest.mark.parametrize("mask", [1023, 16383])

@@ -96,7 +96,7 @@ def test_words_of_each_lane_lead_anywhere(loaded: Program, name: str) -> None:
     found = of_pool(run(loaded, name).profile)
     assert found
     assert all(access.sectors == pytest.approx(access.lanes, rel=1e-3) for access in found)
-    assert all(access.unique_bytes is None for access in found)
+    assert {access.table_bytes for access in found} == {float(N_CTAS * 256 * 4)}
     assert {access.provenance for access in found} == {Provenance.ASSUMED}
 
 

@@ -91,11 +91,19 @@ def facts(loaded: LoadedKernel, profile: ExecutionProfile, guessed: frozenset[in
             for access in profile.accesses
             if access.requests and not is_shared_side(loaded, access.row, access.space)
         ],
-        "traffic": profile.traffic,
+        "traffic": None if guessed else profile.traffic,
     }
 
 
-NOTHING = {"sectors": None, "wavefronts": None, "base": None, "is_looked_up": False}
+NOTHING = {
+    "sectors": None,
+    "wavefronts": None,
+    "base": None,
+    "is_looked_up": False,
+    "unique_bytes": None,
+    "table_bytes": None,
+    "new_share": 1.0,
+}
 
 
 def is_shared_side(loaded: LoadedKernel, row: int, space: Space) -> bool:

@@ -370,8 +370,8 @@ def _stored_share(situation: Situation, access: MemoryAccess, sectors: int, part
     share = (access.unique_bytes or access.bytes) / (stored * sectors * SECTOR_BYTES)
     if access.unique_sectors is not None:
         share = access.unique_sectors / sectors
-    elif access.unique_bytes is None and access.is_looked_up:
-        share = 1.0
+    elif access.is_looked_up:
+        share = looked_up_placements(situation)[access.row].dram_share
     share = min(1.0, share)
     opcode = situation.kernel.opcode(access.row)
     if opcode.kind in ATOMIC_KINDS or opcode.semantics is Semantics.BULK_REDUCTION:
