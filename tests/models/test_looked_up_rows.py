@@ -53,13 +53,13 @@ BINS = Path(__file__).parents[1] / "execution" / "kernels" / "bins_86.txt.xz"
 N_SAMPLES = 1 << 26
 
 
-def of_bins(folder: Path, kernel: str, n_ctas: int, *values: str) -> PredictionEntry:
+def of_bins(folder: Path, kernel: str, n_ctas: int, *values: str, gpu: str = "rtx-a4000") -> PredictionEntry:
     path = folder / "bins.sass"
     path.write_bytes(lzma.decompress(BINS.read_bytes()))
     arguments = tuple(parse_argument(f"{place}={value}") for place, value in enumerate(values))
     launch = Launch(grid=Dim3(n_ctas), block=Dim3(256), arguments=arguments)
     options = Options(launch=launch, models=("sm",), kernels=(kernel,))
-    (found,) = analyzer.analyze(str(path), "rtx-a4000", options=options).kernels
+    (found,) = analyzer.analyze(str(path), gpu, options=options).kernels
     (prediction,) = found.predictions
     return prediction
 
@@ -78,3 +78,12 @@ def test_lanes_that_gather_anywhere_bring_a_sector_each(tmp_path: Path) -> None:
     least_us = 32 * N_SAMPLES / load_gpu("rtx-a4000").file.memory.bandwidth_gbps.value / 1e3
     assert anywhere.time_us > least_us
     assert small.time_us < 0.5 * least_us
+
+
+def test_what_the_l1_serves_again_is_not_asked_of_the_l2(tmp_path: Path) -> None:
+    """64 MB, of which three are asked for each: a grid that is looked at in parts does not tell them apart."""
+    n_ctas = 1 << 15
+    found = of_bins(tmp_path, "averaged", n_ctas, "ptr", "ptr", "777", gpu="rtx-5090")
+    least_us = 2 * 256 * 4 * n_ctas / load_gpu("rtx-5090").file.memory.bandwidth_gbps.value / 1e3
+    assert found.bound != "DRAM"
+    assert found.time_us < least_us

@@ -421,10 +421,15 @@ def _copied_dram_share(situation: Situation, placement: Placement) -> float:
     return placement.dram_share if share is None else share
 
 
-def _asked_of_l2(profile: ExecutionProfile) -> float:
-    """Bytes of all sectors that are asked for, which different ones are no more than."""
-    asked = [access.sectors for access in profile.accesses if access.space in GLOBAL_SPACES]
-    return sum(math.inf if sectors is None else sectors * SECTOR_BYTES for sectors in asked)
+def _asked_of_l2(situation: Situation, profile: ExecutionProfile) -> float:
+    """Bytes of all sectors that are asked for beyond the L1, which different ones are no more than."""
+    recorded = {} if situation.caches is None else situation.caches.accesses
+    total = 0.0
+    for access in profile.accesses:
+        if access.space in GLOBAL_SPACES:
+            share = recorded[access.row].l2_share if access.row in recorded else 1.0
+            total += math.inf if access.sectors is None else access.sectors * SECTOR_BYTES * share
+    return total
 
 
 def _lost_from_l2(situation: Situation) -> float:
@@ -435,7 +440,7 @@ def _lost_from_l2(situation: Situation) -> float:
     sectors, l2 = profile.traffic.unique_sectors, situation.gpu.file.l2
     kept = (l2.kept_share or situation.arch.memory.l2_kept_share).value
     if sectors is None:
-        return float(_asked_of_l2(profile) > kept * l2.size_bytes.value)
+        return float(_asked_of_l2(situation, profile) > kept * l2.size_bytes.value)
     touched = copied_unique_bytes(situation) + sectors * SECTOR_BYTES
     used = touched / l2.size_bytes.value
     lost = l2.lost_share.value if l2.lost_share is not None else kept

@@ -1,4 +1,4 @@
-// Addresses that hang on words of each lane, and what bounds them: the bins of histograms, a table, a hash.
+// Addresses that hang on words of each lane, and what bounds them: bins of histograms, a table, a hash.
 
 extern "C" __global__ void counted(const unsigned char *samples, unsigned *bins, int n) {
   for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x)
@@ -36,4 +36,12 @@ extern "C" __global__ void added(const int *index, const float *values, float *s
 extern "C" __global__ void hashed(const unsigned *keys, const float *table, float *out, unsigned mask) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   out[i] = table[keys[i] * 2654435761u & mask];
+}
+
+// Three neighbours of each place in rows of an odd length: a grid of this many CTAs is looked at in parts.
+extern "C" __global__ void averaged(const float *image, float *out, int width) {
+  const int i = blockIdx.x * blockDim.x + threadIdx.x;
+  const int x = i % width, y = i / width;
+  const float *row = image + y * (width + 2);
+  out[i] = row[x] + row[x + 1] + row[x + 2];
 }
