@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 import tomli
 
+from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, OpKind, Space
 from analyzer.models.base import Situation
@@ -62,6 +63,8 @@ def _guessed_share(situation: Situation) -> float:
         return 1.0
     if not profile.unknown_branches:
         return scattered_atomics_share(situation)
+    if profile.block_provenance[0] not in _COUNTED:
+        return _hanging_share(situation, profile)
     lengths = np.array([len(block) for block in situation.cfg.blocks])
     sizes = np.asarray(profile.block_warps) * lengths
     is_guessed = np.array([provenance not in _COUNTED for provenance in profile.block_provenance])
@@ -75,6 +78,12 @@ def _guessed_share(situation: Situation) -> float:
         asked[access.space] += access.requests
         guessed[access.space] += access.requests * (access.provenance not in _COUNTED)
     return max(instructions, *(guessed[space] / max(1, asked[space]) for space in asked), 0.0)
+
+
+def _hanging_share(situation: Situation, profile: ExecutionProfile) -> float:
+    """The same of a grid that was looked at in parts, where no count is exact: what hangs on guesses."""
+    hanging = sum(branch.share for branch in profile.unknown_branches)
+    return min(1.0, max(hanging, scattered_atomics_share(situation)))
 
 
 def scattered_atomics_share(situation: Situation) -> float:

@@ -45,3 +45,23 @@ extern "C" __global__ void averaged(const float *image, float *out, int width) {
   const float *row = image + y * (width + 2);
   out[i] = row[x] + row[x + 1] + row[x + 2];
 }
+
+// Open addressing: a key goes to the first free slot from its hash on.
+extern "C" __global__ void inserted(const unsigned *keys, unsigned *slots, unsigned mask) {
+  const unsigned key = keys[blockIdx.x * blockDim.x + threadIdx.x];
+  for (unsigned slot = key * 2654435761u & mask;; slot = slot + 1 & mask) {
+    const unsigned found = atomicCAS(slots + slot, 0u, key);
+    if (found == 0u || found == key) break;
+  }
+}
+
+// A step of a bitonic sort.
+extern "C" __global__ void swapped(unsigned *keys, unsigned distance, unsigned run) {
+  const unsigned i = blockIdx.x * blockDim.x + threadIdx.x, other = i ^ distance;
+  if (other <= i) return;
+  const unsigned a = keys[i], b = keys[other];
+  if (((i & run) == 0) == (a > b)) {
+    keys[i] = b;
+    keys[other] = a;
+  }
+}
