@@ -1,6 +1,7 @@
 """What an undecided branch does: what the user says of it, else a stated rule.
 
-- A loop's exit: the trips that the user gave, else one for a loop that only waits, else `ASSUMED_TRIPS`.
+- A loop's exit: the trips that the user gave, else one for a loop that only waits, or that a
+  compare-and-swap of its own ends, else `ASSUMED_TRIPS`.
 - Another branch: the share that the user gave, else slow paths, ways for unlikely numbers and early ends are
   not taken and loops are entered, else half of the warps (of the lanes, where the condition differs among
   them) take it.
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.counts import ASSUMED_TRIPS, TripRule, branch_odds
-from analyzer.execution.lanes import Origins, View
+from analyzer.execution.lanes import UNEVEN, Origins, View
 from analyzer.execution.likely import likely_way
 from analyzer.execution.machine import Machine
 from analyzer.execution.program import CompiledKernel, End
@@ -25,6 +26,7 @@ IntArray = NDArray[np.int64]
 
 _RARE = "slow paths and early ends are rare, loops are entered"
 _ORDINARY = "numbers are seldom huge, tiny or equal"
+_SWAP = "CAS"
 _SPREAD = 0x9E3779B1  # an odd number that scatters neighbouring warps
 _SPIN_LENGTH = 24
 _SLEEPER_LENGTH = 64  # of a loop that sleeps between its looks
@@ -51,7 +53,7 @@ class Guesser:
             return self._spread(view, unknown, self.taken[address])
         loop = self._loop_left(end)
         if loop is not None:
-            return self._leave(machine, view, end, loop)
+            return self._leave(machine, view, end, loop, unknown)
         return self._forward(view, end, unknown)
 
     # ---- loops -----------------------------------------------------------------------------------
@@ -78,9 +80,9 @@ class Guesser:
                 return loop
         return None
 
-    def _leave(self, machine: Machine, view: View, end: End, loop: Loop) -> Bits:
+    def _leave(self, machine: Machine, view: View, end: End, loop: Loop, unknown: Origins) -> Bits:
         rows = view.group.rows
-        trips = self._trips(loop, end)
+        trips = self._trips(loop, end, unknown)
         header = machine.runs_of(self.kernel.entry_of[loop.header])
         left = machine.left_before(loop.index)
         arrivals = header[rows] - (0 if left is None else left[rows])
@@ -98,13 +100,13 @@ class Guesser:
         found: Bits = ~stays if leads_out else stays
         return found
 
-    def _trips(self, loop: Loop, end: End) -> int:
+    def _trips(self, loop: Loop, end: End, unknown: Origins) -> int:
         if loop.index not in self.trip_of:
-            self.trip_of[loop.index] = self._settle(loop)
+            self.trip_of[loop.index] = self._settle(loop, unknown)
         trips, self.rules[end.row] = self.trip_of[loop.index]
         return trips
 
-    def _settle(self, loop: Loop) -> tuple[int, str]:
+    def _settle(self, loop: Loop, unknown: Origins) -> tuple[int, str]:
         cfg = self.kernel.cfg
         row = cfg.blocks[loop.header].start
         address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.origin(row)
@@ -114,6 +116,8 @@ class Guesser:
                 return rule.value, f"{rule.value} trips, as --trip says"
         if self._only_waits(loop):
             return 1, "a loop that waits is passed at once"
+        if self._only_retries(loop, unknown):
+            return 1, "a loop that retries a compare-and-swap is passed at once"
         for rule in self.trips:
             if rule.is_general:
                 return rule.value, f"{rule.value} trips, as --trip says"
@@ -142,6 +146,17 @@ class Guesser:
                     return False
                 reads = True
         return reads
+
+    def _only_retries(self, loop: Loop, unknown: Origins) -> bool:
+        """It goes on until a compare-and-swap of its own has found what it was to find: mostly the first."""
+        cfg = self.kernel.cfg
+        for origin in np.unique(unknown).tolist():
+            row = (origin & ~UNEVEN) - 1
+            if 0 <= row < len(cfg.kernel) and cfg.block_of[row] in loop.blocks:
+                opcode = cfg.kernel.opcode(row)
+                if opcode.kind is OpKind.ATOMIC and _SWAP in opcode.modifiers:
+                    return True
+        return False
 
     # ---- other branches --------------------------------------------------------------------------
 

@@ -125,3 +125,10 @@ def test_as_many_places_as_are_new_tell_the_table() -> None:
     assert table_size(n, table * (1 - exp(-n / table))) == pytest.approx(table, rel=1e-6)
     assert table_size(n, n) is None
     assert table_size(n, n / 2) is None
+
+
+def test_a_swap_mostly_finds_its_slot(loaded: Program) -> None:
+    profile = run(loaded, "inserted", Pointer(), Pointer(), (1 << 20) - 1)
+    swap = the(profile.accesses, Space.GLOBAL)
+    assert swap.lanes == N_CTAS * THREADS
+    assert any("compare-and-swap" in branch.rule for branch in profile.unknown_branches)
