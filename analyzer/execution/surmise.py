@@ -18,6 +18,7 @@ from analyzer.execution.bank_words import Windows
 from analyzer.execution.budget import Budget, StopExecution
 from analyzer.execution.entries import AccessTotals
 from analyzer.execution.measuring import add_requests
+from analyzer.execution.mixing import distinct
 from analyzer.execution.program import Access
 from analyzer.execution.record import Addresses, Lanes, Warps
 from analyzer.execution.recording import RecordedMachine
@@ -183,8 +184,10 @@ def _is_shared_side(task: Task, access: Access) -> bool:
 
 def _bounded(places: NDArray[np.uint64], n_places: float, n_parts: int = 1) -> float | None:
     """The table of so many parts that are alike, each with its places; None where ever more are new."""
-    seen, early = len(np.unique(places)), len(np.unique(places[: len(places) // 2]))
-    return table_size(n_places, seen / n_parts) if early >= _EARLY_SHARE * seen else None
+    seen = len(distinct(places))
+    table = table_size(n_places, seen / n_parts)
+    is_all = table is not None and len(distinct(places[: len(places) // 2])) >= _EARLY_SHARE * seen
+    return table if is_all else None
 
 
 def distinct_sectors(table_bytes: float, n_sectors: float) -> float:
