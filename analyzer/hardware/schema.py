@@ -45,6 +45,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Latencies in SM cycles, widths in bytes per SM cycle and SM.
 
+    l2_bytes_per_cycle_per_sm: an SM's share of the L2's rate while all read; l2_port_bytes_per_cycle: what
+    one SM gets of it while others pause.
     read_release_cycles: from the issue of a memory instruction until it has read its registers.
     copy_stream_factor: of its share of the DRAM's rate at which an SM's copy engine gets a tile, while others
     pause; copy_request_cycles: of that engine for a request to the L2, of one line of one row of a box.
@@ -80,6 +82,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l1_bytes_per_cycle_per_sm: Figure
     shared_bytes_per_cycle_per_sm: Figure
     l2_bytes_per_cycle_per_sm: Figure
+    l2_port_bytes_per_cycle: Figure
     copy_stream_factor: Figure
     l1_shared_bytes_per_sm: Figure
     instruction_cache_bytes: Figure

@@ -148,6 +148,19 @@ def test_stores_share_the_rate_of_the_l2_with_loads() -> None:
     assert other.time_us - one.time_us == pytest.approx(factor.value * loads_us, rel=0.2)
 
 
+@pytest.mark.parametrize("busy", [0.1, 0.5, 1.0])
+def test_an_sm_gets_of_the_l2_what_those_without_ctas_leave(busy: float) -> None:
+    """As much as comes through its port; the copy streams a few CTAs' worth of words."""
+    gpu = put(vector_add(RTX_4070, 1 << 20)).gpu
+    ctas = round(busy * gpu.sm_count)
+    situation = put(report16(RTX_4070, "vector_add", (ctas,), (256,), f"3={256 * ctas}"))
+    memory = situation.arch.memory
+    share = memory.l2_bytes_per_cycle_per_sm.value * gpu.sm_count / ctas
+    found = simulate(situation, ALL_IN_DRAM, clock_mhz(situation)).traffic
+    (each,) = {round(cycles, 6) for cycles in found.l2_cycles[found.act == Act.LOAD].tolist()}
+    assert each == pytest.approx(128 / min(share, memory.l2_port_bytes_per_cycle.value))
+
+
 def test_requests_to_one_line_queue_at_the_l2() -> None:
     launched = report16(RTX_2080_TI, "atomic_hotspot", (4096,), (256,), "1=100")
     situation = put(launched)

@@ -117,7 +117,7 @@ def measure_traffic(
     dram_share[is_local] = spills.dram_share[is_local] * arch.memory.spill_dram_factor.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     sms = min(situation.gpu.sm_count, max(1, situation.grid_ctas))
-    l2 = noc_bytes_per_cycle(situation, clock_mhz) / situation.gpu.sm_count
+    l2 = _l2_bytes_per_cycle(situation, clock_mhz, sms)
     dram = situation.gpu.dram_sustained.value * per_cycle / sms
     moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
     slowest = arch.memory.copy_stream_factor.value * dram
@@ -142,6 +142,13 @@ def measure_traffic(
         copied_dram_share=copied_share * lost,
         port_cycles=_port_cycles(situation),
     )
+
+
+def _l2_bytes_per_cycle(situation: Situation, clock_mhz: float, busy_sms: int) -> float:
+    """What a busy SM gets of the L2: shares of those without a CTA too, up to its port's width."""
+    whole = noc_bytes_per_cycle(situation, clock_mhz)
+    port = situation.arch.memory.l2_port_bytes_per_cycle.value
+    return max(whole / situation.gpu.sm_count, min(port, whole / busy_sms))
 
 
 def _port_cycles(situation: Situation) -> list[float]:
