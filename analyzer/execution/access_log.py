@@ -118,6 +118,8 @@ class MemoryLog:
             totals.base = int(addresses.reshape(-1)[0])
         if trust is Trust.NOTHING:
             addresses = None
+        elif trust is Trust.ROW:
+            totals.namers |= self.batch.unknown_words.namers(origin, active)
         rows = None if group.is_whole else group.rows
         self._enter(totals, Entry(rows, active, addresses, steps, is_even=group.warps is not None))
         self._make_room()
@@ -145,6 +147,7 @@ class MemoryLog:
             own = self._totals(totals.access)
             own.trust = min(own.trust, totals.trust)
             own.base = totals.base if own.base is None else own.base
+            own.namers |= totals.namers
             own.is_doubtful |= totals.is_doubtful
             repeated = [entry.repeated(times, self.batch.cta_shape) for entry in totals.entries]
             for entry in _interleaved([entry for entry in repeated if entry is not None]):
@@ -174,6 +177,7 @@ class MemoryLog:
             kept = self._totals(totals.access)
             kept.trust = min(kept.trust, totals.trust)
             kept.base = totals.base if kept.base is None else kept.base
+            kept.namers |= totals.namers
             kept.is_doubtful |= totals.is_doubtful
             for entry in nested:
                 self._enter(kept, entry)

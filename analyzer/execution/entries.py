@@ -129,8 +129,9 @@ class Progress(Struct, frozen=True):
 class AccessTotals(Struct, eq=False):
     """Sums of one access over the grid. sectors and wavefronts stand only where `trust` is not NOTHING.
 
-    misaligned: an address that is no multiple of the width, at which hardware would stop. base: where
-    requests would go if words that nobody knows were zero, None where none hangs on such.
+    namers: loads whose words name the rows that it reads, where nobody knows which these are. misaligned: an
+    address that is no multiple of the width, at which hardware would stop. base: where requests would go if
+    words that nobody knows were zero, None where none hangs on such.
     """
 
     access: Access
@@ -139,6 +140,7 @@ class AccessTotals(Struct, eq=False):
     sectors: float = 0.0
     wavefronts: float = 0.0
     trust: Trust = Trust.ALL
+    namers: frozenset[int] = frozenset()
     is_doubtful: bool = False
     is_even: bool = True
     misaligned: int | None = None

@@ -52,9 +52,9 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     data path takes, of an atomic in global memory lanes on the word that most ask for, of a copy by the
     engine its requests, each of a line of a row; unique_bytes: distinct bytes touched by the grid;
     unique_sectors: distinct sectors of them, of copies by the engine; is_looked_up: it reads or writes places
-    that words from memory name, and nobody knows which; table_bytes: that these lie among, None where they
-    may lie anywhere, and new_share: of its sectors those that none has asked for before; base: where it would
-    go if these words were zero.
+    that words from memory name, and nobody knows which; row_bytes: distinct bytes of these, if each word
+    names another; table_bytes: that they lie among, None where they may lie anywhere, and new_share: of its
+    sectors those that none has asked for before; base: where it would go if these words were zero.
     """
 
     row: int
@@ -69,6 +69,7 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     provenance: Provenance
     unique_sectors: int | None = None
     is_looked_up: bool = False
+    row_bytes: int | None = None
     table_bytes: float | None = None
     new_share: float = 1.0
     base: int | None = None

@@ -121,6 +121,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             unique_bytes=union_bytes([totals.footprint for totals in sizes]) if has_place else None,
             provenance=worst(self._provenance(totals, blocks) for totals in sizes),
             is_looked_up=any(totals.trust is Trust.ROW for totals in sizes),
+            row_bytes=self._row_bytes(sizes),
             unique_sectors=union_sectors([totals.footprint for totals in sizes])
             if has_place and access.bulk is not None
             else None,
@@ -140,7 +141,30 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return own
 
     def _knows_place(self, totals: AccessTotals) -> bool:
-        return _knows_addresses(totals) and totals.has_place and self._has_whole and totals.is_even
+        return totals.has_place and self._knows_patterns(totals)
+
+    def _knows_patterns(self, totals: AccessTotals) -> bool:
+        return _knows_addresses(totals) and self._has_whole and totals.is_even
+
+    def _row_bytes(self, sizes: Sequence[AccessTotals]) -> int | None:
+        """Distinct bytes at most: each different word names a row, and all is read of it that is of any."""
+        namers = frozenset[int]().union(*(totals.namers for totals in sizes))
+        if not namers or not all(map(self._knows_patterns, sizes)):
+            return None
+        words = [self._distinct_words(row) for row in sorted(namers)]
+        of_a_row = union_bytes([totals.footprint for totals in sizes])
+        known = [number for number in words if number is not None]
+        if of_a_row is None or len(known) < len(words):
+            return None
+        return min(sum(map(_asked_bytes, sizes)), round(of_a_row * sum(known)))
+
+    def _distinct_words(self, row: int) -> float | None:
+        """That an instruction loads over the grid; a wide load's are taken as one."""
+        loads = [totals for key, totals in self.sums.accesses.items() if key[0] == row]
+        if not loads or not all(map(self._knows_place, loads)):
+            return None
+        found = union_bytes([totals.footprint for totals in loads])
+        return None if found is None else found / loads[0].access.lane_bytes
 
     @property
     def _has_whole(self) -> bool:

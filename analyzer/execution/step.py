@@ -71,8 +71,10 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     results, in order, -1 for a result that nothing keeps (RZ, PT). The guard is not among the reads.
     uses_mask: `apply` takes the active lanes, a bool array that broadcasts to [n_warp, 32], before the words;
     it combines lanes, so results may depend on every active lane of the warp.
-    factors: places in `reads` of the two factors of a product; watch: see `AffineRule`. alike: of one that
-    combines lanes, what it comes to where all lanes hold the same in its first word.
+    factors: places in `reads` of the two factors of a product; watch: see `AffineRule`. is_upper: a result is
+    the upper word of a number, or its carry, whose lower word comes of a sum or a left shift: lanes whose
+    numbers lie so far apart differ there by carries alone. alike: of one that combines lanes, what it comes
+    to where all lanes hold the same in its first word.
     """
 
     reads: tuple[Read, ...]
@@ -82,4 +84,5 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     uses_mask: bool = False
     factors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     watch: Apply | None = None
+    is_upper: bool = False
     alike: "Step | None" = None

@@ -76,6 +76,7 @@ def _merge(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more: Access
     own.wavefronts += more.wavefronts
     own.trust = min(own.trust, more.trust)
     own.base = more.base if own.base is None else own.base
+    own.namers |= more.namers
     own.is_doubtful |= more.is_doubtful
     own.is_even &= more.is_even
     own.misaligned = own.misaligned or more.misaligned

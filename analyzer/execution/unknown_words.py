@@ -64,10 +64,15 @@ class UnknownWords:
         """Whether what is unknown decides how far lanes' results lie apart: a pitch times a lane's row."""
         if step.rule is AffineRule.LINEAR or not any(word.shape[-1] > 1 for word in words):
             return False
+        if step.is_upper and self._are_loaded(origin):
+            return False
         unknown = [source is not None for source in sources]
         spreads = [word.shape[-1] > 1 for word in words]
         if step.rule is AffineRule.BITWISE:  # bits that are joined: a sum, as a rule
-            mixes = any(map(all, zip(unknown, spreads, strict=True)))
+            mixed = [one and other for one, other in zip(unknown, spreads, strict=True)]
+            mixes = any(mixed)
+            if mixes and self._are_loaded(origin):
+                mixes = not _is_sum(step, words, mixed)
         elif step.rule in (AffineRule.PRODUCT, AffineRule.PAIR):
             left, right = step.factors
             mixes = (_any(unknown, left) and _any(spreads, right)) or (
@@ -90,6 +95,15 @@ class UnknownWords:
         if not places:
             return Trust.PLACE
         return Trust.ROW if any(map(self._is_loaded, places)) else Trust.PATTERN
+
+    def namers(self, origin: Origins | None, active: Bits) -> frozenset[int]:
+        """Loads whose words name the rows that such addresses lie in."""
+        rows = [] if origin is None else _rows(np.where(active, origin, 0))
+        return frozenset(row for row in rows if self._is_loaded(row) and not self.is_number(row))
+
+    def _are_loaded(self, origin: Origins) -> bool:
+        """Unknown words; an argument that is not given is a pitch as a rule, by which CTAs lie apart too."""
+        return all(map(self._is_loaded, _rows(origin)))
 
     def _is_loaded(self, row: int) -> bool:
         kernel = self._kernel.cfg.kernel
@@ -115,6 +129,14 @@ class UnknownWords:
             if not words:
                 return False
         return False
+
+
+def _is_sum(step: Step, words: Sequence[Value], mixed: Sequence[bool]) -> bool:
+    """Whether bits are joined to these words where they have none, as zeros for what is unknown tell."""
+    others = [np.zeros_like(word) if is_mixed else word for word, is_mixed in zip(words, mixed, strict=True)]
+    (whole, *_), (rest, *_) = step.apply(*words), step.apply(*others)
+    chosen = [word for word, is_mixed in zip(words, mixed, strict=True) if is_mixed]
+    return len(chosen) == 1 and bool((whole == chosen[0] + rest).all())
 
 
 def _are_alike(addresses: NDArray[np.uint64], active: Bits) -> bool:

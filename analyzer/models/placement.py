@@ -129,7 +129,8 @@ def _simulated_placement(situation: Situation) -> Placement | None:
 
 def looked_up_placements(situation: Situation) -> dict[int, Placement]:
     """Of requests to places that words from memory name, by row: recorded CTAs tell what they themselves read
-    again; what others do follows from the table, or where none is known from the kind of code.
+    again. What others do follows from the words, each of whose rows comes from DRAM once, and from the table;
+    where neither is known from the kind of code.
     """
     if situation.profile is None:
         return {}
@@ -144,11 +145,13 @@ def _looked_up_placement(situation: Situation, access: MemoryAccess) -> Placemen
     usual = _usual_placement(situation)
     recorded = None if situation.caches is None else situation.caches.accesses.get(access.row)
     l2_share = usual.l2_share if recorded is None else recorded.l2_share
-    if access.table_bytes:
-        lost = max(access.new_share, l2_share * _beyond_l2(situation, access.table_bytes))
-        return Placement(l2_share, min(l2_share, lost))
     dram_share = l2_share if recorded is None else recorded.dram_share
-    return Placement(l2_share, dram_share * usual.dram_share)
+    named = access.row_bytes is not None and access.bytes > 0
+    lost = (access.row_bytes or 0) / access.bytes if named else dram_share * usual.dram_share
+    if access.table_bytes:
+        of_table = max(access.new_share, l2_share * _beyond_l2(situation, access.table_bytes))
+        lost = min(lost, of_table) if named else of_table
+    return Placement(l2_share, min(l2_share, lost))
 
 
 def _beyond_l2(situation: Situation, table_bytes: float) -> float:

@@ -13,7 +13,7 @@ from analyzer.ir.launch import Dim3, Launch
 from analyzer.pipeline import Options
 from analyzer.report.report import PredictionEntry
 
-PACKED = Path(__file__).parents[1] / "execution" / "kernels" / "tables_86.txt.xz"
+PACKED = Path(__file__).parents[1] / "execution" / "kernels"
 N_PAGES = 1 << 18
 PAGE_BYTES = 256 * 4
 
@@ -21,10 +21,14 @@ PAGE_BYTES = 256 * 4
 def predicted(
     folder: Path, *arguments: str, gpu: str = "rtx-a4000", n_pages: int = N_PAGES
 ) -> PredictionEntry:
-    path = folder / "tables.sass"
-    path.write_bytes(lzma.decompress(PACKED.read_bytes()))
     launch = Launch(grid=Dim3(n_pages), block=Dim3(256), arguments=tuple(map(parse_argument, arguments)))
-    options = Options(launch=launch, models=("sm",), kernels=("paged",))
+    return launched(folder, "tables_86", "paged", gpu, launch)
+
+
+def launched(folder: Path, name: str, kernel: str, gpu: str, launch: Launch) -> PredictionEntry:
+    path = folder / f"{name}.sass"
+    path.write_bytes(lzma.decompress((PACKED / f"{name}.txt.xz").read_bytes()))
+    options = Options(launch=launch, models=("sm",), kernels=(kernel,))
     (found,) = analyzer.analyze(str(path), gpu, options=options).kernels
     (prediction,) = found.predictions
     return prediction
@@ -39,6 +43,24 @@ def test_pages_that_nobody_names_take_as_long_as_pages_of_their_own(tmp_path: Pa
     assert guessed.time_us > least_us
 
 
+@pytest.mark.parametrize(("kernel", "bound"), [("tiles_of_pages", "DRAM"), ("readers_of_pages", "L2")])
+def test_pages_come_from_dram_once_for_each_word_that_names_them(
+    tmp_path: Path, kernel: str, bound: str
+) -> None:
+    """Of tiles each page of each head is read once, whatever tiles do as a rule; of the others by eight CTAs."""
+    n_pages, heads = 1 << 13, 8
+    np.save(tmp_path / "pages.npy", np.random.default_rng(1).permutation(n_pages).astype(np.int32))
+    times = {}
+    for table in ("ptr", f"@{tmp_path / 'pages.npy'}"):
+        arguments = tuple(parse_argument(f"{at}={word}") for at, word in ((1, table), (3, str(heads))))
+        launch = Launch(grid=Dim3(heads, n_pages), block=Dim3(128), arguments=arguments)
+        found = launched(tmp_path, "pages_90", kernel, "h100", launch)
+        assert found.bound == bound
+        times[table] = found.time_us
+    guessed, given = times.values()
+    assert guessed == pytest.approx(given, rel=0.03)
+
+
 def test_what_asks_for_less_than_the_l2_holds_finds_it_there(tmp_path: Path) -> None:
     """Whichever pages these are: the last launch has left them."""
     n_pages = 8192
@@ -49,19 +71,13 @@ def test_what_asks_for_less_than_the_l2_holds_finds_it_there(tmp_path: Path) -> 
     assert found[0].bound != "DRAM"
 
 
-BINS = Path(__file__).parents[1] / "execution" / "kernels" / "bins_86.txt.xz"
 N_SAMPLES = 1 << 26
 
 
 def of_bins(folder: Path, kernel: str, n_ctas: int, *values: str, gpu: str = "rtx-a4000") -> PredictionEntry:
-    path = folder / "bins.sass"
-    path.write_bytes(lzma.decompress(BINS.read_bytes()))
     arguments = tuple(parse_argument(f"{place}={value}") for place, value in enumerate(values))
     launch = Launch(grid=Dim3(n_ctas), block=Dim3(256), arguments=arguments)
-    options = Options(launch=launch, models=("sm",), kernels=(kernel,))
-    (found,) = analyzer.analyze(str(path), gpu, options=options).kernels
-    (prediction,) = found.predictions
-    return prediction
+    return launched(folder, "bins_86", kernel, gpu, launch)
 
 
 def test_bins_that_all_lanes_share_queue_at_their_part_of_the_l2(tmp_path: Path) -> None:

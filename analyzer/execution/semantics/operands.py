@@ -350,6 +350,7 @@ def make_step(
     rule: AffineRule = AffineRule.FIXED,
     *,
     watch: Apply | None = None,
+    is_upper: bool = False,
     factors: tuple[Sequence[Source], Sequence[Source]] = ((), ()),
     uses_mask: bool = False,
     alike: Apply | None = None,
@@ -369,6 +370,7 @@ def make_step(
         uses_mask=uses_mask,
         factors=(left, right),
         watch=None if watch is None else bind(watch, sources),
+        is_upper=is_upper,
         alike=None if alike is None else make_step(alike, sources, writes, AffineRule.LINEAR),
     )
 

@@ -73,7 +73,7 @@ def _low(a: Source, b: Addend, shift: int, writes: tuple[int, int]) -> Step:
         if b.source.is_zero:
             return make_step(lambda x: (x << amount,), [a], writes[:1], AffineRule.LINEAR)
         return make_step(add, [a, b.source], writes[:1], AffineRule.LINEAR)
-    return make_step(add_with_carry, [a, b.source], writes, AffineRule.SELECT, watch=carries)
+    return make_step(add_with_carry, [a, b.source], writes, AffineRule.SELECT, watch=carries, is_upper=True)
 
 
 def _high(
@@ -103,7 +103,7 @@ def _high(
         return (from_low(x),)
 
     if writes[1] == _DISCARDED:
-        return make_step(apply, sources, writes[:1], AffineRule.SELECT, watch=watch)
+        return make_step(apply, sources, writes[:1], AffineRule.SELECT, watch=watch, is_upper=has_carry)
     if has_upper:  # the shifted c may wrap where c does not, and the carry then comes and goes
         return make_step(apply_with_carry, sources, writes)
     return make_step(apply_with_carry, sources, writes, AffineRule.SELECT, watch=watch)

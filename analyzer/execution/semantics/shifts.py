@@ -101,13 +101,14 @@ def _left_upper(low: Source, shift: Source, high: Source, result: int) -> Step:
         return make_step(lambda y: (y,), [high], [result], AffineRule.LINEAR)
     up, down = np.uint32(count), np.uint32(WORD_BITS - count)
     if high.is_zero:
-        return make_step(lambda x: (x >> down,), [low], [result], AffineRule.MONOTONE)
+        return make_step(lambda x: (x >> down,), [low], [result], AffineRule.MONOTONE, is_upper=True)
     return make_step(
         lambda x, y: (x >> down | y << up,),
         [low, high],
         [result],
         AffineRule.SELECT,
         watch=lambda x, y: (x >> down,),
+        is_upper=True,
     )
 
 
@@ -133,6 +134,7 @@ def _right(number: Source, shift: Source, result: int, *, is_signed: bool) -> St
                 [result],
                 AffineRule.MONOTONE,
                 watch=(lambda x: (x.view(np.int32) < 0,)) if is_sign else None,
+                is_upper=is_sign,
             )
         return make_step(
             lambda x, s: ((x.view(np.int32) >> np.minimum(s, most).view(np.int32)).view(np.uint32),),
