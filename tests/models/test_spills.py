@@ -50,6 +50,20 @@ def test_a_frame_that_the_l2_holds_does_not_reach_dram(tmp_path: Path) -> None:
     assert found.dram_share.max() == 0.0
 
 
+@pytest.mark.parametrize("load", ["LDG.E", "LDG.E.STRONG.GPU"])
+def test_what_passes_the_l1_between_two_touches_pushes_words_out(tmp_path: Path, load: str) -> None:
+    """80 loads bring 320 KB, into the L1 unless they bypass it."""
+    found = spilled(tmp_path, *stored(4), *[f"{load} R4, [R6]"] * 80, *loaded(4))
+    assert (found.l2_share.max() > 0.5) == (load == "LDG.E")
+
+
+def test_words_that_are_touched_all_the_time_stay_in_the_l1(tmp_path: Path) -> None:
+    """The same 320 KB, but 4 KB between two touches of a word."""
+    again = [line.replace(".LU", "") for line in loaded(4)]
+    found = spilled(tmp_path, *stored(4), *["LDG.E R4, [R6]", *again] * 80)
+    assert found.l2_share.max() == found.dram_share.max() == 0.0
+
+
 def test_a_wide_access_touches_each_of_its_words(tmp_path: Path) -> None:
     narrow = spilled(tmp_path, *stored(40), *loaded(40))
     lines = (*stored(10, 16), *loaded(10, 16))

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.demand.cache_routes import Route, route_of
 from analyzer.demand.costs import FloatArray
 from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Space
 from analyzer.ir.operand import Address, Register
@@ -51,22 +52,32 @@ def find_spills(situation: Situation) -> Spills:
     l2_share, dram_share = np.zeros(n), np.zeros(n)
     touches = list(_touches(situation, rows))
     if touches:
-        threads = situation.block_threads * situation.occupancy.ctas_per_sm
-        frame = len({touch.slot for touch in touches}) * _WORD_BYTES * situation.block_threads
-        passing = _global_bytes_per_cta(situation)
-        part = frame / (frame + passing)
-        used = situation.occupancy.ctas_per_sm * (situation.kernel.resources.shared_bytes or 0)
-        l1 = max(0.0, situation.arch.memory.l1_shared_bytes_per_sm.value - used) * part
-        l2 = situation.gpu.file.l2.size_bytes.value / situation.gpu.sm_count * part
-        memory = situation.arch.memory
-        kept = (memory.spill_lost_from.value, memory.spill_lost_by.value)
-        l2_share = _beyond(touches, n, _Room(l1 / (threads * _WORD_BYTES), *kept), keeps_dropped=False)
-        dram_share = _beyond(touches, n, _Room(l2 / (threads * _WORD_BYTES), *kept), keeps_dropped=True)
-        dram_share = np.minimum(l2_share, dram_share)
+        n_slots = len({touch.slot for touch in touches})
+        again = max(1.0, _words_touched(situation, rows) / n_slots - 1.0)
+        in_l1, in_l2 = _rooms(situation, n_slots, again)
+        l2_share = _beyond(touches, n, in_l1, keeps_dropped=False)
+        dram_share = np.minimum(l2_share, _beyond(touches, n, in_l2, keeps_dropped=True))
     base = memory_latency_cycles(situation, ALL_IN_L1)
     of_l2 = memory_latency_cycles(situation, Placement(1.0, 0.0)) - base
     of_dram = memory_latency_cycles(situation, Placement(1.0, 1.0)) - base - of_l2
     return Spills(rows, l2_share, dram_share, of_l2 * l2_share + of_dram * dram_share)
+
+
+def _rooms(situation: Situation, n_slots: int, again: float) -> "tuple[_Room, _Room]":
+    """What the L1 and an SM's part of the L2 have for words, beside other data that come between two touches.
+
+    again: how often a thread comes back to a word.
+    """
+    memory, ctas = situation.arch.memory, situation.occupancy.ctas_per_sm
+    frame = n_slots * _WORD_BYTES * situation.block_threads
+    used = ctas * (situation.kernel.resources.shared_bytes or 0)
+    l1 = max(0.0, memory.l1_shared_bytes_per_sm.value - used)
+    l1 *= frame / (frame + _global_bytes_per_cta(situation, in_l1=True) / again)
+    l2 = situation.gpu.file.l2.size_bytes.value / situation.gpu.sm_count
+    l2 *= frame / (frame + _global_bytes_per_cta(situation) / again)
+    of_all = _WORD_BYTES * situation.block_threads * ctas
+    kept = (memory.spill_lost_from.value, memory.spill_lost_by.value)
+    return _Room(l1 / of_all, *kept), _Room(l2 / of_all, *kept)
 
 
 def _local_rows(situation: Situation) -> NDArray[np.bool_]:
@@ -151,6 +162,20 @@ def _gaps(touches: list[_Touch], *, keeps_dropped: bool) -> list[int]:
     return gaps
 
 
-def _global_bytes_per_cta(situation: Situation) -> float:
-    per_warp = float((situation.moved.global_bytes * situation.weights).sum())
-    return per_warp * max(1, situation.occupancy.warps_per_cta)
+def _words_touched(situation: Situation, rows: NDArray[np.bool_]) -> float:
+    """Words of its frame that a thread touches, each as often as it does."""
+    kernel = situation.kernel
+    words = np.array([max(1, opcode.width_bytes // _WORD_BYTES) for opcode in kernel.vocabulary.opcodes])
+    return float((words[kernel.opcode_ids] * situation.weights)[rows].sum())
+
+
+def _global_bytes_per_cta(situation: Situation, *, in_l1: bool = False) -> float:
+    """in_l1: of those that are put there, not what the copy engine or LDGSTS bring past it."""
+    kernel = situation.kernel
+    moved = situation.moved.global_bytes * situation.weights
+    if in_l1:
+        put_in = kernel.vocabulary.mask(
+            lambda opcode: opcode.kind is not OpKind.BULK_COPY and route_of(opcode) is Route.CACHED
+        )
+        moved = np.where(put_in[kernel.opcode_ids], moved, 0.0)
+    return float(moved.sum()) * max(1, situation.occupancy.warps_per_cta)
