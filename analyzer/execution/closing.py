@@ -45,16 +45,20 @@ class Closer:
         self.histories: dict[int, History] = {}
         self.failures: dict[int, int] = {}
         self.gains: dict[int, Gains] = {}
-        self.hopeless: dict[int, list[frozenset[int]]] = {}  # registers with whose growth a loop never closes
+        # registers with whose growth a loop never closes, by header and group
+        self.hopeless: dict[tuple[int, ...], list[frozenset[int]]] = {}
         self.needed: dict[int, list[int]] = {}
         self.ranges: dict[int, slice] = {}
 
     def __call__(self, segment: Segment, group: Group) -> bool:
         """Called before a group runs a loop's header; True where the group has nothing to run."""
         history = self.histories.get(segment.index)
-        if history is None or not history.goes_on(group, self.machine):
+        loop = self.machine.headers[segment.index].index
+        entries = int(self.machine.tally.entries[loop, group.rows[0]])
+        if history is None or history.entries != entries or not history.goes_on(group, self.machine):
             failures = self.failures.get(segment.index, 0)
-            history = self.histories[segment.index] = History(replace(group), failures=failures)
+            history = History(replace(group), entries=entries, failures=failures)
+            self.histories[segment.index] = history
         history.snapshots.append(self._snapshot(segment, group))
         del history.snapshots[: -kept_like(history.snapshots[-1])]
         history.arrivals += 1
@@ -64,7 +68,7 @@ class Closer:
         found = self._candidates(group, history, gains)[: 1 if history.is_outer else None]
         before = self.machine.budget.spent
         for period, growth in found:
-            if any(slots <= growth.keys() for slots in self.hopeless.get(segment.index, ())):
+            if any(slots <= growth.keys() for slots in self.hopeless.get(_key(segment, group), ())):
                 continue
             taken = self._try(segment, group, period, growth, history.snapshots[-1])
             if taken:
@@ -122,7 +126,7 @@ class Closer:
         found = [
             (period, growth)
             for period in history.periods()
-            if period >= gains.least_period
+            if gains.wants(period, history.arrivals)
             and (growth := _even_growth(history.snapshots, period, mask)) is not None
         ]
         return sorted(found, key=lambda candidate: len(candidate[1]))
@@ -147,7 +151,7 @@ class Closer:
             tally = trial.run_period(period)
         except TrialFailed as failed:
             if failed.is_lasting:
-                self.hopeless.setdefault(segment.index, []).append(frozenset(growth))
+                self.hopeless.setdefault(_key(segment, group), []).append(frozenset(growth))
             rest = None if failed.leaving is None else self._without(group, failed.leaving)
             if rest is None or not attempts:
                 return 0
@@ -320,6 +324,11 @@ class Closer:
         for slot, delta in growth.items():
             view.write(slot, view.value(slot) + delta * shaped, view.origin(slot), view.delta(slot))
         view.flush()
+
+
+def _key(segment: Segment, group: Group) -> tuple[int, ...]:
+    """Parts of a loop's warps that go other ways inside of it are told apart."""
+    return segment.index, int(group.rows[0]), len(group.rows)
 
 
 def _mask(view: View) -> Bits:

@@ -38,9 +38,13 @@ class Snapshot(Struct, eq=False):
 
 
 class History(Struct, eq=False):
-    """Arrivals of one group at one header, latest last; failures: tries in vain since one succeeded."""
+    """Arrivals of one group at one header since it came into the loop, latest last.
+
+    entries: how often it has come into it; failures: tries in vain since one succeeded.
+    """
 
     group: Group
+    entries: int = 0
     snapshots: list[Snapshot] = field(default_factory=list)
     arrivals: int = 0
     failures: int = 0
@@ -100,15 +104,23 @@ class Gains(Struct, eq=False):
 
     A place taken modulo 5 grows for 4 iterations; over 5 it does not grow. So after some such successes
     shorter periods are left out, until a longer one is found or as many iterations have gone by as it takes.
+    best: the last period over which many were taken; shorter ones wait until it has been tried again.
     """
 
     n_small: int = 0
+    best: int = 0
     least_period: int = 0
     is_settled: bool = False
 
+    def wants(self, period: int, arrivals: int) -> bool:
+        """Whether a period is worth a try after so many arrivals."""
+        is_early = arrivals <= self.best + _BOLD
+        return period >= max(self.least_period, self.best if is_early else 0)
+
     def note(self, period: int, taken: int, arrivals: int) -> None:
         """So many iterations were taken after so many arrivals."""
-        if self.is_settled or taken > arrivals:
+        self.best = period if taken > arrivals else 0
+        if self.is_settled or self.best:
             self.n_small = 0
             return
         self.n_small += 1

@@ -44,22 +44,34 @@ _ONE_LANE = (
 )
 
 
-def trips(folder: Path, lines: tuple[str, ...]) -> int:
-    """How often the only loop of these instructions runs, by one warp."""
+def runs(folder: Path, lines: tuple[str, ...]) -> list[int]:
+    """How often each loop of these instructions goes round, by one warp; the fewest first."""
     dump = folder / "kernel.sass"
     dump.write_text(dump_of("sm_90", *lines))
     (kernel,) = load(str(dump)).kernels
     launch = Launch(grid=Dim3(1), block=Dim3(32), dynamic_shared_bytes=0)
-    found = execute_kernel(kernel, launch, step_limit=1000)
+    found = execute_kernel(kernel, launch, step_limit=4000)
     assert found is not None
     assert found.profile.provenance is Provenance.EXACT
-    (loop,) = kernel.loops.loops
-    return int(found.profile.block_warps[loop.header])
+    return sorted(int(found.profile.block_warps[loop.header]) for loop in kernel.loops.loops)
+
+
+def trials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Periods of all trials from now on."""
+    tried: list[int] = []
+    run_period = Trial.run_period
+
+    def counted(trial: Trial, iterations: int) -> Tally:
+        tried.append(iterations)
+        return run_period(trial, iterations)
+
+    monkeypatch.setattr(Trial, "run_period", counted)
+    return tried
 
 
 @pytest.mark.parametrize("lines", [_RING_OF_FIVE, _ONE_LANE])
 def test_most_trips_are_taken_at_once(tmp_path: Path, lines: tuple[str, ...]) -> None:
-    assert trips(tmp_path, lines) == _TRIPS
+    assert runs(tmp_path, lines) == [_TRIPS]
 
 
 # A counter is converted, which no rule follows, and a predicate hangs on that.
@@ -78,13 +90,34 @@ _CONVERTED = (
 def test_what_fails_over_one_period_is_not_tried_over_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tried: list[int] = []
-    run_period = Trial.run_period
-
-    def counted(trial: Trial, iterations: int) -> Tally:
-        tried.append(iterations)
-        return run_period(trial, iterations)
-
-    monkeypatch.setattr(Trial, "run_period", counted)
-    assert trips(tmp_path, _CONVERTED) == 96
+    tried = trials(monkeypatch)
+    assert runs(tmp_path, _CONVERTED) == [96]
     assert len(tried) == 1
+
+
+# A ring of six, gone through again for each of many tiles.
+_TILES = (
+    "MOV R8, RZ",
+    "MOV R4, RZ",
+    "MOV R2, RZ",
+    "IMAD R6, R4, 0x100, R2",
+    "STS [R6], RZ",
+    "IADD3 R4, R4, 0x1, RZ",
+    "ISETP.NE.AND P1, PT, R4, 0x6, PT",
+    "@!P1 MOV R4, RZ",
+    "IADD3 R2, R2, 0x4, RZ",
+    f"ISETP.NE.AND P0, PT, R2, {4 * 100:#x}, PT",
+    "@P0 BRA 0x30",
+    "LOP3.LUT R9, R8, R8, RZ, 0x3c, !PT",
+    "IADD3 R8, R8, 0x1, RZ",
+    "ISETP.NE.AND P0, PT, R8, 0x20, PT",
+    "@P0 BRA 0x20",
+    "EXIT",
+)
+
+
+def test_the_period_that_a_loop_had_is_tried_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 32 tiles begins at another place of the ring."""
+    tried = trials(monkeypatch)
+    assert runs(tmp_path, _TILES) == [32, 3200]
+    assert len(tried) < 2 * 32
