@@ -110,3 +110,18 @@ def test_a_grid_looked_at_in_parts_is_no_guess_as_a_whole(tmp_path: Path) -> Non
     small, large = (of_bins(tmp_path, "swapped", n, "ptr", "1024", "2048") for n in (1 << 12, 1 << 18))
     widths = [found.time_us_high / found.time_us_low for found in (small, large)]
     assert 1.2 < widths[1] < 1.2 * widths[0]
+
+
+def test_an_atomic_reads_what_it_adds_to_once(tmp_path: Path) -> None:
+    """Sectors that a store writes in part may have to be read first: an atomic has read them."""
+    path = tmp_path / "bins.sass"
+    path.write_bytes(lzma.decompress(BINS.read_bytes()))
+    launch = Launch(grid=Dim3(1 << 18), block=Dim3(256), arguments=(parse_argument(f"3={1 << 26}"),))
+    options = Options(launch=launch, models=("sm",), kernels=("added",))
+    report = analyzer.whatif(
+        str(path), "rtx-a4000", settings=["memory.partial_write_factor=2"], elasticity=False, options=options
+    )
+    (found,) = report.kernels
+    (point,) = found.points
+    assert point.prediction is not None
+    assert point.prediction.time_us == pytest.approx(found.base.time_us, rel=0.01)

@@ -382,7 +382,7 @@ def _stored_share(situation: Situation, access: MemoryAccess, sectors: int, part
     share = min(1.0, share)
     opcode = situation.kernel.opcode(access.row)
     if opcode.kind in ATOMIC_KINDS or opcode.semantics is Semantics.BULK_REDUCTION:
-        share *= 2.0  # what it adds to comes from there too
+        return share * 2.0  # what it adds to comes from there, and goes back whole
     return share if density >= _WHOLE else share * partly_written
 
 
