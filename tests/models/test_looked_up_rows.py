@@ -115,7 +115,7 @@ def test_a_grid_looked_at_in_parts_is_no_guess_as_a_whole(tmp_path: Path) -> Non
 def test_an_atomic_reads_what_it_adds_to_once(tmp_path: Path) -> None:
     """Sectors that a store writes in part may have to be read first: an atomic has read them."""
     path = tmp_path / "bins.sass"
-    path.write_bytes(lzma.decompress(BINS.read_bytes()))
+    path.write_bytes(lzma.decompress((PACKED / "bins_86.txt.xz").read_bytes()))
     launch = Launch(grid=Dim3(1 << 18), block=Dim3(256), arguments=(parse_argument(f"3={1 << 26}"),))
     options = Options(launch=launch, models=("sm",), kernels=("added",))
     report = analyzer.whatif(

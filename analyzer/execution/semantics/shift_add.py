@@ -26,7 +26,8 @@ def compile_shift_add(form: InstructionForm) -> Step:
     is_high, is_extended, is_signed = parts.flag("HI"), parts.flag("X"), parts.flag("SX32")
     result = parts.result()
     carry_out = (*parts.result_bits(1), _DISCARDED)[0]
-    a, b = parts.plain_word(), parts.addend()
+    may_be_negated = not is_high and carry_out == _DISCARDED  # what the others carry then is not known
+    a, b = parts.word() if may_be_negated else parts.plain_word(), parts.addend()
     c = parts.plain_word() if is_high and not is_signed else None
     shift = parts.immediate(WORD_BITS - 1)
     carry_in = parts.bit() if is_extended else None

@@ -43,6 +43,7 @@ IMAD.HI R3, R8, 0x2aaaaaab, RZ
 IMAD.HI R3, R8, -0x2aaaaaab, RZ
 IMAD.HI.U32 R3, R8, -0x33333333, RZ
 LEA R2, R5, -R3, 0x4
+LEA R2, -R5, R3, 0x4
 LEA R2, P0, R5, R6, 0x2
 LEA R2, P0, R5, -R6, 0x3
 LEA R2, P0, R5, R6, 0x0

@@ -169,6 +169,8 @@ CASES: list[tuple[str, Callable[..., dict[str, int]]]] = [
     # shift and add
     ("LEA R2, R5, R3, 0x2", lambda R5, R3: {"R2": 4 * R5 + R3}),
     ("LEA R9, R8, -R7, 0x3", lambda R8, R7: {"R9": 8 * R8 - R7}),
+    ("LEA R7, -R11, RZ, 0x1", lambda R11: {"R7": -2 * R11}),
+    ("LEA R7, -R11, R3, 0x4", lambda R11, R3: {"R7": R3 - 16 * R11}),
     ("LEA R5, R9, RZ, 0xc", lambda R9: {"R5": R9 << 12}),
     ("LEA R2, P0, R5, UR6, 0x2", lambda R5, UR6: carried("R2", "P0", 4 * R5 % M + UR6)),
     ("LEA R2, P0, R5, -R6, 0x0", lambda R5, R6: carried("R2", "P0", R5 + minus(R6))),
