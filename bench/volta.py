@@ -40,15 +40,17 @@ AccelWattch locked it (recalled). Launches are those of the suites, checked by w
 The measured code was made by another compiler, and registers are not known, so no row counts in
 docs/accuracy.md. No kernel, GPU or architecture of this page taught the models anything, but for one figure:
 what an LDC takes on sm_70 (mri_q and quasirandom, which it binds, agree on it). A compiler of today loads
-several of sobol's words at once, and guards fewer accesses of layer_forward and dct_fast.
+several of sobol's and dct_fast's words at once.
 
 """
 _TAIL = """
-What is missing: histogram64 counts random bytes, whose bins two lanes of a half-warp ask the same bank for;
-that hangs on data, and one word is taken for all. Kernels of a few microseconds (dct_fast, layer_forward)
-hold what a launch takes until its first CTA runs, which the counters see and the model does not. inverse_cnd
-has two warps per scheduler, whose latencies (conversions, MUFU) are simulators' on sm_70. FP32 work that
-takes most of the issue slots (binomial, sgemm_nt) comes out at .85 to .9.
+Random words stand for the bytes that histogram64 counts, whose bins two lanes ask the same bank for.
+
+What is missing: kernels of a few microseconds (dct_fast, layer_forward) hold what a launch takes until its
+first CTA runs, which the counters see and the model does not. inverse_cnd has two warps per scheduler, whose
+latencies (conversions, MUFU) are simulators' on sm_70. FP32 work that fills most issue slots (binomial,
+sgemm_nt) comes out at .85 to .9. merge_sort_shared searches by data, so that what conflicts in its banks is a
+guess.
 """
 
 
