@@ -361,6 +361,9 @@ class Executor:
             try:
                 machine, stopped = self._run(batch, sample.evenness)
             except SharedTooLarge:
+                if sample.evenness is not None:  # neighbours that are apart would prove nothing
+                    sample.evenness.holds = False
+                    return
                 size = self._small_size(sample, size)
                 continue
             yield machine, stopped

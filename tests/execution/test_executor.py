@@ -152,6 +152,16 @@ def test_pointers_that_threads_hand_each_other_leave_ctas_alike() -> None:
     assert {access.provenance for access in boxes.accesses} == {Provenance.EXACT}
 
 
+def test_boxes_whose_shared_memories_take_too_much_room_are_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """CTAs that stand for others are not taken apart: a neighbour elsewhere proves nothing."""
+    monkeypatch.setattr("analyzer.execution.executor.KEPT_SHARED_BYTES", 8192)
+    monkeypatch.setattr("analyzer.execution.warps.KEPT_SHARED_BYTES", 8192)
+    boxes, whole = handed_on("handed")
+    assert boxes.looked_at_ctas == whole.looked_at_ctas == 6 * 40
+
+
 def test_pointers_that_are_changed_byte_by_byte_are_not_taken_to_move_evenly() -> None:
     boxes, whole = handed_on("mixed")
     assert boxes.looked_at_ctas == whole.looked_at_ctas == 6 * 40
