@@ -252,7 +252,7 @@ def simulate_caches(
     every = np.ones(int(beyond.sum()), dtype=np.bool_)
     in_l2[beyond] = hits(stream.sectors[beyond], stream.requests[beyond], every, figures.l2)
     if figures.own_l2 is not None:
-        reads = np.array([route not in _WRITING for route in routes], dtype=np.bool_)[stream.rows] & beyond
+        reads = ~_on_routes(stream, routes, _WRITING) & beyond
         at_first = int(np.count_nonzero(reads & ~in_l2))
         in_l2[beyond] = hits(stream.sectors[beyond], stream.requests[beyond], every, figures.own_l2)
         reuse = reuse and reuse.with_more(int(np.count_nonzero(reads & ~in_l2)) / max(1, at_first))
@@ -283,6 +283,11 @@ def simulate_caches(
     )
 
 
+def _on_routes(stream: AddressStream, routes: Sequence[Route], wanted: frozenset[Route]) -> BoolArray:
+    """Entries of the instructions that go one of these ways."""
+    return np.array([route in wanted for route in routes], dtype=np.bool_)[stream.rows]
+
+
 def _densities(stream: AddressStream, rows: IntArray, *, by_row: bool = False) -> NDArray[np.float64]:
     """Touched part of the sectors that each instruction asks for, whichever instruction touches them.
 
@@ -299,7 +304,7 @@ def _densities(stream: AddressStream, rows: IntArray, *, by_row: bool = False) -
 
 def _stored_densities(stream: AddressStream, routes: Sequence[Route]) -> dict[int, float]:
     """Of each instruction that writes: the part of its sectors that it or another one writes."""
-    chosen = np.array([route in _WRITING for route in routes], dtype=np.bool_)[stream.rows]
+    chosen = _on_routes(stream, routes, _WRITING)
     if not chosen.any():
         return {}
     parts = _parts(stream.words[chosen], (stream.sectors[chosen],))

@@ -309,9 +309,8 @@ class GridDependence:
             return Dependence.OTHER
         decided = step.rule is AffineRule.MONOTONE and step.watch is not None  # a sign that is extended
         if is_predicate or decided or step in self.seen.steady:
-            return (
-                Dependence.FIXED
-            )  # compared, carried or rounded: monotone, and part of what makes CTAs alike
+            # compared, carried or rounded: monotone, and part of what makes CTAs alike
+            return Dependence.FIXED
         self.lacks |= rounds(step) and not self.is_followed
         return Dependence.OTHER if step.rule is AffineRule.MONOTONE else Dependence.EVEN
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from analyzer.demand.demand import PipelineDemand
 from analyzer.demand.tiles import makes_pairs
+from analyzer.hardware.schema import Figure
 from analyzer.ir.machine import SHARED_PIPES, Pipe
 from analyzer.ir.opcode import Semantics
 from analyzer.models.base import Situation, Stall
@@ -76,6 +77,11 @@ def _copying_share(situation: Situation) -> float:
     return float(sum(situation.weights[row] * use.share for row, use in copies) / came) if came else 1.0
 
 
+def bytes_per_cycle(rate_gbps: Figure, clock_mhz: float) -> float:
+    """A rate in GB/s, per cycle of the SMs."""
+    return rate_gbps.value * (_GIGA / (clock_mhz * _MEGA))
+
+
 def gpu_bounds(
     situation: Situation,
     ctas: float,
@@ -86,11 +92,10 @@ def gpu_bounds(
     """Cycles that what all SMs share needs for so many CTAs: L2 and device memory; demand: of one warp."""
     gpu = situation.gpu
     asked = demand.global_bytes * ctas * situation.occupancy.warps_per_cta
-    per_cycle = _GIGA / (clock_mhz * _MEGA)
-    bounds = {DRAM: asked * placement.dram_share / (gpu.dram.value * per_cycle)}
+    bounds = {DRAM: asked * placement.dram_share / bytes_per_cycle(gpu.dram, clock_mhz)}
     l2 = gpu.file.l2.bandwidth_gbps
     if l2 is not None:
-        bounds[L2] = asked * placement.l2_share / (l2.value * per_cycle)
+        bounds[L2] = asked * placement.l2_share / bytes_per_cycle(l2, clock_mhz)
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 

@@ -156,9 +156,13 @@ def _looked_up_placement(situation: Situation, access: MemoryAccess) -> Placemen
 
 def _beyond_l2(situation: Situation, table_bytes: float) -> float:
     """The part of a table that the L2 does not hold."""
-    l2 = situation.gpu.file.l2
-    kept = (l2.kept_share or situation.arch.memory.l2_kept_share).value * l2.size_bytes.value
+    kept = l2_kept_share(situation) * situation.gpu.file.l2.size_bytes.value
     return 1.0 - min(1.0, kept / table_bytes)
+
+
+def l2_kept_share(situation: Situation) -> float:
+    """What of the L2 is there when it is read again: the product's own figure, else its architecture's."""
+    return (situation.gpu.file.l2.kept_share or situation.arch.memory.l2_kept_share).value
 
 
 def _loaded_bytes(situation: Situation, profile: ExecutionProfile, access: MemoryAccess) -> float:

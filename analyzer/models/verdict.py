@@ -12,7 +12,7 @@ from analyzer.hardware.schema import Figure
 from analyzer.ir.machine import Basis, Pipe
 from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N
 from analyzer.models.base import Prediction, Situation, largest_first, weakest
-from analyzer.models.bounds import DRAM, gpu_bounds, sm_bounds
+from analyzer.models.bounds import DRAM, bytes_per_cycle, gpu_bounds, sm_bounds
 from analyzer.models.placement import Placement, assumed_placement, placement_note
 from analyzer.models.residuals import scattered_atomics_share
 from analyzer.models.stalls import StallProfile
@@ -21,7 +21,6 @@ from analyzer.models.walk import WarpWalk
 # What a model itself may be off by on top of memory placement: not yet measured, so wide.
 MODEL_ERROR = 0.35
 _NEARLY = 1.01
-_MEGA, _GIGA = 1e6, 1e9
 _MOSTLY = 0.75
 
 
@@ -68,7 +67,7 @@ def _fills_float(situation: Situation) -> bool:
     traffic = None if situation.profile is None else situation.profile.traffic
     if traffic is not None and situation.dram_read_sectors is not None:
         sectors = situation.dram_read_sectors + (traffic.written_unique_sectors or 0)
-        bounds[DRAM] = sectors * SECTOR_BYTES / situation.gpu.dram.value / _GIGA * boost_mhz * _MEGA
+        bounds[DRAM] = sectors * SECTOR_BYTES / bytes_per_cycle(situation.gpu.dram, boost_mhz)
     return bounds.get(Pipe.FMA.value, 0.0) > _MOSTLY * max(bounds.values(), default=0.0)
 
 

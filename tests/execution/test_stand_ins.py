@@ -1,12 +1,10 @@
 """Places that words of each lane name: what random words come to, and what bounds them."""
 
-import lzma
-from functools import cache
 from math import exp
-from pathlib import Path
 
 import numpy as np
 import pytest
+from against_oracle import unpacked
 
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.provenance import Provenance
@@ -14,24 +12,16 @@ from analyzer.execution.surmise import table_size
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer
 from analyzer.ir.opcode import Space
 from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import Program, load
+from analyzer.pipeline.program import Program
 
-PACKED = Path(__file__).resolve().parent / "kernels" / "bins_86.txt.xz"
 N_CTAS, THREADS = 64, 256
 N = N_CTAS * THREADS * 8
 BINS_BYTES = 256 * 4
 
 
-@cache
-def program(folder: Path) -> Program:
-    path = folder / "bins.sass"
-    path.write_bytes(lzma.decompress(PACKED.read_bytes()))
-    return load(str(path))
-
-
-@pytest.fixture(name="loaded")
-def loaded_fixture(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return program(tmp_path_factory.getbasetemp())
+@pytest.fixture(name="loaded", scope="module")
+def loaded_fixture() -> Program:
+    return unpacked("bins_86")
 
 
 def run(loaded: Program, name: str, *values: ArgumentValue) -> ExecutionProfile:

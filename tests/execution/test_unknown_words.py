@@ -1,34 +1,23 @@
 """Addresses that hang on words that nobody knows: what zeros may stand for, and what they may not."""
 
-import lzma
-from functools import cache
-from pathlib import Path
-
 import numpy as np
 import pytest
+from against_oracle import unpacked
 
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.provenance import Provenance
 from analyzer.execution.streams import AddressStream, record_stream
 from analyzer.ir.launch import Argument, Buffer, Dim3, Launch, Pointer
 from analyzer.pipeline.executing import Executed, execute_kernel
-from analyzer.pipeline.program import Program, load
+from analyzer.pipeline.program import Program
 
-PACKED = Path(__file__).resolve().parent / "kernels" / "tables_86.txt.xz"
 N_CTAS = 64
 ROW_BYTES = 4096 * 4
 
 
-@cache
-def program(folder: Path) -> Program:
-    path = folder / "tables.sass"
-    path.write_bytes(lzma.decompress(PACKED.read_bytes()))
-    return load(str(path))
-
-
-@pytest.fixture(name="loaded")
-def loaded_fixture(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    return program(tmp_path_factory.getbasetemp())
+@pytest.fixture(name="loaded", scope="module")
+def loaded_fixture() -> Program:
+    return unpacked("tables_86")
 
 
 def run(loaded: Program, name: str, **buffers: np.ndarray) -> Executed:

@@ -30,6 +30,7 @@ from analyzer.models.placement import (
     Placement,
     bulk_writes,
     copied_unique_bytes,
+    l2_kept_share,
     looked_up_placements,
 )
 from analyzer.models.sm.ports import port_cycles
@@ -359,26 +360,37 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
     if situation.caches is not None:
         for row, found in situation.caches.accesses.items():
             l2[row], dram[row] = found.l2_share, found.dram_share
-    for row, served in looked_up_placements(situation).items():
+    looked_up = looked_up_placements(situation)
+    for row, served in looked_up.items():
         l2[row], dram[row] = served.l2_share, served.dram_share
     partly_written = _partial_write_factor(situation)
     if situation.profile is not None:
         for access in situation.profile.accesses:
             if access.space in GLOBAL_SPACES and access.is_store and access.sectors:
                 l2[access.row] = 1.0
-                dram[access.row] = _stored_share(situation, access, access.sectors, partly_written)
+                place = looked_up.get(access.row)
+                dram[access.row] = _stored_share(situation, access, access.sectors, place, partly_written)
     return l2, dram
 
 
-def _stored_share(situation: Situation, access: MemoryAccess, sectors: int, partly_written: float) -> float:
-    """Of the sectors that a store asks for, those that go to the DRAM, as often as they do."""
+def _stored_share(
+    situation: Situation,
+    access: MemoryAccess,
+    sectors: int,
+    looked_up: Placement | None,
+    partly_written: float,
+) -> float:
+    """Of the sectors that a store asks for, those that go to the DRAM, as often as they do.
+
+    looked_up: where they lie, if words from memory name them.
+    """
     rates = None if situation.caches is None else situation.caches.accesses.get(access.row)
     density, stored = (1.0, 1.0) if rates is None else (rates.density, rates.stored_density)
     share = (access.unique_bytes or access.bytes) / (stored * sectors * SECTOR_BYTES)
     if access.unique_sectors is not None:
         share = access.unique_sectors / sectors
-    elif access.is_looked_up:
-        share = looked_up_placements(situation)[access.row].dram_share
+    elif looked_up is not None:
+        share = looked_up.dram_share
     share = min(1.0, share)
     opcode = situation.kernel.opcode(access.row)
     if opcode.kind in ATOMIC_KINDS or opcode.semantics is Semantics.BULK_REDUCTION:
@@ -445,7 +457,7 @@ def _lost_from_l2(situation: Situation) -> float:
     if profile is None or profile.traffic is None or situation.l2_is_cold:
         return 1.0
     sectors, l2 = profile.traffic.unique_sectors, situation.gpu.file.l2
-    kept = (l2.kept_share or situation.arch.memory.l2_kept_share).value
+    kept = l2_kept_share(situation)
     if sectors is None:
         return float(_asked_of_l2(situation, profile) > kept * l2.size_bytes.value)
     touched = copied_unique_bytes(situation) + sectors * SECTOR_BYTES
