@@ -11,6 +11,7 @@ from analyzer.ir.launch import Dim3
 
 IntArray = NDArray[np.int64]
 Signatures = Callable[[IntArray], NDArray[np.uint64]]
+Place = tuple[int, int, int]
 
 AXES = 3
 _MOST_BOXES = 1024
@@ -20,14 +21,17 @@ _MOST_SINGLE = 256  # CTAs along an axis that are looked at one by one: another 
 
 
 class Box(Struct, frozen=True):
-    """CTAs [low, high] along each axis of the grid, ends included."""
+    """CTAs from low to high along each axis of the grid, ends included: every stride-th of them."""
 
-    low: tuple[int, int, int]
-    high: tuple[int, int, int]
+    low: Place
+    high: Place
+    stride: Place = (1, 1, 1)
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
-        x, y, z = (high - low + 1 for low, high in zip(self.low, self.high, strict=True))
+    def sizes(self) -> Place:
+        """CTAs along each axis."""
+        ends = zip(self.low, self.high, self.stride, strict=True)
+        x, y, z = ((high - low) // stride + 1 for low, high, stride in ends)
         return x, y, z
 
     @property
@@ -35,30 +39,38 @@ class Box(Struct, frozen=True):
         x, y, z = self.sizes
         return x * y * z
 
-    def corners(self) -> Iterator[tuple[int, int, int]]:
+    def corners(self) -> Iterator[Place]:
         x, y, z = ({low, high} for low, high in zip(self.low, self.high, strict=True))
         return product(x, y, z)
 
     def split(self, axis: int, n_parts: int) -> list["Box"]:
         """At most so many parts along an axis, alike as far as may be."""
-        size, low = self.sizes[axis], self.low[axis]
-        edges = [low + size * part // n_parts for part in range(n_parts + 1)]
-        return [self.along(axis, first, last - 1) for first, last in pairwise(edges) if last > first]
+        size, low, stride = self.sizes[axis], self.low[axis], self.stride[axis]
+        edges = [low + size * part // n_parts * stride for part in range(n_parts + 1)]
+        return [self.along(axis, first, last - stride) for first, last in pairwise(edges) if last > first]
 
     def along(self, axis: int, low: int, high: int) -> "Box":
         """The same along the other axes, [low, high] along this one."""
         lows, highs = list(self.low), list(self.high)
         lows[axis], highs[axis] = low, high
-        return Box((lows[0], lows[1], lows[2]), (highs[0], highs[1], highs[2]))
+        return Box((lows[0], lows[1], lows[2]), (highs[0], highs[1], highs[2]), self.stride)
 
-    def meets(self, sizes: tuple[int, int, int]) -> bool:
+    def contains(self, x: IntArray, y: IntArray, z: IntArray) -> NDArray[np.bool_]:
+        """Whether CTAs at these places are among them."""
+        inside = np.ones(len(x), dtype=bool)
+        for at, low, high, stride in zip((x, y, z), self.low, self.high, self.stride, strict=True):
+            inside &= (at >= low) & (at <= high) & ((at - low) % stride == 0)
+        return inside
+
+    def meets(self, sizes: Place) -> bool:
         """Some of its CTAs are among the first so many along each axis."""
         return all(low < size for low, size in zip(self.low, sizes, strict=True))
 
-    def within(self, sizes: tuple[int, int, int]) -> "Box":
+    def within(self, sizes: Place) -> "Box":
         """Those of its CTAs that are among the first so many along each axis."""
-        x, y, z = (min(high, size - 1) for high, size in zip(self.high, sizes, strict=True))
-        return Box(self.low, (x, y, z))
+        ends = zip(self.low, self.high, self.stride, sizes, strict=True)
+        x, y, z = (low + (min(high, size - 1) - low) // stride * stride for low, high, stride, size in ends)
+        return Box(self.low, (x, y, z), self.stride)
 
     def across(self, axis: int) -> tuple[tuple[int, int], ...]:
         """Its extent along the other axes."""
@@ -71,10 +83,23 @@ def whole_box(grid: Dim3) -> Box:
     return Box((0, 0, 0), (grid.x - 1, grid.y - 1, grid.z - 1))
 
 
-def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
-    """Boxes whose corners have equal signatures, which cover the grid; None where they would be too many."""
+def strided_boxes(grid: Dim3, stride: Place) -> list[Box]:
+    """All CTAs of a grid, those in boxes of their own that are so far apart along each axis."""
+    found = []
+    for first in product(*(range(min(step, size)) for step, size in zip(stride, grid.sizes, strict=True))):
+        ends = zip(first, stride, grid.sizes, strict=True)
+        x, y, z = (low + (size - 1 - low) // step * step for low, step, size in ends)
+        found.append(Box((first[0], first[1], first[2]), (x, y, z), stride))
+    return found
+
+
+def uniform_boxes(grid: Dim3, signatures: Signatures, stride: Place = (1, 1, 1)) -> list[Box] | None:
+    """Boxes whose corners have equal signatures, which cover the grid; None where they would be too many.
+
+    stride: between CTAs of one box.
+    """
     known: dict[int, int] = {}
-    open_boxes = _first_boxes(grid)
+    open_boxes = _first_boxes(grid, stride)
     done: list[Box] = []
     while open_boxes:
         wanted = {cta_number(grid, corner) for box in open_boxes for corner in box.corners()} - known.keys()
@@ -98,12 +123,14 @@ def uniform_boxes(grid: Dim3, signatures: Signatures) -> list[Box] | None:
 def _joined_along(axis: int, boxes: list[Box], signature: Callable[[Box], int]) -> list[Box]:
     """Boxes that touch along an axis, and whose corners are alike, as one."""
     found: list[Box] = []
-    for box in sorted(boxes, key=lambda box: (box.across(axis), box.low[axis])):
+    for box in sorted(
+        boxes, key=lambda box: (box.across(axis), box.low[axis] % box.stride[axis], box.low[axis])
+    ):
         last = found[-1] if found else None
         if (
             last is not None
             and last.across(axis) == box.across(axis)
-            and last.high[axis] + 1 == box.low[axis]
+            and last.high[axis] + box.stride[axis] == box.low[axis]
             and signature(last) == signature(box)
         ):
             found[-1] = last.along(axis, last.low[axis], box.high[axis])
@@ -112,16 +139,22 @@ def _joined_along(axis: int, boxes: list[Box], signature: Callable[[Box], int]) 
     return found
 
 
-def _first_boxes(grid: Dim3) -> list[Box]:
+def _first_boxes(grid: Dim3, stride: Place) -> list[Box]:
     """The inside of the grid and its first and last CTAs along each axis, which often differ."""
-    spans = [_spans(extent) for extent in (grid.x, grid.y, grid.z)]
-    return [Box((x[0], y[0], z[0]), (x[1], y[1], z[1])) for x, y, z in product(*spans)]
+    spans = [_spans(extent, step) for extent, step in zip(grid.sizes, stride, strict=True)]
+    return [Box((x[0], y[0], z[0]), (x[1], y[1], z[1]), stride) for x, y, z in product(*spans)]
 
 
-def _spans(extent: int) -> list[tuple[int, int]]:
-    if extent <= 2:
-        return [(place, place) for place in range(extent)]
-    return [(0, 0), (1, extent - 2), (extent - 1, extent - 1)]
+def _spans(extent: int, stride: int) -> list[tuple[int, int]]:
+    """First and last places of the parts of an axis, those of every stride-th CTA for themselves."""
+    found = []
+    for first in range(min(stride, extent)):
+        last = first + (extent - 1 - first) // stride * stride
+        if last - first <= stride:
+            found += [(place, place) for place in sorted({first, last})]
+        else:
+            found += [(first, first), (first + stride, last - stride), (last, last)]
+    return found
 
 
 def _differing_axis(grid: Dim3, box: Box, known: dict[int, int]) -> int | None:
@@ -140,7 +173,7 @@ def _differing_axis(grid: Dim3, box: Box, known: dict[int, int]) -> int | None:
     return None
 
 
-def cta_number(grid: Dim3, at: tuple[int, int, int]) -> int:
+def cta_number(grid: Dim3, at: Place) -> int:
     return at[0] + grid.x * (at[1] + grid.y * at[2])
 
 

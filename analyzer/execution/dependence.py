@@ -270,17 +270,44 @@ class GridDependence:
                 return Dependence.OTHER if moves else Dependence.FIXED
 
     def _step(self, step: Step, action: Action, state: bytearray) -> None:
-        inputs = [self._read(read, state, action.guard) for read in step.reads]
+        inputs = self._inputs(step, state, action.guard)
         if Dependence.OTHER not in inputs:
             self.compared.add(step)
+        results = self._results(step, inputs)
+        kept = self._under_others(step, action, state)
+        for slot, result in results.items():
+            self._write(state, slot, result, action)
+        self._under.update(kept)
+
+    def _under_others(self, step: Step, action: Action, state: bytearray) -> dict[tuple[int, Guard], int]:
+        """What results are where a predicate holds under which they were written before, and this step's does
+        not say so."""
+        own = None if action.guard is None else action.guard[0]
+        found: dict[tuple[int, Guard], int] = {}
+        for slot, under in list(self._under):
+            if slot not in step.writes or under[0] == own or under[0] in step.writes:
+                continue
+            result = self._results(step, self._inputs(step, state, under))[slot]
+            if own is not None:
+                moves = _moves(self._found(own, state, under))
+                result = Dependence.OTHER if moves else max(result, self._under[slot, under])
+            found[slot, under] = result
+        return found
+
+    def _inputs(self, step: Step, state: bytearray, guard: Guard | None) -> list[int]:
+        return [self._read(read, state, guard) for read in step.reads]
+
+    def _results(self, step: Step, inputs: list[int]) -> dict[int, int]:
+        """By register, of what a step reads."""
         worst = self._worst(step, inputs)
         for read, dependence in zip(step.reads, inputs, strict=True):
             if isinstance(read, int) and read >= PREDICATE_BASE and _moves(dependence):
                 worst = Dependence.OTHER
-        for slot in step.writes:
-            if slot >= 0:
-                is_predicate = slot >= PREDICATE_BASE
-                self._write(state, slot, self._result(step, inputs, worst, is_predicate=is_predicate), action)
+        return {
+            slot: self._result(step, inputs, worst, is_predicate=slot >= PREDICATE_BASE)
+            for slot in step.writes
+            if slot >= 0
+        }
 
     @staticmethod
     def _worst(step: Step, inputs: list[int]) -> int:

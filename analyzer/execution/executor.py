@@ -1,5 +1,6 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.access_log import MemoryLog, wants_none
 from analyzer.execution.axes import LEAST_CTAS, AxesFinder, AxesFound
-from analyzer.execution.boxes import Box, cta_number, uniform_boxes, whole_box
+from analyzer.execution.boxes import Box, Place, cta_number, strided_boxes, uniform_boxes, whole_box
 from analyzer.execution.budget import Budget, EndlessLoop, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
@@ -54,6 +55,7 @@ IntArray = NDArray[np.int64]
 
 _PROOF_SHARE = 2  # part of the budget to prove CTAs alike
 _MOST_PROOFS = 2
+_MOST_STRIDE = 64  # of CTAs that run alike, all axes together
 _WHOLE_SHARE = 4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
 _FEW_SHARE = 4  # part of it to execute some where all were too many
 _FEW_CTAS = 16
@@ -143,6 +145,8 @@ class Executor:
         self.task, self.log_for = task, log_for
         self.budget = Budget(task.options.step_limit)
         self.is_endless = False
+        self._stride: Place = (1, 1, 1)  # between CTAs that may be proven alike
+        self._is_apart = False
 
     def run(self) -> tuple[Sample, LaunchSums]:
         """What was executed in the end, and what it came to."""
@@ -154,6 +158,10 @@ class Executor:
             if not (self._is_even and self.task.options.max_warps) and self._exceeds_budget():
                 return self._execute_fewer()
         sums = self._execute(sample)
+        if not sample.holds and self._may_part(sample.evenness):
+            samples = self._stand_ins()
+            sample = samples[0]
+            sums = self._execute(sample)
         if not sample.holds:
             samples = (self._unproven(),)
             sample = samples[0]
@@ -185,6 +193,7 @@ class Executor:
             self.budget = self._part_of_budget(_FEW_SHARE)
             sums = self._execute(samples[0])
             if not samples[0].holds:
+                self._may_part(samples[0].evenness)
                 continue
             self.budget = self._part_of_budget(_FEW_SHARE)
             sample, sums = self._with_memory(samples, sums)
@@ -243,6 +252,18 @@ class Executor:
             return (self._unproven(),)
         return (proven,) if self._is_even else (proven, self._unproven())
 
+    def _may_part(self, evenness: Evenness | None) -> bool:
+        """CTAs that are further apart along an axis may be alike where those side by side are not.
+
+        They are taken from now on; only once, so that there is an end.
+        """
+        strides = None if evenness is None or self._is_apart else evenness.strides
+        if strides is None or not 1 < math.prod(strides) <= _MOST_STRIDE:
+            return False
+        self._stride, self._is_apart = strides, True
+        self.__dict__.pop("_dependence", None)
+        return True
+
     def _fewer(self) -> Iterator[tuple[Sample, ...]]:
         """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some; where
         these are too many as well, CTAs spread over the grid.
@@ -251,16 +272,28 @@ class Executor:
         """
         grid = self.task.shape.grid
         few = scattered(grid, _FEW_CTAS)
-        proven = self._proven()
-        if proven is not None and len(proven.numbers) <= grid.count // _FEW_SHARE:
-            yield (proven,) if self._is_even else (proven, stratified(few, grid, list(proven.boxes)))
+        stride = None
+        while stride != self._stride:
+            stride = self._stride
+            proven = self._proven()
+            if proven is not None and len(proven.numbers) <= grid.count // _FEW_SHARE:
+                yield (proven,) if self._is_even else (proven, stratified(few, grid, list(proven.boxes)))
         yield (few,)
 
     @cached_property
     def _dependence(self) -> GridDependence:
-        """On the CTA's place; the CTAs at the corners of the grid are run where that says more."""
+        """On the CTA's place; the CTAs at the corners of the grid are run where that says more.
+
+        Where those side by side are not alike, CTAs may be that are further apart.
+        """
         found = self._depending(None)
         seen = self._seen_at_corners() if found.lacks else None
+        found = found if seen is None else self._depending(seen)
+        if self._is_apart or (found.branches_evenly and found.accesses_evenly):
+            return found
+        if not self._may_part(self._seen_side_by_side(found)):
+            return found
+        seen = self._seen_at_corners() if found.lacks or found.is_followed else None
         return found if seen is None else self._depending(seen)
 
     @property
@@ -280,13 +313,32 @@ class Executor:
     def _seen_at_corners(self) -> Seen | None:
         """None where these CTAs do not come to their end."""
         grid = self.task.shape.grid
-        corners = sorted({cta_number(grid, at) for at in whole_box(grid).corners()})
-        onlooker = Onlooker()
+        kind_of = {
+            cta_number(grid, at): kind
+            for kind, box in enumerate(strided_boxes(grid, self._stride))
+            for at in box.corners()
+        }
+        numbers = np.array(sorted(kind_of), dtype=np.int64)
+        onlooker = Onlooker(np.array([kind_of[number] for number in sorted(kind_of)], dtype=np.int64))
         try:
-            self._watched(np.array(corners, dtype=np.int64), onlooker, self._part_of_budget(_PROOF_SHARE))
+            self._watched(numbers, onlooker, self._part_of_budget(_PROOF_SHARE))
         except StopExecution:
             return None
         return onlooker.seen()
+
+    def _seen_side_by_side(self, found: GridDependence) -> Evenness:
+        """Whether logic operations keep what grows even between the grid's first CTA and those beside it."""
+        grid = self.task.shape.grid
+        evenness = Evenness(found.to_check)
+        sample = boxed(grid, [whole_box(grid)], evenness)
+        batch = self._batch(sample, 0, len(sample.numbers))
+        machine = self._machine(batch, self._part_of_budget(_PROOF_SHARE))
+        machine.evenness = evenness
+        machine.tally.memory = MemoryLog(batch, wants=wants_none)
+        machine.start()
+        with suppress(StopExecution):
+            machine.run()
+        return evenness
 
     def _proven(self) -> Sample | None:
         """Boxes of CTAs that are proven alike, None where they cannot be.
@@ -317,7 +369,7 @@ class Executor:
             return signers[-1].of_ctas(len(numbers))
 
         try:
-            return uniform_boxes(self.task.shape.grid, signatures)
+            return uniform_boxes(self.task.shape.grid, signatures, self._stride)
         except StopExecution:
             return None
 
@@ -362,7 +414,7 @@ class Executor:
                 machine, stopped = self._run(batch, sample.evenness)
             except SharedTooLarge:
                 if sample.evenness is not None:  # neighbours that are apart would prove nothing
-                    sample.evenness.holds = False
+                    sample.evenness.give_up()
                     return
                 size = self._small_size(sample, size)
                 continue

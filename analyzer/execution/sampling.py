@@ -118,20 +118,18 @@ def stratified(sample: Sample, grid: Dim3, boxes: list[Box]) -> Sample:
     x, y, z = cta_places(grid, sample.numbers)
     numbers, weights = [sample.numbers], [np.zeros(len(sample.numbers))]
     for box in boxes:
-        lows, highs = box.low, box.high
-        inside = (x >= lows[0]) & (x <= highs[0]) & (y >= lows[1]) & (y <= highs[1])
-        inside &= (z >= lows[2]) & (z <= highs[2])
+        inside = box.contains(x, y, z)
         if inside.any():
             weights[0][inside] = box.count / np.count_nonzero(inside)
         else:
-            numbers.append(np.array([cta_number(grid, lows)], dtype=np.int64))
+            numbers.append(np.array([cta_number(grid, box.low)], dtype=np.int64))
             weights.append(np.array([float(box.count)]))
     order = np.argsort(np.concatenate(numbers), kind="stable")
     return replace(sample, numbers=np.concatenate(numbers)[order], weights=np.concatenate(weights)[order])
 
 
 def boxed(grid: Dim3, boxes: Sequence[Box], evenness: Evenness | None = None) -> Sample:
-    """One CTA of each box, and its next neighbour along each axis to see how addresses grow."""
+    """One CTA of each box, and its next one along each axis to see how addresses grow."""
     places: dict[int, int] = {}
     weights: list[float] = []
 
@@ -149,7 +147,7 @@ def boxed(grid: Dim3, boxes: Sequence[Box], evenness: Evenness | None = None) ->
         for axis in range(AXES):
             if box.sizes[axis] > 1:
                 at = list(box.low)
-                at[axis] += 1
+                at[axis] += box.stride[axis]
                 beside[index][axis] = place((at[0], at[1], at[2]), 0.0)
     n = len(weights)
     neighbours = tuple(np.full(n, -1, dtype=np.int64) for _ in range(AXES))

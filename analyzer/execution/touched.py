@@ -134,7 +134,8 @@ def _of_window(batch: Batch, window: Dim3) -> Batch:
     places = cta_places(batch.shape.grid, batch.cta_numbers)
     left = [size - place for size, place in zip(window.sizes, places, strict=True)]
     own.box_counts = tuple(
-        np.clip(counts, 1, np.maximum(1, more)) for counts, more in zip(batch.box_counts, left, strict=False)
+        np.clip(counts, 1, np.maximum(1, -(-more // np.where(beside < 0, 1, at[beside] - at))))
+        for counts, more, beside, at in zip(batch.box_counts, left, batch.neighbours, places, strict=False)
     )
     inside = np.logical_and.reduce([more > 0 for more in left])
     own.weights = np.repeat(np.where(inside, batch.cta_weights, 0.0), batch.shape.warps_per_cta)

@@ -94,15 +94,19 @@ class _Reaches:
 
 
 class Onlooker(_Reaches):
-    """Watches CTAs of which nothing is known yet."""
+    """Watches CTAs of which nothing is known yet.
 
-    def __init__(self) -> None:
+    kinds: of each CTA, a number; only those of one kind are compared.
+    """
+
+    def __init__(self, kinds: IntArray) -> None:
         super().__init__()
+        self.kinds = kinds
         self.is_steady: dict[Step, bool] = {}
 
     def see(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
         if rounds(step) and self.is_steady.get(step, True):
-            self.is_steady[step] = _are_alike(results[0], view)
+            self.is_steady[step] = _are_alike(results[0], view, self.kinds)
 
     def note_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
         """They round as those that run one by one; of shared memory they meet nothing that is known."""
@@ -182,13 +186,15 @@ def _reach(access: Access, active: Bits, addresses: Addresses) -> Reach | None:
     return Reach(int(places.min()), int(places.max()) + access.width_bytes, in_words)
 
 
-def _are_alike(value: Value, view: View) -> bool:
-    """Whether each warp's lanes hold in every CTA what they hold in the first one that is there."""
+def _are_alike(value: Value, view: View, kinds: IntArray) -> bool:
+    """Whether each warp's lanes hold in every CTA what they hold in the first of its kind that is there."""
     if value.dtype == np.bool_:
         return True
     rows = view.flat(value)
     if len(rows) == 1:
         return True
-    warps = view.group.rows % view.state.shape[2]
-    _, first, which = np.unique(warps, return_index=True, return_inverse=True)
+    ctas, warps = np.divmod(view.group.rows, view.state.shape[2])
+    _, first, which = np.unique(
+        kinds[ctas] * view.state.shape[2] + warps, return_index=True, return_inverse=True
+    )
     return not bool(((rows != rows[first[which]]) & view.group.mask).any())

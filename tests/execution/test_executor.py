@@ -223,17 +223,48 @@ def test_boxes_stand_for_a_grid_that_steps_do_not_suffice_for() -> None:
     assert few.traffic.read_bytes == whole.traffic.read_bytes
 
 
-def test_boxes_whose_ctas_turn_out_unlike_stand_for_none() -> None:
-    """Trips that come round again along the grid are alike at both its ends, but not in between."""
+def test_boxes_of_every_eighth_cta_stand_for_a_grid_whose_trips_come_round_again() -> None:
+    """Trips are alike at both ends of the grid, but not in between; so many CTAs apart they are."""
     (kernel,) = unpacked("stripes_86").kernels
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 3))
     launch = Launch(grid=Dim3(6401), block=Dim3(256), dynamic_shared_bytes=0, arguments=arguments)
     whole, few = (execute_kernel(kernel, launch, step_limit=limit) for limit in (100_000, 2000))
     assert whole is not None
     assert few is not None
-    assert whole.profile.provenance is Provenance.EXACT
+    assert whole.profile.provenance is few.profile.provenance is Provenance.EXACT
+    assert few.profile.block_warps.tolist() == whole.profile.block_warps.tolist()
     assert whole.profile.block_warps.max() == 8 * sum(3 + cta % 8 for cta in range(6401))
+    assert few.profile.looked_at_ctas < 100 < whole.profile.looked_at_ctas
+
+
+def test_boxes_whose_ctas_turn_out_unlike_stand_for_none() -> None:
+    """Trips come round again after 128 CTAs: too many to look at each."""
+    kernel = odd_rows("wide_stripes", 75)
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 3))
+    launch = Launch(grid=Dim3(12801), block=Dim3(256), dynamic_shared_bytes=0, arguments=arguments)
+    whole, few = (execute_kernel(kernel, launch, step_limit=limit) for limit in (100_000, 2000))
+    assert whole is not None
+    assert few is not None
+    assert whole.profile.provenance is Provenance.EXACT
     assert few.profile.provenance is Provenance.ASSUMED
+
+
+def odd_rows(name: str, arch: int) -> LoadedKernel:
+    (kernel,) = (own for own in unpacked(f"odd_rows_{arch}").kernels if own.cfg.kernel.name == name)
+    return kernel
+
+
+@pytest.mark.parametrize("arch", [75, 90])
+@pytest.mark.parametrize(("name", "grid"), [("odd_rows", Dim3(1000)), ("odd_images", Dim3(6, 150))])
+@pytest.mark.parametrize("length", [1101, 515, 30])
+def test_rows_of_odd_length_are_alike_where_they_are_aligned_alike(
+    arch: int, name: str, grid: Dim3, length: int
+) -> None:
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, length))
+    launch = Launch(grid=grid, block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    boxes, whole = boxes_and_whole(odd_rows(name, arch), launch, max_warps=1)
+    assert boxes.provenance is Provenance.EXACT
+    assert boxes.looked_at_ctas < 100 < whole.looked_at_ctas
 
 
 def test_the_memory_of_boxes_has_steps_of_its_own() -> None:

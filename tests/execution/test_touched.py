@@ -1,6 +1,7 @@
 """Sectors that the first CTAs of a grid touch: by proven boxes as by all CTAs, and as an execution of them."""
 
 import pytest
+from against_oracle import unpacked
 from msgspec.structs import replace
 from paths import TRACES
 
@@ -42,7 +43,19 @@ def task_of(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Task:
 def test_windows_touch_what_their_ctas_touch(
     path: str, grid: Dim3, block: Dim3, windows: tuple[Dim3, ...]
 ) -> None:
-    kernel, launch = launched(path, grid, block)
+    check_windows(*launched(path, grid, block), windows)
+
+
+@pytest.mark.parametrize("length", [1101, 514])
+def test_windows_of_rows_that_are_aligned_in_turn(length: int) -> None:
+    """Boxes hold every other or fourth CTA."""
+    (kernel,) = (own for own in unpacked("odd_rows_90").kernels if own.cfg.kernel.name == "odd_rows")
+    arguments = (*pointers()[:2], Argument(2, length))
+    launch = Launch(grid=Dim3(1001), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    check_windows(kernel, launch, (Dim3(103), Dim3(60), Dim3(3)))
+
+
+def check_windows(kernel: LoadedKernel, launch: Launch, windows: tuple[Dim3, ...]) -> None:
     executed = execute_kernel(kernel, launch, max_warps=1)
     assert executed is not None
     boxes = executed.profile.boxes
@@ -73,3 +86,4 @@ def test_boxes_are_cut_at_a_window() -> None:
     assert box.within((5, 3, 1)) == Box((1, 0, 0), (4, 2, 0))
     assert box.meets((2, 1, 1))
     assert not box.meets((1, 5, 1))
+    assert Box((1, 0, 0), (9, 4, 0), (4, 2, 1)).within((8, 4, 1)) == Box((1, 0, 0), (5, 2, 0), (4, 2, 1))
