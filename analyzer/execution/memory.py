@@ -138,7 +138,10 @@ class TrackedMemory:
 
     def _contents(self) -> SharedMemory:
         if self.shared is None:
-            self.shared = SharedMemory(self.batch.ctas, self.batch.shared_bytes, self.batch.room_bytes)
+            shape = self.batch.shape
+            self.shared = SharedMemory(
+                self.batch.ctas, shape.shared_bytes, shape.shared_start_bytes, self.batch.room_bytes
+            )
         return self.shared
 
     def store(self, access: Access, view: View, active: Bits, addresses: Addresses | None) -> None:

@@ -13,7 +13,6 @@ from analyzer.ir.opcode import OpKind
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
-RESERVED_SHARED_BYTES = 1024
 _WORD_BYTES = 4
 _ALL_BYTES = np.uint32(0x01010101)  # of a word that is known
 _WITHIN_CTA = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
@@ -73,17 +72,21 @@ class _Lanes(Struct, frozen=True, eq=False):
 class SharedMemory:
     """What each CTA's shared memory holds, and which bytes of it are known.
 
-    ctas: place of each warp's CTA. While all CTAs store alike, one row of bytes stands for all; then each
-    has its own, and SharedTooLarge is raised where they take more than `room_bytes`.
+    ctas: place of each warp's CTA; start_bytes: of the system, before a CTA's own. While all CTAs store
+    alike, one row of bytes stands for all; then each has its own, and SharedTooLarge is raised where they
+    take more than `room_bytes`.
     """
 
-    def __init__(self, ctas: IntArray, shared_bytes: int, room_bytes: int | None = None) -> None:
+    def __init__(
+        self, ctas: IntArray, shared_bytes: int, start_bytes: int, room_bytes: int | None = None
+    ) -> None:
         n_bytes = kept_bytes(shared_bytes)
         self.ctas, self.n_ctas, self.n_bytes = ctas, int(ctas[-1]) + 1, n_bytes
         self.is_too_large = room_bytes is not None and self.n_ctas * n_bytes > max(room_bytes, n_bytes)
         self.values = np.zeros((1, n_bytes), dtype=np.uint8)
         self.known = np.zeros((1, n_bytes), dtype=bool)
-        self.known[:, :RESERVED_SHARED_BYTES] = True  # the system's own bytes start at zero
+        self.start_bytes = start_bytes
+        self.known[:, :start_bytes] = True  # the system's own bytes are zero at first
         self._touched = self.known[0].copy()
 
     # ---- what is known ---------------------------------------------------------------------------
@@ -91,7 +94,7 @@ class SharedMemory:
     def knows_any(self, addresses: Addresses | None, width_bytes: int) -> bool:
         """Some byte in the range of these addresses may be known in some CTA; None: any that code stored."""
         if addresses is None:
-            return bool(self._touched[RESERVED_SHARED_BYTES:].any())
+            return bool(self._touched[self.start_bytes :].any())
         within = within_cta(addresses)
         return bool(self._touched[int(within.min()) : int(within.max()) + width_bytes].any())
 

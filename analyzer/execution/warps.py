@@ -108,12 +108,16 @@ class Regions:
 
 
 class Shape(Struct, frozen=True, eq=False):
-    """Launch dimensions that are all known."""
+    """Launch dimensions that are all known.
+
+    shared_bytes: where a CTA's shared memory ends; shared_start_bytes: where the kernel's own begins.
+    """
 
     grid: Dim3
     block: Dim3
     cluster: Dim3
     shared_bytes: int
+    shared_start_bytes: int
 
     @property
     def warps_per_cta(self) -> int:

@@ -23,6 +23,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """What one SM holds, and in which units it hands it out.
 
     register_banks: of a sub-core's register file, each of which gives a warp one operand a cycle.
+    shared_start_bytes: what lies in a CTA's shared memory before the kernel's own, None where nothing does.
     tensor_columns_per_sm: of tensor memory, None where there is none.
     """
 
@@ -39,6 +40,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     shared_bytes_per_cta: Figure
     shared_allocation_unit_bytes: Figure
     shared_reserved_bytes_per_cta: Figure
+    shared_start_bytes: Figure | None = None
     tensor_columns_per_sm: Figure | None = None
 
 

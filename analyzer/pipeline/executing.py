@@ -118,12 +118,15 @@ def prepare(loaded: LoadedKernel, launch: Launch) -> Prepared:
     """
     if launch.grid is None or launch.block is None:
         raise UsageError("grid and block of the launch are not known", hint="give --grid and --block")
-    image = build_image(loaded.kernel, launch, load_arch(loaded.kernel.arch))
+    arch = load_arch(loaded.kernel.arch)
+    image = build_image(loaded.kernel, launch, arch)
+    start_bytes = 0 if arch.limits.shared_start_bytes is None else int(arch.limits.shared_start_bytes.value)
     shape = Shape(
         grid=launch.grid,
         block=launch.block,
         cluster=launch.cluster or loaded.kernel.cluster or Dim3(1),
-        shared_bytes=_shared_bytes(loaded.kernel.resources, launch),
+        shared_bytes=start_bytes + _shared_bytes(loaded.kernel.resources, launch),
+        shared_start_bytes=start_bytes,
     )
     compiled = compile_kernel(
         loaded.cfg, loaded.loops, knows_memory=image.has_contents, knows_tensors=bool(image.tensors)
@@ -132,14 +135,13 @@ def prepare(loaded: LoadedKernel, launch: Launch) -> Prepared:
 
 
 def _shared_bytes(resources: Resources, launch: Launch) -> int:
-    """Extent of a CTA's shared memory; all that any GPU has where the launch does not say."""
+    """Of a CTA's own; all that any GPU has where the launch does not say."""
     if resources.shared_bytes is None or launch.dynamic_shared_bytes is None:
         return _MOST_SHARED_BYTES
-    return resources.shared_bytes + launch.dynamic_shared_bytes + _RESERVED_BYTES
+    return resources.shared_bytes + launch.dynamic_shared_bytes
 
 
 _MOST_SHARED_BYTES = 228 << 10
-_RESERVED_BYTES = 1024  # from sm_90 on the system's own bytes come first
 
 
 _REASONS = {Provenance.EXACT: "executed", Provenance.TRACED: "traced"}

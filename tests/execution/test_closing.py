@@ -61,6 +61,7 @@ def said(profile: ExecutionProfile) -> tuple[object, ...]:
 @settings(max_examples=60)
 @given(name=st.sampled_from(LOOPS), seed=st.integers(0, 10_000), arch=st.sampled_from(ARCHS))
 @example(name="gotos", seed=5, arch=120)  # an inner loop is entered in iterations taken at once
+@example(name="dynamic_shared", seed=1, arch=75)  # shared memory begins at zero
 def test_closing_loops_changes_nothing(name: str, seed: int, arch: int) -> None:
     launch = drawn(name, Random(seed))
     assert said(machine(arch, launch)) == said(machine(arch, launch, closes_loops=False)), str(launch)
