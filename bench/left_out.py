@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ _HEAD = """# On an architecture that taught nothing
 Made by `python bench/left_out.py`. Each architecture in turn: the figures that measured kernels of its own
 GPUs taught are replaced by those of the nearest other one, and the judging half's rows of its GPUs are
 predicted by `sm`. Datasheets, microbenchmarks, the clock and the shortest time between launches stay.
+`inside`: rows whose measured time lies in the interval of a GPU that taught nothing.
 """
 
 Table = dict[str, Any]
@@ -213,11 +214,21 @@ def _edited(text: str, change: Swap) -> str:
     return text[:start] + pattern.sub(rf"\g<1>{change.new:g}", text[start:], count=1)
 
 
+def _forget_gpus(folder: Path, gpus: Iterable[str]) -> None:
+    """Intervals are those of GPUs that taught nothing."""
+    path = folder / "hwdb" / "residuals.toml"
+    text = path.read_text(encoding="utf-8")
+    for gpu in gpus:
+        text = re.sub(rf'"{re.escape(gpu)}"(, )?', "", text)
+    path.write_text(text, encoding="utf-8")
+
+
 def judge(arch: str, changes: list[Swap | Drop], jobs: int) -> ValidationReport:
     """`warplens validate` of the rows of an architecture's GPUs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tree(folder, changes)
+        _forget_gpus(folder, GPUS[arch].values())
         gpus = [word for key in GPUS[arch].values() for word in ("--gpu", key)]
         command = ["validate", str(TABLE), "--split", "judge", "--model", "sm", *gpus]
         done = subprocess.run(
@@ -235,7 +246,7 @@ def judge(arch: str, changes: list[Swap | Drop], jobs: int) -> ValidationReport:
 
 def page(results: Mapping[str, tuple[list[Swap | Drop], ValidationReport]]) -> str:
     """The page in Markdown."""
-    columns = ("architecture", "suite", "GPU", "rows", "MAPE", "median", "bias", "Spearman")
+    columns = ("architecture", "suite", "GPU", "rows", "MAPE", "median", "bias", "Spearman", "inside")
     rows = [
         (arch, *_cells(score))
         for arch, (_, report) in results.items()
@@ -258,6 +269,7 @@ def _cells(score: ScoreEntry) -> tuple[str, ...]:
         *(score.suite or "", score.gpu or "", str(score.rows), f"{score.mape:.1%}"),
         *(f"{score.median_ape:.1%}", f"{score.bias:.2f}"),
         "" if score.spearman is None else f"{score.spearman:.3f}",
+        f"{score.interval_coverage:.0%}",
     )
 
 
