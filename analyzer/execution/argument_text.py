@@ -19,7 +19,6 @@ _FLOAT = re.compile(
 )
 _WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null(), "tensormap": TensorMap()}
 _ZEROS = "zeros"
-_ZERO_BYTES = 1 << 30
 _FILL = "fill:"
 _SIZED = "ptr:"
 _LARGEST_BYTES = 1 << 36  # allocations lie so far apart
@@ -64,7 +63,7 @@ def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
     if text.lower().startswith(TENSOR):
         return TensorMap(parse_tensor(text[len(TENSOR) :]))
     if text.lower() == _ZEROS:
-        return zeros()
+        return Filled(0)  # closed forms are found where an array would be walked through
     if text.startswith("@"):
         return read_buffer(text[1:], folder)
     if (word := _WORDS.get(text.lower())) is not None:
@@ -94,13 +93,6 @@ def _size(text: str) -> int:
     if not isinstance(size, int) or not 0 < size <= _LARGEST_BYTES:
         raise UsageError(f"{text!r} is no size of an allocation", hint=_SIZE_HINT)
     return size
-
-
-def zeros() -> Buffer:
-    """An allocation in which every byte is zero, larger than what kernels commonly touch."""
-    import numpy as np
-
-    return Buffer(np.zeros(_ZERO_BYTES, dtype=np.uint8), _ZEROS)
 
 
 def read_buffer(name: str, folder: Path | None = None) -> Buffer:

@@ -30,6 +30,7 @@ from analyzer.execution.slicing import (
     slice_control,
 )
 from analyzer.execution.step import Step
+from analyzer.execution.waiting import awaited_rows
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import LoopNest, inside_first
 from analyzer.ir.machine import SchedClass
@@ -110,6 +111,7 @@ class _Compiler:
             segments=tuple(segments),
             entry_of=tuple(self.entry_of),
             unknown_steps=tuple(sorted(self.unknown)),
+            awaited=awaited_rows(self.cfg, self.nest),
             steps=self.steps,
         )
 

@@ -198,9 +198,19 @@ def branch_odds(cfg: Cfg, nest: LoopNest, block: int, targets: list[int]) -> lis
         return [float(target == likely) for target in targets]
     warm = [t for t in targets if t not in cfg.callers] or targets
     warm = [t for t in warm if not _ends_early(cfg, t)] or warm
-    into_loops = [t for t in warm if nest.leads_to_loop(t)]
+    into_loops = _not_around([t for t in warm if nest.leads_to_loop(t)], cfg, nest)
     taken = into_loops if len(into_loops) == 1 else warm
     return [1.0 / len(taken) if target in taken else 0.0 for target in targets]
+
+
+def _not_around(targets: list[int], cfg: Cfg, nest: LoopNest) -> list[int]:
+    """Without those at which another one's way comes out: they lead around its loop, to a later one."""
+
+    def leads_to(other: int, target: int) -> bool:
+        return any(nest.dominates(other, before) for before in cfg.predecessors[target])
+
+    inner = [t for t in targets if not any(leads_to(other, t) for other in targets if other != t)]
+    return inner or targets
 
 
 _LAST_WORDS = 3

@@ -32,6 +32,7 @@ from analyzer.execution.sampling import (
     Sample,
     boxed,
     busy_strata,
+    first_ctas,
     scattered,
     stratified,
     whole_grid,
@@ -59,6 +60,7 @@ _MOST_STRIDE = 64  # of CTAs that run alike, all axes together
 _WHOLE_SHARE = 4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
 _FEW_SHARE = 4  # part of it to execute some where all were too many
 _FEW_CTAS = 16
+_STRETCH_WARPS = 2048  # of neighbouring CTAs, where others that lie apart were executed
 _EXPECTED_PART = 0.7  # of the budget that a grid may be expected to take: CTAs that part ways take more
 _FEW_STEPS = 5000  # that are never worth a proof
 _RUNS_OF_PROOF = 8  # that it takes to prove CTAs alike, and to execute some of each box
@@ -100,7 +102,8 @@ def execute(
     executor = Executor(task)
     sample, sums = executor.run()
     _check_alignment(kernel, sums)
-    profile = ProfileBuilder(task, launch, sample, sums, _surmised(task, sums)).build()
+    shares = _row_shares(task, launch, sample, sums)
+    profile = ProfileBuilder(task, launch, sample, sums, _surmised(task, sums), shares).build()
     return Execution(profile, _log(sample, sums), sums.ears, executor.is_endless)
 
 
@@ -116,6 +119,20 @@ def _surmised(task: Task, sums: LaunchSums) -> "Mapping[Key, Surmise]":
     from analyzer.execution.surmise import surmise
 
     return surmise(task, wanted, tables_of(task.image, ((t.access.row, t.base) for t in wanted.values())))
+
+
+def _row_shares(task: Task, launch: Launch, sample: Sample, sums: LaunchSums) -> "Mapping[Key, float]":
+    """Distinct part of what is read of rows that unknown words name, as far as the grid's first CTAs tell.
+
+    CTAs spread over the grid do not meet in the rows that they share with their neighbours.
+    """
+    names_rows = any(totals.trust is Trust.ROW for totals in sums.accesses.values())
+    if sample.has_even_accesses or sums.stopped or not names_rows:
+        return {}
+    options = replace(task.options, step_limit=task.options.step_limit // _FEW_SHARE)
+    first = first_ctas(task.shape.grid, _STRETCH_WARPS // task.shape.warps_per_cta)
+    part = Task(task.kernel, task.image, replace(task.shape, grid=first), options)
+    return ProfileBuilder(part, launch, *Executor(part).run()).shares_of_rows()
 
 
 def _log(sample: Sample, sums: LaunchSums) -> MemoryLog | None:

@@ -18,9 +18,10 @@ from analyzer.execution.program import CompiledKernel, End
 from analyzer.execution.rules import TakenRule
 from analyzer.execution.step import Bits
 from analyzer.execution.trial import Trial
+from analyzer.execution.waiting import only_waits
 from analyzer.flow.loops import Loop
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind, Semantics
+from analyzer.ir.opcode import OpKind
 
 IntArray = NDArray[np.int64]
 
@@ -28,8 +29,6 @@ _RARE = "slow paths and early ends are rare, loops are entered"
 _ORDINARY = "numbers are seldom huge, tiny or equal"
 _SWAP = "CAS"
 _SPREAD = 0x9E3779B1  # an odd number that scatters neighbouring warps
-_SPIN_LENGTH = 24
-_SLEEPER_LENGTH = 64  # of a loop that sleeps between its looks
 
 
 class Guesser:
@@ -114,7 +113,7 @@ class Guesser:
             if rule.names(address, origin):
                 self.used.add(rule)
                 return rule.value, f"{rule.value} trips, as --trip says"
-        if self._only_waits(loop):
+        if only_waits(cfg, loop):
             return 1, "a loop that waits is passed at once"
         if self._only_retries(loop, unknown):
             return 1, "a loop that retries a compare-and-swap is passed at once"
@@ -122,30 +121,6 @@ class Guesser:
             if rule.is_general:
                 return rule.value, f"{rule.value} trips, as --trip says"
         return ASSUMED_TRIPS, f"{ASSUMED_TRIPS} trips assumed"
-
-    def _only_waits(self, loop: Loop) -> bool:
-        """A short loop that reads memory at one place over and over and writes none."""
-        cfg = self.kernel.cfg
-        rows = [
-            row for block in loop.blocks for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)
-        ]
-        if len(rows) > _SLEEPER_LENGTH:
-            return False
-        forms = [cfg.kernel.form(row) for row in rows]
-        sleeps = any(form.opcode.semantics is Semantics.SLEEP for form in forms)
-        if len(rows) > _SPIN_LENGTH and not sleeps:
-            return False
-        written = {slot for form in forms for slot in form.written}
-        reads = False
-        for form in forms:
-            kind = form.opcode.kind
-            if kind in (OpKind.STORE, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.MMA):
-                return False
-            if kind in MEMORY_KINDS:
-                if not written.isdisjoint(set(form.read)):
-                    return False
-                reads = True
-        return reads
 
     def _only_retries(self, loop: Loop, unknown: Origins) -> bool:
         """It goes on until a compare-and-swap of its own has found what it was to find: mostly the first."""

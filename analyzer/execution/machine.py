@@ -420,6 +420,8 @@ class Machine:
         self, access: Access, view: View, addresses: Addresses, lanes: Bits | None
     ) -> list[Loaded] | None:
         if access.space in GLOBAL_SPACES:
+            if access.row in self.kernel.awaited:
+                return None
             return self.overwritten.hide(access, addresses, self.batch.load_global(access, addresses))
         if self.tracked is not None and access.space in self.kept_spaces:
             return self.tracked.load(access, view, addresses, lanes)

@@ -34,13 +34,27 @@ IntArray = NDArray[np.int64]
 
 
 class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
-    """Puts a profile together; surmised: what addresses come to that hang on words that nobody knows."""
+    """Puts a profile together.
+
+    surmised: what addresses come to that hang on words that nobody knows; row_shares: distinct part of the
+    bytes of rows that such words name, where only neighbours among the CTAs could tell.
+    """
 
     task: Task
     launch: Launch
     sample: Sample
     sums: LaunchSums
     surmised: Mapping[Key, Surmise] = {}
+    row_shares: Mapping[Key, float] = {}
+
+    def shares_of_rows(self) -> Mapping[Key, float]:
+        """Distinct part of what is read of rows that words name; without those of which it is not known."""
+        found: dict[Key, float] = {}
+        for sizes in self._by_instruction():
+            n_bytes, n_distinct = sum(map(_asked_bytes, sizes)), self._row_bytes(sizes)
+            if n_bytes and n_distinct is not None:
+                found[_key(sizes)] = n_distinct / n_bytes
+        return found
 
     def build(self) -> ExecutionProfile:
         """The profile."""
@@ -73,7 +87,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
 
     def _by_instruction(self) -> list[list[AccessTotals]]:
         """Totals of each instruction in each memory: several where copies are of several sizes."""
-        found: dict[tuple[int, Space], list[AccessTotals]] = {}
+        found: dict[Key, list[AccessTotals]] = {}
         for totals in self._ordered():
             found.setdefault((totals.access.row, totals.access.space), []).append(totals)
         return list(found.values())
@@ -149,6 +163,8 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
     def _row_bytes(self, sizes: Sequence[AccessTotals]) -> int | None:
         """Distinct bytes at most: each different word names a row, and all is read of it that is of any."""
         namers = frozenset[int]().union(*(totals.namers for totals in sizes))
+        if namers and (share := self.row_shares.get(_key(sizes))) is not None:
+            return round(share * sum(map(_asked_bytes, sizes)))
         if not namers or not all(map(self._knows_patterns, sizes)):
             return None
         words = [self._distinct_words(row) for row in sorted(namers)]
@@ -305,6 +321,10 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
     @property
     def _surmised_rows(self) -> frozenset[int]:
         return frozenset(row for row, _ in self.surmised)
+
+
+def _key(sizes: Sequence[AccessTotals]) -> Key:
+    return sizes[0].access.row, sizes[0].access.space
 
 
 def _place(totals: AccessTotals) -> int:

@@ -172,7 +172,10 @@ class Segment(Struct, frozen=True, kw_only=True, eq=False):
 
 
 class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
-    """Segments, and the first segment of each block; steps: of instructions compiled so far, by text."""
+    """Segments, and the first segment of each block; steps: of instructions compiled so far, by text.
+
+    awaited: rows of loads that find what others write while the kernel runs (`waiting.awaited_rows`).
+    """
 
     cfg: Cfg
     nest: LoopNest
@@ -180,4 +183,5 @@ class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
     segments: tuple[Segment, ...]
     entry_of: tuple[int, ...]
     unknown_steps: tuple[int, ...]
+    awaited: frozenset[int]
     steps: dict[int, Step | None]

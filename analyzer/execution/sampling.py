@@ -1,5 +1,6 @@
 """Which CTAs of a grid are executed, and how many of the grid each stands for."""
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import product
 
@@ -50,6 +51,17 @@ class Sample(Struct, frozen=True, eq=False):
 def whole_grid(grid: Dim3) -> Sample:
     """Every CTA."""
     return Sample(np.arange(grid.count, dtype=np.int64), np.ones(grid.count), (), (), True, True, True)
+
+
+def first_ctas(grid: Dim3, n_ctas: int) -> Dim3:
+    """About so many CTAs of a grid, the first ones: whole rows, and whole planes, where there are as many."""
+    n_ctas = max(1, min(n_ctas, grid.count))
+    if n_ctas < grid.x:
+        return Dim3(n_ctas)
+    rows = min(grid.y * grid.z, math.ceil(n_ctas / grid.x))
+    if rows < grid.y:
+        return Dim3(grid.x, rows)
+    return Dim3(grid.x, grid.y, min(grid.z, math.ceil(rows / grid.y)))
 
 
 def scattered(grid: Dim3, n_ctas: int = _SAMPLED) -> Sample:

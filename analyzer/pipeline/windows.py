@@ -18,6 +18,7 @@ from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.requests import SECTOR_BYTES
+from analyzer.execution.sampling import first_ctas
 from analyzer.execution.task import ExecutionOptions, Task
 from analyzer.execution.touched import Touched, touched_by, touched_in
 from analyzer.ir.launch import Dim3
@@ -123,8 +124,8 @@ class Windows(Struct, frozen=True, eq=False):
 
     def _reads(self, grid: Dim3, n_ctas: int) -> "_Seen | None":
         """What about so many CTAs touch, and half of them; None where that is not known."""
-        whole = _part(grid, n_ctas)
-        half = _part(grid, whole.count // 2)
+        whole = first_ctas(grid, n_ctas)
+        half = first_ctas(grid, whole.count // 2)
         if half.count >= whole.count:
             return None
         found = touched_in(self.log, (whole, half)) if self.log else self._executed((whole, half))
@@ -142,14 +143,3 @@ def _again(access: MemoryAccess, kept_bytes: float) -> float:
     """Sectors that random places of a table bring beyond new ones: the L2 holds a part of it."""
     lost = 1.0 - min(1.0, kept_bytes / (access.table_bytes or 1.0))
     return (access.sectors or 0) * max(0.0, lost - access.new_share)
-
-
-def _part(grid: Dim3, n_ctas: int) -> Dim3:
-    """About so many CTAs of a grid, the first ones: whole rows, and whole planes, where there are as many."""
-    n_ctas = max(1, min(n_ctas, grid.count))
-    if n_ctas < grid.x:
-        return Dim3(n_ctas)
-    rows = min(grid.y * grid.z, math.ceil(n_ctas / grid.x))
-    if rows < grid.y:
-        return Dim3(grid.x, rows)
-    return Dim3(grid.x, grid.y, min(grid.z, math.ceil(rows / grid.y)))
