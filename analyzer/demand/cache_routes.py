@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from analyzer.ir.opcode import ATOMIC_KINDS, Opcode, OpKind, Space
+from analyzer.ir.opcode import ATOMIC_KINDS, Opcode, OpKind
 from analyzer.ir.program import Kernel
 
 
@@ -23,19 +23,20 @@ class _RouteRule(Struct, frozen=True):
 
     route: Route
     kinds: frozenset[OpKind]
-    space: Space | None = None
     has: frozenset[str] = frozenset()
     any: frozenset[str] = frozenset()
 
 
 _LOADS = frozenset({OpKind.LOAD, OpKind.ASYNC_COPY})
+_STORES = frozenset({OpKind.STORE})
+_BEYOND_SM = frozenset({"GPU", "SYS", "VC"})
 # The first that fits; PTX ISA, cache operators and scopes: .cg and a scope of the GPU or the system bypass
 # the L1, .cv and volatile are of the system's scope. On sm_70 .SYS without .STRONG is every plain load.
 _ROUTE_RULES = (
     _RouteRule(Route.BEYOND, ATOMIC_KINDS),
-    _RouteRule(Route.KEPT, frozenset({OpKind.STORE}), space=Space.LOCAL),
-    _RouteRule(Route.WRITTEN, frozenset({OpKind.STORE})),
-    _RouteRule(Route.BEYOND, _LOADS, has=frozenset({"STRONG"}), any=frozenset({"GPU", "SYS", "VC"})),
+    _RouteRule(Route.WRITTEN, _STORES, has=frozenset({"STRONG"}), any=_BEYOND_SM),
+    _RouteRule(Route.KEPT, _STORES),
+    _RouteRule(Route.BEYOND, _LOADS, has=frozenset({"STRONG"}), any=_BEYOND_SM),
     _RouteRule(Route.BEYOND, _LOADS, any=frozenset({"BYPASS", "CG", "CV", "MMIO"})),
     _RouteRule(Route.LOOKED_UP, _LOADS, any=frozenset({"NA"})),
 )
@@ -45,12 +46,7 @@ def route_of(opcode: Opcode) -> Route:
     """What a memory instruction does in the L1, by its kind and modifiers."""
     present = frozenset(opcode.modifiers)
     for rule in _ROUTE_RULES:
-        if (
-            opcode.kind in rule.kinds
-            and rule.space in (None, opcode.space)
-            and rule.has <= present
-            and (not rule.any or rule.any & present)
-        ):
+        if opcode.kind in rule.kinds and rule.has <= present and (not rule.any or rule.any & present):
             return rule.route
     return Route.CACHED
 

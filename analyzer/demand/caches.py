@@ -71,15 +71,16 @@ def cache_figures(
 ) -> CacheFigures:
     """Shapes by the architecture's figures.
 
-    The L1 is what the resident CTAs' shared memory (`shared_bytes_in_use`, all of them together) leaves of
-    the SM's memory, to the byte; drivers cut it in coarser steps. Where fewer CTAs are recorded than are
+    The L1 is what is left of the SM's memory by the least size of shared memory that the driver cuts off for
+    the resident CTAs' (`shared_bytes_in_use`, all of them together). Where fewer CTAs are recorded than are
     resident, they have their part of it.
     """
     memory = arch.memory
     l1_ways, l2_ways = int(memory.l1_ways.value), int(memory.l2_ways.value)
     line, sector = int(memory.line_bytes.value), int(memory.sector_bytes.value)
     part = min(1.0, n_recorded / max(1, ctas_per_sm))
-    left = max(0.0, memory.l1_shared_bytes_per_sm.value - shared_bytes_in_use) * part
+    cut = arch.shared_carveouts.bytes_for(shared_bytes_in_use)
+    left = max(0.0, memory.l1_shared_bytes_per_sm.value - cut) * part
     return CacheFigures(
         l1=CacheShape(size_bytes=int(left), line_bytes=line, sector_bytes=sector, ways=l1_ways),
         l2=CacheShape(size_bytes=int(l2_bytes), line_bytes=line, sector_bytes=sector, ways=l2_ways),

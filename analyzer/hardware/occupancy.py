@@ -81,10 +81,15 @@ def _register_bound(limits: Limits, warps_per_cta: int, registers: int) -> int:
 def _shared_bound(limits: Limits, shared_bytes: int) -> int:
     if shared_bytes > limits.shared_bytes_per_cta.value:
         return 0
+    allocated = allocated_shared_bytes(limits, shared_bytes)
+    return int(limits.shared_bytes_per_sm.value) // allocated if allocated else _UNBOUNDED
+
+
+def allocated_shared_bytes(limits: Limits, shared_bytes: int) -> int:
+    """Shared memory that a CTA takes which asks for so much."""
     unit = int(limits.shared_allocation_unit_bytes.value)
     wanted = shared_bytes + int(limits.shared_reserved_bytes_per_cta.value)
-    allocated = math.ceil(wanted / unit) * unit
-    return int(limits.shared_bytes_per_sm.value) // allocated if allocated else _UNBOUNDED
+    return math.ceil(wanted / unit) * unit
 
 
 def _tensor_bound(limits: Limits, columns: int) -> int:

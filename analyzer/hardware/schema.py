@@ -123,6 +123,19 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     warpgroup_operand_bytes_per_cycle: Figure | None = None
 
 
+class SharedCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Sizes that the driver cuts shared memory to, ascending; the L1 has the rest of the SM's memory."""
+
+    kib: tuple[int, ...]
+    basis: Basis
+    source: str
+
+    def bytes_for(self, shared_bytes: float) -> int:
+        """The least size that holds so much."""
+        sizes = [1024 * size for size in self.kib]
+        return next((size for size in sizes if size >= shared_bytes), sizes[-1])
+
+
 class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One scheduling class on one architecture.
 
@@ -210,6 +223,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     tensor_cores_per_sm: Figure
     constant_bank: ConstantBankWords
     limits: Limits
+    shared_carveouts: SharedCarveouts
     memory: MemoryPath
     tensor_core_product: tuple[TensorCoreProduct, ...] = ()
     sched: dict[SchedClass, ClassFigures]

@@ -12,7 +12,7 @@ from analyzer.execution.hearing import Ears
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.rules import TakenRule
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.occupancy import Occupancy
+from analyzer.hardware.occupancy import Occupancy, allocated_shared_bytes
 from analyzer.hardware.schema import Arch
 from analyzer.ir.opcode import MEMORY_KINDS, Space
 from analyzer.pipeline.executing import Prepared
@@ -82,7 +82,7 @@ class CacheLab(Struct, eq=False):
         figures = cache_figures(
             arch,
             l2_bytes=gpu.file.l2.size_bytes.value,
-            shared_bytes_in_use=resident * shared_bytes,
+            shared_bytes_in_use=resident * allocated_shared_bytes(arch.limits, shared_bytes),
             ctas_per_sm=resident,
             n_recorded=len(stream.ctas),
         )

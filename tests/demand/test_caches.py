@@ -95,7 +95,7 @@ def test_an_evicted_line_takes_all_its_sectors_along() -> None:
     assert found == [False, False, False, False, False]
 
 
-def test_stores_do_not_put_sectors_in_and_serve_nothing() -> None:
+def test_stores_beyond_the_sm_do_not_put_sectors_in_and_serve_nothing() -> None:
     routes = (Route.WRITTEN, Route.CACHED)
     rates = simulate([0, 0, 0, 0], shape(4, 4), rows=[0, 1, 0, 1], routes=routes)
     assert rates.accesses[0].l1_hit_share == 0.0
@@ -103,7 +103,7 @@ def test_stores_do_not_put_sectors_in_and_serve_nothing() -> None:
     assert rates.accesses[1].l2_hit_share == 1.0
 
 
-def test_stores_to_local_memory_put_sectors_in() -> None:
+def test_other_stores_put_sectors_in() -> None:
     rates = simulate([0, 0], shape(4, 4), rows=[0, 1], routes=(Route.KEPT, Route.CACHED))
     assert rates.accesses[0].l1_hit_share == 0.0
     assert rates.accesses[1].l1_hit_share == 1.0
@@ -202,9 +202,20 @@ def test_shared_memory_and_ctas_that_are_not_recorded_take_their_part_of_the_l1(
     arch = load_arch("sm_80")
     whole = cache_figures(arch, l2_bytes=1 << 20, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=4)
     assert whole.l1.size_bytes == arch.memory.l1_shared_bytes_per_sm.value
-    part = cache_figures(arch, l2_bytes=1 << 20, shared_bytes_in_use=65536, ctas_per_sm=4, n_recorded=1)
+    part = cache_figures(arch, l2_bytes=1 << 20, shared_bytes_in_use=40_000, ctas_per_sm=4, n_recorded=1)
     assert part.l1.size_bytes == (arch.memory.l1_shared_bytes_per_sm.value - 65536) / 4
     assert part.l2.size_bytes == 1 << 20
+
+
+def test_the_driver_cuts_the_l1_in_steps() -> None:
+    """A Turing SM has no more than 64 KB of L1, though it may ask for no shared memory."""
+    sizes = {
+        (name, used): cache_figures(
+            load_arch(name), l2_bytes=1, shared_bytes_in_use=used, ctas_per_sm=1, n_recorded=1
+        ).l1.size_bytes
+        for name, used in (("sm_75", 0), ("sm_75", 33_000), ("sm_70", 240), ("sm_90", 233_472))
+    }
+    assert list(sizes.values()) == [65_536, 32_768, 122_880, 28_672]
 
 
 # ---- routes ------------------------------------------------------------------------------------------
@@ -224,6 +235,7 @@ def test_shared_memory_and_ctas_that_are_not_recorded_take_their_part_of_the_l1(
         ("LDGSTS.E.BYPASS.LTC128B.128", Route.BEYOND),
         ("STG.E.STRONG.GPU", Route.WRITTEN),
         ("STL.64", Route.KEPT),
+        ("STG.E.128", Route.KEPT),
         ("ATOMG.E.ADD.STRONG.GPU", Route.BEYOND),
         ("REDG.E.ADD.STRONG.GPU", Route.BEYOND),
     ],
