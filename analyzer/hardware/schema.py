@@ -54,8 +54,9 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     pause; copy_request_cycles: of that engine for a request to the L2, of one line of one row of a box.
     shared_pass_cycles: of the SM's load/store path for each pass beyond the first of a request to
     shared memory, or of a load through the L1; line_fill_cycles: for each 128 bytes that a load brings into
-    the L1. line_pass_cycles: of the L1's tags for each line of a request to global memory beyond
-    lines_per_pass; line_path_share: the part of these that holds the path: shared memory is served meanwhile;
+    the L1; barrier_path_cycles: for a warp that comes to a barrier.
+    line_pass_cycles: of the L1's tags for each line of a request to global memory beyond lines_per_pass;
+    line_path_share: the part of these that holds the path: shared memory is served meanwhile;
     store_line_cycles: how many times as long such a line of a store takes there. l2_store_line_cycles: of an
     SM's share of the L2 for such a line of a store.
     partial_write_factor: sectors that the DRAM moves for one of which a part is written. atomic_line_cycles:
@@ -96,6 +97,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     store_line_cycles: Figure
     line_path_share: Figure
     line_fill_cycles: Figure
+    barrier_path_cycles: Figure
     l2_store_line_cycles: Figure
     partial_write_factor: Figure
     atomic_line_cycles: Figure

@@ -81,6 +81,21 @@ def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
     assert found.bound == "DRAM"
 
 
+@pytest.mark.parametrize(
+    ("place", "n", "measured_us"),
+    [(RTX_2080_TI, 1 << 18, 5.704), (RTX_2080_TI, 1 << 20, 15.489), (RTX_4070, 1 << 20, 13.671)],
+    ids=["2080_ti_small", "2080_ti", "4070"],
+)
+def test_barriers_take_the_path_to_memory(place: tuple[object, str], n: int, measured_us: float) -> None:
+    """Block sums with a barrier at each halving: rows of data/measured that teach."""
+    situation = put(report16(place, "reduce_sum", (n // 512,), (256,), f"2={n}"))
+    memory = situation.arch.memory
+    free = replace(memory, barrier_path_cycles=replace(memory.barrier_path_cycles, value=0.0))
+    found = predict(situation, "sm").time_us
+    assert found == pytest.approx(measured_us, rel=0.05)
+    assert predict(replace(situation, arch=replace(situation.arch, memory=free)), "sm").time_us < 0.96 * found
+
+
 def test_a_request_for_one_sector_costs_the_dram_more_than_a_sector() -> None:
     """Of a naive product: one operand is the same for all lanes, of the other they read a line."""
     situation = put(report16(RTX_4070, "matmul_naive", (32, 128), (32, 8), "3=1024"))

@@ -209,6 +209,7 @@ class _Play:
                                 released = done = at + script.latency[i]
                         elif act == _BARRIER:
                             meeting = script.meetings[i]
+                            path_free = (path_free if path_free > at else at) + script.path_cycles[i]
                             time += script.latency[i] if meeting.waits else 0.0
                             if self.meets(warp, meeting, time):
                                 warp.woken = True

@@ -67,7 +67,7 @@ class Traffic(Struct, frozen=True, eq=False):
 
     act: see `Act`; ring_uses: of mbarriers, by row; commit_cycles: from the end of the last product's
     interval to its arrival there; matrix_cycles: interval of a product that its warp does not wait for;
-    path_cycles: of the SM's load/store path; tag_cycles: of the tags of its L1;
+    path_cycles: of the SM's load/store path, barriers among them; tag_cycles: of the tags of its L1;
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
     for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
     longer than from the L1; lost_share: of the data, that which the last launch has not left in the
@@ -109,6 +109,7 @@ def measure_traffic(
     is_local = spills.is_local
     l2_share, dram_share = _shares(situation, placement)
     path += _fill_cycles(situation, l2_share)
+    path[_barrier_rows(situation)] = arch.memory.barrier_path_cycles.value
     copies, copied_share = _copies(situation), _copied_dram_share(situation, placement)
     dram_share[copies] = copied_share * _joined_sectors(situation)[copies]
     lone = _lone_sectors(situation)
@@ -150,6 +151,12 @@ def _l2_bytes_per_cycle(situation: Situation, clock_mhz: float, busy_sms: int) -
     whole = noc_bytes_per_cycle(situation, clock_mhz)
     port = situation.arch.memory.l2_port_bytes_per_cycle.value
     return max(whole / situation.gpu.sm_count, min(port, whole / busy_sms))
+
+
+def _barrier_rows(situation: Situation) -> NDArray[np.bool_]:
+    """Barriers of a CTA: the same queues lead to them as to memory."""
+    barriers = situation.kernel.vocabulary.mask(lambda opcode: opcode.sched is SchedClass.CTA_BARRIER)
+    return barriers[situation.kernel.opcode_ids]
 
 
 def _port_cycles(situation: Situation) -> list[float]:
