@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import TRACES
 
 import analyzer
 from analyzer.execution.argument_text import parse_argument
@@ -87,3 +88,38 @@ def test_atomics_that_data_place_are_not_passed_over(tmp_path: Path) -> None:
     assert told == [True, False]
     assert known.bound == "atomics"
     assert unknown.time_us_high / unknown.time_us_low > known.time_us_high / known.time_us_low
+
+
+def transposed(place: tuple[str, str], *settings: str) -> PredictionEntry:
+    """A naive transpose: stores go to 16 lines each."""
+    gpu, arch = place
+    arguments = (parse_argument("2=4096"), parse_argument("3=4096"))
+    launch = Launch(grid=Dim3(256, 256), block=Dim3(16, 16), arguments=arguments)
+    options = Options(launch=launch, models=("sm",), kernels=("naive_transpose",))
+    report = analyzer.whatif(
+        str(TRACES / "cuda" / arch / "report16.sass"),
+        gpu,
+        settings=settings,
+        elasticity=False,
+        options=options,
+    )
+    (found,) = report.kernels
+    if not settings:
+        return found.base
+    (point,) = found.points
+    assert point.prediction is not None
+    return point.prediction
+
+
+def test_lines_of_scattered_stores_do_not_count_for_more_once_again() -> None:
+    """What a line of them takes at the L2 was seen with whatever stores count for there."""
+    place = ("h200", "sm_90")
+    found = transposed(place)
+    assert found.bound == "L2"
+    assert transposed(place, "l2.store_factor=x1.2").time_us < 1.1 * found.time_us
+
+
+def test_scattered_stores_take_no_longer_on_a_larger_gpu() -> None:
+    places = (("rtx-4070", "sm_89"), ("a100", "sm_80"), ("h200", "sm_90"))
+    times = [transposed(place).time_us for place in places]
+    assert times == sorted(times, reverse=True)

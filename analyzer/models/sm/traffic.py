@@ -124,7 +124,7 @@ def measure_traffic(
     moved = (situation.moved.global_bytes + situation.moved.local_bytes) * balance
     slowest = arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / l2
-    by_lines *= np.where(is_store, arch.memory.l2_store_line_cycles.value, 0.0)
+    by_lines *= np.where(is_store, _l2_line_cycles(situation), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
     l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
     l2_cycles = np.maximum(l2_cycles, _engine_cycles(situation) * balance)
@@ -151,6 +151,13 @@ def _l2_bytes_per_cycle(situation: Situation, clock_mhz: float, busy_sms: int) -
     whole = noc_bytes_per_cycle(situation, clock_mhz)
     port = situation.arch.memory.l2_port_bytes_per_cycle.value
     return max(whole / situation.gpu.sm_count, min(port, whole / busy_sms))
+
+
+def _l2_line_cycles(situation: Situation) -> float:
+    """Cycles of an SM's share of the L2 for a line of a scattered store, before stores count for more than
+    loads there: what a line was seen to take holds that."""
+    factor = situation.gpu.file.l2.store_factor
+    return situation.arch.memory.l2_store_line_cycles.value / (1.0 if factor is None else factor.value)
 
 
 def _barrier_rows(situation: Situation) -> NDArray[np.bool_]:
