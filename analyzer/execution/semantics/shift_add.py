@@ -26,17 +26,24 @@ def compile_shift_add(form: InstructionForm) -> Step:
     is_high, is_extended, is_signed = parts.flag("HI"), parts.flag("X"), parts.flag("SX32")
     result = parts.result()
     carry_out = (*parts.result_bits(1), _DISCARDED)[0]
-    may_be_negated = not is_high and carry_out == _DISCARDED  # what the others carry then is not known
-    a, b = parts.word() if may_be_negated else parts.plain_word(), parts.addend()
+    takes_off = False
+    if is_high or carry_out == _DISCARDED:
+        a = parts.plain_word() if is_high else parts.word()
+    else:
+        shifted = parts.addend()
+        a, takes_off = shifted.source, shifted.negated
+    b = parts.addend()
     c = parts.plain_word() if is_high and not is_signed else None
     shift = parts.immediate(WORD_BITS - 1)
     carry_in = parts.bit() if is_extended else None
     parts.finish()
     if (is_extended or is_signed) and not is_high:
         raise NotUnderstoodError
-    if is_extended and b.negated:
+    if b.negated and (is_extended or takes_off):
         raise NotUnderstoodError
     writes = (result, carry_out)
+    if takes_off:
+        return _difference(a, b.source, shift, writes)
     if not is_high:
         return _low(a, b, shift, writes)
     return _high(a, b, c, carry_in, shift, writes)
@@ -75,6 +82,25 @@ def _low(a: Source, b: Addend, shift: int, writes: tuple[int, int]) -> Step:
             return make_step(lambda x: (x << amount,), [a], writes[:1], AffineRule.LINEAR)
         return make_step(add, [a, b.source], writes[:1], AffineRule.LINEAR)
     return make_step(add_with_carry, [a, b.source], writes, AffineRule.SELECT, watch=carries, is_upper=True)
+
+
+def _difference(a: Source, b: Source, shift: int, writes: tuple[int, int]) -> Step:
+    """b less the shifted a, and whether nothing is borrowed: compilers add that to the complement of the
+    shifted pair's upper word."""
+    amount = np.uint32(shift)
+
+    def apply(x: Value, y: Value) -> tuple[Value, ...]:
+        shifted = x << amount
+        return y - shifted, y >= shifted
+
+    def carries(x: Value, y: Value) -> tuple[Value, ...]:
+        """As for a sum, of 2^32 + y less the shifted word."""
+        whole = y.astype(np.uint64) + _CARRY - (x.astype(np.uint64) << np.uint64(shift))
+        return (whole >> np.uint64(WORD_BITS)).astype(np.uint32), x.astype(np.uint64) >> np.uint64(
+            WORD_BITS - shift
+        )
+
+    return make_step(apply, [a, b], writes, AffineRule.SELECT, watch=carries, is_upper=True)
 
 
 def _high(

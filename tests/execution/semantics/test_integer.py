@@ -174,6 +174,7 @@ CASES: list[tuple[str, Callable[..., dict[str, int]]]] = [
     ("LEA R5, R9, RZ, 0xc", lambda R9: {"R5": R9 << 12}),
     ("LEA R2, P0, R5, UR6, 0x2", lambda R5, UR6: carried("R2", "P0", 4 * R5 % M + UR6)),
     ("LEA R2, P0, R5, -R6, 0x0", lambda R5, R6: carried("R2", "P0", R5 + minus(R6))),
+    ("LEA R2, P0, -R5, R6, 0x2", lambda R5, R6: carried("R2", "P0", R6 + minus(4 * R5 % M))),
     ("LEA.HI R3, R4, R2, RZ, 0x5", lambda R4, R2: {"R3": (R4 >> 27) + R2}),
     ("LEA.HI R3, R4, R2, R6, 0x5", lambda R4, R2, R6: {"R3": (pair(R4, R6) << 5) // M + R2}),
     ("LEA.HI R11, P0, R8, -R27, RZ, 0x1e", lambda R8, R27: carried("R11", "P0", (R8 >> 2) + minus(R27))),
