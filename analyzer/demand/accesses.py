@@ -5,16 +5,18 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from analyzer.demand.copies import CopiedBox
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import GLOBAL_SPACES, OpKind, Space
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, OpKind, Space
 
 WAVEFRONT_BYTES = 128
 _SHARED = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
+_BY_LANES = MEMORY_KINDS - {OpKind.BULK_COPY, OpKind.TEXTURE}
 
 
 class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
@@ -22,7 +24,8 @@ class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
     passes of shared memory at their full width.
 
     engine_lines: requests to the L2 that the copy engine makes in one execution, 0 where they are not known;
-    density: of the sectors of boxes that nobody described, the part that is asked for.
+    density: of the sectors of boxes that nobody described, the part that is asked for; idle: instructions
+    that run, but whose guard no lane passes, [n].
     is_known: all of it follows from addresses; unique_bytes: of the distinct sectors of global memory that
     the grid reads and of those that it writes, None where not known.
     """
@@ -32,6 +35,7 @@ class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
     local_bytes: FloatArray
     engine_lines: FloatArray
     density: FloatArray
+    idle: NDArray[np.bool_]
     is_known: bool
     unique_bytes: float | None
 
@@ -54,6 +58,7 @@ def access_bytes(
         local_bytes=costs.local_bytes[ids],
         engine_lines=np.zeros(len(ids)),
         density=np.ones(len(ids)),
+        idle=np.zeros(len(ids), dtype=np.bool_) if profile is None else _idle_rows(cfg, profile),
         is_known=profile is not None,
         unique_bytes=_unique_bytes(profile),
     )
@@ -62,6 +67,8 @@ def access_bytes(
     for access in profile.accesses:
         if cfg.kernel.opcode(access.row).space is Space.GENERIC:
             found.global_bytes[access.row] = 0.0  # what lies elsewhere is another memory's
+    for column in (found.global_bytes, found.shared_bytes, found.local_bytes):
+        column[found.idle] = 0.0
     known = [_take(access, cfg, profile, found) for access in profile.accesses]
     placed = {access.row for access in profile.accesses if access.sectors is not None}
     for row, n_bytes in copied.items():
@@ -73,6 +80,17 @@ def access_bytes(
             found.engine_lines[row] = box.lines
             found.density[row] = box.n_bytes / box.sector_bytes
     return replace(found, is_known=all(known))
+
+
+def _idle_rows(cfg: Cfg, profile: ExecutionProfile) -> NDArray[np.bool_]:
+    """Guarded accesses that were run and asked for nothing, [n]."""
+    kernel = cfg.kernel
+    asks = {access.row for access in profile.accesses}
+    found = kernel.vocabulary.mask(lambda opcode: opcode.kind in _BY_LANES)[kernel.opcode_ids]
+    for row in np.flatnonzero(found).tolist():
+        ran = row < len(cfg.block_of) and profile.block_warps[cfg.block_of[row]] > 0
+        found[row] = ran and row not in asks and not kernel.form(row).is_unconditional
+    return found
 
 
 def _take(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes) -> bool:

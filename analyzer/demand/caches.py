@@ -14,6 +14,7 @@ Where the L2 does not hold what all CTAs touch that run at a time, this SM has i
 read twice comes twice.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -121,13 +122,13 @@ class GridReuse(Struct, frozen=True):
     def kept_shares(self, missed: Mapping[int, float], densities: Mapping[int, float]) -> dict[int, float]:
         """Part of what each instruction misses by itself that comes from DRAM: 1 where no two read the same.
 
-        missed[row]: share of its sectors; densities[row]: touched part of them. Each word comes once, first
-        with sectors of which most is touched: the rim of a tile finds what the next tile brings. Instructions
-        that the recorded CTAs do not come to take their part of it too, as if none of theirs hit.
+        missed[row]: share of its sectors; densities[row]: touched part of them. First come sectors of which
+        most is touched: the rim of a tile finds what the next tile brings. Instructions that the recorded
+        CTAs do not come to take their part of it too, as if none of theirs hit.
         """
         if self.dram_sectors is None:
             return dict.fromkeys(missed, 1.0)
-        asked = {row: missed.get(row, 1.0) * n * densities.get(row, 1.0) for row, n in self.sectors.items()}
+        asked = {row: missed.get(row, 1.0) * n for row, n in self.sectors.items()}
         left, shares = self.dram_sectors, dict[int, float]()
         for is_rim in (False, True):
             alike = [row for row in asked if (densities.get(row, 1.0) <= _RIM_DENSITY) is is_rim]
@@ -144,18 +145,26 @@ class GridReuse(Struct, frozen=True):
         return max(1.0, self.dram_sectors / self.unique_sectors)
 
 
-def grid_reuse(profile: ExecutionProfile, sector_bytes: int, dram_sectors: float | None) -> GridReuse | None:
-    """What the executed profile says of reuse; None where nothing is known. dram_sectors: see `GridReuse`."""
+def grid_reuse(profile: ExecutionProfile, l2: CacheShape, dram_sectors: float | None) -> GridReuse | None:
+    """What the executed profile says of reuse; None where nothing is known. dram_sectors: see `GridReuse`.
+
+    Where the whole is not known, of instructions whose own bytes the L2 holds: all CTAs read a table.
+    """
     traffic = profile.traffic
-    if traffic is None or (traffic.read_unique_sectors is None and dram_sectors is None):
+    if traffic is None:
         return None
     reads = [access for access in profile.accesses if _is_read(access) and access.sectors]
+    knows_all = traffic.read_unique_sectors is not None or dram_sectors is not None
+    most_bytes = math.inf if knows_all else l2.size_bytes
+    shares = {
+        access.row: min(1.0, access.unique_bytes / l2.sector_bytes / access.sectors)
+        for access in reads
+        if access.unique_bytes is not None and access.sectors and access.unique_bytes <= most_bytes
+    }
+    if not knows_all and not shares:
+        return None
     return GridReuse(
-        distinct_share={
-            access.row: min(1.0, access.unique_bytes / sector_bytes / access.sectors)
-            for access in reads
-            if access.unique_bytes is not None and access.sectors
-        },
+        distinct_share=shares,
         sectors={access.row: float(access.sectors or 0) for access in reads},
         unique_sectors=traffic.read_unique_sectors,
         dram_sectors=dram_sectors,

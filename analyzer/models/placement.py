@@ -84,19 +84,23 @@ def _is_tiled(situation: Situation) -> bool:
 def load_latencies(situation: Situation, lost_share: float = 1.0) -> dict[int, float]:
     """Average memory access time in cycles of each load whose hits were simulated (AMALI's AMAT), by row.
 
-    lost_share: of what they miss in the caches, the part that comes from DRAM.
+    Those that ask for nothing take no longer than those that the L1 serves (assumed). lost_share: of what
+    loads miss in the caches, the part that comes from DRAM.
     """
+    l1 = situation.arch.memory.l1_latency_cycles.value
+    idle = dict.fromkeys(np.flatnonzero(situation.moved.idle).tolist(), l1)
     if situation.caches is None:
-        return {}
+        return idle
     from analyzer.demand.caches import Latencies
 
     latencies = Latencies(
-        l1_cycles=situation.arch.memory.l1_latency_cycles.value,
+        l1_cycles=l1,
         l2_cycles=_l2_latency_cycles(situation),
         dram_cycles=_dram_latency_cycles(situation),
     )
     rates = situation.caches.accesses.items()
-    return {row: found.with_less_dram(lost_share).amat_cycles(latencies) for row, found in rates}
+    served = {row: found.with_less_dram(lost_share).amat_cycles(latencies) for row, found in rates}
+    return idle | served
 
 
 def _simulated_placement(situation: Situation) -> Placement | None:

@@ -91,7 +91,7 @@ class CacheLab(Struct, eq=False):
             figures = figures.beside_others(stream, found.at_once, arch.memory.l2_kept_share.value)
         key = (figures, found.sectors)
         if key not in self._rates:
-            reuse = grid_reuse(self.profile, figures.l2.sector_bytes, found.sectors)
+            reuse = grid_reuse(self.profile, figures.l2, found.sectors)
             self._rates[key] = simulate_caches(stream, self._routes, figures, reuse)
         return self._rates[key]
 

@@ -39,7 +39,7 @@ def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_by
         n_recorded=len(stream.ctas),
     )
     from_dram = Windows(ready, profile).dram_reads(GPU.sm_count * ctas_per_sm, GPU.file.l2.size_bytes.value)
-    reuse = grid_reuse(profile, int(GPU.arch.memory.sector_bytes.value), from_dram.sectors)
+    reuse = grid_reuse(profile, figures.l2, from_dram.sectors)
     return simulate_caches(stream, routes_of(loaded.kernel), figures, reuse)
 
 

@@ -178,11 +178,11 @@ def test_sectors_touched_in_part_are_more_than_their_bytes() -> None:
 
 
 def test_a_rim_finds_the_sectors_that_tiles_bring() -> None:
-    """Those who touch whole sectors bring them; what is left comes by the words that a rim touches."""
+    """Those who touch whole sectors bring them; rims bring what is left, no more than comes in all."""
     both = stream([*range(128)], rows=[0] * 64 + [1] * 64)
     both.words[64:] = 0b1
     figures, routes = CacheFigures(shape(16, 4), BIG), (Route.CACHED, Route.CACHED)
-    for n_sectors, shares in ((48, (3 / 4, 0)), (64, (1, 0)), (68, (1, 1 / 2)), (1e6, (1, 1))):
+    for n_sectors, shares in ((48, (3 / 4, 0)), (64, (1, 0)), (68, (1, 1 / 16)), (1e6, (1, 1))):
         reuse = GridReuse({}, {0: 64, 1: 64}, dram_sectors=n_sectors)
         found = simulate_caches(both, routes, figures, reuse).accesses
         assert (found[0].dram_share, found[1].dram_share) == pytest.approx(shares)

@@ -77,7 +77,7 @@ def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
     situation = put(report16(place, "pipelined_sums", (blocks,), (256,), f"2={rounds}"))
     found = predict(situation, "sm")
     rate_gbps = situation.gpu.dram_sustained.value
-    assert found.time_us == pytest.approx(blocks * rounds * 4096 / rate_gbps / 1e3, rel=0.05)
+    assert found.time_us == pytest.approx(blocks * rounds * 4096 / rate_gbps / 1e3, rel=0.15)
     assert found.bound == "DRAM"
 
 

@@ -1,0 +1,40 @@
+"""Tiles with a rim, fetched by rows of lanes of which the last trip of each row asks for little or nothing."""
+
+import lzma
+from pathlib import Path
+
+import pytest
+from launched import Launched, put
+
+from analyzer.models.predictors.sm import predict
+
+PACKED = Path(__file__).parents[1] / "execution" / "kernels"
+SIDE = 4096
+
+
+@pytest.fixture
+def rims(tmp_path: Path) -> Launched:
+    path = tmp_path / "rims_86.sass"
+    path.write_bytes(lzma.decompress((PACKED / "rims_86.txt.xz").read_bytes()))
+    grid, block = (SIDE // 32, SIDE // 32), (32, 8)
+    return Launched(path, "rims", "rtx-a4000", grid, block, (f"2={SIDE}", f"3={SIDE}"))
+
+
+def test_a_load_that_no_lane_makes_moves_nothing(rims: Launched) -> None:
+    situation = put(rims)
+    rows = situation.moved.idle.nonzero()[0].tolist()
+    assert [situation.kernel.opcode(row).name for row in rows] == ["LDG", "STS"]
+    assert (situation.weights[rows] > 0).all()
+    assert not situation.moved.global_bytes[rows].any()
+    assert not situation.moved.shared_bytes[rows].any()
+
+
+def test_what_the_dram_brings_is_what_windows_of_ctas_touch(rims: Launched) -> None:
+    """No more than that, though two in three sectors of a row of a tile are touched in part."""
+    situation = put(rims)
+    assert situation.dram_read_sectors is not None
+    moved = 32 * situation.dram_read_sectors + 4 * SIDE * SIDE
+    found = predict(situation).prediction
+    needed_us = moved / situation.gpu.dram_sustained.value / 1e3
+    assert found.bounds_cycles["DRAM"] / found.cycles * found.time_us == pytest.approx(needed_us, rel=0.02)
+    assert found.time_us < 1.3 * needed_us
