@@ -157,6 +157,18 @@ def unroll(runs: Runs, limit: int) -> Runs | None:
     return None if len(runs) > limit else runs
 
 
+def covered(runs: Runs) -> int:
+    """Distinct bytes of all repetitions, each held by itself."""
+    starts, lengths, rows = runs.starts, runs.lengths, np.arange(len(runs))
+    for d in range(runs.steps.shape[1]):
+        times = runs.counts[rows, d]
+        turn = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
+        rows = np.repeat(rows, times)
+        starts = np.repeat(starts, times) + turn * runs.steps[rows, d]
+    firsts, stops = _union(starts, starts + lengths[rows])
+    return int((stops - firsts).sum())
+
+
 def _absorb(runs: Runs) -> Runs:
     """Normal form; a stride no longer than the interval makes it longer, one that continues another too."""
     if not runs.steps.shape[1]:

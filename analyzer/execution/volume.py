@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.mixing import mixing_factors
-from analyzer.execution.runs import BoolArray, Runs, concatenate, simplify, unroll
+from analyzer.execution.runs import BoolArray, Runs, concatenate, covered, simplify, unroll
 
 _MAX_CLUSTERS = 256  # looked at one by one; more are unrolled together
 _FEW_RUNS = 64  # are cut into cells, where they make more than a few pieces
 _FEW_PIECES = 4096
+_FLAT = 4  # times the limit: so many pieces are sorted at once sooner than joined step by step
 _FEW_TURNS = 16
 
 
@@ -46,8 +47,7 @@ def _measure_clusters(runs: Runs, limit: int) -> int | None:
     total = 0
     clusters = _distinct_clusters(runs)
     if clusters is None:
-        plain = unroll(runs, limit)
-        return None if plain is None else int(plain.lengths.sum())
+        return _measure_flat(runs, limit)
     for cluster, times in clusters:
         part = _measure_cluster(cluster, limit)
         if part is None:
@@ -92,6 +92,13 @@ def _measure_cluster(runs: Runs, limit: int) -> int | None:
     cut = _measure_cells(runs, limit) if is_much and len(runs) <= _FEW_RUNS else None
     if cut is not None:
         return cut
+    return _measure_flat(runs, limit)
+
+
+def _measure_flat(runs: Runs, limit: int) -> int | None:
+    """All pieces side by side, if they are not too many."""
+    if _n_pieces(runs) <= _FLAT * limit:
+        return covered(runs)
     plain = unroll(runs, limit)
     return None if plain is None else int(plain.lengths.sum())
 

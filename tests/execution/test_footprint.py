@@ -236,6 +236,20 @@ def test_sectors_that_two_pieces_lie_in_count_once() -> None:
     assert union_sectors(ends) == 16_000 - 7000  # a row's last word and the next one's first
 
 
+def test_more_pieces_than_are_joined_are_sorted_at_once() -> None:
+    """Eight bytes beyond each tile of 32 words, of rows of which neighbours share two: 522,000 pieces."""
+    side, tiles = 4096, 128
+    rims = [Footprint(), Footprint()]
+    for footprint, moved in zip(rims, (-4, 0), strict=True):
+        for row in range(34):
+            at = HEAP + side * 4 * (row + 1) + 128 + moved
+            strides = (Stride(128, tiles - 3), Stride(32 * side * 4, tiles - 2))
+            footprint.add(np.array([[at], [at + 4]], np.uint64), ALL[:, :1], 4, strides)
+    rows = 32 * (tiles - 2) + 2
+    assert [rim.unique_bytes() for rim in rims] == [8 * rows * (tiles - 3)] * 2
+    assert union_bytes(rims) == 12 * rows * (tiles - 3)
+
+
 def test_too_many_intervals_are_not_unrolled() -> None:
     """Steps that differ from warp to warp and interleave have no closed form here."""
     bases = np.full((2000, 1), HEAP, np.uint64)
