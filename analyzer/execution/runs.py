@@ -19,6 +19,7 @@ BoolArray = NDArray[np.bool_]
 _LAST = np.int64(2**63 - 1)
 _MAX_ROUNDS = 16
 _FEW_RUNS = 64
+_FEW_KINDS = 32
 
 
 class Runs(Struct, frozen=True, kw_only=True, eq=False):
@@ -155,6 +156,33 @@ def unroll(runs: Runs, limit: int) -> Runs | None:
             )
         )
     return None if len(runs) > limit else runs
+
+
+def fold(runs: Runs) -> Runs:
+    """The same bytes, where runs that are alike and lie evenly are one that repeats once more."""
+    kinds = _group_numbers([runs.lengths, *runs.steps.T, *runs.counts.T], len(runs))
+    n_kinds = int(kinds.max(initial=0)) + 1
+    if n_kinds > _FEW_KINDS:
+        return runs
+    every = (runs.take(np.flatnonzero(kinds == kind)) for kind in range(n_kinds))
+    return concatenate([_folded(alike) for alike in every])
+
+
+def _folded(alike: Runs) -> Runs:
+    """Runs that differ in where they start alone: those in a row at the distance that most have, as one."""
+    starts = np.sort(alike.starts)
+    gaps, times = np.unique(np.diff(starts), return_counts=True)
+    if not len(gaps):
+        return alike
+    step = int(gaps[times.argmax()])
+    heads = np.append(0, np.flatnonzero(np.diff(starts) != step) + 1)
+    first = alike.take(np.arange(len(heads)))
+    return Runs(
+        starts=starts[heads],
+        lengths=first.lengths,
+        steps=np.column_stack([first.steps, np.full(len(heads), step)]),
+        counts=np.column_stack([first.counts, np.diff(np.append(heads, len(starts)))]),
+    )
 
 
 def covered(runs: Runs) -> int:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.mixing import mixing_factors
-from analyzer.execution.runs import BoolArray, Runs, concatenate, covered, simplify, unroll
+from analyzer.execution.runs import BoolArray, Runs, concatenate, covered, fold, simplify, unroll
 
 _MAX_CLUSTERS = 256  # looked at one by one; more are unrolled together
 _FEW_RUNS = 64  # are cut into cells, where they make more than a few pieces
@@ -89,6 +89,9 @@ def _measure_cluster(runs: Runs, limit: int) -> int | None:
             once = measure(simplify(inner), limit)
             return None if once is None else once * count
     is_much = _n_pieces(runs) > min(_FEW_PIECES, limit)
+    folded = fold(runs) if is_much else runs
+    if len(folded) < len(runs):
+        return measure(simplify(folded), limit)
     cut = _measure_cells(runs, limit) if is_much and len(runs) <= _FEW_RUNS else None
     if cut is not None:
         return cut

@@ -250,6 +250,17 @@ def test_more_pieces_than_are_joined_are_sorted_at_once() -> None:
     assert union_bytes(rims) == 12 * rows * (tiles - 3)
 
 
+def test_runs_that_lie_evenly_are_one_that_repeats_once_more() -> None:
+    """Words 16 bytes apart, of the first warps of a row one by one: no lane reads before the row begins."""
+    footprint, rows = Footprint(), Stride(1 << 18, 4096)
+    for warp in range(8):
+        lanes = np.uint64(HEAP + 512 * warp) + LANE * np.uint64(16)
+        footprint.add(lanes, ALL if warp else LANE[None] > 0, 4, (rows, Stride(1 << 13, 2)))
+    more = np.uint64(HEAP + (1 << 14)) + LANE * np.uint64(16)
+    footprint.add(more, ALL, 4, (rows, Stride(512, 100)))
+    assert footprint.unique_bytes() == 4 * 4096 * (2 * 255 + 3200)
+
+
 def test_too_many_intervals_are_not_unrolled() -> None:
     """Steps that differ from warp to warp and interleave have no closed form here."""
     bases = np.full((2000, 1), HEAP, np.uint64)
