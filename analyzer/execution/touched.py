@@ -27,6 +27,7 @@ class Touched(Struct, frozen=True):
     """Distinct sectors of global memory; both: read or written."""
 
     read_sectors: int
+    written_sectors: int
     both_sectors: int
 
 
@@ -102,8 +103,8 @@ def _all_touched(parts: Sequence[Sequence[_Prints]]) -> tuple[Touched, ...] | No
 def _touched(every: Sequence[_Prints]) -> Touched | None:
     reads = [footprint for part in every for footprint in part.reads]
     writes = [footprint for part in every for footprint in part.writes]
-    read, both = union_sectors(reads), union_sectors(reads + writes)
-    return None if read is None or both is None else Touched(read, both)
+    read, written, both = map(union_sectors, (reads, writes, reads + writes))
+    return None if read is None or written is None or both is None else Touched(read, written, both)
 
 
 class _WindowLog(MemoryLog):

@@ -59,7 +59,8 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
     traced; caches: hit rates, where addresses are known and some load looks into the L1;
-    dram_read_sectors: that the grid reads from DRAM, None where not known; rings: of mbarriers, where there
+    dram_read_sectors, dram_written_sectors: that the grid reads from DRAM, and that the L2 hands on to it,
+    whichever CTAs write to them; None where not known; rings: of mbarriers, where there
     are any and their addresses are known. grid_ctas: CTAs of the launch, of one full wave where the grid is
     not known (`grid` None). block_threads: an assumption where `block` is None. guessed_tiles: tcgen05
     instructions of unknown tile. shared_bytes: that the launch gives a CTA.
@@ -78,6 +79,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     moved: AccessBytes
     caches: "CacheRates | None"
     dram_read_sectors: float | None
+    dram_written_sectors: float | None
     rings: Rings | None
     demand: PipelineDemand
     occupancy: Occupancy

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no
     from analyzer.demand.caches import CacheFigures, CacheRates
     from analyzer.execution.mbarriers import Rings
     from analyzer.execution.streams import AddressStream
-    from analyzer.pipeline.windows import DramReads
+    from analyzer.pipeline.windows import DramTraffic
 
 _LEAST_SECTORS = 4_000
 _LEAST_ACTIONS = 400
@@ -44,7 +44,7 @@ class CacheLab(Struct, eq=False):
     taken: tuple[TakenRule, ...] = ()
     _stream: "AddressStream | None" = None
     _rates: "dict[tuple[CacheFigures, float | None], CacheRates]" = field(default_factory=dict)
-    _from_dram: "dict[tuple[int, float], DramReads]" = field(default_factory=dict)
+    _from_dram: "dict[tuple[int, float], DramTraffic]" = field(default_factory=dict)
     _routes: tuple[Route, ...] = ()
     _rings: "Rings | None" = None
     _has_looked_for_rings: bool = False
@@ -86,26 +86,23 @@ class CacheLab(Struct, eq=False):
             ctas_per_sm=resident,
             n_recorded=len(stream.ctas),
         )
-        found = self._dram_reads(gpu, arch, occupancy)
+        found = self.dram_traffic(gpu, arch, occupancy)
         if found.at_once is not None:
             figures = figures.beside_others(stream, found.at_once, arch.memory.l2_kept_share.value)
-        key = (figures, found.sectors)
+        key = (figures, found.read)
         if key not in self._rates:
-            reuse = grid_reuse(self.profile, figures.l2, found.sectors)
+            reuse = grid_reuse(self.profile, figures.l2, found.read)
             self._rates[key] = simulate_caches(stream, self._routes, figures, reuse)
         return self._rates[key]
 
-    def dram_read_sectors(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> float | None:
-        """Sectors that the grid reads from DRAM, None where not known."""
-        return self._dram_reads(gpu, arch, occupancy).sectors
-
-    def _dram_reads(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> "DramReads":
+    def dram_traffic(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> "DramTraffic":
+        """Sectors that the grid moves from and to DRAM."""
         kept = gpu.file.l2.size_bytes.value * arch.memory.l2_kept_share.value
         key = (gpu.sm_count * max(1, occupancy.ctas_per_sm), kept)
         if key not in self._from_dram:
             from analyzer.pipeline.windows import Windows
 
-            self._from_dram[key] = Windows(self.ready, self.profile, self.log).dram_reads(*key)
+            self._from_dram[key] = Windows(self.ready, self.profile, self.log).dram_traffic(*key)
         return self._from_dram[key]
 
     def _recorded(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":

@@ -82,9 +82,9 @@ def _situation(
     copied = {} if rings is None else copied_bytes(rings, weights)
     boxes = {} if rings is None else copied_boxes(rings, copied)
     moved = access_bytes(cfg, costs, counted.profile, copied, boxes)
-    rates = from_dram = None
+    rates = moves = None
     if counted.caches is not None:
-        from_dram = counted.caches.dram_read_sectors(gpu, arch, resident)
+        moves = counted.caches.dram_traffic(gpu, arch, resident)
         rates = counted.caches.rates(gpu, arch, resident, _shared_bytes(kernel, launch))
     wave = gpu.sm_count * max(1, resident.ctas_per_sm)
     return Situation(
@@ -99,7 +99,8 @@ def _situation(
         costs=costs,
         moved=moved,
         caches=rates,
-        dram_read_sectors=from_dram,
+        dram_read_sectors=None if moves is None else moves.read,
+        dram_written_sectors=None if moves is None else moves.written,
         rings=rings,
         demand=measure_demand(kernel, weights, costs, moved),
         occupancy=resident,

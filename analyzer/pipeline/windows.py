@@ -1,4 +1,4 @@
-"""Sectors that a grid reads from DRAM where it does not fit into the L2.
+"""Sectors that a grid reads from DRAM, and writes there, where it does not fit into the L2.
 
 CTAs that follow each other share what they read while it is in the L2. So the grid is cut into windows of
 CTAs, in the order in which they are handed out, each as large as the L2 holds the bytes of, and never smaller
@@ -6,7 +6,8 @@ than what all SMs run at a time, which go through shared tiles in step. Each win
 once, in whole sectors: those that the rims of two tiles cut are one. They are counted of as many CTAs as run
 at a time, and of half as many, by abstract execution: from the two a straight line gives what larger windows
 touch, shared operands once and rims of tiles in proportion. Where the L2 holds many more, as many as it seems
-to hold are looked at, and half of these: CTAs may share what they read with others far from them.
+to hold are looked at, and half of these: CTAs may share what they read with others far from them. Likewise
+sectors that CTAs write in part leave the L2 once for each window.
 """
 
 import math
@@ -31,12 +32,13 @@ _FAR = 1.5  # what CTAs touch is looked at again where the L2 holds so many time
 _LOOKS = 3
 
 
-class DramReads(Struct, frozen=True, kw_only=True):
-    """sectors: that a grid reads from DRAM; at_once: distinct ones that the CTAs which run at a time read or
-    write; None where not known.
+class DramTraffic(Struct, frozen=True, kw_only=True):
+    """read, written: sectors that a grid reads from DRAM, and that the L2 hands on to it; at_once: distinct
+    ones that the CTAs which run at a time read or write; None where not known.
     """
 
-    sectors: float | None = None
+    read: float | None = None
+    written: float | None = None
     at_once: float | None = None
 
 
@@ -48,15 +50,13 @@ class _Seen(Struct, frozen=True):
     whole: Touched
     half: Touched
 
-    @property
-    def slope(self) -> float:
-        """Sectors that each further CTA reads as the first one."""
-        return max(0.0, self._growth(self.whole.read_sectors, self.half.read_sectors))
+    def in_windows(self, whole: int, half: int, n_ctas: int, window: float) -> float:
+        """Sectors that windows of so many CTAs touch, from those of the first CTAs, whole and half.
 
-    @property
-    def shared(self) -> float:
-        """Sectors that all windows read, however large."""
-        return max(0.0, self.whole.read_sectors - self.slope * self.n_whole)
+        Each further CTA touches as many as the first one, and all windows, however large, what is shared.
+        """
+        slope = max(0.0, self._growth(whole, half))
+        return n_ctas * (max(0.0, whole - slope * self.n_whole) / window + slope)
 
     def window(self, kept_sectors: float, n_ctas: int, least_ctas: int) -> float:
         """CTAs of a grid of so many whose sectors the L2 holds, and never fewer than run at a time."""
@@ -75,25 +75,28 @@ class Windows(Struct, frozen=True, eq=False):
     profile: ExecutionProfile
     log: MemoryLog | None = None
 
-    def dram_reads(self, wave_ctas: int, kept_bytes: float) -> DramReads:
-        """What all windows read.
+    def dram_traffic(self, wave_ctas: int, kept_bytes: float) -> DramTraffic:
+        """What all windows read and write.
 
         wave_ctas: CTAs that all SMs run at a time; kept_bytes: that the L2 holds.
         """
         grid, traffic = self.profile.launch.grid, self.profile.traffic
         if grid is None or traffic is None:
-            return DramReads()
+            return DramTraffic()
         unique, both = traffic.read_unique_sectors, traffic.unique_sectors
         kept_sectors = kept_bytes / SECTOR_BYTES
         fits = unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas)
         if unique is not None and (fits or not unique):
-            return DramReads(sectors=float(unique), at_once=float(both) if fits and both else None)
+            stores = traffic.written_unique_sectors if fits else None
+            return DramTraffic(
+                read=float(unique), written=stores, at_once=float(both) if fits and both else None
+            )
         looked_up = self._looked_up()
         if unique is not None and looked_up:
-            return DramReads(sectors=unique + sum(_again(one, kept_bytes) for one in looked_up))
+            return DramTraffic(read=unique + sum(_again(one, kept_bytes) for one in looked_up))
         seen = self._first_reads(grid, wave_ctas)
         if seen is None:
-            return DramReads(sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas))
+            return DramTraffic(read=None if unique is None else unique * max(1.0, grid.count / wave_ctas))
         at_once = seen.whole.both_sectors * wave_ctas / seen.n_whole
         least = seen.n_whole
         window = seen.window(kept_sectors, grid.count, least)
@@ -104,8 +107,14 @@ class Windows(Struct, frozen=True, eq=False):
             if more is None:
                 break
             seen, window = more, more.window(kept_sectors, grid.count, least)
-        sectors = max(float(unique or 0), grid.count * (seen.shared / window + seen.slope))
-        return DramReads(sectors=sectors, at_once=at_once)
+        whole, half = seen.whole, seen.half
+        read = seen.in_windows(whole.read_sectors, half.read_sectors, grid.count, window)
+        written = seen.in_windows(whole.written_sectors, half.written_sectors, grid.count, window)
+        return DramTraffic(
+            read=max(float(unique or 0), read),
+            written=max(float(traffic.written_unique_sectors or 0), written),
+            at_once=at_once,
+        )
 
     def _looked_up(self) -> list[MemoryAccess]:
         """Reads of tables at places that nobody knows."""

@@ -38,8 +38,8 @@ def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_by
         ctas_per_sm=resident,
         n_recorded=len(stream.ctas),
     )
-    from_dram = Windows(ready, profile).dram_reads(GPU.sm_count * ctas_per_sm, GPU.file.l2.size_bytes.value)
-    reuse = grid_reuse(profile, figures.l2, from_dram.sectors)
+    from_dram = Windows(ready, profile).dram_traffic(GPU.sm_count * ctas_per_sm, GPU.file.l2.size_bytes.value)
+    reuse = grid_reuse(profile, figures.l2, from_dram.read)
     return simulate_caches(stream, routes_of(loaded.kernel), figures, reuse)
 
 
@@ -78,7 +78,7 @@ def test_a_grid_that_reads_nothing_is_not_looked_at_for_reads(
     executed = execute_kernel(kernel, launch)
     assert executed is not None
     monkeypatch.delattr("analyzer.pipeline.windows.touched_by")
-    assert Windows(prepare(kernel, launch), executed.profile).dram_reads(100, 0.0).sectors == 0.0
+    assert Windows(prepare(kernel, launch), executed.profile).dram_traffic(100, 0.0).read == 0.0
 
 
 def test_every_eighth_word_takes_a_sector_of_its_own() -> None:

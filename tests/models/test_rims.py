@@ -1,4 +1,4 @@
-"""Tiles with a rim, fetched by rows of lanes of which the last trip of each row asks for little or nothing."""
+"""Sectors that CTAs share: rims of tiles that they read, columns that they write."""
 
 import lzma
 from pathlib import Path
@@ -12,10 +12,16 @@ PACKED = Path(__file__).parents[1] / "execution" / "kernels"
 SIDE = 4096
 
 
+def unpacked(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.sass"
+    path.write_bytes(lzma.decompress((PACKED / f"{name}.txt.xz").read_bytes()))
+    return path
+
+
 @pytest.fixture
 def rims(tmp_path: Path) -> Launched:
-    path = tmp_path / "rims_86.sass"
-    path.write_bytes(lzma.decompress((PACKED / "rims_86.txt.xz").read_bytes()))
+    """Rows of 34 words by 32 lanes: the last trips ask for little, or nothing."""
+    path = unpacked(tmp_path, "rims_86")
     grid, block = (SIDE // 32, SIDE // 32), (32, 8)
     return Launched(path, "rims", "rtx-a4000", grid, block, (f"2={SIDE}", f"3={SIDE}"))
 
@@ -38,3 +44,16 @@ def test_what_the_dram_brings_is_what_windows_of_ctas_touch(rims: Launched) -> N
     needed_us = moved / situation.gpu.dram_sustained.value / 1e3
     assert found.bounds_cycles["DRAM"] / found.cycles * found.time_us == pytest.approx(needed_us, rel=0.02)
     assert found.time_us < 1.3 * needed_us
+
+
+@pytest.mark.parametrize("ctas", [4096, 65_536])
+def test_columns_that_ctas_write_side_by_side_leave_the_l2_as_whole_sectors(
+    tmp_path: Path, ctas: int
+) -> None:
+    """An SM's own CTAs write to an eighth of each."""
+    path = unpacked(tmp_path, "columns_86")
+    situation = put(Launched(path, "columns", "rtx-a4000", (ctas,), (256,)))
+    found = predict(situation).prediction
+    read, written = 4 * 1024 * ctas, 4 * 256 * ctas
+    needed_us = (read + written) / situation.gpu.dram_sustained.value / 1e3
+    assert found.bounds_cycles["DRAM"] / found.cycles * found.time_us == pytest.approx(needed_us, rel=0.05)

@@ -35,11 +35,11 @@ from analyzer.models.placement import (
 )
 from analyzer.models.sm.ports import port_cycles
 from analyzer.models.sm.spills import find_spills
+from analyzer.models.sm.stores import stored_shares
 
 _GIGA, _MEGA = 1e9, 1e6
 # Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
 SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
-_WHOLE = 0.99
 _REGISTER_BYTES = 4
 
 
@@ -377,49 +377,9 @@ def _shares(situation: Situation, placement: Placement) -> tuple[FloatArray, Flo
     looked_up = looked_up_placements(situation)
     for row, served in looked_up.items():
         l2[row], dram[row] = served.l2_share, served.dram_share
-    partly_written = _partial_write_factor(situation)
-    if situation.profile is not None:
-        for access in situation.profile.accesses:
-            if access.space in GLOBAL_SPACES and access.is_store and access.sectors:
-                l2[access.row] = 1.0
-                place = looked_up.get(access.row)
-                dram[access.row] = _stored_share(situation, access, access.sectors, place, partly_written)
+    for row, share in stored_shares(situation, looked_up).items():
+        l2[row], dram[row] = 1.0, share
     return l2, dram
-
-
-def _stored_share(
-    situation: Situation,
-    access: MemoryAccess,
-    sectors: int,
-    looked_up: Placement | None,
-    partly_written: float,
-) -> float:
-    """Of the sectors that a store asks for, those that go to the DRAM, as often as they do.
-
-    looked_up: where they lie, if words from memory name them.
-    """
-    rates = None if situation.caches is None else situation.caches.accesses.get(access.row)
-    density, stored = (1.0, 1.0) if rates is None else (rates.density, rates.stored_density)
-    share = (access.unique_bytes or access.bytes) / (stored * sectors * SECTOR_BYTES)
-    if access.unique_sectors is not None:
-        share = access.unique_sectors / sectors
-    elif looked_up is not None:
-        share = looked_up.dram_share
-    share = min(1.0, share)
-    opcode = situation.kernel.opcode(access.row)
-    if opcode.kind in ATOMIC_KINDS or opcode.semantics is Semantics.BULK_REDUCTION:
-        return share * 2.0  # what it adds to comes from there, and goes back whole
-    return share if density >= _WHOLE else share * partly_written
-
-
-def _partial_write_factor(situation: Situation) -> float:
-    """Sectors that the DRAM moves for one that is written in part, unless the launch reads it as well."""
-    traffic = None if situation.profile is None else situation.profile.traffic
-    unread = 1.0
-    if traffic is not None and traffic.unique_sectors is not None and traffic.written_unique_sectors:
-        only_written = traffic.unique_sectors - (traffic.read_unique_sectors or 0)
-        unread = only_written / traffic.written_unique_sectors
-    return 1.0 + (situation.arch.memory.partial_write_factor.value - 1.0) * unread
 
 
 def _copies(situation: Situation) -> list[int]:
