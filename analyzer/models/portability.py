@@ -1,5 +1,7 @@
 """Whether code of one architecture says anything about a GPU of another."""
 
+from collections.abc import Sequence
+
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.load import base_arch
 from analyzer.ir.machine import SchedClass
@@ -26,6 +28,24 @@ _ESSENTIAL = frozenset(
 def is_native(kernel: Kernel, gpu: Gpu) -> bool:
     """The GPU runs this code as it is: same architecture."""
     return base_arch(kernel.arch) == gpu.file.arch
+
+
+def best_for(kernels: Sequence[Kernel], gpu: Gpu) -> list[int]:
+    """Places of the code that the driver would take of several architectures': the GPU's own, else that of
+    the latest one of its generation before it; all places where there is none.
+    """
+    wanted = _generation(gpu.file.arch)
+    found = [_generation(base_arch(kernel.arch)) for kernel in kernels]
+    fit = [one for one in found if one[0] == wanted[0] and one[1] <= wanted[1]]
+    if not fit:
+        return list(range(len(kernels)))
+    return [place for place, one in enumerate(found) if one == max(fit)]
+
+
+def _generation(arch: str) -> tuple[int, int]:
+    """Major and minor number of `sm_86`."""
+    digits = arch.removeprefix("sm_")
+    return (int(digits[:-1]), int(digits[-1])) if digits.isdecimal() and len(digits) > 1 else (0, 0)
 
 
 def missing_units(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,10 +15,15 @@ from analyzer.flow.loops import LoopNest, find_loops
 from analyzer.frontend.reader import read_module
 from analyzer.ir.program import Instruction, Kernel, Module
 from analyzer.isa.control_bits import decode_control
+from analyzer.report.demangle import bare_name, demangle
 from analyzer.text.source import Diagnostic
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
+
+
+# Nsight Compute's way to write template arguments: `f<float, (int)2>`.
+_CAST = re.compile(r"(?<=[<,\s])\([a-z ]+\)(?=-?\d)")
 
 
 class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
@@ -111,11 +116,44 @@ def load(path: str, *, usage_path: str | None = None) -> Program:
 
 
 def named_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:
-    """Kernels of exactly this name; where there is none, those that fit it as a glob or hold it.
+    """Kernels of exactly this name, as compiled or as people write it, with parameters, template arguments
+    and scopes or without; where there is none, those that fit it as a glob or hold it.
 
     `#N` is the Nth kernel of the input.
     """
     if re.fullmatch(r"#\d+", pattern):
         return [kernel for kernel in kernels if kernel.ordinal == int(pattern[1:])]
-    exact = [kernel for kernel in kernels if kernel.name == pattern]
-    return exact or [k for k in kernels if fnmatch.fnmatchcase(k.name, pattern) or pattern in k.name]
+    if exact := [kernel for kernel in kernels if kernel.name == pattern]:
+        return exact
+    wanted = _without_spaces(pattern)
+    written = [(kernel, _written_names(kernel.name)) for kernel in kernels]
+    for place in range(len(_written_names(""))):
+        alike = {wanted, _without_spaces(_CAST.sub("", bare_name(pattern)))} if place else {wanted}
+        if exact := [kernel for kernel, names in written if names[place] in alike]:
+            return exact
+    return [
+        kernel
+        for kernel, (whole, *_) in written
+        if any(
+            fnmatch.fnmatchcase(name, text) or text in name
+            for name, text in ((kernel.name, pattern), (whole, wanted))
+        )
+    ]
+
+
+@lru_cache(maxsize=1 << 14)
+def _written_names(name: str) -> tuple[str, str, str, str]:
+    """A kernel's name as people write it, all of it and ever less: without parameters, template arguments,
+    scopes."""
+    whole = demangle(name)
+    bare = bare_name(whole)
+    plain = re.sub(r"<.*", "", bare) or bare
+    last = plain.rpartition("::")[2] or plain
+    written = (_without_spaces(text) for text in (whole, bare, plain, last))
+    first, second, third, fourth = written
+    return first, second, third, fourth
+
+
+def _without_spaces(text: str) -> str:
+    """Compilers and profilers set them differently: `void f<float, 2>(float *)`."""
+    return re.sub(r"\s+", "", text.removeprefix("void "))

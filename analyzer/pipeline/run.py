@@ -11,6 +11,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.load import base_arch, known_archs, load_all_gpus, load_arch, load_gpu
 from analyzer.ir.launch import Dim3
 from analyzer.ir.program import Kernel, Module
+from analyzer.models.portability import best_for
 from analyzer.pipeline.analyst import Analyst, Options
 from analyzer.pipeline.program import LoadedKernel, Program, load, named_kernels
 from analyzer.report.kernel_view import kernel_report
@@ -59,8 +60,8 @@ def analyze_programs(
     used: set[TripRule] = set()
     for _, kernels in chosen:
         analyst = Analyst(options, sum(len(found) for _, found in chosen))
-        for kernel in kernels:
-            for analysis in analyst.analyze(kernel, gpus or _typical(kernel.kernel.arch)):
+        for kernel, own in _with_gpus(kernels, gpus):
+            for analysis in analyst.analyze(kernel, own or _typical(kernel.kernel.arch)):
                 reports.append(kernel_report(analysis, listing=options.listing))
         used |= analyst.used
     _check_coverage(reports, options)
@@ -81,6 +82,24 @@ def analyze_programs(
             *(_unused(rule) for rule in options.trips if rule not in used and not rule.is_general),
         ),
     )
+
+
+def _with_gpus(
+    kernels: Sequence[LoadedKernel], gpus: tuple[Gpu, ...]
+) -> Iterator[tuple[LoadedKernel, tuple[Gpu, ...]]]:
+    """Each kernel with those GPUs for which no other chosen one is the same code for a nearer architecture.
+
+    One that is left without any is left out.
+    """
+    versions: dict[str, list[LoadedKernel]] = {}
+    for kernel in kernels:
+        versions.setdefault(kernel.name, []).append(kernel)
+    for kernel in kernels:
+        others = versions[kernel.name]
+        archs = [other.kernel for other in others]
+        own = tuple(gpu for gpu in gpus if any(others[place] is kernel for place in best_for(archs, gpu)))
+        if own or not gpus:
+            yield kernel, own
 
 
 def find_gpus(gpu: str | Sequence[str] | None) -> tuple[Gpu, ...]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.base import Situation
-from analyzer.models.portability import is_native
+from analyzer.models.portability import best_for, is_native
 from analyzer.models.registry import find_model
 from analyzer.pipeline.analyst import Analyst, Options
 from analyzer.pipeline.caching import CacheLab
@@ -114,10 +114,10 @@ def _answer_row(
 
 
 def _kernel(program: Program, case: Case, gpu: Gpu) -> LoadedKernel:
-    """The kernel that a row names; of several architectures' the GPU's own. Raises UsageError."""
+    """The kernel that a row names; of several architectures' the one that the GPU runs. Raises UsageError."""
     found = named_kernels(program.kernels, case.kernel) if case.kernel else list(program.kernels)
     if len(found) > 1:
-        found = [loaded for loaded in found if is_native(loaded.kernel, gpu)] or found
+        found = [found[place] for place in best_for([loaded.kernel for loaded in found], gpu)]
     if len(found) == 1:
         return found[0]
     names = _names(found or program.kernels)

@@ -15,6 +15,27 @@ def demangle(name: str) -> str:
     return name if convert is None else convert(name)
 
 
+def bare_name(demangled: str) -> str:
+    """A function's name with its scopes and template arguments, without type and parameters.
+
+    `ns::scale<float, 2>` of `void ns::scale<float, 2>(float*, int)`.
+    """
+    end = len(demangled)
+    if demangled.endswith(")"):
+        depth = 0
+        for at in range(len(demangled) - 1, -1, -1):
+            depth += {")": 1, "(": -1}.get(demangled[at], 0)
+            if not depth:
+                end = at
+                break
+    start = depth = 0
+    for at, letter in enumerate(demangled[:end]):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        if letter == " " and not depth:
+            start = at + 1
+    return demangled[start:end]
+
+
 @cache
 def _library() -> Callable[[str], str] | None:
     import ctypes
