@@ -16,6 +16,7 @@ from analyzer.frontend.resource_usage import parse_usage_line, read_usage_name
 from analyzer.frontend.sass_findings import (
     HINT_AGAIN,
     HINT_DUMP,
+    HINT_PTX,
     MIN_ARCH,
     Findings,
     Places,
@@ -80,6 +81,7 @@ class _Scanner:
         self.dialect = Dialect.CUOBJDUMP
         self.usage: dict[tuple[str, str], Resources] = {}
         self.usage_name = self.usage_arch = ""
+        self.has_ptx = False
         self.origins: dict[Origin, int] = {}
 
     def run(self, chunks: Iterable[bytes]) -> Module:
@@ -176,6 +178,8 @@ class _Scanner:
                 location=chunk.end(index),
                 hint=f"the dump is cut off or damaged: {HINT_AGAIN}",
             )
+        if not self.kernels and not self.arch and self.has_ptx:
+            raise InputError(f"{self.path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
         if not self.kernels and not self.arch:
             raise InputError("this is not a SASS dump", location=chunk.start(index), hint=HINT_DUMP)
         self.findings.strays.add(partial(chunk.start, index))
@@ -212,6 +216,8 @@ class _Scanner:
             self.current.is_entry = b"STO_CUDA_ENTRY" in stripped
         elif name := read_usage_name(line):
             self.usage_name = name
+        elif stripped.startswith(b"Fatbin ptx code"):
+            self.has_ptx = True
         elif stripped.startswith(b"REG:"):
             self.usage[self.usage_arch, self.usage_name] = parse_usage_line(stripped.decode())
         elif stripped.startswith(b"arch =") and (match := ARCH.search(stripped)):
@@ -253,6 +259,8 @@ class _Scanner:
             marks.append((row, number))
 
     def _module(self) -> Module:
+        if not self.kernels and not self.arch and self.has_ptx:
+            raise InputError(f"{self.path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
         if not self.kernels and not self.arch:
             raise InputError(f"{self.path}: no kernel found", hint=HINT_DUMP)
         vocabulary = Vocabulary(

@@ -11,6 +11,7 @@ from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Location, Severity
 
 MIN_ARCH = 70
+HINT_PTX = "compile for a GPU: nvcc -arch=sm_90, or ptxas -arch=sm_90 kernel.ptx -o kernel.cubin"
 HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
 HINT_AGAIN = "dump again with cuobjdump -sass"
 

@@ -1,5 +1,7 @@
 """Corners of the reader that once went wrong."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from lark.exceptions import UnexpectedInput
 from paths import parse_lines
 
 from analyzer.frontend.grammar import load_grammar
+from analyzer.frontend.reader import read_module
 from analyzer.frontend.sass import parse_sass
 from analyzer.frontend.sass_forms import FormDecoder, ShapeError
 from analyzer.isa.roles import PREDICATE_BASE, UNIFORM_PREDICATE_BASE
@@ -108,3 +111,12 @@ def test_parts_are_taken_as_the_whole_is(guard: str, mnemonic: str, pieces: list
         assert is_taken
     except ShapeError:
         assert not is_taken
+
+
+def test_a_binary_of_ptx_alone_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "only.sass"
+    path.write_text(
+        "\nFatbin ptx code:\n================\narch = sm_86\ncode version = [9,0]\nhost = linux\n"
+    )
+    with pytest.raises(InputError, match="only PTX"):
+        read_module(str(path))
