@@ -411,6 +411,16 @@ def test_few_waves_tell_what_all_take(latency: float) -> None:
     assert estimate((script,), figures, 100).cycles == pytest.approx(whole, rel=0.04)
 
 
+@pytest.mark.parametrize(("steps", "waves"), [(1000, 8), (4000, 7), (12_000, 3)])
+def test_long_ctas_are_played_in_fewer_waves_and_no_fewer_than_tell_the_pace(steps: int, waves: int) -> None:
+    work = {"act": int(Act.SHARED), "path_cycles": 2.0, "latency": 30.0}
+    script = script_of(*[work] * steps)
+    figures = replace(FIGURES, crew=(0,) * 2, slots=8)
+    found = estimate((script,), figures, 200)
+    assert found.played.n_ctas == waves * figures.slots
+    assert found.cycles == pytest.approx(200 * 2 * steps * 2.0, rel=0.02)
+
+
 FMA = PIPE_INDEX[Pipe.FMA]
 
 

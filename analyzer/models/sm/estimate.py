@@ -20,10 +20,11 @@ _LEAST_VISITS = 6
 _MOST_VISITS = 24
 _WAVES, _MOST_WAVES = 2, 8
 _SETTLED = 0.005
-# Waves of CTAs that are played to their end where CTAs are more than a few: without limit where no loop would
-# be cut short, else within so many steps.
+# Waves of CTAs that are played to their end where CTAs are more than a few, within so many steps; where no
+# loop would be cut short, within twice as many, and never fewer than tell the pace.
 _WHOLE_WAVES, _LEAST_WHOLE_WAVES = 8, 3
 _WHOLE_BUDGET = 3 * STEP_BUDGET
+_UNCUT_BUDGET = 2 * _WHOLE_BUDGET
 _LONG_BUDGET = 5 * STEP_BUDGET  # of the fewest waves: about what two plays with fewer visits take
 _FEW_SLOTS = 4  # of so few CTAs nothing hides that one follows another
 # Of long loops whose CTAs take turns at the tensor core, or that have others inside, where waves to their end
@@ -68,9 +69,9 @@ def _whole_waves(scripts: tuple[Script, ...], figures: SmFigures) -> int:
     """Waves of CTAs that can be played to their end."""
     if figures.slots <= _FEW_SLOTS:
         return 0
-    if not _is_cut(scripts):
-        return _WHOLE_WAVES
     steps = _steps_per_cta(scripts, figures, ALL_VISITS) * figures.slots
+    if not _is_cut(scripts):
+        return max(_LEAST_WHOLE_WAVES, min(_WHOLE_WAVES, int(_UNCUT_BUDGET / steps)))
     return min(_WHOLE_WAVES, int(_WHOLE_BUDGET / steps))
 
 
