@@ -77,8 +77,9 @@ def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Touched:
     traffic = profile.traffic
     assert traffic is not None
     assert traffic.read_unique_sectors is not None
+    assert traffic.written_unique_sectors is not None
     assert traffic.unique_sectors is not None
-    return Touched(traffic.read_unique_sectors, traffic.unique_sectors)
+    return Touched(traffic.read_unique_sectors, traffic.written_unique_sectors, traffic.unique_sectors)
 
 
 def test_boxes_are_cut_at_a_window() -> None:
