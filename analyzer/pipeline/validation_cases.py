@@ -320,10 +320,11 @@ class _Record(Struct, frozen=True):
     def arguments(self) -> tuple[tuple[tuple[str, ArgumentText], ...], str]:
         """The arguments, and why they cannot be had where a file is missing or faulty."""
         found, problem = [], ""
-        for which, value in self._listed().items():
+        for which, given in self._listed().items():
+            value = int(given) if isinstance(given, bool) else given
             if not which.strip():
                 raise self._fault("arguments", "an argument needs a place or a name", _ARGUMENTS_HINT)
-            if isinstance(value, bool | list | dict):
+            if isinstance(value, list | dict):
                 message = f"argument {which}: {_short(str(value))} is no value"
                 raise self._fault("arguments", message, _ARGUMENTS_HINT)
             try:

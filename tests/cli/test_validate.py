@@ -126,7 +126,7 @@ def test_split_filter(tmp_path: Path, capsys: Capture) -> None:
         ({"arguments": "[1"}, ("column arguments", "'[1'", "not JSON")),
         ({"arguments": "7"}, ("column arguments", "neither list nor object")),
         ({"arguments": '"[""pointer""]"'}, ("column arguments", "argument 0", "'pointer'", "tensormap")),
-        ({"arguments": '"{""n"": true}"'}, ("column arguments", "argument n", "'True'")),
+        ({"arguments": '"{""n"": [true]}"'}, ("column arguments", "argument n", "[True]")),
         ({"dynamic_shared_bytes": "4k"}, ("column dynamic_shared_bytes", "'4k'")),
         ({"split": "train"}, ("column split", "'train'", "learn or judge")),
         ({"l2": "hot"}, ("column l2", "'hot'", "warm or cold")),

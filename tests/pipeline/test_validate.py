@@ -368,3 +368,10 @@ def test_forms_of_dimensions_and_a_table_with_a_byte_order_mark(tmp_path: Path) 
     assert [case.grid for case in cases] == [(4, 2, 1)] * 4 + [(8, 1, 1)]
     assert [case.case for case in cases] == ["1", "2", "3", "4", "5"]
     assert {case.suite for case in cases} == {"report16"}
+
+
+def test_truth_values_are_one_and_zero(tmp_path: Path) -> None:
+    """JSON writers give them for arguments of type bool."""
+    rows = [ADD | {"grid": "4", "arguments": f'["ptr", "ptr", "ptr", {word}]'} for word in ("true", "1")]
+    first, second = run(write(tmp_path / "cases.csv", rows)).cases
+    assert first.predictions[0].time_us == second.predictions[0].time_us
