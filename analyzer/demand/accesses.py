@@ -12,6 +12,7 @@ from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, OpKind, Space
 
 WAVEFRONT_BYTES = 128
@@ -46,10 +47,12 @@ def access_bytes(
     profile: ExecutionProfile | None,
     copied: Mapping[int, float],
     boxes: Mapping[int, CopiedBox],
+    matrix_share: float = 1.0,
 ) -> AccessBytes:
     """What the profile says of memory accesses, and where it says nothing all lanes side by side.
 
     copied, boxes: bytes of an execution of copy-engine instructions, and their boxes, by row.
+    matrix_share: see `MemoryPath.matrix_conflict_share`.
     """
     ids = cfg.kernel.opcode_ids
     found = AccessBytes(
@@ -70,6 +73,10 @@ def access_bytes(
     for column in (found.global_bytes, found.shared_bytes, found.local_bytes):
         column[found.idle] = 0.0
     known = [_take(access, cfg, profile, found) for access in profile.accesses]
+    is_matrix = cfg.kernel.vocabulary.mask(lambda opcode: opcode.sched is SchedClass.SHARED_MATRIX)[ids]
+    least = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
+    spared = np.maximum(found.shared_bytes * matrix_share, least)
+    found.shared_bytes[is_matrix] = spared[is_matrix]
     placed = {access.row for access in profile.accesses if access.sectors is not None}
     for row, n_bytes in copied.items():
         if row not in placed:

@@ -53,8 +53,9 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     copy_stream_factor: of its share of the DRAM's rate at which an SM's copy engine gets a tile, while others
     pause; copy_request_cycles: of that engine for a request to the L2, of one line of one row of a box.
     shared_pass_cycles: of the SM's load/store path for each pass beyond the first of a request to
-    shared memory, or of a load through the L1; line_fill_cycles: for each 128 bytes that a load brings into
-    the L1; barrier_path_cycles: for a warp that comes to a barrier.
+    shared memory, or of a load through the L1; matrix_conflict_share: the part of the passes of a load of
+    matrices that it takes, though one for each matrix; absent where it takes all. line_fill_cycles: for each
+    128 bytes that a load brings into the L1; barrier_path_cycles: for a warp that comes to a barrier.
     line_pass_cycles: of the L1's tags for each line of a request to global memory beyond lines_per_pass;
     line_path_share: the part of these that holds the path: shared memory is served meanwhile;
     store_line_cycles: how many times as long such a line of a store takes there. l2_store_line_cycles: of an
@@ -122,6 +123,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     copy_request_cycles: Figure | None = None
     mshrs_per_sm: Figure | None = None
     ldgsts_per_warp: Figure | None = None
+    matrix_conflict_share: Figure | None = None
     warpgroup_operand_bytes_per_cycle: Figure | None = None
 
 

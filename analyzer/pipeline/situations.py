@@ -81,7 +81,8 @@ def _situation(
         rings = with_parts(rings, cfg, counted.loaded.loops, weights)
     copied = {} if rings is None else copied_bytes(rings, weights)
     boxes = {} if rings is None else copied_boxes(rings, copied)
-    moved = access_bytes(cfg, costs, counted.profile, copied, boxes)
+    share = arch.memory.matrix_conflict_share
+    moved = access_bytes(cfg, costs, counted.profile, copied, boxes, 1.0 if share is None else share.value)
     rates = moves = None
     if counted.caches is not None:
         moves = counted.caches.dram_traffic(gpu, arch, resident)

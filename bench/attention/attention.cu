@@ -229,9 +229,6 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 
     keys += KEYS * SIZE;
     values += KEYS * SIZE;
-#if STEP < 3
-    __syncthreads();
-#endif
   }
 
 #pragma unroll

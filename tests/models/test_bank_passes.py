@@ -1,7 +1,10 @@
 """What conflicts cost in the banks of shared memory and of the L1, on kernels that do nothing else for long.
 
-Times of a TITAN RTX, and the clock that they speak of: docs/gemm.md (benchmark_hub, MIT).
+Times of a TITAN RTX, and the clock that they speak of: docs/gemm.md (benchmark_hub, MIT). Rows of matrices on a
+B300: see `matrix_wavefronts`.
 """
+
+from pathlib import Path
 
 import pytest
 from paths import TRACES
@@ -9,6 +12,7 @@ from paths import TRACES
 import analyzer
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
 
+MATRIX_ROWS = Path(__file__).parents[1] / "demand" / "matrix_rows_103.txt"
 SIZE = 4096
 VALUES = (SIZE, SIZE, SIZE, 1.0, 0.5, Pointer(), Pointer(), Pointer())
 LAUNCH = Launch(
@@ -38,3 +42,23 @@ def predicted_us(name: str) -> float:
 )
 def test_time_follows_passes(name: str, measured_us: float) -> None:
     assert predicted_us(name) == pytest.approx(measured_us, rel=0.09)
+
+
+def matrix_cycles(pitch: int, gpu: str) -> float:
+    """Of a round of two LDSM.x4 of each of eight warps."""
+    rounds = 10_000
+    launch = Launch(grid=Dim3(1), block=Dim3(256), arguments=(Argument(1, rounds),))
+    options = analyzer.Options(launch=launch, kernels=(f"rows_{pitch}",))
+    (kernel,) = analyzer.analyze(str(MATRIX_ROWS), gpu=gpu, options=options).kernels
+    return kernel.predictions[0].cycles / rounds
+
+
+@pytest.mark.parametrize(("pitch", "passes"), [(32, 8), (64, 16), (128, 32), (144, 4)])
+def test_matrices_go_one_by_one(pitch: int, passes: int) -> None:
+    """514 cycles were measured at 128 bytes on a B300."""
+    assert matrix_cycles(pitch, "b300") == pytest.approx(16 * passes, rel=0.03)
+
+
+@pytest.mark.parametrize(("pitch", "cycles"), [(32, 4), (64, 8), (128, 16), (144, 4)])
+def test_conflicts_of_matrices_cost_half_on_geforce_blackwell(pitch: int, cycles: int) -> None:
+    assert matrix_cycles(pitch, "rtx-5090") == pytest.approx(16 * cycles, rel=0.03)
