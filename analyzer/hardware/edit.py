@@ -179,6 +179,7 @@ _NO_FIGURES = frozenset({"constant_bank"})
 # Where a figure is not known, another one stands for it.
 _STANDS_FOR = {
     "clock.sustained_tensor_mhz": "clock.sustained_mhz",
+    "clock.sustained_narrow_mhz": "clock.sustained_tensor_mhz",
     "clock.sustained_float_mhz": "clock.sustained_mhz",
     "clock.sustained_mhz": "clock.boost_mhz",
     "memory.sustained_gbps": "memory.bandwidth_gbps",
@@ -197,15 +198,21 @@ _OVERRULED = (
     ),
 )
 
+_SUSTAINED = (
+    "clock.sustained_tensor_mhz",
+    "clock.sustained_narrow_mhz",
+    "clock.sustained_float_mhz",
+)
+
 # Figures that take the factor of another one; where two of their leaders are set, that of the later row.
 _FOLLOWERS = {
     "clock.boost_mhz": (
         "clock.sustained_mhz",
         "clock.tensor_mhz",
-        "clock.sustained_tensor_mhz",
-        "clock.sustained_float_mhz",
+        *_SUSTAINED,
     ),
-    "clock.sustained_mhz": ("clock.sustained_tensor_mhz", "clock.sustained_float_mhz"),
+    "clock.sustained_mhz": _SUSTAINED,
+    "clock.sustained_tensor_mhz": ("clock.sustained_narrow_mhz",),
     "memory.bandwidth_gbps": ("memory.sustained_gbps", "memory.streaming_gbps"),
     # The same path twice: the whole GPU's and one SM's.
     "l2.bandwidth_gbps": ("memory.l2_bytes_per_cycle_per_sm",),

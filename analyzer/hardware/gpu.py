@@ -25,13 +25,17 @@ class Gpu(Struct, frozen=True):
     def sm_count(self) -> int:
         return int(self.file.sm.count.value)
 
-    def clock(self, *, tensor: bool, fills_float: bool = False) -> Figure:
+    def clock(self, *, tensor: TensorRate | None, fills_float: bool = False) -> Figure:
         """SM clock in MHz under load: sustained where known, which tensor work, or FP32 work that fills the
         SMs, may lower; else boost.
+
+        tensor: what most of a kernel's products are, None where it has none.
         """
         clock = self.file.clock
         lowered = clock.sustained_float_mhz if fills_float else None
-        lowered = clock.sustained_tensor_mhz if tensor else lowered
+        lowered = lowered if tensor is None else clock.sustained_tensor_mhz
+        if tensor in _NARROW:
+            lowered = clock.sustained_narrow_mhz or lowered
         return lowered or clock.sustained_mhz or clock.boost_mhz
 
     @property
@@ -54,6 +58,17 @@ class Gpu(Struct, frozen=True):
         return None if row is None else row.fma_per_cycle_per_sm
 
 
+_NARROW = frozenset(
+    {
+        TensorRate.INT8,
+        TensorRate.INT4,
+        TensorRate.BINARY,
+        TensorRate.FP8,
+        TensorRate.FP8_ACC16,
+        TensorRate.FP6,
+        TensorRate.FP4,
+    }
+)
 _FALLBACK = {
     TensorRate.F16_ACC16: TensorRate.F16,
     TensorRate.FP8_ACC16: TensorRate.FP8,

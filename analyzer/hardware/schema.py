@@ -240,8 +240,9 @@ class Sm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Clock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Clocks of the SMs.
 
-    sustained: under any load, or where tensor cores work. sustained_float_mhz: where FP32 work fills the
-    SMs, on cards whose power does not suffice for that; kernels that wait for memory run at the clock above.
+    sustained: under any load, or where tensor cores work; sustained_narrow_mhz: where most of that are
+    products of numbers of eight bits or fewer. sustained_float_mhz: where FP32 work fills the SMs, on cards
+    whose power does not suffice for that; kernels that wait for memory run at the clock above.
     """
 
     boost_mhz: Figure
@@ -249,6 +250,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tensor_mhz: Figure | None = None
     sustained_mhz: Figure | None = None
     sustained_tensor_mhz: Figure | None = None
+    sustained_narrow_mhz: Figure | None = None
     sustained_float_mhz: Figure | None = None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.accesses import AccessBytes
@@ -18,7 +19,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy
 from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3
-from analyzer.ir.machine import Basis
+from analyzer.ir.machine import Basis, TensorRate
 from analyzer.ir.program import Kernel
 
 if TYPE_CHECKING:
@@ -96,6 +97,16 @@ class Situation(Struct, frozen=True, kw_only=True):
     def waves(self) -> float:
         """CTAs over what the GPU holds at a time."""
         return self.grid_ctas / (self.gpu.sm_count * self.occupancy.ctas_per_sm)
+
+    @property
+    def tensor_rate(self) -> TensorRate | None:
+        """What most multiply-adds of the tensor cores are."""
+        opcodes, ids = self.kernel.vocabulary.opcodes, self.kernel.opcode_ids
+        executed = np.bincount(ids, weights=self.weights, minlength=len(opcodes)) * self.costs.tensor_fma
+        if not executed.any():
+            return None
+        products = opcodes[int(executed.argmax())].mma
+        return None if products is None else products.rate
 
 
 class Prediction(Struct, frozen=True, kw_only=True):

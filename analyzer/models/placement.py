@@ -45,7 +45,7 @@ def _dram_latency_cycles(situation: Situation) -> float:
     if situation.clock_mhz is None:
         return usual
     l2 = _l2_latency_cycles(situation)
-    clock = situation.gpu.clock(tensor=situation.demand.tensor_fma > 0).value
+    clock = situation.gpu.clock(tensor=situation.tensor_rate).value
     return l2 + (usual - l2) * situation.clock_mhz / clock
 
 

@@ -52,8 +52,8 @@ def _clock(situation: Situation) -> Figure:
     """The launch's own where it says one, else the GPU's."""
     if situation.clock_mhz is not None:
         return Figure(value=situation.clock_mhz, basis=Basis.MEASURED, source="the launch")
-    is_tensor = situation.demand.tensor_fma > 0
-    return situation.gpu.clock(tensor=is_tensor, fills_float=not is_tensor and _fills_float(situation))
+    rate = situation.tensor_rate
+    return situation.gpu.clock(tensor=rate, fills_float=rate is None and _fills_float(situation))
 
 
 def _fills_float(situation: Situation) -> bool:

@@ -26,7 +26,7 @@ def gpu_table(gpus: tuple[Gpu, ...]) -> Table:
             gpu.file.arch,
             gpu.name,
             str(gpu.sm_count),
-            f"{gpu.clock(tensor=False).value:,.0f}",
+            f"{gpu.clock(tensor=None).value:,.0f}",
             f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
             f"{gpu.file.l2.size_bytes.value / 2**20:,.1f}",
             f"{rate.value:,.0f}" if rate else "-",

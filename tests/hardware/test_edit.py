@@ -346,7 +346,7 @@ EFFECTS = [
     ("dram=x2", lambda gpu: gpu.dram.value, 1894, 3788),
     ("dram=4078", lambda gpu: gpu.dram.value, 1894, 3788),
     ("memory.sustained_gbps=1000", lambda gpu: gpu.dram.value, 1894, 1000),
-    ("clock=x0.5", lambda gpu: gpu.clock(tensor=True).value, 1410, 705),
+    ("clock=x0.5", lambda gpu: gpu.clock(tensor=TensorRate.BF16).value, 1410, 705),
     (f"{BF16}=x2", lambda gpu: gpu.tensor_fma_per_cycle(TensorRate.BF16).value, 1024, 2048),
     ("sched.fp32.issue_cycles=1", lambda gpu: class_figures(gpu.arch, SchedClass.FP32).issue_cycles.value, 2, 1),
     ("limits.max_ctas_per_sm=x0.5", lambda gpu: occupancy(gpu.arch.limits, block_threads=32, registers=16, shared_bytes=0).ctas_per_sm, 32, 16),
@@ -409,7 +409,7 @@ def test_a_value_takes_figures_along_as_its_factor_does() -> None:
     by_value, by_factor = edited(H100, "clock=990"), edited(H100, "clock=x0.5")
     assert H100.file.clock.boost_mhz.value == 1980
     assert contents(by_value) == contents(by_factor)
-    assert by_value.clock(tensor=True).value == H100.clock(tensor=True).value / 2
+    assert by_value.clock(tensor=TensorRate.BF16).value == H100.clock(tensor=TensorRate.BF16).value / 2
 
 
 def test_a_figure_that_followed_says_so() -> None:
@@ -425,13 +425,15 @@ def test_what_is_set_itself_does_not_follow() -> None:
 
 def test_the_nearer_of_two_leaders_counts() -> None:
     gpu = edited(H100, "clock.sustained_mhz=1600")
-    sustained = H100.clock(tensor=True).value
-    assert gpu.clock(tensor=True).value == pytest.approx(sustained * 1600 / 1980)
+    sustained = H100.clock(tensor=TensorRate.BF16).value
+    assert gpu.clock(tensor=TensorRate.BF16).value == pytest.approx(sustained * 1600 / 1980)
     for texts in (("clock=x2", "clock.sustained_mhz=x0.5"), ("clock.sustained_mhz=x0.5", "clock=x2")):
         after = edited(gpu, *texts)
         assert after.file.clock.boost_mhz.value == 3960
-        assert after.clock(tensor=False).value == 800
-        assert after.clock(tensor=True).value == pytest.approx(gpu.clock(tensor=True).value / 2)
+        assert after.clock(tensor=None).value == 800
+        assert after.clock(tensor=TensorRate.BF16).value == pytest.approx(
+            gpu.clock(tensor=TensorRate.BF16).value / 2
+        )
 
 
 ABSENT = [

@@ -127,7 +127,7 @@ def test_gpu_figures_have_sources_and_sense(key: str) -> None:
         assert is_source(figure.source, gpu.file.sources), f"{path}: source {figure.source!r}"
         assert figure.value >= 0, path
     assert gpu.sm_count >= 1
-    assert 500 < gpu.clock(tensor=False).value < 4000
+    assert 500 < gpu.clock(tensor=None).value < 4000
     memory = gpu.file.memory
     best = memory.sustained_gbps or memory.bandwidth_gbps
     assert best.value <= memory.bandwidth_gbps.value * 1.02

@@ -208,13 +208,17 @@ _SIGNALS = {
 
 
 def _matrix_cycles(situation: Situation) -> FloatArray:
-    """Products of warpgroups and of the tensor core run on while their warp does not wait, [n].
+    """Products of warpgroups and of the tensor core run on while their warp does not wait, [n]; so do copies
+    to tensor memory, which come between products in their order.
 
     Where nobody knows which warp makes the tensor core's products, each makes a part of them.
     """
     costs = situation.costs
     makers = situation.occupancy.warps_per_cta if situation.profile is None else 1
-    cycles = np.where(_tensor_core_opcodes(situation), costs.issue_cycles / makers, costs.matrix_cycles)
+    queued = _tensor_core_opcodes(situation) | situation.kernel.vocabulary.mask(
+        lambda opcode: opcode.sched is SchedClass.TENSOR_CORE_COPY
+    )
+    cycles = np.where(queued, costs.issue_cycles / makers, costs.matrix_cycles)
     return cycles[situation.kernel.opcode_ids]
 
 

@@ -1,0 +1,46 @@
+"""Products with block scales: what is copied into tensor memory for them takes its turn among them."""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import analyzer
+from analyzer.hardware.load import load_gpu
+from analyzer.ir.launch import Argument, Dim3, Launch
+from analyzer.ir.machine import SchedClass, TensorRate
+from analyzer.report.report import PredictionEntry
+
+DUMP = Path(__file__).parent / "scaled_products_100.txt"
+BATCHES, TILES, PRODUCTS, COPIES = 1000, 8, 4, 12
+COLUMNS = 256
+LATENCY_CYCLES = 300.0  # of a commit and a wait, at most
+
+
+@cache
+def predicted() -> PredictionEntry:
+    launch = Launch(grid=Dim3(148), block=Dim3(128), arguments=(Argument(0, BATCHES),))
+    (kernel,) = analyzer.analyze(str(DUMP), "b200", options=analyzer.Options(launch=launch)).kernels
+    return kernel.predictions[0]
+
+
+def test_copies_of_scales_queue_among_products() -> None:
+    arch = load_gpu("b200").arch
+    assert arch is not None
+    copies = COPIES * arch.sched[SchedClass.TENSOR_CORE_COPY].issue_cycles.value
+    least = TILES * (PRODUCTS * COLUMNS / 2 + copies)
+    assert least < predicted().cycles / BATCHES < least + LATENCY_CYCLES
+
+
+def test_narrow_products_run_at_a_clock_of_their_own() -> None:
+    b200 = load_gpu("b200")
+    narrow = b200.file.clock.sustained_narrow_mhz
+    assert narrow is not None
+    assert predicted().clock_mhz == narrow.value < b200.clock(tensor=TensorRate.BF16).value
+    assert b200.clock(tensor=TensorRate.FP8) is narrow
+
+
+@pytest.mark.parametrize("gpu", ["h100-sxm", "l40s"])
+def test_where_nobody_knows_it_all_products_share_a_clock(gpu: str) -> None:
+    found = load_gpu(gpu)
+    assert found.clock(tensor=TensorRate.FP8) is found.clock(tensor=TensorRate.BF16)
