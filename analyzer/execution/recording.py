@@ -26,7 +26,7 @@ from analyzer.execution.returning import followers_of
 from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard, guard_of
 from analyzer.execution.stand_ins import StandIns
-from analyzer.execution.step import Bits, Words
+from analyzer.execution.step import Bits, Step, Words
 from analyzer.execution.unknown_words import Trust
 from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.ir.machine import WARP_LANES
@@ -187,6 +187,10 @@ class RecordedMachine(Machine):
             own = self._spread_out(lanes, view)
             if (own != telling.mask).any():
                 self.recorder.guard(at, telling.warps, own)
+
+    def loses(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> bool:
+        """See `Machine`; random words are worked with."""
+        return self.stand_ins is None and super().loses(step, view, lanes, unknown)
 
     def lose(self, access: Access, view: View, at: Addresses | None, source: int, lanes: Bits | None) -> None:
         """See `Machine`."""

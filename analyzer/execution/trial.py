@@ -155,6 +155,8 @@ class Trial(Machine):
     # ---- what grows ------------------------------------------------------------------------------
 
     def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
+        if self.loses(step, view, lanes, unknown):
+            return
         step = settled(step, view, unknown)
         deltas = [view.delta(what) if isinstance(what, int) else None for what in step.reads]
         for what in step.reads:

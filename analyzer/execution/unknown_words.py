@@ -80,15 +80,16 @@ class UnknownWords:
             )
         else:
             mixes = True
-        return mixes and not all(map(self.is_number, _rows(origin)))
+        return mixes and (_is_uneven(origin) or not all(map(self.is_number, _rows(origin))))
 
     def trust(self, origin: Origins | None, active: Bits) -> Trust:
         """Of addresses whose unknown parts have these origins."""
         if origin is None:
             return Trust.ALL
-        rows = _rows(np.where(active, origin, 0))
-        if any(row >= UNEVEN for row in rows):
+        here = np.where(active, origin, 0)
+        if _is_uneven(here):
             return Trust.NOTHING
+        rows = _rows(here)
         if not rows:
             return Trust.ALL
         places = [row for row in rows if not self.is_number(row)]
@@ -103,7 +104,7 @@ class UnknownWords:
 
     def _are_loaded(self, origin: Origins) -> bool:
         """Unknown words; an argument that is not given is a pitch as a rule, by which CTAs lie apart too."""
-        return all(map(self._is_loaded, _rows(origin)))
+        return not _is_uneven(origin) and all(map(self._is_loaded, _rows(origin)))
 
     def _is_loaded(self, row: int) -> bool:
         kernel = self._kernel.cfg.kernel
@@ -146,6 +147,11 @@ def _are_alike(addresses: NDArray[np.uint64], active: Bits) -> bool:
     most = np.where(active, addresses, np.uint64(0)).max(axis=-1)
     least = np.where(active, addresses, _LAST).min(axis=-1)
     return bool(((most == least) | ~active.any(axis=-1)).all())
+
+
+def _is_uneven(origin: Origins) -> bool:
+    """Whether some lane is one of which nothing is known."""
+    return int(origin.max()) > UNEVEN
 
 
 def _rows(origin: Origins) -> list[int]:

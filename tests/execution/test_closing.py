@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 from against_oracle import ARCHS, classes, machine, unpacked
@@ -156,3 +157,29 @@ def test_loops_with_assumed_ends_are_closed_around_each_other() -> None:
     assert many is not None
     assert said(few.profile) == said(plain.profile)
     assert many.profile.block_warps.max() == 8 * 100**3
+
+
+def test_what_nobody_knows_need_not_be_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Products, what is computed from them, and branches of divisions that hang on it."""
+    (kernel,) = unpacked("divided_products_80").kernels
+    launch = Launch(
+        grid=Dim3(24),
+        block=Dim3(32),
+        dynamic_shared_bytes=0,
+        arguments=(*(Argument(place, Pointer()) for place in range(3)), Argument(3, 40)),
+    )
+    lost: list[bool] = []
+    loses = Machine.loses
+
+    def noted(*what: Any) -> bool:
+        lost.append(loses(*what))
+        return lost[-1]
+
+    monkeypatch.setattr(Machine, "loses", noted)
+    few = execute_kernel(kernel, launch)
+    monkeypatch.setattr(Machine, "loses", lambda *_: False)
+    all_of_it = execute_kernel(kernel, launch)
+    assert few is not None
+    assert all_of_it is not None
+    assert sum(lost) > 20
+    assert said(few.profile) == said(all_of_it.profile)
