@@ -21,6 +21,7 @@ from analyzer.execution.program import Access, Action, ActionKind, CompiledKerne
 from analyzer.execution.returning import sure_calls
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
+from analyzer.execution.sweeps import Sweeps
 from analyzer.execution.watching import Seen, rounds
 from analyzer.ir.opcode import OpKind, Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
@@ -84,24 +85,26 @@ class GridDependence:
 
     def _solve(self) -> None:
         self.entries[self.kernel.entry_of[0]] = bytearray([Dependence.FIXED]) * STORAGE_SIZE
-        work = [self.kernel.entry_of[0]]
-        while work:
-            index = work.pop()
-            entry = self.entries[index]
-            assert entry is not None
-            state = bytearray(entry)
-            self._under.clear()
-            for action in self.kernel.segments[index].actions:
-                self._act(action, state)
-            end = self.kernel.segments[index].end
-            decided = (*end.conditions, *((end.guard,) if end.guard else ()))
-            if any(_moves(state[slot]) for slot, _ in decided) or (
-                end.slot is not None and end.slot >= 0 and _moves(state[end.slot])
-            ):
-                self.branches_evenly = False
-            for follower, found in self._handed_on(self.kernel.segments[index], state):
-                if self._join(follower, found):
-                    work.append(follower)
+        waiting = Sweeps([self.kernel.entry_of[0]])
+        for index in waiting:
+            waiting.add(self._pass(index))
+
+    def _pass(self, index: int) -> list[int]:
+        """Go through a segment; those behind it that find anything new."""
+        entry = self.entries[index]
+        assert entry is not None
+        state = bytearray(entry)
+        self._under.clear()
+        for action in self.kernel.segments[index].actions:
+            self._act(action, state)
+        end = self.kernel.segments[index].end
+        decided = (*end.conditions, *((end.guard,) if end.guard else ()))
+        if any(_moves(state[slot]) for slot, _ in decided) or (
+            end.slot is not None and end.slot >= 0 and _moves(state[end.slot])
+        ):
+            self.branches_evenly = False
+        ahead = self._handed_on(self.kernel.segments[index], state)
+        return [follower for follower, found in ahead if self._join(follower, found)]
 
     def _handed_on(self, segment: Segment, state: bytearray) -> Iterator[tuple[int, bytearray]]:
         """What segments that may come next find: what a function does not write is as its caller left it."""

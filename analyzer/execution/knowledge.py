@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
+from analyzer.execution.sweeps import Sweeps
+
 
 class Deed(Struct, frozen=True):
     """What one instruction does, as masks over storage numbers.
@@ -75,9 +77,8 @@ def _settled(
 ) -> dict[int, int]:
     """At the entry of each block that is reached, what holds on all ways there, or on any."""
     entries = {0: 0}
-    work = [0]
-    while work:
-        block = work.pop()
+    waiting = Sweeps([0])
+    for block in waiting:
         mask = entries[block]
         for deed in deeds[block]:
             mask = after(deed, mask)
@@ -86,7 +87,7 @@ def _settled(
             joined = before & mask if on_all_ways else before | mask
             if follower not in entries or joined != before:
                 entries[follower] = joined
-                work.append(follower)
+                waiting.add([follower])
     return entries
 
 

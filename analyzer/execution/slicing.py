@@ -21,6 +21,7 @@ from analyzer.execution.bulk_forms import BulkForm, box_read, bulk_write, tensor
 from analyzer.execution.frames import FRAME_KINDS, frame_words, has_plain_frame
 from analyzer.execution.knowledge import Deed, lost_stores, stores_knowledge, unknowable
 from analyzer.execution.returning import followers_of
+from analyzer.execution.sweeps import Sweeps
 from analyzer.execution.unread import unread_stores
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
@@ -239,17 +240,12 @@ class _Pass:
         for block, followers in enumerate(self.followers):
             for follower in followers:
                 before[follower].append(block)
-        work = list(range(len(needed)))
-        waiting = set(work)
-        while work:
-            block = work.pop()
-            waiting.discard(block)
+        waiting = Sweeps(range(len(needed)), backward=True)
+        for block in waiting:
             entry = self._through(block, needed)
             if entry != needed[block]:
                 needed[block] = entry
-                fresh = [b for b in before[block] if b not in waiting]
-                waiting.update(fresh)
-                work += fresh
+                waiting.add(before[block])
         rows = [False] * len(self.cfg.kernel)
         for block in range(len(needed)):
             self._through(block, needed, rows)
