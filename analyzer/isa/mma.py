@@ -42,6 +42,8 @@ def mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:
     accumulator_bits, inputs = _split_types(types, family)
     extents = _extents(modifiers, table) or _tensor_core_extents(name, inputs, family, table)
     rate = table.rates[inputs]
+    if family.in_bytes and rate is TensorRate.FP4:
+        rate = TensorRate.FP6
     if accumulator_bits == 16:
         rate = _HALF_ACCUMULATORS.get(rate, rate)
     return MmaShape(

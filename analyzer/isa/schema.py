@@ -64,12 +64,16 @@ class OpcodeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MmaFamilyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of matrix instructions: where its shape is printed and what it defaults to."""
+    """One family of matrix instructions: where its shape is printed and what it defaults to.
+
+    in_bytes: each number takes a byte, however narrow it is, and so the time of one of six bits at least.
+    """
 
     warps: int
     default_input: DataType
     default_accumulator_bits: int
     k_bytes: int = 0
+    in_bytes: bool = False
 
 
 class MmaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

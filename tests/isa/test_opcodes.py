@@ -140,6 +140,8 @@ SHAPES = [
     ("DMMA.16816", 16, 8, 16, TensorRate.F64, 64, 1),
     ("QMMA.16832.F32.E4M3.E4M3", 16, 8, 32, TensorRate.FP8, 32, 1),
     ("QMMA.16832.F16.E5M2.E4M3", 16, 8, 32, TensorRate.FP8_ACC16, 16, 1),
+    ("QMMA.16832.F32.E2M1.E2M1", 16, 8, 32, TensorRate.FP6, 32, 1),
+    ("OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X", 16, 8, 64, TensorRate.FP4, 32, 1),
     ("OMMA.SF.16864.F32.E2M1.E2M1.UE4M3.4X", 16, 8, 64, TensorRate.FP4, 32, 1),
     ("HGMMA.64x128x16.F32", 64, 128, 16, TensorRate.F16, 32, 4),
     ("HGMMA.64x256x16.F32.BF16", 64, 256, 16, TensorRate.BF16, 32, 4),
