@@ -36,8 +36,9 @@ from analyzer.execution.memory import Addresses, Overwritten, TrackedMemory, lan
 from analyzer.execution.program import Access, Action, ActionKind, CompiledKernel, End, Segment
 from analyzer.execution.shared_memory import Loaded
 from analyzer.execution.slicing import Guard
-from analyzer.execution.step import AffineRule, Bits, ConstantRead, Read, SpecialRead, Step, Value
+from analyzer.execution.step import Bits, ConstantRead, Read, SpecialRead, Step, Value
 from analyzer.execution.tally import new_tally
+from analyzer.execution.unknown_words import lost_origin
 from analyzer.execution.warps import Batch
 from analyzer.execution.watching import Watcher
 from analyzer.flow.loops import Loop
@@ -328,19 +329,11 @@ class Machine:
         return words, unknown
 
     def loses(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> bool:
-        """Whether nothing is known of what a step reads, in any lane, and so nothing of its results either:
-        they need not be worked out. Of sums and the like zeros for unknown words still tell what an address
-        is based on.
-        """
-        if step.rule is not AffineRule.FIXED or step.uses_mask:
-            return False
-        for what in step.reads:
-            if isinstance(what, int):
-                unknown = joined(unknown, view.origin(what))
-        if unknown is None or int(unknown.min()) < UNEVEN:
-            return False
-        self.forget(step.writes, view, int(unknown.max()), lanes)
-        return True
+        """Whether nothing is known of what a step reads: its results are not worked out then."""
+        origin = lost_origin(step, view, unknown)
+        if origin is not None:
+            self.forget(step.writes, view, origin, lanes)
+        return origin is not None
 
     def apply(self, step: Step, view: View, lanes: Bits | None, unknown: Origins | None) -> None:
         """Carry out one compiled instruction."""

@@ -14,7 +14,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lanes import UNEVEN, Origins, uneven
+from analyzer.execution.lanes import UNEVEN, Origins, View, joined, uneven
 from analyzer.execution.program import Access, CompiledKernel
 from analyzer.execution.step import AffineRule, Bits, Step, Value
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
@@ -130,6 +130,19 @@ class UnknownWords:
             if not words:
                 return False
         return False
+
+
+def lost_origin(step: Step, view: View, unknown: Origins | None) -> int | None:
+    """Where nothing is known of what a step reads, in any lane, and so nothing of its results: their origin.
+
+    Of sums and the like zeros for unknown words still tell what an address is based on.
+    """
+    if step.rule is not AffineRule.FIXED or step.uses_mask:
+        return None
+    for what in step.reads:
+        if isinstance(what, int):
+            unknown = joined(unknown, view.origin(what))
+    return None if unknown is None or int(unknown.min()) < UNEVEN else int(unknown.max())
 
 
 def _is_sum(step: Step, words: Sequence[Value], mixed: Sequence[bool]) -> bool:
