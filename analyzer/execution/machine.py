@@ -404,7 +404,8 @@ class Machine:
         mask = None if lanes is None else self._within(lanes, view)
         if access.results:
             loaded = None
-            if addresses is not None and access.kind is OpKind.LOAD:
+            is_awaited = access.row in self.kernel.awaited
+            if addresses is not None and access.kind is OpKind.LOAD and not is_awaited:
                 loaded = self._load(access, view, addresses, lanes)
             if loaded is None:
                 source = self.batch.unknown_words.origin_of(access, view.active, addresses, origin)
@@ -415,11 +416,10 @@ class Machine:
         if access.kind not in _CHANGES:
             return
         known = addresses if origin is None else None
+        active = view.active if lanes is None else view.active & lanes
         if access.space in GLOBAL_SPACES:
-            active = view.active if lanes is None else view.active & lanes
             self.overwritten.store(access, active, known)
         if self.tracked is not None and access.space in self.kept_spaces:
-            active = view.active if lanes is None else view.active & lanes
             self.tracked.store(access, view, active, known)
 
     def lose(self, access: Access, view: View, at: Addresses | None, source: int, lanes: Bits | None) -> None:
@@ -430,8 +430,6 @@ class Machine:
         self, access: Access, view: View, addresses: Addresses, lanes: Bits | None
     ) -> list[Loaded] | None:
         if access.space in GLOBAL_SPACES:
-            if access.row in self.kernel.awaited:
-                return None
             return self.overwritten.hide(access, addresses, self.batch.load_global(access, addresses))
         if self.tracked is not None and access.space in self.kept_spaces:
             return self.tracked.load(access, view, addresses, lanes)
