@@ -58,7 +58,7 @@ def test_pages_come_from_dram_once_for_each_word_that_names_them(
         assert found.bound == bound
         times[table] = found.time_us
     guessed, given = times.values()
-    assert guessed == pytest.approx(given, rel=0.04)
+    assert guessed == pytest.approx(given, rel=0.05)
 
 
 def test_what_asks_for_less_than_the_l2_holds_finds_it_there(tmp_path: Path) -> None:
