@@ -123,15 +123,21 @@ class GridReuse(Struct, frozen=True):
         """Part of what each instruction misses by itself that comes from DRAM: 1 where no two read the same.
 
         missed[row]: share of its sectors; densities[row]: touched part of them. First come sectors of which
-        most is touched: the rim of a tile finds what the next tile brings. Instructions that the recorded
-        CTAs do not come to take their part of it too, as if none of theirs hit.
+        most is touched: the rim of a tile finds what the next tile brings. Where more is touched by columns
+        of words than in whole sectors these are no rims: CTAs side by side ask for the same sectors again
+        when they are gone, and each word comes once. Instructions that the recorded CTAs do not come to take
+        their part of it too, as if none of theirs hit.
         """
         if self.dram_sectors is None:
             return dict.fromkeys(missed, 1.0)
         asked = {row: missed.get(row, 1.0) * n for row, n in self.sectors.items()}
+        in_part = {row: densities[row] for row in asked if densities.get(row, 1.0) <= _RIM_DENSITY}
+        whole = sum(n for row, n in asked.items() if row not in in_part)
+        if sum(asked[row] * density for row, density in in_part.items()) > whole:
+            asked |= {row: asked[row] * density for row, density in in_part.items()}
         left, shares = self.dram_sectors, dict[int, float]()
         for is_rim in (False, True):
-            alike = [row for row in asked if (densities.get(row, 1.0) <= _RIM_DENSITY) is is_rim]
+            alike = [row for row in asked if (row in in_part) is is_rim]
             total = sum(asked[row] for row in alike)
             share = min(1.0, left / total) if total else 1.0
             shares |= {row: share for row in alike if row in missed}

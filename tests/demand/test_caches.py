@@ -188,6 +188,17 @@ def test_a_rim_finds_the_sectors_that_tiles_bring() -> None:
         assert (found[0].dram_share, found[1].dram_share) == pytest.approx(shares)
 
 
+def test_columns_of_words_bring_each_word_once() -> None:
+    """Nothing brings whole sectors of which they could be the rim."""
+    both = stream([*range(128)], rows=[0] * 64 + [1] * 64)
+    both.words[:] = 0b1
+    figures, routes = CacheFigures(shape(16, 4), BIG), (Route.CACHED, Route.CACHED)
+    for n_sectors, share in ((4, 1 / 4), (16, 1), (64, 1)):
+        reuse = GridReuse({}, {0: 64, 1: 64}, dram_sectors=n_sectors)
+        found = simulate_caches(both, routes, figures, reuse).accesses
+        assert (found[0].dram_share, found[1].dram_share) == pytest.approx((share, share))
+
+
 def test_loads_that_no_recorded_cta_comes_to_bring_their_part() -> None:
     """A mask's first tiles skip the loop that asks for most of the grid's sectors."""
     reuse = GridReuse({}, {0: 64, 1: 576}, dram_sectors=64)
