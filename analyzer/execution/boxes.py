@@ -140,21 +140,18 @@ def _joined_along(axis: int, boxes: list[Box], signature: Callable[[Box], int]) 
 
 
 def _first_boxes(grid: Dim3, stride: Place) -> list[Box]:
-    """The inside of the grid and its first and last CTAs along each axis, which often differ."""
-    spans = [_spans(extent, step) for extent, step in zip(grid.sizes, stride, strict=True)]
-    return [Box((x[0], y[0], z[0]), (x[1], y[1], z[1]), stride) for x, y, z in product(*spans)]
-
-
-def _spans(extent: int, stride: int) -> list[tuple[int, int]]:
-    """First and last places of the parts of an axis, those of every stride-th CTA for themselves."""
+    """Of each strided box the inside and the first and last CTAs along each axis, which often differ."""
     found = []
-    for first in range(min(stride, extent)):
-        last = first + (extent - 1 - first) // stride * stride
-        if last - first <= stride:
-            found += [(place, place) for place in sorted({first, last})]
-        else:
-            found += [(first, first), (first + stride, last - stride), (last, last)]
+    for box in strided_boxes(grid, stride):
+        x, y, z = map(_spans, box.low, box.high, box.stride)
+        found += [Box((i[0], j[0], k[0]), (i[1], j[1], k[1]), stride) for i, j, k in product(x, y, z)]
     return found
+
+
+def _spans(low: int, high: int, stride: int) -> list[tuple[int, int]]:
+    if high - low <= stride:
+        return [(place, place) for place in sorted({low, high})]
+    return [(low, low), (low + stride, high - stride), (high, high)]
 
 
 def _differing_axis(grid: Dim3, box: Box, known: dict[int, int]) -> int | None:

@@ -33,6 +33,7 @@ from analyzer.execution.sampling import (
     boxed,
     busy_strata,
     first_ctas,
+    rows_of_grid,
     scattered,
     stratified,
     whole_grid,
@@ -56,6 +57,7 @@ IntArray = NDArray[np.int64]
 
 _PROOF_SHARE = 2  # part of the budget to prove CTAs alike
 _MOST_PROOFS = 2
+_SIDE_BY_SIDE = (1, 1, 1)
 _MOST_STRIDE = 64  # of CTAs that run alike, all axes together
 _WHOLE_SHARE = 4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
 _FEW_SHARE = 4  # part of it to execute some where all were too many
@@ -162,8 +164,7 @@ class Executor:
         self.task, self.log_for = task, log_for
         self.budget = Budget(task.options.step_limit)
         self.is_endless = False
-        self._stride: Place = (1, 1, 1)  # between CTAs that may be proven alike
-        self._is_apart = False
+        self._stride: Place = _SIDE_BY_SIDE  # between CTAs that may be proven alike
 
     def run(self) -> tuple[Sample, LaunchSums]:
         """What was executed in the end, and what it came to."""
@@ -175,7 +176,7 @@ class Executor:
             if not (self._is_even and self.task.options.max_warps) and self._exceeds_budget():
                 return self._execute_fewer()
         sums = self._execute(sample)
-        if not sample.holds and self._may_part(sample.evenness):
+        if not sample.holds and self._move_apart(sample.evenness):
             samples = self._stand_ins()
             sample = samples[0]
             sums = self._execute(sample)
@@ -210,7 +211,7 @@ class Executor:
             self.budget = self._part_of_budget(_FEW_SHARE)
             sums = self._execute(samples[0])
             if not samples[0].holds:
-                self._may_part(samples[0].evenness)
+                self._move_apart(samples[0].evenness)
                 continue
             self.budget = self._part_of_budget(_FEW_SHARE)
             sample, sums = self._with_memory(samples, sums)
@@ -269,15 +270,15 @@ class Executor:
             return (self._unproven(),)
         return (proven,) if self._is_even else (proven, self._unproven())
 
-    def _may_part(self, evenness: Evenness | None) -> bool:
+    def _move_apart(self, evenness: Evenness | None) -> bool:
         """CTAs that are further apart along an axis may be alike where those side by side are not.
 
         They are taken from now on; only once, so that there is an end.
         """
-        strides = None if evenness is None or self._is_apart else evenness.strides
+        strides = None if evenness is None or self._stride != _SIDE_BY_SIDE else evenness.strides
         if strides is None or not 1 < math.prod(strides) <= _MOST_STRIDE:
             return False
-        self._stride, self._is_apart = strides, True
+        self._stride = strides
         self.__dict__.pop("_dependence", None)
         return True
 
@@ -306,9 +307,9 @@ class Executor:
         found = self._depending(None)
         seen = self._seen_at_corners() if found.lacks else None
         found = found if seen is None else self._depending(seen)
-        if self._is_apart or (found.branches_evenly and found.accesses_evenly):
+        if self._stride != _SIDE_BY_SIDE or (found.branches_evenly and found.accesses_evenly):
             return found
-        if not self._may_part(self._seen_side_by_side(found)):
+        if not self._move_apart(self._seen_side_by_side(found)):
             return found
         seen = self._seen_at_corners() if found.lacks or found.is_followed else None
         return found if seen is None else self._depending(seen)
@@ -335,8 +336,8 @@ class Executor:
             for kind, box in enumerate(strided_boxes(grid, self._stride))
             for at in box.corners()
         }
-        numbers = np.array(sorted(kind_of), dtype=np.int64)
-        onlooker = Onlooker(np.array([kind_of[number] for number in sorted(kind_of)], dtype=np.int64))
+        numbers, kinds = np.array(sorted(kind_of.items()), dtype=np.int64).T
+        onlooker = Onlooker(kinds)
         try:
             self._watched(numbers, onlooker, self._part_of_budget(_PROOF_SHARE))
         except StopExecution:
@@ -349,9 +350,8 @@ class Executor:
         evenness = Evenness(found.to_check)
         sample = boxed(grid, [whole_box(grid)], evenness)
         batch = self._batch(sample, 0, len(sample.numbers))
-        machine = self._machine(batch, self._part_of_budget(_PROOF_SHARE))
+        machine = self._unlogged(batch, self._part_of_budget(_PROOF_SHARE))
         machine.evenness = evenness
-        machine.tally.memory = MemoryLog(batch, wants=wants_none)
         machine.start()
         with suppress(StopExecution):
             machine.run()
@@ -403,11 +403,16 @@ class Executor:
     def _watched(self, numbers: IntArray, watcher: Watcher, budget: Budget) -> None:
         """Run some CTAs of which only the ways that they take matter. Raises StopExecution."""
         batch = Batch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(len(numbers)))
-        machine = self._machine(batch, budget)
-        machine.tally.memory = MemoryLog(batch, wants=wants_none)
+        machine = self._unlogged(batch, budget)
         machine.watcher = watcher
         machine.start()
         machine.run()
+
+    def _unlogged(self, batch: Batch, budget: Budget) -> Machine:
+        """A machine of which only the ways matter that CTAs take."""
+        machine = self._machine(batch, budget)
+        machine.tally.memory = MemoryLog(batch, wants=wants_none)
+        return machine
 
     # ---- execution -------------------------------------------------------------------------------
 
@@ -460,7 +465,7 @@ class Executor:
     def _batch(self, sample: Sample, first: int, size: int) -> Batch:
         task, shape = self.task, self.task.shape
         numbers, weights = sample.numbers[first : first + size], sample.weights[first : first + size]
-        cta_shape = _rows_of_grid(shape, numbers) if sample.is_whole else None
+        cta_shape = rows_of_grid(shape.grid, numbers) if sample.is_whole else None
         batch = Batch(task.kernel, task.image, shape, numbers, weights, cta_shape, KEPT_SHARED_BYTES)
         batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
         return batch
@@ -490,11 +495,3 @@ class Executor:
             stopped, self.is_endless = str(stop), isinstance(stop, EndlessLoop)
         machine.tally.memory.finish()
         return machine, stopped
-
-
-def _rows_of_grid(shape: Shape, numbers: IntArray) -> tuple[int, int] | None:
-    """Rows and columns of CTAs, where those of a batch are whole rows of the grid."""
-    width = shape.grid.x
-    if width == 1 or len(numbers) % width or len(numbers) == width or numbers[0] % width:
-        return None
-    return len(numbers) // width, width

@@ -64,6 +64,14 @@ def first_ctas(grid: Dim3, n_ctas: int) -> Dim3:
     return Dim3(grid.x, grid.y, min(grid.z, math.ceil(rows / grid.y)))
 
 
+def rows_of_grid(grid: Dim3, numbers: IntArray) -> tuple[int, int] | None:
+    """Rows and columns of CTAs, where these are whole rows of the grid, more than one."""
+    width = grid.x
+    if width == 1 or len(numbers) % width or len(numbers) == width or numbers[0] % width:
+        return None
+    return len(numbers) // width, width
+
+
 def scattered(grid: Dim3, n_ctas: int = _SAMPLED) -> Sample:
     """CTAs spread over the grid, its first and last among them; nothing says that the others are alike."""
     total = grid.count

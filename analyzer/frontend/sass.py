@@ -178,8 +178,7 @@ class _Scanner:
                 location=chunk.end(index),
                 hint=f"the dump is cut off or damaged: {HINT_AGAIN}",
             )
-        if not self.kernels and not self.arch and self.has_ptx:
-            raise InputError(f"{self.path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
+        self._refuse_ptx_alone()
         if not self.kernels and not self.arch:
             raise InputError("this is not a SASS dump", location=chunk.start(index), hint=HINT_DUMP)
         self.findings.strays.add(partial(chunk.start, index))
@@ -258,9 +257,13 @@ class _Scanner:
         if not marks or marks[-1][0] != row:  # of a chain of inlined lines the innermost comes first
             marks.append((row, number))
 
-    def _module(self) -> Module:
+    def _refuse_ptx_alone(self) -> None:
+        """Raises InputError."""
         if not self.kernels and not self.arch and self.has_ptx:
             raise InputError(f"{self.path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
+
+    def _module(self) -> Module:
+        self._refuse_ptx_alone()
         if not self.kernels and not self.arch:
             raise InputError(f"{self.path}: no kernel found", hint=HINT_DUMP)
         vocabulary = Vocabulary(

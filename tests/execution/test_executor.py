@@ -85,7 +85,7 @@ def test_rows_and_columns_of_ctas_change_nothing(
     given = {f"a{first + place}": value for place, value in enumerate(arguments)}
     arranged = executed(dump, kernel, grid, block, **given)
     monkeypatch.setattr("analyzer.execution.executor.LEAST_CTAS", 1 << 40)
-    monkeypatch.setattr("analyzer.execution.executor._rows_of_grid", lambda shape, numbers: None)
+    monkeypatch.setattr("analyzer.execution.executor.rows_of_grid", lambda shape, numbers: None)
     plain = executed(dump, kernel, grid, block, **given)
     assert plain.counts.provenance == "exact"
     assert (plain.counts.blocks, plain.memory, plain.traffic) == (
