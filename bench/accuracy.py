@@ -8,14 +8,15 @@ import csv
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from zlib import crc32
 
+import msgspec
 import numpy as np
-from kernels.clocks import steady_rows
+from kernels.clocks import repeats_by_case
 from kernels.recipes import compiled_otherwise
 from markdown import table
 
@@ -32,9 +33,11 @@ PAGE = ROOT / "docs" / "accuracy.md"
 RESIDUALS = ROOT / "hwdb" / "residuals.toml"
 _LEAST_ROWS = 20
 # With 1.1 intervals hold 85 % of a quarter of the rows of bench/left_out.py (64 with 1, 96 with 1.2), and
-# twelve of fourteen kernels of bench/volta.py: neither taught anything. Assumed: guessed trips may be
-# further off.
+# twelve of fourteen kernels of bench/volta.py: neither taught anything. Of products of bench/gemm.py whose
+# stacks are unlike any measured one, 77 % (51 with 1). Assumed: guessed trips may be further off.
 _UNTAUGHT, _UNEXECUTED = 1.1, 2.5
+# Rows of one suite are less than the second apart from one another, mostly; of different ones, more.
+_ALIKE, _UNLIKE = 0.05, 0.1
 _FIGURE = re.compile(r"|[\d.,]+%?( to [\d.,]+%?)?")
 _HEAD = """# How right the models are on measured kernels
 
@@ -172,7 +175,8 @@ _CLOCK_HEAD = """Most repeats of the A4000's convolutions take the same time. In
 ones run at a higher clock, 1.08 to 1.25 times as fast, until about 25 ms have gone by; for kernels of 1.2 to
 1.4 ms the median of 32 is then either. Which rows these are hangs on how long the GPU lay idle while the next
 kernel was compiled, not on the kernel (`bench/kernels/clocks.py`): of two codes that differ in `read_only`
-alone often one began so. All rows count above; here they stand apart.
+alone often one began so. All rows count above; here they stand apart, and once more all together, each by
+what a repeat took at the clock that the GPU came to: the only one at which configurations can be compared.
 """
 _SCATTER_HEAD = """Two configurations of a convolution that differ in `read_only` alone run the same unrolled
 loop; a few instructions before it, which form addresses, differ. Their measured times, both halves:
@@ -291,13 +295,20 @@ def _worst(report: ValidationReport) -> Iterator[tuple[str, ...]]:
 
 
 def _clocks(report: ValidationReport) -> Iterator[str]:
-    """Errors where the clock stood still while rows were timed, and where it did not."""
-    steady = steady_rows()
-    cases = [case for case in report.cases if case.case in steady]
+    """Errors where the clock stood still while rows were timed, where it fell, and at the one it came to."""
+    repeats = repeats_by_case()
+    cases = [case for case in report.cases if case.case in repeats]
+    states = {
+        "still": [case for case in cases if repeats[case.case].is_steady],
+        "falling": [case for case in cases if not repeats[case.case].is_steady],
+        "all, last repeats": [
+            msgspec.structs.replace(case, time_us=repeats[case.case].lasting_us) for case in cases
+        ],
+    }
     rows = [
         (name, *_clock_cells(score))
-        for name, wanted in (("still", True), ("falling", False))
-        for score in _by_suite([case for case in cases if steady[case.case] == wanted], report.models[0])
+        for name, found in states.items()
+        for score in _by_suite(found, report.models[0])
     ]
     if rows:
         yield "## Rows whose clock stood still\n"
@@ -361,12 +372,14 @@ def residuals(arguments: argparse.Namespace) -> None:
     """
     report = _validate(arguments)
     ratios: dict[str, list[float]] = {}
+    stacks: list[Mapping[str, float]] = []
     for case in report.cases:
         if crc32(case.case.encode()) % 2 or not case.counted:
             continue
         for found in case.predictions:
             if found.model == report.models[0]:
                 ratios.setdefault(found.bound, []).append(case.time_us / found.time_us)
+                stacks.append(found.cpi_shares)
     every = [ratio for of_bound in ratios.values() for ratio in of_bound]
     evidence = f"{len(every)} rows of the judging half of bench/kernels/split.csv that are not judged on"
     gpus = ", ".join(f'"{gpu}"' for gpu in sorted({case.gpu for case in report.cases}))
@@ -382,6 +395,7 @@ def residuals(arguments: argparse.Namespace) -> None:
         if len(found_ratios) >= _LEAST_ROWS:
             lines += _quantiles(f'[bounds."{bound}"]', found_ratios)
     lines += _quantiles("[other]", every)
+    lines += _kinds(stacks)
     RESIDUALS.write_text("\n".join(lines), encoding="utf-8")
     print(f"{RESIDUALS}: {len(every)} rows")
 
@@ -389,6 +403,23 @@ def residuals(arguments: argparse.Namespace) -> None:
 def _quantiles(head: str, ratios: Sequence[float]) -> list[str]:
     low, high = np.quantile(ratios, (0.1, 0.9)).tolist()
     return [head, f"low = {low:.3f}", f"high = {high:.3f}", f"rows = {len(ratios)}", ""]
+
+
+def _kinds(stacks: Sequence[Mapping[str, float]]) -> Iterator[str]:
+    """Stacks such that each one is like one of them; those first that most of the others are like."""
+    stalls = sorted({stall for stack in stacks for stall in stack})
+    shares = np.array([[stack.get(stall, 0.0) for stall in stalls] for stack in stacks])
+    is_alike = np.abs(shares[:, None] - shares).sum(axis=2) / 2.0 <= _ALIKE
+    is_left = np.ones(len(shares), dtype=bool)
+    yield "[kinds]"
+    yield f"unlike_distance = {_UNLIKE}"
+    yield f"stalls = {json.dumps(stalls)}"
+    yield "hundredths = ["
+    while is_left.any():
+        kind = int(is_alike[:, is_left].sum(axis=1).argmax())
+        is_left &= ~is_alike[kind]
+        yield f"  {[round(100.0 * share) for share in shares[kind].tolist()]},"
+    yield "]\n"
 
 
 def _validate(arguments: argparse.Namespace) -> ValidationReport:

@@ -1,6 +1,7 @@
 """How far off the default model has been on measured kernels that taught it nothing, class by class."""
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 
 import msgspec
@@ -10,7 +11,7 @@ import tomli
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, OpKind, Space
-from analyzer.models.base import Situation
+from analyzer.models.base import Situation, Stall
 from analyzer.resources import data_root
 
 _FILE = "residuals.toml"
@@ -24,10 +25,32 @@ class ClassResiduals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     rows: int
 
 
+class Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """CPI stacks of rows that the intervals were learned from, one for each group of stacks that are alike.
+
+    hundredths[kind, stall]: shares of the cycles, columns in order of `stalls`.
+    unlike_distance: share of the cycles that would have to stand to other stalls, beyond which a kernel is
+    unlike all of them.
+    """
+
+    stalls: tuple[Stall, ...]
+    hundredths: tuple[tuple[int, ...], ...]
+    unlike_distance: float
+
+    def distance_of(self, stack: Mapping[Stall, float]) -> float:
+        """Share of a stack's cycles that stand to other stalls than in the kind which is most like it."""
+        total = sum(stack.values()) or 1.0
+        shares = np.array([stack.get(stall, 0.0) for stall in self.stalls]) / total
+        elsewhere = 1.0 - float(shares.sum())
+        apart = np.abs(np.array(self.hundredths) / 100.0 - shares).sum(axis=1) + elsewhere
+        return float(apart.min()) / 2.0
+
+
 class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """By what bounds a kernel; `other` for what no row was bounded by. Written by `bench/accuracy.py`.
 
-    gpus: whose rows taught the constants; untaught_factor: by which the interval is wider on any other GPU;
+    gpus: whose rows taught the constants; kinds: of what kernels;
+    untaught_factor: by which the interval is wider on any other GPU, and for a kernel of another kind;
     unexecuted_factor: the same for a kernel whose counts and addresses are guesses, all of
     them; where a part of its instructions is counted, by so much less.
     """
@@ -39,6 +62,7 @@ class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     unexecuted_factor: float
     bounds: dict[str, ClassResiduals]
     other: ClassResiduals
+    kinds: Kinds
 
 
 @cache
@@ -47,11 +71,13 @@ def residuals() -> Residuals:
     return msgspec.convert(tomli.loads((data_root("hwdb") / _FILE).read_text()), Residuals)
 
 
-def interval_of(situation: Situation, bound: str) -> tuple[float, float]:
+def interval_of(situation: Situation, bound: str, stack: Mapping[Stall, float]) -> tuple[float, float]:
     """Factors on the predicted time between which four of five kernels of this class were measured."""
     table = residuals()
     found = table.bounds.get(bound, table.other)
-    wider = 1.0 if situation.gpu.key in table.gpus else table.untaught_factor
+    is_taught = situation.gpu.key in table.gpus
+    is_taught &= table.kinds.distance_of(stack) <= table.kinds.unlike_distance
+    wider = 1.0 if is_taught else table.untaught_factor
     wider *= table.unexecuted_factor ** _guessed_share(situation)
     return min(1.0, found.low) / wider, max(1.0, found.high) * wider
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kernels.recipes import Row, load_rows
 from kernels.sweeps import SWEEPS, read_sweep
 
@@ -22,21 +24,35 @@ _TUNED = ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y", "read_on
 _SAME_US = 0.02
 
 
-def steady_rows(path: Path = SWEEP) -> Mapping[str, bool]:
-    """Whether the clock stood still, by case; none where the sweep is not there. Raises TableError."""
+class Repeats(msgspec.Struct, frozen=True, kw_only=True):
+    """What the repeats of a row tell.
+
+    is_steady: the clock stood still; lasting_us: what a repeat took at the clock that the GPU came to, at
+    least: the longest one less what the first takes longer, or the median.
+    """
+
+    is_steady: bool
+    lasting_us: float
+
+
+def repeats_by_case(path: Path = SWEEP) -> Mapping[str, Repeats]:
+    """Of the A4000's convolutions; none where the sweep is not there. Raises TableError."""
     if not path.exists():
         return {}
-    repeats: dict[tuple[int, ...], list[dict[str, Any]]] = {}
+    timed: dict[tuple[int, ...], list[dict[str, Any]]] = {}
     for cells in read_sweep(path, (*_TUNED, "use_shmem", "t_min", "t_med", "t_max"), _DEVICE):
-        repeats.setdefault(tuple(int(cells[name]) for name in _TUNED), []).append(cells)
+        timed.setdefault(tuple(int(cells[name]) for name in _TUNED), []).append(cells)
     found = {}
     for row in load_rows():
         if row.suite not in _FIRST_LAUNCH_US or row.gpu != "RTX A4000":
             continue
-        timed = [cells for cells in repeats.get(_configuration(row), ()) if _is_timed(cells, row)]
-        if len(timed) == 1:
-            least, most = (float(timed[0][name]) * 1e3 for name in ("t_min", "t_max"))
-            found[row.case] = most - _FIRST_LAUNCH_US[row.suite] - least < _STEADY * least
+        own = [cells for cells in timed.get(_configuration(row), ()) if _is_timed(cells, row)]
+        if len(own) == 1:
+            least, most = (float(own[0][name]) * 1e3 for name in ("t_min", "t_max"))
+            most -= _FIRST_LAUNCH_US[row.suite]
+            found[row.case] = Repeats(
+                is_steady=most - least < _STEADY * least, lasting_us=max(row.time_us, most)
+            )
     return found
 
 

@@ -52,7 +52,7 @@ def predict(situation: Situation) -> Verdict:
     name = max(bounds, key=lambda which: bounds[which], default=LATENCY)
     bound = name if bounds.get(name, 0.0) >= _BINDING_SHARE * cycles else LATENCY
     bound = LAUNCH if around > cycles or is_dispatch else bound
-    low, high = interval_of(situation, bound)
+    low, high = interval_of(situation, bound, stalls.stack())
     return Verdict(
         situation=situation,
         prediction=make_prediction(
