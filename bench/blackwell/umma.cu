@@ -50,7 +50,7 @@ umma(int batches) {
     const uint64_t at = tile_descriptor(shared_address(a)), bt = tile_descriptor(shared_address(b));
     if (leader) {
       for (int batch = 0; batch < batches; ++batch) {
-#pragma unroll 8
+#pragma unroll
         for (int i = 0; i < DEPTH; ++i) {
 #if FROM_TMEM
           asm volatile("{ .reg .pred p; setp.ne.u32 p, 1, 0; tcgen05.mma" PAIR ".kind::" KIND " [%0], [%1], %2, %3, p; }" ::"r"(d),
