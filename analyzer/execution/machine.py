@@ -317,13 +317,13 @@ class Machine:
 
     def read_all(self, step: Step, view: View, unknown: Origins | None) -> tuple[list[Value], Origins | None]:
         """What a step reads, and the joint origin of `unknown` and all that is not known of it."""
-        words, sources = [], []
-        for what in step.reads:
-            value, source = self.read(what, view)
-            words.append(value)
-            sources.append(source)
+        guard, found = unknown, [self.read(what, view) for what in step.reads]
+        words, sources = [value for value, _ in found], [source for _, source in found]
+        for source in sources:
             if source is not None:
                 unknown = joined(unknown, source)
+        if step.is_equality and guard is None and self.batch.note_ticket(words, sources, view.active):
+            return words, None
         if unknown is not None and self.batch.unknown_words.makes_uneven(step, words, sources, unknown):
             unknown = made_uneven(unknown)
         return words, unknown

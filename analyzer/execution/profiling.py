@@ -303,6 +303,12 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         if self.sums.stopped:
             notes.append(f"execution came to no end: {self.sums.stopped}; counts are of what ran until then")
         notes += self.sample.notes
+        if self.sums.tickets:
+            places = ", ".join(f"{int(cfg.kernel.addresses[row]):#06x}" for row in sorted(self.sums.tickets))
+            notes.append(
+                f"the atomic at {places} counts: what the one of many does that gets a certain number, "
+                "as the last CTA of a grid, is not counted"
+            )
         surmised = [t for t in self._ordered() if Trust.NOTHING < t.trust < Trust.ALL]
         if surmised:
             addresses = [f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in surmised]

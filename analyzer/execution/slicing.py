@@ -22,6 +22,7 @@ from analyzer.execution.frames import FRAME_KINDS, frame_words, has_plain_frame
 from analyzer.execution.knowledge import Deed, lost_stores, stores_knowledge, unknowable
 from analyzer.execution.returning import followers_of
 from analyzer.execution.sweeps import Sweeps
+from analyzer.execution.tickets import asked_tickets
 from analyzer.execution.unread import unread_stores
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import SchedClass
@@ -169,9 +170,8 @@ class _Unknowable(Struct, frozen=True):
 def _unknowable(cfg: Cfg) -> _Unknowable:
     """What hangs on products of matrices or on shared memory, where that holds nothing known."""
     followers, starts = followers_of(cfg), [block.start for block in cfg.blocks]
-    doubts = [[_deed(cfg, row, _DOUBTED_SPACES) for row in range(b.start, b.stop)] for b in cfg.blocks]
-    spaces = _NOWHERE if stores_knowledge(doubts, followers) else _SHARED_SPACES
-    deeds = [[_deed(cfg, row, spaces) for row in range(b.start, b.stop)] for b in cfg.blocks]
+    doubts = _deeds(cfg, _DOUBTED_SPACES)
+    deeds = _deeds(cfg, _NOWHERE if stores_knowledge(doubts, followers) else _SHARED_SPACES)
     return _Unknowable(unknowable(deeds, followers, starts), lost_stores(deeds, followers, starts))
 
 
@@ -180,8 +180,17 @@ _SHARED_SPACES = frozenset({Space.SHARED, Space.DISTRIBUTED_SHARED})
 _DOUBTED_SPACES = _SHARED_SPACES | {Space.GLOBAL, Space.GENERIC, Space.TEXTURE}
 
 
-def _deed(cfg: Cfg, row: int, unknown_spaces: frozenset[Space]) -> Deed:
-    """unknown_spaces: what is loaded from there is unknown."""
+def _deeds(cfg: Cfg, unknown_spaces: frozenset[Space]) -> list[list[Deed]]:
+    """Of each block; unknown_spaces: what is loaded from there is unknown."""
+    asked = {row: _mask(tickets) for row, tickets in asked_tickets(cfg).items()}
+    return [
+        [_deed(cfg, row, unknown_spaces, asked.get(row, 0)) for row in range(block.start, block.stop)]
+        for block in cfg.blocks
+    ]
+
+
+def _deed(cfg: Cfg, row: int, unknown_spaces: frozenset[Space], tickets: int) -> Deed:
+    """tickets: registers of which it tells the same whatever they hold."""
     form = cfg.kernel.form(row)
     if form.is_never:
         return Deed(0, 0, 0, 0)
@@ -195,7 +204,7 @@ def _deed(cfg: Cfg, row: int, unknown_spaces: frozenset[Space]) -> Deed:
     return Deed(
         writes=use.writes,
         kills=use.kills,
-        reads=0 if opcode.kind in MEMORY_KINDS else use.reads,
+        reads=0 if opcode.kind in MEMORY_KINDS else use.reads & ~tickets,
         guard=guard,
         is_source=is_source or (is_load and opcode.space in unknown_spaces),
         stored=stored,

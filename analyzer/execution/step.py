@@ -74,7 +74,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     factors: places in `reads` of the two factors of a product; watch: see `AffineRule`. is_upper: a result is
     the upper word of a number, or its carry, whose lower word comes of a sum or a left shift: lanes whose
     numbers lie so far apart differ there by carries alone. alike: of one that combines lanes, what it comes
-    to where all lanes hold the same in its first word.
+    to where all lanes hold the same in its first word. is_equality: it asks whether its first two words are
+    equal.
     """
 
     reads: tuple[Read, ...]
@@ -86,3 +87,4 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     watch: Apply | None = None
     is_upper: bool = False
     alike: "Step | None" = None
+    is_equality: bool = False

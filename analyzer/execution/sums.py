@@ -19,7 +19,8 @@ IntArray = NDArray[np.int64]
 class LaunchSums(Struct, eq=False):
     """Sums over the batches of a launch, and the log of the only one where there is but one.
 
-    stopped: why one of them did not come to its end; ears: what the first CTA was heard to say.
+    stopped: why one of them did not come to its end; ears: what the first CTA was heard to say; tickets:
+    atomics whose numbers were taken to be unlike others (see `tickets`).
     """
 
     segments: NDArray[np.float64]
@@ -29,6 +30,7 @@ class LaunchSums(Struct, eq=False):
     hanging: dict[int, float] = field(default_factory=dict)
     doubted: set[int] = field(default_factory=set)
     origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    tickets: set[int] = field(default_factory=set)
     classes: list[WarpClass] = field(default_factory=list)
     log: MemoryLog | None = None
     ears: Ears | None = None
@@ -47,6 +49,7 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     for row, weight in tally.hanging.items():
         sums.hanging[row] = sums.hanging.get(row, 0.0) + weight
         sums.origins.setdefault(row, batch.origin_text(batch.origins[row]))
+    sums.tickets |= batch.tickets
     sums.doubted |= tally.doubted
     for row in tally.hanging:
         sums.doubted |= batch.regions.blocks(row, batch.meeting_block(row))

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from analyzer.execution.lanes import UNEVEN, Origins, View, joined, uneven
 from analyzer.execution.program import Access, CompiledKernel
 from analyzer.execution.step import AffineRule, Bits, Step, Value
+from analyzer.execution.tickets import MANY, counts_up
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 
 _FLOATING = frozenset({OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE, OpKind.CONVERT})
@@ -81,6 +82,22 @@ class UnknownWords:
         else:
             mixes = True
         return mixes and (_is_uneven(origin) or not all(map(self.is_number, _rows(origin))))
+
+    def ticket_row(
+        self, words: Sequence[Value], sources: Sequence[Origins | None], active: Bits
+    ) -> int | None:
+        """Of two words, one of which is a known number and the other hangs on what an atomic hands out as
+        it counts: that atomic, if it hands out many (see `tickets`).
+        """
+        unknown = [source for source in sources if source is not None]
+        if len(unknown) != 1 or len(sources) != 2:
+            return None
+        known = words[0] if sources[0] is None else words[1]
+        rows = [row & ~UNEVEN for row in _rows(np.where(active, unknown[0], 0))]
+        if len(rows) != 1 or rows[0] >= len(self._kernel.cfg.kernel):
+            return None
+        is_large = int(np.where(active, known, MANY).min()) >= MANY - 1
+        return rows[0] if is_large and counts_up(self._kernel.cfg.kernel.opcode(rows[0])) else None
 
     def trust(self, origin: Origins | None, active: Bits) -> Trust:
         """Of addresses whose unknown parts have these origins."""

@@ -538,7 +538,7 @@ def test_fewer_buffers_show_the_latency_of_copies() -> None:
         "b200",
         (1,),
         (128,),
-        ("0=tensormap", "1=tensormap", "2=2048"),
+        ("0=tensormap", "1=tensormap", "2=1024"),
     )
     situation = put(launched)
     assert situation.rings is not None

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import numpy as np
+from msgspec.structs import replace
 
 from analyzer.execution.semantics.operands import (
     NotUnderstoodError,
@@ -70,8 +71,10 @@ def compile_compare(form: InstructionForm) -> Step:
         raise NotUnderstoodError
     compare = _comparison(name, dtype, is_extended)
     sources = [*numbers, *lower]
-    watch = _order(dtype) if name in _EQUALITIES else None
-    return join_step(compare, sources, joined, join, writes, AffineRule.MONOTONE, watch)
+    is_equality = name in _EQUALITIES
+    watch = _order(dtype) if is_equality else None
+    step = join_step(compare, sources, joined, join, writes, AffineRule.MONOTONE, watch)
+    return replace(step, is_equality=is_equality and not is_extended and dtype not in _PAIRS)
 
 
 def _comparison(name: str, dtype: type[np.generic], is_extended: bool) -> Callable[..., Value]:
