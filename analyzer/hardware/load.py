@@ -42,11 +42,11 @@ def gpu_paths() -> dict[str, Path]:
 
 
 def normalize_gpu_name(name: str) -> str:
-    """`NVIDIA GeForce RTX 5090` and `rtx_5090` both become `rtx-5090`."""
+    """`NVIDIA GeForce RTX 5090` and `rtx_5090` both become `rtx-5090`; `RTX 3080 Laptop GPU` is a GPU too."""
     text = re.sub(r"[\s_-]+", "-", name.strip().lower())
     while (shorter := _VENDOR_WORDS.sub("", text)) != text:
         text = shorter
-    return text
+    return text.removesuffix("-gpu")
 
 
 def load_gpu(name: str) -> Gpu:

@@ -222,6 +222,7 @@ def test_every_alias_and_full_name_finds_its_file() -> None:
         for alias in table.get("aliases", ()):
             assert load_gpu(alias).key == key
             assert load_gpu(alias.upper()).key == key
+    assert load_gpu("NVIDIA GeForce RTX 3080 Laptop GPU").key == "rtx-3080-laptop"
 
 
 FORGIVING = [
