@@ -1,7 +1,7 @@
 """What an undecided branch does: what the user says of it, else a stated rule.
 
-- A loop's exit: the trips that the user gave, else one for a loop that only waits, or that a
-  compare-and-swap of its own ends, else `ASSUMED_TRIPS`.
+- A loop's exit: the trips that the user gave, else one for a loop that only waits, that a
+  compare-and-swap of its own ends, or that would run other CTAs, else `ASSUMED_TRIPS`.
 - Another branch: the share that the user gave, else slow paths, ways for unlikely numbers and early ends are
   not taken and loops are entered, else half of the warps (of the lanes, where the condition differs among
   them) take it.
@@ -18,10 +18,10 @@ from analyzer.execution.program import CompiledKernel, End
 from analyzer.execution.rules import TakenRule
 from analyzer.execution.step import Bits
 from analyzer.execution.trial import Trial
-from analyzer.execution.waiting import only_waits
+from analyzer.execution.waiting import only_waits, takes_ctas
 from analyzer.flow.loops import Loop
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import OpKind
+from analyzer.ir.opcode import OpKind, Space
 
 IntArray = NDArray[np.int64]
 
@@ -43,6 +43,7 @@ class Guesser:
         self.shares: dict[int, float] = {}
         self.used: set[TripRule] = set()
         self.trip_of: dict[int, tuple[int, str]] = {}
+        self._takes_ctas = takes_ctas(kernel.cfg)
 
     def __call__(self, machine: Machine, view: View, end: End, unknown: Origins) -> Bits:
         """Whether each lane takes the branch."""
@@ -117,10 +118,17 @@ class Guesser:
             return 1, "a loop that waits is passed at once"
         if self._only_retries(loop, unknown):
             return 1, "a loop that retries a compare-and-swap is passed at once"
+        if self._takes_ctas and self._is_told_in_shared(unknown):
+            return 1, "CTAs that it would take from the launch run by themselves"
         for rule in self.trips:
             if rule.is_general:
                 return rule.value, f"{rule.value} trips, as --trip says"
         return ASSUMED_TRIPS, f"{ASSUMED_TRIPS} trips assumed"
+
+    def _is_told_in_shared(self, unknown: Origins) -> bool:
+        kernel = self.kernel.cfg.kernel
+        rows = [(origin & ~UNEVEN) - 1 for origin in np.unique(unknown).tolist() if origin]
+        return all(row < len(kernel) and kernel.opcode(row).space is Space.SHARED for row in rows)
 
     def _only_retries(self, loop: Loop, unknown: Origins) -> bool:
         """It goes on until a compare-and-swap of its own has found what it was to find: mostly the first."""

@@ -1,4 +1,4 @@
-"""Loops that only wait until another warp has written a word."""
+"""Loops that go on while others do: until another warp has written a word, or no CTA is left to be run."""
 
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
@@ -29,6 +29,13 @@ def only_waits(cfg: Cfg, loop: Loop) -> bool:
                 return False
             reads = True
     return reads
+
+
+def takes_ctas(cfg: Cfg) -> bool:
+    """Whether CTAs that are done run others which were launched, but have not begun."""
+    kernel = cfg.kernel
+    is_taking = kernel.vocabulary.mask(lambda opcode: opcode.semantics is Semantics.NEXT_CTA)
+    return bool(is_taking[kernel.opcode_ids].any())
 
 
 def awaited_rows(cfg: Cfg, nest: LoopNest) -> frozenset[int]:

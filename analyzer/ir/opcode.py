@@ -114,6 +114,7 @@ class Semantics(StrEnum):
     WAIT_SCOREBOARD = "wait_scoreboard"
     WAIT_WARPGROUP = "wait_warpgroup"
     SLEEP = "sleep"
+    NEXT_CTA = "next_cta"
     # mbarriers
     MBARRIER_WAIT = "mbarrier_wait"
     MBARRIER_ARRIVE = "mbarrier_arrive"
