@@ -43,6 +43,13 @@ class Box(Struct, frozen=True):
         x, y, z = ({low, high} for low, high in zip(self.low, self.high, strict=True))
         return product(x, y, z)
 
+    def second(self) -> Iterator[Place]:
+        """The next one to the first along each axis."""
+        for axis in range(AXES):
+            if self.sizes[axis] > 1:
+                x, y, z = (at + self.stride[axis] * (axis == a) for a, at in enumerate(self.low))
+                yield x, y, z
+
     def split(self, axis: int, n_parts: int) -> list["Box"]:
         """At most so many parts along an axis, alike as far as may be."""
         size, low, stride = self.sizes[axis], self.low[axis], self.stride[axis]

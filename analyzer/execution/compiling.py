@@ -205,7 +205,7 @@ class _Compiler:
         if step is None:
             self.unknown.add(row)
             return Action(ActionKind.FORGET, row, guard, form.written)
-        return Action(ActionKind.STEP, row, guard, step.writes, step)
+        return Action(ActionKind.STEP, row, guard, step.writes, step.of_one_place())
 
     def _step(self, row: int, form: InstructionForm) -> Step | None:
         text_id = int(self.cfg.kernel.text_ids[row])

@@ -3,8 +3,8 @@
 If every predicate compares values that grow evenly along each axis of the grid, each is monotone along each
 axis; where it is the same at all corners of a box of CTAs, it is the same in the whole box. So a box whose
 corners run alike, lane by lane and predicate by predicate, runs alike throughout. What is computed in
-steps that round is taken not to change in a box where it did not between some CTAs; it then is part of what
-corners must agree on.
+steps that round is taken to grow in a box as it did between some CTAs, or not at all; that then is part of
+what corners must agree on.
 
 Words in shared memory depend on the place as what is stored there does. Where each instruction reaches is not
 known before some CTAs have run (`Seen`); without that any may reach anywhere.
@@ -22,7 +22,7 @@ from analyzer.execution.returning import sure_calls
 from analyzer.execution.slicing import Guard
 from analyzer.execution.step import AffineRule, ConstantRead, Read, SpecialRead, Step
 from analyzer.execution.sweeps import Sweeps
-from analyzer.execution.watching import Seen, rounds
+from analyzer.execution.watching import Seen
 from analyzer.ir.opcode import OpKind, Space
 from analyzer.isa.roles import PREDICATE_BASE, STORAGE_SIZE
 
@@ -53,18 +53,26 @@ class GridDependence:
     Words of a frame of spilled registers are numbered behind the registers.
 
     to_check: logic operations taken to keep values even, which they do if they only join bits that do not
-    overlap (pid * 1024 | lane); `Evenness` sees to that when they run.
+    overlap (pid * 1024 | lane); `Evenness` sees to that when they run. is_hopeful: so are steps that round,
+    which may do so between CTAs that are far enough apart.
     compared: steps whose predicates compare what is even, so that boxes of CTAs must agree on them.
     branches_evenly: no branch depends on the place in another way than by such predicates;
     accesses_evenly: neither does a guard of a memory access or an address. lacks: something would depend less
-    on the place if it were known where instructions reach, or how steps round.
+    on the place if it were known where instructions reach, or how steps round. rests_on_paces: something is
+    even if steps that round grow by their paces.
     """
 
     def __init__(
-        self, kernel: CompiledKernel, *, has_clusters: bool, has_buffers: bool, seen: Seen | None = None
+        self,
+        kernel: CompiledKernel,
+        *,
+        has_clusters: bool,
+        has_buffers: bool,
+        seen: Seen | None = None,
+        is_hopeful: bool = False,
     ) -> None:
-        self.kernel, self.seen = kernel, seen or Seen()
-        self.lacks = False
+        self.kernel, self.seen, self.is_hopeful = kernel, seen or Seen(), is_hopeful
+        self.lacks = self.rests_on_paces = False
         self.rank = Dependence.OTHER if has_clusters else Dependence.FIXED
         self.has_buffers = has_buffers
         self.branches_evenly = self.accesses_evenly = True
@@ -307,8 +315,8 @@ class GridDependence:
             if isinstance(read, int) and read >= PREDICATE_BASE and _moves(dependence):
                 worst = Dependence.OTHER
         return {
-            slot: self._result(step, inputs, worst, is_predicate=slot >= PREDICATE_BASE)
-            for slot in step.writes
+            slot: self._result(step, inputs, worst, place)
+            for place, slot in enumerate(step.writes)
             if slot >= 0
         }
 
@@ -322,7 +330,8 @@ class GridDependence:
             return max(others, default=Dependence.ZERO)
         return max((Dependence.FIXED, *inputs))
 
-    def _result(self, step: Step, inputs: list[int], worst: int, *, is_predicate: bool) -> int:
+    def _result(self, step: Step, inputs: list[int], worst: int, place: int) -> int:
+        is_predicate = step.writes[place] >= PREDICATE_BASE
         if worst != Dependence.EVEN:
             return worst
         mixes = step.uses_mask and step.rule is not AffineRule.LINEAR
@@ -338,10 +347,24 @@ class GridDependence:
         if all(any(_moves(inputs[place]) for place in places) for places in step.factors):
             return Dependence.OTHER
         decided = step.rule is AffineRule.MONOTONE and step.watch is not None  # a sign that is extended
-        if is_predicate or decided or step in self.seen.steady:
-            # compared, carried or rounded: monotone, and part of what makes CTAs alike
+        if is_predicate or decided:  # compared or carried: monotone, and part of what makes CTAs alike
             return Dependence.FIXED
-        self.lacks |= rounds(step) and not self.is_followed
+        return self._rounded(step) if place == step.rounded else self._even(step)
+
+    def _rounded(self, step: Step) -> int:
+        """A word that was rounded grows by its pace, if any, which is part of what makes CTAs alike."""
+        if self.is_hopeful:
+            self.to_check.add(step)
+            return Dependence.EVEN
+        self.lacks |= not self.is_followed
+        pace = self.seen.paces.get(step)
+        if pace is None:
+            return Dependence.OTHER
+        self.rests_on_paces |= any(pace)
+        return Dependence.EVEN if any(pace) else Dependence.FIXED
+
+    @staticmethod
+    def _even(step: Step) -> int:
         return Dependence.OTHER if step.rule is AffineRule.MONOTONE else Dependence.EVEN
 
 

@@ -1,9 +1,7 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,13 +9,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.access_log import MemoryLog, wants_none
+from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.axes import LEAST_CTAS, AxesFinder, AxesFound
-from analyzer.execution.boxes import Box, Place, cta_number, strided_boxes, uniform_boxes, whole_box
 from analyzer.execution.budget import Budget, EndlessLoop, StopExecution
 from analyzer.execution.closing import Closer
 from analyzer.execution.compiling import compile_kernel
-from analyzer.execution.dependence import GridDependence
 from analyzer.execution.evenness import Evenness
 from analyzer.execution.guesses import Guesser
 from analyzer.execution.hearing import Ears
@@ -26,14 +22,13 @@ from analyzer.execution.machine import Machine
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.profiling import ProfileBuilder
 from analyzer.execution.program import CompiledKernel
+from analyzer.execution.proving import Proofs, batch_of, part_of_budget
 from analyzer.execution.sampling import (
     MOST_WHOLE_WARPS,
     WHOLE_WARPS,
     Sample,
-    boxed,
     busy_strata,
     first_ctas,
-    rows_of_grid,
     scattered,
     stratified,
     whole_grid,
@@ -43,8 +38,7 @@ from analyzer.execution.stand_ins import tables_of
 from analyzer.execution.sums import LaunchSums, collect
 from analyzer.execution.task import ExecutionOptions, Task
 from analyzer.execution.unknown_words import Trust
-from analyzer.execution.warps import KEPT_SHARED_BYTES, Batch, Shape, within_memory
-from analyzer.execution.watching import Onlooker, Seen, Signature, Signer, Watcher, joint_reaches
+from analyzer.execution.warps import Batch, Shape, within_memory
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.ir.launch import Launch
@@ -55,10 +49,6 @@ if TYPE_CHECKING:
 
 IntArray = NDArray[np.int64]
 
-_PROOF_SHARE = 2  # part of the budget to prove CTAs alike
-_MOST_PROOFS = 2
-_SIDE_BY_SIDE = (1, 1, 1)
-_MOST_STRIDE = 64  # of CTAs that run alike, all axes together
 _WHOLE_SHARE = 4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
 _FEW_SHARE = 4  # part of it to execute some where all were too many
 _FEW_CTAS = 16
@@ -164,19 +154,19 @@ class Executor:
         self.task, self.log_for = task, log_for
         self.budget = Budget(task.options.step_limit)
         self.is_endless = False
-        self._stride: Place = _SIDE_BY_SIDE  # between CTAs that may be proven alike
+        self.proofs = Proofs(task, self._machine)
 
     def run(self) -> tuple[Sample, LaunchSums]:
         """What was executed in the end, and what it came to."""
         samples = self._samples()
         sample = samples[0]
         if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4:
-            if self._dependence.branches_evenly:
-                self.budget = self._part_of_budget(_WHOLE_SHARE)
-            if not (self._is_even and self.task.options.max_warps) and self._exceeds_budget():
+            if self.proofs.dependence.branches_evenly:
+                self.budget = part_of_budget(self.task, _WHOLE_SHARE)
+            if not (self.proofs.is_even and self.task.options.max_warps) and self._exceeds_budget():
                 return self._execute_fewer()
         sums = self._execute(sample)
-        if not sample.holds and self._move_apart(sample.evenness):
+        if not sample.holds and self.proofs.move_apart(sample.evenness):
             samples = self._stand_ins()
             sample = samples[0]
             sums = self._execute(sample)
@@ -201,19 +191,19 @@ class Executor:
         spent, expected = self.budget.spent, self.budget.steps_for(grid.count / len(some.numbers))
         self.budget = Budget(limit)
         most = _EXPECTED_PART * limit
-        if self._is_even:
+        if self.proofs.is_even:
             most = min(most, max(_FEW_STEPS, _RUNS_OF_PROOF * spent))
         return expected > most
 
     def _execute_fewer(self) -> tuple[Sample, LaunchSums]:
         """What some CTAs come to."""
         for samples in self._fewer():
-            self.budget = self._part_of_budget(_FEW_SHARE)
+            self.budget = part_of_budget(self.task, _FEW_SHARE)
             sums = self._execute(samples[0])
             if not samples[0].holds:
-                self._move_apart(samples[0].evenness)
+                self.proofs.move_apart(samples[0].evenness)
                 continue
-            self.budget = self._part_of_budget(_FEW_SHARE)
+            self.budget = part_of_budget(self.task, _FEW_SHARE)
             sample, sums = self._with_memory(samples, sums)
             if not sums.stopped:
                 break
@@ -226,9 +216,6 @@ class Executor:
         more = self._execute(samples[1])
         sums.accesses, sums.stopped, sums.log = more.accesses, sums.stopped or more.stopped, None
         return replace(samples[0], has_even_accesses=False, notes=samples[1].notes), sums
-
-    def _part_of_budget(self, share: int) -> Budget:
-        return Budget(self.task.options.step_limit // share)
 
     # ---- which CTAs ------------------------------------------------------------------------------
 
@@ -265,22 +252,10 @@ class Executor:
         afforded, else CTAs spread over it.
         """
         affords_whole = self._n_warps() <= MOST_WHOLE_WARPS
-        proven = None if affords_whole and not self._is_even else self._proven()
+        proven = None if affords_whole and not self.proofs.is_even else self.proofs.prove()
         if proven is None:
             return (self._unproven(),)
-        return (proven,) if self._is_even else (proven, self._unproven())
-
-    def _move_apart(self, evenness: Evenness | None) -> bool:
-        """CTAs that are further apart along an axis may be alike where those side by side are not.
-
-        They are taken from now on; only once, so that there is an end.
-        """
-        strides = None if evenness is None or self._stride != _SIDE_BY_SIDE else evenness.strides
-        if strides is None or not 1 < math.prod(strides) <= _MOST_STRIDE:
-            return False
-        self._stride = strides
-        self.__dict__.pop("_dependence", None)
-        return True
+        return (proven,) if self.proofs.is_even else (proven, self._unproven())
 
     def _fewer(self) -> Iterator[tuple[Sample, ...]]:
         """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some; where
@@ -291,128 +266,13 @@ class Executor:
         grid = self.task.shape.grid
         few = scattered(grid, _FEW_CTAS)
         stride = None
-        while stride != self._stride:
-            stride = self._stride
-            proven = self._proven()
+        while stride != self.proofs.stride:
+            stride = self.proofs.stride
+            proven = self.proofs.prove()
             if proven is not None and len(proven.numbers) <= grid.count // _FEW_SHARE:
-                yield (proven,) if self._is_even else (proven, stratified(few, grid, list(proven.boxes)))
+                spread = stratified(few, grid, list(proven.boxes))
+                yield (proven,) if self.proofs.is_even else (proven, spread)
         yield (few,)
-
-    @cached_property
-    def _dependence(self) -> GridDependence:
-        """On the CTA's place; the CTAs at the corners of the grid are run where that says more.
-
-        Where those side by side are not alike, CTAs may be that are further apart.
-        """
-        found = self._depending(None)
-        seen = self._seen_at_corners() if found.lacks else None
-        found = found if seen is None else self._depending(seen)
-        if self._stride != _SIDE_BY_SIDE or (found.branches_evenly and found.accesses_evenly):
-            return found
-        if not self._move_apart(self._seen_side_by_side(found)):
-            return found
-        seen = self._seen_at_corners() if found.lacks or found.is_followed else None
-        return found if seen is None else self._depending(seen)
-
-    @property
-    def _is_even(self) -> bool:
-        """Whether boxes of CTAs may stand for others in their ways and in their memory accesses."""
-        return self._dependence.branches_evenly and self._dependence.accesses_evenly
-
-    def _depending(self, seen: Seen | None) -> GridDependence:
-        task = self.task
-        return GridDependence(
-            task.kernel,
-            has_clusters=task.shape.cluster.count > 1,
-            has_buffers=task.image.has_contents,
-            seen=seen,
-        )
-
-    def _seen_at_corners(self) -> Seen | None:
-        """None where these CTAs do not come to their end."""
-        grid = self.task.shape.grid
-        kind_of = {
-            cta_number(grid, at): kind
-            for kind, box in enumerate(strided_boxes(grid, self._stride))
-            for at in box.corners()
-        }
-        numbers, kinds = np.array(sorted(kind_of.items()), dtype=np.int64).T
-        onlooker = Onlooker(kinds)
-        try:
-            self._watched(numbers, onlooker, self._part_of_budget(_PROOF_SHARE))
-        except StopExecution:
-            return None
-        return onlooker.seen()
-
-    def _seen_side_by_side(self, found: GridDependence) -> Evenness:
-        """Whether logic operations keep what grows even between the grid's first CTA and those beside it."""
-        grid = self.task.shape.grid
-        evenness = Evenness(found.to_check)
-        sample = boxed(grid, [whole_box(grid)], evenness)
-        batch = self._batch(sample, 0, len(sample.numbers))
-        machine = self._unlogged(batch, self._part_of_budget(_PROOF_SHARE))
-        machine.evenness = evenness
-        machine.start()
-        with suppress(StopExecution):
-            machine.run()
-        return evenness
-
-    def _proven(self) -> Sample | None:
-        """Boxes of CTAs that are proven alike, None where they cannot be.
-
-        The proof stands where instructions reach no further into shared memory than it takes them to; else
-        it is made once more.
-        """
-        budget = self._part_of_budget(_PROOF_SHARE)
-        for _ in range(_MOST_PROOFS):
-            dependence = self._dependence
-            if not dependence.branches_evenly:
-                return None
-            signers: list[Signer] = []
-            boxes = self._boxes(signers, budget)
-            if boxes is None:
-                return None
-            reaches = joint_reaches(signers)
-            if not dependence.is_followed or dependence.seen.covers(reaches):
-                return boxed(self.task.shape.grid, boxes, Evenness(dependence.to_check))
-            self._dependence = self._depending(dependence.seen.with_reaches(reaches))
-        return None
-
-    def _boxes(self, signers: list[Signer], budget: Budget) -> list[Box] | None:
-        """Boxes whose corners run alike; signers: what looked at them."""
-
-        def signatures(numbers: IntArray) -> Signature:
-            signers.append(self._signer(numbers, budget))
-            return signers[-1].of_ctas(len(numbers))
-
-        try:
-            return uniform_boxes(self.task.shape.grid, signatures, self._stride)
-        except StopExecution:
-            return None
-
-    def _signer(self, numbers: IntArray, budget: Budget) -> Signer:
-        """What gives CTAs equal numbers where all warps take the same ways with the same predicates.
-
-        Raises StopExecution where they do not come to their end.
-        """
-        n_warps = len(numbers) * self.task.shape.warps_per_cta
-        signer = Signer(n_warps, self._dependence.compared, self._dependence.seen.steady)
-        self._watched(numbers, signer, budget)
-        return signer
-
-    def _watched(self, numbers: IntArray, watcher: Watcher, budget: Budget) -> None:
-        """Run some CTAs of which only the ways that they take matter. Raises StopExecution."""
-        batch = Batch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(len(numbers)))
-        machine = self._unlogged(batch, budget)
-        machine.watcher = watcher
-        machine.start()
-        machine.run()
-
-    def _unlogged(self, batch: Batch, budget: Budget) -> Machine:
-        """A machine of which only the ways matter that CTAs take."""
-        machine = self._machine(batch, budget)
-        machine.tally.memory = MemoryLog(batch, wants=wants_none)
-        return machine
 
     # ---- execution -------------------------------------------------------------------------------
 
@@ -431,7 +291,7 @@ class Executor:
         """Machines that have run, and why the last was stopped, if it was."""
         first, size = 0, self._batch_size(sample)
         while first < len(sample.numbers):
-            batch = self._batch(sample, first, size)
+            batch = batch_of(self.task, sample, first, size)
             try:
                 machine, stopped = self._run(batch, sample.evenness)
             except SharedTooLarge:
@@ -461,14 +321,6 @@ class Executor:
             return size
         width = self.task.shape.grid.x
         return size // width * width if 1 < width <= size else 1 << size.bit_length() - 1
-
-    def _batch(self, sample: Sample, first: int, size: int) -> Batch:
-        task, shape = self.task, self.task.shape
-        numbers, weights = sample.numbers[first : first + size], sample.weights[first : first + size]
-        cta_shape = rows_of_grid(shape.grid, numbers) if sample.is_whole else None
-        batch = Batch(task.kernel, task.image, shape, numbers, weights, cta_shape, KEPT_SHARED_BYTES)
-        batch.neighbours, batch.box_counts = sample.neighbours, sample.counts
-        return batch
 
     def _machine(self, batch: Batch, budget: Budget) -> Machine:
         machine = Machine(self.task.kernel, batch, self.task.options.guesser, budget)

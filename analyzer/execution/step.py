@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 Words = NDArray[np.uint32]
@@ -73,9 +74,10 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     it combines lanes, so results may depend on every active lane of the warp.
     factors: places in `reads` of the two factors of a product; watch: see `AffineRule`. is_upper: a result is
     the upper word of a number, or its carry, whose lower word comes of a sum or a left shift: lanes whose
-    numbers lie so far apart differ there by carries alone. alike: of one that combines lanes, what it comes
-    to where all lanes hold the same in its first word. is_equality: it asks whether its first two words are
-    equal.
+    numbers lie so far apart differ there by carries alone. quotient: place of a result that is one, the upper
+    word of a product with a reciprocal, of which nobody wants the lower one. alike: of one that combines
+    lanes, what it comes to where all lanes hold the same in its first word. is_equality: it asks whether its
+    first two words are equal.
     """
 
     reads: tuple[Read, ...]
@@ -86,5 +88,16 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
     factors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
     watch: Apply | None = None
     is_upper: bool = False
+    quotient: int | None = None
     alike: "Step | None" = None
     is_equality: bool = False
+
+    @property
+    def rounded(self) -> int | None:
+        """Place of a word that grows as what it is made of does, but not evenly."""
+        is_rounded = self.rule is AffineRule.MONOTONE and self.watch is None and not self.uses_mask
+        return 0 if is_rounded else self.quotient
+
+    def of_one_place(self) -> "Step":
+        """What rounds does so in its own way at each place in the code, even where the text is the same."""
+        return self if self.rounded is None else replace(self)

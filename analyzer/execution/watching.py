@@ -1,8 +1,9 @@
 """What is seen of steps and of shared memory while some CTAs run, for the proof that others are like them.
 
-First the CTAs at the corners of the grid show where each instruction reaches into shared memory, and which
-steps that round (a shift to the right) round alike everywhere. `GridDependence` takes both for true; runs
-that prove CTAs alike then see whether they are.
+First the CTAs at the corners of the grid show where each instruction reaches into shared memory, and by how
+much steps that round (a shift to the right, a division) grow from one CTA to the next. `GridDependence` takes
+both for true; runs that prove CTAs alike then see whether they are: what a step rounds grows evenly, so where
+its word has grown by its pace times the distance at both ends of a row of CTAs, it has at all in between.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,13 +13,14 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.execution.boxes import AXES, Place
 from analyzer.execution.convergence import lane_words
 from analyzer.execution.lanes import Rows, View
 from analyzer.execution.memory import Addresses
 from analyzer.execution.mixing import mixing_factors
 from analyzer.execution.program import Access
 from analyzer.execution.shared_memory import within_cta
-from analyzer.execution.step import AffineRule, Bits, Step, Value
+from analyzer.execution.step import Bits, Step, Value
 from analyzer.execution.tally import Tally
 from analyzer.ir.machine import WARP_LANES
 
@@ -29,6 +31,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _LANE_FACTORS = mixing_factors(WARP_LANES)
 _WORD_BYTES = 4
 _ANYWHERE = 1 << 62
+_STILL: Place = (0, 0, 0)
 
 
 class Reach(Struct, frozen=True):
@@ -50,10 +53,12 @@ EVERYWHERE = Reach(0, _ANYWHERE, in_words=False)
 
 
 class Seen(Struct, frozen=True, eq=False):
-    """Reach of each instruction, by row; steady: steps whose results were alike in all CTAs."""
+    """Reach of each instruction, by row; paces: by how much the words of steps that round grow from one CTA
+    of a box to the next along each axis, where that was the same everywhere.
+    """
 
     reaches: Mapping[int, Reach] = {}
-    steady: frozenset[Step] = frozenset()
+    paces: Mapping[Step, Place] = {}
 
     def covers(self, reaches: Mapping[int, Reach]) -> bool:
         """Whether instructions reached no further."""
@@ -64,7 +69,7 @@ class Seen(Struct, frozen=True, eq=False):
 
     def with_reaches(self, reaches: Mapping[int, Reach]) -> "Seen":
         """The same, where instructions reach so far as well."""
-        return Seen(_joined([self.reaches, reaches]), self.steady)
+        return Seen(_joined([self.reaches, reaches]), self.paces)
 
 
 class Watcher(Protocol):
@@ -93,50 +98,67 @@ class _Reaches:
             self.reaches[access.row] = found if known is None else known.joined(found)
 
 
+class Places(Struct, frozen=True, eq=False):
+    """Where CTAs lie: kinds[cta]: their strided box; turns[axis, cta]: how many of it come before."""
+
+    kinds: IntArray
+    turns: IntArray
+
+
 class Onlooker(_Reaches):
-    """Watches CTAs of which nothing is known yet.
+    """Watches CTAs of which nothing is known yet; only those of one kind are compared."""
 
-    kinds: of each CTA, a number; only those of one kind are compared.
-    """
-
-    def __init__(self, kinds: IntArray) -> None:
+    def __init__(self, places: Places) -> None:
         super().__init__()
-        self.kinds = kinds
-        self.is_steady: dict[Step, bool] = {}
+        self.places = places
+        self.paces: dict[Step, Place | None] = {}
 
     def see(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
-        if rounds(step) and self.is_steady.get(step, True):
-            self.is_steady[step] = _are_alike(results[0], view, self.kinds)
+        if step.rounded is None or self.paces.get(step, _STILL) is None:
+            return
+        pace = _pace(results[step.rounded], view, self.places)
+        self.paces[step] = pace if self.paces.get(step, pace) == pace else None
 
     def note_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
         """They round as those that run one by one; of shared memory they meet nothing that is known."""
 
     def seen(self) -> Seen:
-        steady = frozenset(step for step, is_steady in self.is_steady.items() if is_steady)
-        return Seen(self.reaches, steady)
+        return Seen(self.reaches, {step: pace for step, pace in self.paces.items() if pace is not None})
 
 
 class Signer(_Reaches):
     """Gives each warp a number: equal where warps take the same ways, lane by lane, with the same predicates.
 
-    compared: steps whose predicates count; steady: steps of which results count as well.
+    compared: steps whose predicates count; paces: steps of which results count as well, less what they grow
+    by up to each CTA; turns: see `Places`.
     """
 
-    def __init__(self, n_warps: int, compared: set[Step], steady: frozenset[Step]) -> None:
+    def __init__(
+        self, n_warps: int, compared: set[Step], paces: Mapping[Step, Place], turns: IntArray
+    ) -> None:
         super().__init__()
         self.signature: Signature = np.zeros(n_warps, dtype=np.uint64)
-        self.compared, self.steady = compared, steady
+        self.compared, self.paces, self.turns = compared, paces, turns
 
     def see(self, step: Step, words: list[Value], results: tuple[Value, ...], view: View) -> None:
         if step not in self.compared:
             return
-        for value in results if step.watch is None else (*results, *step.watch(*words)):
+        for place, value in enumerate(results if step.watch is None else (*results, *step.watch(*words))):
             if value.dtype == np.bool_:
                 bits = np.broadcast_to(view.flat(value), view.group.mask.shape) & view.group.mask
                 self._mix(view.group.rows, lane_words(bits) + np.uint64(step.writes[0] + 2))
-            elif step in self.steady:
-                shown = np.where(view.group.mask, view.flat(value), 0).astype(np.uint64)
+            elif place == step.rounded and step in self.paces:
+                left = view.flat(value) - self._grown(self.paces[step], view)
+                shown = np.where(view.group.mask, left, 0).astype(np.uint64)
                 self._mix(view.group.rows, shown @ _LANE_FACTORS)
+
+    def _grown(self, pace: Place, view: View) -> Value:
+        """By how much a step's words have grown up to the CTAs of a group's warps."""
+        if not any(pace):
+            return np.zeros((1, 1), dtype=np.uint32)
+        ctas = view.group.rows // view.state.shape[2]
+        grown: Value = (np.array(pace, dtype=np.int64) @ self.turns[:, ctas])[:, None].astype(np.uint32)
+        return grown
 
     def note_loop(self, rows: Rows, repeats: IntArray, tally: Tally) -> None:
         """Add how many there were, and through which segments."""
@@ -153,11 +175,6 @@ class Signer(_Reaches):
 
     def _mix(self, rows: Rows, more: Signature) -> None:
         self.signature[rows] = self.signature[rows] * _FACTOR + more
-
-
-def rounds(step: Step) -> bool:
-    """A step whose word grows as what it reads does, but not evenly."""
-    return step.rule is AffineRule.MONOTONE and step.watch is None and not step.uses_mask
 
 
 def joint_reaches(watchers: Iterable[Signer]) -> Mapping[int, Reach]:
@@ -186,15 +203,29 @@ def _reach(access: Access, active: Bits, addresses: Addresses) -> Reach | None:
     return Reach(int(places.min()), int(places.max()) + access.width_bytes, in_words)
 
 
-def _are_alike(value: Value, view: View, kinds: IntArray) -> bool:
-    """Whether each warp's lanes hold in every CTA what they hold in the first of its kind that is there."""
-    if value.dtype == np.bool_:
-        return True
+def _pace(value: Value, view: View, places: Places) -> Place | None:
+    """By how much each warp's lanes grow from one CTA of their kind to the next, None where not all do so.
+
+    A word is taken to grow by less than half of its range over the grid.
+    """
     rows = view.flat(value)
-    if len(rows) == 1:
-        return True
-    ctas, warps = np.divmod(view.group.rows, view.state.shape[2])
-    _, first, which = np.unique(
-        kinds[ctas] * view.state.shape[2] + warps, return_index=True, return_inverse=True
-    )
-    return not bool(((rows != rows[first[which]]) & view.group.mask).any())
+    if value.dtype == np.bool_ or len(rows) == 1:
+        return _STILL
+    n_warps = view.state.shape[2]
+    ctas, warps = np.divmod(view.group.rows, n_warps)
+    _, first, which = np.unique(places.kinds[ctas] * n_warps + warps, return_index=True, return_inverse=True)
+    grown = np.where(view.group.mask, rows - rows[first[which]], 0)
+    turns = places.turns[:, ctas] - places.turns[:, ctas[first[which]]]
+    x, y, z = (_pace_along(axis, grown, turns, view.group.mask) for axis in range(AXES))
+    expected = (np.array([x, y, z]) @ turns)[:, None].astype(np.uint32)
+    return (x, y, z) if not bool(((grown != expected) & view.group.mask).any()) else None
+
+
+def _pace_along(axis: int, grown: Value, turns: IntArray, mask: Bits) -> int:
+    """As the first warp shows that lies further on along this axis alone."""
+    others = np.delete(turns, axis, axis=0)
+    beside = np.flatnonzero((turns[axis] > 0) & ~others.any(axis=0) & mask.any(axis=1))
+    if not len(beside):
+        return 0
+    row = beside[0]
+    return int(grown[row, mask[row].argmax()].view(np.int32)) // int(turns[axis, row])

@@ -12,7 +12,7 @@ from launches import LAUNCHES, Drawn, drawn
 from paths import TRACES
 
 from analyzer import load
-from analyzer.execution import executor, warps
+from analyzer.execution import proving, warps
 from analyzer.execution.counts import TripRule
 from analyzer.execution.machine import Machine
 from analyzer.execution.profile import ExecutionProfile
@@ -101,7 +101,7 @@ def test_a_grid_is_cut_where_its_shared_memory_takes_too_much_room(
         start(self)
 
     monkeypatch.setattr(Machine, "start", counted)
-    for module in (executor, warps):
+    for module in (proving, warps):
         monkeypatch.setattr(module, "KEPT_SHARED_BYTES", 600_000)  # of 228 KiB each
     assert said(machine(arch, launch)) == whole
     assert batches == [7, 2, 2, 2, 1]

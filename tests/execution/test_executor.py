@@ -85,7 +85,7 @@ def test_rows_and_columns_of_ctas_change_nothing(
     given = {f"a{first + place}": value for place, value in enumerate(arguments)}
     arranged = executed(dump, kernel, grid, block, **given)
     monkeypatch.setattr("analyzer.execution.executor.LEAST_CTAS", 1 << 40)
-    monkeypatch.setattr("analyzer.execution.executor.rows_of_grid", lambda shape, numbers: None)
+    monkeypatch.setattr("analyzer.execution.proving.rows_of_grid", lambda shape, numbers: None)
     plain = executed(dump, kernel, grid, block, **given)
     assert plain.counts.provenance == "exact"
     assert (plain.counts.blocks, plain.memory, plain.traffic) == (
@@ -156,7 +156,7 @@ def test_boxes_whose_shared_memories_take_too_much_room_are_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """CTAs that stand for others are not taken apart: a neighbour elsewhere proves nothing."""
-    monkeypatch.setattr("analyzer.execution.executor.KEPT_SHARED_BYTES", 8192)
+    monkeypatch.setattr("analyzer.execution.proving.KEPT_SHARED_BYTES", 8192)
     monkeypatch.setattr("analyzer.execution.warps.KEPT_SHARED_BYTES", 8192)
     boxes, whole = handed_on("handed")
     assert boxes.looked_at_ctas == whole.looked_at_ctas == 6 * 40
@@ -265,6 +265,35 @@ def test_rows_of_odd_length_are_alike_where_they_are_aligned_alike(
     boxes, whole = boxes_and_whole(odd_rows(name, arch), launch, max_warps=1)
     assert boxes.provenance is Provenance.EXACT
     assert boxes.looked_at_ctas < 100 < whole.looked_at_ctas
+
+
+@pytest.mark.parametrize("arch", [75, 90])
+@pytest.mark.parametrize(("name", "length"), [("thirds", 1000), ("thirds", 769), ("twelfths", 1001)])
+def test_rows_that_are_read_by_threes_are_alike_where_a_division_leaves_alike(
+    arch: int, name: str, length: int
+) -> None:
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, length))
+    launch = Launch(grid=Dim3(1000), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    boxes, whole = boxes_and_whole(thirds(name, arch), launch, max_warps=1)
+    assert boxes.provenance is Provenance.EXACT
+    assert boxes.looked_at_ctas < 100 < whole.looked_at_ctas
+
+
+@pytest.mark.parametrize("arch", [75, 90])
+def test_what_a_division_leaves_after_too_many_ctas_is_no_proof(arch: int) -> None:
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 4096))
+    launch = Launch(grid=Dim3(2500), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    kernel = thirds("parts_of_1000", arch)
+    boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
+    assert boxes.provenance is Provenance.EXACT
+    (trips,) = {count for count in boxes.block_warps if count > 4 * 2500}
+    assert trips == 4 * sum(cta % 1000 // 100 + 1 for cta in range(2500))
+    assert boxes.looked_at_ctas == whole.looked_at_ctas
+
+
+def thirds(name: str, arch: int) -> LoadedKernel:
+    (kernel,) = (own for own in unpacked(f"thirds_{arch}").kernels if own.cfg.kernel.name == name)
+    return kernel
 
 
 def test_the_memory_of_boxes_has_steps_of_its_own() -> None:

@@ -351,6 +351,7 @@ def make_step(
     *,
     watch: Apply | None = None,
     is_upper: bool = False,
+    quotient: int | None = None,
     factors: tuple[Sequence[Source], Sequence[Source]] = ((), ()),
     uses_mask: bool = False,
     alike: Apply | None = None,
@@ -371,6 +372,7 @@ def make_step(
         factors=(left, right),
         watch=None if watch is None else bind(watch, sources),
         is_upper=is_upper,
+        quotient=quotient,
         alike=None if alike is None else make_step(alike, sources, writes, AffineRule.LINEAR),
     )
 

@@ -19,6 +19,7 @@ from analyzer.execution.step import AffineRule, Step, Value
 from analyzer.ir.program import InstructionForm
 
 _DISCARDED = -1
+_LEAST_RECIPROCAL = 1 << 20
 
 
 def compile_multiply_add(form: InstructionForm) -> Step:
@@ -113,9 +114,21 @@ def _wide_product(
     factors: tuple[list[Source], list[Source]] = (
         ([wide_a], [wide_b]) if a.literal is None and b.literal is None else ([], [])
     )
+    divides = not has_sum and carry is None and _is_reciprocal(b)
     return make_step(
-        lambda *values: split_pair(total(*values)), sources, writes[:2], AffineRule.PAIR, factors=factors
+        lambda *values: split_pair(total(*values)),
+        sources,
+        writes[:2],
+        AffineRule.PAIR,
+        factors=factors,
+        quotient=1 if divides else None,
     )
+
+
+def _is_reciprocal(factor: Source) -> bool:
+    """A literal that no stride of an array is: with so many bits, of which the last one is set."""
+    literal = factor.literal or 0
+    return bool(literal & 1) and literal >= _LEAST_RECIPROCAL
 
 
 def _upper(number: Value) -> Value:
