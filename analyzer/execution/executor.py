@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -147,6 +148,18 @@ def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
             )
 
 
+class _Tried(Struct, frozen=True, eq=False):
+    """What some CTAs came to, by which a grid was judged, and the budget of which that was paid."""
+
+    sums: LaunchSums
+    budget: Budget
+
+    def is_same_within(self, budget: Budget) -> bool:
+        """Whether it would come to the same with another budget."""
+        is_done = not self.sums.stopped and self.budget.spent <= budget.limit
+        return is_done or self.budget.limit == budget.limit
+
+
 class Executor:
     """Chooses CTAs, executes them within the budget, and falls back on fewer where that was too much."""
 
@@ -155,13 +168,14 @@ class Executor:
         self.budget = Budget(task.options.step_limit)
         self.is_endless = False
         self.proofs = Proofs(task, self._machine)
+        self._tried: _Tried | None = None
 
     def run(self) -> tuple[Sample, LaunchSums]:
         """What was executed in the end, and what it came to."""
         samples = self._samples()
         sample = samples[0]
         if sample.is_whole and self._n_warps() > WHOLE_WARPS // 4:
-            if self.proofs.dependence.branches_evenly:
+            if self.proofs.has_even_ways:
                 self.budget = part_of_budget(self.task, _WHOLE_SHARE)
             if not (self.proofs.is_even and self.task.options.max_warps) and self._exceeds_budget():
                 return self._execute_fewer()
@@ -183,11 +197,10 @@ class Executor:
 
         Where boxes of CTAs stand for all of it, no more than their proof is taken to cost.
         """
-        grid = self.task.shape.grid
-        some, limit = scattered(grid, _FEW_CTAS), self.budget.limit
+        grid, some, limit = self.task.shape.grid, self._few, self.budget.limit
         if len(some.numbers) > grid.count // _FEW_SHARE:
             return False
-        self._execute(some)
+        self._tried = _Tried(self._execute(some), self.budget)
         spent, expected = self.budget.spent, self.budget.steps_for(grid.count / len(some.numbers))
         self.budget = Budget(limit)
         most = _EXPECTED_PART * limit
@@ -199,7 +212,7 @@ class Executor:
         """What some CTAs come to."""
         for samples in self._fewer():
             self.budget = part_of_budget(self.task, _FEW_SHARE)
-            sums = self._execute(samples[0])
+            sums = self._executed(samples[0])
             if not samples[0].holds:
                 self.proofs.move_apart(samples[0].evenness)
                 continue
@@ -208,6 +221,19 @@ class Executor:
             if not sums.stopped:
                 break
         return sample, sums
+
+    def _executed(self, sample: Sample) -> LaunchSums:
+        """What a sample comes to; that by which the grid was judged is not executed once more."""
+        tried = self._tried
+        if sample is not self._few or tried is None or not tried.is_same_within(self.budget):
+            return self._execute(sample)
+        self._tried, self.budget = None, tried.budget
+        return tried.sums
+
+    @cached_property
+    def _few(self) -> Sample:
+        """CTAs spread over the grid."""
+        return scattered(self.task.shape.grid, _FEW_CTAS)
 
     def _with_memory(self, samples: tuple[Sample, ...], sums: LaunchSums) -> tuple[Sample, LaunchSums]:
         """What the first sample came to, with the memory accesses of a second one where there is one."""
@@ -264,8 +290,7 @@ class Executor:
         Memory of boxes is looked at in CTAs spread over the grid, each of which stands for its box.
         """
         grid = self.task.shape.grid
-        few = scattered(grid, _FEW_CTAS)
-        stride = None
+        few, stride = self._few, None
         while stride != self.proofs.stride:
             stride = self.proofs.stride
             proven = self.proofs.prove()

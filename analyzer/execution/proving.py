@@ -22,7 +22,6 @@ from analyzer.execution.watching import Onlooker, Places, Seen, Signature, Signe
 IntArray = NDArray[np.int64]
 
 _PROOF_SHARE = 2  # part of the budget to prove CTAs alike
-_PACES_SHARE = 12  # where it rests on paces: trips that grow by a division are as many as there are CTAs
 _MOST_PROOFS = 2
 _MOST_LOOKS = 3  # for CTAs that are far enough apart
 _SIDE_BY_SIDE: Place = (1, 1, 1)
@@ -57,6 +56,15 @@ class Proofs:
     def is_even(self) -> bool:
         """Whether boxes of CTAs may stand for others in their ways and in their memory accesses."""
         return self.dependence.branches_evenly and self.dependence.accesses_evenly
+
+    @property
+    def has_even_ways(self) -> bool:
+        """Whether boxes of CTAs may stand for others in their ways.
+
+        Where paces alone say so, they must in their memory accesses too: there may be as many ways as CTAs.
+        """
+        found = self.dependence
+        return found.branches_evenly and (found.accesses_evenly or not found.rests_on_paces)
 
     @property
     def dependence(self) -> GridDependence:
@@ -104,9 +112,12 @@ class Proofs:
             return False
         seen = found.seen if found.is_followed else None
         hopeful = self._depending(seen, is_hopeful=True)
-        if hopeful.branches_evenly and (stride := self._even_stride(hopeful)) is not None:
+        stride = self._even_stride(hopeful) if hopeful.branches_evenly else None
+        if stride is not None and _is_worth_it(stride):
             self.stride, self._dependence = stride, None
             return True
+        if stride == _SIDE_BY_SIDE and found.to_check <= hopeful.to_check:
+            return False  # nothing is uneven that shows
         return self.move_apart(self._seen_apart(found.to_check, _SIDE_BY_SIDE))
 
     def _even_stride(self, hopeful: GridDependence) -> Place | None:
@@ -119,13 +130,15 @@ class Proofs:
             x, y, z = map(int.__mul__, stride, evenness.strides)
             stride = x, y, z
             if not evenness.rounded:
-                return stride if _is_worth_it(stride) else None
+                return stride
         return None
 
     def _seen_apart(self, steps: set[Step], stride: Place) -> Evenness:
         """Whether operations keep what grows even between the grid's first CTA and those so far from it."""
         grid = self.task.shape.grid
         evenness = Evenness(steps)
+        if not steps:
+            return evenness
         sample = boxed(grid, strided_boxes(grid, stride)[:1], evenness)
         machine = self._unlogged(
             batch_of(self.task, sample, 0, len(sample.numbers)), part_of_budget(self.task, _PROOF_SHARE)
@@ -168,11 +181,10 @@ class Proofs:
         The proof stands where instructions reach no further into shared memory than it takes them to; else
         it is made once more.
         """
-        share = _PACES_SHARE if self.dependence.rests_on_paces else _PROOF_SHARE
-        budget = part_of_budget(self.task, share)
+        budget = part_of_budget(self.task, _PROOF_SHARE)
         for _ in range(_MOST_PROOFS):
             dependence = self.dependence
-            if not dependence.branches_evenly:
+            if not self.has_even_ways:
                 return None
             signers: list[Signer] = []
             boxes = self._boxes(signers, budget)

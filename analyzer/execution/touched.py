@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from analyzer.execution.access_log import MemoryLog
 from analyzer.execution.boxes import Box, cta_places
+from analyzer.execution.budget import StopExecution
 from analyzer.execution.entries import READ_KINDS, WRITE_KINDS, AccessTotals, Entry
 from analyzer.execution.executor import Executor
 from analyzer.execution.footprint import Footprint, union_sectors
@@ -108,7 +109,7 @@ def _touched(every: Sequence[_Prints]) -> Touched | None:
 
 
 class _WindowLog(MemoryLog):
-    """Only what is touched, for each of some windows."""
+    """Only what is touched, for each of some windows; not known where it is not of one access."""
 
     def __init__(self, batch: Batch, windows: Sequence[Dim3]) -> None:
         super().__init__(batch, wants=_is_wanted)
@@ -118,6 +119,11 @@ class _WindowLog(MemoryLog):
     @property
     def is_known(self) -> bool:
         return all(totals.knows_bytes for totals in self.totals.values())
+
+    def _enter(self, totals: AccessTotals, entry: Entry) -> None:
+        if not totals.knows_bytes:
+            raise StopExecution("an address is not known")  # the rest would be in vain
+        super()._enter(totals, entry)
 
     def _reduce(self, totals: AccessTotals) -> tuple[Patterns | None, ...]:
         for batch, prints in zip(self.batches, self.prints, strict=True):

@@ -6,6 +6,7 @@ import pytest
 from against_oracle import unpacked
 
 from analyzer import analyze, load
+from analyzer.execution.machine import Machine
 from analyzer.execution.profile import ExecutionProfile
 from analyzer.execution.provenance import Provenance
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
@@ -247,6 +248,23 @@ def test_boxes_whose_ctas_turn_out_unlike_stand_for_none() -> None:
     assert few is not None
     assert whole.profile.provenance is Provenance.EXACT
     assert few.profile.provenance is Provenance.ASSUMED
+
+
+def test_ctas_by_which_a_grid_was_judged_are_executed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches: list[tuple[int, ...]] = []
+    start = Machine.start
+
+    def noted(self: Machine) -> None:
+        batches.append(tuple(self.batch.cta_numbers.tolist()))
+        start(self)
+
+    monkeypatch.setattr(Machine, "start", noted)
+    arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 3))
+    launch = Launch(grid=Dim3(1601), block=Dim3(256), dynamic_shared_bytes=0, arguments=arguments)
+    found = execute_kernel(odd_rows("wide_stripes", 75), launch, step_limit=600)
+    assert found is not None
+    assert found.profile.looked_at_ctas == len(batches[0]) < 100
+    assert len(set(batches)) == len(batches)
 
 
 def odd_rows(name: str, arch: int) -> LoadedKernel:

@@ -55,6 +55,14 @@ def test_windows_of_rows_that_are_aligned_in_turn(length: int) -> None:
     check_windows(kernel, launch, (Dim3(103), Dim3(60), Dim3(3)))
 
 
+def test_windows_of_pages_that_nobody_knows_are_not_known() -> None:
+    (kernel,) = (own for own in unpacked("pages_90").kernels if own.cfg.kernel.name == "readers_of_pages")
+    arguments = (*pointers(), Argument(3, 8))
+    launch = Launch(grid=Dim3(8, 500), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
+    windows = (Dim3(8, 100), Dim3(8, 50))
+    assert touched_by(task_of(kernel, launch, windows[0]), windows, ()) is None
+
+
 def check_windows(kernel: LoadedKernel, launch: Launch, windows: tuple[Dim3, ...]) -> None:
     executed = execute_kernel(kernel, launch, max_warps=1)
     assert executed is not None
