@@ -3,9 +3,9 @@
 The caches are those of AMALI's Table 2: an L1 of 128-byte lines in 32-byte sectors, 64 ways, write-through,
 and a sectored write-back L2 of 16 ways, both LRU. "Streaming" is read as: a miss never stalls another
 request, and a sector is there from its request on. A request that comes while the sector is still on its way
-is a hit by this; it waits longer than one in truth. Stores go to the L2 and leave the L1 as it is, but for
-local memory, whose stores put their sectors into the L1 (assumed: it belongs to one thread, and spills are
-read back).
+is a hit by this, but waits for what is left of the trip (`arrivals`). Stores go to the L2 and leave the L1 as
+it is, but for local memory, whose stores put their sectors into the L1 (assumed: it belongs to one thread,
+and spills are read back).
 
 The L2 sees the L1 misses of one SM alone. What other SMs bring in is not simulated but taken from the whole
 grid (`GridReuse`): of the sectors that all SMs ask for, the distinct ones come from DRAM once where they
@@ -23,11 +23,13 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analyzer.demand.arrivals import Arrival, Waits, waits_of
 from analyzer.demand.cache_routes import Route
 from analyzer.demand.cache_sets import CacheShape, hits
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.streams import AddressStream
 from analyzer.hardware.schema import Arch
+from analyzer.ir.machine import SchedClass
 from analyzer.ir.opcode import GLOBAL_SPACES
 
 IntArray = NDArray[np.int64]
@@ -41,11 +43,14 @@ _LOOKING = _READING | _FILLING | _WRITING
 
 
 class CacheFigures(Struct, frozen=True):
-    """The L1 as the recorded CTAs have it, and the L2; own_l2: what is theirs of the L2 while others run."""
+    """The L1 as the recorded CTAs have it, and the L2; own_l2: what is theirs of the L2 while others run;
+    arrival: how long sectors are on their way, None where they are there at once.
+    """
 
     l1: CacheShape
     l2: CacheShape
     own_l2: CacheShape | None = None
+    arrival: Arrival | None = None
 
     def beside_others(
         self, stream: AddressStream, sectors_at_once: float, kept_share: float
@@ -69,12 +74,15 @@ def cache_figures(
     shared_bytes_in_use: float,
     ctas_per_sm: int,
     n_recorded: int,
+    warps_per_cta: int = 0,
+    trip_cycles: float | None = None,
 ) -> CacheFigures:
     """Shapes by the architecture's figures.
 
     The L1 is what is left of the SM's memory by the least size of shared memory that the driver cuts off for
     the resident CTAs' (`shared_bytes_in_use`, all of them together). Where fewer CTAs are recorded than are
-    resident, they have their part of it.
+    resident, they have their part of it. warps_per_cta, trip_cycles of the GPU's L2 where it has its own: see
+    `Arrival`; nothing is on its way without them.
     """
     memory = arch.memory
     l1_ways, l2_ways = int(memory.l1_ways.value), int(memory.l2_ways.value)
@@ -85,6 +93,18 @@ def cache_figures(
     return CacheFigures(
         l1=CacheShape(size_bytes=int(left), line_bytes=line, sector_bytes=sector, ways=l1_ways),
         l2=CacheShape(size_bytes=int(l2_bytes), line_bytes=line, sector_bytes=sector, ways=l2_ways),
+        arrival=_arrival(arch, warps_per_cta * ctas_per_sm, trip_cycles, part) if warps_per_cta else None,
+    )
+
+
+def _arrival(arch: Arch, warps: int, trip_cycles: float | None, part: float) -> Arrival:
+    """warps: resident on an SM; part: of them that are recorded."""
+    subcores = arch.limits.subcores_per_sm.value
+    path_cycles = arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / subcores
+    return Arrival(
+        trip_cycles=trip_cycles or arch.memory.l2_latency_cycles.value,
+        turn_cycles=max(1.0, warps / subcores),
+        request_cycles=path_cycles / part,
     )
 
 
@@ -273,7 +293,8 @@ def simulate_caches(
         in_l2[beyond] = hits(stream.sectors[beyond], stream.requests[beyond], every, figures.own_l2)
         reuse = reuse and reuse.with_more(int(np.count_nonzero(reads & ~in_l2)) / max(1, at_first))
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
-    table = _Levels.of(stream, levels)
+    fills = _on_routes(stream, routes, _FILLING)
+    table = _Levels.of(stream, levels, waits_of(stream, levels, fills, figures.arrival))
     densities = _densities(stream, table.rows)
     lines = _lines(stream, table.rows, figures.l1)
     found: dict[int, AccessRates] = {}
@@ -372,28 +393,31 @@ def _in_l1(stream: AddressStream, routes: Sequence[Route], shape: CacheShape) ->
 
 
 class _Levels(Struct, frozen=True, eq=False):
-    """Sectors and requests of each instruction, by the level that serves them: [row, 3]."""
+    """Of each instruction sectors by the level that serves them, requests by what they wait for: [row, 3]."""
 
     rows: IntArray
     sectors: IntArray
-    requests: IntArray
+    requests: NDArray[np.float64]
 
     @classmethod
-    def of(cls, stream: AddressStream, levels: IntArray) -> "_Levels":
+    def of(cls, stream: AddressStream, levels: IntArray, waits: Waits) -> "_Levels":
         rows, which = np.unique(stream.rows, return_inverse=True)
         starts = np.flatnonzero(np.diff(stream.requests, prepend=-1))
-        slowest = np.maximum.reduceat(levels, starts) if len(starts) else levels
+        late = waits.levels + waits.left - 1.0  # a request waits for its slowest sector
+        slowest = np.maximum.reduceat(late, starts) if len(starts) else late
+        level = np.ceil(slowest).astype(np.int64)
+        left = np.where(level > 0, slowest - level + 1.0, 1.0)
         return cls(
             rows.astype(np.int64),
             _counted(which, levels, len(rows)),
-            _counted(which[starts], slowest, len(rows)),
+            _weighed(which[starts], level, left, len(rows)),
         )
 
     def rates(self, row: int, dram_share: float | None, lines: float, density: float) -> AccessRates:
         """Rates of an instruction, no more than `dram_share` of whose sectors come from DRAM."""
         place = int(np.searchsorted(self.rows, row))
         sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
-        n_sectors, n_requests = sum(sectors), sum(requests)
+        n_sectors, n_requests = sum(sectors), round(sum(requests))
         own_share = sectors[2] / n_sectors
         kept = 1.0
         if dram_share is not None and own_share:
@@ -415,6 +439,15 @@ class _Levels(Struct, frozen=True, eq=False):
 
 def _counted(which: NDArray[np.intp], levels: IntArray, n_rows: int) -> IntArray:
     counts: IntArray = np.bincount(which * 3 + levels, minlength=n_rows * 3).reshape(n_rows, 3)
+    return counts
+
+
+def _weighed(
+    which: NDArray[np.intp], levels: IntArray, left: NDArray[np.float64], n_rows: int
+) -> NDArray[np.float64]:
+    """Requests by level, of whose trip such a part is left; the rest counts as served by the L1."""
+    counts = np.bincount(which * 3 + levels, left, n_rows * 3).astype(np.float64).reshape(n_rows, 3)
+    counts[:, 0] += np.bincount(which, 1.0 - left, n_rows)
     return counts
 
 

@@ -62,8 +62,9 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     One entry for each distinct sector of a request, [n] all: rows, the instruction; warps, the number of
     the warp among those recorded (place of its CTA in `ctas` * warps_per_cta + warp); sectors, address of
     the sector's first byte; words, a bit for each 4-byte word of it that is touched; is_store (reductions
-    too); requests, number of the request, never falling. Within a request sectors ascend. Local memory is
-    interleaved word by word and lies apart from all else.
+    too); requests, number of the request, never falling; turns, instructions that its warp had issued by
+    then. Within a request sectors ascend. Local memory is interleaved word by word and lies apart from all
+    else.
 
     lost: (row, requests) whose addresses nothing decides, or which engines make (bulk copies, textures);
     hanging: rows of branches that a guess decided. is_complete: the CTAs ran to their end, else `stopped`
@@ -78,6 +79,7 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     words: Bytes
     is_store: NDArray[np.bool_]
     requests: IntArray
+    turns: IntArray
     lost: tuple[tuple[int, int], ...]
     hanging: tuple[int, ...]
     stopped: str = ""
@@ -285,6 +287,7 @@ class _StreamRecorder:
             words=words[places],
             is_store=self.kernel.vocabulary.mask(_is_store)[self.kernel.opcode_ids][rows],
             requests=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
+            turns=np.repeat(turns[order], counts),
             lost=tuple(sorted(self.lost_requests.items())),
             hanging=hanging,
             stopped=stopped,

@@ -79,12 +79,15 @@ class CacheLab(Struct, eq=False):
         sms, slots = gpu.sm_count, occupancy.ctas_per_sm
         resident = len(co_resident_ctas(n_ctas, n_sms=sms, ctas_per_sm=slots))
         stream = self._recorded(n_ctas, sms, slots)
+        own_trip = gpu.file.memory.l2_latency_cycles
         figures = cache_figures(
             arch,
             l2_bytes=gpu.file.l2.size_bytes.value,
             shared_bytes_in_use=resident * allocated_shared_bytes(arch.limits, shared_bytes),
             ctas_per_sm=resident,
             n_recorded=len(stream.ctas),
+            warps_per_cta=stream.warps_per_cta,
+            trip_cycles=own_trip.value if own_trip is not None else None,
         )
         found = self.dram_traffic(gpu, arch, occupancy)
         if found.at_once is not None:

@@ -2,12 +2,14 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analyzer.demand.arrivals import Arrival
 from analyzer.demand.cache_routes import Route, route_of
 from analyzer.demand.cache_sets import CacheShape, hits, set_numbers
 from analyzer.demand.caches import (
@@ -20,6 +22,7 @@ from analyzer.demand.caches import (
 )
 from analyzer.execution.streams import AddressStream
 from analyzer.hardware.load import load_arch
+from analyzer.ir.machine import SchedClass
 from analyzer.isa.table import resolve
 
 LINE, SECTOR = 128, 32
@@ -38,6 +41,7 @@ def stream(
     rows: Sequence[int] | None = None,
     requests: Sequence[int] | None = None,
     words: int = 0xFF,
+    turns: Sequence[int] | None = None,
 ) -> AddressStream:
     """One sector a request, touched whole, all of row 0, unless said otherwise."""
     n = len(sectors)
@@ -50,6 +54,7 @@ def stream(
         words=np.full(n, words, dtype=np.uint8),
         is_store=np.zeros(n, dtype=np.bool_),
         requests=np.array(requests if requests is not None else range(n), dtype=np.int64),
+        turns=np.array(turns if turns is not None else range(n), dtype=np.int64),
         lost=(),
         hanging=(),
     )
@@ -138,6 +143,32 @@ def test_a_request_waits_for_its_slowest_sector() -> None:
     assert (found.requests, found.sectors, found.l1_hit_share) == (2, 3, 1 / 3)
     assert (found.waits_l1, found.waits_l2, found.waits_dram) == (0.0, 0.0, 1.0)
     assert rates.amat_cycles(0, LATENCIES) == 500.0
+
+
+def test_who_asks_for_what_is_on_its_way_waits_for_the_rest_of_its_trip() -> None:
+    figures = CacheFigures(
+        shape(4, 4), BIG, arrival=Arrival(trip_cycles=200, turn_cycles=2, request_cycles=4)
+    )
+    routes = (Route.CACHED,)
+    side_by_side = simulate_caches(stream([0, 0], turns=[7, 7]), routes, figures).accesses[0]
+    assert side_by_side.l1_hit_share == 0.5
+    assert (side_by_side.waits_l1, side_by_side.waits_dram) == pytest.approx((0.01, 0.99))
+    half_way = simulate_caches(stream([0, 0], turns=[7, 57]), routes, figures).accesses[0]
+    assert (half_way.waits_l1, half_way.waits_dram) == pytest.approx((0.25, 0.75))
+    later = simulate_caches(stream([0, 0], turns=[7, 107]), routes, figures).accesses[0]
+    assert (later.waits_l1, later.waits_dram) == (0.5, 0.5)
+    not_brought = simulate_caches(stream([0, 0], turns=[7, 7]), (Route.LOOKED_UP,), figures).accesses[0]
+    assert (not_brought.l1_hit_share, not_brought.waits_l1) == (0.0, 0.0)
+
+
+def test_resident_warps_take_turns_while_a_sector_comes() -> None:
+    arch = load_arch("sm_75")
+    asked = partial(cache_figures, arch, l2_bytes=1 << 20, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=2)
+    assert asked().arrival is None
+    found = asked(warps_per_cta=8, trip_cycles=300).arrival
+    assert found is not None
+    assert (found.trip_cycles, found.turn_cycles) == (300, 8)
+    assert found.request_cycles == arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / 2
 
 
 def test_other_sms_bring_in_what_the_grid_shares() -> None:

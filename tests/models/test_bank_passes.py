@@ -41,7 +41,7 @@ def predicted_us(name: str) -> float:
     ],
 )
 def test_time_follows_passes(name: str, measured_us: float) -> None:
-    assert predicted_us(name) == pytest.approx(measured_us, rel=0.09)
+    assert predicted_us(name) == pytest.approx(measured_us, rel=0.1)
 
 
 def matrix_cycles(pitch: int, gpu: str) -> float:
