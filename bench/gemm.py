@@ -57,11 +57,12 @@ middle is taken.
 _TAIL = """
 What is missing: how many registers the measured code takes; the power limit, which slows kernels by what
 their products draw; which lines of the L1 the CTAs of an SM take from each other. Of the whole sweep on the
-RTX 2080 Ti, 15,000 configurations whose FFMA take up to half of the cycles of their accesses take as long
-as these say (medians of .97 to 1.07 by kind). Where FFMA take three quarters of them or more, `sm` comes out
-at .83 with CTAs of any size, as a clock of 1,600 MHz would have it: with both units busy a GPU draws most
-power. One in CTAs of 64 threads with 128 sums each, predicted best on both Turing GPUs, takes as long as its
-products and its accesses together, as if an SM held but two such CTAs. Why is not understood.
+RTX 2080 Ti, 15,000 configurations of 1,000 CTAs and more, whose FFMA take up to .55 of the cycles of their
+accesses, take as long as passes and fills alone say (medians of .97 to 1.07 by kind, but for 76 rows). Of 20
+others in CTAs of 128 threads and more, whose FFMA take .7 or more, `sm` comes out at .84 in the mean (.72 to
+1.08). A clock of 1,600 MHz, lowered by the power that both units draw together, would explain it; no clock
+or power was measured. One in CTAs of 64 threads with 128 sums each, predicted best on the TITAN RTX, takes as
+long as its products and its accesses together. Why is not understood.
 """
 
 
