@@ -31,6 +31,7 @@ ELSEWHERE = {
     Semantics.WAIT_SCOREBOARD,
     Semantics.WAIT_WARPGROUP,
     Semantics.SLEEP,
+    Semantics.NEXT_CTA,
     *MBARRIER_MEANINGS,
     *BULK_WRITES,
 }
