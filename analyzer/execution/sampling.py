@@ -73,11 +73,16 @@ def rows_of_grid(grid: Dim3, numbers: IntArray) -> tuple[int, int] | None:
 
 
 def scattered(grid: Dim3, n_ctas: int = _SAMPLED) -> Sample:
-    """CTAs spread over the grid, its first and last among them; nothing says that the others are alike."""
+    """CTAs spread over the grid, its first and last among them; nothing says that the others are alike.
+
+    With each one goes the one that lies as far from the other end along all axes: what grows along an axis,
+    as a causal attention's rows do, is neither over- nor underrated.
+    """
     total = grid.count
-    spread = np.linspace(0, total - 1, n_ctas // 2).astype(np.int64)
-    random = np.random.default_rng(total).integers(0, total, n_ctas)
-    numbers = np.unique(np.concatenate([spread, random]))
+    spread = np.linspace(0, total // 2, n_ctas // 4).astype(np.int64)
+    random = np.random.default_rng(total).integers(0, total, n_ctas // 2)
+    half = np.concatenate([spread, random])
+    numbers = np.unique(np.concatenate([half, total - 1 - half]))
     weights = np.full(len(numbers), (total - 2) / max(1, len(numbers) - 2))
     weights[[0, -1]] = 1.0
     note = f"{len(numbers):,} of {total:,} CTAs executed: the others are taken to be like them"
