@@ -6,7 +6,9 @@ for Free, 1993). So a comparison is tried with ordinary numbers in the place of 
 that is what it most likely says.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 from analyzer.execution.semantics.floating import COMPARES
 from analyzer.execution.semantics.predicate import NEUTRAL
 from analyzer.flow.cfg import Cfg, EdgeKind
-from analyzer.ir.opcode import OpKind, Semantics
+from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.ir.operand import Constant, Immediate, Operand, Predicate, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import predicate_storage
@@ -32,33 +34,55 @@ def likely_way(cfg: Cfg, block: int) -> int | None:
     if any(isinstance(operand, Predicate) for operand in branch.operands):
         return None
     slot = predicate_storage(branch.guard)
-    values = {_likely_value(cfg.kernel.form(row), slot) for row in _definitions(cfg, block, slot)}
-    if len(values) != 1 or None in values:
-        return None
-    return _target(cfg, block, is_taken=values != {branch.guard.negated})
+    writers = _writers(cfg).get(slot, [])
+    value: bool | None = None
+    for row in _definitions(cfg, block, writers):
+        found = _likely_value(cfg.kernel.form(row), slot)
+        if found is None or value not in (None, found):
+            return None
+        value = found
+    return None if value is None else _target(cfg, block, is_taken=value is not branch.guard.negated)
 
 
-def _definitions(cfg: Cfg, block: int, slot: int) -> Iterator[int]:
-    """Rows that may have written what a predicate is at the end of a block."""
+@lru_cache(maxsize=1)
+def _writers(cfg: Cfg) -> dict[int, list[int]]:
+    """Rows that write each predicate, in order; of those alone that some comparison of numbers writes."""
+    kernel = cfg.kernel
+    ids, masks = kernel.opcode_ids, kernel.vocabulary.mask
+    compared = {
+        slot
+        for row in np.flatnonzero(masks(_is_comparison)[ids]).tolist()
+        for slot in kernel.form(row).written
+    }
+    found: dict[int, list[int]] = {}
+    for row in np.flatnonzero(masks(_may_write_predicates)[ids]).tolist() if compared else ():
+        for slot in compared.intersection(kernel.form(row).written):
+            found.setdefault(slot, []).append(row)
+    return found
+
+
+def _may_write_predicates(opcode: Opcode) -> bool:
+    return opcode.writes.strip("r?") != ""
+
+
+def _is_comparison(opcode: Opcode) -> bool:
+    return opcode.semantics in _COMPARISONS
+
+
+def _definitions(cfg: Cfg, block: int, writers: list[int]) -> Iterator[int]:
+    """Of rows that write a predicate, those that may have written what it is at the end of a block."""
     work, seen = [block], {block}
-    while work:
+    while work and writers:
         current = work.pop()
-        row = _last_write(cfg, current, slot)
-        if row is not None:
-            yield row
+        rows = cfg.blocks[current]
+        place = bisect_left(writers, rows.stop) - 1
+        if place >= 0 and writers[place] >= rows.start:
+            yield writers[place]
             continue
         for before in cfg.predecessors[current]:
             if before not in seen:
                 seen.add(before)
                 work.append(before)
-
-
-def _last_write(cfg: Cfg, block: int, slot: int) -> int | None:
-    rows = cfg.blocks[block]
-    for row in range(rows.stop - 1, rows.start - 1, -1):
-        if slot in cfg.kernel.form(row).written:
-            return row
-    return None
 
 
 def _target(cfg: Cfg, block: int, *, is_taken: bool) -> int | None:
@@ -68,7 +92,7 @@ def _target(cfg: Cfg, block: int, *, is_taken: bool) -> int | None:
 
 def _likely_value(form: InstructionForm, slot: int) -> bool | None:
     """What a comparison most likely puts into a predicate."""
-    if form.opcode.semantics not in _COMPARISONS or form.guard is not None or len(form.operands) != 5:
+    if not _is_comparison(form.opcode) or form.guard is not None or len(form.operands) != 5:
         return None
     first, _, left, right, joined = form.operands
     outcome = _outcome(form, left, right)

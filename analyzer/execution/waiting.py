@@ -2,7 +2,7 @@
 
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, OpKind, Semantics
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Semantics
 
 _SPIN_LENGTH = 24
 _SLEEPER_LENGTH = 64  # of a loop that sleeps between its looks
@@ -34,8 +34,11 @@ def only_waits(cfg: Cfg, loop: Loop) -> bool:
 def takes_ctas(cfg: Cfg) -> bool:
     """Whether CTAs that are done run others which were launched, but have not begun."""
     kernel = cfg.kernel
-    is_taking = kernel.vocabulary.mask(lambda opcode: opcode.semantics is Semantics.NEXT_CTA)
-    return bool(is_taking[kernel.opcode_ids].any())
+    return bool(kernel.vocabulary.mask(_takes_cta)[kernel.opcode_ids].any())
+
+
+def _takes_cta(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.NEXT_CTA
 
 
 def awaited_rows(cfg: Cfg, nest: LoopNest) -> frozenset[int]:

@@ -88,7 +88,7 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
     @cached_property
     def leaving(self) -> frozenset[int]:
         """Rows of calls of a function elsewhere: of the system (malloc, printf), or of another file."""
-        calls = self.kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.CALL)[self.kernel.opcode_ids]
+        calls = self.kernel.vocabulary.mask(_is_call)[self.kernel.opcode_ids]
         here = self.callers | self.taken.keys()
         known = {self.blocks[block].stop - 1 for block in here}
         return frozenset(np.flatnonzero(calls[: len(self.block_of)]).tolist()) - known
@@ -237,6 +237,10 @@ class _Builder:
 
 def _names_address(opcode: Opcode) -> bool:
     return opcode.kind in FLOW_KINDS or opcode.name == "LEPC"
+
+
+def _is_call(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.CALL
 
 
 def _is_nop(opcode: Opcode) -> bool:

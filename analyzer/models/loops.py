@@ -100,11 +100,13 @@ def _recurrence(situation: Situation, loop: Loop, memory_latency: float) -> floa
     is_inner = all(other.parent != loop.index for other in situation.nest.loops)
     if not is_inner or len(rows) > _MAX_RECURRENCE_ROWS:
         return 0.0
-    ids = situation.kernel.opcode_ids[rows]
+    kernel = situation.kernel
+    ids = kernel.vocabulary.opcode_ids[kernel.text_ids[rows]]
     costs = situation.costs
     latency = np.where(costs.is_memory_load, memory_latency, costs.latency_cycles)[ids].tolist()
-    forms = [situation.kernel.form(row) for row in rows]
+    forms = [kernel.form(row) for row in rows]
     flow = [(f.read, f.written, cycles) for f, cycles in zip(forms, latency, strict=True) if f.written]
+    places = {number for _, written, _ in flow for number in written}
     ready = [0.0] * STORAGE_SIZE
     before = 0.0
     growth = 0.0
@@ -116,6 +118,6 @@ def _recurrence(situation: Situation, loop: Loop, memory_latency: float) -> floa
                     done = ready[number] + cycles
             for number in written:
                 ready[number] = done
-        latest = max(ready)
+        latest = max((ready[place] for place in places), default=0.0)
         growth, before = latest - before, latest
     return growth

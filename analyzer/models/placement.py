@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.requests import SECTOR_BYTES
 from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.opcode import BULK_WRITES, GLOBAL_SPACES, Semantics
+from analyzer.ir.opcode import BULK_WRITES, GLOBAL_SPACES, Opcode, Semantics
 from analyzer.models.base import Situation
 
 # Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
@@ -192,7 +192,11 @@ def _distinct_share(situation: Situation) -> float | None:
 def bulk_writes(situation: Situation) -> NDArray[np.bool_]:
     """Instructions by which the copy engine writes to global memory, [n]."""
     kernel = situation.kernel
-    return kernel.vocabulary.mask(lambda opcode: opcode.semantics in BULK_WRITES)[kernel.opcode_ids]
+    return kernel.vocabulary.mask(_writes_in_bulk)[kernel.opcode_ids]
+
+
+def _writes_in_bulk(opcode: Opcode) -> bool:
+    return opcode.semantics in BULK_WRITES
 
 
 def copied_unique_bytes(situation: Situation) -> float:

@@ -118,17 +118,8 @@ def _repeat(warps: list[Warp], blocks: list[_Stretch], visits: int, times: float
         for warp in warps:
             warp.account(1.0 + left)
         if is_last:
-            _skip(warps, left * taken)
-            return
+            return  # so much later all would stand as it does now
         before = taken
-
-
-def _skip(warps: list[Warp], cycles: float) -> None:
-    """So many cycles later everything stands as it does now."""
-    if cycles:
-        warps[0].pipe_free[:] = [free + cycles for free in warps[0].pipe_free]
-        for warp in warps:
-            warp.skip(cycles)
 
 
 def _walk(warps: list[Warp], blocks: list[_Stretch]) -> None:

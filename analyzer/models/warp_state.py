@@ -89,16 +89,6 @@ class Warp:
         self.waits.clear()
         self.pipe_waits.clear()
 
-    def skip(self, cycles: float) -> None:
-        """Move everything that is to come, pipes aside."""
-        self.time += cycles
-        self.matrix_done += cycles
-        self.matrix_groups = [done + cycles for done in self.matrix_groups]
-        self.register_ready = [ready + cycles for ready in self.register_ready]
-        for board in self.scoreboards:
-            board.ready += cycles
-            board.pending = [done + cycles for done in board.pending]
-
     def waits_of(self, weights: FloatArray) -> FloatArray:
         """The waits of each instruction [n, cause], the mean of its executions."""
         executed = np.where(weights > 0, weights, 1.0)[:, None]
@@ -252,7 +242,7 @@ def _is_special(opcode: Opcode) -> bool:
 
 def _group_ends(kernel: Kernel) -> frozenset[int]:
     """Products with which a group ends: those that name the group barrier."""
-    is_group = kernel.vocabulary.mask(lambda opcode: opcode.sched is SchedClass.MMA_WARPGROUP)
+    is_group = kernel.vocabulary.mask(_is_of_warpgroup)
     rows = np.flatnonzero(is_group[kernel.opcode_ids]).tolist()
     return frozenset(row for row in rows if any(_is_group_barrier(o) for o in kernel.form(row).operands))
 
@@ -288,3 +278,7 @@ def _raise(board: Scoreboard, done: float, cause: int, row: int) -> None:
         del board.pending[0]
     if done >= board.ready:
         board.ready, board.cause, board.producer = done, cause, row
+
+
+def _is_of_warpgroup(opcode: Opcode) -> bool:
+    return opcode.sched is SchedClass.MMA_WARPGROUP
