@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analyzer.execution.counts import ASSUMED_TRIPS, TripRule, branch_odds
-from analyzer.execution.lanes import UNEVEN, Origins, View
+from analyzer.execution.lanes import Origins, View
 from analyzer.execution.likely import likely_way
 from analyzer.execution.machine import Machine
 from analyzer.execution.program import CompiledKernel, End
 from analyzer.execution.rules import TakenRule
 from analyzer.execution.step import Bits
 from analyzer.execution.trial import Trial
+from analyzer.execution.unknown_words import instruction_rows
 from analyzer.execution.waiting import only_waits, takes_ctas
 from analyzer.flow.loops import Loop
 from analyzer.ir.machine import WARP_LANES
@@ -127,15 +128,14 @@ class Guesser:
 
     def _is_told_in_shared(self, unknown: Origins) -> bool:
         kernel = self.kernel.cfg.kernel
-        rows = [(origin & ~UNEVEN) - 1 for origin in np.unique(unknown).tolist() if origin]
+        rows = instruction_rows(unknown)
         return all(row < len(kernel) and kernel.opcode(row).space is Space.SHARED for row in rows)
 
     def _only_retries(self, loop: Loop, unknown: Origins) -> bool:
         """It goes on until a compare-and-swap of its own has found what it was to find: mostly the first."""
         cfg = self.kernel.cfg
-        for origin in np.unique(unknown).tolist():
-            row = (origin & ~UNEVEN) - 1
-            if 0 <= row < len(cfg.kernel) and cfg.block_of[row] in loop.blocks:
+        for row in instruction_rows(unknown):
+            if row < len(cfg.kernel) and cfg.block_of[row] in loop.blocks:
                 opcode = cfg.kernel.opcode(row)
                 if opcode.kind is OpKind.ATOMIC and _SWAP in opcode.modifiers:
                     return True

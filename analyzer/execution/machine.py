@@ -322,7 +322,7 @@ class Machine:
         for source in sources:
             if source is not None:
                 unknown = joined(unknown, source)
-        if step.is_equality and guard is None and self.batch.note_ticket(words, sources, view.active):
+        if step.is_equality and guard is None and self.batch.unknown_words.is_told(words, sources, view):
             return words, None
         if unknown is not None and self.batch.unknown_words.makes_uneven(step, words, sources, unknown):
             unknown = made_uneven(unknown)

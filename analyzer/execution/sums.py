@@ -49,7 +49,7 @@ def collect(machine: Machine, stopped: str, sums: LaunchSums) -> None:
     for row, weight in tally.hanging.items():
         sums.hanging[row] = sums.hanging.get(row, 0.0) + weight
         sums.origins.setdefault(row, batch.origin_text(batch.origins[row]))
-    sums.tickets |= batch.tickets
+    sums.tickets |= batch.unknown_words.tickets
     sums.doubted |= tally.doubted
     for row in tally.hanging:
         sums.doubted |= batch.regions.blocks(row, batch.meeting_block(row))

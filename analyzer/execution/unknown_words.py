@@ -40,10 +40,14 @@ class Trust(IntEnum):
 
 
 class UnknownWords:
-    """Which values an unknown word moves alike in all lanes, and how far addresses may be believed then."""
+    """Which values an unknown word moves alike in all lanes, and how far addresses may be believed then.
+
+    tickets: atomics whose numbers were taken to be unlike others.
+    """
 
     def __init__(self, kernel: CompiledKernel) -> None:
         self._kernel = kernel
+        self.tickets: set[int] = set()
         self._numbers: dict[int, bool] = {}
 
     def origin_of(
@@ -83,21 +87,22 @@ class UnknownWords:
             mixes = True
         return mixes and (_is_uneven(origin) or not all(map(self.is_number, _rows(origin))))
 
-    def ticket_row(
-        self, words: Sequence[Value], sources: Sequence[Origins | None], active: Bits
-    ) -> int | None:
-        """Of two words, one of which is a known number and the other hangs on what an atomic hands out as
-        it counts: that atomic, if it hands out many (see `tickets`).
+    def is_told(self, words: Sequence[Value], sources: Sequence[Origins | None], view: View) -> bool:
+        """Whether two words are told to be unlike: one is a known number, the other hangs on what an atomic
+        hands out as it counts, and it hands out many (see `tickets`).
         """
         unknown = [source for source in sources if source is not None]
         if len(unknown) != 1 or len(sources) != 2:
-            return None
+            return False
         known = words[0] if sources[0] is None else words[1]
-        rows = [row & ~UNEVEN for row in _rows(np.where(active, unknown[0], 0))]
+        rows = instruction_rows(np.where(view.active, unknown[0], 0))
         if len(rows) != 1 or rows[0] >= len(self._kernel.cfg.kernel):
-            return None
-        is_large = int(np.where(active, known, MANY).min()) >= MANY - 1
-        return rows[0] if is_large and counts_up(self._kernel.cfg.kernel.opcode(rows[0])) else None
+            return False
+        is_large = int(np.where(view.active, known, MANY).min()) >= MANY - 1
+        if not is_large or not counts_up(self._kernel.cfg.kernel.opcode(rows[0])):
+            return False
+        self.tickets.add(rows[0])
+        return True
 
     def trust(self, origin: Origins | None, active: Bits) -> Trust:
         """Of addresses whose unknown parts have these origins."""
@@ -187,6 +192,11 @@ def _is_uneven(origin: Origins) -> bool:
 def _rows(origin: Origins) -> list[int]:
     """Rows of instructions, or larger numbers, that unknown lanes hang on."""
     return [one - 1 for one in np.unique(origin).tolist() if one]
+
+
+def instruction_rows(origin: Origins) -> list[int]:
+    """The same, also of lanes of which nothing is known."""
+    return [row & ~UNEVEN for row in _rows(origin)]
 
 
 def _any(flags: Sequence[bool], places: Sequence[int]) -> bool:

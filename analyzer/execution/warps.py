@@ -1,6 +1,6 @@
 """The warps of some CTAs: who they are, what special registers and constants they see."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -160,7 +160,6 @@ class Batch:
         self.weights: NDArray[np.float64] = np.repeat(weights, per_cta)
         self.regions = Regions(kernel)
         self.unknown_words = UnknownWords(kernel)
-        self.tickets: set[int] = set()
         self.shared_bytes = shape.shared_bytes
         self.origins: dict[int, int] = {}
         # where CTAs stand for others: the next CTA along each axis, and how many there are
@@ -194,13 +193,6 @@ class Batch:
     def note_origin(self, row: int, origin: int) -> None:
         """Remember what the branch at `row` hangs on."""
         self.origins.setdefault(row, origin & ~UNEVEN)
-
-    def note_ticket(self, words: Sequence[Value], sources: Sequence[Origins | None], active: Bits) -> bool:
-        """Whether two words are unlike, one being a number that an atomic hands out; remember that."""
-        row = self.unknown_words.ticket_row(words, sources, active)
-        if row is not None:
-            self.tickets.add(row)
-        return row is not None
 
     def origin_text(self, origin: int) -> tuple[str, int | None]:
         """What an origin number stands for, and its row where it is an instruction."""

@@ -7,6 +7,7 @@ and an `Instruction` is a view made on demand.
 
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -205,7 +206,7 @@ class ConstantBank(Struct, frozen=True, kw_only=True):
     unset: tuple[UnsetConstant, ...] = ()
 
 
-class Kernel(Struct, frozen=True, kw_only=True, eq=False):
+class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One function of a dump, as columns; rows are instructions in address order.
 
     text_ids[n], addresses[n]: see `Vocabulary`; control_words[n]: upper 64 bits of each instruction,
@@ -239,7 +240,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False):
     def __len__(self) -> int:
         return len(self.text_ids)
 
-    @property
+    @cached_property
     def opcode_ids(self) -> IdArray:
         """Index into `vocabulary.opcodes`, for each instruction."""
         return self.vocabulary.opcode_ids[self.text_ids]

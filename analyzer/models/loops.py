@@ -101,7 +101,7 @@ def _recurrence(situation: Situation, loop: Loop, memory_latency: float) -> floa
     if not is_inner or len(rows) > _MAX_RECURRENCE_ROWS:
         return 0.0
     kernel = situation.kernel
-    ids = kernel.vocabulary.opcode_ids[kernel.text_ids[rows]]
+    ids = kernel.opcode_ids[rows]
     costs = situation.costs
     latency = np.where(costs.is_memory_load, memory_latency, costs.latency_cycles)[ids].tolist()
     forms = [kernel.form(row) for row in rows]
