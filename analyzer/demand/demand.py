@@ -10,7 +10,7 @@ from analyzer.demand.accesses import AccessBytes
 from analyzer.demand.costs import PIPES, FloatArray, OpcodeCosts
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.machine import Pipe
-from analyzer.ir.program import Kernel
+from analyzer.ir.program import IdArray
 
 
 class PipeDemand(Struct, frozen=True):
@@ -51,11 +51,16 @@ def instruction_weights(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray
 
 
 def measure_demand(
-    kernel: Kernel, weights: FloatArray, costs: OpcodeCosts, moved: AccessBytes
+    opcode_ids: IdArray,
+    weights: FloatArray,
+    costs: OpcodeCosts,
+    moved: AccessBytes,
+    rows: slice = slice(None),
 ) -> PipelineDemand:
-    """Demand of one warp; `weights[n]` says how often it runs each instruction."""
-    n = len(kernel.vocabulary.opcodes)
-    executed = _sums(kernel.opcode_ids, weights, n)
+    """Demand of one warp by the opcodes of a kernel's instructions [n]; `weights` says how often it runs each,
+    of some alone where `rows` names them.
+    """
+    executed = _sums(opcode_ids[rows], weights, len(costs.pipe))
     cycles = executed * costs.issue_cycles
     n_pipes = len(PIPES)
     operations = _sums(costs.pipe, executed, n_pipes)
@@ -72,9 +77,9 @@ def measure_demand(
         },
         flops=float(executed @ costs.flops),
         tensor_fma=float(executed @ costs.tensor_fma),
-        global_bytes=float(weights @ moved.global_bytes),
-        shared_bytes=float(weights @ moved.shared_bytes),
-        local_bytes=float(weights @ moved.local_bytes),
+        global_bytes=float(weights @ moved.global_bytes[rows]),
+        shared_bytes=float(weights @ moved.shared_bytes[rows]),
+        local_bytes=float(weights @ moved.local_bytes[rows]),
     )
 
 

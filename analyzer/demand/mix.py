@@ -1,12 +1,12 @@
 """Instruction mix: how often each opcode stands in the code."""
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from msgspec import Struct
 
 from analyzer.ir.opcode import Opcode, Space
-from analyzer.ir.program import Kernel
+from analyzer.ir.program import BoolArray, Kernel, Vocabulary
 
 
 class Mix(Struct, frozen=True, eq=False, dict=True):
@@ -42,13 +42,8 @@ class Mix(Struct, frozen=True, eq=False, dict=True):
     def constant_operands(self) -> int:
         """Instructions that read a constant bank in place of a register; loads of constants aside."""
         vocabulary = self.kernel.vocabulary
-        loads = vocabulary.mask(_loads_constant)
-        ids, counts = np.unique(self.kernel.text_ids, return_counts=True)
-        return sum(
-            int(count)
-            for number, count in zip(ids.tolist(), counts.tolist(), strict=True)
-            if "c[" in vocabulary.texts[number] and not loads[vocabulary.opcode_ids[number]]
-        )
+        loads = vocabulary.mask(_loads_constant)[self.kernel.opcode_ids]
+        return int((_name_constants(vocabulary)[self.kernel.text_ids] & ~loads).sum())
 
     @property
     def total(self) -> int:
@@ -63,6 +58,12 @@ class Mix(Struct, frozen=True, eq=False, dict=True):
     def __getitem__(self, name: str) -> int:
         """Count of an opcode (`FFMA`) or of an opcode with modifiers (`LDG.E.128`); 0 where absent."""
         return self.opcodes.get(name, 0) or self.mnemonics.get(name, 0)
+
+
+@lru_cache(maxsize=1)
+def _name_constants(vocabulary: Vocabulary) -> BoolArray:
+    """Whether each text names a place in a constant bank, [n_text]."""
+    return np.array(["c[" in text for text in vocabulary.texts], dtype=np.bool_)
 
 
 def _loads_constant(opcode: Opcode) -> bool:

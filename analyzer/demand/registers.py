@@ -1,8 +1,7 @@
 """Register count of a kernel whose dump does not state it: the highest register that the code names."""
 
 import re
-from bisect import bisect_right
-from itertools import accumulate
+from functools import lru_cache
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,10 +10,11 @@ from analyzer.ir.opcode import Opcode, Space
 from analyzer.ir.program import IdArray, Kernel, Vocabulary
 from analyzer.isa.roles import UNIFORM_BASE
 
-_NAME = r"R(?<![A-Za-z0-9_.]R)"  # the letter first: what stands before it is looked at only there
-_REGISTER = re.compile(_NAME + r"(\d+)")
-# Registers of the widest operand that is no matrix fragment: 256 bits.
-_MAX_WIDTH = 8
+_MAX_DIGITS = 3
+_ANY = np.int32(1 << 16)  # above any register
+_CODES = np.arange(256)
+_DIGITS = (_CODES >= ord("0")) & (_CODES <= ord("9"))
+_WORD = np.array([bool(re.match(rb"[A-Za-z0-9_.]", bytes([code]))) for code in range(256)])
 
 
 def with_registers(kernel: Kernel) -> Kernel:
@@ -27,24 +27,33 @@ def with_registers(kernel: Kernel) -> Kernel:
 def _highest_register(kernel: Kernel) -> int:
     """Texts are decoded only where their operands may reach the highest register that any of them prints."""
     vocabulary = kernel.vocabulary
+    printed, reached = _by_text(vocabulary)
     text_ids = np.unique(kernel.text_ids)
-    texts = [vocabulary.texts[text_id] for text_id in text_ids.tolist()]
-    code = "\n".join(texts)
-    printed = max(map(int, set(_REGISTER.findall(code))), default=-1)
-    starts = list(accumulate((len(text) + 1 for text in texts), initial=0))
-    may_reach = vocabulary.mask(_is_wide)[vocabulary.opcode_ids[text_ids]]
-    for match in _near(printed).finditer(code):
-        row = bisect_right(starts, match.start()) - 1
-        opcode = vocabulary.opcodes[vocabulary.opcode_ids[text_ids[row]]]
-        may_reach[row] |= int(match[1]) + _width(opcode) > printed
-    highest = _named(vocabulary, text_ids[may_reach])
-    return highest if highest >= printed else _named(vocabulary, text_ids)
+    highest_printed = int(printed[text_ids].max(initial=-1))
+    highest = _named(vocabulary, text_ids[reached[text_ids] >= highest_printed])
+    return highest if highest >= highest_printed else _named(vocabulary, text_ids)
 
 
-def _near(printed: int) -> re.Pattern[str]:
-    """Names of the registers from which an operand reaches the one printed last."""
-    numbers = range(max(0, printed - _MAX_WIDTH + 1), printed + 1)
-    return re.compile(rf"{_NAME}({'|'.join(map(str, numbers))})(?!\d)")
+@lru_cache(maxsize=1)
+def _by_text(vocabulary: Vocabulary) -> tuple[IdArray, IdArray]:
+    """Of each text the highest register that it prints, -1 for none, and the highest that its operands may
+    reach from there, [n_text].
+    """
+    code = np.frombuffer(("\n".join(vocabulary.texts) + "\n    ").encode(), dtype=np.uint8)
+    places = np.flatnonzero(code[:-4] == ord("R"))
+    is_name = _DIGITS[code[places + 1]] & ~_WORD[code[places - 1]]
+    places = places[is_name]
+    numbers = np.zeros(len(places), dtype=np.int32)
+    goes_on = np.ones(len(places), dtype=np.bool_)
+    for place in range(1, _MAX_DIGITS + 1):
+        digits = code[places + place]
+        goes_on &= _DIGITS[digits]
+        numbers = np.where(goes_on, numbers * 10 + digits - ord("0"), numbers)
+    printed = np.full(len(vocabulary.texts), -1, dtype=np.int32)
+    np.maximum.at(printed, np.searchsorted(np.flatnonzero(code == ord("\n")), places), numbers)
+    widths = np.array([_width(opcode) for opcode in vocabulary.opcodes], dtype=np.int32)
+    reached = printed + widths[vocabulary.opcode_ids] - 1
+    return printed, np.where(vocabulary.mask(_is_wide)[vocabulary.opcode_ids], _ANY, reached)
 
 
 def _named(vocabulary: Vocabulary, text_ids: IdArray) -> int:

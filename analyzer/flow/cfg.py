@@ -7,6 +7,7 @@ Edges follow what nvdisasm's -bbcfg draws, which tests compare with:
 - the self-branch and NOPs after a function's last instruction are padding, not control flow.
 """
 
+from bisect import bisect_left
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from analyzer.ir.opcode import FLOW_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
-from analyzer.ir.program import InstructionForm, Kernel
+from analyzer.ir.program import INSTRUCTION_BYTES, InstructionForm, Kernel
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -135,6 +136,7 @@ class _Builder:
             name: row for name, address in kernel.labels if (row := self.row_of.at(address)) is not None
         }
         self.noted = dict(kernel.branch_targets)
+        self.targets = {row: self._target(form) for row, form in self.flow_rows.items()}
 
     def build(self) -> Cfg:
         leaders = self._leaders()
@@ -150,7 +152,7 @@ class _Builder:
     def _leaders(self) -> set[int]:
         leaders = {0, *self.labels.values()}
         for row, form in self.flow_rows.items():
-            target = self._target(row, form)
+            target = self.targets[row]
             if target is not None:
                 leaders.add(target)
             leaders.update(self._indirect_rows(row))
@@ -170,11 +172,11 @@ class _Builder:
             form = self.flow_rows.get(row)
             kind = form.opcode.kind if form else OpKind.NOP
             if form is not None and kind is OpKind.BRANCH:
-                target = self._target(row, form)
+                target = self.targets[row]
                 if target is not None and not form.is_never:
                     edges.append(Edge(block.index, block_at[target], EdgeKind.TAKEN))
             elif form is not None and kind is OpKind.CALL:
-                target = self._target(row, form)
+                target = self.targets[row]
                 if target is not None:
                     direct.append((block.index, block_at[target], form.is_unconditional))
             elif kind is OpKind.BRANCH_INDIRECT:
@@ -215,16 +217,13 @@ class _Builder:
         form = self.flow_rows.get(block.stop - 1)
         return form is not None and form.opcode.kind is OpKind.RETURN
 
-    def _target(self, row: int, form: InstructionForm) -> int | None:
+    def _target(self, form: InstructionForm) -> int | None:
         """Row that a branch, call or convergence instruction names; None where it names none here."""
         for operand in reversed(form.operands):
-            match operand:
-                case Immediate(value=int(value)) if _is_address_form(form):
-                    return self.row_of.at(value)
-                case Label(name=name) if _is_address_form(form):
-                    return self.labels.get(name.strip("`()"))
-                case _:
-                    continue
+            if isinstance(operand, Immediate) and isinstance(operand.value, int):
+                return self.row_of.at(operand.value) if _is_address_form(form) else None
+            if isinstance(operand, Label):
+                return self.labels.get(operand.name.strip("`()")) if _is_address_form(form) else None
         return None
 
     def _indirect_rows(self, row: int) -> list[int]:
@@ -251,13 +250,13 @@ class _RowFinder:
     """Address to row; nearly always rows are 16 bytes apart."""
 
     def __init__(self, kernel: Kernel, stop: int) -> None:
-        self.addresses, self.stop = kernel.addresses, stop
+        self.addresses, self.stop = kernel.addresses.tolist()[:stop], stop
 
     def at(self, address: int) -> int | None:
-        row = int(np.searchsorted(self.addresses[: self.stop], address))
-        if row < self.stop and int(self.addresses[row]) == address:
-            return row
-        return None
+        row = (address - self.addresses[0]) // INSTRUCTION_BYTES
+        if not 0 <= row < self.stop or self.addresses[row] != address:
+            row = bisect_left(self.addresses, address)
+        return row if row < self.stop and self.addresses[row] == address else None
 
 
 def _is_direct_call(form: InstructionForm) -> bool:

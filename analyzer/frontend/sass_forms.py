@@ -9,6 +9,7 @@ cuts it wrongly.
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 from lark import Token, Tree
 from lark.exceptions import UnexpectedInput
@@ -82,7 +83,7 @@ class FormDecoder:
         Raises ShapeError where the shape is not SASS.
         """
         guard, mnemonic, pieces = _cut(text)
-        key = ("@" if guard else "", mnemonic, *(self._piece(p).template for p in pieces))
+        key = ("@" if guard else "", mnemonic, *map(self._template, pieces))
         if key not in self._shapes:
             if not self._takes_parts(guard, mnemonic, pieces):
                 self._parse_shape(text)
@@ -110,6 +111,9 @@ class FormDecoder:
         return InstructionForm(
             text=text, guard=guard, opcode=opcode, operands=operands, written=written, read=read
         )
+
+    def _template(self, text: str) -> str:
+        return (self._pieces.get(text) or self._piece(text)).template
 
     def _piece(self, text: str) -> _Piece:
         piece = self._pieces.get(text)
@@ -145,8 +149,12 @@ class FormDecoder:
 
     def _decode_pieces(self, pieces: list[str]) -> tuple[Operand, ...]:
         """Operands piece by piece; a comma that is part of an operand has cut it, so then all at once."""
+        known = self._operands
+        operands: tuple[Operand, ...] = ()
         try:
-            return tuple(operand for piece in pieces for operand in self._decode_piece(piece))
+            for piece in pieces:
+                operands += known.get(piece) or self._decode_piece(piece)
+            return operands
         except UnexpectedInput:
             return self._decode_piece(", ".join(pieces))
 
@@ -165,8 +173,10 @@ def _cut(text: str) -> tuple[str, str, list[str]]:
         guard, _, text = text.partition(" ")
         text = text.lstrip()
     mnemonic, _, rest = text.partition(" ")
-    rest = rest.strip()
-    return guard, mnemonic, [piece.strip() for piece in rest.split(", ")] if rest else []
+    pieces = rest.split(", ") if rest else []
+    if "  " in text:  # else no piece has a blank at its ends
+        pieces = [piece.strip() for piece in rest.strip().split(", ")] if rest.strip() else []
+    return guard, mnemonic, pieces
 
 
 def _template(text: str) -> _Piece:
@@ -184,6 +194,7 @@ def _template(text: str) -> _Piece:
     return _Piece("".join(parts), tuple(numbers), tuple(places))
 
 
+@cache
 def _guard(text: str) -> Predicate | None:
     match = _GUARD.fullmatch(text)
     if match is None:

@@ -248,6 +248,10 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def form(self, index: int) -> InstructionForm:
         return self.vocabulary.form(int(self.text_ids[index]))
 
+    def forms(self, start: int, stop: int) -> list[InstructionForm]:
+        """Those of rows [start, stop)."""
+        return list(map(self.vocabulary.form, self.text_ids[start:stop].tolist()))
+
     def opcode(self, index: int) -> Opcode:
         return self.vocabulary.opcodes[int(self.vocabulary.opcode_ids[self.text_ids[index]])]
 

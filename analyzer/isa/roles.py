@@ -5,7 +5,9 @@ at `UNIFORM_BASE`, predicates at `PREDICATE_BASE`, uniform predicates at `UNIFOR
 """
 
 import re
-from functools import cache
+from functools import cache, lru_cache
+
+from msgspec import Struct
 
 from analyzer.ir.machine import WARP_LANES
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, MmaShape, Opcode, OpKind
@@ -31,6 +33,8 @@ _PREDICATES = 7
 _REGISTER_BITS = 32
 
 Storage = tuple[int, ...]
+_Kinds = tuple[type[Operand], ...]  # of an instruction's operands
+_PREDICATE_KINDS = (Predicate, PredicateSet)
 
 
 def storage_name(number: int) -> str:
@@ -58,22 +62,37 @@ def operand_roles(
     opcode: Opcode, guard: Predicate | None, operands: tuple[Operand, ...]
 ) -> tuple[Storage, Storage]:
     """(written, read) storage numbers of one instruction, guard included among the read."""
-    n_written = _count_written(opcode.writes, operands)
-    widths = _register_widths(opcode, operands, n_written)
-    written: list[int] = []
-    read: list[int] = [] if guard is None else [*_predicate(guard)]
-    for place, (operand, width) in enumerate(zip(operands, widths, strict=True)):
-        if isinstance(operand, PredicateSet):
-            (written if place < n_written else read).extend(_named_predicates(operand, operands))
-        elif place < n_written:
-            written.extend(_storage(operand, width))
-            if place == 0 and opcode.writes.startswith("m"):
-                read.extend(_storage(operand, width))
+    plan = _plan(opcode, tuple(map(type, operands)))
+    written: Storage = ()
+    read: Storage = () if guard is None else _predicate(guard)
+    for place, (operand, width) in enumerate(zip(operands, plan.widths, strict=True)):
+        if place < plan.n_written:
+            found = _storage(operand, width) or _named_predicates(operand, operands)
+            written += found
+            if place == 0 and plan.adds:
+                read += found
         elif isinstance(operand, Address):
-            read.extend(address_storage(opcode, place, operand))
+            read += address_storage(opcode, place, operand)
         else:
-            read.extend(_storage(operand, width))
-    return tuple(written), tuple(read)
+            read += _storage(operand, width) or _named_predicates(operand, operands)
+    return written, read
+
+
+class _Plan(Struct, frozen=True):
+    """What operands of these kinds are to an opcode: so many are written; widths in 32-bit registers, as if
+    each were a register; adds: the first one is read as well.
+    """
+
+    n_written: int
+    widths: tuple[int, ...]
+    adds: bool
+
+
+@cache
+def _plan(opcode: Opcode, kinds: _Kinds) -> _Plan:
+    n_written = _count_written(opcode.writes, kinds)
+    widths = _register_widths(opcode, kinds, n_written)
+    return _Plan(n_written, tuple(widths), opcode.writes.startswith("m"))
 
 
 def may_write_fewer(operands: tuple[Operand, ...]) -> bool:
@@ -90,8 +109,10 @@ def _predicate_mask(operands: tuple[Operand, ...]) -> int | None:
             return None
 
 
-def _named_predicates(predicates: PredicateSet, operands: tuple[Operand, ...]) -> Storage:
+def _named_predicates(predicates: Operand, operands: tuple[Operand, ...]) -> Storage:
     """Of the whole file those that the mask names."""
+    if not isinstance(predicates, PredicateSet):
+        return ()
     mask = _predicate_mask(operands)
     base = PREDICATE_BASE if predicates.file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
     return tuple(base + place for place in range(_PREDICATES) if mask is None or mask >> place & 1)
@@ -123,38 +144,35 @@ def _pattern(writes: str) -> tuple[tuple[str, bool], ...]:
     return tuple((letter, mark == "?") for letter, mark in re.findall(r"([rpm])(\??)", writes))
 
 
-def _count_written(writes: str, operands: tuple[Operand, ...]) -> int:
+def _count_written(writes: str, kinds: _Kinds) -> int:
     place = 0
     for letter, optional in _pattern(writes):
-        if place >= len(operands):
+        if place >= len(kinds):
             break
-        wanted = (Register,) if letter == "r" else (Predicate, PredicateSet)
-        if isinstance(operands[place], wanted):
+        wanted = (Register,) if letter == "r" else _PREDICATE_KINDS
+        if kinds[place] in wanted:
             place += 1
         elif not optional:
             break
     return place
 
 
-def _register_widths(opcode: Opcode, operands: tuple[Operand, ...], n_written: int) -> list[int]:
+def _register_widths(opcode: Opcode, kinds: _Kinds, n_written: int) -> list[int]:
     """32-bit registers of each operand, as if it were a register."""
     if opcode.mma is not None:
-        return _mma_widths(opcode.mma, opcode.name, operands)
+        return _mma_widths(opcode.mma, opcode.name, kinds)
     if opcode.kind in MEMORY_KINDS and opcode.width_bytes:
         # A 256-bit access has two groups of registers; a store's data are what it reads.
-        data = operands if opcode.kind is OpKind.STORE else operands[:n_written]
-        n_data = max(1, sum(isinstance(o, Register) for o in data))
-        return [max(1, opcode.width_bytes // (4 * n_data))] * len(operands)
+        data = kinds if opcode.kind is OpKind.STORE else kinds[:n_written]
+        n_data = max(1, data.count(Register))
+        return [max(1, opcode.width_bytes // (4 * n_data))] * len(kinds)
     if not opcode.widths:
-        return [opcode.width] * len(operands)
+        return [opcode.width] * len(kinds)
     widths = iter(opcode.widths)
-    return [
-        1 if isinstance(operand, Predicate | PredicateSet) else next(widths, opcode.width)
-        for operand in operands
-    ]
+    return [1 if kind in _PREDICATE_KINDS else next(widths, opcode.width) for kind in kinds]
 
 
-def _mma_widths(shape: MmaShape, name: str, operands: tuple[Operand, ...]) -> list[int]:
+def _mma_widths(shape: MmaShape, name: str, kinds: _Kinds) -> list[int]:
     """Fragment sizes of D, A, B, C in registers: elements x bits over the lanes that hold them."""
     bits_of = mma_table().bits
     family = mma_table().families[name]
@@ -171,16 +189,17 @@ def _mma_widths(shape: MmaShape, name: str, operands: tuple[Operand, ...]) -> li
     b = registers(shape.n * shape.k, input_bits)
     places = iter((result, a, b, result, 1, 1))
     widths = []
-    for place, operand in enumerate(operands):
-        if isinstance(operand, Predicate | PredicateSet):
+    for place, kind in enumerate(kinds):
+        if kind in _PREDICATE_KINDS:
             widths.append(1)
-        elif place > 1 and isinstance(operands[place - 1], Described) and shape.warps > 1:
+        elif place > 1 and kinds[place - 1] is Described and shape.warps > 1:
             widths.append(result)
         else:
             widths.append(next(places, 1))
     return widths
 
 
+@lru_cache(maxsize=1 << 14)
 def _storage(operand: Operand, width: int) -> Storage:
     match operand:
         case Register(suffixes=suffixes):

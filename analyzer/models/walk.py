@@ -33,9 +33,11 @@ class WarpWalk(Struct, frozen=True, eq=False):
     waits: FloatArray
     producer: "np.ndarray[tuple[int], np.dtype[np.int32]]"
 
-    def stack(self, weights: FloatArray) -> dict[Stall, float]:
-        """Cycles of one warp by stall, instructions weighted by how often they run."""
-        totals = weights @ self.waits
+    def stack(self, weights: FloatArray, rows: slice = slice(None)) -> dict[Stall, float]:
+        """Cycles of one warp by stall, instructions weighted by how often they run; of some rows alone, whose
+        weights are given, where `rows` names them.
+        """
+        totals = weights @ self.waits[rows]
         stack = {Stall.SELECTED: float(weights.sum())}
         for cause, stall in STALL_OF.items():
             stack[stall] = float(totals[cause])
@@ -70,19 +72,20 @@ def walk_warps(
     code = Code(kernel, costs, latencies_of(kernel, costs, options), options.read_release_cycles)
     pipe_free = [0.0] * len(PIPE_INDEX)
     warps = [Warp(code, pipe_free) for _ in range(options.warps)]
+    blocks, weights = cfg.blocks, options.weights.tolist()
     for run in block_runs(cfg, nest):
-        runs = [float(options.weights[cfg.blocks[b].start]) for b in run.blocks]
+        runs = [weights[blocks[b].start] for b in run.blocks]
         times = max(runs)
         if times <= 0:
             continue
         visits = 1 if run.loop is None else max(1, min(options.visits, int(times)))
         shares = [count / max(times, 1.0) for count in runs]
-        blocks = [
-            _Stretch(cfg.blocks[b].start, cfg.blocks[b].stop, share)
+        stretches = [
+            _Stretch(blocks[b].start, blocks[b].stop, share)
             for b, share in zip(run.blocks, shares, strict=True)
             if share > 0
         ]
-        _repeat(warps, blocks, visits, max(times, 1.0))
+        _repeat(warps, stretches, visits, max(times, 1.0))
     waits: FloatArray = np.mean([warp.waits_of(options.weights) for warp in warps], axis=0)
     return WarpWalk(waits, np.array(warps[0].producer, dtype=np.int32))
 

@@ -81,8 +81,9 @@ class Warp:
     def account(self, times: float) -> None:
         """Add up the waits of a visit, so often."""
         shares = self.shares
-        for row, causes in self.waits.items():
-            self.totals[row] += np.multiply(causes, times * shares[row])
+        if self.waits:
+            taken = np.array([times * shares[row] for row in self.waits])
+            self.totals[list(self.waits)] += np.array(list(self.waits.values())) * taken[:, None]
         for row, cycles in self.pipe_waits.items():
             cause = PIPE_CAUSE.get(self.code.pipe[row], Cause.MEMORY_PIPE)
             self.totals[row, cause] += cycles * times * shares[row]
@@ -166,12 +167,14 @@ class Warp:
         other = self.code.alternate[row]
         if other >= 0 and free[other] < free[pipe]:
             pipe = other
-        late = free[pipe] - time
-        if late > 0:
-            self.pipe_waits[row] = late
+        begin = free[pipe]
+        if begin > time:
+            self.pipe_waits[row] = late = begin - time
             self.shares[row] = self.share
             time += self.share * late
-        free[pipe] = max(free[pipe], time) + self.share * self.code.issue[row]
+        if begin < time:
+            begin = time
+        free[pipe] = begin + self.share * self.code.issue[row]
         return time
 
     def _queue_matrix(self, row: int, time: float) -> None:

@@ -16,7 +16,7 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchBook
 from analyzer.ir.program import Kernel
 from analyzer.models.advice import find_advice
-from analyzer.models.loops import judge_loop
+from analyzer.models.loops import judge_loops
 from analyzer.models.portability import is_native
 from analyzer.models.registry import default_model, find_model, second_model
 from analyzer.models.verdict import Verdict
@@ -147,7 +147,7 @@ class Analyst:
             return analysis
         return replace(
             analysis,
-            loops=tuple(judge_loop(first.situation, first.walk, loop) for loop in loaded.loops.loops),
+            loops=judge_loops(first.situation, first.walk),
             findings=find_advice(first.situation, first.prediction, first.walk),
         )
 

@@ -103,7 +103,7 @@ def _situation(
         dram_read_sectors=None if moves is None else moves.read,
         dram_written_sectors=None if moves is None else moves.written,
         rings=rings,
-        demand=measure_demand(kernel, weights, costs, moved),
+        demand=measure_demand(kernel.opcode_ids, weights, costs, moved),
         occupancy=resident,
         grid=launch.grid,
         grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave,

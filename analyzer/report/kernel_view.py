@@ -78,11 +78,10 @@ def spill_bytes(kernel: Kernel) -> int:
     if not stores.any():
         return 0
     slots: dict[str, int] = {}
-    for text_id in set(kernel.text_ids.tolist()):
-        if stores[vocabulary.opcode_ids[text_id]]:
-            form = vocabulary.form(text_id)
-            address = next((str(o) for o in form.operands if isinstance(o, Address)), "")
-            slots[address] = max(slots.get(address, 0), form.opcode.width_bytes)
+    for text_id in set(kernel.text_ids[stores[kernel.opcode_ids]].tolist()):
+        form = vocabulary.form(text_id)
+        address = next((str(o) for o in form.operands if isinstance(o, Address)), "")
+        slots[address] = max(slots.get(address, 0), form.opcode.width_bytes)
     return sum(slots.values())
 
 

@@ -73,5 +73,5 @@ def _rows(situation: Situation, run: BlockRun) -> "np.ndarray[tuple[int], np.dty
 
 def _part(situation: Situation, role: Role, inside: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Part:
     mean: FloatArray = np.where(inside, situation.weights, 0.0)
-    demand = measure_demand(situation.kernel, mean, situation.costs, situation.moved)
+    demand = measure_demand(situation.kernel.opcode_ids, mean, situation.costs, situation.moved)
     return Part(mean, demand, np.where(inside, role.weights, 0.0))
