@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.semantics.floating import COMPARES
 from analyzer.execution.semantics.predicate import NEUTRAL
-from analyzer.flow.cfg import Cfg, EdgeKind
+from analyzer.flow.cfg import Cfg
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.ir.operand import Constant, Immediate, Operand, Predicate, Register
 from analyzer.ir.program import InstructionForm
@@ -86,8 +86,9 @@ def _definitions(cfg: Cfg, block: int, writers: list[int]) -> Iterator[int]:
 
 
 def _target(cfg: Cfg, block: int, *, is_taken: bool) -> int | None:
-    wanted = EdgeKind.TAKEN if is_taken else EdgeKind.FALL_THROUGH
-    return next((edge.target for edge in cfg.edges if edge.source == block and edge.kind is wanted), None)
+    if is_taken:
+        return cfg.taken.get(block)
+    return block + 1 if block + 1 in cfg.successors[block] else None
 
 
 def _likely_value(form: InstructionForm, slot: int) -> bool | None:

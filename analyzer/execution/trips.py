@@ -9,7 +9,7 @@ from msgspec import Struct
 from analyzer.execution.constants import constant_before, writes_register
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
-from analyzer.ir.opcode import OpKind, Semantics
+from analyzer.ir.opcode import Semantics
 from analyzer.ir.operand import Immediate, Operand, Predicate, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.roles import predicate_storage
@@ -71,11 +71,7 @@ def _runs_each_time(nest: LoopNest, loop: Loop, block: int) -> bool:
 
 def _has_call(cfg: Cfg, loop: Loop) -> bool:
     """A callee may write any register."""
-    return any(
-        cfg.kernel.opcode(row).kind is OpKind.CALL
-        for block in loop.blocks
-        for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)
-    )
+    return any(cfg.block_of[row] in loop.blocks for row in cfg.call_rows)
 
 
 def _condition(cfg: Cfg, loop: Loop) -> _Condition | None:

@@ -87,12 +87,17 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
         return frozenset(caller for caller, _ in self.calls)
 
     @cached_property
+    def call_rows(self) -> frozenset[int]:
+        """Rows of all calls."""
+        calls = self.kernel.vocabulary.mask(_is_call)[self.kernel.opcode_ids[: self.blocks[-1].stop]]
+        return frozenset(np.flatnonzero(calls).tolist())
+
+    @cached_property
     def leaving(self) -> frozenset[int]:
         """Rows of calls of a function elsewhere: of the system (malloc, printf), or of another file."""
-        calls = self.kernel.vocabulary.mask(_is_call)[self.kernel.opcode_ids]
         here = self.callers | self.taken.keys()
         known = {self.blocks[block].stop - 1 for block in here}
-        return frozenset(np.flatnonzero(calls[: len(self.block_of)]).tolist()) - known
+        return self.call_rows - known
 
     @cached_property
     def flow(self) -> tuple[tuple[int, ...], ...]:

@@ -6,6 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.costs import FloatArray
+from analyzer.ir.program import IntArray
 from analyzer.models.base import Stall, largest_first
 
 STALLS = tuple(Stall)
@@ -29,7 +30,7 @@ class StallProfile(Struct, frozen=True, eq=False):
         """Cycles by stall, largest first; they sum to `total_cycles`."""
         return _by_stall(self.cycles.sum(axis=0), self.outside)
 
-    def stack_of(self, rows: Sequence[int]) -> dict[Stall, float]:
+    def stack_of(self, rows: "Sequence[int] | IntArray") -> dict[Stall, float]:
         """Those that stand to the account of some instructions."""
         return _by_stall(self.cycles[rows].sum(axis=0), {})
 

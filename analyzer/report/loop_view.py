@@ -1,5 +1,7 @@
 """Loops as report entries, the one that costs most first."""
 
+import numpy as np
+
 from analyzer.flow.loops import Loop
 from analyzer.models.loops import LoopVerdict
 from analyzer.report.analysis import KernelAnalysis
@@ -45,5 +47,5 @@ def _launch_stack(analysis: KernelAnalysis, loop: Loop) -> dict[str, float]:
     if analysis.first is None:
         return {}
     blocks = [analysis.cfg.blocks[number] for number in sorted(loop.blocks)]
-    rows = [row for block in blocks for row in range(block.start, block.stop)]
+    rows = np.concatenate([np.arange(block.start, block.stop) for block in blocks])
     return {stall.value: cycles for stall, cycles in analysis.first.stalls.stack_of(rows).items()}
