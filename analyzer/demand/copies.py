@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from analyzer.demand.costs import FloatArray
 from analyzer.execution.box_pitches import box_volume
-from analyzer.execution.mbarriers import Rings
 from analyzer.execution.requests import SECTOR_BYTES
+from analyzer.execution.rings import Rings
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopNest
 from analyzer.ir.opcode import Semantics

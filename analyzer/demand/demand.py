@@ -57,8 +57,8 @@ def measure_demand(
     moved: AccessBytes,
     rows: slice = slice(None),
 ) -> PipelineDemand:
-    """Demand of one warp by the opcodes of a kernel's instructions [n]; `weights` says how often it runs each,
-    of some alone where `rows` names them.
+    """Demand of one warp by the opcodes of a kernel's instructions [n]; `weights` says how often it runs each
+    of them, or of those alone that `rows` names.
     """
     executed = _sums(opcode_ids[rows], weights, len(costs.pipe))
     cycles = executed * costs.issue_cycles

@@ -13,7 +13,7 @@ from analyzer.isa.roles import UNIFORM_BASE
 _MAX_DIGITS = 3
 _ANY = np.int32(1 << 16)  # above any register
 _CODES = np.arange(256)
-_DIGITS = (_CODES >= ord("0")) & (_CODES <= ord("9"))
+_DIGITS = (ord("0") <= _CODES) & (ord("9") >= _CODES)
 _WORD = np.array([bool(re.match(rb"[A-Za-z0-9_.]", bytes([code]))) for code in range(256)])
 
 

@@ -27,9 +27,10 @@ from analyzer.execution.image import ConstantImage
 from analyzer.execution.lanes import Group, View
 from analyzer.execution.machine import Machine
 from analyzer.execution.mixing import mixing_factors
-from analyzer.execution.odd_ends import OddEnds, find_odd_ends
+from analyzer.execution.odd_ends import find_odd_ends
 from analyzer.execution.profile import WarpClass
 from analyzer.execution.program import Action, CompiledKernel, Segment, Signal
+from analyzer.execution.rings import OddEnds, Ring, Rings, RingUse
 from analyzer.execution.step import Bits
 from analyzer.execution.warps import Batch, Shape
 from analyzer.ir.opcode import Semantics
@@ -40,48 +41,6 @@ _FEW_ARRIVALS = 6
 _MOST_CTAS = 160
 _MOST_MORE = 2
 _MOST_MATES = 4
-
-
-class Ring(Struct, frozen=True):
-    """Mbarriers that are used in turn.
-
-    barriers: how many; free_waits: waits of a warp that pass before anything has arrived, for it asks for the
-    phase before the first.
-    """
-
-    barriers: int
-    free_waits: int
-
-
-class RingUse(Struct, frozen=True):
-    """An instruction at a ring; expected_bytes: that it announces, in the mean; n_ctas: to which a copy goes.
-
-    share: of the warps that come to it, those that do it, but for odd_ends of its loop, where it is left out;
-    part: of its rounds, those in which warps that come to it do it, as far as it is told.
-    """
-
-    ring: int
-    meaning: Semantics
-    expected_bytes: float
-    share: float
-    odd_ends: OddEnds | None = None
-    part: float = 1.0
-    n_ctas: float = 1.0
-
-
-class Rings(Struct, frozen=True):
-    """Rings of a kernel, and the instructions that use them, by row.
-
-    descriptors: of products of the tensor core, by row. distinct_share: of the tiles that CTAs of a wave
-    copy, those that no other of them copies too; None where their coordinates are not known. pitches: from
-    one box of a tensor to the next, of copies, by row (see `BoxPlaces`).
-    """
-
-    rings: tuple[Ring, ...]
-    uses: dict[int, RingUse]
-    descriptors: dict[int, int]
-    distinct_share: float | None
-    pitches: dict[int, tuple[int, ...]] = {}
 
 
 def find_rings(

@@ -12,27 +12,7 @@ from msgspec import Struct
 
 from analyzer.execution.hearing import Heard
 from analyzer.execution.program import CompiledKernel
-
-
-class OddEnds(Struct, frozen=True):
-    """Rounds before the first one in which it is done, and after the last one.
-
-    every_time: each time that the loop is gone through; else of all rounds together. is_guarded: warps come
-    to it in all rounds, and it is predicated off in these; else they do not come to it.
-    """
-
-    before: int
-    after: int
-    every_time: bool
-    is_guarded: bool
-
-    def leaves_out(self, number: int, of: int) -> bool:
-        """Whether it is not done in a round, by its number among so many."""
-        return not self.before <= number < of - self.after
-
-    def part(self, rounds: float) -> float:
-        """Of so many rounds, those in which it is done."""
-        return max(0.0, 1.0 - (self.before + self.after) / max(1.0, rounds))
+from analyzer.execution.rings import OddEnds
 
 
 class HeardEnds(Struct, frozen=True):

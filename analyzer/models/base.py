@@ -11,8 +11,8 @@ from analyzer.demand.accesses import AccessBytes
 from analyzer.demand.costs import FloatArray, OpcodeCosts
 from analyzer.demand.demand import PipelineDemand
 from analyzer.execution.counts import BlockCounts
-from analyzer.execution.mbarriers import Rings
 from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.rings import Rings
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopNest
 from analyzer.hardware.gpu import Gpu

@@ -71,9 +71,7 @@ class _Judge:
         """Bounds of one loop."""
         situation, placement = self.situation, self.placement
         rows, weights = self._per_iteration(loop)
-        demand = measure_demand(
-            situation.kernel.opcode_ids, weights, situation.costs, situation.moved, rows
-        )
+        demand = measure_demand(situation.kernel.opcode_ids, weights, situation.costs, situation.moved, rows)
         ctas = situation.occupancy.ctas_per_sm
         bounds = sm_bounds(situation, ctas, placement, demand)
         shared = gpu_bounds(situation, ctas * situation.gpu.sm_count, placement, self.clock_mhz, demand)

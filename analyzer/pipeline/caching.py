@@ -19,7 +19,7 @@ from analyzer.pipeline.executing import Prepared
 
 if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no run later
     from analyzer.demand.caches import CacheFigures, CacheRates
-    from analyzer.execution.mbarriers import Rings
+    from analyzer.execution.rings import Rings
     from analyzer.execution.streams import AddressStream
     from analyzer.pipeline.windows import DramTraffic
 

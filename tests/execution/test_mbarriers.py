@@ -8,7 +8,8 @@ from paths import TRACES
 
 import analyzer
 from analyzer.execution.argument_text import parse_argument
-from analyzer.execution.mbarriers import Ring, Rings, find_rings
+from analyzer.execution.mbarriers import find_rings
+from analyzer.execution.rings import Ring, Rings
 from analyzer.execution.slicing import has_mbarriers
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.opcode import Semantics

@@ -9,7 +9,7 @@ from paths import TRACES
 
 import analyzer
 from analyzer.demand.costs import PIPE_INDEX
-from analyzer.execution.odd_ends import OddEnds
+from analyzer.execution.rings import OddEnds
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.machine import Pipe
 from analyzer.models.base import Prediction, Situation, Stall

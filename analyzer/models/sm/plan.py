@@ -9,7 +9,7 @@ from math import floor
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from analyzer.execution.odd_ends import OddEnds
+from analyzer.execution.rings import OddEnds
 from analyzer.models.sm.script import WHOLE_VISITS, Run, Script
 
 LEAST_ROUNDS = 2.0  # of a loop of which only a part is played

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
-from analyzer.execution.mbarriers import RingUse
-from analyzer.execution.odd_ends import OddEnds
+from analyzer.execution.rings import OddEnds, RingUse
 from analyzer.ir.machine import WARP_LANES, Pipe, SchedClass
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Immediate, Register

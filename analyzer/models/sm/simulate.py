@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.demand.costs import FloatArray
-from analyzer.execution.mbarriers import Ring
+from analyzer.execution.rings import Ring
 from analyzer.models.base import Situation
 from analyzer.models.placement import Placement, memory_latency_cycles
 from analyzer.models.sm.crew import Crew, find_crew

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from analyzer.demand.accesses import WAVEFRONT_BYTES
 from analyzer.demand.costs import PIPE_INDEX, PIPES, FloatArray
-from analyzer.execution.mbarriers import RingUse
 from analyzer.execution.profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.requests import SECTOR_BYTES
+from analyzer.execution.rings import RingUse
 from analyzer.ir.machine import Pipe, SchedClass
 from analyzer.ir.opcode import (
     ATOMIC_KINDS,
