@@ -1,9 +1,9 @@
-"""Processor time and memory of warplens as ratios to `cuobjdump -sass` of the same cubin, in one run.
+"""Time and memory of warplens as ratios to `cuobjdump -sass` of the same cubin, in one run.
 
     python bench/speed.py BIG.cubin          # a million instructions or more
     python bench/speed.py --small            # first output on a small shipped dump
 
-Each row is a process of its own on one thread; the best of several rounds counts. Prints a table.
+Each row is a run of its own; of several rounds the one with least processor time counts. Prints a table.
 """
 
 import argparse
@@ -70,24 +70,28 @@ def compare(cubin: Path, rounds: int) -> Table:
     with tempfile.TemporaryDirectory() as folder:
         dump, sink = Path(folder) / "dump.sass", Path(folder) / "out"
         measure(disassemble, dump)
+        alone = [*warplens, str(dump), "--jobs", "1"]
         commands = {
             "cuobjdump -sass": disassemble,
             "parse to CFG and mix": [sys.executable, "-c", _PARSE, str(dump)],
+            "warplens analyze --jobs 1": alone,
+            "warplens analyze --jobs 1 --format json": [*alone, "--format", "json"],
             "warplens analyze": [*warplens, str(dump)],
-            "warplens analyze --format json": [*warplens, str(dump), "--format", "json"],
         }
         rows = best(commands, sink, rounds)
         with dump.open("rb") as text:
             instructions = sum(b"*/" in line[:20] and b";" in line for line in text)
     base = rows["cuobjdump -sass"]
-    table = Table(title=f"{cubin.name}: {instructions:,} instructions, {os.cpu_count()} cores, one thread")
-    for name in ("", "processor s", "ratio", "peak MiB", "ratio "):
+    table = Table(title=f"{cubin.name}: {instructions:,} instructions, {os.cpu_count()} cores")
+    for name in ("", "processor s", "ratio", "wall s", "ratio ", "peak MiB", "ratio  "):
         table.add_column(name, justify="left" if not name else "right")
     for name, cost in rows.items():
         table.add_row(
             name,
             f"{cost.processor_s:.2f}",
             f"{cost.processor_s / base.processor_s:.2f}",
+            f"{cost.wall_s:.2f}",
+            f"{cost.wall_s / base.wall_s:.2f}",
             f"{cost.peak_mib:,.0f}",
             f"{cost.peak_mib / base.peak_mib:.2f}",
         )

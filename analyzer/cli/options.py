@@ -1,5 +1,6 @@
 """Options that several subcommands share, and how their values are read."""
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -44,6 +45,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     trace: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     step_limit: int | None = None
+    jobs: int | None = None
 
     def load(self) -> "list[Program]":
         """The inputs, read. Raises InputError or UsageError."""
@@ -76,6 +78,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             launch_book=read_launch_book(self.launch),
             taken=read_taken_rules(self.taken),
             step_limit=self.step_limit,
+            jobs=self.jobs or os.cpu_count() or 1,
             models=model_names(self.model),
             explain=explain,
             listing=listing,
@@ -110,6 +113,12 @@ _ANALYSIS: tuple[Decorator, ...] = (
         "--step-limit",
         type=click.IntRange(min=1),
         help=f"Steps of abstract execution before it says what it knows; {STEP_LIMIT:,} unless given.",
+    ),
+    click.option(
+        "--jobs",
+        "-j",
+        type=click.IntRange(min=1),
+        help="Processes that share the kernels of a big FILE; as many as cores if not given.",
     ),
 )
 _LAUNCHES: tuple[Decorator, ...] = (

@@ -38,6 +38,8 @@ class Options(Struct, frozen=True, kw_only=True):
     models: names, the first one for loops, listing and advice; the default where empty. explain: ask a second
     one where only one is named, so that they can be compared.
     step_limit: of the abstract execution of each kernel; None shares a few seconds' worth among all.
+    jobs: processes that share the kernels of big inputs. Forks of a program that has threads may hang, so one
+    unless the caller knows that it has none.
     """
 
     kernels: tuple[str, ...] = ()
@@ -50,6 +52,7 @@ class Options(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     explain: bool = False
     step_limit: int | None = None
+    jobs: int = 1
 
 
 class Analyst:

@@ -12,9 +12,9 @@ from analyzer.hardware.load import base_arch, known_archs, load_all_gpus, load_a
 from analyzer.ir.launch import Dim3
 from analyzer.ir.program import Kernel, Module
 from analyzer.models.portability import best_for
-from analyzer.pipeline.analyst import Analyst, Options
+from analyzer.pipeline.analyst import Options
+from analyzer.pipeline.crew import Crew, Task
 from analyzer.pipeline.program import LoadedKernel, Program, load, named_kernels
-from analyzer.report.kernel_view import kernel_report
 from analyzer.report.report import SCHEMA, InputEntry, KernelReport, Report, WarningEntry
 from analyzer.text.errors import HardwareError, InputError, UsageError
 from analyzer.text.source import Diagnostic
@@ -56,14 +56,13 @@ def analyze_programs(
     if not any(kernels for _, kernels in chosen):
         names = ", ".join(sorted({k.name for p in programs for k in p.kernels})[:5])
         raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {names}")
-    reports = []
-    used: set[TripRule] = set()
-    for _, kernels in chosen:
-        analyst = Analyst(options, sum(len(found) for _, found in chosen))
-        for kernel, own in _with_gpus(kernels, gpus):
-            for analysis in analyst.analyze(kernel, own or _typical(kernel.kernel.arch)):
-                reports.append(kernel_report(analysis, listing=options.listing))
-        used |= analyst.used
+    tasks = [
+        Task(kernel, own or _typical(kernel.kernel.arch), place)
+        for place, (_, kernels) in enumerate(chosen)
+        for kernel, own in _with_gpus(kernels, gpus)
+    ]
+    done = Crew(tasks, options).run()
+    reports = done.reports
     _check_coverage(reports, options)
     refusals = [r.refused[0].reason for r in reports if r.refused and not r.predictions]
     if gpus and refusals and len(refusals) == len(reports):
@@ -75,11 +74,11 @@ def analyze_programs(
         tool_version=__version__,
         inputs=tuple(_input(program.module) for program in programs),
         gpus=tuple(dict.fromkeys(p.gpu for r in reports for p in r.predictions)),
-        kernels=tuple(reports),
+        kernels=reports,
         warnings=(
             *(_warning(program.module, d) for program in programs for d in program.diagnostics),
             *_without_figures(programs, gpus),
-            *(_unused(rule) for rule in options.trips if rule not in used and not rule.is_general),
+            *(_unused(rule) for rule in options.trips if rule not in done.used and not rule.is_general),
         ),
     )
 

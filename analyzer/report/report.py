@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 SCHEMA: Literal["warplens/analyze/1"] = "warplens/analyze/1"
+Amount = int | float  # whole where it was counted, a mean or a guess where not
 
 
 class InputEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,9 +42,9 @@ class BlockEntry(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int
     successors: tuple[int, ...]
-    executed_warps: float | None
+    executed_warps: Amount | None
     executed_per_warp: float
-    active_lanes: float | None
+    active_lanes: Amount | None
     provenance: str
 
 
@@ -66,7 +67,7 @@ class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
     provenance: str
     assumed_share: float
     assumed_time_share: float | None
-    executed_warp_instructions: float | None
+    executed_warp_instructions: Amount | None
     instructions_per_warp: float
     looked_at_ctas: int | None
     assumptions: tuple[str, ...]
@@ -89,15 +90,15 @@ class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
     opcode: str
     source: str
     space: str
-    requests: float | None
+    requests: Amount | None
     requests_per_warp: float
-    lanes: float | None
-    bytes: float | None
-    sectors: float | None
+    lanes: Amount | None
+    bytes: Amount | None
+    sectors: Amount | None
     ideal_sectors: float | None
-    wavefronts: float | None
+    wavefronts: Amount | None
     ideal_wavefronts: float | None
-    wavefront_requests: float | None
+    wavefront_requests: Amount | None
     unique_bytes: int | None
     provenance: str
 
@@ -141,7 +142,7 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
     header: int
     depth: int
     instructions: int
-    trip_count: float
+    trip_count: Amount
     provenance: str
     trip_reason: str
     cycles_per_iteration: float | None
@@ -225,7 +226,7 @@ class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
     known: bool
     control: str
     executed_per_warp: float
-    executed_warps: float | None
+    executed_warps: Amount | None
     provenance: str
     stall_cycles: float
     stall: str
