@@ -18,7 +18,7 @@ from analyzer.pipeline.program import LoadedKernel
 from analyzer.report.kernel_view import kernel_report
 from analyzer.report.report import KernelReport
 
-_LEAST_SIZE = 100_000  # below, processes take as long to start as they save
+_LEAST_SIZE = 50_000  # below, processes take as long to start as they save
 _EXECUTED_SIZE = 10_000  # a launch that is executed takes about as long as so many instructions that are not
 _SHARES = 8  # of each worker: unequal ones still end at about the same time
 
