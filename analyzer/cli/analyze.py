@@ -4,11 +4,12 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.options import InputOptions, input_options
+from analyzer.cli.options import InputOptions, input_options, jobs_option
 from analyzer.cli.output import print_to, write_text
 
 
 @click.command()
+@jobs_option
 @input_options
 @click.option(
     "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."

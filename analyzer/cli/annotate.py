@@ -2,13 +2,14 @@
 
 import click
 
-from analyzer.cli.options import InputOptions, input_options
+from analyzer.cli.options import InputOptions, input_options, jobs_option
 from analyzer.text.errors import UsageError
 
 _MAX_KERNELS = 20
 
 
 @click.command()
+@jobs_option
 @input_options
 def annotate(inputs: InputOptions) -> None:
     """The listing of each chosen kernel with pipe, predicted stall, control code, source and cause."""

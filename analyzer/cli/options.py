@@ -114,13 +114,14 @@ _ANALYSIS: tuple[Decorator, ...] = (
         type=click.IntRange(min=1),
         help=f"Steps of abstract execution before it says what it knows; {STEP_LIMIT:,} unless given.",
     ),
-    click.option(
-        "--jobs",
-        "-j",
-        type=click.IntRange(min=1),
-        help="Processes that share the kernels of a big FILE; as many as cores if not given.",
-    ),
 )
+jobs_option = click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    help="Processes that share the kernels of a big FILE; as many as cores if not given.",
+)
+"""For commands that share kernels, set above `input_options`."""
 _LAUNCHES: tuple[Decorator, ...] = (
     click.option("--kernel", "-k", multiple=True, help="Name, glob or part of a name, or #N; repeatable."),
     *LAUNCH_OPTIONS,
