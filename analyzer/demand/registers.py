@@ -1,7 +1,7 @@
 """Register count of a kernel whose dump does not state it: the highest register that the code names."""
 
-import re
 from functools import lru_cache
+from string import ascii_letters, digits
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,9 +12,9 @@ from analyzer.isa.roles import UNIFORM_BASE
 
 _MAX_DIGITS = 3
 _ANY = np.int32(1 << 16)  # above any register
-_CODES = np.arange(256)
-_DIGITS = (ord("0") <= _CODES) & (ord("9") >= _CODES)
-_WORD = np.array([bool(re.match(rb"[A-Za-z0-9_.]", bytes([code]))) for code in range(256)])
+# Whether a byte is a digit, and whether a name that a register's would be a part of goes on with it, [256].
+_DIGITS = np.isin(np.arange(256), list(digits.encode()))
+_WORD = np.isin(np.arange(256), list(f"{ascii_letters}{digits}_.".encode()))
 
 
 def with_registers(kernel: Kernel) -> Kernel:
@@ -39,16 +39,16 @@ def _by_text(vocabulary: Vocabulary) -> tuple[IdArray, IdArray]:
     """Of each text the highest register that it prints, -1 for none, and the highest that its operands may
     reach from there, [n_text].
     """
-    code = np.frombuffer(("\n".join(vocabulary.texts) + "\n    ").encode(), dtype=np.uint8)
-    places = np.flatnonzero(code[:-4] == ord("R"))
-    is_name = _DIGITS[code[places + 1]] & ~_WORD[code[places - 1]]
-    places = places[is_name]
+    padding = "\n" + " " * _MAX_DIGITS  # so that digits may be looked for behind any letter
+    code = np.frombuffer(("\n".join(vocabulary.texts) + padding).encode(), dtype=np.uint8)
+    places = np.flatnonzero(code == ord("R"))
+    places = places[_DIGITS[code[places + 1]] & ~_WORD[code[places - 1]]]
     numbers = np.zeros(len(places), dtype=np.int32)
     goes_on = np.ones(len(places), dtype=np.bool_)
     for place in range(1, _MAX_DIGITS + 1):
-        digits = code[places + place]
-        goes_on &= _DIGITS[digits]
-        numbers = np.where(goes_on, numbers * 10 + digits - ord("0"), numbers)
+        digit = code[places + place]
+        goes_on &= _DIGITS[digit]
+        numbers = np.where(goes_on, numbers * 10 + digit - ord("0"), numbers)
     printed = np.full(len(vocabulary.texts), -1, dtype=np.int32)
     np.maximum.at(printed, np.searchsorted(np.flatnonzero(code == ord("\n")), places), numbers)
     widths = np.array([_width(opcode) for opcode in vocabulary.opcodes], dtype=np.int32)

@@ -83,7 +83,7 @@ class FormDecoder:
         Raises ShapeError where the shape is not SASS.
         """
         guard, mnemonic, pieces = _cut(text)
-        key = ("@" if guard else "", mnemonic, *map(self._template, pieces))
+        key = ("@" if guard else "", mnemonic, *[self._piece(piece).template for piece in pieces])
         if key not in self._shapes:
             if not self._takes_parts(guard, mnemonic, pieces):
                 self._parse_shape(text)
@@ -111,9 +111,6 @@ class FormDecoder:
         return InstructionForm(
             text=text, guard=guard, opcode=opcode, operands=operands, written=written, read=read
         )
-
-    def _template(self, text: str) -> str:
-        return (self._pieces.get(text) or self._piece(text)).template
 
     def _piece(self, text: str) -> _Piece:
         piece = self._pieces.get(text)
@@ -149,11 +146,10 @@ class FormDecoder:
 
     def _decode_pieces(self, pieces: list[str]) -> tuple[Operand, ...]:
         """Operands piece by piece; a comma that is part of an operand has cut it, so then all at once."""
-        known = self._operands
         operands: tuple[Operand, ...] = ()
         try:
             for piece in pieces:
-                operands += known.get(piece) or self._decode_piece(piece)
+                operands += self._decode_piece(piece)
             return operands
         except UnexpectedInput:
             return self._decode_piece(", ".join(pieces))
@@ -173,10 +169,10 @@ def _cut(text: str) -> tuple[str, str, list[str]]:
         guard, _, text = text.partition(" ")
         text = text.lstrip()
     mnemonic, _, rest = text.partition(" ")
+    rest = rest.strip()
     pieces = rest.split(", ") if rest else []
-    if "  " in text:  # else no piece has a blank at its ends
-        pieces = [piece.strip() for piece in rest.strip().split(", ")] if rest.strip() else []
-    return guard, mnemonic, pieces
+    # Only where two blanks stand together can a piece have one at its ends.
+    return guard, mnemonic, [piece.strip() for piece in pieces] if "  " in rest else pieces
 
 
 def _template(text: str) -> _Piece:

@@ -66,15 +66,16 @@ def operand_roles(
     written: Storage = ()
     read: Storage = () if guard is None else _predicate(guard)
     for place, (operand, width) in enumerate(zip(operands, plan.widths, strict=True)):
-        if place < plan.n_written:
-            found = _storage(operand, width) or _named_predicates(operand, operands)
-            written += found
-            if place == 0 and plan.adds:
-                read += found
-        elif isinstance(operand, Address):
-            read += address_storage(opcode, place, operand)
+        if isinstance(operand, PredicateSet):
+            found = _named_predicates(operand, operands)
+        elif isinstance(operand, Address) and place >= plan.n_written:
+            found = address_storage(opcode, place, operand)
         else:
-            read += _storage(operand, width) or _named_predicates(operand, operands)
+            found = _storage(operand, width)
+        if place < plan.n_written:
+            written += found
+        if place >= plan.n_written or (place == 0 and plan.adds):
+            read += found
     return written, read
 
 
@@ -109,10 +110,8 @@ def _predicate_mask(operands: tuple[Operand, ...]) -> int | None:
             return None
 
 
-def _named_predicates(predicates: Operand, operands: tuple[Operand, ...]) -> Storage:
+def _named_predicates(predicates: PredicateSet, operands: tuple[Operand, ...]) -> Storage:
     """Of the whole file those that the mask names."""
-    if not isinstance(predicates, PredicateSet):
-        return ()
     mask = _predicate_mask(operands)
     base = PREDICATE_BASE if predicates.file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
     return tuple(base + place for place in range(_PREDICATES) if mask is None or mask >> place & 1)

@@ -95,7 +95,7 @@ class _Judge:
             demand=demand,
         )
 
-    def _per_iteration(self, loop: Loop) -> "tuple[slice, FloatArray]":
+    def _per_iteration(self, loop: Loop) -> tuple[slice, FloatArray]:
         """The rows from the loop's first to its last, and how often an iteration executes each; those of
         blocks in between that are none of the loop's count nothing.
         """
@@ -122,6 +122,7 @@ class _Judge:
             return 0.0
         forms = [form for block in body for form in kernel.forms(block.start, block.stop)]
         ids = np.concatenate([kernel.opcode_ids[block.start : block.stop] for block in body])
+        # What the loop never writes is ready all the time.
         places = {number for form in forms for number in form.written}
         flow = [
             (tuple(filter(places.__contains__, form.read)), form.written, cycles)
