@@ -60,4 +60,6 @@ def _compare(turns: list[int], every: list[int], *, is_later: bool, is_guarded: 
     left_out = len(every) - len(turns)
     if before < 0 or after < 0 or not left_out or not before + after or left_out % (before + after):
         return None
-    return OddEnds(before, after, left_out > before + after, is_guarded)
+    done = len(turns) * (before + after) // left_out  # of the rounds of one time
+    few = done if done < before + after else 0
+    return OddEnds(before, after, left_out > before + after, is_guarded, few)

@@ -9,20 +9,30 @@ class OddEnds(Struct, frozen=True):
     """Rounds before the first one in which it is done, and after the last one.
 
     every_time: each time that the loop is gone through; else of all rounds together. is_guarded: warps come
-    to it in all rounds, and it is predicated off in these; else they do not come to it.
+    to it in all rounds, and it is predicated off in these; else they do not come to it. few: rounds in which
+    it is done, however long the loop, where these are fewer than the others: then only the shorter one of
+    before and after says where.
     """
 
     before: int
     after: int
     every_time: bool
     is_guarded: bool
+    few: int = 0
 
     def leaves_out(self, number: int, of: int) -> bool:
         """Whether it is not done in a round, by its number among so many."""
-        return not self.before <= number < of - self.after
+        first, stop = self.before, of - self.after
+        if self.few and self.before <= self.after:
+            stop = first + self.few
+        elif self.few:
+            first = stop - self.few
+        return not first <= number < stop
 
     def part(self, rounds: float) -> float:
         """Of so many rounds, those in which it is done."""
+        if self.few:
+            return min(1.0, self.few / max(1.0, rounds))
         return max(0.0, 1.0 - (self.before + self.after) / max(1.0, rounds))
 
 

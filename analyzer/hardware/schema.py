@@ -65,6 +65,8 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     that adds a floating-point number to the same word; atomic_combined_lanes: that add whole numbers to one
     word as one.
     dram_load_cycles: that the latency of DRAM grows by at half of its rate, with load / (1 - load).
+    dram_spread_cycles: that one copy to shared memory takes longer from DRAM than another, absent where
+    nothing is known of it.
     spill_dram_factor: sectors' worth of DRAM time that one of local memory takes; lone_sector_dram_factor:
     that the one sector takes that a request loads. spill_lost_from, spill_lost_by: parts of a cache that the
     resident threads may touch between two touches of a spilled word before some are lost, and before all are.
@@ -121,6 +123,7 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     l1_ways: Figure
     l2_ways: Figure
     copy_request_cycles: Figure | None = None
+    dram_spread_cycles: Figure | None = None
     mshrs_per_sm: Figure | None = None
     ldgsts_per_warp: Figure | None = None
     matrix_conflict_share: Figure | None = None

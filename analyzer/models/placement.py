@@ -39,14 +39,17 @@ def _l2_latency_cycles(situation: Situation) -> float:
 
 
 def _dram_latency_cycles(situation: Situation) -> float:
-    """What lies beyond the L2 takes its time at any clock of the SM, so other cycles at the launch's own."""
     memory, path = situation.gpu.file.memory, situation.arch.memory
     usual = (memory.dram_latency_cycles or path.dram_latency_cycles).value
-    if situation.clock_mhz is None:
-        return usual
     l2 = _l2_latency_cycles(situation)
-    clock = situation.gpu.clock(tensor=situation.tensor_rate).value
-    return l2 + (usual - l2) * situation.clock_mhz / clock
+    return l2 + beyond_l2_cycles(situation, usual - l2)
+
+
+def beyond_l2_cycles(situation: Situation, usual_cycles: float) -> float:
+    """What lies beyond the L2 takes its time at any clock of the SM, so other cycles at the launch's own."""
+    if situation.clock_mhz is None:
+        return usual_cycles
+    return usual_cycles * situation.clock_mhz / situation.gpu.clock(tensor=situation.tensor_rate).value
 
 
 def assumed_placement(situation: Situation) -> Placement:

@@ -8,12 +8,15 @@ constexpr int kBytesA = TILE_M * TILE_K * 2, kBytesB = TILE_N * TILE_K * 2;
 
 __device__ uint32_t at(const void *p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-__device__ void wait(uint32_t barrier, uint32_t parity) {
-  uint32_t done = 0;
-  while (!done) {
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                 : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-  }
+__device__ uint32_t is_done(uint32_t barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+               : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+  return done;
+}
+
+__device__ void wait(uint32_t barrier, uint32_t parity, uint32_t done = 0) {
+  while (!done) done = is_done(barrier, parity);
 }
 
 __device__ bool elect() {
@@ -27,18 +30,21 @@ __device__ void fetch(const CUtensorMap *map, uint32_t to, uint32_t barrier, int
                ::"r"(to), "l"(map), "r"(k), "r"(0), "r"(barrier) : "memory");
 }
 
-__device__ uint64_t tile_descriptor(uint32_t address) {
-  return uint64_t(address >> 4 & 0x3FFF) | uint64_t(1) << 16 | uint64_t(64) << 32 | uint64_t(1) << 46 | uint64_t(2) << 61;
+// Of a tile in rows of 128 swizzled bytes; low: its address in units of 16 bytes, which products step through.
+__device__ uint64_t tile_descriptor(uint32_t low) {
+  return uint64_t(low) | uint64_t(64) << 32 | uint64_t(1) << 46 | uint64_t(2) << 61;
 }
 
 extern "C" __global__ void mainloop(const __grid_constant__ CUtensorMap a, const __grid_constant__ CUtensorMap b, int steps) {
   extern __shared__ __align__(1024) char tiles[];
   __shared__ uint64_t full[STAGES], empty[STAGES], finished;
   __shared__ uint32_t columns;
+  __shared__ volatile uint32_t places[3];  // of tiles, full and empty: read once, or the compiler asks for them again each time
   if (threadIdx.x < 32) {
     asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], 256;" ::"r"(at(&columns)));
   }
   if (threadIdx.x == 0) {
+    places[0] = at(tiles), places[1] = at(full), places[2] = at(empty);
     for (int s = 0; s < STAGES; ++s) {
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at(&full[s])));
       asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(at(&empty[s])));
@@ -48,35 +54,38 @@ extern "C" __global__ void mainloop(const __grid_constant__ CUtensorMap a, const
   __syncthreads();
   int stage = 0;
   uint32_t parity = 0;
+  const uint32_t first_tile = places[0], first_full = places[1], first_empty = places[2];
   const int warp = __shfl_sync(0xFFFFFFFF, threadIdx.x / 32, 0);
+  uint32_t ready = 0;  // looked at before it is needed
   if (warp == 0) {
     for (int k = 0; k < steps; ++k) {
-      wait(at(&empty[stage]), parity ^ 1);
+      wait(first_empty + 8 * stage, parity ^ 1, ready);
       if (elect()) {
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at(&full[stage])), "n"(kBytesA + kBytesB));
-      const uint32_t to = at(tiles) + stage * (kBytesA + kBytesB);
-      fetch(&a, to, at(&full[stage]), k * TILE_K);
-      fetch(&b, to + kBytesA, at(&full[stage]), k * TILE_K);
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(first_full + 8 * stage), "n"(kBytesA + kBytesB));
+      const uint32_t to = first_tile + stage * (kBytesA + kBytesB);
+      fetch(&a, to, first_full + 8 * stage, k * TILE_K);
+      fetch(&b, to + kBytesA, first_full + 8 * stage, k * TILE_K);
       }
       __syncwarp();
       if (++stage == STAGES) { stage = 0; parity ^= 1; }
+      ready = is_done(first_empty + 8 * stage, parity ^ 1);
     }
   } else if (warp == 1) {
-    const uint32_t d = columns;
+    const uint32_t d = columns, first = (first_tile >> 4 & 0x3FFF) | 1 << 16;
     for (int k = 0; k < steps; ++k) {
-      wait(at(&full[stage]), parity);
+      wait(first_full + 8 * stage, parity, ready);
       if (elect()) {
-      const uint32_t from = at(tiles) + stage * (kBytesA + kBytesB);
-      uint64_t at_a = tile_descriptor(from), at_b = tile_descriptor(from + kBytesA);
+      const uint32_t from = first + stage * ((kBytesA + kBytesB) / 16);
 #pragma unroll
       for (int i = 0; i < TILE_K / 16; ++i) {
         asm volatile("{ .reg .pred p; setp.ne.u32 p, 1, 0; tcgen05.mma.cta_group::1.kind::f16 [%0], %1, %2, %3, p; }" ::"r"(d),
-                     "l"(at_a + 2 * i), "l"(at_b + 2 * i), "r"(kDescriptor));
+                     "l"(tile_descriptor(from + 2 * i)), "l"(tile_descriptor(from + kBytesA / 16 + 2 * i)), "r"(kDescriptor));
       }
-      asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];" ::"l"(uint64_t(at(&empty[stage]))));
+      asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];" ::"l"(uint64_t(first_empty + 8 * stage)));
       }
       __syncwarp();
       if (++stage == STAGES) { stage = 0; parity ^= 1; }
+      ready = is_done(first_full + 8 * stage, parity);
     }
     if (elect()) asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.b64 [%0];" ::"l"(uint64_t(at(&finished))));
     wait(at(&finished), 0);

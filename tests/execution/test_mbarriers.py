@@ -56,6 +56,18 @@ def test_a_pipeline_has_a_ring_of_full_and_one_of_empty_buffers() -> None:
     assert {(value >> 17 & 0x3F) * 8 for value in found.descriptors.values()} == {128}
 
 
+@pytest.mark.parametrize("steps", [12, 100, 2048])
+def test_what_is_waited_for_before_a_loop_looks_ahead_is_done_once(steps: int) -> None:
+    """Of the waits in a loop those for the first buffer; the others were looked at a round earlier."""
+    path = BLACKWELL / "mainloop_64x64x64_6.sass"
+    found = rings_of(path, "mainloop", 1, 128, "tensormap", "tensormap", f"{steps}")
+    waits = [use for use in found.uses.values() if use.meaning is Semantics.MBARRIER_WAIT]
+    ends = [use.odd_ends for use in waits if use.odd_ends is not None]
+    assert [(one.before, one.few) for one in ends] == [(0, 1)] * 2
+    assert {one.leaves_out(0, steps) for one in ends} == {False}
+    assert {one.leaves_out(number, steps) for one in ends for number in range(1, steps)} == {True}
+
+
 def test_tiles_that_two_ctas_copy_count_once() -> None:
     arguments = ("tensormap", "tensormap", "100")
     path = BLACKWELL / "mainloop_128x128x64_4.sass"

@@ -273,7 +273,7 @@ def test_it_is_the_default_where_the_launch_is_known() -> None:
 
 PASSES = {
     "waits": (), "pending": None, "groups": -1, "issued": 1.0, "stalls": 1.0, "pipes": (), "act": 0, "tail": 1.0,
-    "path_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "share": 1.0,
+    "path_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "spread": 0.0, "share": 1.0,
     "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
     "copies": False, "ends_copies": False,
     "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "arrivals": 1.0, "part": 1.0, "guarded": None, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
@@ -302,6 +302,20 @@ def test_what_is_left_out_of_a_visit_does_not_arrive() -> None:
         played = play((arrives, waits), figures, 1)
         waited.append(played.waits[1][Cause.BARRIER] + played.waits[1][N_WAITS + Cause.BARRIER])
     assert waited[1] == pytest.approx(waited[0] + 1000.0, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("ends", "done"),
+    [
+        ({"before": 2, "after": 1}, {2, 3, 4, 5, 6}),
+        ({"before": 0, "after": 15, "few": 1}, {0}),  # of 16 rounds that were heard the first one
+        ({"before": 12, "after": 1, "few": 3}, {4, 5, 6}),  # the last but one, and two before
+    ],
+)
+def test_a_longer_loop_has_the_same_odd_ends(ends: dict[str, int], done: set[int]) -> None:
+    odd = OddEnds(**ends, every_time=True, is_guarded=False)
+    assert {number for number in range(8) if not odd.leaves_out(number, 8)} == done
+    assert odd.part(8) == len(done) / 8
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])
@@ -529,6 +543,26 @@ def test_the_copy_engine_fills_the_bandwidth_with_enough_in_flight() -> None:
     found = predict(situation, "sm")
     assert found.time_us == pytest.approx(148 * copies * tile_bytes / rate_gbps / 1e3, rel=0.05)
     assert found.bound == "DRAM"
+
+
+def test_copies_that_are_waited_for_in_order_wait_for_the_slowest() -> None:
+    """One at a time they take the mean, four at once more, though each alone takes as long."""
+    copy = {
+        "act": int(Act.LOAD),
+        "l2_cycles": 1.0,
+        "dram_cycles": 1.0,
+        "latency": 500.0,
+        "spread": 400.0,
+        "writes": 0,
+    }
+    figures = replace(FIGURES, crew=(0,))
+
+    def cycles(at_once: int) -> float:
+        steps = [*[copy] * at_once, {"waits": (0,)}] * (400 // at_once)
+        return play((script_of(*steps),), figures, 1).cycles
+
+    assert cycles(1) == pytest.approx(400 * 500.0, rel=0.03)
+    assert cycles(4) == pytest.approx(100 * 620.0, rel=0.05)
 
 
 def test_fewer_buffers_show_the_latency_of_copies() -> None:

@@ -31,6 +31,7 @@ _CAUSE_OF = tuple(int(PIPE_CAUSE.get(pipe, Cause.MEMORY_PIPE)) for pipe in range
 _FROM = 0.34
 _ALWAYS = 1 << 60
 _FIRST = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
+_GOLDEN = 0.618034  # of the spread: steps that fill it evenly
 # Of the DRAM: beyond it what queues is simulated; and cycles over which the load is taken at least.
 _MOST_LOAD, _SETTLING = 0.8, 2000.0
 
@@ -75,7 +76,7 @@ class _Play:
         n_sub = figures.subcores
         issue_free = [0.0] * n_sub
         pipe_free = [[0.0] * _N_PIPES for _ in range(n_sub)]
-        path_free = tags_free = dram_free = atomic_free = dram_work = 0.0
+        path_free = tags_free = dram_free = atomic_free = dram_work = hidden = turn = 0.0
         load_latency = figures.dram_load
         l2_frees = [0.0, 0.0]  # to the SM, and from it
         l2_joint, store_factor = 0.0, figures.l2_store_factor
@@ -233,8 +234,10 @@ class _Play:
                             done = released = at + script.latency[i]
                         elif act in _ARRIVING:
                             done = released = at + script.latency[i]
-                            if act == _COMMIT and warp.matrix_done > at:
-                                done += warp.matrix_done - at
+                            if act == _COMMIT:
+                                released = at + release  # it waits for products; its warp does not
+                                if warp.matrix_done > at:
+                                    done += warp.matrix_done - at
                             if script.guarded[i] not in runs[warp.run].left_out:
                                 self.arrive(warp, script.ring[i], script.arrivals[i], done)
                             if heap and heap[0][0] < limit:
@@ -289,6 +292,8 @@ class _Play:
                                     late = max(l2_free - begin, dram_free + script.dram_cycles[i] - done)
                                     if late > 0:
                                         done += late
+                                    # beyond a burst, its lines wait for the DRAM side by side
+                                    hidden = late - burst if late > burst else 0.0
                                 queued = l2_free - begin - burst
                                 moved = script.dram_cycles[i]
                                 if moved:
@@ -298,7 +303,14 @@ class _Play:
                                     if load_latency and act not in OUTWARD:
                                         dram_work += moved
                                         load = min(_MOST_LOAD, dram_work / (begin + _SETTLING))
-                                        done += load_latency * load / (1.0 - load)
+                                        wait = load_latency * load / (1.0 - load)
+                                        if act == _COPY:
+                                            wait = wait - hidden if wait > hidden else 0.0
+                                        done += wait
+                                    spread = script.spread[i]
+                                    if spread:
+                                        turn = (turn + _GOLDEN) % 1.0
+                                        done += spread * (turn - 0.5)
                                 moved = script.atomic_cycles[i]
                                 if moved:
                                     atomic_free = (atomic_free if atomic_free > begin else begin) + moved

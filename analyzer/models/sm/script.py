@@ -51,6 +51,7 @@ class Script(Struct, eq=False):
     SM's load/store path, tag_cycles of its L1, l2_cycles and dram_cycles of the SM's share of them, latency;
     meetings: at barriers; ring: of mbarriers that it waits for or arrives at (arrivals: so often each time
     that it does, part: of its visits; guarded: ends of its loop at which it does not), -1 for none;
+    spread: cycles that it takes longer than another time at most;
     fetch: cycles that it waits for its instructions, where they do not stay in the instruction cache;
     copies, ends_copies: LDGSTS, and what raises a scoreboard when those before it are done;
     writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product on the
@@ -72,6 +73,7 @@ class Script(Struct, eq=False):
     dram_cycles: list[float] = field(default_factory=list)
     atomic_cycles: list[float] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
+    spread: list[float] = field(default_factory=list)
     share: list[float] = field(default_factory=list)
     ring: list[int] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
@@ -248,6 +250,7 @@ class _Writer:
         script.l2_cycles.append(share * float(traffic.l2_cycles[last]))
         script.dram_cycles.append(share * float(traffic.dram_cycles[last]))
         script.atomic_cycles.append(share * float(traffic.atomic_cycles[last]))
+        script.spread.append(float(traffic.spread_cycles[last]))
         script.latency.append(traffic.commit_cycles if act is Act.COMMIT else code.latency[last])
         self._tell(traffic.ring_uses.get(last))
         script.meetings.append(_meeting(code.kernel.form(last), last) if act is Act.BARRIER else _NOWHERE)

@@ -28,6 +28,7 @@ from analyzer.models.base import Situation
 from analyzer.models.contention import noc_bytes_per_cycle
 from analyzer.models.placement import (
     Placement,
+    beyond_l2_cycles,
     bulk_writes,
     copied_unique_bytes,
     l2_kept_share,
@@ -70,8 +71,9 @@ class Traffic(Struct, frozen=True, eq=False):
     path_cycles: of the SM's load/store path, barriers among them; tag_cycles: of the tags of its L1;
     l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
     for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
-    longer than from the L1; lost_share: of the data, that which the last launch has not left in the
-    L2; copied_dram_share: of what the copy engine brings; port_cycles: of the register file's ports.
+    longer than from the L1; spread_cycles: that a copy to shared memory takes longer than another at most;
+    lost_share: of the data, that which the last launch has not left in the L2; copied_dram_share: of what
+    the copy engine brings; port_cycles: of the register file's ports.
     """
 
     act: NDArray[np.int8]
@@ -85,6 +87,7 @@ class Traffic(Struct, frozen=True, eq=False):
     atomic_cycles: FloatArray
     sm_pipes: frozenset[int]
     spill_cycles: FloatArray
+    spread_cycles: FloatArray
     lost_share: float
     copied_dram_share: float
     port_cycles: list[float]
@@ -140,6 +143,7 @@ def measure_traffic(
         atomic_cycles=_atomic_cycles(situation) * sms * balance,
         sm_pipes=SM_PIPES,
         spill_cycles=spills.added_cycles,
+        spread_cycles=_spread_cycles(situation, dram_share),
         lost_share=lost,
         copied_dram_share=copied_share * lost,
         port_cycles=_port_cycles(situation),
@@ -410,6 +414,16 @@ def _engine_cycles(situation: Situation) -> FloatArray:
     """Cycles in which the copy engine makes its requests, [n]: short rows of a box take as long as lines."""
     each = situation.arch.memory.copy_request_cycles
     return situation.moved.engine_lines * (each.value if each is not None else 0.0)
+
+
+def _spread_cycles(situation: Situation, dram_share: FloatArray) -> FloatArray:
+    spread, ids = situation.arch.memory.dram_spread_cycles, situation.kernel.opcode_ids
+    if spread is None:
+        return np.zeros(len(ids))
+    is_copy = situation.kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)[ids]
+    is_copy[_copies(situation)] = True
+    cycles = beyond_l2_cycles(situation, spread.value)
+    return np.where(is_copy, cycles * np.minimum(1.0, dram_share), 0.0)
 
 
 def _copied_dram_share(situation: Situation, placement: Placement) -> float:
