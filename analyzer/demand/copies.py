@@ -85,11 +85,13 @@ def copied_ahead_bytes(rings: Rings) -> float:
 
 
 def _rounds(cfg: Cfg, loop: Loop, weights: FloatArray, *, each_time: bool) -> float:
-    """Of a warp through a loop, each time that it comes to it or in all."""
+    """Of a warp through a loop, each time that it comes to it or in all; of those that come to it, where
+    fewer do: once each, as far as is known.
+    """
     rounds = float(weights[cfg.blocks[loop.header].start])
     outside = [block for block in cfg.predecessors[loop.header] if block not in loop.blocks]
     entries = sum(float(weights[cfg.blocks[block].start]) for block in outside)
-    return rounds / entries if each_time and 0.0 < entries < rounds else rounds
+    return rounds / entries if 0.0 < entries < (rounds if each_time else 1.0) else rounds
 
 
 def copied_bytes(rings: Rings, weights: FloatArray) -> dict[int, float]:

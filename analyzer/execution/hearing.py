@@ -24,7 +24,8 @@ class Heard(Struct, eq=False):
 
     parities: by warp and barrier, the first one that was asked for, with the turn in which it was; turns: in
     which each warp said something, of all that any instruction was heard in; n_bytes: announced; n_ctas: to
-    which copies went that said so, each time counted.
+    which copies went that said so, each time counted; repeats: turns by warp, in
+    which it waited for a phase that it had waited for already, and so said nothing.
     """
 
     meaning: Semantics
@@ -34,6 +35,7 @@ class Heard(Struct, eq=False):
     n_bytes: float = 0.0
     n_ctas: int = 0
     times: int = 0
+    repeats: dict[int, list[int]] = field(default_factory=dict)
 
     def joined(self, other: "Heard") -> "Heard":
         """With what another CTA said there; when, is this one's."""
@@ -58,6 +60,7 @@ class Ears(Struct, eq=False):
     runs: dict[int, int] = field(default_factory=dict)
     has_missed: bool = False
     _turn: int = 0
+    _last_asked: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def note_run(self, segment: Segment, view: "View") -> None:
         """A group runs a segment."""
@@ -91,20 +94,25 @@ class Ears(Struct, eq=False):
         for row in np.flatnonzero(chosen.any(axis=1)).tolist():
             lane = int(chosen[row].argmax())
             place = int(address[row, lane]) & _WITHIN_CTA
-            warp = int(view.group.rows[row])
+            told = None if word is None else int(word[row, lane])
             heard.addresses.add(place)
-            heard.times += 1
-            heard.turns.setdefault(warp, []).append(self._turn)
-            if word is None:
-                continue
-            told = int(word[row, lane])
-            if signal.meaning is Semantics.MBARRIER_WAIT:
-                asked = (self._turn, told >> _PARITY_BIT)
-                heard.parities.setdefault((warp, place), asked)
-            elif signal.meaning is Semantics.MBARRIER_COPY:
-                heard.n_ctas += (told >> _CTA_MASK_BIT).bit_count()
-            else:
-                heard.n_bytes += told
+            self._note(heard, int(view.group.rows[row]), place, told)
+
+    def _note(self, heard: Heard, warp: int, place: int, told: int | None) -> None:
+        """A warp says something at a barrier: a parity to wait for, bytes, or to which CTAs it copies."""
+        if heard.meaning is Semantics.MBARRIER_WAIT and told is not None:
+            parity = told >> _PARITY_BIT
+            heard.parities.setdefault((warp, place), (self._turn, parity))
+            if self._last_asked.get((warp, place)) == parity:
+                heard.repeats.setdefault(warp, []).append(self._turn)
+                return
+            self._last_asked[warp, place] = parity
+        elif heard.meaning is Semantics.MBARRIER_COPY and told is not None:
+            heard.n_ctas += (told >> _CTA_MASK_BIT).bit_count()
+        elif told is not None:
+            heard.n_bytes += told
+        heard.times += 1
+        heard.turns.setdefault(warp, []).append(self._turn)
 
     def _hear_product(self, signal: Signal, view: "View") -> None:
         """The descriptor of a product, taken to be the same in all warps and rounds."""

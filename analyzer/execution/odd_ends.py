@@ -30,11 +30,15 @@ def find_odd_ends(
     came: how often warps came to each instruction, whether they said something there or not.
     """
     homes = {row: _home(row, heard, kernel) for row in heard}
-    found = {}
+    found: dict[int, HeardEnds] = {}
     for row, one in heard.items():
         if homes[row] is None or not one.turns:
             continue
         warp = max(one.turns, key=lambda warp: len(one.turns[warp]))
+        if repeats := one.repeats.get(warp):
+            if (at_one_end := _told_once(one.turns[warp], sorted(one.turns[warp] + repeats))) is not None:
+                found[row] = at_one_end
+            continue
         beside = [other for other in heard if homes[other] == homes[row] and warp in heard[other].turns]
         every = max(beside, key=lambda other: len(heard[other].turns[warp]))
         turns, rounds = one.turns[warp], heard[every].turns[warp]
@@ -42,6 +46,16 @@ def find_odd_ends(
         if ends is not None:
             found[row] = HeardEnds(ends, len(turns) / len(rounds))
     return found
+
+
+def _told_once(turns: list[int], rounds: list[int]) -> HeardEnds | None:
+    """Of an instruction that is come to in all rounds and says something new in those of one end alone."""
+    before, last = rounds.index(turns[0]), rounds.index(turns[-1])
+    after = len(rounds) - 1 - last
+    if last + 1 - before > len(turns) or (before and after):
+        return None
+    ends = OddEnds(before, after, every_time=False, is_guarded=True, few=len(turns))
+    return HeardEnds(ends, len(turns) / len(rounds))
 
 
 def _home(row: int, heard: Mapping[int, Heard], kernel: CompiledKernel) -> int | None:

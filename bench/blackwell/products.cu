@@ -6,6 +6,7 @@
 //   4  a warp copies, a warp multiplies, four store
 //   5  two CTAs multiply a tile of 256 rows together: each has half of B
 //   6  as many CTAs as there are SMs go from tile to tile; a tile is stored while the next is multiplied
+// EARLY=1 has warps with parts look at the next buffer before they need it, as CUTLASS does, EARLY=2 behind the last as well.
 // TILE_N, TILE_K and STAGES are the tile; COLUMNS is what a CTA takes of tensor memory; PAIRED=0 has step 6 without pairs.
 #include <cstdint>
 #include <cuda.h>
@@ -25,6 +26,9 @@
 #endif
 #ifndef COLUMNS
 #define COLUMNS (STEP == 6 ? 2 * TILE_N : TILE_N)
+#endif
+#ifndef EARLY
+#define EARLY 0
 #endif
 #if PAIRED
 #define GROUP "cta_group::2"
@@ -95,6 +99,16 @@ __device__ void wait(uint64_t *barrier, uint32_t parity) {
                "@p bra done;\n"
                "bra again;\n"
                "done: }" ::"r"(at(barrier)), "r"(parity), "n"(kSleep) : "memory");
+}
+
+// What a wait need not wait for; it may look again.
+__device__ bool is_over(uint64_t *barrier, uint32_t parity) {
+  if constexpr (EARLY == 0) return false;
+  uint32_t over;
+  asm volatile("{ .reg .pred p;\n"
+               "mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+               "selp.b32 %0, 1, 0, p; }" : "=r"(over) : "r"(at(barrier)), "r"(parity) : "memory");
+  return over;
 }
 
 __device__ void expect(uint64_t *barrier, int n_bytes) {
@@ -289,11 +303,13 @@ extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
     Place place;
     for_tiles(tiles, [&](int number, int) {
       const Tile tile = tile_of(number);
+      bool ready = is_over(&empty[place.stage], place.parity ^ 1);
       for (int k = 0; k < steps; ++k) {
-        wait(&empty[place.stage], place.parity ^ 1);
+        if (!ready) wait(&empty[place.stage], place.parity ^ 1);
         if (elect()) copy(tile, k, place.stage);
         __syncwarp();
         place.advance();
+        if (EARLY == 2 || k + 1 < steps) ready = is_over(&empty[place.stage], place.parity ^ 1);
       }
     });
   } else if (warp == kAllocator) {
@@ -305,15 +321,19 @@ extern "C" __global__ __launch_bounds__(kWarps * 32) CLUSTER void products(
           wait(&stored[accumulator], (turn / kAccumulators & 1) ^ 1);
           see_products();
         }
+        bool ready = is_over(&full[place.stage], place.parity);
         for (int k = 0; k < steps; ++k) {
-          wait(&full[place.stage], place.parity);
+          if (!ready) wait(&full[place.stage], place.parity);
           see_products();
+          Place next = place;
+          next.advance();
+          if (EARLY == 2 || k + 1 < steps) ready = is_over(&full[next.stage], next.parity);
           if (elect()) {
             multiply(d + accumulator * TILE_N, buffer(place.stage), k > 0);
             commit(&empty[place.stage]);
           }
           __syncwarp();
-          place.advance();
+          place = next;
         }
         if (elect()) commit(&finished[accumulator]);
         __syncwarp();

@@ -354,6 +354,27 @@ def test_a_warp_waits_for_the_phase_that_another_ends() -> None:
     assert play((arrives, waits), free, 1).waits[1][Cause.BARRIER] == 0.0
 
 
+@pytest.mark.parametrize(("ends_at", "until"), [(500.0, 2000.0), (5000.0, 5000.0)])
+def test_who_looks_at_a_barrier_waits_when_it_needs_to_know(ends_at: float, until: float) -> None:
+    arrives = script_of({"latency": ends_at, "act": int(Act.ARRIVE), "ring": 0})
+    look, works = {"act": int(Act.WAIT), "ring": 0, "writes": 0}, {"stalls": 2000.0}
+    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
+    played = play((arrives, script_of(look, works, {"waits": (0,)})), figures, 1)
+    waited = played.waits[1][2 * N_WAITS + Cause.BARRIER]
+    assert waited == pytest.approx(until - 2000.0, abs=10.0)
+    assert sum(played.waits[1]) == pytest.approx(waited, abs=10.0)
+
+
+def test_a_wait_that_is_left_out_asks_for_nothing() -> None:
+    odd = OddEnds(before=0, after=0, every_time=True, is_guarded=True, few=1)
+    waits = script_of({"act": int(Act.WAIT), "ring": 0, "writes": 0, "guarded": odd}, {"waits": (0,)})
+    waits.runs = [Run(0, 2, 1, meets=False), Run(0, 2, 3, meets=False, left_out=(odd,))]
+    arrives = script_of({"latency": 500.0, "act": int(Act.ARRIVE), "ring": 0})
+    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
+    played = play((arrives, waits), figures, 1)
+    assert played.waits[1][N_WAITS + Cause.BARRIER] == pytest.approx(500.0, abs=10.0)
+
+
 def test_arrivals_ahead_of_time_count_for_later_phases() -> None:
     """One warp announces two phases at once, the second of which comes late; another takes part in both."""
     soon, late = ({"latency": at, "act": int(Act.ARRIVE), "ring": 0} for at in (100.0, 5000.0))

@@ -51,6 +51,7 @@ WARPS = Step(cubin="products_4_warps", grid=512, block=192, shared_kb=192)
 PAIRS = Step(cubin="products_5_pairs", grid=512, block=192, shared_kb=128, cluster=2)
 PERSISTENT = Step(cubin="products_6_persistent", grid=148, block=192, shared_kb=128, cluster=2)
 STEPS = (PLAIN, SWIZZLED, STAGES, WARPS, PAIRS, PERSISTENT)
+EARLY = tuple(replace(PERSISTENT, cubin=f"products_6_early{behind}") for behind in (1, 2))
 each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.cubin)
 
 
@@ -113,6 +114,14 @@ def test_waiting_for_each_copy_and_each_product_is_slowest() -> None:
 def test_each_step_is_no_slower_than_the_one_before(before: Step, after: Step) -> None:
     slow, fast = predicted(before).time_us, predicted(after).time_us
     assert fast <= 1.02 * slow
+
+
+@pytest.mark.parametrize("step", EARLY, ids=lambda step: step.cubin)
+def test_looking_at_a_buffer_before_it_is_needed_costs_next_to_nothing(step: Step) -> None:
+    """Loops of two rounds at once, in each of which a warp looks one buffer ahead: in all rounds but a tile's
+    last one, or behind the last of a tile at the next tile's first, which it looks at again.
+    """
+    assert predicted(step).cycles == pytest.approx(predicted(PERSISTENT).cycles, rel=0.05)
 
 
 SHORT_ROWS, WHOLE_ROWS = (f"tensormap:bf16:{N}x{N}:{box}" for box in ("8x128", "64x128"))

@@ -12,7 +12,7 @@ from analyzer.demand.costs import PIPE_INDEX
 from analyzer.ir.machine import SHARED_PIPES, Pipe
 from analyzer.models.causes import N_CAUSES, PIPE_CAUSE, PORTS, Cause
 from analyzer.models.sm.script import WHOLE_CTA, Meeting, Script
-from analyzer.models.sm.state import ROUNDING, Cta, Played, Point, SmFigures, Visits, Warp
+from analyzer.models.sm.state import ROUNDING, Cta, Owed, Played, Point, SmFigures, Visits, Warp
 from analyzer.models.sm.traffic import OUTWARD, Act
 
 _N_PIPES = PORTS + 1
@@ -116,6 +116,13 @@ class _Play:
                     elif holds and not resumes:
                         share = script.share[i]
                         if script.waits[i]:
+                            if warp.owed:
+                                if warp.asks:
+                                    warp.asks = False
+                                    waits[base + Cause.BARRIER] += time - warp.at
+                                if not warp.settle(script.waits[i]):
+                                    warp.asks, warp.at = True, time
+                                    break
                             for b in script.waits[i]:
                                 late = boards[b] - time
                                 if late > 0:
@@ -220,17 +227,24 @@ class _Play:
                                 limit = heap[0][0]
                             done = released = time
                         elif act == _WAIT:
+                            does = script.guarded[i] not in runs[warp.run].left_out
+                            ring, b = script.ring[i], script.writes[i]
                             if not warp.asks:
-                                warp.asks, warp.at = True, at
-                                warp.asked[script.ring[i]] += script.share[i]
-                            ready = self.phase_end(warp, script.ring[i])
-                            if ready is None:
-                                warp.acts = True
-                                break
-                            warp.asks = False
-                            time += max(0.0, ready - at)
-                            at = max(at, ready)
-                            waits[base + Cause.BARRIER] += at - warp.at
+                                warp.asked[ring] += script.share[i] if does else 0.0
+                            number = int(warp.asked[ring] + ROUNDING)
+                            if b < 0 and does:
+                                if not warp.asks:
+                                    warp.asks, warp.at = True, at
+                                ready = warp.cta.rings[ring].ended_at(number, warp)
+                                if ready is None:
+                                    warp.acts = True
+                                    break
+                                warp.asks = False
+                                time += max(0.0, ready - at)
+                                at = max(at, ready)
+                                waits[base + Cause.BARRIER] += at - warp.at
+                            elif does:
+                                warp.owed.append(Owed(b, ring, number, script.latency[i]))
                             done = released = at + script.latency[i]
                         elif act in _ARRIVING:
                             done = released = at + script.latency[i]
@@ -393,17 +407,6 @@ class _Play:
             self.found.waits[other.script][step] += max(0.0, time - other.at)
             heappush(self.heap, (max(time, other.at), other.number, other))
         point.parked, point.arrived = [], 0
-
-    def phase_end(self, warp: Warp, ring: int) -> float | None:
-        """When the phase ended that a warp waits for; None, and the warp is kept, where that is to come."""
-        phases = warp.cta.rings[ring]
-        number = int(warp.asked[ring] + ROUNDING) - phases.free
-        if number <= 0:
-            return 0.0
-        if number <= len(phases.ended):
-            return phases.ended[number - 1]
-        phases.waiting.append(warp)
-        return None
 
     def arrive(self, warp: Warp, ring: int, times: float, time: float) -> None:
         """An arrival at a ring, which may end a phase and let warps go on."""

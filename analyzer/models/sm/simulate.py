@@ -198,7 +198,7 @@ def _ring_figures(situation: Situation, scripts: tuple[Script, ...], crew: Crew)
                 if ring >= 0 and script.act[step] in _ARRIVING:
                     told[ring, number] += run.visits * script.arrivals[step] * script.part[step]
                 elif ring >= 0:
-                    asked[ring, number] += run.visits * script.share[step]
+                    asked[ring, number] += run.visits * script.share[step] * script.part[step]
     n_warps = np.array([crew.roles.count(number) for number in range(len(scripts))])
     return tuple(
         _figures_of(ring, told[number], float(asked[number].max()), n_warps)

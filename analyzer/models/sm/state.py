@@ -119,6 +119,16 @@ class Phases:
             self.arrived, self.latest = self.arrived or [0.0], self.latest or [0.0]
         return True
 
+    def ended_at(self, number: int, warp: "Warp") -> float | None:
+        """When a phase ended, the first of all being 1; None, and the warp is kept, where that is to come."""
+        number -= self.free
+        if number <= 0:
+            return 0.0
+        if number <= len(self.ended):
+            return self.ended[number - 1]
+        self.waiting.append(warp)
+        return None
+
 
 class Cta:
     """last_visits: of its warps in runs with barriers, by script and run, once they are known; begun: which
@@ -135,6 +145,15 @@ class Cta:
         self.rings = [Phases(ring.free_waits) for ring in rings]
 
 
+class Owed(Struct, frozen=True):
+    """A scoreboard that a look at an mbarrier raises: until the latency behind the end of a ring's phase."""
+
+    board: int
+    ring: int
+    number: int
+    latency: float
+
+
 class Warp:
     __slots__ = (
         "acts",
@@ -149,6 +168,7 @@ class Warp:
         "groups",
         "matrix_done",
         "number",
+        "owed",
         "pending",
         "run",
         "script",
@@ -166,6 +186,7 @@ class Warp:
         self.causes = [_SHORT] * 6
         self.pending: list[list[float] | None] = [None] * 6
         self.groups: list[float] = []
+        self.owed: list[Owed] = []
         self.copying: list[float] = []
         self.matrix_done = self.copied = 0.0
         self.run = 0
@@ -175,3 +196,15 @@ class Warp:
         self.asked = [0.0] * len(cta.rings)
         self.told = [0.0] * len(cta.rings)
         self.at = 0.0
+
+    def settle(self, boards: tuple[int, ...]) -> bool:
+        """Set scoreboards that stand for phases; False, and the warp is kept, where one is still to end."""
+        for owed in [owed for owed in self.owed if owed.board in boards]:
+            ready = self.cta.rings[owed.ring].ended_at(owed.number, self)
+            if ready is None:
+                return False
+            self.owed.remove(owed)
+            if ready + owed.latency > self.boards[owed.board]:
+                self.boards[owed.board] = ready + owed.latency
+                self.causes[owed.board] = int(Cause.BARRIER)
+        return True
