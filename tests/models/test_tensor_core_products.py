@@ -2,16 +2,23 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import pytest
 from paths import TRACES
 
 import analyzer
+from analyzer.demand.costs import FloatArray
 from analyzer.execution.argument_text import parse_argument
 from analyzer.frontend.tools import find_tool
 from analyzer.hardware.load import load_gpu
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.machine import TensorRate
+from analyzer.ir.opcode import Semantics
+from analyzer.models.base import Situation
+from analyzer.models.sm.script import Script, write_script
+from analyzer.models.sm.traffic import Traffic
+from analyzer.models.warp_state import Code
 from analyzer.pipeline import Options
 from analyzer.report.report import KernelReport, PredictionEntry
 
@@ -122,6 +129,33 @@ def test_looking_at_a_buffer_before_it_is_needed_costs_next_to_nothing(step: Ste
     last one, or behind the last of a tile at the next tile's first, which it looks at again.
     """
     assert predicted(step).cycles == pytest.approx(predicted(PERSISTENT).cycles, rel=0.05)
+
+
+def test_a_part_of_the_warps_arrives_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four warps that store tiles one says so: a quarter of an arrival for each tile, not one in four."""
+    calls: list[tuple[Situation, FloatArray, Code, Traffic]] = []
+
+    def spy(*call: Any) -> Script:
+        calls.append(call)
+        return write_script(*call)
+
+    monkeypatch.setattr("analyzer.models.sm.simulate.write_script", spy)
+    report_of.__wrapped__(PERSISTENT)
+    situation, weights, code, traffic = calls[-1]  # of the warps that store
+    assert situation.rings is not None
+    (row,) = (
+        row
+        for row, use in situation.rings.uses.items()
+        if use.meaning is Semantics.MBARRIER_ARRIVE and weights[row] > 1
+    )
+    tiles = weights[row]
+    block = situation.cfg.blocks[situation.cfg.block_of[row]]
+    fewer = weights.copy()
+    fewer[block.start : block.stop] /= 4
+    script = write_script(situation, fewer, code, traffic)
+    arrives = script.ring.index(situation.rings.uses[row].ring)
+    (run,) = (run for run in script.runs if run.start <= arrives < run.stop)
+    assert (run.visits, script.arrivals[arrives]) == (round(tiles), pytest.approx(tiles / 4 / round(tiles)))
 
 
 SHORT_ROWS, WHOLE_ROWS = (f"tensormap:bf16:{N}x{N}:{box}" for box in ("8x128", "64x128"))

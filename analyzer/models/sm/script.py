@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from analyzer.demand.costs import PIPE_INDEX, FloatArray
 from analyzer.execution.rings import OddEnds, RingUse
 from analyzer.ir.machine import WARP_LANES, Pipe, SchedClass
-from analyzer.ir.opcode import OpKind
+from analyzer.ir.opcode import OpKind, Semantics
 from analyzer.ir.operand import Immediate, Register
 from analyzer.ir.program import InstructionForm
 from analyzer.isa.control_bits import NO_BARRIER
@@ -136,7 +136,7 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
         times = max(counts)
         if times <= 0:
             continue
-        visits = max(1, round(times))
+        visits = max(1, round(times), _rounds_of_arrivals(situation, run, weights))
         start = len(script)
         for block, count in zip(run.blocks, counts, strict=True):
             if count > 0:
@@ -152,6 +152,22 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
         written.append(run)
     script.spans = _spans(situation, weights, written)
     return script
+
+
+def _rounds_of_arrivals(situation: Situation, run: BlockRun, weights: FloatArray) -> int:
+    """Rounds of the loop around a block that arrives at a ring's mbarriers; 0 where it need not be in each.
+
+    A block to which one warp of a group comes is a part of what each of the group does: the part of a phase
+    that it ends is due in every round, not the whole in some.
+    """
+    block = situation.cfg.blocks[run.blocks[0]]
+    loop = situation.nest.loop_of[run.blocks[0]]
+    if situation.rings is None or run.loop is not None or loop is None:
+        return 0
+    uses = [use for row, use in situation.rings.uses.items() if block.start <= row < block.stop]
+    if not uses or any(use.odd_ends or use.meaning is not Semantics.MBARRIER_ARRIVE for use in uses):
+        return 0
+    return round(float(weights[situation.cfg.blocks[situation.nest.loops[loop].header].start]))
 
 
 def _odd_ends(situation: Situation, run: BlockRun) -> tuple[OddEnds | None, tuple[OddEnds, ...]]:
