@@ -24,8 +24,8 @@ class Heard(Struct, eq=False):
 
     parities: by warp and barrier, the first one that was asked for, with the turn in which it was; turns: in
     which each warp said something, of all that any instruction was heard in; n_bytes: announced; n_ctas: to
-    which copies went that said so, each time counted; repeats: turns by warp, in
-    which it waited for a phase that it had waited for already, and so said nothing.
+    which copies went that said so, each time counted; repeats: turns by warp, in which it waited for a phase
+    that it had waited for already, and so said nothing.
     """
 
     meaning: Semantics

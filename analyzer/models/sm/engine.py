@@ -76,7 +76,7 @@ class _Play:
         n_sub = figures.subcores
         issue_free = [0.0] * n_sub
         pipe_free = [[0.0] * _N_PIPES for _ in range(n_sub)]
-        path_free = tags_free = dram_free = atomic_free = dram_work = hidden = turn = 0.0
+        path_free = tags_free = dram_free = atomic_free = dram_work = turn = 0.0
         load_latency = figures.dram_load
         l2_frees = [0.0, 0.0]  # to the SM, and from it
         l2_joint, store_factor = 0.0, figures.l2_store_factor
@@ -229,10 +229,12 @@ class _Play:
                         elif act == _WAIT:
                             does = script.guarded[i] not in runs[warp.run].left_out
                             ring, b = script.ring[i], script.writes[i]
-                            if not warp.asks:
-                                warp.asked[ring] += script.share[i] if does else 0.0
+                            if does and not warp.asks:
+                                warp.asked[ring] += script.share[i]
                             number = int(warp.asked[ring] + ROUNDING)
-                            if b < 0 and does:
+                            if does and b >= 0:
+                                warp.owed.append(Owed(b, ring, number, script.latency[i]))
+                            elif does:  # no scoreboard is known: it waits here
                                 if not warp.asks:
                                     warp.asks, warp.at = True, at
                                 ready = warp.cta.rings[ring].ended_at(number, warp)
@@ -243,8 +245,6 @@ class _Play:
                                 time += max(0.0, ready - at)
                                 at = max(at, ready)
                                 waits[base + Cause.BARRIER] += at - warp.at
-                            elif does:
-                                warp.owed.append(Owed(b, ring, number, script.latency[i]))
                             done = released = at + script.latency[i]
                         elif act in _ARRIVING:
                             done = released = at + script.latency[i]
@@ -306,8 +306,6 @@ class _Play:
                                     late = max(l2_free - begin, dram_free + script.dram_cycles[i] - done)
                                     if late > 0:
                                         done += late
-                                    # beyond a burst, its lines wait for the DRAM side by side
-                                    hidden = late - burst if late > burst else 0.0
                                 queued = l2_free - begin - burst
                                 moved = script.dram_cycles[i]
                                 if moved:
@@ -318,8 +316,9 @@ class _Play:
                                         dram_work += moved
                                         load = min(_MOST_LOAD, dram_work / (begin + _SETTLING))
                                         wait = load_latency * load / (1.0 - load)
-                                        if act == _COPY:
-                                            wait = wait - hidden if wait > hidden else 0.0
+                                        if act == _COPY and late > burst:
+                                            # its lines wait for the DRAM side by side
+                                            wait = max(0.0, wait - late + burst)
                                         done += wait
                                     spread = script.spread[i]
                                     if spread:

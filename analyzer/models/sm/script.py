@@ -136,7 +136,8 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
         times = max(counts)
         if times <= 0:
             continue
-        visits = max(1, round(times), _rounds_of_arrivals(situation, run, weights))
+        uses = _uses_of(situation, run)
+        visits = max(1, round(times), _rounds_of_arrivals(situation, run, uses, weights))
         start = len(script)
         for block, count in zip(run.blocks, counts, strict=True):
             if count > 0:
@@ -148,35 +149,38 @@ def write_script(situation: Situation, weights: FloatArray, code: Code, traffic:
         script.fetch += [
             per_row * (script.last[step] + 1 - script.first[step]) for step in range(start, len(script))
         ]
-        script.runs.append(Run(start, len(script), visits, meets, *_odd_ends(situation, run)))
+        script.runs.append(Run(start, len(script), visits, meets, *_odd_ends(uses)))
         written.append(run)
     script.spans = _spans(situation, weights, written)
     return script
 
 
-def _rounds_of_arrivals(situation: Situation, run: BlockRun, weights: FloatArray) -> int:
+def _uses_of(situation: Situation, run: BlockRun) -> list[RingUse]:
+    """What a run does at rings of mbarriers."""
+    uses = {} if situation.rings is None else situation.rings.uses
+    blocks = [situation.cfg.blocks[number] for number in run.blocks] if uses else []
+    return [uses[row] for block in blocks for row in range(block.start, block.stop) if row in uses]
+
+
+def _rounds_of_arrivals(
+    situation: Situation, run: BlockRun, uses: Sequence[RingUse], weights: FloatArray
+) -> int:
     """Rounds of the loop around a block that arrives at a ring's mbarriers; 0 where it need not be in each.
 
     A block to which one warp of a group comes is a part of what each of the group does: the part of a phase
     that it ends is due in every round, not the whole in some.
     """
-    block = situation.cfg.blocks[run.blocks[0]]
     loop = situation.nest.loop_of[run.blocks[0]]
-    if situation.rings is None or run.loop is not None or loop is None:
+    if not uses or run.loop is not None or loop is None:
         return 0
-    uses = [use for row, use in situation.rings.uses.items() if block.start <= row < block.stop]
-    if not uses or any(use.odd_ends or use.meaning is not Semantics.MBARRIER_ARRIVE for use in uses):
+    if any(use.odd_ends or use.meaning is not Semantics.MBARRIER_ARRIVE for use in uses):
         return 0
     return round(float(weights[situation.cfg.blocks[situation.nest.loops[loop].header].start]))
 
 
-def _odd_ends(situation: Situation, run: BlockRun) -> tuple[OddEnds | None, tuple[OddEnds, ...]]:
+def _odd_ends(uses: Sequence[RingUse]) -> tuple[OddEnds | None, tuple[OddEnds, ...]]:
     """Those at which a whole run is left out, as all is that it tells mbarriers; and those of some steps."""
-    if situation.rings is None:
-        return None, ()
-    blocks = [situation.cfg.blocks[number] for number in run.blocks]
-    uses = situation.rings.uses
-    found = {uses[row].odd_ends for block in blocks for row in range(block.start, block.stop) if row in uses}
+    found = {use.odd_ends for use in uses}
     guarded = tuple(odd for odd in found if odd is not None and odd.is_guarded)
     return (found.pop() if len(found) == 1 and not guarded else None), guarded
 

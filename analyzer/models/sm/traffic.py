@@ -253,16 +253,21 @@ def _extra_path(situation: Situation, base: FloatArray, by_lines: FloatArray) ->
     """Cycles of the load/store path beyond those of a request's first pass."""
     arch, moved = situation.arch, situation.moved
     vocabulary, ids = situation.kernel.vocabulary, situation.kernel.opcode_ids
-    is_copy = vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)[ids]
     phases = np.array([_phases(opcode) for opcode in vocabulary.opcodes], dtype=float)[ids]
     more = arch.memory.shared_pass_cycles.value
     shared = _pass_cycles(base, moved.shared_bytes / WAVEFRONT_BYTES, phases, more)
     by_bytes = np.maximum(_asked_bytes(situation) / arch.memory.l1_bytes_per_cycle_per_sm.value - base, 0.0)
     passes, share = _load_passes(situation)
     by_passes = np.where(passes > 0, _pass_cycles(base, passes, phases, more) * share, by_bytes)
-    extra = np.where(is_copy, 0.0, shared + np.maximum(by_lines, by_passes))
+    extra = np.where(_is_ldgsts(situation), 0.0, shared + np.maximum(by_lines, by_passes))
     extra[_engine_rows(situation)] = 0.0
     return extra
+
+
+def _is_ldgsts(situation: Situation) -> NDArray[np.bool_]:
+    kernel = situation.kernel
+    found: NDArray[np.bool_] = kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)
+    return found[kernel.opcode_ids]
 
 
 def _pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArray, more: float) -> FloatArray:
@@ -417,10 +422,9 @@ def _engine_cycles(situation: Situation) -> FloatArray:
 
 
 def _spread_cycles(situation: Situation, dram_share: FloatArray) -> FloatArray:
-    spread, ids = situation.arch.memory.dram_spread_cycles, situation.kernel.opcode_ids
+    is_copy, spread = _is_ldgsts(situation), situation.arch.memory.dram_spread_cycles
     if spread is None:
-        return np.zeros(len(ids))
-    is_copy = situation.kernel.vocabulary.mask(lambda opcode: opcode.kind is OpKind.ASYNC_COPY)[ids]
+        return np.zeros(len(is_copy))
     is_copy[_copies(situation)] = True
     cycles = beyond_l2_cycles(situation, spread.value)
     return np.where(is_copy, cycles * np.minimum(1.0, dram_share), 0.0)
