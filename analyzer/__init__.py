@@ -12,31 +12,32 @@ from importlib import import_module
 from time import time_ns
 from typing import TYPE_CHECKING
 
+from analyzer.version import __version__
+
 if TYPE_CHECKING:
-    from analyzer.hardware.load import load_gpu
-    from analyzer.ir.program import Kernel, Module
+    from analyzer.evaluation.validation import validate
+    from analyzer.hardware.gpu_database import load_gpu
+    from analyzer.ir.module import Kernel, Module
     from analyzer.pipeline import Options, Program, analyze, load
-    from analyzer.pipeline.validate import validate
     from analyzer.pipeline.whatif import whatif
-    from analyzer.report.report import Report
+    from analyzer.report.analyze_schema import Report
     from analyzer.text.errors import WarplensError
 
-_HOMES = {
+_MODULES_BY_NAME = {
     "analyze": "analyzer.pipeline",
     "load": "analyzer.pipeline",
-    "validate": "analyzer.pipeline.validate",
+    "validate": "analyzer.evaluation.validation",
     "whatif": "analyzer.pipeline.whatif",
-    "load_gpu": "analyzer.hardware.load",
+    "load_gpu": "analyzer.hardware.gpu_database",
     "Options": "analyzer.pipeline",
     "Program": "analyzer.pipeline",
-    "Kernel": "analyzer.ir.program",
-    "Module": "analyzer.ir.program",
-    "Report": "analyzer.report.report",
+    "Kernel": "analyzer.ir.module",
+    "Module": "analyzer.ir.module",
+    "Report": "analyzer.report.analyze_schema",
     "WarplensError": "analyzer.text.errors",
 }
 
-__version__ = "0.1.0"
-LOADED_NS = time_ns()  # sources edited later may not be what runs (pipeline/validation_cache.py)
+IMPORT_TIME_NS = time_ns()  # sources edited later may not be what runs (evaluation/result_cache.py)
 
 __all__ = [
     "Kernel",
@@ -55,10 +56,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    home = _HOMES.get(name)
-    if home is None:
+    module_name = _MODULES_BY_NAME.get(name)
+    if module_name is None:
         raise AttributeError(f"module 'analyzer' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(module_name), name)
 
 
 def __dir__() -> list[str]:

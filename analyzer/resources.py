@@ -6,7 +6,7 @@ from typing import Literal
 DataKind = Literal["grammars", "hwdb"]
 
 
-def data_root(kind: DataKind) -> Path:
+def find_data_folder(kind: DataKind) -> Path:
     """Folder with the shipped data of one kind.
 
     The shipped copy is asked first, so that a foreign `site-packages/hwdb` is never read.

@@ -16,29 +16,35 @@ from zlib import crc32
 
 import msgspec
 import numpy as np
-from kernels.clocks import repeats_by_case
-from kernels.recipes import compiled_otherwise
-from markdown import table
+from kernels.clocks import read_repeats_by_case
+from kernels.recipes import read_compiler_dependent_cases
+from markdown import render_table
 
 import analyzer
-from analyzer.pipeline.validate import Filters
-from analyzer.render.validation import ALL, place_name, score_cells, score_columns, stack_text
-from analyzer.report.validation import CaseEntry, ScoreEntry, ValidationReport
-from analyzer.report.validation_view import score_entries
-from analyzer.text.errors import WarplensError, describe
+from analyzer.evaluation.score_entries import make_score_entries
+from analyzer.evaluation.validation import CaseFilters
+from analyzer.render.validation import (
+    ALL_LABEL,
+    choose_score_columns,
+    format_score_cells,
+    format_stall_shares,
+    format_suite_and_gpu,
+)
+from analyzer.report.validation_schema import CaseEntry, ScoreEntry, ValidationReport
+from analyzer.text.errors import WarplensError, format_diagnostic
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "bench" / "kernels" / "built" / "cases.csv"
 PAGE = ROOT / "docs" / "accuracy.md"
 RESIDUALS = ROOT / "hwdb" / "residuals.toml"
-_LEAST_ROWS = 20
+_MIN_GROUP_ROWS = 20
 # With 1.1 intervals hold 85 % of a quarter of the rows of bench/left_out.py (64 with 1, 96 with 1.2), and
 # twelve of fourteen kernels of bench/volta.py: neither taught anything. Of products of bench/gemm.py whose
 # stacks are unlike any measured one, 77 % (51 with 1). Assumed: guessed trips may be further off.
-_UNTAUGHT, _UNEXECUTED = 1.1, 2.5
+_UNSEEN_INTERVAL_FACTOR, _UNEXECUTED_INTERVAL_FACTOR = 1.1, 2.5
 # Rows of one suite are less than the second apart from one another, mostly; of different ones, more.
-_ALIKE, _UNLIKE = 0.05, 0.1
-_FIGURE = re.compile(r"|[\d.,]+%?( to [\d.,]+%?)?")
+_SAME_KIND_DISTANCE, _UNSEEN_KIND_DISTANCE = 0.05, 0.1
+_NUMBER_CELL = re.compile(r"|[\d.,]+%?( to [\d.,]+%?)?")
 _HEAD = """# How right the models are on measured kernels
 
 Made by `python bench/accuracy.py kernels`: kernels of `bench/kernels`, whose times others measured on real
@@ -183,7 +189,7 @@ loop; a few instructions before it, which form addresses, differ. Their measured
 """
 
 
-def page(report: ValidationReport, cases: Path, every: int = 1) -> str:
+def render_page(report: ValidationReport, cases: Path, every: int = 1) -> str:
     """The page in Markdown; cases: the table, of whose tunable suites one in `every` rows was taken."""
     split = "judging half" if report.split == "judge" else f"split `{report.split or 'all rows'}`"
     uncounted = report.rows - report.counted
@@ -191,32 +197,32 @@ def page(report: ValidationReport, cases: Path, every: int = 1) -> str:
         _HEAD.format(split=split),
         f"One in {every} configurations of the tunable suites was taken.\n" if every > 1 else "",
         f"{report.rows:,} rows, {uncounted:,} of them not counted, {report.refused:,} without an answer; "
-        f"warplens {report.tool_version}. {_compiled_otherwise(report)}\n",
+        f"warplens {report.tool_version}. {_render_compiler_note(report)}\n",
         f"## `{report.models[0]}` against the prototypes\n",
         "Ranges are over suites and GPUs; the prototypes' stand in design/MECHANISMS.md, over all rows.\n",
-        table(
+        render_table(
             ("class", "rows", "MAPE", "prototype's", "of simpler ones", "Spearman", "prototype's"),
-            _against_prototypes(report),
+            _make_prototype_rows(report),
         ),
         "## MAPE of all models\n",
-        table(("suite", "GPU", "rows", *report.models), _by_model(report)),
-        *_suites(report),
-        *_clocks(report),
+        render_table(("suite", "GPU", "rows", *report.models), _make_model_rows(report)),
+        *_render_suites(report),
+        *_render_clocks(report),
         "## What nearly the same code differs by\n",
         _SCATTER_HEAD,
-        table(("suite", "GPU", "pairs", "median", "P90", "most"), _scatter(cases)),
+        render_table(("suite", "GPU", "pairs", "median", "P90", "most"), _make_scatter_rows(cases)),
         f"## Worst rows of `{report.models[0]}`\n",
-        table(("case", "GPU", "ratio", "bound", "cycles by stall"), _worst(report)),
+        render_table(("case", "GPU", "ratio", "bound", "cycles by stall"), _make_worst_rows(report)),
     ]
-    parts += ["## What is missing, class by class\n", table(("class", "which rows", "what"), _MISSING)]
-    if reasons := list(_refusals(report)):
-        parts += ["## Rows without an answer\n", table(("suite", "rows", "why"), reasons)]
+    parts += ["## What is missing, class by class\n", render_table(("class", "which rows", "what"), _MISSING)]
+    if reasons := list(_make_refusal_rows(report)):
+        parts += ["## Rows without an answer\n", render_table(("suite", "rows", "why"), reasons)]
     return "\n".join(parts)
 
 
-def _compiled_otherwise(report: ValidationReport) -> str:
+def _render_compiler_note(report: ValidationReport) -> str:
     """What it does to the error that rows are not counted for their compiler."""
-    doubted = compiled_otherwise()
+    doubted = read_compiler_dependent_cases()
     found = [case for case in report.cases if case.case in doubted]
     errors = [
         abs(answer.time_us / case.time_us - 1)
@@ -233,70 +239,76 @@ def _compiled_otherwise(report: ValidationReport) -> str:
     )
 
 
-def _against_prototypes(report: ValidationReport) -> Iterator[tuple[str, ...]]:
+def _make_prototype_rows(report: ValidationReport) -> Iterator[tuple[str, ...]]:
     ours = [score for score in report.scores if score.model == report.models[0] and score.gpu is not None]
     for prototype in PROTOTYPES:
-        scores = [score for score in ours if _is_of(score, prototype)]
+        scores = [score for score in ours if _is_in_prototype_class(score, prototype)]
         yield (
             prototype.name,
             f"{sum(score.rows for score in scores):,}",
-            _span([score.mape for score in scores], "{:.0%}"),
+            _format_range([score.mape for score in scores], "{:.0%}"),
             prototype.mape,
             prototype.simpler,
-            _span([score.spearman for score in scores if score.spearman is not None], "{:.2f}"),
+            _format_range([score.spearman for score in scores if score.spearman is not None], "{:.2f}"),
             prototype.spearman,
         )
-    total = report.overall()
+    total = report.find_overall_score()
     if total is not None:
         rank = "" if total.spearman is None else f"{total.spearman:.2f}"
         yield ("all", f"{total.rows:,}", f"{total.mape:.0%}", "", "", rank, "")
 
 
-def _is_of(score: ScoreEntry, prototype: Prototype) -> bool:
+def _is_in_prototype_class(score: ScoreEntry, prototype: Prototype) -> bool:
     return any(
         fnmatchcase(score.suite or "", suite) and (not gpu or score.gpu == gpu)
         for suite, gpu in prototype.suites
     )
 
 
-def _span(values: Sequence[float], form: str) -> str:
+def _format_range(values: Sequence[float], form: str) -> str:
     """`9% to 20%`, or one figure where both ends read alike."""
     ends = list(dict.fromkeys(form.format(pick(values)) for pick in (min, max))) if values else []
     return " to ".join(ends)
 
 
-def _by_model(report: ValidationReport) -> Iterator[tuple[str, ...]]:
+def _make_model_rows(report: ValidationReport) -> Iterator[tuple[str, ...]]:
     found: dict[tuple[str, str], dict[str, ScoreEntry]] = {}
     for score in report.scores:
-        found.setdefault(place_name(score), {})[score.model] = score
+        found.setdefault(format_suite_and_gpu(score), {})[score.model] = score
     for place, by_model in found.items():
         rows = max(score.rows for score in by_model.values())
         errors = (f"{by_model[m].mape:.1%}" if m in by_model else "" for m in report.models)
         yield (*place, f"{rows:,}", *errors)
 
 
-def _suites(report: ValidationReport) -> Iterator[str]:
+def _render_suites(report: ValidationReport) -> Iterator[str]:
     """A table of all figures for each suite, and for all."""
     suites: dict[str, list[ScoreEntry]] = {}
     for score in report.scores:
-        suites.setdefault(place_name(score)[0], []).append(score)
+        suites.setdefault(format_suite_and_gpu(score)[0], []).append(score)
     for suite, scores in suites.items():
-        yield f"## {'All suites' if suite == ALL else suite}\n"
-        columns = score_columns(report)
-        rows = [(place_name(s)[1], s.model, *score_cells(s)[: len(columns)]) for s in scores]
-        yield table(("GPU", "model", *columns), rows)
+        yield f"## {'All suites' if suite == ALL_LABEL else suite}\n"
+        columns = choose_score_columns(report)
+        rows = [(format_suite_and_gpu(s)[1], s.model, *format_score_cells(s)[: len(columns)]) for s in scores]
+        yield render_table(("GPU", "model", *columns), rows)
 
 
-def _worst(report: ValidationReport) -> Iterator[tuple[str, ...]]:
+def _make_worst_rows(report: ValidationReport) -> Iterator[tuple[str, ...]]:
     for entry in report.worst:
         if entry.prediction.model == report.models[0]:
             answer = entry.prediction
-            yield (entry.case, entry.gpu_name, f"{answer.ratio:.2f}", answer.bound, stack_text(entry))
+            yield (
+                entry.case,
+                entry.gpu_name,
+                f"{answer.ratio:.2f}",
+                answer.bound,
+                format_stall_shares(entry),
+            )
 
 
-def _clocks(report: ValidationReport) -> Iterator[str]:
+def _render_clocks(report: ValidationReport) -> Iterator[str]:
     """Errors where the clock stood still while rows were timed, where it fell, and at the one it came to."""
-    repeats = repeats_by_case()
+    repeats = read_repeats_by_case()
     cases = [case for case in report.cases if case.case in repeats]
     states = {
         "still": [case for case in cases if repeats[case.case].is_steady],
@@ -306,27 +318,27 @@ def _clocks(report: ValidationReport) -> Iterator[str]:
         ],
     }
     rows = [
-        (name, *_clock_cells(score))
+        (name, *_format_clock_cells(score))
         for name, found in states.items()
-        for score in _by_suite(found, report.models[0])
+        for score in _make_suite_scores(found, report.models[0])
     ]
     if rows:
         yield "## Rows whose clock stood still\n"
         yield _CLOCK_HEAD
-        yield table(("clock", "suite", "rows", "MAPE", "bias", "Spearman", "choice"), rows)
+        yield render_table(("clock", "suite", "rows", "MAPE", "bias", "Spearman", "choice"), rows)
 
 
-def _by_suite(cases: Sequence[CaseEntry], model: str) -> Iterator[ScoreEntry]:
-    return (score for score in score_entries(cases, (model,)) if score.suite and score.gpu)
+def _make_suite_scores(cases: Sequence[CaseEntry], model: str) -> Iterator[ScoreEntry]:
+    return (score for score in make_score_entries(cases, (model,)) if score.suite and score.gpu)
 
 
-def _clock_cells(score: ScoreEntry) -> tuple[str, ...]:
+def _format_clock_cells(score: ScoreEntry) -> tuple[str, ...]:
     rank = "" if score.spearman is None else f"{score.spearman:.3f}"
     lost = "" if score.choice_loss is None else f"{score.choice_loss:.1%}"
     return (score.suite or "", f"{score.rows:,}", f"{score.mape:.1%}", f"{score.bias:.2f}", rank, lost)
 
 
-def _scatter(cases: Path) -> Iterator[tuple[str, ...]]:
+def _make_scatter_rows(cases: Path) -> Iterator[tuple[str, ...]]:
     """How far apart the measured times of two configurations are that differ in read_only alone."""
     times: dict[tuple[str, str, str], dict[int, float]] = {}
     with cases.open(newline="", encoding="utf-8") as file:
@@ -345,7 +357,7 @@ def _scatter(cases: Path) -> Iterator[tuple[str, ...]]:
         yield (*place, f"{len(found):,}", *(f"{level:.1%}" for level in levels))
 
 
-def _refusals(report: ValidationReport) -> Iterator[tuple[str, ...]]:
+def _make_refusal_rows(report: ValidationReport) -> Iterator[tuple[str, ...]]:
     counts: dict[tuple[str, str], int] = {}
     for case in report.cases:
         for reason in dict.fromkeys(case.refused.values()):
@@ -357,8 +369,8 @@ def _refusals(report: ValidationReport) -> Iterator[tuple[str, ...]]:
 def kernels(arguments: argparse.Namespace) -> None:
     """Judge the models on compiled kernels, and write the page."""
     report = _validate(arguments)
-    arguments.output.write_text(page(report, arguments.table, arguments.every), encoding="utf-8")
-    total = report.overall()
+    arguments.output.write_text(render_page(report, arguments.table, arguments.every), encoding="utf-8")
+    total = report.find_overall_score()
     said = (
         "no counted row has an answer" if total is None else f"MAPE {total.mape:.1%} over {total.rows:,} rows"
     )
@@ -387,32 +399,32 @@ def residuals(arguments: argparse.Namespace) -> None:
         'schema = "warplens/residuals/1"',
         f'evidence = "{evidence}"',
         f"gpus = [{gpus}]",
-        f"untaught_factor = {_UNTAUGHT}",
-        f"unexecuted_factor = {_UNEXECUTED}",
+        f"untaught_factor = {_UNSEEN_INTERVAL_FACTOR}",
+        f"unexecuted_factor = {_UNEXECUTED_INTERVAL_FACTOR}",
         "",
     ]
     for bound, found_ratios in sorted(ratios.items()):
-        if len(found_ratios) >= _LEAST_ROWS:
-            lines += _quantiles(f'[bounds."{bound}"]', found_ratios)
-    lines += _quantiles("[other]", every)
-    lines += _kinds(stacks)
+        if len(found_ratios) >= _MIN_GROUP_ROWS:
+            lines += _format_quantiles(f'[bounds."{bound}"]', found_ratios)
+    lines += _format_quantiles("[other]", every)
+    lines += _format_stack_kinds(stacks)
     RESIDUALS.write_text("\n".join(lines), encoding="utf-8")
     print(f"{RESIDUALS}: {len(every)} rows")
 
 
-def _quantiles(head: str, ratios: Sequence[float]) -> list[str]:
+def _format_quantiles(head: str, ratios: Sequence[float]) -> list[str]:
     low, high = np.quantile(ratios, (0.1, 0.9)).tolist()
     return [head, f"low = {low:.3f}", f"high = {high:.3f}", f"rows = {len(ratios)}", ""]
 
 
-def _kinds(stacks: Sequence[Mapping[str, float]]) -> Iterator[str]:
+def _format_stack_kinds(stacks: Sequence[Mapping[str, float]]) -> Iterator[str]:
     """Stacks such that each one is like one of them; those first that most of the others are like."""
     stalls = sorted({stall for stack in stacks for stall in stack})
     shares = np.array([[stack.get(stall, 0.0) for stall in stalls] for stack in stacks])
-    is_alike = np.abs(shares[:, None] - shares).sum(axis=2) / 2.0 <= _ALIKE
+    is_alike = np.abs(shares[:, None] - shares).sum(axis=2) / 2.0 <= _SAME_KIND_DISTANCE
     is_left = np.ones(len(shares), dtype=bool)
     yield "[kinds]"
-    yield f"unlike_distance = {_UNLIKE}"
+    yield f"unlike_distance = {_UNSEEN_KIND_DISTANCE}"
     yield f"stalls = {json.dumps(stalls)}"
     yield "hundredths = ["
     while is_left.any():
@@ -425,16 +437,16 @@ def _kinds(stacks: Sequence[Mapping[str, float]]) -> Iterator[str]:
 def _validate(arguments: argparse.Namespace) -> ValidationReport:
     split = None if arguments.split == "all" else arguments.split
     return analyzer.validate(
-        _sample(arguments.table, arguments.every),
+        _write_sampled_table(arguments.table, arguments.every),
         models=tuple(arguments.model.split(",")) if arguments.model else (),
-        filters=Filters(split=split),
+        filters=CaseFilters(split=split),
         jobs=arguments.jobs,
         worst=arguments.limit_worst,
-        progress=_say_progress if sys.stderr.isatty() else None,
+        progress=_report_progress if sys.stderr.isatty() else None,
     )
 
 
-def _sample(table: Path, every: int) -> Path:
+def _write_sampled_table(table: Path, every: int) -> Path:
     """The table, or one beside it with so many times fewer configurations of each tunable suite and GPU."""
     if every <= 1:
         return table
@@ -450,7 +462,7 @@ def _sample(table: Path, every: int) -> Path:
     return sample
 
 
-def _say_progress(done: int, total: int) -> None:
+def _report_progress(done: int, total: int) -> None:
     print(f"\r{done:,} of {total:,} rows", end="" if done < total else "\n", file=sys.stderr, flush=True)
 
 
@@ -478,7 +490,7 @@ def main() -> int:
     try:
         run(arguments)
     except WarplensError as error:
-        print(describe(error.diagnostic), file=sys.stderr)
+        print(format_diagnostic(error.diagnostic), file=sys.stderr)
         return 1
     return 0
 

@@ -11,12 +11,12 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from answers import compile_missing, predict
-from kernels.compiling import BUILT, Unit, dump_path
+from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import TableError
-from markdown import table
+from markdown import render_table
+from predictions import compile_missing, predict_rows
 
-from analyzer.report.validation import CaseEntry
+from analyzer.report.validation_schema import CaseEntry
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "bench" / "attention" / "attention.cu"
@@ -42,7 +42,7 @@ under tensor work (2,600 MHz) is from matrix products with the same power cap. N
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LadderStep:
     """A step of the ladder, and the throughput that is printed for it."""
 
     number: int
@@ -55,23 +55,23 @@ class Step:
         return _FLOPS / self.tflops / 1e6
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> CompileUnit:
         """What its kernel is compiled from."""
-        return Unit("attention", "sm_120a", SOURCE, (f"STEP={self.number}",), ("-std=c++17",))
+        return CompileUnit("attention", "sm_120a", SOURCE, (f"STEP={self.number}",), ("-std=c++17",))
 
 
 STEPS = (
-    Step(1, "plain tiles, waited for one by one", 142.87, 2),
-    Step(2, "tiles permuted against bank conflicts", 181.11, 2),
-    Step(3, "keys and values copied ahead", 189.84, 3),
-    Step(4, "LDSM of four matrices", 194.33, 3),
+    LadderStep(1, "plain tiles, waited for one by one", 142.87, 2),
+    LadderStep(2, "tiles permuted against bank conflicts", 181.11, 2),
+    LadderStep(3, "keys and values copied ahead", 189.84, 3),
+    LadderStep(4, "LDSM of four matrices", 194.33, 3),
 )
 
 
-def _columns(step: Step) -> dict[str, object]:
+def _make_columns(step: LadderStep) -> dict[str, object]:
     return {
         "case": step.number,
-        "dump": dump_path(step.unit).relative_to(BUILT),
+        "dump": find_dump_path(step.unit).relative_to(BUILT),
         "kernel": "attention",
         "gpu": "rtx-5090",
         "grid": f"{_HEADS * _QUERIES // 64};1;1",
@@ -82,7 +82,7 @@ def _columns(step: Step) -> dict[str, object]:
     }
 
 
-def page(answers: dict[str, CaseEntry]) -> str:
+def render_page(answers: dict[str, CaseEntry]) -> str:
     """The page in Markdown."""
     columns = ("step", "what it adds", "measured us", "predicted us", "predicted / measured", "bound")
     rows = []
@@ -90,7 +90,7 @@ def page(answers: dict[str, CaseEntry]) -> str:
         (found,) = answers[str(step.number)].predictions
         times = (f"{step.time_us:,.0f}", f"{found.time_us:,.0f}", f"{found.time_us / step.time_us:.2f}")
         rows.append((str(step.number), step.title, *times, found.bound))
-    return _HEAD + table(columns, rows) + _TAIL
+    return _HEAD + render_table(columns, rows) + _TAIL
 
 
 def main() -> None:
@@ -98,7 +98,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     ).parse_args()
     compile_missing([step.unit for step in STEPS], _JOBS)
-    text = page(predict(BUILT / "attention.csv", list(map(_columns, STEPS)), _JOBS))
+    text = render_page(predict_rows(BUILT / "attention.csv", list(map(_make_columns, STEPS)), _JOBS))
     PAGE.write_text(text, encoding="utf-8")
     print(text)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analyzer.flow.cfg import Cfg, build_cfg
-from analyzer.ir.program import Kernel, Module
+from analyzer.ir.module import Kernel, Module
 
 _QUOTED = r'"((?:[^"\\]|\\.)*)"'
 _NODE = re.compile(rf"^{_QUOTED}\n\[label={_QUOTED}\]", re.M)
@@ -17,11 +17,11 @@ _EDGE = re.compile(rf"^{_QUOTED}:\w+(?::\w)? -> {_QUOTED}:\w+(?::\w)? \[", re.M)
 _FIELD = re.compile(r"^[{|}]*(?:<\w+>)?\s*")
 _TARGET = re.compile(r"`\(([^)]*)\)|(?<![\w.])0x[0-9a-f]+$")
 
-Range = tuple[int, int]
+RowRange = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Graph:
+class DrawnFunction:
     """One function of a drawing: instruction texts of each node, and the edges between nodes."""
 
     name: str
@@ -29,32 +29,32 @@ class Graph:
     edges: tuple[tuple[str, str], ...]
 
 
-def read_graphs(path: Path) -> list[Graph]:
+def read_graphs(path: Path) -> list[DrawnFunction]:
     """The functions of a drawing."""
     graphs = []
     for part in path.read_text(encoding="utf-8").split('subgraph "cluster_')[1:]:
         nodes = {match[1]: _instructions(match[2]) for match in _NODE.finditer(part)}
         edges = tuple((match[1], match[2]) for match in _EDGE.finditer(part))
-        graphs.append(Graph(part[: part.index('"')], nodes, edges))
+        graphs.append(DrawnFunction(part[: part.index('"')], nodes, edges))
     return graphs
 
 
 def _instructions(label: str) -> tuple[str, ...]:
     lines = (_FIELD.sub("", line.strip()) for line in label.replace("\\ ", " ").split("\\l"))
     plain = (re.sub(r"\\(.)", r"\1", line).strip() for line in lines)
-    return tuple(_comparable(_FIELD.sub("", line)) for line in plain if line.endswith(";"))
+    return tuple(_normalize_text(_FIELD.sub("", line)) for line in plain if line.endswith(";"))
 
 
-def _comparable(text: str) -> str:
+def _normalize_text(text: str) -> str:
     """Without blanks, branch tables and the target of a branch, which tools print in two ways."""
     text = re.sub(r"\(\*.*?\*\)", "", text).strip().rstrip(";").strip()
     return re.sub(r"\s+", "", _TARGET.sub("TARGET", text))
 
 
-def place_nodes(graph: Graph, kernel: Kernel) -> dict[str, Range]:
+def place_nodes(graph: DrawnFunction, kernel: Kernel) -> dict[str, RowRange]:
     """Rows of each node, which the drawing lists in the order of the code."""
-    texts = [_comparable(kernel.form(index).text) for index in range(len(kernel))]
-    places: dict[str, Range] = {}
+    texts = [_normalize_text(kernel.decode_form(index).text) for index in range(len(kernel))]
+    places: dict[str, RowRange] = {}
     row = dict(kernel.labels).get(graph.name, 0) // 16
     for node, instructions in graph.nodes.items():
         stop = row + len(instructions)
@@ -64,9 +64,11 @@ def place_nodes(graph: Graph, kernel: Kernel) -> dict[str, Range]:
     return places
 
 
-def drawn(graphs: list[Graph], kernel: Kernel) -> tuple[set[Range], set[tuple[int, int]]]:
+def collect_drawn_graph(
+    graphs: list[DrawnFunction], kernel: Kernel
+) -> tuple[set[RowRange], set[tuple[int, int]]]:
     """Blocks and edges of the drawing, as rows."""
-    blocks: set[Range] = set()
+    blocks: set[RowRange] = set()
     edges: set[tuple[int, int]] = set()
     for graph in graphs:
         places = place_nodes(graph, kernel)
@@ -75,33 +77,33 @@ def drawn(graphs: list[Graph], kernel: Kernel) -> tuple[set[Range], set[tuple[in
     return blocks, edges
 
 
-def built(cfg: Cfg) -> tuple[set[Range], set[tuple[int, int]]]:
+def collect_built_graph(cfg: Cfg) -> tuple[set[RowRange], set[tuple[int, int]]]:
     """Blocks and edges of ours, as rows."""
     blocks = {(block.start, block.stop) for block in cfg.blocks}
     edges = {(cfg.blocks[edge.source].start, cfg.blocks[edge.target].start) for edge in cfg.edges}
     return blocks, edges
 
 
-def owner(graph: Graph, kernels: Sequence[Kernel]) -> str:
+def find_owner(graph: DrawnFunction, kernels: Sequence[Kernel]) -> str:
     """The kernel whose code holds a function: its own, or the one that calls it in the same section."""
     return next(k.name for k in kernels if graph.name == k.name or graph.name in dict(k.labels))
 
 
 def compare_graph(module: Module, graph_path: Path) -> tuple[int, int]:
     """Kernels of a module whose control flow is as drawn, and those whose is not."""
-    found: dict[str, list[Graph]] = {}
+    found: dict[str, list[DrawnFunction]] = {}
     for graph in read_graphs(graph_path):
-        found.setdefault(owner(graph, module.kernels), []).append(graph)
+        found.setdefault(find_owner(graph, module.kernels), []).append(graph)
     kernels = {kernel.name: kernel for kernel in module.kernels}
-    equal = sum(is_drawn(build_cfg(kernels[name]), graphs) for name, graphs in found.items())
+    equal = sum(matches_drawing(build_cfg(kernels[name]), graphs) for name, graphs in found.items())
     return equal, len(found) - equal
 
 
-def is_drawn(cfg: Cfg, graphs: list[Graph]) -> bool:
+def matches_drawing(cfg: Cfg, graphs: list[DrawnFunction]) -> bool:
     """Our blocks and edges are the drawing's; callees that have no symbol of their own are not drawn."""
-    blocks, edges = drawn(graphs, cfg.kernel)
-    our_blocks, our_edges = built(cfg)
-    callees = {cfg.blocks[callee].start for _, callee in cfg.calls}
+    blocks, edges = collect_drawn_graph(graphs, cfg.kernel)
+    our_blocks, our_edges = collect_built_graph(cfg)
+    callees = {cfg.blocks[callee].start for _, callee in cfg.call_edges}
     undrawn = callees - {start for start, _ in blocks}
     reached = list(undrawn)
     while reached:

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from answers import compile_missing, predict
-from kernels.compiling import BUILT, Unit, dump_path
+from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import TableError
-from markdown import table
+from markdown import render_table
+from predictions import compile_missing, predict_rows
 
-from analyzer.demand.costs import FloatArray
-from analyzer.report.validation import CaseEntry
+from analyzer.demand.opcode_costs import FloatArray
+from analyzer.report.validation_schema import CaseEntry
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT.parent / "shared" / "data" / "blackwell_microbench"
@@ -28,12 +28,12 @@ SOURCES = ROOT / "bench" / "blackwell"
 PAGE = ROOT / "docs" / "blackwell.md"
 _CLOCK_MHZ = 1965.0
 _LOOP_CLOCK_MHZ = 1280.0  # at which the largest tiles of the main loop keep the tensor core busy
-_SMS = 148
+_N_SMS = 148
 _BATCHES = 1000
 _COLUMNS = (64, 96, 128, 256)
 _DEPTHS = (1, 2, 4, 8, 32, 256)
 _STAGES = (2, 3, 4, 6)
-_DEPTH_OF_PRODUCT = 131_072
+_PRODUCT_K = 131_072
 _KINDS = {
     "BF16": ("f16", "(1 << 4 | 1 << 7 | 1 << 10)"),
     "E4M3": ("f8f6f4", "(1 << 4)"),
@@ -57,7 +57,7 @@ MXF4 products are not compiled.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MicrobenchmarkRow:
     """A row of the tables with the kernel that stands for it; group: its class on the page."""
 
     case: str
@@ -78,16 +78,16 @@ class Row:
         return self.cycles / self.clock_mhz
 
     @property
-    def unit(self) -> Unit:
+    def unit(self) -> CompileUnit:
         """What its kernel is compiled from."""
         defines = tuple(f"{name}={value}" for name, value in self.defines.items())
-        return Unit("blackwell", "sm_100a", SOURCES / f"{self.source}.cu", defines, ())
+        return CompileUnit("blackwell", "sm_100a", SOURCES / f"{self.source}.cu", defines, ())
 
 
-def product_rows() -> Iterator[Row]:
+def make_mma_rows() -> Iterator[MicrobenchmarkRow]:
     """tcgen05.mma: cycles per product of batches of some depth."""
     for name in ("umma_throughput.csv", "umma_throughput_small_depth.csv"):
-        for one in _table(name):
+        for one in _read_table(name):
             depth, m, n = int(one["PipelineDepth"]), int(one["M"]), int(one["N"])
             ctas, layout, kind = int(one["CTAGroup"]), one["ABLayout"], one["Format"]
             if kind not in _KINDS or n not in _COLUMNS or depth not in _DEPTHS:
@@ -95,7 +95,7 @@ def product_rows() -> Iterator[Row]:
             if kind != "BF16" and (n not in (64, 256) or depth not in (1, 256)):
                 continue
             word, descriptor = _KINDS[kind]
-            yield Row(
+            yield MicrobenchmarkRow(
                 case=f"umma-{kind}-{layout}-{ctas}-{m}-{n}-{depth}",
                 group=f"products, {depth} in a batch",
                 source="umma",
@@ -116,20 +116,20 @@ def product_rows() -> Iterator[Row]:
             )
 
 
-def copy_rows() -> Iterator[Row]:
+def make_ldgsts_rows() -> Iterator[MicrobenchmarkRow]:
     """LDGSTS: cycles to copy what is in flight, over and over."""
-    for one in _table("ldgsts_throughput.csv"):
+    for one in _read_table("ldgsts_throughput.csv"):
         ctas, stages, threads, width = (
             int(one[name]) for name in ("CTAsPerSM", "NumStages", "ThreadsPerBlock", "LoadBytes")
         )
-        stride = _SMS * ctas * threads * width
+        stride = _N_SMS * ctas * threads * width
         batches = round(float(one["LDGSTSTotal"]) * 32 * width / stride)
-        yield Row(
+        yield MicrobenchmarkRow(
             case=f"ldgsts-{ctas}-{stages}-{threads}-{width}",
-            group=_in_flight("LDGSTS", ctas * stages * threads * width),
+            group=_name_in_flight_group("LDGSTS", ctas * stages * threads * width),
             source="ldgsts",
             defines={"STAGES": stages, "WIDTH": width},
-            grid=_SMS * ctas,
+            grid=_N_SMS * ctas,
             block=threads,
             shared_bytes=stages * threads * width,
             arguments=f'["ptr", {batches}, {stride}]',
@@ -137,18 +137,18 @@ def copy_rows() -> Iterator[Row]:
         )
 
 
-def tile_rows() -> Iterator[Row]:
+def make_tma_rows() -> Iterator[MicrobenchmarkRow]:
     """TMA: the same by the copy engine."""
-    for one in _table("tma2d_throughput.csv"):
+    for one in _read_table("tma2d_throughput.csv"):
         ctas, stages, width, height = (
             int(one[name]) for name in ("CTAsPerSM", "NumStages", "SmemWidth", "SmemHeight")
         )
-        yield Row(
+        yield MicrobenchmarkRow(
             case=f"tma-{ctas}-{stages}-{width}-{height}",
-            group=_in_flight("TMA", int(one["BytesInFlightPerSM"])),
+            group=_name_in_flight_group("TMA", int(one["BytesInFlightPerSM"])),
             source="tma",
             defines={"STAGES": stages, "WIDTH": width, "HEIGHT": height},
-            grid=_SMS * ctas,
+            grid=_N_SMS * ctas,
             block=32,
             shared_bytes=stages * width * height * 4,
             arguments=f'["tensormap", {round(float(one["TMAAvgOps"]))}]',
@@ -156,18 +156,18 @@ def tile_rows() -> Iterator[Row]:
         )
 
 
-def main_loop_rows() -> Iterator[Row]:
+def make_main_loop_rows() -> Iterator[MicrobenchmarkRow]:
     """CUTLASS's main loop on one SM, of which tiles and stages are compared with each other alone."""
     rows = [
         (tile_m, tile_n, tile_k, stages, float(one["time_ms"]))
-        for one in _table("cutlass_mainloop_bf16.csv")
+        for one in _read_table("cutlass_mainloop_bf16.csv")
         for tile_m, tile_n, tile_k, stages in [
             tuple(int(one[name]) for name in ("TILE_M", "TILE_N", "TILE_K", "STAGES"))
         ]
         if stages in _STAGES and tile_k in (64, 128) and tile_n >= 64
     ]
     for tile_m, tile_n, tile_k, stages, time_ms in rows:
-        yield Row(
+        yield MicrobenchmarkRow(
             case=f"mainloop-{tile_m}-{tile_n}-{tile_k}-{stages}",
             group="main loop",
             source="mainloop",
@@ -175,27 +175,27 @@ def main_loop_rows() -> Iterator[Row]:
             grid=1,
             block=128,
             shared_bytes=stages * (tile_m + tile_n) * tile_k * 2,
-            arguments=f'["tensormap", "tensormap", {_DEPTH_OF_PRODUCT // tile_k}]',
+            arguments=f'["tensormap", "tensormap", {_PRODUCT_K // tile_k}]',
             cycles=time_ms * 1e3 * _LOOP_CLOCK_MHZ,
             clock_mhz=_LOOP_CLOCK_MHZ,
             l2="warm",  # one launch after the other
         )
 
 
-def _table(name: str) -> Iterator[dict[str, str]]:
+def _read_table(name: str) -> Iterator[dict[str, str]]:
     with (DATA / name).open(encoding="utf-8", newline="") as lines:
         yield from csv.DictReader(lines)
 
 
-def _in_flight(what: str, n_bytes: int) -> str:
+def _name_in_flight_group(what: str, n_bytes: int) -> str:
     limits = ((4096, "up to 4 KB"), (32768, "8 to 32 KB"), (1 << 40, "48 KB and more"))
     return f"{what}, {next(text for limit, text in limits if n_bytes <= limit)} in flight"
 
 
-def _columns(row: Row) -> dict[str, object]:
+def _make_columns(row: MicrobenchmarkRow) -> dict[str, object]:
     return {
         "case": row.case,
-        "dump": dump_path(row.unit).relative_to(BUILT),
+        "dump": find_dump_path(row.unit).relative_to(BUILT),
         "kernel": row.source,
         "gpu": "b200",
         "grid": f"{row.grid};1;1",
@@ -210,7 +210,7 @@ def _columns(row: Row) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class GroupScore:
     """Of one group: how many rows, mean error, bias, and shares within 5 and 10 %."""
 
     group: str
@@ -221,40 +221,40 @@ class Score:
     within_10: float
 
 
-def scores(rows: Sequence[Row], answers: dict[str, CaseEntry]) -> Iterator[Score]:
+def compute_scores(rows: Sequence[MicrobenchmarkRow], answers: dict[str, CaseEntry]) -> Iterator[GroupScore]:
     """By group, in the order of the tables."""
     for group in dict.fromkeys(row.group for row in rows):
         ratios = np.array(
             [answers[row.case].predictions[0].time_us / row.time_us for row in rows if row.group == group]
         )
-        yield _score(group, ratios)
+        yield _compute_group_score(group, ratios)
 
 
-def _score(group: str, ratios: FloatArray) -> Score:
+def _compute_group_score(group: str, ratios: FloatArray) -> GroupScore:
     off = np.abs(ratios - 1.0)
     near = (float((off <= 0.05).mean()), float((off <= 0.10).mean()))
-    return Score(group, len(ratios), float(off.mean()), float(ratios.mean()), *near)
+    return GroupScore(group, len(ratios), float(off.mean()), float(ratios.mean()), *near)
 
 
-def stage_score(rows: Sequence[Row], answers: dict[str, CaseEntry]) -> Score:
+def compute_stage_score(rows: Sequence[MicrobenchmarkRow], answers: dict[str, CaseEntry]) -> GroupScore:
     """Main loops of a tile against the same tile's with two stages: ratios of ratios."""
     loops = [row for row in rows if row.source == "mainloop"]
-    two = {_tile_of(row): row for row in loops if row.defines["STAGES"] == 2}
+    two = {_read_tile_sizes(row): row for row in loops if row.defines["STAGES"] == 2}
 
-    def gain(row: Row) -> float:
-        base = two[_tile_of(row)]
+    def gain(row: MicrobenchmarkRow) -> float:
+        base = two[_read_tile_sizes(row)]
         ours = [answers[one.case].predictions[0].time_us for one in (row, base)]
         return ours[0] / ours[1] / (row.time_us / base.time_us)
 
     gains = np.array([gain(row) for row in loops if row.defines["STAGES"] != 2])
-    return _score("main loop, stages of a tile against two", gains)
+    return _compute_group_score("main loop, stages of a tile against two", gains)
 
 
-def _tile_of(row: Row) -> tuple[object, ...]:
+def _read_tile_sizes(row: MicrobenchmarkRow) -> tuple[object, ...]:
     return tuple(row.defines[name] for name in ("TILE_M", "TILE_N", "TILE_K"))
 
 
-def page(found: Iterable[Score]) -> str:
+def render_page(found: Iterable[GroupScore]) -> str:
     """The page in the docs."""
     head = ("rows", "of them", "mean error", "predicted / measured", "within 5 %", "within 10 %")
     rows = [
@@ -264,7 +264,7 @@ def page(found: Iterable[Score]) -> str:
         )
         for one in found
     ]
-    return _HEAD + table(head, rows) + _TAIL
+    return _HEAD + render_table(head, rows) + _TAIL
 
 
 def main() -> int:
@@ -274,11 +274,11 @@ def main() -> int:
     if not DATA.is_dir():
         print(f"{DATA} is absent: nothing to compare with", file=sys.stderr)
         return 1
-    rows = [*product_rows(), *copy_rows(), *tile_rows(), *main_loop_rows()]
+    rows = [*make_mma_rows(), *make_ldgsts_rows(), *make_tma_rows(), *make_main_loop_rows()]
     rows.sort(key=lambda row: (row.source != "umma", int(row.defines.get("DEPTH", 0))))  # type: ignore[call-overload]
     compile_missing([row.unit for row in rows], jobs)
-    answers = predict(BUILT / "blackwell.csv", list(map(_columns, rows)), jobs)
-    text = page([*scores(rows, answers), stage_score(rows, answers)])
+    answers = predict_rows(BUILT / "blackwell.csv", list(map(_make_columns, rows)), jobs)
+    text = render_page([*compute_scores(rows, answers), compute_stage_score(rows, answers)])
     PAGE.write_text(text, encoding="utf-8")
     print(text)
     return 0

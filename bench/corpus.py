@@ -19,9 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 import analyzer
-from analyzer.hardware.load import base_arch, load_arch
-from analyzer.ir.program import Kernel, Module
-from analyzer.isa.control_bits import decode_columns
+from analyzer.hardware.gpu_database import load_arch, strip_arch_suffix
+from analyzer.ir.module import Kernel, Module
+from analyzer.isa.control_encoding import decode_control_code_columns
 from analyzer.text.errors import WarplensError
 
 # An independent reading of a dump: address, guard, opcode name, up to the terminator.
@@ -32,7 +32,7 @@ _REUSE_EXCEPTIONS = re.compile(r"\b(HMMA|IMMA)\.SP|\b[OQ]MMA\.SF|\bT(EX|LD4)\b")
 
 
 @dataclass(slots=True)
-class Tally:
+class ArchCounts:
     """Sums over the kernels of one architecture."""
 
     kernels: int = 0
@@ -43,45 +43,45 @@ class Tally:
     files: set[str] = field(default_factory=set)
 
 
-def add_kernel(tally: Tally, kernel: Kernel, unparsed: frozenset[int]) -> None:
+def add_kernel(tally: ArchCounts, kernel: Kernel, unparsed: frozenset[int]) -> None:
     """Count one kernel's instructions by what is known of them."""
-    opcodes = kernel.vocabulary.opcodes
+    opcodes = kernel.form_table.opcodes
     supported = load_arch(kernel.arch).sched
-    has_pipe = np.array([o.known and o.sched in supported for o in opcodes], dtype=bool)
+    has_pipe = np.array([o.is_known and o.sched_class in supported for o in opcodes], dtype=bool)
     tally.kernels += 1
     tally.instructions += len(kernel)
     tally.unknown_pipe += int((~has_pipe[kernel.opcode_ids]).sum())
     ids, counts = np.unique(kernel.text_ids, return_counts=True)
     tally.unparsed += sum(int(n) for i, n in zip(ids, counts, strict=True) if i in unparsed)
-    tally.reuse_differs += reuse_differences(kernel)
+    tally.reuse_differs += count_reuse_differences(kernel)
 
 
-def reuse_differences(kernel: Kernel) -> int:
+def count_reuse_differences(kernel: Kernel) -> int:
     """Instructions whose reuse bits are not as many as the `.reuse` suffixes in their text."""
     if kernel.control_words is None:
         return 0
-    masks = decode_columns(kernel.control_words).reuse_mask
+    masks = decode_control_code_columns(kernel.control_words).reuse_mask
     bits = np.unpackbits(masks[:, None], axis=1).sum(axis=1)
-    texts = kernel.vocabulary.texts
+    texts = kernel.form_table.texts
     printed = np.array([text.count(".reuse") for text in texts])
     exempt = np.array([bool(_REUSE_EXCEPTIONS.search(text)) for text in texts])
     return int(((bits != printed[kernel.text_ids]) & ~exempt[kernel.text_ids]).sum())
 
 
-def opcode_counts_equal(path: Path, module: Module) -> bool:
+def has_equal_opcode_counts(path: Path, module: Module) -> bool:
     """Opcode histogram of all kernels against a plain expression over the text."""
     ours: Counter[str] = Counter()
     for kernel in module.kernels:
-        names = [opcode.name for opcode in kernel.vocabulary.opcodes]
+        names = [opcode.name for opcode in kernel.form_table.opcodes]
         for number, count in enumerate(np.bincount(kernel.opcode_ids, minlength=len(names))):
             ours[names[number]] += int(count)
     plain = Counter(name.decode() for name in _PLAIN.findall(path.read_bytes()))
     return Counter({n: c for n, c in ours.items() if c}) == plain
 
 
-def survey(paths: Iterable[Path], console: Console) -> dict[str, Tally]:
+def count_dumps(paths: Iterable[Path], console: Console) -> dict[str, ArchCounts]:
     """Read each dump; what cannot be read is said."""
-    tallies: dict[str, Tally] = {}
+    tallies: dict[str, ArchCounts] = {}
     for path in paths:
         try:
             module = analyzer.load(str(path)).module
@@ -89,36 +89,36 @@ def survey(paths: Iterable[Path], console: Console) -> dict[str, Tally]:
             console.print(f"{path.name}: {error}", markup=False)
             continue
         skipped = any(d.code == "unsupported-architecture" for d in module.diagnostics)
-        if not skipped and not opcode_counts_equal(path, module):
+        if not skipped and not has_equal_opcode_counts(path, module):
             console.print(f"{path.name}: opcode counts differ from the text", markup=False)
-        vocabulary = module.vocabulary
-        unparsed = frozenset(i for i in range(len(vocabulary.texts)) if vocabulary.is_unparsed(i))
+        form_table = module.form_table
+        unparsed = frozenset(i for i in range(len(form_table.texts)) if form_table.is_unparsed(i))
         for kernel in module.kernels:
-            tally = tallies.setdefault(base_arch(kernel.arch), Tally())
+            tally = tallies.setdefault(strip_arch_suffix(kernel.arch), ArchCounts())
             tally.files.add(str(path))
             add_kernel(tally, kernel, unparsed)
     return tallies
 
 
-def table_of(tallies: dict[str, Tally]) -> Table:
+def make_table(tallies: dict[str, ArchCounts]) -> Table:
     """One row per architecture and a total."""
     table = Table(title="real dumps, by architecture")
     for name in ("arch", "dumps", "kernels", "instructions", "parsed", "known pipe", "reuse bits differ"):
         table.add_column(name, justify="left" if name == "arch" else "right")
-    total = Tally()
+    total = ArchCounts()
     for arch, tally in sorted(tallies.items(), key=lambda item: int(item[0][3:])):
-        table.add_row(arch, *_cells(tally))
+        table.add_row(arch, *_format_cells(tally))
         total.kernels += tally.kernels
         total.instructions += tally.instructions
         total.unparsed += tally.unparsed
         total.unknown_pipe += tally.unknown_pipe
         total.reuse_differs += tally.reuse_differs
         total.files |= tally.files
-    table.add_row("all", *_cells(total), style="bold")
+    table.add_row("all", *_format_cells(total), style="bold")
     return table
 
 
-def _cells(tally: Tally) -> tuple[str, ...]:
+def _format_cells(tally: ArchCounts) -> tuple[str, ...]:
     n = max(1, tally.instructions)
     return (
         str(len(tally.files)),
@@ -130,7 +130,7 @@ def _cells(tally: Tally) -> tuple[str, ...]:
     )
 
 
-def graphs_equal(folder: Path, console: Console) -> None:
+def compare_graphs(folder: Path, console: Console) -> None:
     """Control flow against every graph that nvdisasm drew."""
     equal = different = 0
     for graph in sorted(folder.glob("*.dot")):
@@ -150,9 +150,9 @@ def main() -> None:
     arguments = parser.parse_args()
     console = Console(width=110)
     if arguments.dumps:
-        console.print(table_of(survey(arguments.dumps, console)))
+        console.print(make_table(count_dumps(arguments.dumps, console)))
     if arguments.graphs:
-        graphs_equal(arguments.graphs, console)
+        compare_graphs(arguments.graphs, console)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from markdown import table
+from markdown import render_table
 
 import analyzer
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer, TensorMap
-from analyzer.pipeline.program import Program
-from analyzer.report.report import KernelReport
+from analyzer.pipeline.loaded_program import Program
+from analyzer.report.analyze_schema import KernelReport
 from analyzer.text.errors import WarplensError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,7 +31,7 @@ from closed_forms import (  # type: ignore[import-not-found]  # noqa: E402
     Array,
     Case,
     Descriptor,
-    Truth,
+    ExpectedCount,
     Value,
 )
 
@@ -65,20 +65,22 @@ LABELS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CaseResult:
     """What the report of one case came to; `found` holds a value for each truth, None where it has none."""
 
     case: Case
     provenance: str
-    found: tuple[tuple[Truth, float | None], ...]
+    found: tuple[tuple[ExpectedCount, float | None], ...]
     seconds: float
     reason: str = ""
 
     @property
-    def failed(self) -> list[str]:
+    def failures(self) -> list[str]:
         """What is not as it must be."""
         wrong = [
-            f"{truth}: {value} for {truth.value}" for truth, value in self.found if not holds(truth, value)
+            f"{truth}: {value} for {truth.value}"
+            for truth, value in self.found
+            if not is_satisfied(truth, value)
         ]
         if (self.provenance == "exact") != self.case.is_exact:
             wrong.insert(0, f"counts are {self.provenance}{self.reason and ': '}{self.reason}")
@@ -87,45 +89,47 @@ class Outcome:
         return wrong
 
 
-def holds(truth: Truth, value: float | None) -> bool:
+def is_satisfied(truth: ExpectedCount, value: float | None) -> bool:
     if truth.measure == "unknown_branches":
         return value is not None and value >= truth.value
     return value is not None and value == int(truth.value)
 
 
-def run_case(case: Case) -> Outcome:
+def run_case(case: Case) -> CaseResult:
     """Analyze one launch. A refusal is an outcome, too."""
-    program = load(case.path)
+    program = load_program(case.path)
     start = time.perf_counter()
     try:
-        options = analyzer.Options(kernels=(case.kernel,), launch=launch_of(case))
+        options = analyzer.Options(kernels=(case.kernel,), launch=make_launch(case))
         kernel = analyzer.analyze(program, options=options).kernels[0]
     except WarplensError as error:
-        nothing: tuple[tuple[Truth, float | None], ...] = tuple((truth, None) for truth in case.truths)
-        return Outcome(case, "refused", nothing, time.perf_counter() - start, str(error))
+        nothing: tuple[tuple[ExpectedCount, float | None], ...] = tuple(
+            (truth, None) for truth in case.truths
+        )
+        return CaseResult(case, "refused", nothing, time.perf_counter() - start, str(error))
     seconds = time.perf_counter() - start
-    rows = [(i.address, family(i.opcode.name)) for i in program[case.kernel].instructions]
-    found = tuple((truth, measure(truth, kernel, rows)) for truth in case.truths)
+    rows = [(i.address, find_opcode_family(i.opcode.name)) for i in program[case.kernel].instructions]
+    found = tuple((truth, find_reported_value(truth, kernel, rows)) for truth in case.truths)
     reason = next((branch.origin for branch in kernel.counts.unknown_branches), "")
-    return Outcome(case, kernel.counts.provenance, found, seconds, reason)
+    return CaseResult(case, kernel.counts.provenance, found, seconds, reason)
 
 
 @lru_cache(maxsize=16)
-def load(path: str) -> Program:
+def load_program(path: str) -> Program:
     return analyzer.load(str(ROOT / "traces" / path))
 
 
-def launch_of(case: Case) -> Launch:
+def make_launch(case: Case) -> Launch:
     return Launch(
         grid=Dim3(*case.grid),
         block=Dim3(*case.block),
         cluster=Dim3(*case.cluster),
         dynamic_shared_bytes=case.shared or None,
-        arguments=tuple(Argument(which, argument_of(value)) for which, value in case.arguments.items()),
+        arguments=tuple(Argument(which, make_argument(value)) for which, value in case.arguments.items()),
     )
 
 
-def argument_of(value: Value) -> ArgumentValue:
+def make_argument(value: Value) -> ArgumentValue:
     if isinstance(value, Descriptor):
         return TensorMap()
     if not isinstance(value, Array):
@@ -136,7 +140,9 @@ def argument_of(value: Value) -> ArgumentValue:
     return Buffer(np.frombuffer(value.contents.tobytes(), np.uint8), "closed_forms.npy")
 
 
-def measure(truth: Truth, kernel: KernelReport, rows: list[tuple[int, str]]) -> float | None:
+def find_reported_value(
+    truth: ExpectedCount, kernel: KernelReport, rows: list[tuple[int, str]]
+) -> float | None:
     """The report's number for a truth; sums over instructions are None where a part is not known."""
     match truth.measure:
         case "read" | "read_unique" | "written" | "written_unique":
@@ -148,7 +154,7 @@ def measure(truth: Truth, kernel: KernelReport, rows: list[tuple[int, str]]) -> 
             field = "executed_warps" if truth.measure == "warps" else "active_lanes"
             blocks = [(b.start, b.end, getattr(b, field)) for b in kernel.counts.blocks]
             addresses = [address for address, opcode in rows if opcode == truth.opcode]
-            return total(n for start, end, n in blocks for a in addresses if start <= a < end)
+            return sum_known(n for start, end, n in blocks for a in addresses if start <= a < end)
         case "started_warps":
             return kernel.counts.blocks[0].executed_warps
         case "started_lanes":
@@ -157,20 +163,20 @@ def measure(truth: Truth, kernel: KernelReport, rows: list[tuple[int, str]]) -> 
             return len(kernel.counts.unknown_branches)
         case _:
             field = "lanes" if truth.measure == "touched" else truth.measure
-            entries = [m for m in kernel.memory if family(m.opcode) == truth.opcode]
+            entries = [m for m in kernel.memory if find_opcode_family(m.opcode) == truth.opcode]
             sides = {m.space for m in entries}
             if "global" in sides and len(sides) > 1:  # a copy from global to shared memory
                 entries = [m for m in entries if m.space == "global"]
-            return total(getattr(m, field) for m in entries)
+            return sum_known(getattr(m, field) for m in entries)
 
 
-def family(opcode: str) -> str:
+def find_opcode_family(opcode: str) -> str:
     """The name without modifiers; `REDG` is what `RED` is called from sm_90 on."""
     name = opcode.split(".")[0]
     return "RED" if name == "REDG" else name
 
 
-def total(numbers: Iterable[float | None]) -> float | None:
+def sum_known(numbers: Iterable[float | None]) -> float | None:
     known = list(numbers)
     return None if None in known else sum(n for n in known if n is not None)
 
@@ -178,22 +184,22 @@ def total(numbers: Iterable[float | None]) -> float | None:
 # ---- the table -----------------------------------------------------------------------------------
 
 
-def rows(outcomes: Iterable[Outcome]) -> Iterator[tuple[str, ...]]:
+def make_rows(outcomes: Iterable[CaseResult]) -> Iterator[tuple[str, ...]]:
     """One line for the launches of a kernel that end alike."""
-    grouped: dict[tuple[str, str], list[Outcome]] = defaultdict(list)
+    grouped: dict[tuple[str, str], list[CaseResult]] = defaultdict(list)
     for outcome in outcomes:
         case = outcome.case
         name = f"`{case.kernel}`" if case.suite == "cuda" else f"`{case.dump}`, Triton"
-        grouped[name, verdict(outcome)].append(outcome)
+        grouped[name, format_result(outcome)].append(outcome)
     for (name, result), group in grouped.items():
         archs = ", ".join(str(arch) for arch in sorted({outcome.case.arch for outcome in group}))
         shapes = len({outcome.case.shape for outcome in group})
         truths = sum(len(outcome.case.truths) for outcome in group)
-        kinds = "; ".join(merged(truth for outcome in group for truth in outcome.case.truths))
+        kinds = "; ".join(format_expectations(truth for outcome in group for truth in outcome.case.truths))
         yield (name, archs, str(len(group)), str(shapes), result, str(truths), kinds)
 
 
-def merged(truths: Iterable[Truth]) -> Iterator[str]:
+def format_expectations(truths: Iterable[ExpectedCount]) -> Iterator[str]:
     """What truths are of, once each: `requests of LDG, STG`."""
     opcodes: dict[str, dict[str, None]] = defaultdict(dict)
     for truth in truths:
@@ -202,13 +208,13 @@ def merged(truths: Iterable[Truth]) -> Iterator[str]:
         yield LABELS[measure].format(", ".join(names))
 
 
-def verdict(outcome: Outcome) -> str:
-    if outcome.failed:
-        return f"**differs**: {'; '.join(outcome.failed)}"
+def format_result(outcome: CaseResult) -> str:
+    if outcome.failures:
+        return f"**differs**: {'; '.join(outcome.failures)}"
     if outcome.case.is_exact:
         return "exact"
     _, _, instruction = outcome.reason.partition(" ")
-    return f"not exact, and says so: hangs on {family(instruction.split()[0])}"
+    return f"not exact, and says so: hangs on {find_opcode_family(instruction.split()[0])}"
 
 
 def main() -> None:
@@ -218,8 +224,8 @@ def main() -> None:
     outcomes.sort(key=lambda outcome: order[outcome.case])
     print(HEADING)
     columns = ("kernel", "sm_", "launches", "shapes", "verdict", "truths", "of what")
-    print(table(columns, rows(outcomes)), end="")
-    good = sum(not outcome.failed for outcome in outcomes)
+    print(render_table(columns, make_rows(outcomes)), end="")
+    good = sum(not outcome.failures for outcome in outcomes)
     truths = sum(len(outcome.case.truths) for outcome in outcomes)
     seconds = sum(outcome.seconds for outcome in outcomes)
     kernels = len({(outcome.case.dump, outcome.case.kernel) for outcome in outcomes})

@@ -21,9 +21,11 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "traces"
 # As installed: byte code is kept.
-_KEPT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-_ENVIRONMENT = {**_KEPT, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-_CUBE = [f"--arg={place}=4096" for place in range(3, 9)]
+_INHERITED_ENVIRONMENT = {
+    name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+}
+_ENVIRONMENT = {**_INHERITED_ENVIRONMENT, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+_CUBE_ARGUMENTS = [f"--arg={place}=4096" for place in range(3, 9)]
 # Dumps of 4096-cube products, and CTAs of each: tiles of 128 x 64, then larger and smaller ones.
 _MATMULS = {
     "sm_80/matmul": 2048,
@@ -42,7 +44,7 @@ _CTAS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CommandRun:
     """One command line of `warplens analyze`, and the row that its time is compared with."""
 
     name: str
@@ -50,21 +52,21 @@ class Run:
     base: str = ""
 
 
-def runs() -> list[Run]:
+def make_runs() -> list[CommandRun]:
     """Rows of the table, each after the row that it is compared with."""
     rows = []
     for name, ctas in _MATMULS.items():
         dump = str(TRACES / "triton" / f"{name}.sass")
-        alone = Run(f"{name}, no launch", (dump,))
-        rows += [alone, Run(f"{name} 4096^3", (dump, f"--grid={ctas}", *_CUBE), alone.name)]
+        alone = CommandRun(f"{name}, no launch", (dump,))
+        rows += [alone, CommandRun(f"{name} 4096^3", (dump, f"--grid={ctas}", *_CUBE_ARGUMENTS), alone.name)]
     report16 = str(TRACES / "cuda" / "sm_80" / "report16.sass")
     exactness = str(TRACES / "cuda" / "sm_80" / "exactness.sass")
     for kernel, dump, place in (("vector_add", report16, 3), ("naive_transpose", report16, 2)):
         for ctas in (1_000, 1_000_000):
-            rows.append(_sized(kernel, dump, place, ctas))
+            rows.append(_make_sized_run(kernel, dump, place, ctas))
     for trips in (100, 1_000_000):
         rows.append(
-            Run(
+            CommandRun(
                 f"row sums, {trips:,} trips",
                 (
                     exactness,
@@ -81,7 +83,7 @@ def runs() -> list[Run]:
     return rows
 
 
-def _sized(kernel: str, dump: str, place: int, ctas: int) -> Run:
+def _make_sized_run(kernel: str, dump: str, place: int, ctas: int) -> CommandRun:
     base = f"{kernel}, 1,000 CTAs" if ctas > 1_000 else ""
     sizes = [f"--arg={place}={ctas * _CTAS - 77}"]
     shape = [f"--grid={ctas}", f"--block={_CTAS}"]
@@ -89,15 +91,17 @@ def _sized(kernel: str, dump: str, place: int, ctas: int) -> Run:
         side = 32 if ctas == 1_000 else 1_000
         sizes = [f"--arg=2={side * 8 - 3}", f"--arg=3={ctas // side * 32 - 5}"]
         shape = [f"--grid={ctas // side},{side}", "--block=32,8"]
-    return Run(f"{kernel}, {ctas:,} CTAs", (dump, "-k", kernel, *shape, *sizes), base)
+    return CommandRun(f"{kernel}, {ctas:,} CTAs", (dump, "-k", kernel, *shape, *sizes), base)
 
 
-def seconds(run: Run, rounds: int) -> float:
+def measure_seconds(run: CommandRun, rounds: int) -> float:
     """Wall time of the best of several processes. Raises RuntimeError where one fails."""
-    return best_of([sys.executable, "-m", "analyzer", "analyze", *run.arguments, "--format", "json"], rounds)
+    return measure_best_seconds(
+        [sys.executable, "-m", "analyzer", "analyze", *run.arguments, "--format", "json"], rounds
+    )
 
 
-def best_of(command: list[str], rounds: int) -> float:
+def measure_best_seconds(command: list[str], rounds: int) -> float:
     """Wall time of a command's best run. Raises RuntimeError where one fails."""
     best = float("inf")
     for _ in range(rounds):
@@ -119,11 +123,11 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     table = Table("run", "seconds", "ratio", title="abstract execution, whole process")
     for code in ("pass", "import numpy"):  # how fast the machine is now
-        bare = best_of([sys.executable, "-c", code], 5 * rounds)
+        bare = measure_best_seconds([sys.executable, "-c", code], 5 * rounds)
         table.add_row(f"python -c '{code}'", f"{bare:.3f}", "")
     measured: dict[str, float] = {}
-    for run in runs():
-        measured[run.name] = seconds(run, rounds)
+    for run in make_runs():
+        measured[run.name] = measure_seconds(run, rounds)
         ratio = f"{measured[run.name] / measured[run.base]:.2f}" if run.base else ""
         table.add_row(run.name, f"{measured[run.name]:.2f}", ratio)
     Console(width=100).print(table)

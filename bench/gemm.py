@@ -12,16 +12,16 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from answers import compile_missing, write_table
-from figures import FIGURES, figures_of, times_of
-from kernels.compiling import BUILT, Unit, dump_path
+from error_metrics import ERROR_COLUMNS, collect_times, format_errors
+from kernels.compiling import BUILT, CompileUnit, find_dump_path
 from kernels.recipes import ROOT, TableError
-from kernels.sweeps import SWEEPS, read_sweep, sample
-from markdown import table
+from kernels.sweeps import SWEEPS, read_sweep, sample_configurations
+from markdown import render_table
+from predictions import compile_missing, write_table
 
 import analyzer
-from analyzer.report.validation import CaseEntry, ValidationReport
-from analyzer.report.validation_metrics import Times, choose
+from analyzer.evaluation.error_metrics import CaseTimes, evaluate_choice
+from analyzer.report.validation_schema import CaseEntry, ValidationReport
 
 SOURCE = ROOT / "bench" / "gemm" / "gemm.cu"
 PAGE = ROOT / "docs" / "gemm.md"
@@ -30,8 +30,8 @@ MODELS = ("sm", "amali", "gcom", "mdm", "roofline")
 KINDS = ("nothing", "A", "B", "A and B")
 _SIZE = 4096
 _TUNED = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "VWM", "VWN", "SA", "SB")
-_LEFT_AS_IS = {"KWI": 2, "STRM": 0, "STRN": 0, "PRECISION": 32}
-_MOST_SUMS = 128
+_FIXED_PARAMETERS = {"KWI": 2, "STRM": 0, "STRN": 0, "PRECISION": 32}
+_MAX_RESULTS_PER_THREAD = 128
 _BEST, _OF_FAST, _OF_ALL = 4, 16, 24
 _HEAD = """# Tunable matrix products on three GPUs
 
@@ -46,9 +46,9 @@ of ours may differ in registers, and so in CTAs per SM; products of more than {s
 spill, are left out. No row of this page is counted in docs/accuracy.md.
 
 What was learned here, from all configurations of the sweeps that read through the L1 alone or through shared
-memory alone: what a pass of a load costs (`global_wavefronts` in analyzer/execution/requests.py,
-`_pass_cycles` in analyzer/models/sm/traffic.py, the issue cycles of LDG on sm_75 in hwdb), and the clocks,
-from configurations whose bank conflicts alone say how long they take:
+memory alone: what a pass of a load costs (`request_cost.py` in execution/footprint, `resource_demand.py` in
+models/sm, the issue cycles of LDG on sm_75 in hwdb), and the clocks, from configurations whose bank conflicts
+alone say how long they take:
 {clocks}.
 The laptop's conflicts speak of 1,740; its clock falls with the power that a kernel draws, and one in the
 middle is taken.
@@ -84,7 +84,7 @@ DEVICES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredConfiguration:
     """A configuration, its parameters in the order of `_TUNED`, and its time."""
 
     values: tuple[int, ...]
@@ -98,38 +98,40 @@ class Measured:
         return "-".join(map(str, self.values))
 
     @property
-    def sums(self) -> int:
+    def results_per_thread(self) -> int:
         """Results of a thread."""
         return self["MWG"] * self["NWG"] // (self["MDIMC"] * self["NDIMC"])
 
     @property
-    def kind(self) -> str:
+    def shared_operands(self) -> str:
         """What it keeps in shared memory."""
         return KINDS[self["SA"] + 2 * self["SB"]]
 
-    def unit(self, arch: str) -> Unit:
+    def make_unit(self, arch: str) -> CompileUnit:
         """What its kernel is compiled from."""
         defines = tuple(f"{name}={value}" for name, value in zip(_TUNED, self.values, strict=True))
-        return Unit("gemm", arch, SOURCE, defines, ("-std=c++17",))
+        return CompileUnit("gemm", arch, SOURCE, defines, ("-std=c++17",))
 
 
-def chosen(device: Device) -> tuple[Measured, ...]:
+def select_configurations(device: Device) -> tuple[MeasuredConfiguration, ...]:
     """Configurations of a GPU. Raises TableError."""
-    return sample(_measured(device), _BEST, _OF_FAST, _OF_ALL)
+    return sample_configurations(_read_configurations(device), _BEST, _OF_FAST, _OF_ALL)
 
 
-def _measured(device: Device) -> Iterator[Measured]:
-    for cells in read_sweep(SWEEP, (*_TUNED, *_LEFT_AS_IS, "t_med"), device.name):
-        one = Measured(tuple(int(cells[name]) for name in _TUNED), cells["t_med"] * 1e3)
-        if one.sums <= _MOST_SUMS and all(cells[name] == value for name, value in _LEFT_AS_IS.items()):
+def _read_configurations(device: Device) -> Iterator[MeasuredConfiguration]:
+    for cells in read_sweep(SWEEP, (*_TUNED, *_FIXED_PARAMETERS, "t_med"), device.name):
+        one = MeasuredConfiguration(tuple(int(cells[name]) for name in _TUNED), cells["t_med"] * 1e3)
+        if one.results_per_thread <= _MAX_RESULTS_PER_THREAD and all(
+            cells[name] == value for name, value in _FIXED_PARAMETERS.items()
+        ):
             yield one
 
 
-def _columns(device: Device, one: Measured) -> dict[str, object]:
+def _make_columns(device: Device, one: MeasuredConfiguration) -> dict[str, object]:
     return {
         "case": f"{device.gpu}/{one.case}",
         "suite": "gemm",
-        "dump": dump_path(one.unit(device.arch)).relative_to(BUILT),
+        "dump": find_dump_path(one.make_unit(device.arch)).relative_to(BUILT),
         "kernel": "gemm",
         "gpu": device.gpu,
         "grid": f"{_SIZE // one['MWG']};{_SIZE // one['NWG']};1",
@@ -137,40 +139,40 @@ def _columns(device: Device, one: Measured) -> dict[str, object]:
         "arguments": f'[{_SIZE}, {_SIZE}, {_SIZE}, 1.0, 0.5, "ptr", "ptr", "ptr"]',
         "clock_mhz": device.clock_mhz,
         "time_us": one.time_us,
-        "note": one.kind,
+        "note": one.shared_operands,
     }
 
 
-def page(report: ValidationReport) -> str:
+def render_page(report: ValidationReport) -> str:
     """The page in Markdown."""
     clocks = ", ".join(f"{device.clock_mhz:,} MHz ({device.gpu})" for device in DEVICES)
     whole, kinds = [], []
     for device in DEVICES:
         for model in MODELS:
-            times = times_of(_on(device, report.cases), model)
-            whole.append((device.gpu, model, *figures_of(times), _loss(times)))
+            times = collect_times(_select_device_cases(device, report.cases), model)
+            whole.append((device.gpu, model, *format_errors(times), _format_tuning_loss(times)))
     for kind in KINDS:
         cases = [case for case in report.cases if case.note == kind]
         for device in DEVICES:
-            times = times_of(_on(device, cases), MODELS[0])
-            kinds.append((kind, device.gpu, *figures_of(times)))
+            times = collect_times(_select_device_cases(device, cases), MODELS[0])
+            kinds.append((kind, device.gpu, *format_errors(times)))
     return (
-        _HEAD.format(rows=report.rows, sums=_MOST_SUMS, clocks=clocks)
+        _HEAD.format(rows=report.rows, sums=_MAX_RESULTS_PER_THREAD, clocks=clocks)
         + "## Models\n\n"
-        + table(("GPU", "model", *FIGURES, "loss of predicted best"), whole)
+        + render_table(("GPU", "model", *ERROR_COLUMNS, "loss of predicted best"), whole)
         + f"\n## `{MODELS[0]}` by what shared memory holds\n\n"
-        + table(("in shared memory", "GPU", *FIGURES), kinds)
+        + render_table(("in shared memory", "GPU", *ERROR_COLUMNS), kinds)
         + _TAIL
     )
 
 
-def _on(device: Device, cases: Iterable[CaseEntry]) -> list[CaseEntry]:
+def _select_device_cases(device: Device, cases: Iterable[CaseEntry]) -> list[CaseEntry]:
     return [case for case in cases if case.gpu == device.gpu]
 
 
-def _loss(times: Times) -> str:
+def _format_tuning_loss(times: CaseTimes) -> str:
     """How much longer than the best row of a GPU the one takes that is predicted best."""
-    return f"{100 * choose(times.measured.tolist(), times.predicted.tolist()).loss:.1f}%"
+    return f"{100 * evaluate_choice(times.measured_us.tolist(), times.predicted_us.tolist()).loss:.1f}%"
 
 
 def main() -> None:
@@ -179,11 +181,11 @@ def main() -> None:
     )
     parser.add_argument("--jobs", type=int, default=2)
     jobs = parser.parse_args().jobs
-    rows = [(device, one) for device in DEVICES for one in chosen(device)]
-    compile_missing([one.unit(device.arch) for device, one in rows], jobs)
+    rows = [(device, one) for device in DEVICES for one in select_configurations(device)]
+    compile_missing([one.make_unit(device.arch) for device, one in rows], jobs)
     path = BUILT / "gemm.csv"
-    write_table(path, [_columns(device, one) for device, one in rows])
-    text = page(analyzer.validate(path, models=MODELS, jobs=jobs))
+    write_table(path, [_make_columns(device, one) for device, one in rows])
+    text = render_page(analyzer.validate(path, models=MODELS, jobs=jobs))
     PAGE.write_text(text, encoding="utf-8")
     print(text)
 

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from markdown import table
+from markdown import render_table
 from rich.console import Console
 
-from analyzer.report.validation import ScoreEntry, ValidationReport
+from analyzer.report.validation_schema import ScoreEntry, ValidationReport
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "bench" / "kernels" / "built" / "cases.csv"
@@ -45,7 +45,7 @@ GPUS = {
     "sm_90": {"H100": "h100-sxm"},
     "sm_120": {"RTX 5090": "rtx-5090"},
 }
-_LEARNED = ("measured", "mechanisms", "gemm")
+_CALIBRATED_SOURCES = ("measured", "mechanisms", "gemm")
 _HEAD = """# On an architecture that taught nothing
 
 Made by `python bench/left_out.py`. Each architecture in turn: the figures that measured kernels of its own
@@ -58,7 +58,7 @@ Table = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class ParameterReplacement:
     """A figure of an architecture's file that is replaced: where it stands, and by what.
 
     source: the architecture that it comes from; "" where no other one has a figure of its own.
@@ -80,7 +80,7 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
-class Drop:
+class LatencyRemoval:
     """A latency of a GPU's own file, learned on its kernels, for which its architecture's is taken."""
 
     gpu: str
@@ -92,7 +92,7 @@ class Drop:
         return f"{self.gpu}: memory.{self.key} dropped"
 
 
-class Files:
+class ArchFiles:
     """The architectures' files, and where each figure of one is defined."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class Files:
             path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.toml")
         }
 
-    def chain(self, arch: str) -> Iterator[str]:
+    def list_ancestors(self, arch: str) -> Iterator[str]:
         """An architecture and those that it inherits from."""
         name: str | None = arch
         while name is not None:
@@ -110,7 +110,7 @@ class Files:
 
     def find(self, arch: str, section: str, key: str) -> tuple[str, Table] | None:
         """The file that defines a figure of an architecture, and the figure."""
-        for name in self.chain(arch):
+        for name in self.list_ancestors(arch):
             table: Any = self.tables[name]
             for part in section.split("."):
                 table = table.get(part, {})
@@ -118,10 +118,10 @@ class Files:
                 return name, table[key]
         return None
 
-    def figures(self, arch: str) -> Iterator[tuple[str, str]]:
+    def list_parameters(self, arch: str) -> Iterator[tuple[str, str]]:
         """Section and key of every figure of an architecture."""
         seen: dict[tuple[str, str], None] = {}
-        for name in self.chain(arch):
+        for name in self.list_ancestors(arch):
             for section, content in self.tables[name].items():
                 parts = {f"{section}.{k}": v for k, v in content.items()} if section == "sched" else {}
                 for path, figures in (parts or {section: content}).items():
@@ -130,62 +130,66 @@ class Files:
         yield from seen
 
 
-def swaps(files: Files, arch: str) -> list[Swap]:
+def find_replacements(files: ArchFiles, arch: str) -> list[ParameterReplacement]:
     """What an architecture's own kernels taught, and what the nearest other one says instead."""
     found = []
-    for section, key in files.figures(arch):
+    for section, key in files.list_parameters(arch):
         file, figure = files.find(arch, section, key) or ("", {})
-        if figure.get("basis") != "calibrated" or figure.get("source") not in _LEARNED:
+        if figure.get("basis") != "calibrated" or figure.get("source") not in _CALIBRATED_SOURCES:
             continue
-        named = _named(figure)
+        named = _find_named_archs(figure)
         if named - {arch} or (not named and file != arch):
             continue
-        donor = next(_donors(files, arch, section, key, file), None)
+        donor = next(_find_donors(files, arch, section, key, file), None)
         old = figure["value"]
         new, source = (old, "") if donor is None else (donor[1]["value"], donor[0])
         if old != new or not source:
-            found.append(Swap(file, section, key, old, new, source))
+            found.append(ParameterReplacement(file, section, key, old, new, source))
     return found
 
 
-def _donors(files: Files, arch: str, section: str, key: str, file: str) -> Iterator[tuple[str, Table]]:
+def _find_donors(
+    files: ArchFiles, arch: str, section: str, key: str, file: str
+) -> Iterator[tuple[str, Table]]:
     """Other architectures, nearest first, with a figure that this one did not teach."""
-    for other in sorted((one for one in GPUS if one != arch), key=lambda one: _distance(one, arch)):
+    for other in sorted(
+        (one for one in GPUS if one != arch), key=lambda one: _measure_arch_distance(one, arch)
+    ):
         place = files.find(other, section, key)
-        if place is not None and place[0] != file and _named(place[1]) != {arch}:
+        if place is not None and place[0] != file and _find_named_archs(place[1]) != {arch}:
             yield other, place[1]
 
 
-def _named(figure: Table) -> set[str]:
+def _find_named_archs(figure: Table) -> set[str]:
     """Architectures whose GPUs a figure's note names."""
     note = figure.get("note", "")
     return {arch for arch, gpus in GPUS.items() if any(gpu in note for gpu in gpus)}
 
 
-def _distance(one: str, other: str) -> tuple[bool, int]:
+def _measure_arch_distance(one: str, other: str) -> tuple[bool, int]:
     """Chips for data centres (sm_80, sm_90, ...) are another family than those for graphics."""
     left, right = int(one[3:]), int(other[3:])
-    return _is_large(left) != _is_large(right), abs(left - right)
+    return _is_data_center(left) != _is_data_center(right), abs(left - right)
 
 
-def _is_large(number: int) -> bool:
-    return number % 10 == 0 and number < _FIRST_JOINT
+def _is_data_center(number: int) -> bool:
+    return number % 10 == 0 and number < _FIRST_MIXED_ARCH
 
 
-_FIRST_JOINT = 110  # sm_100 is a data centre's, sm_120 is not
+_FIRST_MIXED_ARCH = 110  # sm_100 is a data centre's, sm_120 is not
 
 
-def drops(arch: str) -> list[Drop]:
+def find_removals(arch: str) -> list[LatencyRemoval]:
     """Latencies that the GPUs of an architecture have learned for themselves."""
     found = []
     for gpu in GPUS[arch].values():
         memory = tomllib.loads(_gpu_file(ROOT, gpu).read_text(encoding="utf-8"))["memory"]
         found += [
-            Drop(gpu, key)
+            LatencyRemoval(gpu, key)
             for key, figure in memory.items()
             if isinstance(figure, dict)
             and figure.get("basis") == "calibrated"
-            and figure["source"] in _LEARNED
+            and figure["source"] in _CALIBRATED_SOURCES
         ]
     return found
 
@@ -194,21 +198,21 @@ def _gpu_file(root: Path, gpu: str) -> Path:
     return root / "hwdb" / "gpu" / f"{gpu}.toml"
 
 
-def write_tree(folder: Path, changes: list[Swap | Drop]) -> None:
+def write_tree(folder: Path, changes: list[ParameterReplacement | LatencyRemoval]) -> None:
     """A checkout whose hwdb has the changes."""
     for name in ("analyzer", "grammars", "hwdb"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for change in changes:
-        if isinstance(change, Drop):
+        if isinstance(change, LatencyRemoval):
             path = _gpu_file(folder, change.gpu)
             text = re.sub(rf"^{change.key} = .*\n", "", path.read_text(encoding="utf-8"), flags=re.M)
         else:
             path = folder / "hwdb" / "arch" / f"{change.file}.toml"
-            text = _edited(path.read_text(encoding="utf-8"), change)
+            text = _replace_value(path.read_text(encoding="utf-8"), change)
         path.write_text(text, encoding="utf-8")
 
 
-def _edited(text: str, change: Swap) -> str:
+def _replace_value(text: str, change: ParameterReplacement) -> str:
     start = text.index(f"\n[{change.section}]\n") + 1
     pattern = re.compile(rf"^({re.escape(change.key)} = {{ value = )[^,]+", re.M)
     return text[:start] + pattern.sub(rf"\g<1>{change.new:g}", text[start:], count=1)
@@ -223,7 +227,9 @@ def _forget_gpus(folder: Path, gpus: Iterable[str]) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def judge(arch: str, changes: list[Swap | Drop], jobs: int) -> ValidationReport:
+def validate_arch(
+    arch: str, changes: list[ParameterReplacement | LatencyRemoval], jobs: int
+) -> ValidationReport:
     """`warplens validate` of the rows of an architecture's GPUs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -244,16 +250,18 @@ def judge(arch: str, changes: list[Swap | Drop], jobs: int) -> ValidationReport:
     return msgspec.json.decode(done.stdout, type=ValidationReport)
 
 
-def page(results: Mapping[str, tuple[list[Swap | Drop], ValidationReport]]) -> str:
+def render_page(
+    results: Mapping[str, tuple[list[ParameterReplacement | LatencyRemoval], ValidationReport]],
+) -> str:
     """The page in Markdown."""
     columns = ("architecture", "suite", "GPU", "rows", "MAPE", "median", "bias", "Spearman", "inside")
     rows = [
-        (arch, *_cells(score))
+        (arch, *_format_cells(score))
         for arch, (_, report) in results.items()
         for score in report.scores
         if score.gpu and score.suite
     ]
-    lines = [_HEAD, table(columns, rows)]
+    lines = [_HEAD, render_table(columns, rows)]
     if missing := [arch for arch in GPUS if arch not in results]:
         names = " ".join(missing)
         lines.append(f"Not judged when this was written: `python bench/left_out.py {names}`.\n")
@@ -264,7 +272,7 @@ def page(results: Mapping[str, tuple[list[Swap | Drop], ValidationReport]]) -> s
     return "\n".join(lines) + "\n"
 
 
-def _cells(score: ScoreEntry) -> tuple[str, ...]:
+def _format_cells(score: ScoreEntry) -> tuple[str, ...]:
     return (
         *(score.suite or "", score.gpu or "", str(score.rows), f"{score.mape:.1%}"),
         *(f"{score.median_ape:.1%}", f"{score.bias:.2f}"),
@@ -282,15 +290,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--dry", action="store_true", help="only say what would be replaced")
     arguments = parser.parse_args()
-    files, console = Files(), Console()
-    results: dict[str, tuple[list[Swap | Drop], ValidationReport]] = {}
+    files, console = ArchFiles(), Console()
+    results: dict[str, tuple[list[ParameterReplacement | LatencyRemoval], ValidationReport]] = {}
     for arch in arguments.archs or GPUS:
-        changes: list[Swap | Drop] = [*swaps(files, arch), *drops(arch)]
+        changes: list[ParameterReplacement | LatencyRemoval] = [
+            *find_replacements(files, arch),
+            *find_removals(arch),
+        ]
         for change in changes:
             console.print(f"{arch}: {change.text}", highlight=False)
         if not arguments.dry:
-            results[arch] = (changes, judge(arch, changes, arguments.jobs))
-            PAGE.write_text(page(results), encoding="utf-8")
+            results[arch] = (changes, validate_arch(arch, changes, arguments.jobs))
+            PAGE.write_text(render_page(results), encoding="utf-8")
 
 
 if __name__ == "__main__":

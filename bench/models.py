@@ -6,17 +6,17 @@ Kernels are those of the shipped dumps, launched as their authors would; nothing
 from dataclasses import dataclass
 from pathlib import Path
 
-from markdown import table
+from markdown import render_table
 
 import analyzer
-from analyzer.execution.argument_text import parse_argument
+from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.models.registry import model_names
+from analyzer.models.registry import list_model_names
 from analyzer.pipeline import Options
-from analyzer.report.report import PredictionEntry
+from analyzer.report.analyze_schema import PredictionEntry
 
 TRACES = Path(__file__).resolve().parents[1] / "traces"
-_CUBE = tuple(f"{place}=4096" for place in range(3, 9))
+_CUBE_ARGUMENTS = tuple(f"{place}=4096" for place in range(3, 9))
 _ORDER = ("sm", "steady", "amali", "gcom", "mdm", "roofline", "warp")
 _HEAD = """# The models side by side
 
@@ -44,12 +44,12 @@ class Case:
 
 
 CASES = (
-    Case("triton/sm_80/matmul.sass", "matmul", "a100", (2048,), None, _CUBE),
-    Case("triton/sm_80/matmul_square_tile.sass", "matmul", "a100", (1024,), None, _CUBE),
-    Case("triton/sm_80/matmul_large_tile.sass", "matmul", "a100", (512,), None, _CUBE),
-    Case("triton/sm_90/matmul_large_tile.sass", "matmul", "h100", (512,), None, _CUBE),
-    Case("triton/sm_89/matmul.sass", "matmul", "rtx-4090", (2048,), None, _CUBE),
-    Case("triton/sm_100/matmul.sass", "matmul", "b200", (2048,), None, _CUBE),
+    Case("triton/sm_80/matmul.sass", "matmul", "a100", (2048,), None, _CUBE_ARGUMENTS),
+    Case("triton/sm_80/matmul_square_tile.sass", "matmul", "a100", (1024,), None, _CUBE_ARGUMENTS),
+    Case("triton/sm_80/matmul_large_tile.sass", "matmul", "a100", (512,), None, _CUBE_ARGUMENTS),
+    Case("triton/sm_90/matmul_large_tile.sass", "matmul", "h100", (512,), None, _CUBE_ARGUMENTS),
+    Case("triton/sm_89/matmul.sass", "matmul", "rtx-4090", (2048,), None, _CUBE_ARGUMENTS),
+    Case("triton/sm_100/matmul.sass", "matmul", "b200", (2048,), None, _CUBE_ARGUMENTS),
     Case("triton/sm_80/softmax.sass", "softmax", "a100", (8192,), None, ("2=1024", "3=1024", "4=1024")),
     Case("triton/sm_90/rmsnorm.sass", "rmsnorm", "h100", (8192,), None, ("3=4096", "4=4096", "5=1e-5")),
     Case("cuda/sm_80/report16.sass", "vector_add", "a100", (40_000,), (256,), ("3=10240000",)),
@@ -60,7 +60,7 @@ CASES = (
 )
 
 
-def row(case: Case) -> tuple[str, ...]:
+def make_row(case: Case) -> tuple[str, ...]:
     """One line of the table."""
     launch = Launch(
         grid=Dim3(*case.grid),
@@ -72,21 +72,21 @@ def row(case: Case) -> tuple[str, ...]:
     first = kernel.predictions[0]
     busy = f"{kernel.loops[0].busiest} {kernel.loops[0].busiest_share:.0%}" if kernel.loops else ""
     cells = [case.title, first.gpu_name, kernel.counts.provenance]
-    cells += [_cycles(entry) for entry in kernel.predictions]
+    cells += [_format_cycles(entry) for entry in kernel.predictions]
     cells += [f"{first.time_us:,.1f}", first.bound, busy]
     return tuple(cells)
 
 
-def _cycles(entry: PredictionEntry) -> str:
+def _format_cycles(entry: PredictionEntry) -> str:
     return f"{entry.cycles / 1000:,.1f}"
 
 
 def main() -> None:
     """Print the page."""
-    assert set(_ORDER) == set(model_names())
+    assert set(_ORDER) == set(list_model_names())
     print(_HEAD)
     columns = ("kernel", "GPU", "counts", *_ORDER, "sm, us", "bound", "hottest loop")
-    print(table(columns, map(row, CASES)), end="")
+    print(render_table(columns, map(make_row, CASES)), end="")
 
 
 if __name__ == "__main__":

@@ -18,61 +18,61 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from markdown import table
+from markdown import render_table
 
 import analyzer
-from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Null, Pointer
+from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, NullPointer, Pointer
+from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Predicate
-from analyzer.ir.program import InstructionForm
-from analyzer.pipeline.program import LoadedKernel
-from analyzer.report.report import KernelReport
+from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.report.analyze_schema import KernelReport
 from analyzer.text.errors import WarplensError
 
 LAUNCHES = Path(__file__).with_suffix(".toml")
-_WORDS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": Null()}
-PATIENCE_SECONDS = 60
-_JUMPS = (OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.EXIT, OpKind.RETURN, OpKind.CALL)
+_NAMED_ARGUMENTS: dict[str, ArgumentValue] = {"ptr": Pointer(), "null": NullPointer()}
+TIMEOUT_SECONDS = 60
+_BRANCH_KINDS = (OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.EXIT, OpKind.RETURN, OpKind.CALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EntryResult:
     """One entry of the list: branches that were reached, and those that were not decided; `note` says why."""
 
     title: str
     arch: str
-    reached: int = 0
-    unsettled: int = 0
+    n_reached: int = 0
+    n_undecided: int = 0
     provenance: str = ""
     note: str = ""
     seconds: float = 0.0
 
 
-def run_entry(entry: dict[str, Any], path: Path) -> Outcome:
+def run_entry(entry: dict[str, Any], path: Path) -> EntryResult:
     """Execute one kernel; a refusal is an outcome."""
     title = entry["title"]
     try:
         program = analyzer.load(str(path))
         loaded = program[entry["kernel"]]
         start = time.perf_counter()
-        signal.alarm(PATIENCE_SECONDS)
-        options = analyzer.Options(kernels=(loaded.name,), launch=launch_of(entry))
+        signal.alarm(TIMEOUT_SECONDS)
+        options = analyzer.Options(kernels=(loaded.name,), launch=make_launch(entry))
         report = analyzer.analyze(program, options=options).kernels[0]
     except WarplensError as error:
-        return Outcome(title, "", note=f"refused: {error}")
+        return EntryResult(title, "", note=f"refused: {error}")
     except TimeoutError:
-        return Outcome(title, loaded.kernel.arch, note=f"not finished after {PATIENCE_SECONDS} s")
+        return EntryResult(title, loaded.kernel.arch, note=f"not finished after {TIMEOUT_SECONDS} s")
     except KeyError:
-        return Outcome(title, "", note=f"no kernel of this name in {path.name}")
+        return EntryResult(title, "", note=f"no kernel of this name in {path.name}")
     finally:
         signal.alarm(0)
     seconds = time.perf_counter() - start
-    reached = reached_branches(loaded, report)
+    reached = find_reached_branches(loaded, report)
     unknown = report.counts.unknown_branches
     unsettled = reached & {branch.address for branch in unknown}
     notes = [f"not given: {entry['unknown']}"] if "unknown" in entry else []
     notes += dict.fromkeys(branch.origin for branch in unknown[:3])
-    return Outcome(
+    return EntryResult(
         title,
         report.architecture,
         len(reached),
@@ -83,13 +83,13 @@ def run_entry(entry: dict[str, Any], path: Path) -> Outcome:
     )
 
 
-def give_up(*_: object) -> None:
+def raise_timeout(*_: object) -> None:
     raise TimeoutError
 
 
-def launch_of(entry: dict[str, Any]) -> Launch:
+def make_launch(entry: dict[str, Any]) -> Launch:
     arguments = [
-        Argument(which, _WORDS[value] if isinstance(value, str) else value)
+        Argument(which, _NAMED_ARGUMENTS[value] if isinstance(value, str) else value)
         for which, value in entry.get("arguments", {}).items()
     ]
     cluster = entry.get("cluster")
@@ -102,7 +102,7 @@ def launch_of(entry: dict[str, Any]) -> Launch:
     )
 
 
-def reached_branches(loaded: LoadedKernel, report: KernelReport) -> set[int]:
+def find_reached_branches(loaded: LoadedKernel, report: KernelReport) -> set[int]:
     """Addresses of conditional branches that a warp executed."""
     ran = [(block.start, block.end) for block in report.counts.blocks if block.executed_warps]
     return {
@@ -114,7 +114,7 @@ def reached_branches(loaded: LoadedKernel, report: KernelReport) -> set[int]:
 
 def is_conditional(form: InstructionForm) -> bool:
     """Guarded, or with predicates among its operands, or to an address from a register."""
-    if form.opcode.kind not in _JUMPS or form.is_never:
+    if form.opcode.kind not in _BRANCH_KINDS or form.is_never_executed:
         return False
     has_condition = any(isinstance(operand, Predicate) for operand in form.operands)
     return not form.is_unconditional or has_condition or form.opcode.kind is OpKind.BRANCH_INDIRECT
@@ -138,20 +138,20 @@ would settle them (docs/execution.md).
 _COLUMNS = ("kernel", "architecture", "branches reached", "settled", "share", "counts", "hangs on")
 
 
-def _cells(one: Outcome) -> tuple[str, ...]:
-    settled = one.reached - one.unsettled
-    share = f"{settled / one.reached:.0%}" if one.reached else "-"
+def _format_cells(one: EntryResult) -> tuple[str, ...]:
+    settled = one.n_reached - one.n_undecided
+    share = f"{settled / one.n_reached:.0%}" if one.n_reached else "-"
     return (
-        *(one.title, str(one.arch), str(one.reached), str(settled), share),
+        *(one.title, str(one.arch), str(one.n_reached), str(settled), share),
         *(one.provenance or "-", one.note),
     )
 
 
-def lines(outcomes: Sequence[Outcome]) -> Iterator[str]:
+def render_lines(outcomes: Sequence[EntryResult]) -> Iterator[str]:
     yield _PAGE
-    yield table(_COLUMNS, map(_cells, outcomes))
-    reached = sum(one.reached for one in outcomes)
-    settled = reached - sum(one.unsettled for one in outcomes)
+    yield render_table(_COLUMNS, map(_format_cells, outcomes))
+    reached = sum(one.n_reached for one in outcomes)
+    settled = reached - sum(one.n_undecided for one in outcomes)
     exact = sum(one.provenance == "exact" for one in outcomes)
     yield (
         f"{settled} of {reached} branches settled ({settled / max(1, reached):.1%}); "
@@ -164,7 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cubin", nargs="+", type=Path)
     paths = parser.parse_args().cubin
-    signal.signal(signal.SIGALRM, give_up)
+    signal.signal(signal.SIGALRM, raise_timeout)
     outcomes = []
     for entry in tomllib.loads(LAUNCHES.read_text(encoding="utf-8"))["kernel"]:
         found = next((path for path in paths if fnmatch(str(path), entry["cubin"])), None)
@@ -173,7 +173,7 @@ def main() -> None:
             continue
         outcomes.append(run_entry(entry, found))
         print(f"{entry['title']}: {outcomes[-1].seconds:.1f} s", file=sys.stderr)
-    print("\n".join(lines(outcomes)))
+    print("\n".join(render_lines(outcomes)))
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from analyzer.frontend.tools import find_tool
+from analyzer.frontend.cuda_tools import find_tool
 
 ROOT = Path(__file__).resolve().parents[1]
 SMALL = ROOT / "traces" / "triton" / "sm_90" / "matmul.sass"
-_PARSE = (
+_PARSE_SCRIPT = (
     "import sys, analyzer\n"
     "program = analyzer.load(sys.argv[1])\n"
     "print(sum(len(k) for k in program.kernels),"
@@ -33,7 +33,7 @@ _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CommandCost:
     """One process: processor time of it and its children, wall time, largest resident set."""
 
     processor_s: float
@@ -41,7 +41,7 @@ class Cost:
     peak_mib: float
 
 
-def measure(command: list[str], output: Path) -> Cost:
+def measure_command(command: list[str], output: Path) -> CommandCost:
     """Run a command to its end, its standard output in a file. Raises RuntimeError where it fails."""
     started = time.perf_counter()
     with output.open("wb") as sink:
@@ -51,16 +51,18 @@ def measure(command: list[str], output: Path) -> Cost:
     if process.returncode:
         raise RuntimeError(f"{' '.join(command)} failed with {process.returncode}")
     wall_s = time.perf_counter() - started
-    return Cost(usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss / 1024)
+    return CommandCost(usage.ru_utime + usage.ru_stime, wall_s, usage.ru_maxrss / 1024)
 
 
-def best(commands: dict[str, list[str]], output: Path, rounds: int) -> dict[str, Cost]:
+def measure_best_costs(commands: dict[str, list[str]], output: Path, rounds: int) -> dict[str, CommandCost]:
     """Of each command the round with least processor time; they take turns, as the machine's pace changes."""
-    costs = [{name: measure(command, output) for name, command in commands.items()} for _ in range(rounds)]
+    costs = [
+        {name: measure_command(command, output) for name, command in commands.items()} for _ in range(rounds)
+    ]
     return {name: min((cost[name] for cost in costs), key=lambda cost: cost.processor_s) for name in commands}
 
 
-def compare(cubin: Path, rounds: int) -> Table:
+def make_comparison_table(cubin: Path, rounds: int) -> Table:
     """cuobjdump, parse to CFG and mix, and the whole analyze, on one cubin."""
     tool = find_tool("cuobjdump")
     if tool is None:
@@ -69,16 +71,16 @@ def compare(cubin: Path, rounds: int) -> Table:
     disassemble = [str(tool.path), "-sass", str(cubin)]
     with tempfile.TemporaryDirectory() as folder:
         dump, sink = Path(folder) / "dump.sass", Path(folder) / "out"
-        measure(disassemble, dump)
+        measure_command(disassemble, dump)
         alone = [*warplens, str(dump), "--jobs", "1"]
         commands = {
             "cuobjdump -sass": disassemble,
-            "parse to CFG and mix": [sys.executable, "-c", _PARSE, str(dump)],
+            "parse to CFG and mix": [sys.executable, "-c", _PARSE_SCRIPT, str(dump)],
             "warplens analyze --jobs 1": alone,
             "warplens analyze --jobs 1 --format json": [*alone, "--format", "json"],
             "warplens analyze": [*warplens, str(dump)],
         }
-        rows = best(commands, sink, rounds)
+        rows = measure_best_costs(commands, sink, rounds)
         with dump.open("rb") as text:
             instructions = sum(b"*/" in line[:20] and b";" in line for line in text)
     base = rows["cuobjdump -sass"]
@@ -98,7 +100,7 @@ def compare(cubin: Path, rounds: int) -> Table:
     return table
 
 
-def small(rounds: int) -> Table:
+def make_small_table(rounds: int) -> Table:
     """Wall time until the report of a small dump is there, beside the bare interpreter."""
     table = Table(title=f"first output, {SMALL.relative_to(ROOT)}")
     for name in ("", "wall s", "processor s"):
@@ -110,7 +112,7 @@ def small(rounds: int) -> Table:
     }
     with tempfile.TemporaryDirectory() as folder:
         for name, command in commands.items():
-            costs = [measure(command, Path(folder) / "out") for _ in range(rounds)]
+            costs = [measure_command(command, Path(folder) / "out") for _ in range(rounds)]
             wall = min(cost.wall_s for cost in costs)
             table.add_row(name, f"{wall:.3f}", f"{min(cost.processor_s for cost in costs):.3f}")
     return table
@@ -124,9 +126,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.small:
-        Console().print(small(max(5, arguments.rounds)))
+        Console().print(make_small_table(max(5, arguments.rounds)))
     if arguments.cubin:
-        Console().print(compare(arguments.cubin, arguments.rounds))
+        Console().print(make_comparison_table(arguments.cubin, arguments.rounds))
 
 
 if __name__ == "__main__":

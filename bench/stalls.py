@@ -19,30 +19,30 @@ from rich.console import Console
 from rich.table import Table
 
 import analyzer
-from analyzer.hardware.edit import Setting, with_settings
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.load import load_arch, load_gpu
+from analyzer.hardware.gpu_database import load_arch, load_gpu
+from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.models.registry import find_model, model_names
+from analyzer.models.registry import find_model, list_model_names
 from analyzer.pipeline import Options, Program
-from analyzer.pipeline.analyst import Analyst
-from analyzer.pipeline.program import LoadedKernel
-from analyzer.pipeline.situations import Counted, Refused, put_on
+from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
+from analyzer.pipeline.kernel_analyzer import KernelAnalyzer
+from analyzer.pipeline.loaded_program import LoadedKernel
 
 TRACES = Path(__file__).resolve().parents[1] / "traces"
 _GRID, _BLOCK = Dim3(1024), Dim3(256)
-_EDIT = (Setting("memory.bandwidth_gbps", 2.0, is_factor=True),)
+_SWEEP_SETTINGS = (ParameterSetting("memory.bandwidth_gbps", 2.0, is_factor=True),)
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedRow:
     """A row of the table."""
 
     name: str
     seconds: float
 
 
-def largest_kernel() -> tuple[Path, str]:
+def find_largest_kernel() -> tuple[Path, str]:
     """The shipped dump and kernel with most instructions."""
     found = []
     for path in sorted(TRACES.glob("*/sm_*/*.sass")):
@@ -52,7 +52,7 @@ def largest_kernel() -> tuple[Path, str]:
     return Path(path_text), name
 
 
-def best(rounds: int, work: Callable[[], Any]) -> float:
+def measure_best_seconds(rounds: int, work: Callable[[], Any]) -> float:
     """Least seconds of several runs."""
     seconds = []
     for _ in range(rounds):
@@ -62,41 +62,53 @@ def best(rounds: int, work: Callable[[], Any]) -> float:
     return min(seconds)
 
 
-def chosen(path: Path, name: str) -> tuple[Program, LoadedKernel]:
+def load_kernel(path: Path, name: str) -> tuple[Program, LoadedKernel]:
     """A fresh reading of the dump."""
     program = analyzer.load(str(path))
     return program, program[name]
 
 
-def count(path: Path, name: str) -> Counted:
+def count_kernel(path: Path, name: str) -> CountedLaunch:
     """The kernel with what a launch of many CTAs executes."""
     options = Options(launch=Launch(grid=_GRID, block=_BLOCK))
-    return next(iter(Analyst(options).count(chosen(path, name)[1])))
+    return next(iter(KernelAnalyzer(options).count_launches(load_kernel(path, name)[1])))
 
 
-def point(counted: Counted, gpu: Gpu, model: str) -> None:
+def predict_sweep_point(counted: CountedLaunch, gpu: Gpu, model: str) -> None:
     """One point of a sweep: another GPU, the same counts."""
-    situation = put_on(counted, with_settings(gpu, _EDIT))
-    assert not isinstance(situation, Refused)
+    situation = bind_to_gpu(counted, with_settings(gpu, _SWEEP_SETTINGS))
+    assert not isinstance(situation, Refusal)
     find_model(model)(situation)
 
 
-def measure(path: Path, name: str, rounds: int) -> Sequence[Timed]:
+def measure_rows(path: Path, name: str, rounds: int) -> Sequence[TimedRow]:
     """Fresh analysis, each model, a point of a sweep with the default model."""
-    counted = count(path, name)
+    counted = count_kernel(path, name)
     gpu_name = load_arch(counted.loaded.kernel.arch).typical_gpu
     gpu = load_gpu(gpu_name or "a100")
-    situation = put_on(counted, gpu)
-    assert not isinstance(situation, Refused)
+    situation = bind_to_gpu(counted, gpu)
+    assert not isinstance(situation, Refusal)
 
     def fresh() -> None:
         analyzer.analyze(str(path), gpu_name, options=Options(kernels=(name,), launch=counted.launch))
 
-    rows = [Timed("fresh analysis, counts included", best(rounds, fresh))]
-    for model in model_names():
-        rows.append(Timed(f"model {model}", best(rounds, partial(find_model(model), situation))))
-    rows.append(Timed("sweep point, steady", best(rounds, lambda: point(counted, gpu, "steady"))))
-    rows.append(Timed("sweep point, amali", best(rounds, lambda: point(counted, gpu, "amali"))))
+    rows = [TimedRow("fresh analysis, counts included", measure_best_seconds(rounds, fresh))]
+    for model in list_model_names():
+        rows.append(
+            TimedRow(f"model {model}", measure_best_seconds(rounds, partial(find_model(model), situation)))
+        )
+    rows.append(
+        TimedRow(
+            "sweep point, steady",
+            measure_best_seconds(rounds, lambda: predict_sweep_point(counted, gpu, "steady")),
+        )
+    )
+    rows.append(
+        TimedRow(
+            "sweep point, amali",
+            measure_best_seconds(rounds, lambda: predict_sweep_point(counted, gpu, "amali")),
+        )
+    )
     return rows
 
 
@@ -107,9 +119,9 @@ def main() -> None:
     parser.add_argument("-k", "--kernel")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
-    path, name = (options.dump, options.kernel) if options.dump else largest_kernel()
-    _, loaded = chosen(path, name)
-    rows = measure(path, loaded.kernel.name, options.rounds)
+    path, name = (options.dump, options.kernel) if options.dump else find_largest_kernel()
+    _, loaded = load_kernel(path, name)
+    rows = measure_rows(path, loaded.kernel.name, options.rounds)
     table = Table(title=f"{loaded.kernel.name}, {len(loaded.kernel):,} instructions, {loaded.kernel.arch}")
     table.add_column("work")
     table.add_column("seconds", justify="right")

@@ -16,12 +16,12 @@ from rich.console import Console
 from rich.table import Table
 
 import analyzer
-from analyzer.execution.traced import traced_profile
+from analyzer.execution.traces.trace_profile import build_trace_profile
 from analyzer.flow.cfg import build_cfg
 from analyzer.frontend.trace_files import load_traces
-from analyzer.frontend.trace_kernels import trace_module
+from analyzer.frontend.trace_module import build_trace_module
 from analyzer.ir.launch import Argument, Dim3, Launch
-from analyzer.pipeline.tracing import trace_kernel
+from analyzer.pipeline.trace_generation import trace_kernel
 from analyzer.render.traceg import render_traceg
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,7 +29,7 @@ DUMP = ROOT / "traces" / "cuda" / "sm_80" / "report16.sass"
 LAUNCH = Launch(grid=Dim3(8, 8), block=Dim3(16, 16), arguments=(Argument(3, 128),))
 
 
-def timed(task: Callable[[], object], rounds: int) -> float:
+def measure_best_seconds(task: Callable[[], object], rounds: int) -> float:
     """Seconds of the fastest round."""
     best = float("inf")
     for _ in range(rounds):
@@ -39,14 +39,14 @@ def timed(task: Callable[[], object], rounds: int) -> float:
     return best
 
 
-def measure(path: Path, rounds: int, *, write: Callable[[], object] | None = None) -> Table:
+def make_speed_table(path: Path, rounds: int, *, write: Callable[[], object] | None = None) -> Table:
     """Reading, and reading with the profile that comes of it."""
     (trace, *_) = load_traces(str(path))
     lines, size = len(trace), path.stat().st_size
-    cfg = build_cfg(trace_module(str(path), [trace]).kernels[0])
+    cfg = build_cfg(build_trace_module(str(path), [trace]).kernels[0])
     tasks: dict[str, Callable[[], object]] = {
         "read": lambda: load_traces(str(path)),
-        "count and measure": lambda: traced_profile(trace, cfg),
+        "count and measure": lambda: build_trace_profile(trace, cfg),
     }
     if write is not None:
         tasks = {"execute and write": write, **tasks}
@@ -54,7 +54,7 @@ def measure(path: Path, rounds: int, *, write: Callable[[], object] | None = Non
     for name in ("", "s", "million lines/s", "MB/s"):
         table.add_column(name, justify="right" if name else "left")
     for name, task in tasks.items():
-        seconds = timed(task, rounds)
+        seconds = measure_best_seconds(task, rounds)
         table.add_row(name, f"{seconds:.2f}", f"{lines / seconds / 1e6:.2f}", f"{size / seconds / 1e6:.0f}")
     return table
 
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.trace:
-        Console().print(measure(arguments.trace, arguments.rounds))
+        Console().print(make_speed_table(arguments.trace, arguments.rounds))
         return
     program = analyzer.load(str(DUMP))
     options = analyzer.Options(kernels=("matmul_tiled",), launch=LAUNCH)
@@ -78,7 +78,7 @@ def main() -> None:
                 file.writelines(render_traceg(trace_kernel([program], options).trace))
 
         write()
-        Console().print(measure(path, arguments.rounds, write=write))
+        Console().print(make_speed_table(path, arguments.rounds, write=write))
 
 
 if __name__ == "__main__":

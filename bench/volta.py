@@ -12,16 +12,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from answers import write_table
-from figures import FIGURES, figures_of, times_of
+from error_metrics import ERROR_COLUMNS, collect_times, format_errors
 from kernels.compiling import BUILT
 from kernels.recipes import ROOT, TableError
-from markdown import table
+from markdown import render_table
+from predictions import write_table
 
 import analyzer
-from analyzer.pipeline.validation_cases import launch_of, read_cases
-from analyzer.report.report import KernelReport
-from analyzer.report.validation import CaseEntry
+from analyzer.evaluation.case_table import make_launch, read_cases
+from analyzer.report.analyze_schema import KernelReport
+from analyzer.report.validation_schema import CaseEntry
 
 DUMP = ROOT / "traces" / "volta" / "sm_70" / "kernels.sass"
 LAUNCHES = ROOT / "bench" / "volta" / "launches.csv"
@@ -55,7 +55,7 @@ guess.
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredLaunch:
     """A launch and what was counted of it."""
 
     suite: str
@@ -85,19 +85,19 @@ class Measured:
         }
 
 
-def measured() -> tuple[Measured, ...]:
+def load_measured_launches() -> tuple[MeasuredLaunch, ...]:
     """All kernels with their counters. Raises TableError where the table is not there."""
     if not COUNTERS.exists():
         raise TableError(f"{COUNTERS} is not there: it lies beside the project")
     with COUNTERS.open(encoding="utf-8", newline="") as file:
         counters = list(csv.DictReader(file))
     with LAUNCHES.open(encoding="utf-8", newline="") as file:
-        return tuple(_joined(launch, counters) for launch in csv.DictReader(file))
+        return tuple(_join_counters(launch, counters) for launch in csv.DictReader(file))
 
 
-def _joined(launch: dict[str, str], counters: list[dict[str, str]]) -> Measured:
+def _join_counters(launch: dict[str, str], counters: list[dict[str, str]]) -> MeasuredLaunch:
     (counted,) = (row for row in counters if launch["measured"] in row["Kernel"])
-    return Measured(
+    return MeasuredLaunch(
         suite=launch["suite"],
         kernel=launch["kernel"],
         grid=launch["grid"],
@@ -109,21 +109,25 @@ def _joined(launch: dict[str, str], counters: list[dict[str, str]]) -> Measured:
     )
 
 
-def page(rows: tuple[Measured, ...], cases: tuple[CaseEntry, ...], reports: dict[str, KernelReport]) -> str:
+def render_page(
+    rows: tuple[MeasuredLaunch, ...], cases: tuple[CaseEntry, ...], reports: dict[str, KernelReport]
+) -> str:
     """The page in Markdown."""
     by_case = {case.case: case for case in cases}
-    body = [_row(row, by_case[row.kernel], reports[row.kernel]) for row in rows]
-    errors = [(model, *figures_of(times_of(cases, model))) for model in MODELS]
+    body = [_make_row(row, by_case[row.kernel], reports[row.kernel]) for row in rows]
+    errors = [(model, *format_errors(collect_times(cases, model))) for model in MODELS]
     return (
         _HEAD.format(clock=CLOCK_MHZ)
-        + table(("model", *FIGURES), errors)
+        + render_table(("model", *ERROR_COLUMNS), errors)
         + "\nPredicted over measured:\n\n"
-        + table(("kernel", "suite", "cycles", "shared", *MODELS, "bound of sm", "cycles by stall"), body)
+        + render_table(
+            ("kernel", "suite", "cycles", "shared", *MODELS, "bound of sm", "cycles by stall"), body
+        )
         + _TAIL
     )
 
 
-def _row(row: Measured, case: CaseEntry, report: KernelReport) -> tuple[str, ...]:
+def _make_row(row: MeasuredLaunch, case: CaseEntry, report: KernelReport) -> tuple[str, ...]:
     found = {prediction.model: prediction for prediction in case.predictions}
     top = list(found[MODELS[0]].cpi_shares.items())[:3]
     ratios = (f"{found[model].ratio:.2f}" for model in MODELS)
@@ -132,14 +136,14 @@ def _row(row: Measured, case: CaseEntry, report: KernelReport) -> tuple[str, ...
         row.kernel,
         row.suite,
         f"{row.cycles:,.0f}",
-        _shared(row, report),
+        _format_shared_passes(row, report),
         *ratios,
         found[MODELS[0]].bound,
         stalls,
     )
 
 
-def _shared(row: Measured, report: KernelReport) -> str:
+def _format_shared_passes(row: MeasuredLaunch, report: KernelReport) -> str:
     """Accesses to shared memory over what was counted."""
     if not row.shared_accesses:
         return ""
@@ -147,11 +151,11 @@ def _shared(row: Measured, report: KernelReport) -> str:
     return f"{made / row.shared_accesses:.2f}"
 
 
-def _executed(path: Path) -> dict[str, KernelReport]:
+def _execute_kernels(path: Path) -> dict[str, KernelReport]:
     """Reports by kernel: what the validation does not tell."""
     program, found = analyzer.load(str(DUMP)), {}
     for case in read_cases(path):
-        options = analyzer.Options(kernels=(case.kernel,), launch=launch_of(case))
+        options = analyzer.Options(kernels=(case.kernel,), launch=make_launch(case))
         found[case.kernel] = analyzer.analyze(program, GPU, options=options).kernels[0]
     return found
 
@@ -161,11 +165,11 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--jobs", type=int, default=2)
-    rows, path = measured(), BUILT / "volta.csv"
+    rows, path = load_measured_launches(), BUILT / "volta.csv"
     BUILT.mkdir(exist_ok=True)
     write_table(path, [row.columns for row in rows])
     found = analyzer.validate(path, models=MODELS, jobs=parser.parse_args().jobs)
-    text = page(rows, found.cases, _executed(path))
+    text = render_page(rows, found.cases, _execute_kernels(path))
     PAGE.write_text(text, encoding="utf-8")
     print(text)
 

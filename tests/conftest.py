@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--bless", action="store_true", help="rewrite golden files with what the tests made")
 
 
-def golden_stem(item: pytest.Item) -> Path:
+def find_golden_stem(item: pytest.Item) -> Path:
     """Path of a test's golden file without its suffix; `test_x[a/b]` becomes `test_x-a-b`."""
     module = item.path.relative_to(TESTS).with_suffix("")
     name = re.sub(r"[^\w-]+", "-", item.name).strip("-")
@@ -45,7 +45,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Compares a text with the golden file of this test."""
 
     def check(text: str, *, suffix: str = ".txt") -> None:
-        path = golden_stem(request.node).with_suffix(suffix)
+        path = find_golden_stem(request.node).with_suffix(suffix)
         shown = path.relative_to(TESTS.parent)
         if request.config.getoption("--bless"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,15 +72,15 @@ def _is_whole_suite(config: pytest.Config) -> bool:
     return places <= {TESTS, TESTS.parent}
 
 
-def _unowned(items: Iterable[pytest.Item]) -> list[str]:
-    owned = {golden_stem(item) for item in items if "golden" in getattr(item, "fixturenames", ())}
+def _find_unowned_goldens(items: Iterable[pytest.Item]) -> list[str]:
+    owned = {find_golden_stem(item) for item in items if "golden" in getattr(item, "fixturenames", ())}
     files = (path for path in GOLDEN.rglob("*") if path.is_file() and path.name != ".gitkeep")
     return sorted(str(path.relative_to(TESTS.parent)) for path in files if path.with_suffix("") not in owned)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if _is_whole_suite(session.config) and not session.testsfailed and session.items:
-        session.config.stash[_UNOWNED] = _unowned(session.items)
+        session.config.stash[_UNOWNED] = _find_unowned_goldens(session.items)
 
 
 @pytest.hookimpl(optionalhook=True)

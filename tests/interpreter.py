@@ -4,8 +4,8 @@ the analyzer but for the parsed operands, and says how often each instruction ru
 
 from collections.abc import Callable
 
+from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.operand import Immediate, Operand, Predicate, Register
-from analyzer.ir.program import InstructionForm, Kernel
 
 _MASK = 0xFFFFFFFF
 _COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -25,21 +25,21 @@ class Machine:
         self.kernel = kernel
         self.registers: dict[str, int] = {}
         self.predicates: dict[str, bool] = {}
-        self.runs = [0] * len(kernel)
+        self.executions = [0] * len(kernel)
 
     def run(self, max_steps: int = 20_000) -> list[int] | None:
         """Executions of each instruction until EXIT; None where there is no end in sight."""
         rows = {int(address): row for row, address in enumerate(self.kernel.addresses)}
         row = 0
         for _ in range(max_steps):
-            form = self.kernel.form(row)
-            self.runs[row] += 1
-            taken = form.guard is None or self.truth(form.guard)
+            form = self.kernel.decode_form(row)
+            self.executions[row] += 1
+            taken = form.guard is None or self.is_true(form.guard)
             row += 1
             if not taken:
                 continue
             if form.opcode.name == "EXIT":
-                return self.runs
+                return self.executions
             if form.opcode.name == "BRA":
                 target = form.operands[-1]
                 assert isinstance(target, Immediate)
@@ -80,8 +80,8 @@ class Machine:
             case _:
                 raise NotImplementedError(str(operand))
 
-    def truth(self, predicate: Predicate) -> bool:
+    def is_true(self, predicate: Predicate) -> bool:
         if predicate.index is None:
-            return not predicate.negated
+            return not predicate.is_negated
         plain = Predicate(predicate.file, predicate.index)
-        return self.predicates[str(plain)] is not predicate.negated
+        return self.predicates[str(plain)] is not predicate.is_negated

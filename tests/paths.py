@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from analyzer.frontend.sass import parse_sass
-from analyzer.ir.program import Kernel, Module
+from analyzer.frontend.sass_parser import parse_sass
+from analyzer.ir.module import Kernel, Module
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "traces"
@@ -24,22 +24,22 @@ def read_chunks(path: Path, size: int = _CHUNK_BYTES) -> Iterator[bytes]:
             yield chunk
 
 
-def sass_dumps() -> list[Path]:
+def list_sass_dumps() -> list[Path]:
     """Every `cuobjdump -sass` text that is shipped."""
     return sorted(TRACES.glob("*/sm_*/*.sass"))
 
 
-def nvdisasm_texts() -> list[Path]:
+def list_nvdisasm_texts() -> list[Path]:
     """Every nvdisasm text that is shipped."""
     return sorted((TRACES / "nvdisasm").glob("*.txt"))
 
 
-def nvdisasm_graphs() -> list[Path]:
+def list_nvdisasm_graphs() -> list[Path]:
     """Every control-flow graph that `nvdisasm -bbcfg` drew."""
     return sorted((TRACES / "nvdisasm").glob("*.dot"))
 
 
-def trace_name(path: Path) -> str:
+def format_trace_name(path: Path) -> str:
     """`triton/sm_90/softmax.sass`: how a test names its trace."""
     return path.relative_to(TRACES).as_posix()
 
@@ -61,10 +61,10 @@ def read_kernel(dump: str, kernel: str = "") -> Kernel:
 
 def parse_lines(*texts: str, arch: str = "sm_90") -> Kernel:
     """A kernel of the given instruction texts."""
-    return parse_sass("kernel.sass", [dump_of(arch, *texts).encode()]).kernels[0]
+    return parse_sass("kernel.sass", [format_dump(arch, *texts).encode()]).kernels[0]
 
 
-def dump_of(arch: str, *texts: str) -> str:
+def format_dump(arch: str, *texts: str) -> str:
     """The given instruction texts of a kernel as cuobjdump would print them, without encodings."""
     lines = [f"        /*{16 * row:04x}*/                   {text} ;" for row, text in enumerate(texts)]
     return "\n".join((f"\tcode for {arch}", "\t\tFunction : kernel", *lines, ""))

@@ -6,11 +6,11 @@ from paths import TRACES
 
 import analyzer
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
-from analyzer.report.report import KernelReport
+from analyzer.report.analyze_schema import KernelReport
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class VoltaLaunch:
     """One launch; arguments by their place."""
 
     kernel: str
@@ -20,7 +20,7 @@ class Run:
     dump: str = "kernels"
     shared_bytes: int = 0
 
-    def on(self, gpu: str, clock_mhz: float | None = None) -> KernelReport:
+    def analyze_on(self, gpu: str, clock_mhz: float | None = None) -> KernelReport:
         given = tuple(Argument(place, value) for place, value in enumerate(self.arguments))
         launch = Launch(
             grid=self.grid,
@@ -35,5 +35,5 @@ class Run:
 
 
 POINTER = Pointer()
-STREAM = Run("walsh_global", Dim3(8192), Dim3(256), (POINTER, POINTER, 2097152))
-FLOATS = Run("binomial", Dim3(1024), Dim3(128), ())
+STREAM = VoltaLaunch("walsh_global", Dim3(8192), Dim3(256), (POINTER, POINTER, 2097152))
+FLOATS = VoltaLaunch("binomial", Dim3(1024), Dim3(128), ())

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from analyzer.cli.options import InputOptions, input_options, jobs_option
-from analyzer.cli.output import print_to, write_text
+from analyzer.cli.output import print_output, write_text
 
 
 @click.command()
@@ -43,14 +43,16 @@ def analyze(
     """
     from analyzer.pipeline import analyze_programs
 
-    options = inputs.pipeline_options(listing=listing or show_all, min_coverage=min_coverage, explain=explain)
+    options = inputs.make_pipeline_options(
+        listing=listing or show_all, min_coverage=min_coverage, explain=explain
+    )
     report = analyze_programs(inputs.load(), inputs.gpu, options)
     if output_format == "json":
         from analyzer.render.json import render_json
 
         write_text(render_json(report), output)
         return
-    from analyzer.render.text import TextOptions, print_report
+    from analyzer.render.terminal import TextOptions, print_report
 
     shown = TextOptions(
         loops=loops or show_all,
@@ -60,4 +62,4 @@ def analyze(
         explain=explain,
         listing=options.listing,
     )
-    print_to(output, lambda console: print_report(report, console, shown))
+    print_output(output, lambda console: print_report(report, console, shown))

@@ -14,9 +14,9 @@ _MAX_KERNELS = 20
 def annotate(inputs: InputOptions) -> None:
     """The listing of each chosen kernel with pipe, predicted stall, control code, source and cause."""
     from analyzer.pipeline import analyze_programs
-    from analyzer.render.text import make_console, print_listings
+    from analyzer.render.terminal import make_console, print_listings
 
-    options = inputs.pipeline_options(listing=True)
+    options = inputs.make_pipeline_options(listing=True)
     programs = inputs.load()
     n_kernels = sum(map(len, programs))
     if n_kernels > _MAX_KERNELS and not options.kernels:

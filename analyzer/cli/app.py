@@ -11,14 +11,14 @@ from importlib import import_module
 
 import click
 
-from analyzer import __version__
-from analyzer.text.errors import WarplensError, describe
+from analyzer.text.errors import WarplensError, format_diagnostic
+from analyzer.version import __version__
 
-FAILED = 1
+EXIT_FAILED = 1
 _COMMANDS = ("analyze", "annotate", "whatif", "validate", "trace", "gpus", "doctor")
 
 
-class _Lazily(click.Group):
+class _LazyGroup(click.Group):
     """Each subcommand is a file of its name, which is loaded when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -32,7 +32,7 @@ class _Lazily(click.Group):
         return self.commands.get(cmd_name)
 
 
-@click.group(cls=_Lazily, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="warplens", message="%(prog)s %(version)s")
 def app() -> None:
     """Static performance analysis of GPU kernels from what the compiler dumps; no GPU needed."""
@@ -45,17 +45,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
             args=None if arguments is None else list(arguments), prog_name="warplens", standalone_mode=False
         )
     except WarplensError as error:
-        print(describe(error.diagnostic), file=sys.stderr)
-        return FAILED
+        print(format_diagnostic(error.diagnostic), file=sys.stderr)
+        return EXIT_FAILED
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
-        return FAILED
+        return EXIT_FAILED
     except click.Abort:
-        return FAILED
+        return EXIT_FAILED
     except click.ClickException as error:
         print(f"error: {error.format_message()}", file=sys.stderr)
         print("    help: warplens --help", file=sys.stderr)
-        return FAILED
+        return EXIT_FAILED
     except BrokenPipeError:
         # The reader has gone (`| head`); keep the interpreter from complaining when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

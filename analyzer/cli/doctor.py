@@ -11,22 +11,24 @@ def doctor() -> None:
     from rich import box
     from rich.table import Table
 
-    from analyzer.frontend.tools import tools
-    from analyzer.hardware.load import gpu_paths, known_archs, user_folder
-    from analyzer.render.text import make_console
+    from analyzer.frontend.cuda_tools import find_all_tools
+    from analyzer.hardware.gpu_database import find_gpu_paths, find_user_folder, list_known_archs
+    from analyzer.render.terminal import make_console
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("what", "found", "enables"):
         table.add_column(name)
-    found = {tool.name: f"{tool.version or '?'} ({tool.origin}: {tool.path})" for tool in tools()}
+    found = {tool.name: f"{tool.version or '?'} ({tool.found_in}: {tool.path})" for tool in find_all_tools()}
     for name, enables in _TOOLS:
         table.add_row(name, found.get(name, "no"), enables)
     for module, enables in _PACKAGES:
         table.add_row(module, "yes" if find_spec(module) else "no", enables)
     console = make_console()
     console.print(table)
-    console.print(f"{len(gpu_paths())} GPUs, architectures {', '.join(known_archs())}", markup=False)
-    console.print(f"your own GPU files: {user_folder()}", markup=False)
+    console.print(
+        f"{len(find_gpu_paths())} GPUs, architectures {', '.join(list_known_archs())}", markup=False
+    )
+    console.print(f"your own GPU files: {find_user_folder()}", markup=False)
     if "cuobjdump" not in found:
         click.echo(
             "binaries need cuobjdump and nvdisasm: put CUDA's bin folder on PATH, or install warplens[tools]"

@@ -7,7 +7,7 @@ import click
 from analyzer.text.errors import UsageError
 
 
-class _ShowByDefault(click.Group):
+class _DefaultShowGroup(click.Group):
     """`gpus h100` means `gpus show h100`."""
 
     def resolve_command(
@@ -18,17 +18,17 @@ class _ShowByDefault(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_ShowByDefault, invoke_without_command=True)
+@click.group(cls=_DefaultShowGroup, invoke_without_command=True)
 @click.pass_context
 def gpus(context: click.Context) -> None:
     """The known GPUs: all of them, or one with its figures: gpus NAME [--explain]."""
     if context.invoked_subcommand is not None:
         return
-    from analyzer.hardware.load import load_all_gpus
-    from analyzer.render.gpus import gpu_table
-    from analyzer.render.text import make_console
+    from analyzer.hardware.gpu_database import load_all_gpus
+    from analyzer.render.gpus import make_gpu_table
+    from analyzer.render.terminal import make_console
 
-    make_console().print(gpu_table(load_all_gpus()))
+    make_console().print(make_gpu_table(load_all_gpus()))
 
 
 @gpus.command()
@@ -36,9 +36,9 @@ def gpus(context: click.Context) -> None:
 @click.option("--explain", is_flag=True, help="Add basis, source and note, and the architecture's figures.")
 def show(name: str, *, explain: bool) -> None:
     """Show the figures of one GPU: a name, an alias or a TOML file."""
-    from analyzer.hardware.load import load_gpu
+    from analyzer.hardware.gpu_database import load_gpu
     from analyzer.render.gpus import print_gpu
-    from analyzer.render.text import make_console
+    from analyzer.render.terminal import make_console
 
     print_gpu(load_gpu(name), make_console(), explain=explain)
 
@@ -55,14 +55,14 @@ def show(name: str, *, explain: bool) -> None:
 )
 def new(parent: str, output: Path) -> None:
     """Write a file of your own that inherits from a known GPU, ready to edit."""
-    from analyzer.hardware.load import load_gpu
-    from analyzer.render.gpus import new_gpu_file
+    from analyzer.hardware.gpu_database import load_gpu
+    from analyzer.render.gpus import make_gpu_file
 
     gpu = load_gpu(parent)
     if output.exists():
         raise UsageError(f"{output} exists already", hint="choose another name with -o")
     try:
-        output.write_text(new_gpu_file(gpu, output.stem), encoding="utf-8")
+        output.write_text(make_gpu_file(gpu, output.stem), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None
     click.echo(f"wrote {output}: edit it, then use --gpu {output}")

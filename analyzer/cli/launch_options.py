@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_GRID, Argument, Dim3, Launch, check_launch
+from analyzer.ir.launch import MAX_BLOCK_THREADS, MAX_GRID_DIMS, Argument, Dim3, Launch, check_launch
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
-    from analyzer.execution.rules import TakenRule
-    from analyzer.ir.launch import LaunchBook
+    from analyzer.execution.profile.branch_rules import BranchTakenRule
+    from analyzer.ir.launch import LaunchTable
 
-_MAX_EXTENT = max(MAX_GRID)
+_MAX_EXTENT = max(MAX_GRID_DIMS)
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -48,7 +48,7 @@ LAUNCH_OPTIONS: tuple[Decorator, ...] = (
 )
 
 
-def read_launch(
+def parse_launch(
     *,
     grid: str | None,
     block: str | None,
@@ -64,7 +64,7 @@ def read_launch(
         block=parse_dims("--block", block, MAX_BLOCK_THREADS),
         cluster=parse_dims("--cluster", cluster, _MAX_EXTENT),
         dynamic_shared_bytes=dynamic_shared,
-        arguments=read_arguments(arguments),
+        arguments=parse_arguments(arguments),
         clock_mhz=clock,
         l2_is_cold=cold_l2,
     )
@@ -72,16 +72,16 @@ def read_launch(
     return launch
 
 
-def read_arguments(texts: Sequence[str]) -> tuple[Argument, ...]:
+def parse_arguments(texts: Sequence[str]) -> tuple[Argument, ...]:
     """Values of --arg. Raises UsageError."""
     if not texts:
         return ()
-    from analyzer.execution.argument_text import parse_argument
+    from analyzer.execution.binding.argument_parser import parse_argument
 
     return tuple(parse_argument(text) for text in texts)
 
 
-def read_launch_book(path: Path | None) -> "LaunchBook | None":
+def load_launch_book(path: Path | None) -> "LaunchTable | None":
     """What --launch names. Raises UsageError."""
     if path is None:
         return None
@@ -90,9 +90,9 @@ def read_launch_book(path: Path | None) -> "LaunchBook | None":
     return load_launch_file(path)
 
 
-def read_taken_rules(texts: Sequence[str]) -> "tuple[TakenRule, ...]":
+def parse_taken_rules(texts: Sequence[str]) -> "tuple[BranchTakenRule, ...]":
     """Values of --taken. Raises UsageError."""
-    from analyzer.execution.rules import parse_taken_rule
+    from analyzer.execution.profile.branch_rules import parse_taken_rule
 
     rules = tuple(parse_taken_rule(text) for text in texts)
     addresses = [rule.address for rule in rules]

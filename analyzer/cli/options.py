@@ -12,11 +12,11 @@ from msgspec import Struct
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
     Decorator,
-    read_launch,
-    read_launch_book,
-    read_taken_rules,
+    load_launch_book,
+    parse_launch,
+    parse_taken_rules,
 )
-from analyzer.execution.budget import STEP_LIMIT
+from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,24 +49,24 @@ class InputOptions(Struct, frozen=True, kw_only=True):
 
     def load(self) -> "list[Program]":
         """The inputs, read. Raises InputError or UsageError."""
-        from analyzer.pipeline import load, with_traces
+        from analyzer.pipeline import attach_traces, load
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
         programs = [load(path, usage_path=self.res_usage) for path in self.files]
-        return with_traces(programs, self.trace) if self.trace else programs
+        return attach_traces(programs, self.trace) if self.trace else programs
 
-    def pipeline_options(
+    def make_pipeline_options(
         self, *, listing: bool, min_coverage: float = 0.0, explain: bool = False
     ) -> "Options":
         """The pipeline's options. Raises UsageError."""
-        from analyzer.execution.counts import parse_trip_rule
+        from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
         from analyzer.pipeline import Options
 
         return Options(
             kernels=self.kernel,
-            trips=tuple(parse_trip_rule(text) for text in self.trip),
-            launch=read_launch(
+            trip_rules=tuple(parse_trip_count_rule(text) for text in self.trip),
+            launch=parse_launch(
                 grid=self.grid,
                 block=self.block,
                 cluster=self.cluster,
@@ -75,30 +75,30 @@ class InputOptions(Struct, frozen=True, kw_only=True):
                 clock=self.clock,
                 cold_l2=self.cold_l2,
             ),
-            launch_book=read_launch_book(self.launch),
-            taken=read_taken_rules(self.taken),
+            launch_book=load_launch_book(self.launch),
+            branch_rules=parse_taken_rules(self.taken),
             step_limit=self.step_limit,
             jobs=self.jobs or os.cpu_count() or 1,
-            models=model_names(self.model),
+            models=parse_model_names(self.model),
             explain=explain,
             listing=listing,
             min_coverage=min_coverage,
         )
 
 
-def model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
+def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     """`steady,amali` and repeated options alike, each name once. Raises UsageError."""
-    from analyzer.models.registry import all_models, find_model
+    from analyzer.models.registry import find_model, list_models_default_first
 
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
-    names = [each for name in names for each in (all_models() if name == "all" else (name,))]
+    names = [each for name in names for each in (list_models_default_first() if name == "all" else (name,))]
     for name in names:
         find_model(name)
     return tuple(dict.fromkeys(names))
 
 
-_FILES = click.argument("files", nargs=-1, required=True, metavar="FILE...")
-_ANALYSIS: tuple[Decorator, ...] = (
+_FILES_ARGUMENT = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+_ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
     click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
     click.option(
         "--model",
@@ -112,7 +112,8 @@ _ANALYSIS: tuple[Decorator, ...] = (
     click.option(
         "--step-limit",
         type=click.IntRange(min=1),
-        help=f"Steps of abstract execution before it says what it knows; {STEP_LIMIT:,} unless given.",
+        help=f"Steps of abstract execution before it says what it knows; "
+        f"{DEFAULT_STEP_LIMIT:,} unless given.",
     ),
 )
 jobs_option = click.option(
@@ -122,7 +123,7 @@ jobs_option = click.option(
     help="Processes that share the kernels of a big FILE; as many as cores if not given.",
 )
 """For commands that share kernels, set above `input_options`."""
-_LAUNCHES: tuple[Decorator, ...] = (
+_KERNEL_OPTIONS: tuple[Decorator, ...] = (
     click.option("--kernel", "-k", multiple=True, help="Name, glob or part of a name, or #N; repeatable."),
     *LAUNCH_OPTIONS,
     click.option(
@@ -136,15 +137,15 @@ _LAUNCHES: tuple[Decorator, ...] = (
 
 def input_options(function: Command) -> Command:
     """Adds the shared arguments and options; the command gets them as one `InputOptions`."""
-    return _with_options(function, (_FILES, *_ANALYSIS, *_LAUNCHES))
+    return _add_options(function, (_FILES_ARGUMENT, *_ANALYSIS_OPTIONS, *_KERNEL_OPTIONS))
 
 
 def launch_options(function: Command) -> Command:
     """The same without those that say what the launch is compared with."""
-    return _with_options(function, (_FILES, *_LAUNCHES))
+    return _add_options(function, (_FILES_ARGUMENT, *_KERNEL_OPTIONS))
 
 
-def _with_options(function: Command, options: tuple[Decorator, ...]) -> Command:
+def _add_options(function: Command, options: tuple[Decorator, ...]) -> Command:
     @wraps(function)
     def wrapper(**values: Any) -> None:
         shared = {name: values.pop(name) for name in InputOptions.__struct_fields__ if name in values}

@@ -22,9 +22,9 @@ def write_text(text: str, output: Path | None) -> None:
         raise UsageError(f"cannot write {output}: {error.strerror}") from None
 
 
-def print_to(output: Path | None, show: "Callable[[Console], None]") -> None:
+def print_output(output: Path | None, show: "Callable[[Console], None]") -> None:
     """What `show` prints, to the terminal as it comes, or plain into the file. Raises as `write_text`."""
-    from analyzer.render.text import make_console
+    from analyzer.render.terminal import make_console
 
     console = make_console(plain=output is not None)
     if output is None:

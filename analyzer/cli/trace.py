@@ -20,21 +20,21 @@ def trace(inputs: InputOptions, *, output: Path | None, ctas: int | None) -> Non
     The kernel in FILE is executed abstractly, so its launch must be given: --grid, --block, --arg.
     What the trace rests on goes to standard error.
     """
-    from analyzer.pipeline.tracing import trace_kernel
+    from analyzer.pipeline.trace_generation import trace_kernel
     from analyzer.render.traceg import render_traceg
 
-    found = trace_kernel(inputs.load(), inputs.pipeline_options(listing=False), n_ctas=ctas)
-    _write(render_traceg(found.trace), output)
+    found = trace_kernel(inputs.load(), inputs.make_pipeline_options(listing=False), n_ctas=ctas)
+    _write_trace(render_traceg(found.trace), output)
     for note in found.assumptions:
         click.echo(f"rests on: {note}", err=True)
     if output is not None:
         click.echo(
-            f"wrote {output}: {found.trace.header.name}, {len(found.trace.ctas):,} CTAs, "
-            f"{len(found.trace.warps):,} warps, {len(found.trace):,} instructions"
+            f"wrote {output}: {found.trace.header.name}, {len(found.trace.cta_ids):,} CTAs, "
+            f"{len(found.trace.warp_ids):,} warps, {len(found.trace):,} instructions"
         )
 
 
-def _write(pieces: Iterable[str], output: Path | None) -> None:
+def _write_trace(pieces: Iterable[str], output: Path | None) -> None:
     """To the file, or to standard output for None. Raises UsageError where the file cannot be written."""
     if output is None:
         sys.stdout.writelines(pieces)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.output import print_to, write_text
+from analyzer.cli.output import print_output, write_text
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
-    from analyzer.pipeline.validate import Progress
-    from analyzer.report.validation import ValidationReport
+    from analyzer.evaluation.validation import ProgressCallback
+    from analyzer.report.validation_schema import ValidationReport
 
-GATE_TRIPPED = 2
+EXIT_GATE_TRIPPED = 2
 
 
 @click.command()
@@ -65,17 +65,17 @@ def validate(
     Columns: dump, gpu, grid, block, time_us; and case, suite, kernel, cluster, dynamic_shared_bytes,
     arguments, split, l2, clock_mhz, group, counted, config, note, as far as there is something to say.
     """
-    from analyzer.cli.options import model_names
-    from analyzer.pipeline.validate import Filters
-    from analyzer.pipeline.validate import validate as run_validation
+    from analyzer.cli.options import parse_model_names
+    from analyzer.evaluation.validation import CaseFilters
+    from analyzer.evaluation.validation import validate as run_validation
 
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
-    filters = Filters(split=split, suites=suite, gpus=gpu)
-    with _progress() as progress:
+    filters = CaseFilters(split=split, suites=suite, gpus=gpu)
+    with _show_progress() as progress:
         report = run_validation(
             table,
-            models=model_names(model),
+            models=parse_model_names(model),
             filters=filters,
             jobs=jobs,
             cache=False if no_cache else cache or True,
@@ -83,15 +83,15 @@ def validate(
             progress=progress,
         )
     if html is not None:
-        from analyzer.render.validation_page import render_page
+        from analyzer.render.validation_page import render_validation_page
 
-        write_text(render_page(report), html)
-    _write(report, output_format, output)
-    return _gate(report, max_mape)
+        write_text(render_validation_page(report), html)
+    _write_report(report, output_format, output)
+    return _check_max_mape(report, max_mape)
 
 
 @contextmanager
-def _progress() -> "Iterator[Progress]":
+def _show_progress() -> "Iterator[ProgressCallback]":
     """A bar on standard error, where that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -103,7 +103,7 @@ def _progress() -> "Iterator[Progress]":
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _write(report: "ValidationReport", output_format: str, output: Path | None) -> None:
+def _write_report(report: "ValidationReport", output_format: str, output: Path | None) -> None:
     if output_format == "json":
         from analyzer.render.json import render_json
 
@@ -111,14 +111,14 @@ def _write(report: "ValidationReport", output_format: str, output: Path | None) 
         return
     from analyzer.render.validation import print_validation
 
-    print_to(output, lambda console: print_validation(report, console))
+    print_output(output, lambda console: print_validation(report, console))
 
 
-def _gate(report: "ValidationReport", max_mape: float | None) -> int:
+def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:
     """0, or 2 with one line on standard error. Raises UsageError where there is nothing to judge by."""
     if max_mape is None:
         return 0
-    score = report.overall()
+    score = report.find_overall_score()
     if score is None:
         raise UsageError(
             f"--max-mape {max_mape:g}: {report.models[0]} has no answer for any counted row",
@@ -128,4 +128,4 @@ def _gate(report: "ValidationReport", max_mape: float | None) -> int:
         return 0
     said = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
     click.echo(f"gate: {said}, more than --max-mape {max_mape:g}", err=True)
-    return GATE_TRIPPED
+    return EXIT_GATE_TRIPPED

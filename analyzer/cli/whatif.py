@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from analyzer.cli.options import InputOptions, input_options
-from analyzer.cli.output import print_to, write_text
+from analyzer.cli.output import print_output, write_text
 from analyzer.text.errors import UsageError
 
 
@@ -44,22 +44,22 @@ def whatif(
     KEY is a figure of the hardware database, as `warplens gpus NAME --explain` lists them:
     tensor.f16.fma_per_cycle_per_sm, memory.bandwidth_gbps, sm.count; short: dram, l2, sms, clock.
     """
-    from analyzer.hardware.edit import parse_setting, parse_sweep
-    from analyzer.pipeline.whatif import WhatIf, whatif_programs
+    from analyzer.hardware.parameter_edits import parse_setting, parse_sweep
+    from analyzer.pipeline.whatif import HardwareEdits, whatif_programs
 
     if len(inputs.gpu) > 1:
         raise UsageError("whatif takes one --gpu", hint="run it once for each")
-    edits = WhatIf(
+    edits = HardwareEdits(
         settings=tuple(map(parse_setting, settings)),
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    options = inputs.pipeline_options(listing=False)
+    options = inputs.make_pipeline_options(listing=False)
     report = whatif_programs(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
     if chart is not None:
-        from analyzer.render.chart import render_chart
+        from analyzer.render.whatif_chart import render_whatif_chart
 
-        write_text(render_chart(report), chart)
+        write_text(render_whatif_chart(report), chart)
     if output_format == "json":
         from analyzer.render.json import render_json
 
@@ -67,4 +67,4 @@ def whatif(
         return
     from analyzer.render.whatif import print_whatif
 
-    print_to(output, lambda console: print_whatif(report, console))
+    print_output(output, lambda console: print_whatif(report, console))

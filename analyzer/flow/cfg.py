@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from analyzer.ir.opcode import FLOW_KINDS, Opcode, OpKind
+from analyzer.ir.module import INSTRUCTION_BYTES, InstructionForm, Kernel
+from analyzer.ir.opcode import CONTROL_FLOW_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
-from analyzer.ir.program import INSTRUCTION_BYTES, InstructionForm, Kernel
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -36,7 +36,7 @@ class Edge(Struct, frozen=True):
     kind: EdgeKind
 
 
-class Block(Struct, frozen=True):
+class BasicBlock(Struct, frozen=True):
     """Instructions [start, stop) of the kernel, entered at the first, left at the last."""
 
     index: int
@@ -55,10 +55,10 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
     """
 
     kernel: Kernel
-    blocks: tuple[Block, ...]
+    blocks: tuple[BasicBlock, ...]
     edges: tuple[Edge, ...]
-    calls: tuple[tuple[int, int], ...]
-    unresolved: tuple[int, ...]
+    call_edges: tuple[tuple[int, int], ...]
+    unresolved_branches: tuple[int, ...]
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
@@ -77,33 +77,35 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
         return tuple(map(tuple, found))
 
     @cached_property
-    def taken(self) -> dict[int, int]:
+    def taken_targets(self) -> dict[int, int]:
         """Target of each block that ends in a direct branch."""
         return {edge.source: edge.target for edge in self.edges if edge.kind is EdgeKind.TAKEN}
 
     @cached_property
-    def callers(self) -> frozenset[int]:
+    def calling_blocks(self) -> frozenset[int]:
         """Blocks that end in a call of a function in the same listing."""
-        return frozenset(caller for caller, _ in self.calls)
+        return frozenset(caller for caller, _ in self.call_edges)
 
     @cached_property
     def call_rows(self) -> frozenset[int]:
         """Rows of all calls."""
-        calls = self.kernel.vocabulary.mask(_is_call)[self.kernel.opcode_ids[: self.blocks[-1].stop]]
+        calls = self.kernel.form_table.make_opcode_mask(_is_call)[
+            self.kernel.opcode_ids[: self.blocks[-1].stop]
+        ]
         return frozenset(np.flatnonzero(calls).tolist())
 
     @cached_property
-    def leaving(self) -> frozenset[int]:
+    def external_call_rows(self) -> frozenset[int]:
         """Rows of calls of a function elsewhere: of the system (malloc, printf), or of another file."""
-        here = self.callers | self.taken.keys()
+        here = self.calling_blocks | self.taken_targets.keys()
         known = {self.blocks[block].stop - 1 for block in here}
         return self.call_rows - known
 
     @cached_property
-    def flow(self) -> tuple[tuple[int, ...], ...]:
+    def interprocedural_successors(self) -> tuple[tuple[int, ...], ...]:
         """Successors with each call's callee added, as execution may go."""
         found = [list(targets) for targets in self.successors]
-        for caller, callee in self.calls:
+        for caller, callee in self.call_edges:
             if callee not in found[caller]:
                 found[caller].append(callee)
         return tuple(map(tuple, found))
@@ -126,47 +128,49 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
 
 def build_cfg(kernel: Kernel) -> Cfg:
     """Blocks and edges of one kernel."""
-    return _Builder(kernel).build()
+    return _CfgBuilder(kernel).build()
 
 
-class _Builder:
+class _CfgBuilder:
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.stop = _code_end(kernel)
-        is_flow = kernel.vocabulary.mask(_names_address)
+        self.stop = _find_code_end(kernel)
+        is_flow = kernel.form_table.make_opcode_mask(_has_code_address)
         rows = np.flatnonzero(is_flow[kernel.opcode_ids[: self.stop]]).tolist()
-        self.flow_rows: dict[int, InstructionForm] = {row: kernel.form(row) for row in rows}
-        self.row_of = _RowFinder(kernel, self.stop)
-        self.labels = {
-            name: row for name, address in kernel.labels if (row := self.row_of.at(address)) is not None
+        self.flow_forms: dict[int, InstructionForm] = {row: kernel.decode_form(row) for row in rows}
+        self.row_finder = _RowFinder(kernel, self.stop)
+        self.label_rows = {
+            name: row
+            for name, address in kernel.labels
+            if (row := self.row_finder.find_row(address)) is not None
         }
-        self.noted = dict(kernel.branch_targets)
-        self.targets = {row: self._target(form) for row, form in self.flow_rows.items()}
+        self.indirect_targets = dict(kernel.branch_targets)
+        self.target_rows = {row: self._find_target_row(form) for row, form in self.flow_forms.items()}
 
     def build(self) -> Cfg:
-        leaders = self._leaders()
+        leaders = self._find_leaders()
         starts = sorted(leaders)
         stops = [*starts[1:], self.stop]
-        blocks = tuple(Block(i, a, b) for i, (a, b) in enumerate(zip(starts, stops, strict=True)))
+        blocks = tuple(BasicBlock(i, a, b) for i, (a, b) in enumerate(zip(starts, stops, strict=True)))
         block_at = {start: i for i, start in enumerate(starts)}
-        edges, calls, unresolved = self._edges(blocks, block_at)
-        edges += _assumed_edges(blocks, edges, calls, unresolved)
+        edges, calls, unresolved = self._build_edges(blocks, block_at)
+        edges += _build_assumed_edges(blocks, edges, calls, unresolved)
         addresses = tuple(int(self.kernel.addresses[blocks[b].stop - 1]) for b in unresolved)
         return Cfg(self.kernel, blocks, tuple(edges), tuple(calls), addresses)
 
-    def _leaders(self) -> set[int]:
-        leaders = {0, *self.labels.values()}
-        for row, form in self.flow_rows.items():
-            target = self.targets[row]
+    def _find_leaders(self) -> set[int]:
+        leaders = {0, *self.label_rows.values()}
+        for row, form in self.flow_forms.items():
+            target = self.target_rows[row]
             if target is not None:
                 leaders.add(target)
-            leaders.update(self._indirect_rows(row))
+            leaders.update(self._find_indirect_target_rows(row))
             if _ends_block(form) and row + 1 < self.stop:
                 leaders.add(row + 1)
         return leaders
 
-    def _edges(
-        self, blocks: tuple[Block, ...], block_at: dict[int, int]
+    def _build_edges(
+        self, blocks: tuple[BasicBlock, ...], block_at: dict[int, int]
     ) -> tuple[list[Edge], list[tuple[int, int]], list[int]]:
         edges: list[Edge] = []
         calls: list[tuple[int, int]] = []
@@ -174,39 +178,39 @@ class _Builder:
         direct: list[tuple[int, int, bool]] = []
         for block in blocks:
             row = block.stop - 1
-            form = self.flow_rows.get(row)
+            form = self.flow_forms.get(row)
             kind = form.opcode.kind if form else OpKind.NOP
             if form is not None and kind is OpKind.BRANCH:
-                target = self.targets[row]
-                if target is not None and not form.is_never:
+                target = self.target_rows[row]
+                if target is not None and not form.is_never_executed:
                     edges.append(Edge(block.index, block_at[target], EdgeKind.TAKEN))
             elif form is not None and kind is OpKind.CALL:
-                target = self.targets[row]
+                target = self.target_rows[row]
                 if target is not None:
                     direct.append((block.index, block_at[target], form.is_unconditional))
             elif kind is OpKind.BRANCH_INDIRECT:
-                rows = self._indirect_rows(row)
+                rows = self._find_indirect_target_rows(row)
                 edges += [Edge(block.index, block_at[r], EdgeKind.INDIRECT) for r in rows]
                 if not rows:
                     unresolved.append(block.index)
             if block.stop < self.stop and (form is None or not _never_falls_through(form)):
                 edges.append(Edge(block.index, block.index + 1, EdgeKind.FALL_THROUGH))
-        self._place_calls(blocks, edges, calls, direct)
+        self._classify_calls(blocks, edges, calls, direct)
         return edges, calls, unresolved
 
-    def _place_calls(
+    def _classify_calls(
         self,
-        blocks: tuple[Block, ...],
+        blocks: tuple[BasicBlock, ...],
         edges: list[Edge],
         calls: list[tuple[int, int]],
         direct: list[tuple[int, int, bool]],
     ) -> None:
         """Calls that come back are calls; those that never do are jumps, and recursion is drawn as one."""
-        reach = _reach(edges, {callee for _, callee, _ in direct})
+        reach = _find_reachable(edges, {callee for _, callee, _ in direct})
         jumps: list[Edge] = []
         for caller, callee, unconditional in direct:
             is_recursive = caller in reach[callee]
-            returns = any(self._is_return(blocks[block]) for block in reach[callee])
+            returns = any(self._ends_in_return(blocks[block]) for block in reach[callee])
             if returns and not is_recursive:
                 calls.append((caller, callee))
                 continue
@@ -218,29 +222,29 @@ class _Builder:
                 edges.remove(fall)
         edges += jumps
 
-    def _is_return(self, block: Block) -> bool:
-        form = self.flow_rows.get(block.stop - 1)
+    def _ends_in_return(self, block: BasicBlock) -> bool:
+        form = self.flow_forms.get(block.stop - 1)
         return form is not None and form.opcode.kind is OpKind.RETURN
 
-    def _target(self, form: InstructionForm) -> int | None:
+    def _find_target_row(self, form: InstructionForm) -> int | None:
         """Row that a branch, call or convergence instruction names; None where it names none here."""
         for operand in reversed(form.operands):
             if isinstance(operand, Immediate) and isinstance(operand.value, int):
-                return self.row_of.at(operand.value) if _is_address_form(form) else None
+                return self.row_finder.find_row(operand.value) if _has_absolute_target(form) else None
             if isinstance(operand, Label):
-                return self.labels.get(operand.name.strip("`()")) if _is_address_form(form) else None
+                return self.label_rows.get(operand.name.strip("`()")) if _has_absolute_target(form) else None
         return None
 
-    def _indirect_rows(self, row: int) -> list[int]:
-        if self.flow_rows[row].opcode.kind is not OpKind.BRANCH_INDIRECT:
+    def _find_indirect_target_rows(self, row: int) -> list[int]:
+        if self.flow_forms[row].opcode.kind is not OpKind.BRANCH_INDIRECT:
             return []
-        targets = self.noted.get(int(self.kernel.addresses[row]), ())
-        rows = (self.row_of.at(address) for address in targets)
+        targets = self.indirect_targets.get(int(self.kernel.addresses[row]), ())
+        rows = (self.row_finder.find_row(address) for address in targets)
         return [r for r in dict.fromkeys(rows) if r is not None]
 
 
-def _names_address(opcode: Opcode) -> bool:
-    return opcode.kind in FLOW_KINDS or opcode.name == "LEPC"
+def _has_code_address(opcode: Opcode) -> bool:
+    return opcode.kind in CONTROL_FLOW_KINDS or opcode.name == "LEPC"
 
 
 def _is_call(opcode: Opcode) -> bool:
@@ -257,7 +261,7 @@ class _RowFinder:
     def __init__(self, kernel: Kernel, stop: int) -> None:
         self.addresses, self.stop = kernel.addresses.tolist()[:stop], stop
 
-    def at(self, address: int) -> int | None:
+    def find_row(self, address: int) -> int | None:
         row = (address - self.addresses[0]) // INSTRUCTION_BYTES
         if not 0 <= row < self.stop or self.addresses[row] != address:
             row = bisect_left(self.addresses, address)
@@ -269,7 +273,7 @@ def _is_direct_call(form: InstructionForm) -> bool:
     return len(form.operands) == 1 and "REL" in form.opcode.modifiers
 
 
-def _is_address_form(form: InstructionForm) -> bool:
+def _has_absolute_target(form: InstructionForm) -> bool:
     """RET and indirect calls put a register before an offset that is no address."""
     kind = form.opcode.kind
     if kind in (OpKind.RETURN, OpKind.BRANCH_INDIRECT):
@@ -280,16 +284,16 @@ def _is_address_form(form: InstructionForm) -> bool:
 
 
 # Branches on the state of the warp's lanes; sm_75 prints them without an operand.
-_MASK_BRANCHES = frozenset({"DIV", "CONV"})
+_LANE_MASK_MODIFIERS = frozenset({"DIV", "CONV"})
 
 
 def _is_conditional(form: InstructionForm) -> bool:
     """`@P0 BRA`, `BRA P1, t`, `BRA.U UP0, t`, `BRA.DIV UR4, t`; a plain or @PT branch is not."""
-    if not form.is_unconditional or not _MASK_BRANCHES.isdisjoint(form.opcode.modifiers):
+    if not form.is_unconditional or not _LANE_MASK_MODIFIERS.isdisjoint(form.opcode.modifiers):
         return True
     for operand in form.operands:
         match operand:
-            case Predicate(index=index, negated=negated):
+            case Predicate(index=index, is_negated=negated):
                 if index is not None or negated:
                     return True
             case Register(file=RegisterFile.UNIFORM):
@@ -326,27 +330,29 @@ def _never_falls_through(form: InstructionForm) -> bool:
             return False
 
 
-def _code_end(kernel: Kernel) -> int:
+def _find_code_end(kernel: Kernel) -> int:
     """Row after the last one that is not padding: NOPs, then the branch to itself."""
-    is_nop = kernel.vocabulary.mask(_is_nop)
+    is_nop = kernel.form_table.make_opcode_mask(_is_nop)
     ids = kernel.opcode_ids
     stop = len(kernel)
     while stop > 1 and is_nop[ids[stop - 1]]:
         stop -= 1
-    if stop > 1 and _is_self_branch(kernel, stop - 1) and _leaves(kernel, stop - 2):
+    if stop > 1 and _is_self_branch(kernel, stop - 1) and _always_leaves(kernel, stop - 2):
         return stop - 1
     return len(kernel) if stop <= 1 else stop
 
 
-def _leaves(kernel: Kernel, row: int) -> bool:
+def _always_leaves(kernel: Kernel, row: int) -> bool:
     """The instruction never goes on to the next one; code after a trap is reached as far as anyone knows."""
-    return kernel.opcode(row).kind in FLOW_KINDS and _never_falls_through(kernel.form(row))
+    return kernel.find_opcode(row).kind in CONTROL_FLOW_KINDS and _never_falls_through(
+        kernel.decode_form(row)
+    )
 
 
 def _is_self_branch(kernel: Kernel, row: int) -> bool:
-    if kernel.opcode(row).kind is not OpKind.BRANCH:
+    if kernel.find_opcode(row).kind is not OpKind.BRANCH:
         return False
-    form = kernel.form(row)
+    form = kernel.decode_form(row)
     if not form.is_unconditional or len(form.operands) != 1:
         return False
     match form.operands[0]:
@@ -358,7 +364,7 @@ def _is_self_branch(kernel: Kernel, row: int) -> bool:
             return False
 
 
-def _reach(edges: list[Edge], starts: set[int]) -> dict[int, set[int]]:
+def _find_reachable(edges: list[Edge], starts: set[int]) -> dict[int, set[int]]:
     """Blocks that each start leads to, itself included, without going into calls."""
     if not starts:
         return {}
@@ -376,8 +382,8 @@ def _reach(edges: list[Edge], starts: set[int]) -> dict[int, set[int]]:
     return found
 
 
-def _assumed_edges(
-    blocks: tuple[Block, ...],
+def _build_assumed_edges(
+    blocks: tuple[BasicBlock, ...],
     edges: list[Edge],
     calls: list[tuple[int, int]],
     unresolved: list[int],

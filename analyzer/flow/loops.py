@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from analyzer.flow.cfg import Cfg
 
-Graph = tuple[tuple[int, ...], ...]
+SuccessorTable = tuple[tuple[int, ...], ...]
 
 
 class Loop(Struct, frozen=True):
@@ -21,12 +21,12 @@ class Loop(Struct, frozen=True):
     header: int
     blocks: frozenset[int]
     latches: tuple[int, ...]
-    exits: tuple[tuple[int, int], ...]
+    exit_edges: tuple[tuple[int, int], ...]
     parent: int | None
     depth: int
 
 
-class LoopNest(Struct, frozen=True):
+class LoopForest(Struct, frozen=True):
     """All loops of a graph, outer before inner.
 
     loop_of[b]: innermost loop of a block; order: reachable blocks in reverse postorder;
@@ -36,22 +36,25 @@ class LoopNest(Struct, frozen=True):
 
     loops: tuple[Loop, ...]
     loop_of: tuple[int | None, ...]
-    order: tuple[int, ...]
-    dominators: tuple[int | None, ...]
-    irreducible: tuple[tuple[int, int], ...]
-    tree: "DominatorTree"
-    header_places: tuple[int, ...]
+    reverse_postorder: tuple[int, ...]
+    immediate_dominators: tuple[int | None, ...]
+    irreducible_edges: tuple[tuple[int, int], ...]
+    dominator_tree: "DominatorTree"
+    header_dfs_numbers: tuple[int, ...]
 
     def dominates(self, a: int, b: int) -> bool:
         """Every path from the entry to `b` goes through `a`."""
-        return self.tree.dominates(a, b)
+        return self.dominator_tree.dominates(a, b)
 
-    def leads_to_loop(self, block: int) -> bool:
+    def dominates_loop_header(self, block: int) -> bool:
         """The block dominates a loop's header: that loop is only reached through it."""
-        first = bisect_left(self.header_places, self.tree.enter[block])
-        return first < len(self.header_places) and self.header_places[first] < self.tree.leave[block]
+        first = bisect_left(self.header_dfs_numbers, self.dominator_tree.dfs_in[block])
+        return (
+            first < len(self.header_dfs_numbers)
+            and self.header_dfs_numbers[first] < self.dominator_tree.dfs_out[block]
+        )
 
-    def around(self, block: int) -> tuple[int, ...]:
+    def find_enclosing_loops(self, block: int) -> tuple[int, ...]:
         """Loops that hold a block, innermost first."""
         found, current = [], self.loop_of[block]
         while current is not None:
@@ -60,7 +63,7 @@ class LoopNest(Struct, frozen=True):
         return tuple(found)
 
 
-def reverse_postorder(graph: Graph, entry: int = 0) -> tuple[int, ...]:
+def compute_reverse_postorder(graph: SuccessorTable, entry: int = 0) -> tuple[int, ...]:
     """Blocks reachable from `entry`, each before its successors but for back edges."""
     seen, order = {entry}, []
     stack = [(entry, iter(graph[entry]))]
@@ -77,7 +80,7 @@ def reverse_postorder(graph: Graph, entry: int = 0) -> tuple[int, ...]:
     return tuple(reversed(order))
 
 
-def immediate_dominators(graph: Graph, order: tuple[int, ...]) -> tuple[int | None, ...]:
+def compute_immediate_dominators(graph: SuccessorTable, order: tuple[int, ...]) -> tuple[int | None, ...]:
     """Immediate dominator of each block; the entry's is itself, an unreachable block's is None.
 
     Cooper, Harvey and Kennedy, A Simple, Fast Dominance Algorithm (2001).
@@ -96,23 +99,23 @@ def immediate_dominators(graph: Graph, order: tuple[int, ...]) -> tuple[int | No
             best: int | None = None
             for before in predecessors[block]:
                 if dominators[before] is not None:
-                    best = before if best is None else _meet(best, before, dominators, rank)
+                    best = before if best is None else _intersect(best, before, dominators, rank)
             if dominators[block] != best:
                 dominators[block] = best
                 changed = True
     return tuple(dominators)
 
 
-def _meet(a: int, b: int, dominators: list[int | None], rank: dict[int, int]) -> int:
+def _intersect(a: int, b: int, dominators: list[int | None], rank: dict[int, int]) -> int:
     while a != b:
         while rank[a] > rank[b]:
-            a = _above(a, dominators)
+            a = _find_idom(a, dominators)
         while rank[b] > rank[a]:
-            b = _above(b, dominators)
+            b = _find_idom(b, dominators)
     return a
 
 
-def _above(block: int, dominators: list[int | None]) -> int:
+def _find_idom(block: int, dominators: list[int | None]) -> int:
     above = dominators[block]
     return block if above is None else above
 
@@ -123,15 +126,15 @@ class DominatorTree(Struct, frozen=True):
     enter[b], leave[b]: the run [enter, leave) of block b; -1 for unreachable blocks.
     """
 
-    enter: tuple[int, ...]
-    leave: tuple[int, ...]
+    dfs_in: tuple[int, ...]
+    dfs_out: tuple[int, ...]
 
     def dominates(self, a: int, b: int) -> bool:
         """`b` lies in the subtree of `a`; unreachable blocks dominate nothing and are dominated by none."""
-        return self.enter[b] >= 0 and self.enter[a] <= self.enter[b] < self.leave[a]
+        return self.dfs_in[b] >= 0 and self.dfs_in[a] <= self.dfs_in[b] < self.dfs_out[a]
 
 
-def dominator_tree(dominators: tuple[int | None, ...], entry: int = 0) -> DominatorTree:
+def build_dominator_tree(dominators: tuple[int | None, ...], entry: int = 0) -> DominatorTree:
     """The tree of immediate dominators, numbered."""
     children: list[list[int]] = [[] for _ in dominators]
     for block, above in enumerate(dominators):
@@ -152,29 +155,29 @@ def dominator_tree(dominators: tuple[int | None, ...], entry: int = 0) -> Domina
     return DominatorTree(tuple(enter), tuple(leave))
 
 
-def find_loops(cfg: Cfg) -> LoopNest:
+def find_loops(cfg: Cfg) -> LoopForest:
     """Natural loops, nested; calls into functions of the same listing are followed."""
-    graph = cfg.flow
-    order = reverse_postorder(graph)
-    dominators = immediate_dominators(graph, order)
-    tree = dominator_tree(dominators, order[0])
-    latches, irreducible = _back_edges(graph, order, tree)
+    graph = cfg.interprocedural_successors
+    order = compute_reverse_postorder(graph)
+    dominators = compute_immediate_dominators(graph, order)
+    tree = build_dominator_tree(dominators, order[0])
+    latches, irreducible = _find_back_edges(graph, order, tree)
     predecessors: dict[int, list[int]] = {}
     for block in order:
         for follower in graph[block]:
             predecessors.setdefault(follower, []).append(block)
-    bodies = {header: _body(header, ends, predecessors) for header, ends in latches.items()}
-    loops = _nest(graph, latches, bodies)
+    bodies = {header: _find_loop_body(header, ends, predecessors) for header, ends in latches.items()}
+    loops = _nest_loops(graph, latches, bodies)
     loop_of: list[int | None] = [None] * len(graph)
     for loop in loops:  # outer first, so inner loops overwrite
         for block in loop.blocks:
             loop_of[block] = loop.index
-    places = tuple(sorted(tree.enter[loop.header] for loop in loops))
-    return LoopNest(loops, tuple(loop_of), order, dominators, tuple(irreducible), tree, places)
+    places = tuple(sorted(tree.dfs_in[loop.header] for loop in loops))
+    return LoopForest(loops, tuple(loop_of), order, dominators, tuple(irreducible), tree, places)
 
 
-def _back_edges(
-    graph: Graph, order: tuple[int, ...], tree: DominatorTree
+def _find_back_edges(
+    graph: SuccessorTable, order: tuple[int, ...], tree: DominatorTree
 ) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
     rank = {block: place for place, block in enumerate(order)}
     latches: dict[int, list[int]] = {}
@@ -190,7 +193,7 @@ def _back_edges(
     return latches, irreducible
 
 
-def _body(header: int, latches: list[int], predecessors: dict[int, list[int]]) -> frozenset[int]:
+def _find_loop_body(header: int, latches: list[int], predecessors: dict[int, list[int]]) -> frozenset[int]:
     """Blocks that reach a latch without going through the header; `predecessors` are reachable ones."""
     body = {header}
     work = [latch for latch in latches if latch != header]
@@ -203,7 +206,9 @@ def _body(header: int, latches: list[int], predecessors: dict[int, list[int]]) -
     return frozenset(body)
 
 
-def _nest(graph: Graph, latches: dict[int, list[int]], bodies: dict[int, frozenset[int]]) -> tuple[Loop, ...]:
+def _nest_loops(
+    graph: SuccessorTable, latches: dict[int, list[int]], bodies: dict[int, frozenset[int]]
+) -> tuple[Loop, ...]:
     headers = sorted(bodies, key=lambda header: (-len(bodies[header]), header))
     loops: list[Loop] = []
     for index, header in enumerate(headers):
@@ -216,7 +221,7 @@ def _nest(graph: Graph, latches: dict[int, list[int]], bodies: dict[int, frozens
                 header=header,
                 blocks=body,
                 latches=tuple(latches[header]),
-                exits=tuple((b, t) for b in sorted(body) for t in graph[b] if t not in body),
+                exit_edges=tuple((b, t) for b in sorted(body) for t in graph[b] if t not in body),
                 parent=None if parent is None else parent.index,
                 depth=1 if parent is None else parent.depth + 1,
             )
@@ -224,18 +229,20 @@ def _nest(graph: Graph, latches: dict[int, list[int]], bodies: dict[int, frozens
     return tuple(loops)
 
 
-def inside_first(graph: Graph, nest: LoopNest) -> tuple[int, ...]:
+def compute_loop_contiguous_order(graph: SuccessorTable, loop_forest: LoopForest) -> tuple[int, ...]:
     """Reverse postorder in which a loop's blocks come before those that it leaves to."""
-    around = {block: frozenset(nest.around(block)) for block in nest.order}
+    around = {
+        block: frozenset(loop_forest.find_enclosing_loops(block)) for block in loop_forest.reverse_postorder
+    }
 
-    def left(block: int, follower: int) -> int:
-        return len(around.get(block, _NOWHERE) - around.get(follower, _NOWHERE))
+    def count_left_loops(block: int, follower: int) -> int:
+        return len(around.get(block, _NO_LOOPS) - around.get(follower, _NO_LOOPS))
 
     ordered = tuple(
-        tuple(sorted(followers, key=partial(left, block), reverse=True))
+        tuple(sorted(followers, key=partial(count_left_loops, block), reverse=True))
         for block, followers in enumerate(graph)
     )
-    return reverse_postorder(ordered)
+    return compute_reverse_postorder(ordered)
 
 
-_NOWHERE: frozenset[int] = frozenset()
+_NO_LOOPS: frozenset[int] = frozenset()

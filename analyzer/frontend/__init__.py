@@ -1,1 +1,1 @@
-"""Readers: bytes of some toolchain to an `analyzer.ir.program.Module`, one file per input."""
+"""Readers: bytes of some toolchain to an `analyzer.ir.module.Module`, one file per input."""

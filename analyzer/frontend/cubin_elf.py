@@ -9,22 +9,22 @@ from msgspec import Struct, field
 
 from analyzer.text.errors import InputError
 
-ABI_CUDA_13 = 0x41  # EI_OSABI of the layout that ptxas 13 writes; before it was 0x33
+OSABI_CUDA_13 = 0x41  # EI_OSABI of the layout that ptxas 13 writes; before it was 0x33
 SHT_SYMTAB = 2
 SHT_RELA = 4
 SHT_NOBITS = 8
 SHT_REL = 9
 STT_OBJECT = 1
 _EM_CUDA = 190
-_HEADER = struct.Struct("<QQQIHHHHHH")  # of the ELF header, from e_entry on
-_HEADER_AT = 24
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_MAX_NAME = 1 << 15
-_MAX_READ_TIMES = 8  # names and sections may share bytes, but not so much that a small file is costly
+_HEADER_LAYOUT = struct.Struct("<QQQIHHHHHH")  # of the ELF header, from e_entry on
+_HEADER_OFFSET_BYTES = 24
+_SECTION_LAYOUT = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL_LAYOUT = struct.Struct("<IBBHQQ")
+_MAX_NAME_BYTES = 1 << 15
+_MAX_READ_RATIO = 8  # names and sections may share bytes, but not so much that a small file is costly
 
 
-class DamagedError(Exception):
+class DamagedElfError(Exception):
     """An offset, size or index points outside the file."""
 
 
@@ -39,7 +39,7 @@ class Section(Struct, frozen=True, kw_only=True):
     link: int
     info: int
 
-    def of(self, prefix: str) -> str:
+    def find_kernel_name(self, prefix: str) -> str:
         """The kernel that the section belongs to; empty where its name begins otherwise."""
         return self.name.removeprefix(prefix) if self.name.startswith(prefix) else ""
 
@@ -49,7 +49,7 @@ class Symbol(Struct, frozen=True, kw_only=True):
 
     name: str
     is_object: bool
-    section: int
+    section_index: int
     offset: int
     size: int
 
@@ -59,18 +59,18 @@ class _SymbolTable(Struct, frozen=True):
 
     table: bytes
     names: bytes
-    known: dict[int, Symbol] = field(default_factory=dict)
+    cache: dict[int, Symbol] = field(default_factory=dict)
 
 
-def unpack(layout: struct.Struct, data: bytes, offset: int, what: str) -> tuple[int, ...]:
-    """Fields at an offset. Raises DamagedError where the data ends before."""
+def unpack_fields(layout: struct.Struct, data: bytes, offset: int, what: str) -> tuple[int, ...]:
+    """Fields at an offset. Raises DamagedElfError where the data ends before."""
     if offset < 0 or offset + layout.size > len(data):
-        raise DamagedError(f"{what} is cut off")
+        raise DamagedElfError(f"{what} is cut off")
     return layout.unpack_from(data, offset)
 
 
 class CubinElf:
-    """Sections and symbols of one cubin. All methods raise DamagedError."""
+    """Sections and symbols of one cubin. All methods raise DamagedElfError."""
 
     __slots__ = ("_data", "_n_read", "_symbols", "sections")
 
@@ -85,49 +85,51 @@ class CubinElf:
         self._symbols = self._read_symbols()
 
     @property
-    def abi(self) -> int:
+    def os_abi(self) -> int:
         return self._data[7]
 
     @property
     def n_symbols(self) -> int:
-        return len(self._symbols.table) // _SYMBOL.size
+        return len(self._symbols.table) // _SYMBOL_LAYOUT.size
 
-    def body(self, section: Section) -> bytes:
+    def read_section(self, section: Section) -> bytes:
         """What the section holds; nothing for one that takes no room in the file."""
         if section.type == SHT_NOBITS:
             return b""
-        return self._slice(section.offset, section.size, f"section {section.name[:80]}")
+        return self._read_slice(section.offset, section.size, f"section {section.name[:80]}")
 
-    def symbol(self, index: int) -> Symbol:
-        known = self._symbols.known.get(index)
+    def read_symbol(self, index: int) -> Symbol:
+        known = self._symbols.cache.get(index)
         if known is None:
-            row = unpack(_SYMBOL, self._symbols.table, index * _SYMBOL.size, "a symbol")
-            known = self._symbols.known[index] = Symbol(
-                name=self._text(self._symbols.names, row[0]),
+            row = unpack_fields(_SYMBOL_LAYOUT, self._symbols.table, index * _SYMBOL_LAYOUT.size, "a symbol")
+            known = self._symbols.cache[index] = Symbol(
+                name=self._read_name(self._symbols.names, row[0]),
                 is_object=row[1] & 0xF == STT_OBJECT,
-                section=row[3],
+                section_index=row[3],
                 offset=row[4],
                 size=row[5],
             )
         return known
 
     def _read_sections(self) -> tuple[Section, ...]:
-        header = unpack(_HEADER, self._data, _HEADER_AT, "the ELF header")
+        header = unpack_fields(_HEADER_LAYOUT, self._data, _HEADER_OFFSET_BYTES, "the ELF header")
         table, entry_size, count, names_index = header[2], header[7], header[8], header[9]
         if not count:
             return ()
-        if entry_size != _SECTION.size:
-            raise DamagedError("the section table has an unknown form")
+        if entry_size != _SECTION_LAYOUT.size:
+            raise DamagedElfError("the section table has an unknown form")
         rows = [
-            unpack(_SECTION, self._data, table + row * _SECTION.size, "the section table")
+            unpack_fields(
+                _SECTION_LAYOUT, self._data, table + row * _SECTION_LAYOUT.size, "the section table"
+            )
             for row in range(count)
         ]
         if names_index >= count:
-            raise DamagedError("the section of names does not exist")
-        names = self._slice(rows[names_index][4], rows[names_index][5], "the section of names")
+            raise DamagedElfError("the section of names does not exist")
+        names = self._read_slice(rows[names_index][4], rows[names_index][5], "the section of names")
         return tuple(
             Section(
-                name=self._text(names, row[0]),
+                name=self._read_name(names, row[0]),
                 type=row[1],
                 flags=row[2],
                 offset=row[4],
@@ -143,23 +145,23 @@ class CubinElf:
         if table is None:
             return _SymbolTable(b"", b"")
         if table.link >= len(self.sections):
-            raise DamagedError("the symbol names do not exist")
-        return _SymbolTable(self.body(table), self.body(self.sections[table.link]))
+            raise DamagedElfError("the symbol names do not exist")
+        return _SymbolTable(self.read_section(table), self.read_section(self.sections[table.link]))
 
-    def _slice(self, offset: int, size: int, what: str) -> bytes:
+    def _read_slice(self, offset: int, size: int, what: str) -> bytes:
         if offset + size > len(self._data):
-            raise DamagedError(f"{what} lies outside the file")
-        self._charge(size)
+            raise DamagedElfError(f"{what} lies outside the file")
+        self._charge_read(size)
         return self._data[offset : offset + size]
 
-    def _charge(self, n_bytes: int) -> None:
+    def _charge_read(self, n_bytes: int) -> None:
         self._n_read += n_bytes
-        if self._n_read > _MAX_READ_TIMES * len(self._data):
-            raise DamagedError("its sections overlap")
+        if self._n_read > _MAX_READ_RATIO * len(self._data):
+            raise DamagedElfError("its sections overlap")
 
-    def _text(self, names: bytes, offset: int) -> str:
-        end = names.find(b"\0", offset, offset + _MAX_NAME)
+    def _read_name(self, names: bytes, offset: int) -> str:
+        end = names.find(b"\0", offset, offset + _MAX_NAME_BYTES)
         if end < 0:
-            raise DamagedError("a name does not end")
-        self._charge(end - offset)
+            raise DamagedElfError("a name does not end")
+        self._charge_read(end - offset)
         return names[offset:end].decode("utf-8", "replace")

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyzer.resources import data_root
+from analyzer.resources import find_data_folder
 
 if TYPE_CHECKING:
     from lark import Lark
 
-_STARTS = {
+_START_RULES = {
     "sass": ("instruction", "operands"),
     "trace": (
         "header",
@@ -34,9 +34,9 @@ _STARTS = {
 
 
 @cache
-def load_grammar(name: str) -> "Lark":
+def load_parser(name: str) -> "Lark":
     """The LALR parser of `grammars/NAME.lark`; made once, on first use."""
-    return _from_table(name) or build_parser(name)
+    return _load_cached_parser(name) or build_parser(name)
 
 
 def build_parser(name: str) -> "Lark":
@@ -44,50 +44,52 @@ def build_parser(name: str) -> "Lark":
     from lark import Lark
 
     return Lark.open(
-        str(_grammar(name)),
+        str(_make_grammar_path(name)),
         parser="lalr",
         lexer="contextual",
-        start=list(_STARTS[name]),
+        start=list(_START_RULES[name]),
         propagate_positions=False,
     )
 
 
-def table_text(name: str) -> str:
+def serialize_parse_table(name: str) -> str:
     """What stands in a grammar's table."""
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
     data, memo = build_parser(name).memo_serialize([TerminalDef, Rule])
-    table = {"made_of": _origin(name), "data": data, "memo": memo}
+    table = {"made_of": _make_fingerprint(name), "data": data, "memo": memo}
     return json.dumps(table, sort_keys=True, separators=(",", ":")) + "\n"
 
 
-def table_path(name: str) -> Path:
+def make_table_path(name: str) -> Path:
     """Where it is kept."""
-    return data_root("grammars") / "tables" / f"{name}.json"
+    return find_data_folder("grammars") / "tables" / f"{name}.json"
 
 
-def _grammar(name: str) -> Path:
-    return data_root("grammars") / f"{name}.lark"
+def _make_grammar_path(name: str) -> Path:
+    return find_data_folder("grammars") / f"{name}.lark"
 
 
-def _origin(name: str) -> str:
+def _make_fingerprint(name: str) -> str:
     """Lark's version and the grammar's text, as one word."""
     import lark
 
-    digest = hashlib.sha256(_grammar(name).read_bytes()).hexdigest()
+    digest = hashlib.sha256(_make_grammar_path(name).read_bytes()).hexdigest()
     return f"lark {lark.__version__} {digest}"
 
 
-def _from_table(name: str) -> "Lark | None":
+def _load_cached_parser(name: str) -> "Lark | None":
     """The parser of a table; None where there is none of this grammar and this Lark."""
     from lark import Lark
 
     try:
-        table = json.loads(table_path(name).read_text(encoding="utf-8"), object_hook=_with_numbers)
+        table = json.loads(
+            make_table_path(name).read_text(encoding="utf-8"), object_hook=_restore_integer_keys
+        )
     except (OSError, ValueError):
         return None
-    if not isinstance(table, dict) or table.get("made_of") != _origin(name):
+    if not isinstance(table, dict) or table.get("made_of") != _make_fingerprint(name):
         return None
     untyped: Any = Lark
     # As Lark's own stand-alone parsers are made of their tables.
@@ -95,7 +97,7 @@ def _from_table(name: str) -> "Lark | None":
     return parser
 
 
-def _with_numbers(table: dict[str, Any]) -> dict[Any, Any]:
+def _restore_integer_keys(table: dict[str, Any]) -> dict[Any, Any]:
     """JSON writes keys as text: those that were numbers are numbers again."""
     if not any(map(str.isdecimal, table)):
         return table
@@ -104,10 +106,10 @@ def _with_numbers(table: dict[str, Any]) -> dict[Any, Any]:
 
 def main() -> None:
     """Write all tables."""
-    for name in _STARTS:
-        path = table_path(name)
+    for name in _START_RULES:
+        path = make_table_path(name)
         path.parent.mkdir(exist_ok=True)
-        path.write_text(table_text(name), encoding="utf-8")
+        path.write_text(serialize_parse_table(name), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -3,25 +3,25 @@
 import re
 from pathlib import Path
 
-from analyzer.ir.program import Resources
+from analyzer.ir.module import KernelResources
 
-_NAME = re.compile(rb"^\s*Function\s+([^\s:]+):\s*$")
-_PAIR = re.compile(r"([A-Z]+(?:\[\d+\])?):(\d+)")
-_ARCH = re.compile(rb"^\s*arch\s*=\s*(sm_\w+)|code for (sm_\w+)")
+_FUNCTION_LINE = re.compile(rb"^\s*Function\s+([^\s:]+):\s*$")
+_RESOURCE_COUNT = re.compile(r"([A-Z]+(?:\[\d+\])?):(\d+)")
+_ARCH_LINE = re.compile(rb"^\s*arch\s*=\s*(sm_\w+)|code for (sm_\w+)")
 
 
-def read_usage_name(line: bytes) -> str:
+def parse_usage_function(line: bytes) -> str:
     """The kernel that ` Function NAME:` announces, else an empty string."""
-    match = _NAME.match(line)
+    match = _FUNCTION_LINE.match(line)
     return match[1].decode() if match else ""
 
 
-def parse_usage_line(line: str) -> Resources:
+def parse_usage_line(line: str) -> KernelResources:
     """`REG:24 STACK:0 SHARED:0 LOCAL:0 ...` as resources."""
-    values = {key: int(value) for key, value in _PAIR.findall(line)}
-    return Resources(
+    values = {key: int(value) for key, value in _RESOURCE_COUNT.findall(line)}
+    return KernelResources(
         registers=values.get("REG"),
-        registers_exact="REG" in values,
+        has_exact_registers="REG" in values,
         shared_bytes=values.get("SHARED"),
         local_bytes=values.get("LOCAL"),
         stack_bytes=values.get("STACK"),
@@ -29,14 +29,14 @@ def parse_usage_line(line: str) -> Resources:
     )
 
 
-def read_usage(path: Path) -> dict[tuple[str, str], Resources]:
+def read_resource_usage(path: Path) -> dict[tuple[str, str], KernelResources]:
     """Resources by (architecture, kernel); the architecture is empty where the text names none."""
-    found: dict[tuple[str, str], Resources] = {}
+    found: dict[tuple[str, str], KernelResources] = {}
     arch, name = "", ""
     for line in path.read_bytes().splitlines():
-        if match := _ARCH.search(line):
+        if match := _ARCH_LINE.search(line):
             arch = (match[1] or match[2]).decode()
-        elif announced := read_usage_name(line):
+        elif announced := parse_usage_function(line):
             name = announced
         elif line.strip().startswith(b"REG:"):
             found[arch, name] = parse_usage_line(line.decode("utf-8", "replace").strip())

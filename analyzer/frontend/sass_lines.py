@@ -15,16 +15,16 @@ LINE = re.compile(
     rb"(?:[ \t]*/\* 0x[0-9a-f]{16} \*/[^\n]*\n[ \t]*/\* 0x([0-9a-f]{16}) \*/)?[^\n]*\n"
     rb"|([^\n]*\n)"
 )
-HEX_PAIR = re.compile(rb"^[ \t]*/\* 0x[0-9a-f]{16} \*/")
-STARTED = re.compile(rb"^[ \t]*/\*[0-9a-fA-F]+\*/")
-DATA = re.compile(rb"^[ \t]*/\*[0-9a-f]+\*/[ \t]+\.(byte|short|word|dword|quad|string|zero|b\d+)\b")
+ENCODING_WORD = re.compile(rb"^[ \t]*/\* 0x[0-9a-f]{16} \*/")
+INSTRUCTION_START = re.compile(rb"^[ \t]*/\*[0-9a-fA-F]+\*/")
+DATA_DIRECTIVE = re.compile(rb"^[ \t]*/\*[0-9a-f]+\*/[ \t]+\.(byte|short|word|dword|quad|string|zero|b\d+)\b")
 ARCH = re.compile(rb"sm_(\d+[af]?)\b")
 ARCH_FLAG = re.compile(rb"EF_CUDA_SM(\d+)")
-FUNCTION = re.compile(rb"^\s*Function\s*:\s*(\S+)\s*$")
-SECTION = re.compile(rb"^\s*\.section\s+\.text\.([^,\s]+)")
+FUNCTION_HEADER = re.compile(rb"^\s*Function\s*:\s*(\S+)\s*$")
+TEXT_SECTION = re.compile(rb"^\s*\.section\s+\.text\.([^,\s]+)")
 LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
-ORIGIN = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
-NOISE = (
+SOURCE_LINE = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+IGNORED_PREFIXES = (
     b"Fatbin",
     b"=====",
     b"arch =",
@@ -48,32 +48,32 @@ NOISE = (
 MAX_LINE_BYTES = 32 << 20
 
 
-class OverlongLine(Exception):
+class OverlongLineError(Exception):
     """A line of more than MAX_LINE_BYTES, which no tool prints."""
 
 
-def at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def split_at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Cut the stream so that no instruction's two lines are torn apart; the last line gets its end."""
     rest = b""
     for chunk in chunks:
         text = rest + chunk
         end = text.rfind(b"\n") + 1
         last = text.rfind(b"\n", 0, end - 1) + 1 if end else 0
-        if end and not HEX_PAIR.match(text[last:end]):
+        if end and not ENCODING_WORD.match(text[last:end]):
             end = last
         if end:
             yield text[:end]
         rest = text[end:]
         if len(rest) > MAX_LINE_BYTES:
-            raise OverlongLine
+            raise OverlongLineError
     if rest:
         yield rest if rest.endswith(b"\n") else rest + b"\n"
 
 
-Match = tuple[bytes, bytes, bytes, bytes]
+LineMatch = tuple[bytes, bytes, bytes, bytes]
 
 
-class Chunk:
+class SassChunk:
     """A piece of a dump that begins at line `first_line`; `matches` are its lines by `LINE`, in order.
 
     Where a match stands is looked for only when somebody asks: that is slow, and asked for errors only.
@@ -85,7 +85,7 @@ class Chunk:
         self._cursor, self._cursor_line = 0, first_line
 
     @cached_property
-    def matches(self) -> list[Match]:
+    def matches(self) -> list[LineMatch]:
         """(address, text, upper word, other line) of each; an instruction or another line, never both."""
         return LINE.findall(self.data)
 
@@ -93,27 +93,27 @@ class Chunk:
         """Place of a byte."""
         return locate(self.path, self.data, offset, first_line=self.first_line)
 
-    def start(self, index: int) -> Location:
+    def locate_start(self, index: int) -> Location:
         """Where match `index` begins."""
-        return self.locate(self._find(index).start())
+        return self.locate(self._find_match(index).start())
 
-    def end(self, index: int) -> Location:
+    def locate_end(self, index: int) -> Location:
         """Just after the last character of match `index`."""
-        match = self._find(index)
+        match = self._find_match(index)
         return self.locate(match.start() + len(match[0].rstrip()))
 
-    def text(self, index: int, column: int) -> Location:
+    def locate_text(self, index: int, column: int) -> Location:
         """A column of the instruction text of match `index`, blanks before it left out."""
-        match = self._find(index)
+        match = self._find_match(index)
         lead = len(match[2]) - len(match[2].lstrip())
         return self.locate(match.start(2) + lead + min(column, len(match[2].strip())))
 
-    def line_of(self, line: bytes) -> int:
+    def find_line_number(self, line: bytes) -> int:
         """Number of a header line; headers are asked for in order, so the search goes on from the last."""
         offset = self.data.find(line, self._cursor)
         number = self._cursor_line + self.data.count(b"\n", self._cursor, offset)
         self._cursor, self._cursor_line = offset + len(line), number + 1
         return number
 
-    def _find(self, index: int) -> re.Match[bytes]:
+    def _find_match(self, index: int) -> re.Match[bytes]:
         return next(match for place, match in enumerate(LINE.finditer(self.data)) if place == index)

@@ -8,26 +8,26 @@ from typing import Any
 
 from msgspec import Struct
 
-from analyzer.frontend.trace import HINT, parse_trace
-from analyzer.frontend.trace_kernels import trace_module
-from analyzer.frontend.trace_lines import LineError, parse_line
-from analyzer.ir.program import Module
+from analyzer.frontend.trace_lines import TraceSyntaxError, parse_line
+from analyzer.frontend.trace_module import build_trace_module
+from analyzer.frontend.trace_parser import RETRACE_HINT, parse_trace
+from analyzer.ir.module import Module
 from analyzer.ir.trace import MemoryCopy, Trace
 from analyzer.text.errors import InputError
 from analyzer.text.source import locate
 
-GZIP, XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _CHUNK_BYTES = 8 << 20
 _MAX_LIST_BYTES = 16 << 20
-_MAX_FILES = 10_000
-_LIST = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)")
+_MAX_LIST_ENTRIES = 10_000
+_KERNEL_LIST_START = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)")
 
 
-class TraceList(Struct, frozen=True):
+class KernelList(Struct, frozen=True):
     """What `kernelslist.g` holds: traces and copies to the device, in the order of the run."""
 
     path: str
-    steps: tuple[Path | MemoryCopy, ...]
+    entries: tuple[Path | MemoryCopy, ...]
 
 
 def read_traces(path: str, chunks: Iterable[bytes]) -> tuple[Trace, ...]:
@@ -35,47 +35,49 @@ def read_traces(path: str, chunks: Iterable[bytes]) -> tuple[Trace, ...]:
 
     `chunks`: the bytes of the input, perhaps compressed. Raises InputError.
     """
-    text = decompressed(path, chunks)
+    text = decompress(path, chunks)
     head = next(text, b"")
-    if not _LIST.match(head):
+    if not _KERNEL_LIST_START.match(head):
         return (parse_trace(path, chain([head], text)),)
-    whole = _bounded(path, chain([head], text))
-    named = [step for step in parse_list(path, whole).steps if isinstance(step, Path)]
+    whole = _read_bounded(path, chain([head], text))
+    named = [step for step in parse_kernel_list(path, whole).entries if isinstance(step, Path)]
     if not named:
-        raise InputError(f"{path}: the list names no trace", hint=HINT)
+        raise InputError(f"{path}: the list names no trace", hint=RETRACE_HINT)
     hint = "the list of kernels names it: put it beside the list"
-    return tuple(parse_trace(str(file), decompressed(str(file), _read(file, hint))) for file in named)
+    return tuple(parse_trace(str(file), decompress(str(file), _read_file(file, hint))) for file in named)
 
 
 def load_traces(path: str) -> tuple[Trace, ...]:
     """`read_traces` of a file. Raises InputError."""
-    return read_traces(path, _read(Path(path)))
+    return read_traces(path, _read_file(Path(path)))
 
 
 def read_trace_module(path: str, chunks: Iterable[bytes]) -> Module:
     """The kernels of `read_traces`."""
-    return trace_module(path, read_traces(path, chunks))
+    return build_trace_module(path, read_traces(path, chunks))
 
 
-def parse_list(path: str, data: bytes) -> TraceList:
+def parse_kernel_list(path: str, data: bytes) -> KernelList:
     """`kernelslist.g` or the tracer's own `kernelslist`. Raises InputError."""
     folder, steps, offset = Path(path).parent, [], 0
     for line in data.splitlines(keepends=True):
         text = line.decode("utf-8", "replace").rstrip()
         try:
             if text.strip():
-                steps += _step(folder, text)
-        except LineError as error:
+                steps += _parse_entry(folder, text)
+        except TraceSyntaxError as error:
             raise InputError(
-                error.message, location=locate(path, data, offset + error.column), hint=HINT
+                error.message, location=locate(path, data, offset + error.column), hint=RETRACE_HINT
             ) from None
         offset += len(line)
-        if len(steps) > _MAX_FILES:
-            raise InputError(f"{path}: more than {_MAX_FILES} lines", hint="name the traces one by one")
-    return TraceList(path, tuple(steps))
+        if len(steps) > _MAX_LIST_ENTRIES:
+            raise InputError(
+                f"{path}: more than {_MAX_LIST_ENTRIES} lines", hint="name the traces one by one"
+            )
+    return KernelList(path, tuple(steps))
 
 
-def _step(folder: Path, text: str) -> list[Path | MemoryCopy]:
+def _parse_entry(folder: Path, text: str) -> list[Path | MemoryCopy]:
     tree = parse_line("entry", text)
     if tree.data == "launch":
         return [folder / str(tree.children[0])]
@@ -86,15 +88,15 @@ def _step(folder: Path, text: str) -> list[Path | MemoryCopy]:
     return []
 
 
-def decompressed(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
+def decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
     """The text of an input that may be compressed by gzip or xz, in pieces of bounded size."""
     source = iter(chunks)
     head = next(source, b"")
-    while 0 < len(head) < len(XZ) and (more := next(source, b"")):
+    while 0 < len(head) < len(XZ_MAGIC) and (more := next(source, b"")):
         head += more
-    if head.startswith(GZIP):
+    if head.startswith(GZIP_MAGIC):
         yield from _gunzip(path, chain([head], source))
-    elif head.startswith(XZ):
+    elif head.startswith(XZ_MAGIC):
         yield from _unxz(path, chain([head], source))
     else:
         yield from chain([head], source)
@@ -112,9 +114,9 @@ def _gunzip(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
                 yield unpacker.decompress(chunk, _CHUNK_BYTES)
                 chunk = unpacker.unused_data if unpacker.eof else unpacker.unconsumed_tail
     except zlib.error as error:
-        raise _damaged(path, str(error)) from None
+        raise _make_damaged_error(path, str(error)) from None
     if not unpacker.eof:
-        raise _damaged(path, "it ends too early")
+        raise _make_damaged_error(path, "it ends too early")
 
 
 def _unxz(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -131,25 +133,25 @@ def _unxz(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
                 if unpacker.eof and not chunk:
                     break
     except lzma.LZMAError as error:
-        raise _damaged(path, str(error)) from None
+        raise _make_damaged_error(path, str(error)) from None
     if not unpacker.eof:
-        raise _damaged(path, "it ends too early")
+        raise _make_damaged_error(path, "it ends too early")
 
 
-def _damaged(path: str, reason: str) -> InputError:
+def _make_damaged_error(path: str, reason: str) -> InputError:
     return InputError(f"{path}: the compressed file is damaged: {reason}", hint="copy or trace it again")
 
 
-def _bounded(path: str, chunks: Iterable[bytes]) -> bytes:
+def _read_bounded(path: str, chunks: Iterable[bytes]) -> bytes:
     data = b""
     for chunk in chunks:
         data += chunk
         if len(data) > _MAX_LIST_BYTES:
-            raise InputError(f"{path}: no list of kernels is as long as that", hint=HINT)
+            raise InputError(f"{path}: no list of kernels is as long as that", hint=RETRACE_HINT)
     return data
 
 
-def _read(file: Path, hint: str = "check the path and its permissions") -> Iterator[bytes]:
+def _read_file(file: Path, hint: str = "check the path and its permissions") -> Iterator[bytes]:
     try:
         with file.open("rb") as opened:
             yield from iter(lambda: opened.read(_CHUNK_BYTES), b"")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from analyzer.frontend.grammar import load_grammar
-from analyzer.ir.trace import FIRST_UNIFORM
+from analyzer.frontend.grammar import load_parser
+from analyzer.ir.trace import FIRST_UNIFORM_REGISTER
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location, locate
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 1 << 14
 _MAX_REGISTER = 255
-_MAX_WIDTH = 128
+_MAX_WIDTH_BYTES = 128
 _BLANKS = re.compile(rb"[ \t]{2,}|\t|^ ", re.M)
-_HINT = "trace again, or leave out the damaged file"
+_RETRACE_HINT = "trace again, or leave out the damaged file"
 
 # Place, program counter, mask, instruction and tail of an instruction line; or any other line.
 LINE = re.compile(
@@ -31,22 +31,22 @@ LINE = re.compile(
     rb"([0-9a-fx -]*)(?:NoVal *|Val [^\n]*)?\r?\n"
     rb"|([^\n]*\n)"
 )
-_PLACE = re.compile(r"(?:\d+ )*(?=[0-9a-f]+ [0-9a-f]{8} )")
-Match = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
+_WARP_PREFIX = re.compile(r"(?:\d+ )*(?=[0-9a-f]+ [0-9a-f]{8} )")
+TraceLineMatch = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
 
-_TAIL_RULES = {"0": "list_tail", "1": "stride_tail", "2": "delta_tail"}
+_ADDRESS_LIST_RULES = {"0": "list_tail", "1": "stride_tail", "2": "delta_tail"}
 
 
 class TracedForm(Struct, frozen=True):
     """What a distinct instruction text says: `1 R4 LDG.E 1 R2 4`."""
 
-    dests: tuple[int, ...]
+    destinations: tuple[int, ...]
     mnemonic: str
     sources: tuple[int, ...]
     width_bytes: int
 
 
-class LineError(Exception):
+class TraceSyntaxError(Exception):
     """A text that says nothing sensible: where in it, and why."""
 
     def __init__(self, column: int, message: str) -> None:
@@ -54,65 +54,65 @@ class LineError(Exception):
         self.column, self.message = column, message
 
 
-def trace_grammar() -> "Lark":
+def load_trace_parser() -> "Lark":
     """The grammar of all kinds of lines."""
-    return load_grammar("trace")
+    return load_parser("trace")
 
 
 def parse_line(rule: str, text: str) -> "Tree[Any]":
-    """The tree of a line. Raises LineError."""
+    """The tree of a line. Raises TraceSyntaxError."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
     try:
-        return trace_grammar().parse(text, start=rule)
+        return load_trace_parser().parse(text, start=rule)
     except UnexpectedCharacters as error:
         column = int(error.pos_in_stream or 0)
     except UnexpectedToken as error:
         column = len(text.rstrip()) if error.token.type == "$END" else int(error.pos_in_stream or 0)
     except UnexpectedInput:
         column = len(text.rstrip())
-    raise LineError(column, "this is not a line of an instruction trace")
+    raise TraceSyntaxError(column, "this is not a line of an instruction trace")
 
 
 def parse_form(text: str) -> TracedForm:
-    """An instruction without its counter and mask. Raises LineError."""
+    """An instruction without its counter and mask. Raises TraceSyntaxError."""
     children: list[Any] = parse_line("form", text).children
     results, opcode, sources, width = children
     form = TracedForm(
-        dests=_registers(results, text),
+        destinations=_parse_registers(results, text),
         mnemonic=str(opcode),
-        sources=_registers(sources, text),
+        sources=_parse_registers(sources, text),
         width_bytes=int(width),
     )
-    if form.width_bytes > _MAX_WIDTH:
-        raise LineError(width.start_pos, f"no lane moves more than {_MAX_WIDTH} bytes")
+    if form.width_bytes > _MAX_WIDTH_BYTES:
+        raise TraceSyntaxError(width.start_pos, f"no lane moves more than {_MAX_WIDTH_BYTES} bytes")
     return form
 
 
-def _registers(node: Any, text: str) -> tuple[int, ...]:
+def _parse_registers(node: Any, text: str) -> tuple[int, ...]:
     count, *registers = node.children
     if int(count) != len(registers):
-        raise LineError(count.start_pos, f"{count} registers are announced, {len(registers)} follow")
+        raise TraceSyntaxError(count.start_pos, f"{count} registers are announced, {len(registers)} follow")
     numbers = []
     for register in registers:
         file, _, digits = register.rpartition("R")
         if int(digits) > _MAX_REGISTER:
-            raise LineError(register.start_pos, f"registers end at {file}R{_MAX_REGISTER}")
-        numbers.append(int(digits) + (FIRST_UNIFORM if file else 0))
+            raise TraceSyntaxError(register.start_pos, f"registers end at {file}R{_MAX_REGISTER}")
+        numbers.append(int(digits) + (FIRST_UNIFORM_REGISTER if file else 0))
     return tuple(numbers)
 
 
-def tail_fault(tail: str, lanes: int, has_addresses: bool) -> LineError:
+def find_address_list_error(tail: str, lanes: int, has_addresses: bool) -> TraceSyntaxError:
     """Why the list of addresses after an instruction cannot be read; columns count from the tail's start."""
     words = tail.split()
     if has_addresses and not words:
-        return LineError(len(tail), "addresses of the active lanes are missing")
-    rule = _TAIL_RULES.get(words[0], "stride_tail") if has_addresses else "nothing_tail"
+        return TraceSyntaxError(len(tail), "addresses of the active lanes are missing")
+    rule = _ADDRESS_LIST_RULES.get(words[0], "stride_tail") if has_addresses else "nothing_tail"
     try:
         parse_line(rule, tail)
-    except LineError as error:
+    except TraceSyntaxError as error:
         return error
-    return LineError(len(tail.rstrip()), f"the addresses do not fit {lanes} active lanes")
+    return TraceSyntaxError(len(tail.rstrip()), f"the addresses do not fit {lanes} active lanes")
 
 
 class TraceChunk:
@@ -121,16 +121,16 @@ class TraceChunk:
     def __init__(self, path: str, data: bytes, first_line: int) -> None:
         self.path, self.first_line = path, first_line
         self.data = (
-            _BLANKS.sub(_one_blank, data) if b"  " in data or b"\t" in data or b"\n " in data else data
+            _BLANKS.sub(_collapse_blanks, data) if b"  " in data or b"\t" in data or b"\n " in data else data
         )
         self.n_lines = data.count(b"\n")
 
     @cached_property
-    def matches(self) -> list[Match]:
+    def matches(self) -> list[TraceLineMatch]:
         return LINE.findall(self.data)
 
-    def error(
-        self, index: int, message: str, *, group: int = 0, column: int = 0, hint: str = _HINT
+    def make_error(
+        self, index: int, message: str, *, group: int = 0, column: int = 0, hint: str = _RETRACE_HINT
     ) -> InputError:
         """An error at a column of a part of match `index`."""
         match = next(found for place, found in enumerate(LINE.finditer(self.data)) if place == index)
@@ -139,7 +139,7 @@ class TraceChunk:
     def locate(self, offset: int) -> Location:
         return locate(self.path, self.data, min(offset, len(self.data) - 1), first_line=self.first_line)
 
-    def bad_line(self, index: int) -> InputError:
+    def make_line_error(self, index: int) -> InputError:
         """The error for a line that is no instruction and no marker."""
         text = self.matches[index][5].decode("utf-8", "replace").rstrip("\r\n")
         rule, start = "line", 0
@@ -147,20 +147,20 @@ class TraceChunk:
             rule = "header"
         elif text.startswith(("#", "thread", "warp", "insts", "cluster")):
             rule = "marker"
-        elif place := _PLACE.match(text):
+        elif place := _WARP_PREFIX.match(text):
             start = place.end()
         try:
             parse_line(rule, text[start:])
-        except LineError as error:
-            return self.error(index, error.message, column=start + error.column)
-        return self.error(index, "this is not a line of an instruction trace")
+        except TraceSyntaxError as error:
+            return self.make_error(index, error.message, column=start + error.column)
+        return self.make_error(index, "this is not a line of an instruction trace")
 
 
-def _one_blank(match: re.Match[bytes]) -> bytes:
+def _collapse_blanks(match: re.Match[bytes]) -> bytes:
     return b"" if match[0] == b" " or match.start() == 0 or match.string[match.start() - 1] == 10 else b" "
 
 
-def at_lines(path: str, chunks: Iterable[bytes]) -> Iterator[TraceChunk]:
+def split_into_chunks(path: str, chunks: Iterable[bytes]) -> Iterator[TraceChunk]:
     """Cut the stream between lines; the last line gets its end."""
     rest, line = b"", 1
     for chunk in chunks:
@@ -173,7 +173,7 @@ def at_lines(path: str, chunks: Iterable[bytes]) -> Iterator[TraceChunk]:
         rest = text[end:]
         if len(rest) > MAX_LINE_BYTES:
             raise InputError(
-                "a line is too long for a trace", location=Location(path, line, 1, ""), hint=_HINT
+                "a line is too long for a trace", location=Location(path, line, 1, ""), hint=_RETRACE_HINT
             )
     if rest.strip():
         yield TraceChunk(path, rest + b"\n", line)

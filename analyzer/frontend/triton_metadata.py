@@ -9,24 +9,24 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.ir.launch import MAX_CLUSTER_CTAS, Dim3
-from analyzer.ir.machine import WARP_LANES
-from analyzer.ir.program import Kernel, Parameter, ParameterType, Resources
+from analyzer.ir.module import Kernel, KernelResources, Parameter, ParameterDeclaration
+from analyzer.ir.scheduling import WARP_SIZE
 
 _MAX_BYTES = 4 << 20
 _MAX_WARPS = 32
-_MAX_RANK = 5
-_TMA_ARCH = 90
+_MAX_TENSOR_RANK = 5
+_MIN_TMA_ARCH = 90
 _TENSOR_MAP_BYTES = 128
-_TENSOR_MAP_ALIGN = 64
-_SCALARS = {
+_TENSOR_MAP_ALIGN_BYTES = 64
+_SCALAR_TYPE_BYTES = {
     "i1": 1, "i8": 1, "u8": 1, "u1": 1,
     "i16": 2, "u16": 2, "fp16": 2, "bf16": 2,
     "i32": 4, "u32": 4, "fp32": 4, "f32": 4,
     "i64": 8, "u64": 8, "fp64": 8,
 }  # fmt: skip
-_DESCRIPTOR = re.compile(r"tensordesc<[^\[\]<>]*\[([0-9, ]*)\].*>")
-_N_HIDDEN = 2
-_NUMBER = re.compile(r"sm_(\d+)")
+_TENSOR_DESCRIPTOR = re.compile(r"tensordesc<[^\[\]<>]*\[([0-9, ]*)\].*>")
+_N_HIDDEN_PARAMETERS = 2
+_ARCH_NUMBER = re.compile(r"sm_(\d+)")
 
 
 class TritonMetadata(Struct, frozen=True):
@@ -39,7 +39,7 @@ class TritonMetadata(Struct, frozen=True):
     signature: tuple[tuple[str, str], ...] | None = None
 
 
-def read_metadata(path: Path) -> TritonMetadata | None:
+def read_triton_metadata(path: Path) -> TritonMetadata | None:
     """The metadata of a file; None where it is something else."""
     try:
         if path.stat().st_size > _MAX_BYTES:
@@ -60,87 +60,100 @@ def read_metadata(path: Path) -> TritonMetadata | None:
         n_warps,
         shared,
         n_ctas if type(n_ctas) is int and 0 < n_ctas <= MAX_CLUSTER_CTAS else 1,
-        _signature(content.get("signature")),
+        _parse_signature(content.get("signature")),
     )
 
 
-def with_metadata(kernel: Kernel, metadata: TritonMetadata) -> Kernel:
+def add_triton_metadata(kernel: Kernel, metadata: TritonMetadata) -> Kernel:
     """The kernel with its launch and the names of its parameters; what the binary says comes first."""
-    types = parameter_types(metadata, kernel.arch)
+    types = build_parameter_declarations(metadata, kernel.arch)
     parameters, signature = kernel.parameters, None
     if types is not None and parameters is None:
         signature = types
     elif types is not None and parameters is not None:
-        parameters = _named(parameters, types)
+        parameters = _name_parameters(parameters, types)
     cluster = Dim3(metadata.n_ctas) if kernel.cluster is None and metadata.n_ctas > 1 else kernel.cluster
     return replace(
         kernel,
-        resources=_launched(kernel.resources, metadata),
+        resources=_add_launch_resources(kernel.resources, metadata),
         parameters=parameters,
         signature=signature,
         cluster=cluster,
     )
 
 
-def parameter_types(metadata: TritonMetadata, arch: str) -> tuple[ParameterType, ...] | None:
+def build_parameter_declarations(
+    metadata: TritonMetadata, arch: str
+) -> tuple[ParameterDeclaration, ...] | None:
     """The compiled signature, constants left out; None where a type is not known."""
     if metadata.signature is None:
         return None
-    types: list[ParameterType] = []
+    types: list[ParameterDeclaration] = []
     for name, type_name in metadata.signature:
         if type_name == "constexpr":
             continue
-        found = list(_types(name, type_name, arch))
+        found = list(_declare_parameters(name, type_name, arch))
         if not found:
             return None
         types += found
-    hidden = ParameterType(
-        name="", type_name="*i8", size_bytes=8, align_bytes=8, is_pointer=True, is_hidden=True
+    hidden = ParameterDeclaration(
+        name="", type_name="*i8", size_bytes=8, alignment_bytes=8, is_pointer=True, is_hidden=True
     )
-    return (*types, *[hidden] * _N_HIDDEN)
+    return (*types, *[hidden] * _N_HIDDEN_PARAMETERS)
 
 
-def _types(name: str, type_name: str, arch: str) -> Iterator[ParameterType]:
+def _declare_parameters(name: str, type_name: str, arch: str) -> Iterator[ParameterDeclaration]:
     """What one argument becomes; nothing for a type that is not known."""
-    if descriptor := _DESCRIPTOR.fullmatch(type_name):
-        yield from _descriptor(name, descriptor[1], arch)
+    if descriptor := _TENSOR_DESCRIPTOR.fullmatch(type_name):
+        yield from _declare_tensor_descriptor(name, descriptor[1], arch)
     elif type_name.startswith("*"):
-        yield ParameterType(name=name, type_name=type_name, size_bytes=8, align_bytes=8, is_pointer=True)
+        yield ParameterDeclaration(
+            name=name, type_name=type_name, size_bytes=8, alignment_bytes=8, is_pointer=True
+        )
     elif type_name == "nvTmaDesc":
-        yield _tensor_map(name)
-    elif size := _SCALARS.get(type_name):
-        yield ParameterType(name=name, type_name=type_name, size_bytes=size, align_bytes=size)
+        yield _declare_tensor_map(name)
+    elif size := _SCALAR_TYPE_BYTES.get(type_name):
+        yield ParameterDeclaration(name=name, type_name=type_name, size_bytes=size, alignment_bytes=size)
 
 
-def _descriptor(name: str, shape: str, arch: str) -> Iterator[ParameterType]:
+def _declare_tensor_descriptor(name: str, shape: str, arch: str) -> Iterator[ParameterDeclaration]:
     """A tensor map, then the shape and the strides; before sm_90 there are no tensor maps."""
-    number = _NUMBER.match(arch)
+    number = _ARCH_NUMBER.match(arch)
     rank = len(shape.split(","))
-    if number is None or int(number[1]) < _TMA_ARCH or not 1 <= rank <= _MAX_RANK:
+    if number is None or int(number[1]) < _MIN_TMA_ARCH or not 1 <= rank <= _MAX_TENSOR_RANK:
         return
-    yield _tensor_map(name)
+    yield _declare_tensor_map(name)
     for axis in range(rank):
-        yield ParameterType(name=f"{name}.shape.{axis}", type_name="i32", size_bytes=4, align_bytes=4)
+        yield ParameterDeclaration(
+            name=f"{name}.shape.{axis}", type_name="i32", size_bytes=4, alignment_bytes=4
+        )
     for axis in range(rank):
-        yield ParameterType(name=f"{name}.stride.{axis}", type_name="i64", size_bytes=8, align_bytes=8)
+        yield ParameterDeclaration(
+            name=f"{name}.stride.{axis}", type_name="i64", size_bytes=8, alignment_bytes=8
+        )
 
 
-def _tensor_map(name: str) -> ParameterType:
-    return ParameterType(
-        name=name, type_name="tensormap", size_bytes=_TENSOR_MAP_BYTES, align_bytes=_TENSOR_MAP_ALIGN
+def _declare_tensor_map(name: str) -> ParameterDeclaration:
+    return ParameterDeclaration(
+        name=name,
+        type_name="tensormap",
+        size_bytes=_TENSOR_MAP_BYTES,
+        alignment_bytes=_TENSOR_MAP_ALIGN_BYTES,
     )
 
 
-def _signature(content: object) -> tuple[tuple[str, str], ...] | None:
+def _parse_signature(content: object) -> tuple[tuple[str, str], ...] | None:
     if not isinstance(content, Mapping):
         return None
     pairs = tuple((name, kind) for name, kind in content.items() if isinstance(name, str))
     return pairs if all(isinstance(kind, str) for _, kind in pairs) else None
 
 
-def _named(parameters: tuple[Parameter, ...], types: tuple[ParameterType, ...]) -> tuple[Parameter, ...]:
+def _name_parameters(
+    parameters: tuple[Parameter, ...], types: tuple[ParameterDeclaration, ...]
+) -> tuple[Parameter, ...]:
     """The binary's parameters with the metadata's names, where the two agree on the sizes."""
-    for n_hidden in range(_N_HIDDEN + 1):
+    for n_hidden in range(_N_HIDDEN_PARAMETERS + 1):
         fitting = types[: len(types) - n_hidden]
         if [t.size_bytes for t in fitting] == [p.size_bytes for p in parameters]:
             return tuple(
@@ -156,8 +169,8 @@ def _named(parameters: tuple[Parameter, ...], types: tuple[ParameterType, ...]) 
     return parameters
 
 
-def _launched(resources: Resources, metadata: TritonMetadata) -> Resources:
+def _add_launch_resources(resources: KernelResources, metadata: TritonMetadata) -> KernelResources:
     resources = replace(resources, dynamic_shared_bytes=metadata.shared_bytes)
-    if resources.block_threads_exact:
+    if resources.has_exact_block_threads:
         return resources
-    return replace(resources, block_threads=WARP_LANES * metadata.n_warps, block_threads_exact=True)
+    return replace(resources, block_threads=WARP_SIZE * metadata.n_warps, has_exact_block_threads=True)

@@ -2,9 +2,9 @@
 
 from msgspec import Struct
 
-from analyzer.hardware.schema import Arch, ClassFigures, Figure, GpuFile
-from analyzer.ir.machine import Basis, SchedClass, TensorRate
+from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.opcode import MmaShape
+from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
 
 
 class Gpu(Struct, frozen=True):
@@ -25,7 +25,7 @@ class Gpu(Struct, frozen=True):
     def sm_count(self) -> int:
         return int(self.file.sm.count.value)
 
-    def clock(self, *, tensor: TensorRate | None, fills_float: bool = False) -> Figure:
+    def find_clock_mhz(self, *, tensor: TensorRate | None, fills_float: bool = False) -> HardwareParameter:
         """SM clock in MHz under load: sustained where known, which tensor work, or FP32 work that fills the
         SMs, may lower; else boost.
 
@@ -34,31 +34,33 @@ class Gpu(Struct, frozen=True):
         clock = self.file.clock
         lowered = clock.sustained_float_mhz if fills_float else None
         lowered = lowered if tensor is None else clock.sustained_tensor_mhz
-        if tensor in _NARROW:
+        if tensor in _NARROW_TENSOR_RATES:
             lowered = clock.sustained_narrow_mhz or lowered
         return lowered or clock.sustained_mhz or clock.boost_mhz
 
     @property
-    def dram(self) -> Figure:
+    def peak_dram_gbps(self) -> HardwareParameter:
         """Device memory rate in GB/s: the best measured, else the datasheet's."""
         return self.file.memory.sustained_gbps or self.file.memory.bandwidth_gbps
 
     @property
-    def dram_sustained(self) -> Figure:
+    def sustained_dram_gbps(self) -> HardwareParameter:
         """Device memory rate in GB/s that kernels reach: as measured, else part of the datasheet's."""
         memory = self.file.memory
         if memory.streaming_gbps is not None or self.arch is None:
-            return memory.streaming_gbps or self.dram
+            return memory.streaming_gbps or self.peak_dram_gbps
         part = self.arch.memory.dram_efficiency
-        return Figure(value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source)
+        return HardwareParameter(
+            value=memory.bandwidth_gbps.value * part.value, basis=part.basis, source=part.source
+        )
 
-    def tensor_fma_per_cycle(self, rate: TensorRate) -> Figure | None:
+    def find_tensor_fma_per_cycle(self, rate: TensorRate) -> HardwareParameter | None:
         """Dense multiply-adds per cycle and SM, None where the product has no such rate."""
-        row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK.get(rate, rate))
+        row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK_TENSOR_RATES.get(rate, rate))
         return None if row is None else row.fma_per_cycle_per_sm
 
 
-_NARROW = frozenset(
+_NARROW_TENSOR_RATES = frozenset(
     {
         TensorRate.INT8,
         TensorRate.INT4,
@@ -69,7 +71,7 @@ _NARROW = frozenset(
         TensorRate.FP4,
     }
 )
-_FALLBACK = {
+_FALLBACK_TENSOR_RATES = {
     TensorRate.F16_ACC16: TensorRate.F16,
     TensorRate.FP8_ACC16: TensorRate.FP8,
     TensorRate.FP6: TensorRate.FP8,
@@ -85,24 +87,24 @@ class IssueCost(Struct, frozen=True):
     basis: Basis
 
 
-def mma_issue_cycles(gpu: Gpu, arch: Arch, sched: SchedClass, shape: MmaShape) -> IssueCost | None:
+def compute_mma_issue_cycles(gpu: Gpu, arch: Arch, sched: SchedClass, shape: MmaShape) -> IssueCost | None:
     """Initiation interval of a matrix instruction: FMA count over the tensor rate (AMALI equation 25).
 
     A warpgroup's instruction is spread over its four warps' sub-cores. One of the tensor core's own
     (tcgen05) has the whole SM's rate: its pipe is the SM's. None where the GPU has no such rate.
     """
-    figure = gpu.tensor_fma_per_cycle(shape.rate)
+    figure = gpu.find_tensor_fma_per_cycle(shape.tensor_rate)
     if figure is None:
         return None
-    work = shape.fma_count * (0.5 if shape.sparse else 1.0) / shape.warps
+    work = shape.n_fmas * (0.5 if shape.is_sparse else 1.0) / shape.n_warps
     if sched is SchedClass.MMA_TENSOR_CORE:
         return IssueCost(work / figure.value, figure.basis)
-    is_slower = shape.warps == 1 and sched is not SchedClass.MMA_DOUBLE  # FP64 has no other way
+    is_slower = shape.n_warps == 1 and sched is not SchedClass.MMA_DOUBLE  # FP64 has no other way
     share = arch.warp_mma_share.value if is_slower else 1.0
     per_subcore = figure.value / arch.limits.subcores_per_sm.value * share
     return IssueCost(work / per_subcore, figure.basis)
 
 
-def class_figures(arch: Arch, sched: SchedClass) -> ClassFigures:
+def find_sched_timing(arch: Arch, sched: SchedClass) -> SchedClassTiming:
     """Figures of a scheduling class; an unsupported one is taken as the conservative `unknown`."""
     return arch.sched.get(sched) or arch.sched[SchedClass.UNKNOWN]

@@ -10,18 +10,18 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from analyzer.hardware.schema import Limits
-from analyzer.ir.machine import WARP_LANES
+from analyzer.hardware.schema import SmLimits
+from analyzer.ir.scheduling import WARP_SIZE
 
 
-class Limiter(StrEnum):
+class OccupancyLimiter(StrEnum):
     """What stops one more CTA from being resident."""
 
     WARPS = "warps"
     REGISTERS = "registers"
-    SHARED = "shared memory"
-    CTAS = "CTA slots"
-    TENSOR = "tensor memory"
+    SHARED_MEMORY = "shared memory"
+    CTA_SLOTS = "CTA slots"
+    TENSOR_MEMORY = "tensor memory"
 
 
 class Occupancy(Struct, frozen=True):
@@ -31,32 +31,32 @@ class Occupancy(Struct, frozen=True):
     warps_per_cta: int
     warps_per_sm: int
     max_warps_per_sm: int
-    limiter: Limiter
+    limiter: OccupancyLimiter
 
     @property
-    def share(self) -> float:
+    def theoretical_occupancy(self) -> float:
         """Resident warps over the most that the SM holds."""
         return self.warps_per_sm / self.max_warps_per_sm
 
 
-def occupancy(
-    limits: Limits, *, block_threads: int, registers: int, shared_bytes: int, tensor_columns: int = 0
+def compute_occupancy(
+    limits: SmLimits, *, block_threads: int, registers: int, shared_bytes: int, tensor_columns: int = 0
 ) -> Occupancy:
     """Occupancy of a kernel; `shared_bytes` is static and dynamic together, per CTA.
 
     tensor_columns: of tensor memory that a CTA allocates; one more CTA would wait for them to be let go of.
     """
-    warps_per_cta = max(1, math.ceil(block_threads / WARP_LANES))
+    warps_per_cta = max(1, math.ceil(block_threads / WARP_SIZE))
     max_warps = int(limits.max_warps_per_sm.value)
     bounds = {
-        Limiter.CTAS: int(limits.max_ctas_per_sm.value),
-        Limiter.WARPS: max_warps // warps_per_cta,
-        Limiter.REGISTERS: _register_bound(limits, warps_per_cta, registers),
-        Limiter.SHARED: _shared_bound(limits, shared_bytes),
-        Limiter.TENSOR: _tensor_bound(limits, tensor_columns),
+        OccupancyLimiter.CTA_SLOTS: int(limits.max_ctas_per_sm.value),
+        OccupancyLimiter.WARPS: max_warps // warps_per_cta,
+        OccupancyLimiter.REGISTERS: _bound_ctas_by_registers(limits, warps_per_cta, registers),
+        OccupancyLimiter.SHARED_MEMORY: _bound_ctas_by_shared_memory(limits, shared_bytes),
+        OccupancyLimiter.TENSOR_MEMORY: _bound_ctas_by_tensor_memory(limits, tensor_columns),
     }
     if block_threads > limits.max_threads_per_cta.value:
-        bounds[Limiter.WARPS] = 0
+        bounds[OccupancyLimiter.WARPS] = 0
     limiter = min(bounds, key=lambda which: bounds[which])
     ctas = bounds[limiter]
     return Occupancy(
@@ -68,34 +68,34 @@ def occupancy(
     )
 
 
-def _register_bound(limits: Limits, warps_per_cta: int, registers: int) -> int:
+def _bound_ctas_by_registers(limits: SmLimits, warps_per_cta: int, registers: int) -> int:
     if registers > limits.max_registers_per_thread.value:
         return 0
     unit = int(limits.register_allocation_unit.value)
-    per_warp = max(unit, math.ceil(registers * WARP_LANES / unit) * unit)
+    per_warp = max(unit, math.ceil(registers * WARP_SIZE / unit) * unit)
     subcores = int(limits.subcores_per_sm.value)
     warps = int(limits.registers_per_sm.value) // subcores // per_warp * subcores
     return warps // warps_per_cta
 
 
-def _shared_bound(limits: Limits, shared_bytes: int) -> int:
+def _bound_ctas_by_shared_memory(limits: SmLimits, shared_bytes: int) -> int:
     if shared_bytes > limits.shared_bytes_per_cta.value:
         return 0
-    allocated = allocated_shared_bytes(limits, shared_bytes)
-    return int(limits.shared_bytes_per_sm.value) // allocated if allocated else _UNBOUNDED
+    allocated = compute_allocated_shared_bytes(limits, shared_bytes)
+    return int(limits.shared_bytes_per_sm.value) // allocated if allocated else _UNBOUNDED_CTAS
 
 
-def allocated_shared_bytes(limits: Limits, shared_bytes: int) -> int:
+def compute_allocated_shared_bytes(limits: SmLimits, shared_bytes: int) -> int:
     """Shared memory that a CTA takes which asks for so much."""
     unit = int(limits.shared_allocation_unit_bytes.value)
     wanted = shared_bytes + int(limits.shared_reserved_bytes_per_cta.value)
     return math.ceil(wanted / unit) * unit
 
 
-def _tensor_bound(limits: Limits, columns: int) -> int:
+def _bound_ctas_by_tensor_memory(limits: SmLimits, columns: int) -> int:
     if not columns or limits.tensor_columns_per_sm is None:
-        return _UNBOUNDED
+        return _UNBOUNDED_CTAS
     return int(limits.tensor_columns_per_sm.value) // columns
 
 
-_UNBOUNDED = 10_000
+_UNBOUNDED_CTAS = 10_000

@@ -7,10 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from analyzer.ir.machine import Basis, Completion, Pipe, SchedClass, TensorRate
+from analyzer.ir.scheduling import Basis, Completion, Pipe, SchedClass, TensorRate
 
 
-class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HardwareParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One number with its basis and source; `source` is an id of the file's [sources] or plain text."""
 
     value: float
@@ -19,7 +19,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     note: str = ""
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SmLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one SM holds, and in which units it hands it out.
 
     register_banks: of a sub-core's register file, each of which gives a warp one operand a cycle.
@@ -27,24 +27,24 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tensor_columns_per_sm: of tensor memory, None where there is none.
     """
 
-    subcores_per_sm: Figure
-    max_warps_per_sm: Figure
-    max_ctas_per_sm: Figure
-    max_threads_per_cta: Figure
-    registers_per_sm: Figure
-    max_registers_per_thread: Figure
-    register_banks: Figure
-    register_allocation_unit: Figure
-    warp_allocation_granularity: Figure
-    shared_bytes_per_sm: Figure
-    shared_bytes_per_cta: Figure
-    shared_allocation_unit_bytes: Figure
-    shared_reserved_bytes_per_cta: Figure
-    shared_start_bytes: Figure | None = None
-    tensor_columns_per_sm: Figure | None = None
+    subcores_per_sm: HardwareParameter
+    max_warps_per_sm: HardwareParameter
+    max_ctas_per_sm: HardwareParameter
+    max_threads_per_cta: HardwareParameter
+    registers_per_sm: HardwareParameter
+    max_registers_per_thread: HardwareParameter
+    register_banks: HardwareParameter
+    register_allocation_unit: HardwareParameter
+    warp_allocation_granularity: HardwareParameter
+    shared_bytes_per_sm: HardwareParameter
+    shared_bytes_per_cta: HardwareParameter
+    shared_allocation_unit_bytes: HardwareParameter
+    shared_reserved_bytes_per_cta: HardwareParameter
+    shared_start_bytes: HardwareParameter | None = None
+    tensor_columns_per_sm: HardwareParameter | None = None
 
 
-class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Latencies in SM cycles, widths in bytes per SM cycle and SM.
 
     l2_bytes_per_cycle_per_sm: an SM's share of the L2's rate while all read; l2_port_bytes_per_cycle: what
@@ -81,69 +81,69 @@ class MemoryPath(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     warpgroup_operand_bytes_per_cycle: of shared memory, that an SM's products of warpgroups fetch.
     """
 
-    l1_latency_cycles: Figure
-    shared_latency_cycles: Figure
-    l2_latency_cycles: Figure
-    dram_latency_cycles: Figure
-    l1_bytes_per_cycle_per_sm: Figure
-    shared_bytes_per_cycle_per_sm: Figure
-    l2_bytes_per_cycle_per_sm: Figure
-    l2_port_bytes_per_cycle: Figure
-    copy_stream_factor: Figure
-    l1_shared_bytes_per_sm: Figure
-    instruction_cache_bytes: Figure
-    constant_line_bytes: Figure
-    read_release_cycles: Figure
-    shared_pass_cycles: Figure
-    line_pass_cycles: Figure
-    lines_per_pass: Figure
-    store_line_cycles: Figure
-    line_path_share: Figure
-    line_fill_cycles: Figure
-    barrier_path_cycles: Figure
-    l2_store_line_cycles: Figure
-    partial_write_factor: Figure
-    atomic_line_cycles: Figure
-    dram_load_cycles: Figure
-    spill_dram_factor: Figure
-    lone_sector_dram_factor: Figure
-    spill_lost_from: Figure
-    spill_lost_by: Figure
-    instruction_miss_cycles: Figure
-    l2_kept_share: Figure
-    atomic_slice_bytes: Figure
-    atomic_float_cycles: Figure
-    atomic_combined_lanes: Figure
-    path_queue_cycles: Figure
-    l2_burst_cycles: Figure
-    store_queue_cycles: Figure
-    dram_efficiency: Figure
-    line_bytes: Figure
-    sector_bytes: Figure
-    l1_ways: Figure
-    l2_ways: Figure
-    copy_request_cycles: Figure | None = None
-    dram_spread_cycles: Figure | None = None
-    mshrs_per_sm: Figure | None = None
-    ldgsts_per_warp: Figure | None = None
-    matrix_conflict_share: Figure | None = None
-    warpgroup_operand_bytes_per_cycle: Figure | None = None
+    l1_latency_cycles: HardwareParameter
+    shared_latency_cycles: HardwareParameter
+    l2_latency_cycles: HardwareParameter
+    dram_latency_cycles: HardwareParameter
+    l1_bytes_per_cycle_per_sm: HardwareParameter
+    shared_bytes_per_cycle_per_sm: HardwareParameter
+    l2_bytes_per_cycle_per_sm: HardwareParameter
+    l2_port_bytes_per_cycle: HardwareParameter
+    copy_stream_factor: HardwareParameter
+    l1_shared_bytes_per_sm: HardwareParameter
+    instruction_cache_bytes: HardwareParameter
+    constant_line_bytes: HardwareParameter
+    read_release_cycles: HardwareParameter
+    shared_pass_cycles: HardwareParameter
+    line_pass_cycles: HardwareParameter
+    lines_per_pass: HardwareParameter
+    store_line_cycles: HardwareParameter
+    line_path_share: HardwareParameter
+    line_fill_cycles: HardwareParameter
+    barrier_path_cycles: HardwareParameter
+    l2_store_line_cycles: HardwareParameter
+    partial_write_factor: HardwareParameter
+    atomic_line_cycles: HardwareParameter
+    dram_load_cycles: HardwareParameter
+    spill_dram_factor: HardwareParameter
+    lone_sector_dram_factor: HardwareParameter
+    spill_lost_from: HardwareParameter
+    spill_lost_by: HardwareParameter
+    instruction_miss_cycles: HardwareParameter
+    l2_kept_share: HardwareParameter
+    atomic_slice_bytes: HardwareParameter
+    atomic_float_cycles: HardwareParameter
+    atomic_combined_lanes: HardwareParameter
+    path_queue_cycles: HardwareParameter
+    l2_burst_cycles: HardwareParameter
+    store_queue_cycles: HardwareParameter
+    dram_efficiency: HardwareParameter
+    line_bytes: HardwareParameter
+    sector_bytes: HardwareParameter
+    l1_ways: HardwareParameter
+    l2_ways: HardwareParameter
+    copy_request_cycles: HardwareParameter | None = None
+    dram_spread_cycles: HardwareParameter | None = None
+    mshrs_per_sm: HardwareParameter | None = None
+    ldgsts_per_warp: HardwareParameter | None = None
+    matrix_conflict_share: HardwareParameter | None = None
+    warpgroup_operand_bytes_per_cycle: HardwareParameter | None = None
 
 
-class SharedCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Sizes that the driver cuts shared memory to, ascending; the L1 has the rest of the SM's memory."""
 
     kib: tuple[int, ...]
     basis: Basis
     source: str
 
-    def bytes_for(self, shared_bytes: float) -> int:
+    def find_carveout_bytes(self, shared_bytes: float) -> int:
         """The least size that holds so much."""
         sizes = [1024 * size for size in self.kib]
         return next((size for size in sizes if size >= shared_bytes), sizes[-1])
 
 
-class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SchedClassTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One scheduling class on one architecture.
 
     issue_cycles: cycles that one warp instruction holds its pipe of one sub-core
@@ -153,12 +153,12 @@ class ClassFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     pipe: Pipe
     alternate_pipe: Pipe | None = None
-    issue_cycles: Figure
-    latency_cycles: Figure
+    issue_cycles: HardwareParameter
+    latency_cycles: HardwareParameter
     completion: Completion
 
 
-class ConstantBankWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Byte offsets in constant bank 0 of what the driver writes there; absent where there is no such word.
 
     block_dim, grid_dim, cluster_dim, cluster_counts (clusters in the grid) and cluster_reciprocals (1 /
@@ -168,30 +168,30 @@ class ConstantBankWords(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     SR_CgaSize x 0xa0 from the offsets of workspace, dynamic_shared_bytes and the cluster's words.
     """
 
-    arguments: Figure
-    block_dim: Figure
-    grid_dim: Figure
-    stack_pointer: Figure
-    dynamic_shared_bytes: Figure
-    local_window: Figure
-    user_window: Figure
-    grid_id: Figure
-    sm_count: Figure
-    argument_window: Figure
-    argument_window_start: Figure
-    workspace_low: Figure
-    workspace_high: Figure
-    shared_window: Figure | None = None
-    global_descriptor: Figure | None = None
-    reserved_shared_bytes: Figure | None = None
-    explicit_cluster: Figure | None = None
-    cluster_dim: Figure | None = None
-    cluster_reciprocals: Figure | None = None
-    cluster_counts: Figure | None = None
-    cluster_ctas: Figure | None = None
+    arguments: HardwareParameter
+    block_dim: HardwareParameter
+    grid_dim: HardwareParameter
+    stack_pointer: HardwareParameter
+    dynamic_shared_bytes: HardwareParameter
+    local_window: HardwareParameter
+    user_window: HardwareParameter
+    grid_id: HardwareParameter
+    sm_count: HardwareParameter
+    argument_window: HardwareParameter
+    argument_window_start: HardwareParameter
+    workspace_low: HardwareParameter
+    workspace_high: HardwareParameter
+    shared_window: HardwareParameter | None = None
+    global_descriptor: HardwareParameter | None = None
+    reserved_shared_bytes: HardwareParameter | None = None
+    explicit_cluster: HardwareParameter | None = None
+    cluster_dim: HardwareParameter | None = None
+    cluster_reciprocals: HardwareParameter | None = None
+    cluster_counts: HardwareParameter | None = None
+    cluster_ctas: HardwareParameter | None = None
 
 
-class TensorCoreProduct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Tcgen05MmaTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """tcgen05.mma by where A lies, CTAs of a group and M, for any N and type.
 
     rows: of each CTA that its time is that of; operand_cycles, operand_column_cycles: to fetch the operands
@@ -226,21 +226,21 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     inherits: str | None = None
     sources: dict[str, str] = {}
     unsupported: tuple[SchedClass, ...] = ()
-    warp_mma_share: Figure
-    tensor_cores_per_sm: Figure
-    constant_bank: ConstantBankWords
-    limits: Limits
-    shared_carveouts: SharedCarveouts
-    memory: MemoryPath
-    tensor_core_product: tuple[TensorCoreProduct, ...] = ()
-    sched: dict[SchedClass, ClassFigures]
+    warp_mma_share: HardwareParameter
+    tensor_cores_per_sm: HardwareParameter
+    constant_bank: ConstantBankLayout
+    limits: SmLimits
+    shared_carveouts: SharedMemoryCarveouts
+    memory: MemorySubsystem
+    tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()
+    sched: dict[SchedClass, SchedClassTiming]
 
 
 class Sm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    count: Figure
+    count: HardwareParameter
 
 
-class Clock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SmClocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Clocks of the SMs.
 
     sustained: under any load, or where tensor cores work; sustained_narrow_mhz: where most of that are
@@ -248,13 +248,13 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     whose power does not suffice for that; kernels that wait for memory run at the clock above.
     """
 
-    boost_mhz: Figure
-    base_mhz: Figure | None = None
-    tensor_mhz: Figure | None = None
-    sustained_mhz: Figure | None = None
-    sustained_tensor_mhz: Figure | None = None
-    sustained_narrow_mhz: Figure | None = None
-    sustained_float_mhz: Figure | None = None
+    boost_mhz: HardwareParameter
+    base_mhz: HardwareParameter | None = None
+    tensor_mhz: HardwareParameter | None = None
+    sustained_mhz: HardwareParameter | None = None
+    sustained_tensor_mhz: HardwareParameter | None = None
+    sustained_narrow_mhz: HardwareParameter | None = None
+    sustained_float_mhz: HardwareParameter | None = None
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -265,74 +265,74 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     kind: str
-    bandwidth_gbps: Figure
-    size_gb: Figure | None = None
-    bus_bits: Figure | None = None
-    sustained_gbps: Figure | None = None
-    streaming_gbps: Figure | None = None
-    l2_latency_cycles: Figure | None = None
-    dram_latency_cycles: Figure | None = None
+    bandwidth_gbps: HardwareParameter
+    size_gb: HardwareParameter | None = None
+    bus_bits: HardwareParameter | None = None
+    sustained_gbps: HardwareParameter | None = None
+    streaming_gbps: HardwareParameter | None = None
+    l2_latency_cycles: HardwareParameter | None = None
+    dram_latency_cycles: HardwareParameter | None = None
 
 
 class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """bandwidth_gbps: of loads; store_factor: loaded bytes that a stored one counts for, where stores share
     the rate of loads. Without it each of the two has that rate. kept_share, lost_share: of its size that
     launches touch, up to which the next one finds all, and from which it finds nothing; without them
-    `MemoryPath.l2_kept_share` is both.
+    `MemorySubsystem.l2_kept_share` is both.
     """
 
-    size_bytes: Figure
-    bandwidth_gbps: Figure | None = None
-    store_factor: Figure | None = None
-    kept_share: Figure | None = None
-    lost_share: Figure | None = None
+    size_bytes: HardwareParameter
+    bandwidth_gbps: HardwareParameter | None = None
+    store_factor: HardwareParameter | None = None
+    kept_share: HardwareParameter | None = None
+    lost_share: HardwareParameter | None = None
 
 
-class TensorFigures(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    fma_per_cycle_per_sm: Figure
+class TensorThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    fma_per_cycle_per_sm: HardwareParameter
 
 
-class Peaks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Dense peaks as the vendor prints them (FP32 accumulation where the two differ)."""
 
-    fp64_tflops: Figure | None = None
-    fp64_tensor_tflops: Figure | None = None
-    fp32_tflops: Figure | None = None
-    fp16_tflops: Figure | None = None
-    tf32_tensor_tflops: Figure | None = None
-    fp16_tensor_tflops: Figure | None = None
-    bf16_tensor_tflops: Figure | None = None
-    fp8_tensor_tflops: Figure | None = None
-    int8_tensor_tops: Figure | None = None
-    fp4_tensor_tflops: Figure | None = None
+    fp64_tflops: HardwareParameter | None = None
+    fp64_tensor_tflops: HardwareParameter | None = None
+    fp32_tflops: HardwareParameter | None = None
+    fp16_tflops: HardwareParameter | None = None
+    tf32_tensor_tflops: HardwareParameter | None = None
+    fp16_tensor_tflops: HardwareParameter | None = None
+    bf16_tensor_tflops: HardwareParameter | None = None
+    fp8_tensor_tflops: HardwareParameter | None = None
+    int8_tensor_tops: HardwareParameter | None = None
+    fp4_tensor_tflops: HardwareParameter | None = None
 
 
 class Power(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    tdp_w: Figure
+    tdp_w: HardwareParameter
 
 
-class Links(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """GPU to GPU (sum of both directions) and host link."""
 
-    nvlink_gbps: Figure | None = None
+    nvlink_gbps: HardwareParameter | None = None
     pcie: str = ""
 
 
 class LaunchLatency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Coefficients of AMALI's kernel launch latency (equations 27 and 28), in cycles, CTA size in warps."""
 
-    alpha: Figure
-    beta: Figure
-    gamma: Figure
-    intercept_cycles: Figure
+    alpha: HardwareParameter
+    beta: HardwareParameter
+    gamma: HardwareParameter
+    intercept_cycles: HardwareParameter
 
 
 class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """overhead_us: an empty kernel's own duration; ctas_per_us: rate at which CTAs are handed out."""
 
-    overhead_us: Figure
-    interval_us: Figure | None = None
-    ctas_per_us: Figure
+    overhead_us: HardwareParameter
+    interval_us: HardwareParameter | None = None
+    ctas_per_us: HardwareParameter
     latency: LaunchLatency | None = None
 
 
@@ -354,11 +354,11 @@ class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     note: str = ""
     sources: dict[str, str] = {}
     sm: Sm
-    clock: Clock
+    clock: SmClocks
     memory: DeviceMemory
     l2: L2Cache
-    tensor: dict[TensorRate, TensorFigures] = {}
-    peak: Peaks = Peaks()
+    tensor: dict[TensorRate, TensorThroughput] = {}
+    peak: PeakThroughput = PeakThroughput()
     power: Power | None = None
-    link: Links = Links()
+    link: Interconnect = Interconnect()
     launch: LaunchCosts

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-MAX_GRID = (2**31 - 1, 65535, 65535)
-MAX_BLOCK = (1024, 1024, 64)
+MAX_GRID_DIMS = (2**31 - 1, 65535, 65535)
+MAX_BLOCK_DIMS = (1024, 1024, 64)
 MAX_BLOCK_THREADS = 1024
 MAX_CLUSTER_CTAS = 16
 MAX_CLOCK_MHZ = 10_000
@@ -49,7 +49,7 @@ class Pointer(Struct, frozen=True):
         return "ptr" if self.size_bytes is None else f"ptr:{self.size_bytes}"
 
 
-class Null(Struct, frozen=True):
+class NullPointer(Struct, frozen=True):
     """The null pointer."""
 
     def __str__(self) -> str:
@@ -66,27 +66,27 @@ class TensorLayout(Struct, frozen=True):
     type_name: str
     element_bytes: int
     extents: tuple[int, ...]
-    box: tuple[int, ...]
+    box_extents: tuple[int, ...]
     strides_bytes: tuple[int, ...]
 
     @property
-    def row_bytes(self) -> int:
+    def box_row_bytes(self) -> int:
         """Bytes of a box that lie side by side."""
-        return self.box[0] * self.element_bytes
+        return self.box_extents[0] * self.element_bytes
 
     def __str__(self) -> str:
-        parts = [self.type_name, _times(self.extents), _times(self.box)]
-        if self.strides_bytes != packed_strides(self.element_bytes, self.extents):
-            parts.append(_times(self.strides_bytes[1:]))
+        parts = [self.type_name, _format_extents(self.extents), _format_extents(self.box_extents)]
+        if self.strides_bytes != compute_packed_strides(self.element_bytes, self.extents):
+            parts.append(_format_extents(self.strides_bytes[1:]))
         return ":".join(parts)
 
 
-def packed_strides(element_bytes: int, extents: tuple[int, ...]) -> tuple[int, ...]:
+def compute_packed_strides(element_bytes: int, extents: tuple[int, ...]) -> tuple[int, ...]:
     """Of a tensor without gaps."""
     return tuple(element_bytes * prod(extents[:axis]) for axis in range(len(extents)))
 
 
-def _times(numbers: tuple[int, ...]) -> str:
+def _format_extents(numbers: tuple[int, ...]) -> str:
     return "x".join(map(str, numbers))
 
 
@@ -112,7 +112,7 @@ class Buffer(Struct, frozen=True, eq=False):
         return self.path if self.path == "zeros" else f"@{self.path}"
 
 
-class Filled(Struct, frozen=True):
+class FilledBuffer(Struct, frozen=True):
     """The address of an allocation that holds one number everywhere: int32, or binary32 of a float."""
 
     value: int | float
@@ -121,17 +121,17 @@ class Filled(Struct, frozen=True):
         return f"fill:{self.value}"
 
 
-ArgumentValue = Pointer | Null | TensorMap | Buffer | Filled | int | float
+ArgumentValue = Pointer | NullPointer | TensorMap | Buffer | FilledBuffer | int | float
 
 
 class Argument(Struct, frozen=True):
     """The value of one parameter, by its place in the compiled signature from 0, or by its name."""
 
-    which: int | str
+    parameter: int | str
     value: ArgumentValue
 
     def __str__(self) -> str:
-        return f"{self.which}={self.value}"
+        return f"{self.parameter}={self.value}"
 
 
 class Launch(Struct, frozen=True, kw_only=True):
@@ -158,9 +158,9 @@ class Launch(Struct, frozen=True, kw_only=True):
 def check_launch(launch: Launch) -> None:
     """Raises UsageError for dimensions that no GPU takes, or that do not go together."""
     if launch.grid is not None:
-        _check_sizes("grid", launch.grid, MAX_GRID)
+        _check_sizes("grid", launch.grid, MAX_GRID_DIMS)
     if launch.block is not None:
-        _check_sizes("block", launch.block, MAX_BLOCK)
+        _check_sizes("block", launch.block, MAX_BLOCK_DIMS)
         _check_count("block", launch.block, MAX_BLOCK_THREADS, "threads, a CTA")
     if launch.cluster is not None:
         _check_sizes("cluster", launch.cluster, (MAX_CLUSTER_CTAS,) * 3)
@@ -192,23 +192,23 @@ def _check_count(what: str, dims: Dim3, most: int, unit: str) -> None:
         raise UsageError(f"{what} {dims}: {dims.count:,} {unit} has at most {most:,}")
 
 
-class LaunchBook(Struct, frozen=True):
+class LaunchTable(Struct, frozen=True):
     """Launches of many kernels: the first glob that fits a kernel's name counts."""
 
     entries: tuple[tuple[str, tuple[Launch, ...]], ...] = ()
 
-    def launches_for(self, *names: str) -> tuple[Launch, ...]:
+    def find_launches(self, *names: str) -> tuple[Launch, ...]:
         """The launches of a kernel by any of its names (mangled, demangled); empty where no glob fits."""
         for glob, launches in self.entries:
-            if _fits(glob, names):
+            if _is_match(glob, names):
                 return launches
         return ()
 
-    def unused(self, kernels: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    def find_unused_globs(self, kernels: Sequence[Sequence[str]]) -> tuple[str, ...]:
         """Globs that count for none of the kernels, each given by its names."""
-        used = {next((glob for glob, _ in self.entries if _fits(glob, names)), None) for names in kernels}
+        used = {next((glob for glob, _ in self.entries if _is_match(glob, names)), None) for names in kernels}
         return tuple(glob for glob, _ in self.entries if glob not in used)
 
 
-def _fits(glob: str, names: Sequence[str]) -> bool:
+def _is_match(glob: str, names: Sequence[str]) -> bool:
     return any(name == glob or fnmatchcase(name, glob) for name in names)

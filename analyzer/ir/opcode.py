@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-from analyzer.ir.machine import SchedClass, TensorRate
+from analyzer.ir.scheduling import SchedClass, TensorRate
 
 
 class OpKind(StrEnum):
@@ -125,7 +125,7 @@ class Semantics(StrEnum):
     BULK_REDUCTION = "bulk_reduction"  # the same, added to what is there
 
 
-class Space(StrEnum):
+class AddressSpace(StrEnum):
     """Address space of a memory instruction."""
 
     GLOBAL = "global"
@@ -165,13 +165,13 @@ class MmaShape(Struct, frozen=True):
     m: int
     n: int
     k: int
-    sparse: bool
-    rate: TensorRate
+    is_sparse: bool
+    tensor_rate: TensorRate
     accumulator_bits: int
-    warps: int = 1
+    n_warps: int = 1
 
     @property
-    def fma_count(self) -> int:
+    def n_fmas(self) -> int:
         """Dense multiply-adds that the instruction stands for."""
         return self.m * self.n * self.k
 
@@ -187,16 +187,16 @@ class Opcode(Struct, frozen=True, kw_only=True):
     name: str
     modifiers: tuple[str, ...]
     kind: OpKind
-    sched: SchedClass
-    writes: str
-    widths: tuple[int, ...]
-    width: int
+    sched_class: SchedClass
+    destination_pattern: str
+    registers_by_operand: tuple[int, ...]
+    operand_registers: int
     width_bytes: int
     flops: int
-    space: Space | None
-    mma: MmaShape | None
+    space: AddressSpace | None
+    mma_shape: MmaShape | None
     semantics: Semantics | None
-    known: bool
+    is_known: bool
 
     @property
     def mnemonic(self) -> str:
@@ -204,7 +204,7 @@ class Opcode(Struct, frozen=True, kw_only=True):
         return ".".join((self.name, *self.modifiers))
 
 
-FLOW_KINDS = frozenset(
+CONTROL_FLOW_KINDS = frozenset(
     {
         OpKind.BRANCH,
         OpKind.BRANCH_INDIRECT,
@@ -217,7 +217,7 @@ FLOW_KINDS = frozenset(
         OpKind.WARP_SYNC,
     }
 )
-MBARRIER_MEANINGS = frozenset(
+MBARRIER_SEMANTICS = frozenset(
     {
         Semantics.MBARRIER_WAIT,
         Semantics.MBARRIER_ARRIVE,
@@ -225,9 +225,9 @@ MBARRIER_MEANINGS = frozenset(
         Semantics.MBARRIER_COPY,
     }
 )
-BULK_WRITES = frozenset({Semantics.BULK_STORE, Semantics.BULK_REDUCTION})
+BULK_WRITE_SEMANTICS = frozenset({Semantics.BULK_STORE, Semantics.BULK_REDUCTION})
 ATOMIC_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
-GLOBAL_SPACES = frozenset({Space.GLOBAL, Space.GENERIC})
+GLOBAL_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC})
 MEMORY_KINDS = frozenset(
     {
         OpKind.LOAD,

@@ -21,14 +21,14 @@ class Register(Struct, frozen=True):
 
     file: RegisterFile
     index: int | None
-    negated: bool = False
-    absolute: bool = False
-    inverted: bool = False
+    is_negated: bool = False
+    is_absolute: bool = False
+    is_inverted: bool = False
     suffixes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         number = "Z" if self.index is None else str(self.index)
-        return _decorated(self, f"{self.file.value}{number}")
+        return _add_modifiers(self, f"{self.file.value}{number}")
 
 
 class Predicate(Struct, frozen=True):
@@ -36,14 +36,14 @@ class Predicate(Struct, frozen=True):
 
     file: PredicateFile
     index: int | None
-    negated: bool = False
+    is_negated: bool = False
 
     def __str__(self) -> str:
         number = "T" if self.index is None else str(self.index)
-        return f"{'!' if self.negated else ''}{self.file.value}{number}"
+        return f"{'!' if self.is_negated else ''}{self.file.value}{number}"
 
 
-class PredicateSet(Struct, frozen=True):
+class PredicateFileOperand(Struct, frozen=True):
     """The whole predicate file as one operand: `PR`, `UPR`."""
 
     file: PredicateFile
@@ -63,24 +63,24 @@ class Immediate(Struct, frozen=True):
             case int():
                 text = f"-{-self.value:#x}" if self.value < 0 else f"{self.value:#x}"
             case _:
-                text = _float_text(self.value)
+                text = _format_float(self.value)
         return ".".join((text, *self.suffixes))
 
 
-class Constant(Struct, frozen=True):
+class ConstantBankOperand(Struct, frozen=True):
     """`c[0x0][0x210]`, `c[0x3][R9+0x8]`, `-c[0x0][UR4+0x30]`."""
 
     bank: int
     offset: int
     base: Register | None = None
-    negated: bool = False
-    absolute: bool = False
-    inverted: bool = False
+    is_negated: bool = False
+    is_absolute: bool = False
+    is_inverted: bool = False
     suffixes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        inner = _sum_text((self.base,), self.offset)
-        return _decorated(self, f"c[{self.bank:#x}][{inner}]")
+        inner = _format_sum((self.base,), self.offset)
+        return _add_modifiers(self, f"c[{self.bank:#x}][{inner}]")
 
 
 class Address(Struct, frozen=True):
@@ -90,10 +90,10 @@ class Address(Struct, frozen=True):
     offset: int
 
     def __str__(self) -> str:
-        return f"[{_sum_text(self.bases, self.offset)}]"
+        return f"[{_format_sum(self.bases, self.offset)}]"
 
 
-class Described(Struct, frozen=True):
+class DescriptorOperand(Struct, frozen=True):
     """An operand reached through a descriptor: `desc[UR4][R2.64]`, `gdesc[UR20].tnspB`, `tmem[UR4]`."""
 
     kind: str
@@ -106,7 +106,7 @@ class Described(Struct, frozen=True):
         return ".".join((f"{self.kind}{self.descriptor}{inner}", *self.suffixes))
 
 
-class Barrier(Struct, frozen=True):
+class BarrierRegister(Struct, frozen=True):
     """Convergence barrier `B3`, scoreboard `SB0`, or warpgroup scoreboard `gsb0`."""
 
     file: str
@@ -116,7 +116,7 @@ class Barrier(Struct, frozen=True):
         return f"{self.file}{self.index}"
 
 
-class Special(Struct, frozen=True):
+class SpecialOperand(Struct, frozen=True):
     """Special registers and words: `SR_TID.X`, `2D`, `Rpc.LO`."""
 
     name: str
@@ -125,13 +125,13 @@ class Special(Struct, frozen=True):
         return self.name
 
 
-class Listed(Struct, frozen=True):
+class ScoreboardList(Struct, frozen=True):
     """`{5,4,3}`: scoreboards that DEPBAR names."""
 
-    values: tuple[int, ...]
+    scoreboards: tuple[int, ...]
 
     def __str__(self) -> str:
-        return "{" + ",".join(map(str, self.values)) + "}"
+        return "{" + ",".join(map(str, self.scoreboards)) + "}"
 
 
 class Label(Struct, frozen=True):
@@ -143,7 +143,7 @@ class Label(Struct, frozen=True):
         return self.name
 
 
-class Unparsed(Struct, frozen=True):
+class UnparsedOperand(Struct, frozen=True):
     """Text that the grammar does not know; counted in the warnings."""
 
     text: str
@@ -155,36 +155,36 @@ class Unparsed(Struct, frozen=True):
 Operand = (
     Register
     | Predicate
-    | PredicateSet
+    | PredicateFileOperand
     | Immediate
-    | Constant
+    | ConstantBankOperand
     | Address
-    | Described
-    | Barrier
-    | Special
-    | Listed
+    | DescriptorOperand
+    | BarrierRegister
+    | SpecialOperand
+    | ScoreboardList
     | Label
-    | Unparsed
+    | UnparsedOperand
 )
 
 
-def _decorated(operand: Register | Constant, text: str) -> str:
-    if operand.absolute:
+def _add_modifiers(operand: Register | ConstantBankOperand, text: str) -> str:
+    if operand.is_absolute:
         text = f"|{text}|"
     text = ".".join((text, *operand.suffixes))
-    if operand.inverted:
+    if operand.is_inverted:
         text = f"~{text}"
-    return f"-{text}" if operand.negated else text
+    return f"-{text}" if operand.is_negated else text
 
 
-def _sum_text(bases: tuple[Register | None, ...], offset: int) -> str:
+def _format_sum(bases: tuple[Register | None, ...], offset: int) -> str:
     terms = [str(base) for base in bases if base is not None]
     if offset or not terms:
         terms.append(f"-{-offset:#x}" if offset < 0 else f"{offset:#x}")
     return "+".join(terms)
 
 
-def _float_text(value: float) -> str:
+def _format_float(value: float) -> str:
     if math.isnan(value):
         return "-QNAN" if math.copysign(1.0, value) < 0 else "+QNAN"
     if value in (float("inf"), float("-inf")):

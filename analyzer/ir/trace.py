@@ -12,11 +12,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.ir.machine import WARP_LANES
+from analyzer.ir.scheduling import WARP_SIZE
 
 ZERO_REGISTER = 255  # R255: how the tracer prints RZ
-FIRST_UNIFORM = 256  # UR0 among the registers of an instruction
-ZERO_UNIFORM = FIRST_UNIFORM + 63  # UR63: URZ
+FIRST_UNIFORM_REGISTER = 256  # UR0 among the registers of an instruction
+ZERO_UNIFORM_REGISTER = FIRST_UNIFORM_REGISTER + 63  # UR63: URZ
 
 IdArray = NDArray[np.int32]
 IntArray = NDArray[np.int64]
@@ -43,7 +43,7 @@ class TraceHeader(Struct, frozen=True, kw_only=True):
     local_base: int = 0
     nvbit_version: str = ""
     tracer_version: str = ""
-    has_lines: bool = False
+    has_source_lines: bool = False
 
     @property
     def arch(self) -> str:
@@ -56,7 +56,7 @@ class TraceHeader(Struct, frozen=True, kw_only=True):
 
     @property
     def warps_per_cta(self) -> int:
-        return -(-self.block.count // WARP_LANES)
+        return -(-self.block.count // WARP_SIZE)
 
     @property
     def n_warps(self) -> int:
@@ -69,7 +69,7 @@ class TracedInstruction(Struct, frozen=True, kw_only=True):
 
     pc: byte offset in its function, as traced; address: the same, but for code that another function's
     offsets collide with, which is put behind it. Registers are numbers of the general file,
-    uniform ones (traced from NVBit 1.8 on) plus `FIRST_UNIFORM`.
+    uniform ones (traced from NVBit 1.8 on) plus `FIRST_UNIFORM_REGISTER`.
     width_bytes: bytes of one lane where the tracer lists addresses, else 0; line: of the source, 0 if
     unknown.
     """
@@ -77,11 +77,11 @@ class TracedInstruction(Struct, frozen=True, kw_only=True):
     pc: int
     address: int
     mnemonic: str
-    dests: tuple[int, ...]
+    destinations: tuple[int, ...]
     sources: tuple[int, ...]
     width_bytes: int
     immediate: int = 0
-    line: int = 0
+    source_line: int = 0
 
 
 class AddressTable(Struct, frozen=True, kw_only=True, eq=False):
@@ -93,21 +93,21 @@ class AddressTable(Struct, frozen=True, kw_only=True, eq=False):
 
     bases: WordArray
     strides: IntArray
-    offsets: IntArray
+    delta_offsets: IntArray
     deltas: IntArray
 
     def __len__(self) -> int:
         return len(self.bases)
 
-    def lanes(self, ids: IntArray, masks: MaskArray) -> tuple[WordArray, LaneArray]:
+    def decompress(self, ids: IntArray, masks: MaskArray) -> tuple[WordArray, LaneArray]:
         """Addresses [n, 32] and active lanes [n, 32] of accesses `ids`; inactive lanes have any address."""
-        active = active_lanes(masks)
+        active = unpack_lane_masks(masks)
         later = active & (np.cumsum(active, axis=1) > 1)
         steps = np.where(later, self.strides[ids][:, None], 0)
-        sizes = self.offsets[ids + 1] - self.offsets[ids]
+        sizes = self.delta_offsets[ids + 1] - self.delta_offsets[ids]
         if listed := int(sizes.sum()):
             begins = np.cumsum(sizes) - sizes
-            places = np.arange(listed) + np.repeat(self.offsets[ids] - begins, sizes)
+            places = np.arange(listed) + np.repeat(self.delta_offsets[ids] - begins, sizes)
             steps[later & (sizes > 0)[:, None]] = self.deltas[places]
         addresses = self.bases[ids][:, None] + np.cumsum(steps, axis=1).astype(np.uint64)
         return addresses, active
@@ -116,8 +116,8 @@ class AddressTable(Struct, frozen=True, kw_only=True, eq=False):
 class WarpTrace(Struct, frozen=True, eq=False):
     """What one warp ran, in order: instructions by their place in `Trace.instructions`, and active lanes."""
 
-    warp: int
-    ids: IdArray
+    warp_id: int
+    instruction_ids: IdArray
     masks: MaskArray
 
 
@@ -132,26 +132,26 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     path: str
     header: TraceHeader
     instructions: tuple[TracedInstruction, ...]
-    ids: IdArray
+    instruction_ids: IdArray
     masks: MaskArray
-    warps: IntArray
-    starts: IntArray
-    access_at: IntArray
-    access_ids: IntArray
+    warp_ids: IntArray
+    warp_starts: IntArray
+    access_positions: IntArray
+    address_rows: IntArray
     addresses: AddressTable
 
     def __len__(self) -> int:
-        return len(self.ids)
+        return len(self.instruction_ids)
 
     def __iter__(self) -> Iterator[WarpTrace]:
-        for place, warp in enumerate(self.warps.tolist()):
-            own = slice(int(self.starts[place]), int(self.starts[place + 1]))
-            yield WarpTrace(warp, self.ids[own], self.masks[own])
+        for place, warp in enumerate(self.warp_ids.tolist()):
+            own = slice(int(self.warp_starts[place]), int(self.warp_starts[place + 1]))
+            yield WarpTrace(warp, self.instruction_ids[own], self.masks[own])
 
     @cached_property
-    def ctas(self) -> IntArray:
+    def cta_ids(self) -> IntArray:
         """Linear numbers of the CTAs that were traced, ascending."""
-        return np.unique(self.warps // self.header.warps_per_cta)
+        return np.unique(self.warp_ids // self.header.warps_per_cta)
 
 
 class MemoryCopy(Struct, frozen=True):
@@ -161,13 +161,13 @@ class MemoryCopy(Struct, frozen=True):
     size_bytes: int
 
 
-def active_lanes(masks: MaskArray) -> LaneArray:
+def unpack_lane_masks(masks: MaskArray) -> LaneArray:
     """Masks [n] as lanes [n, 32]; bit 0 is lane 0."""
     bits = np.ascontiguousarray(masks, dtype="<u4").view(np.uint8).reshape(len(masks), 4)
     return np.unpackbits(bits, axis=1, bitorder="little").view(np.bool_)
 
 
-def lane_masks(active: LaneArray) -> MaskArray:
+def pack_lane_masks(active: LaneArray) -> MaskArray:
     """Lanes [n, 32] as masks [n]."""
     packed = np.packbits(np.ascontiguousarray(active), axis=1, bitorder="little")
     return packed.view("<u4").reshape(len(active)).astype(np.uint32)
@@ -191,7 +191,7 @@ def compress_addresses(addresses: WordArray, active: LaneArray) -> AddressTable:
     several = counts > 1
     strides[several] = steps[begins[several] + 1]
     differs = np.bincount(later_of[later != strides[later_of]], minlength=len(counts)) > 0
-    spread = active.argmax(axis=1) + counts != WARP_LANES - active[:, ::-1].argmax(axis=1)
+    spread = active.argmax(axis=1) + counts != WARP_SIZE - active[:, ::-1].argmax(axis=1)
     small = np.abs(strides) < 1 << 31
     by_stride = (counts == 0) | (several & ~differs & ~spread & small)
     strides[~by_stride] = 0
@@ -199,6 +199,6 @@ def compress_addresses(addresses: WordArray, active: LaneArray) -> AddressTable:
     return AddressTable(
         bases=bases,
         strides=strides,
-        offsets=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
+        delta_offsets=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
         deltas=later[~by_stride[later_of]],
     )

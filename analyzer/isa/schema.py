@@ -4,11 +4,11 @@ from typing import Literal
 
 import msgspec
 
-from analyzer.ir.machine import SchedClass, TensorRate
-from analyzer.ir.opcode import DataType, OpKind, Semantics, Space
+from analyzer.ir.opcode import AddressSpace, DataType, OpKind, Semantics
+from analyzer.ir.scheduling import SchedClass, TensorRate
 
 
-class WhenRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ModifierOverrideRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Overrides for an opcode whose modifiers fit: all of `has`, one of `any`, none of `lacks`,
     the first modifier one of `first`, the last one of `last`. Later rows win.
     """
@@ -25,7 +25,7 @@ class WhenRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     widths: tuple[int, ...] | None = None
     width_bytes: int | None = None
     flops: int | None = None
-    space: Space | None = None
+    space: AddressSpace | None = None
     semantics: Semantics | None = None
 
 
@@ -50,12 +50,12 @@ class OpcodeRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     widths: tuple[int, ...] = ()
     width_bytes: int = 0
     flops: int = 0
-    space: Space | None = None
+    space: AddressSpace | None = None
     semantics: Semantics | None = None
-    when: tuple[WhenRow, ...] = ()
+    when: tuple[ModifierOverrideRow, ...] = ()
 
 
-class OpcodeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class OpcodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """hwdb/isa/opcodes.toml."""
 
     schema: Literal["warplens/isa/1"]
@@ -76,7 +76,7 @@ class MmaFamilyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     in_bytes: bool = False
 
 
-class MmaFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MmaTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """hwdb/isa/mma.toml: fused shape words, element types and the product rate they run at."""
 
     schema: Literal["warplens/mma/1"]

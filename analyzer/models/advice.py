@@ -3,17 +3,17 @@
 import numpy as np
 from msgspec import Struct
 
-from analyzer.hardware.occupancy import Limiter
-from analyzer.isa.roles import storage_name
-from analyzer.models.base import Prediction, Situation, Stall
-from analyzer.models.bounds import LATENCY
-from analyzer.models.causes import STALL_OF, Cause
-from analyzer.models.walk import WarpWalk
+from analyzer.hardware.occupancy import OccupancyLimiter
+from analyzer.isa.register_operands import format_register_unit
+from analyzer.models.bounds import LATENCY_BOUND
+from analyzer.models.interface import ModelInput, Prediction, Stall
+from analyzer.models.timeline import WarpTimeline
+from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 
 MAX_FINDINGS = 5
-_MIN_SHARE = 0.03
-_MAX_PER_CAUSE = 2
-_DECIMALS = 3  # what differs by less comes in the order of the listing, on any machine
+_MIN_GAIN_SHARE = 0.03
+_MAX_FINDINGS_PER_CAUSE = 2
+_SORT_DECIMALS = 3  # what differs by less comes in the order of the listing, on any machine
 
 
 class Finding(Struct, frozen=True):
@@ -24,82 +24,86 @@ class Finding(Struct, frozen=True):
     row: int | None
 
 
-def find_advice(situation: Situation, prediction: Prediction, walk: WarpWalk) -> tuple[Finding, ...]:
+def find_advice(
+    model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline
+) -> tuple[Finding, ...]:
     """At most five findings, the largest gain first; a gain is an upper estimate."""
     findings = [
-        *_waits(situation, prediction, walk),
-        *_occupancy(situation, prediction),
-        *_spills(situation, prediction),
-        *_tail(situation, prediction),
+        *_find_waits(model_input, prediction, timeline),
+        *_find_occupancy_limits(model_input, prediction),
+        *_find_spills(model_input, prediction),
+        *_find_tail_wave(model_input, prediction),
     ]
-    worth = [f for f in findings if f.gain_cycles >= _MIN_SHARE * prediction.cycles]
-    return tuple(sorted(worth, key=lambda f: -round(f.gain_cycles, _DECIMALS))[:MAX_FINDINGS])
+    worth = [f for f in findings if f.gain_cycles >= _MIN_GAIN_SHARE * prediction.cycles]
+    return tuple(sorted(worth, key=lambda f: -round(f.gain_cycles, _SORT_DECIMALS))[:MAX_FINDINGS])
 
 
-def _waits(situation: Situation, prediction: Prediction, walk: WarpWalk) -> list[Finding]:
+def _find_waits(model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline) -> list[Finding]:
     """The waits that cost one warp most; they cost the kernel so only where latency binds."""
-    if prediction.bound != LATENCY:
+    if prediction.bound != LATENCY_BOUND:
         return []
-    own = sum(walk.stack(situation.weights).values())
-    scale = prediction.cycles * (1 - _share(prediction, Stall.LAUNCH)) / own if own else 0.0
+    own = sum(timeline.sum_by_stall(model_input.execution_counts).values())
+    scale = prediction.cycles * (1 - _compute_stall_share(prediction, Stall.LAUNCH)) / own if own else 0.0
     found = []
-    for cause in (Cause.LONG, Cause.SHORT, Cause.GMMA, Cause.MATH):
-        cost = walk.waits[:, cause] * situation.weights
-        for row in np.argsort(-cost.round(_DECIMALS), kind="stable")[:_MAX_PER_CAUSE].tolist():
+    for cause in (WaitCause.LONG_SCOREBOARD, WaitCause.SHORT_SCOREBOARD, WaitCause.GMMA, WaitCause.MATH_PIPE):
+        cost = timeline.waits[:, cause] * model_input.execution_counts
+        for row in np.argsort(-cost.round(_SORT_DECIMALS), kind="stable")[:_MAX_FINDINGS_PER_CAUSE].tolist():
             if cost[row] > 0:
-                found.append(Finding(_wait_text(situation, walk, cause, row), float(cost[row]) * scale, row))
+                found.append(
+                    Finding(_describe_wait(model_input, timeline, cause, row), float(cost[row]) * scale, row)
+                )
     return found
 
 
-def _wait_text(situation: Situation, walk: WarpWalk, cause: Cause, row: int) -> str:
-    kernel = situation.kernel
-    producer = int(walk.producer[row])
-    stall = STALL_OF[cause].value
+def _describe_wait(model_input: ModelInput, timeline: WarpTimeline, cause: WaitCause, row: int) -> str:
+    kernel = model_input.kernel
+    producer = int(timeline.producers[row])
+    stall = STALL_BY_CAUSE[cause].value
     if producer < 0:
-        return f"{kernel.opcode(row).mnemonic} waits: {stall}"
-    form = kernel.form(producer)
-    register = storage_name(form.written[0]) if form.written else "its result"
+        return f"{kernel.find_opcode(row).mnemonic} waits: {stall}"
+    form = kernel.decode_form(producer)
+    register = format_register_unit(form.defs[0]) if form.defs else "its result"
     address = int(kernel.addresses[producer])
     return (
-        f"{kernel.opcode(row).mnemonic} waits for {form.opcode.mnemonic} at {address:#06x} "
+        f"{kernel.find_opcode(row).mnemonic} waits for {form.opcode.mnemonic} at {address:#06x} "
         f"({register}): {stall}; start it earlier or give other warps work"
     )
 
 
-def _share(prediction: Prediction, stall: Stall) -> float:
+def _compute_stall_share(prediction: Prediction, stall: Stall) -> float:
     return prediction.cpi_stack.get(stall, 0.0) / prediction.cycles if prediction.cycles else 0.0
 
 
-def _occupancy(situation: Situation, prediction: Prediction) -> list[Finding]:
+def _find_occupancy_limits(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
     """One more resident CTA hides more latency, where latency binds and several waves run."""
-    occupancy = situation.occupancy
-    limited = occupancy.limiter in {Limiter.REGISTERS, Limiter.SHARED}
-    if prediction.bound != LATENCY or not limited or prediction.waves <= 1:
+    occupancy = model_input.occupancy
+    limited = occupancy.limiter in {OccupancyLimiter.REGISTERS, OccupancyLimiter.SHARED_MEMORY}
+    if prediction.bound != LATENCY_BOUND or not limited or prediction.waves <= 1:
         return []
     gain = prediction.cycles * (1 - occupancy.ctas_per_sm / (occupancy.ctas_per_sm + 1))
     text = (
-        f"occupancy is {occupancy.share:.0%}, limited by {occupancy.limiter.value} "
+        f"occupancy is {occupancy.theoretical_occupancy:.0%}, limited by {occupancy.limiter.value} "
         f"(CTAs per SM: {occupancy.ctas_per_sm}); room for one more would hide more latency"
     )
     return [Finding(text, gain, None)]
 
 
-def _spills(situation: Situation, prediction: Prediction) -> list[Finding]:
-    demand = situation.demand
+def _find_spills(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
+    demand = model_input.demand
     if not demand.local_bytes:
         return []
-    width = situation.arch.memory.l1_bytes_per_cycle_per_sm.value
-    warps = situation.occupancy.warps_per_sm * max(1.0, prediction.waves)
+    width = model_input.arch.memory.l1_bytes_per_cycle_per_sm.value
+    warps = model_input.occupancy.warps_per_sm * max(1.0, prediction.waves)
     gain = min(demand.local_bytes * warps / width, prediction.cycles)
     lanes_bytes = demand.local_bytes / 32
     return [Finding(f"local memory: {lanes_bytes:,.0f} bytes per thread spilled or indexed", gain, None)]
 
 
-def _tail(situation: Situation, prediction: Prediction) -> list[Finding]:
+def _find_tail_wave(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
     """The last wave leaves SMs idle."""
     waves = prediction.waves
     full = int(waves)
-    if situation.grid is None or waves <= 1 or waves == full:
+    if model_input.grid is None or waves <= 1 or waves == full:
         return []
     idle = 1 - (waves - full)
     gain = prediction.cycles * idle / (full + 1)

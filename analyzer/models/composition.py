@@ -7,106 +7,118 @@ resident CTAs; the excess over the warps' own time is queueing for that resource
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.costs import PIPES, FloatArray
-from analyzer.demand.demand import PipelineDemand
-from analyzer.models.base import Situation, Stall
+from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.warp_demand import WarpDemand
 from analyzer.models.bounds import (
-    DRAM,
-    L1,
-    L2,
-    LATENCY,
-    SHARED,
-    elected_warps,
-    gpu_bounds,
-    sm_bounds,
-    throttle_of,
+    DRAM_BOUND,
+    L1_BOUND,
+    L2_BOUND,
+    LATENCY_BOUND,
+    SHARED_MEMORY_BOUND,
+    compute_gpu_bounds,
+    compute_sm_bounds,
+    count_elected_warps,
+    find_throttle_stall,
 )
-from analyzer.models.causes import STALL_OF, Cause
-from analyzer.models.launching import dispatch_cycles, overhead_cycles
-from analyzer.models.placement import ALL_IN_DRAM, ALL_IN_L1, Placement, memory_latency_cycles
-from analyzer.models.stalls import StallLedger, StallProfile
-from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
-from analyzer.models.walk import WarpWalk
-from analyzer.models.waves import split_waves
+from analyzer.models.interface import ModelInput, Stall
+from analyzer.models.launch_overhead import compute_cta_dispatch_cycles, compute_launch_overhead_cycles
+from analyzer.models.miss_rates import ALL_IN_DRAM, ALL_IN_L1, MissRates, compute_memory_latency_cycles
+from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz, make_prediction
+from analyzer.models.stalls import StallAccumulator, StallProfile
+from analyzer.models.timeline import WarpTimeline
+from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
+from analyzer.models.waves import split_into_waves
 
-LAUNCH = "launch"
+LAUNCH_BOUND = "launch"
 
 
-class Part(Struct, frozen=True, eq=False):
+class CodePart(Struct, frozen=True, eq=False):
     """Instructions that are bounded together: executions by the walked warp [n], and by the mean warp.
 
     walked: None where the mean warp is the walked one.
     """
 
-    weights: FloatArray
-    demand: PipelineDemand
-    walked: FloatArray | None = None
+    execution_counts: FloatArray
+    demand: WarpDemand
+    separate_timeline_counts: FloatArray | None = None
 
     @property
-    def walked_weights(self) -> FloatArray:
-        return self.weights if self.walked is None else self.walked
+    def timeline_execution_counts(self) -> FloatArray:
+        return (
+            self.execution_counts if self.separate_timeline_counts is None else self.separate_timeline_counts
+        )
 
 
-class _Composed(Struct, frozen=True, eq=False):
+class _ComposedCycles(Struct, frozen=True, eq=False):
     stalls: StallProfile
     bound: str
     bounds: dict[str, float]
 
 
-def compose(
-    situation: Situation,
+def compose_result(
+    model_input: ModelInput,
     model: str,
-    walk: WarpWalk,
-    parts: tuple[Part, ...],
-    placement: Placement,
+    timeline: WarpTimeline,
+    parts: tuple[CodePart, ...],
+    miss_rates: MissRates,
     notes: tuple[str, ...] = (),
-) -> Verdict:
+) -> ModelResult:
     """The verdict of a model whose cycles come from a walk and from bounds."""
-    best = _compose(situation, walk, parts, placement)
+    best = _compose_parts(model_input, timeline, parts, miss_rates)
     low, high = (
-        _compose(situation, _shifted(situation, walk, placement, extreme), parts, extreme)
+        _compose_parts(
+            model_input, _shift_memory_latency(model_input, timeline, miss_rates, extreme), parts, extreme
+        )
         for extreme in (ALL_IN_L1, ALL_IN_DRAM)
     )
-    return Verdict(
-        situation=situation,
+    return ModelResult(
+        model_input=model_input,
         prediction=make_prediction(
-            situation,
+            model_input,
             model,
             best.stalls,
             bound=best.bound,
             bounds_cycles=best.bounds,
-            span=Range(low.stalls.total_cycles, high.stalls.total_cycles),
-            placement=placement,
+            cycle_range=CycleRange(low.stalls.total_cycles, high.stalls.total_cycles),
+            miss_rates=miss_rates,
             notes=notes,
         ),
         stalls=best.stalls,
-        walk=walk,
+        timeline=timeline,
     )
 
 
-def _shifted(situation: Situation, walk: WarpWalk, walked: Placement, placement: Placement) -> WarpWalk:
+def _shift_memory_latency(
+    model_input: ModelInput, timeline: WarpTimeline, timeline_miss_rates: MissRates, miss_rates: MissRates
+) -> WarpTimeline:
     """The walk had the latency of memory been another: each long wait moves by the difference."""
-    longer = memory_latency_cycles(situation, placement) - memory_latency_cycles(situation, walked)
-    waits = walk.waits.copy()
-    long_waits = waits[:, Cause.LONG]
-    waits[:, Cause.LONG] = np.where(long_waits > 0, np.maximum(long_waits + longer, 0.0), 0.0)
-    return WarpWalk(waits, walk.producer)
+    longer = compute_memory_latency_cycles(model_input, miss_rates) - compute_memory_latency_cycles(
+        model_input, timeline_miss_rates
+    )
+    waits = timeline.waits.copy()
+    long_waits = waits[:, WaitCause.LONG_SCOREBOARD]
+    waits[:, WaitCause.LONG_SCOREBOARD] = np.where(long_waits > 0, np.maximum(long_waits + longer, 0.0), 0.0)
+    return WarpTimeline(waits, timeline.producers)
 
 
-def _compose(
-    situation: Situation, walk: WarpWalk, parts: tuple[Part, ...], placement: Placement
-) -> _Composed:
-    clock = clock_mhz(situation)
-    ledger = StallLedger(len(situation.kernel))
+def _compose_parts(
+    model_input: ModelInput, timeline: WarpTimeline, parts: tuple[CodePart, ...], miss_rates: MissRates
+) -> _ComposedCycles:
+    clock = find_clock_mhz(model_input)
+    accumulator = StallAccumulator(len(model_input.kernel))
     bounds: dict[str, float] = {}
     excess: dict[str, float] = {}
     for part in parts:
-        found = _add_part(ledger, situation, walk, part, placement, clock)
+        found = _add_part(accumulator, model_input, timeline, part, miss_rates, clock)
         for name, cycles in found.bounds.items():
             bounds[name] = bounds.get(name, 0.0) + cycles
         excess[found.bound] = excess.get(found.bound, 0.0) + found.cycles
-    bound = max(excess, key=lambda name: excess[name], default=LATENCY)
-    return _Composed(ledger.close(), LAUNCH if _add_launch(ledger, situation, clock) else bound, bounds)
+    bound = max(excess, key=lambda name: excess[name], default=LATENCY_BOUND)
+    return _ComposedCycles(
+        accumulator.build_profile(),
+        LAUNCH_BOUND if _add_launch_cycles(accumulator, model_input, clock) else bound,
+        bounds,
+    )
 
 
 class _PartCycles(Struct, frozen=True):
@@ -118,73 +130,77 @@ class _PartCycles(Struct, frozen=True):
 
 
 def _add_part(
-    ledger: StallLedger,
-    situation: Situation,
-    walk: WarpWalk,
-    part: Part,
-    placement: Placement,
+    accumulator: StallAccumulator,
+    model_input: ModelInput,
+    timeline: WarpTimeline,
+    part: CodePart,
+    miss_rates: MissRates,
     clock: float,
 ) -> _PartCycles:
     """SMs by waves; what all of them share over the whole launch, since waves run into each other there."""
-    own = float((part.walked_weights * (1.0 + walk.waits.sum(axis=1))).sum())
-    bounds: dict[str, float] = {LATENCY: 0.0}
+    own = float((part.timeline_execution_counts * (1.0 + timeline.waits.sum(axis=1))).sum())
+    bounds: dict[str, float] = {LATENCY_BOUND: 0.0}
     queues: dict[str, float] = {}
-    waves, elected = split_waves(situation), elected_warps(situation)
+    waves, elected = split_into_waves(model_input), count_elected_warps(model_input)
     for wave in waves:
-        local = sm_bounds(situation, wave.ctas_of_sm, placement, part.demand, elected)
-        name = max(local, key=lambda which: local[which], default=LATENCY)
-        longer = max(0.0, local.get(name, 0.0) - own) * wave.count
+        local = compute_sm_bounds(model_input, wave.max_ctas_per_sm, miss_rates, part.demand, elected)
+        name = max(local, key=lambda which: local[which], default=LATENCY_BOUND)
+        longer = max(0.0, local.get(name, 0.0) - own) * wave.n_waves
         queues[name] = queues.get(name, 0.0) + longer
-        for key, cycles in {**local, LATENCY: own}.items():
-            bounds[key] = bounds.get(key, 0.0) + cycles * wave.count
-    shared = gpu_bounds(situation, situation.grid_ctas, placement, clock, part.demand)
-    name = max(shared, key=lambda which: shared[which], default=LATENCY)
-    n_waves = sum(wave.count for wave in waves)
+        for key, cycles in {**local, LATENCY_BOUND: own}.items():
+            bounds[key] = bounds.get(key, 0.0) + cycles * wave.n_waves
+    shared = compute_gpu_bounds(model_input, model_input.grid_ctas, miss_rates, clock, part.demand)
+    name = max(shared, key=lambda which: shared[which], default=LATENCY_BOUND)
+    n_waves = sum(wave.n_waves for wave in waves)
     beyond = shared.get(name, 0.0) - own * n_waves
     if beyond > sum(queues.values()):
         queues = {name: beyond}
     for which, cycles in queues.items():
-        _charge(ledger, situation, part, which, cycles)
-    _add_walk(ledger, walk, part.walked_weights * n_waves)
+        _add_queue_cycles(accumulator, model_input, part, which, cycles)
+    _add_timeline(accumulator, timeline, part.timeline_execution_counts * n_waves)
     bounds |= {key: max(cycles, bounds.get(key, 0.0)) for key, cycles in shared.items()}
-    return _PartCycles(own * n_waves + sum(queues.values()), _binding(queues), bounds)
+    return _PartCycles(own * n_waves + sum(queues.values()), _find_binding_resource(queues), bounds)
 
 
-def _binding(queues: dict[str, float]) -> str:
+def _find_binding_resource(queues: dict[str, float]) -> str:
     """The resource with the longest queue, or the warps' own time where there is none."""
-    name = max(queues, key=lambda which: queues[which], default=LATENCY)
-    return name if queues.get(name, 0.0) > 0 else LATENCY
+    name = max(queues, key=lambda which: queues[which], default=LATENCY_BOUND)
+    return name if queues.get(name, 0.0) > 0 else LATENCY_BOUND
 
 
-def _add_walk(ledger: StallLedger, walk: WarpWalk, weights: FloatArray) -> None:
-    ledger.add_rows(Stall.SELECTED, weights)
-    for cause, stall in STALL_OF.items():
-        ledger.add_rows(stall, weights * walk.waits[:, cause])
+def _add_timeline(accumulator: StallAccumulator, timeline: WarpTimeline, weights: FloatArray) -> None:
+    accumulator.add_row_cycles(Stall.SELECTED, weights)
+    for cause, stall in STALL_BY_CAUSE.items():
+        accumulator.add_row_cycles(stall, weights * timeline.waits[:, cause])
 
 
-def _charge(ledger: StallLedger, situation: Situation, part: Part, name: str, cycles: float) -> None:
+def _add_queue_cycles(
+    accumulator: StallAccumulator, model_input: ModelInput, part: CodePart, name: str, cycles: float
+) -> None:
     """Queueing for a resource, charged to the instructions that use it."""
     if cycles > 0:
-        ledger.add_shared(throttle_of(name), cycles, _users(situation, name, part.weights))
+        accumulator.distribute_cycles(
+            find_throttle_stall(name), cycles, _compute_resource_use(model_input, name, part.execution_counts)
+        )
 
 
-def _users(situation: Situation, bound: str, weights: FloatArray) -> FloatArray:
+def _compute_resource_use(model_input: ModelInput, bound: str, weights: FloatArray) -> FloatArray:
     """How far each instruction uses the resource that binds, [n]."""
-    ids = situation.kernel.opcode_ids
+    ids = model_input.kernel.opcode_ids
     names = np.array([pipe.value == bound for pipe in PIPES])
     if names.any():
-        used: FloatArray = weights * situation.costs.issue_cycles[ids] * names[situation.costs.pipe[ids]]
+        used: FloatArray = weights * model_input.costs.issue_cycles[ids] * names[model_input.costs.pipe[ids]]
         return used
-    moved = situation.moved
-    by_bytes = {SHARED: moved.shared_bytes, L1: moved.global_bytes + moved.local_bytes}
-    by_bytes |= {L2: moved.global_bytes, DRAM: moved.global_bytes}
+    moved = model_input.access_bytes
+    by_bytes = {SHARED_MEMORY_BOUND: moved.shared_bytes, L1_BOUND: moved.global_bytes + moved.local_bytes}
+    by_bytes |= {L2_BOUND: moved.global_bytes, DRAM_BOUND: moved.global_bytes}
     return weights * by_bytes[bound] if bound in by_bytes else weights
 
 
-def _add_launch(ledger: StallLedger, situation: Situation, clock: float) -> bool:
+def _add_launch_cycles(accumulator: StallAccumulator, model_input: ModelInput, clock: float) -> bool:
     """Overhead, and what handing out the CTAs takes longer than they run; whether that binds."""
-    busy = float(ledger.cycles.sum()) + sum(ledger.outside.values())
-    overhead = overhead_cycles(situation, clock)
-    late = dispatch_cycles(situation, clock) - busy
-    ledger.add_outside(Stall.LAUNCH, overhead + max(0.0, late))
+    busy = float(accumulator.cycles.sum()) + sum(accumulator.unattributed_cycles.values())
+    overhead = compute_launch_overhead_cycles(model_input, clock)
+    late = compute_cta_dispatch_cycles(model_input, clock) - busy
+    accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead + max(0.0, late))
     return late > 0 or overhead > busy / 2

@@ -11,14 +11,14 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.costs import PIPES, FloatArray
-from analyzer.ir.machine import Pipe
-from analyzer.models.base import Situation, Stall
+from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.ir.scheduling import Pipe
+from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.intervals import Intervals
-from analyzer.models.placement import Placement, memory_latency_cycles
-from analyzer.models.stalls import StallLedger
+from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
+from analyzer.models.stalls import StallAccumulator
 
-ISSUE_RATE = 1.0  # warp instructions per cycle and sub-core: AMALI table 2, single-issue
+ISSUE_RATE_PER_CYCLE = 1.0  # warp instructions per cycle and sub-core: AMALI table 2, single-issue
 _MEMORY_PIPES = frozenset({Pipe.LSU, Pipe.TMA, Pipe.TMEM})
 _GIGA = 1e9
 _MEGA = 1e6
@@ -30,47 +30,51 @@ class IssueCycles(Struct, frozen=True, eq=False):
     winner[k]: column of the pipe that does, `L1_COLUMN` for the L1, -1 where nothing takes longer than issue.
     """
 
-    base: FloatArray
-    most: FloatArray
-    winner: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+    uncontended: FloatArray
+    contended: FloatArray
+    limiting_column: "np.ndarray[tuple[int], np.dtype[np.int64]]"
 
 
 L1_COLUMN = len(PIPES)
 
 
-def issue_cycles(situation: Situation, intervals: Intervals, x: float) -> IssueCycles:
+def compute_issue_cycles(model_input: ModelInput, intervals: Intervals, n_warps: float) -> IssueCycles:
     """Equations 7 to 11 for x resident warps of an SM."""
-    limits, memory = situation.arch.limits, situation.arch.memory
-    active = min(x, limits.subcores_per_sm.value) * ISSUE_RATE
-    base = intervals.instructions * x / active
-    of_pipes = intervals.pipe_cycles * x / active
-    of_l1 = np.ceil(intervals.l1_bytes / memory.l1_bytes_per_cycle_per_sm.value) * x
+    limits, memory = model_input.arch.limits, model_input.arch.memory
+    active = min(n_warps, limits.subcores_per_sm.value) * ISSUE_RATE_PER_CYCLE
+    base = intervals.instructions * n_warps / active
+    of_pipes = intervals.pipe_cycles * n_warps / active
+    of_l1 = np.ceil(intervals.l1_bytes / memory.l1_bytes_per_cycle_per_sm.value) * n_warps
     every = np.column_stack((of_pipes, of_l1))
     winner = every.argmax(axis=1)
     most = np.maximum(every.max(axis=1), base)
     return IssueCycles(base, most, np.where(most > base, winner, -1))
 
 
-def add_structural(
-    ledger: StallLedger, situation: Situation, intervals: Intervals, issued: IssueCycles, times: float
+def add_structural_contention(
+    accumulator: StallAccumulator,
+    model_input: ModelInput,
+    intervals: Intervals,
+    issued: IssueCycles,
+    times: float,
 ) -> float:
     """S_ComStruct and S_MemStruct (12, 13), charged to the instructions that contend; their cycles."""
-    ids = situation.kernel.opcode_ids
-    pipe = situation.costs.pipe[ids].astype(np.int64)
-    excess = (issued.most - issued.base) * intervals.runs * times
-    moved = situation.moved.global_bytes + situation.moved.local_bytes
-    winner = issued.winner[intervals.of_row]
+    ids = model_input.kernel.opcode_ids
+    pipe = model_input.costs.pipe[ids].astype(np.int64)
+    excess = (issued.contended - issued.uncontended) * intervals.executions * times
+    moved = model_input.access_bytes.global_bytes + model_input.access_bytes.local_bytes
+    winner = issued.limiting_column[intervals.interval_of_row]
     is_l1 = winner == L1_COLUMN
     use = np.where(is_l1, moved, np.where(winner == pipe, intervals.issue_cycles, 0.0))
-    whole = np.bincount(intervals.of_row, weights=use, minlength=len(excess))
-    share = np.divide(use, whole[intervals.of_row], out=np.zeros_like(use), where=use > 0)
-    cycles = share * excess[intervals.of_row]
-    for stall, columns in _COLUMNS.items():
-        ledger.add_rows(stall, np.where(np.isin(winner, columns), cycles, 0.0))
+    whole = np.bincount(intervals.interval_of_row, weights=use, minlength=len(excess))
+    share = np.divide(use, whole[intervals.interval_of_row], out=np.zeros_like(use), where=use > 0)
+    cycles = share * excess[intervals.interval_of_row]
+    for stall, columns in _COLUMNS_BY_STALL.items():
+        accumulator.add_row_cycles(stall, np.where(np.isin(winner, columns), cycles, 0.0))
     return float(cycles.sum())
 
 
-def _columns() -> dict[Stall, list[int]]:
+def _group_columns_by_stall() -> dict[Stall, list[int]]:
     """Pipes by the stall that contention for them shows as (AMALI section 4.6)."""
     found: dict[Stall, list[int]] = {Stall.LG_THROTTLE: [L1_COLUMN]}
     for column, pipe in enumerate(PIPES):
@@ -81,24 +85,24 @@ def _columns() -> dict[Stall, list[int]]:
     return found
 
 
-_COLUMNS = _columns()
+_COLUMNS_BY_STALL = _group_columns_by_stall()
 
 
-class Crowd(Struct, frozen=True, kw_only=True):
+class WaveLoad(Struct, frozen=True, kw_only=True):
     """Equal waves: warps on a busy SM, busy SMs, and how often such a wave comes."""
 
-    warps: float
-    busy_sms: float
-    times: float
+    warps_per_sm: float
+    n_busy_sms: float
+    n_waves: float
 
 
 def add_memory_contention(
-    ledger: StallLedger,
-    situation: Situation,
+    accumulator: StallAccumulator,
+    model_input: ModelInput,
     intervals: Intervals,
-    placement: Placement,
+    miss_rates: MissRates,
     clock_mhz: float,
-    crowd: Crowd,
+    wave_load: WaveLoad,
     covered: FloatArray,
 ) -> float:
     """S_MSHR + S_NoC + S_DRAM as mio_throttle (AMALI equation 24); their cycles.
@@ -107,58 +111,58 @@ def add_memory_contention(
     memory interval cost what goes beyond those of all its parts. Misses are counted in lines; writes occupy
     NoC and DRAM but no MSHR.
     """
-    n = int(intervals.memory[-1]) + 1
+    n = int(intervals.memory_interval[-1]) + 1
 
     def of_memory(values: FloatArray) -> FloatArray:
-        return np.bincount(intervals.memory, weights=values, minlength=n).astype(np.float64)
+        return np.bincount(intervals.memory_interval, weights=values, minlength=n).astype(np.float64)
 
-    line = situation.arch.memory.line_bytes.value
-    lines = placement.l2_share / line * crowd.warps
+    line = model_input.arch.memory.line_bytes.value
+    lines = miss_rates.l1_miss_rate / line * wave_load.warps_per_sm
     reads, writes = of_memory(intervals.read_bytes) * lines, of_memory(intervals.written_bytes) * lines
-    mshrs = _mshrs(situation)
+    mshrs = _find_mshr_count(model_input)
     is_divergent = reads > mshrs
     queue = (
-        _service_cycles(situation, placement, clock_mhz)
-        * crowd.busy_sms
+        _compute_line_service_cycles(model_input, miss_rates, clock_mhz)
+        * wave_load.n_busy_sms
         * (np.minimum(reads, mshrs) + writes)
     )
     queue *= np.where(is_divergent, 1.0, 0.5)
-    latency = memory_latency_cycles(situation, placement) + queue
-    batches = np.where(is_divergent, _mean_batch(reads, mshrs) - 1.0, 0.0) * latency
+    latency = compute_memory_latency_cycles(model_input, miss_rates) + queue
+    batches = np.where(is_divergent, _compute_mean_batch(reads, mshrs) - 1.0, 0.0) * latency
     runs = np.zeros(n)
-    runs[intervals.memory] = intervals.runs
-    cycles = np.maximum(queue + batches - of_memory(covered), 0.0) * runs * crowd.times
-    of_row = intervals.memory[intervals.of_row]
-    moved = situation.moved.global_bytes
+    runs[intervals.memory_interval] = intervals.executions
+    cycles = np.maximum(queue + batches - of_memory(covered), 0.0) * runs * wave_load.n_waves
+    of_row = intervals.memory_interval[intervals.interval_of_row]
+    moved = model_input.access_bytes.global_bytes
     whole = np.bincount(of_row, weights=moved, minlength=n)
     share = np.divide(moved, whole[of_row], out=np.zeros_like(moved), where=moved > 0)
     charged = share * cycles[of_row]
-    ledger.add_rows(Stall.MIO_THROTTLE, charged)
+    accumulator.add_row_cycles(Stall.MIO_THROTTLE, charged)
     return float(charged.sum())
 
 
-def _mshrs(situation: Situation) -> float:
-    figure = situation.arch.memory.mshrs_per_sm
+def _find_mshr_count(model_input: ModelInput) -> float:
+    figure = model_input.arch.memory.mshrs_per_sm
     return math.inf if figure is None else figure.value
 
 
-def _service_cycles(situation: Situation, placement: Placement, clock_mhz: float) -> float:
+def _compute_line_service_cycles(model_input: ModelInput, miss_rates: MissRates, clock_mhz: float) -> float:
     """Cycles that one line occupies the NoC, and the DRAM where it misses the L2."""
-    line = situation.arch.memory.line_bytes.value
+    line = model_input.arch.memory.line_bytes.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
-    dram = placement.dram_share * line / (situation.gpu.dram.value * per_cycle)
-    return line / noc_bytes_per_cycle(situation, clock_mhz) + dram
+    dram = miss_rates.dram_share * line / (model_input.gpu.peak_dram_gbps.value * per_cycle)
+    return line / compute_noc_bytes_per_cycle(model_input, clock_mhz) + dram
 
 
-def noc_bytes_per_cycle(situation: Situation, clock_mhz: float) -> float:
+def compute_noc_bytes_per_cycle(model_input: ModelInput, clock_mhz: float) -> float:
     """Bytes between L2 and SMs per SM cycle, of the whole GPU: the L2's rate, else all SMs' ports."""
-    whole = situation.gpu.file.l2.bandwidth_gbps
+    whole = model_input.gpu.file.l2.bandwidth_gbps
     if whole is None:
-        return situation.arch.memory.l2_bytes_per_cycle_per_sm.value * situation.gpu.sm_count
+        return model_input.arch.memory.l2_bytes_per_cycle_per_sm.value * model_input.gpu.sm_count
     return whole.value * _GIGA / (clock_mhz * _MEGA)
 
 
-def _mean_batch(requests: FloatArray, mshrs: float) -> FloatArray:
+def _compute_mean_batch(requests: FloatArray, mshrs: float) -> FloatArray:
     """Mean over requests j = 1 ... R of ceil(j / MSHRs)."""
     if math.isinf(mshrs):
         return np.ones_like(requests)

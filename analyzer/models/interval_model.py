@@ -3,7 +3,7 @@
 C = S_I + S_IP + KLL + ID (equation 16). What the paper leaves open is how one warp's S_I relates to many
 resident warps and to several waves of CTAs. The reading here, after design/MODELS.md: per wave the longer
 of the representative warp's S_I and of the issue slots of all resident warps, plus S_IP of those warps;
-waves follow each other. `Overlap.NONE` takes S_I and all issue slots one after the other.
+waves follow each other. `WarpOverlap.NONE` takes S_I and all issue slots one after the other.
 """
 
 from enum import Enum
@@ -12,58 +12,62 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.demand.costs import FloatArray, OpcodeCosts
-from analyzer.ir.machine import WARP_LANES
-from analyzer.models.base import Situation, Stall
-from analyzer.models.bounds import LATENCY
-from analyzer.models.causes import STALL_OF
+from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.models.bounds import LATENCY_BOUND
 from analyzer.models.contention import (
-    ISSUE_RATE,
-    Crowd,
+    ISSUE_RATE_PER_CYCLE,
+    WaveLoad,
     add_memory_contention,
-    add_structural,
-    issue_cycles,
+    add_structural_contention,
+    compute_issue_cycles,
 )
-from analyzer.models.intervals import DATA_CAUSES, cut_intervals
-from analyzer.models.launching import launch_latency_cycles, miss_shares
-from analyzer.models.placement import ALL_IN_DRAM, ALL_IN_L1, Placement, assumed_placement
-from analyzer.models.representative import Representative, divergence_instructions, representative
-from analyzer.models.stalls import StallLedger, StallProfile
-from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
-from analyzer.models.walk import WarpWalk
-from analyzer.models.walking import walk_situation
-from analyzer.models.waves import Wave, split_waves
+from analyzer.models.interface import ModelInput, Stall
+from analyzer.models.intervals import DATA_WAIT_CAUSES, split_into_intervals
+from analyzer.models.launch_overhead import compute_cold_miss_shares, compute_launch_latency_cycles
+from analyzer.models.miss_rates import ALL_IN_DRAM, ALL_IN_L1, MissRates, estimate_miss_rates
+from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz, make_prediction
+from analyzer.models.stalls import StallAccumulator, StallProfile
+from analyzer.models.timeline import WarpTimeline
+from analyzer.models.timeline_builder import build_warp_timeline
+from analyzer.models.wait_causes import STALL_BY_CAUSE
+from analyzer.models.warp_selection import (
+    RepresentativeWarp,
+    count_divergence_instructions,
+    select_representative_warp,
+)
+from analyzer.models.waves import Wave, split_into_waves
 
 
-class Overlap(Enum):
+class WarpOverlap(Enum):
     """How a warp's own stalls relate to the issue of the others."""
 
     LONGER = "longer"
     NONE = "none"
 
 
-class Interval(Enum):
+class MmaIntervalSource(Enum):
     """Initiation interval of matrix instructions: from their modifiers (equation 25), or from lanes (14)."""
 
     MODIFIERS = "modifiers"
     LANES = "lanes"
 
 
-class Reading(Struct, frozen=True, kw_only=True):
+class IntervalOptions(Struct, frozen=True, kw_only=True):
     """Which terms a model has."""
 
-    name: str
-    tensor: Interval
-    structural: bool
-    launch_latency: bool
-    divergence: bool
-    overlap: Overlap = Overlap.LONGER
+    model_name: str
+    mma_interval: MmaIntervalSource
+    has_structural_contention: bool
+    has_launch_latency: bool
+    has_divergence: bool
+    overlap: WarpOverlap = WarpOverlap.LONGER
 
 
-class Terms(Struct, frozen=True, kw_only=True):
+class IntervalTerms(Struct, frozen=True, kw_only=True):
     """Cycles of equation 16's terms in the whole launch; issue: slots of other warps beyond S_I."""
 
-    own: float
+    single_warp: float
     issue: float
     structural: float
     memory: float
@@ -71,25 +75,27 @@ class Terms(Struct, frozen=True, kw_only=True):
     divergence: float
 
 
-class _Result(Struct, frozen=True, eq=False):
+class _ComposedResult(Struct, frozen=True, eq=False):
     stalls: StallProfile
-    terms: Terms
+    terms: IntervalTerms
 
 
-def predict_intervals(situation: Situation, reading: Reading) -> Verdict:
+def predict_by_intervals(model_input: ModelInput, options: IntervalOptions) -> ModelResult:
     """Cycles by interval analysis, as far as the reading goes."""
-    chosen = representative(situation)
-    placement = assumed_placement(situation)
-    costs = _costs(situation, reading)
-    walk = _walk(situation, chosen, costs, placement)
-    found = _compose(situation, reading, chosen, walk, costs, placement)
+    chosen = select_representative_warp(model_input)
+    miss_rates = estimate_miss_rates(model_input)
+    costs = _make_interval_costs(model_input, options)
+    timeline = _build_timeline(model_input, chosen, costs, miss_rates)
+    found = _compose_terms(model_input, options, chosen, timeline, costs, miss_rates)
     low, high = (
-        _compose(situation, reading, chosen, _walk(situation, chosen, costs, extreme), costs, extreme)
+        _compose_terms(
+            model_input, options, chosen, _build_timeline(model_input, chosen, costs, extreme), costs, extreme
+        )
         for extreme in (ALL_IN_L1, ALL_IN_DRAM)
     )
     terms = found.terms
     bounds = {
-        LATENCY: terms.own,
+        LATENCY_BOUND: terms.single_warp,
         "issue": terms.issue,
         "functional units and L1": terms.structural,
         "NoC and DRAM": terms.memory,
@@ -98,27 +104,27 @@ def predict_intervals(situation: Situation, reading: Reading) -> Verdict:
     }
     bounds = {name: cycles for name, cycles in bounds.items() if cycles > 0}
     prediction = make_prediction(
-        situation,
-        reading.name,
+        model_input,
+        options.model_name,
         found.stalls,
-        bound=max(bounds, key=lambda name: bounds[name], default=LATENCY),
+        bound=max(bounds, key=lambda name: bounds[name], default=LATENCY_BOUND),
         bounds_cycles=bounds,
-        span=Range(low.stalls.total_cycles, high.stalls.total_cycles),
-        placement=placement,
+        cycle_range=CycleRange(low.stalls.total_cycles, high.stalls.total_cycles),
+        miss_rates=miss_rates,
         notes=chosen.notes,
     )
-    return Verdict(situation=situation, prediction=prediction, stalls=found.stalls, walk=walk)
+    return ModelResult(model_input=model_input, prediction=prediction, stalls=found.stalls, timeline=timeline)
 
 
-def _costs(situation: Situation, reading: Reading) -> OpcodeCosts:
+def _make_interval_costs(model_input: ModelInput, options: IntervalOptions) -> OpcodeCosts:
     """Costs with the reading's matrix intervals; a matrix instruction's latency is its interval (26)."""
-    costs = situation.costs
-    if reading.tensor is Interval.MODIFIERS:
+    costs = model_input.costs
+    if options.mma_interval is MmaIntervalSource.MODIFIERS:
         is_matrix = costs.tensor_cycles > 0
         return replace(costs, latency_cycles=np.where(is_matrix, costs.tensor_cycles, costs.latency_cycles))
-    arch = situation.arch
+    arch = model_input.arch
     lanes = arch.tensor_cores_per_sm.value / arch.limits.subcores_per_sm.value
-    interval = WARP_LANES / lanes
+    interval = WARP_SIZE / lanes
 
     def by_lanes(cycles: FloatArray) -> FloatArray:
         return np.where(costs.tensor_cycles > 0, interval, cycles)
@@ -127,94 +133,111 @@ def _costs(situation: Situation, reading: Reading) -> OpcodeCosts:
         costs,
         issue_cycles=by_lanes(costs.issue_cycles),
         latency_cycles=by_lanes(costs.latency_cycles),
-        matrix_cycles=np.where(costs.matrix_cycles > 0, interval, 0.0),
+        wgmma_cycles=np.where(costs.wgmma_cycles > 0, interval, 0.0),
     )
 
 
-def _walk(situation: Situation, chosen: Representative, costs: OpcodeCosts, placement: Placement) -> WarpWalk:
+def _build_timeline(
+    model_input: ModelInput, chosen: RepresentativeWarp, costs: OpcodeCosts, miss_rates: MissRates
+) -> WarpTimeline:
     """One warp whose pipes are always free: waiting for those is the interval parser's part."""
     free = replace(costs, issue_cycles=np.minimum(costs.issue_cycles, 1.0))
-    return walk_situation(situation, chosen.weights, placement, costs=free)
+    return build_warp_timeline(model_input, chosen.execution_counts, miss_rates, costs=free)
 
 
-def _compose(
-    situation: Situation,
-    reading: Reading,
-    chosen: Representative,
-    walk: WarpWalk,
+def _compose_terms(
+    model_input: ModelInput,
+    options: IntervalOptions,
+    chosen: RepresentativeWarp,
+    timeline: WarpTimeline,
     costs: OpcodeCosts,
-    placement: Placement,
-) -> _Result:
-    ledger = StallLedger(len(situation.kernel))
-    clock = clock_mhz(situation)
-    per_row = costs.issue_cycles[situation.kernel.opcode_ids]
-    intervals = cut_intervals(situation, walk, chosen.weights, per_row)
-    own = issue = structural = memory = 0.0
-    for wave in split_waves(situation):
-        warps = float(wave.ctas_of_sm * situation.occupancy.warps_per_cta)
-        own += _add_own(ledger, walk, chosen.weights, wave)
-        issued = issue_cycles(situation, intervals, warps)
-        issue += _add_issue(ledger, reading, chosen, walk, float(issued.base @ intervals.runs), wave)
-        if reading.structural:
-            structural += add_structural(ledger, situation, intervals, issued, wave.count)
-        crowd = Crowd(
-            warps=wave.ctas / wave.busy_sms * situation.occupancy.warps_per_cta,
-            busy_sms=wave.busy_sms,
-            times=wave.count,
+    miss_rates: MissRates,
+) -> _ComposedResult:
+    accumulator = StallAccumulator(len(model_input.kernel))
+    clock = find_clock_mhz(model_input)
+    per_row = costs.issue_cycles[model_input.kernel.opcode_ids]
+    intervals = split_into_intervals(model_input, timeline, chosen.execution_counts, per_row)
+    single_warp = issue = structural = memory = 0.0
+    for wave in split_into_waves(model_input):
+        warps = float(wave.max_ctas_per_sm * model_input.occupancy.warps_per_cta)
+        single_warp += _add_single_warp_cycles(accumulator, timeline, chosen.execution_counts, wave)
+        issued = compute_issue_cycles(model_input, intervals, warps)
+        issue += _add_issue_slots(
+            accumulator, options, chosen, timeline, float(issued.uncontended @ intervals.executions), wave
         )
-        covered = intervals.instructions / ISSUE_RATE
-        if reading.structural:
-            covered = covered + issued.most - issued.base
-        memory += add_memory_contention(ledger, situation, intervals, placement, clock, crowd, covered)
-    return _Result(
-        ledger.close(),
-        Terms(
-            own=own,
+        if options.has_structural_contention:
+            structural += add_structural_contention(accumulator, model_input, intervals, issued, wave.n_waves)
+        wave_load = WaveLoad(
+            warps_per_sm=wave.n_ctas / wave.n_busy_sms * model_input.occupancy.warps_per_cta,
+            n_busy_sms=wave.n_busy_sms,
+            n_waves=wave.n_waves,
+        )
+        covered = intervals.instructions / ISSUE_RATE_PER_CYCLE
+        if options.has_structural_contention:
+            covered = covered + issued.contended - issued.uncontended
+        memory += add_memory_contention(
+            accumulator, model_input, intervals, miss_rates, clock, wave_load, covered
+        )
+    return _ComposedResult(
+        accumulator.build_profile(),
+        IntervalTerms(
+            single_warp=single_warp,
             issue=issue,
             structural=structural,
             memory=memory,
-            launch=_add_launch(ledger, situation, clock) if reading.launch_latency else 0.0,
-            divergence=_add_divergence(ledger, situation, chosen) if reading.divergence else 0.0,
+            launch=_add_launch_latency(accumulator, model_input, clock)
+            if options.has_launch_latency
+            else 0.0,
+            divergence=_add_divergence(accumulator, model_input, chosen) if options.has_divergence else 0.0,
         ),
     )
 
 
-def _add_own(ledger: StallLedger, walk: WarpWalk, weights: FloatArray, wave: Wave) -> float:
+def _add_single_warp_cycles(
+    accumulator: StallAccumulator, timeline: WarpTimeline, weights: FloatArray, wave: Wave
+) -> float:
     """S_I (equations 17 to 20) of one wave after another; barriers and matrix groups beside the paper's."""
-    ledger.add_rows(Stall.SELECTED, weights / ISSUE_RATE * wave.count)
-    total = float(weights.sum()) / ISSUE_RATE * wave.count
-    for cause, stall in STALL_OF.items():
-        if cause not in DATA_CAUSES:
+    accumulator.add_row_cycles(Stall.SELECTED, weights / ISSUE_RATE_PER_CYCLE * wave.n_waves)
+    total = float(weights.sum()) / ISSUE_RATE_PER_CYCLE * wave.n_waves
+    for cause, stall in STALL_BY_CAUSE.items():
+        if cause not in DATA_WAIT_CAUSES:
             continue
-        cycles = weights * walk.waits[:, cause] * wave.count
-        ledger.add_rows(stall, cycles)
+        cycles = weights * timeline.waits[:, cause] * wave.n_waves
+        accumulator.add_row_cycles(stall, cycles)
         total += float(cycles.sum())
     return total
 
 
-def _add_issue(
-    ledger: StallLedger, reading: Reading, chosen: Representative, walk: WarpWalk, slots: float, wave: Wave
+def _add_issue_slots(
+    accumulator: StallAccumulator,
+    options: IntervalOptions,
+    chosen: RepresentativeWarp,
+    timeline: WarpTimeline,
+    slots: float,
+    wave: Wave,
 ) -> float:
     """Issue slots of the other resident warps, as far as they outlast the representative one."""
-    data = walk.waits[:, DATA_CAUSES].sum(axis=1)
-    selected = float(chosen.weights.sum()) / ISSUE_RATE
-    own = selected + float(chosen.weights @ data)
-    beyond = slots - selected if reading.overlap is Overlap.NONE else slots - own
-    cycles = max(0.0, beyond) * wave.count
-    ledger.add_shared(Stall.NOT_SELECTED, cycles, chosen.weights)
+    data = timeline.waits[:, DATA_WAIT_CAUSES].sum(axis=1)
+    selected = float(chosen.execution_counts.sum()) / ISSUE_RATE_PER_CYCLE
+    own = selected + float(chosen.execution_counts @ data)
+    beyond = slots - selected if options.overlap is WarpOverlap.NONE else slots - own
+    cycles = max(0.0, beyond) * wave.n_waves
+    accumulator.distribute_cycles(Stall.NOT_SELECTED, cycles, chosen.execution_counts)
     return cycles
 
 
-def _add_launch(ledger: StallLedger, situation: Situation, clock: float) -> float:
+def _add_launch_latency(accumulator: StallAccumulator, model_input: ModelInput, clock: float) -> float:
     """KLL, the stalls of cold constant and instruction caches (equation 27)."""
-    cycles = launch_latency_cycles(situation, clock)
-    for stall, share in miss_shares(situation).items():
-        ledger.add_outside(stall, cycles * share)
+    cycles = compute_launch_latency_cycles(model_input, clock)
+    for stall, share in compute_cold_miss_shares(model_input).items():
+        accumulator.add_unattributed_cycles(stall, cycles * share)
     return cycles
 
 
-def _add_divergence(ledger: StallLedger, situation: Situation, chosen: Representative) -> float:
+def _add_divergence(
+    accumulator: StallAccumulator, model_input: ModelInput, chosen: RepresentativeWarp
+) -> float:
     """ID (equation 29)."""
-    cycles = divergence_instructions(situation, chosen) / ISSUE_RATE
-    ledger.add_outside(Stall.IDLE, cycles)
+    cycles = count_divergence_instructions(model_input, chosen) / ISSUE_RATE_PER_CYCLE
+    accumulator.add_unattributed_cycles(Stall.IDLE, cycles)
     return cycles

@@ -8,13 +8,19 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.costs import PIPES, FloatArray
-from analyzer.models.base import Situation
-from analyzer.models.causes import Cause
-from analyzer.models.walk import WarpWalk
+from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.models.interface import ModelInput
+from analyzer.models.timeline import WarpTimeline
+from analyzer.models.wait_causes import WaitCause
 
 # Stalls for data, which alone cut intervals (equation 18); barriers and matrix groups end them too.
-DATA_CAUSES = (Cause.WAIT, Cause.SHORT, Cause.LONG, Cause.BARRIER, Cause.GMMA)
+DATA_WAIT_CAUSES = (
+    WaitCause.WAIT,
+    WaitCause.SHORT_SCOREBOARD,
+    WaitCause.LONG_SCOREBOARD,
+    WaitCause.BARRIER,
+    WaitCause.GMMA,
+)
 
 
 class Intervals(Struct, frozen=True, eq=False):
@@ -26,9 +32,9 @@ class Intervals(Struct, frozen=True, eq=False):
     written_bytes[k]: asked of global memory.
     """
 
-    of_row: NDArray[np.int64]
-    memory: NDArray[np.int64]
-    runs: FloatArray
+    interval_of_row: NDArray[np.int64]
+    memory_interval: NDArray[np.int64]
+    executions: FloatArray
     instructions: FloatArray
     pipe_cycles: FloatArray
     l1_bytes: FloatArray
@@ -37,29 +43,29 @@ class Intervals(Struct, frozen=True, eq=False):
     issue_cycles: FloatArray
 
 
-def cut_intervals(
-    situation: Situation, walk: WarpWalk, weights: FloatArray, issue_cycles: FloatArray
+def split_into_intervals(
+    model_input: ModelInput, timeline: WarpTimeline, weights: FloatArray, issue_cycles: FloatArray
 ) -> Intervals:
     """Cut a walk; issue_cycles[n]: initiation interval of each instruction on its pipe."""
-    turns = np.ones(len(weights), dtype=bool)
-    turns[1:] = weights[1:] != weights[:-1]
-    starts = turns | (walk.waits[:, DATA_CAUSES].sum(axis=1) > 0)
-    memory_starts = turns | (walk.waits[:, Cause.LONG] > 0)
+    is_frequency_change = np.ones(len(weights), dtype=bool)
+    is_frequency_change[1:] = weights[1:] != weights[:-1]
+    starts = is_frequency_change | (timeline.waits[:, DATA_WAIT_CAUSES].sum(axis=1) > 0)
+    memory_starts = is_frequency_change | (timeline.waits[:, WaitCause.LONG_SCOREBOARD] > 0)
     of_row = np.cumsum(starts) - 1
     n = int(of_row[-1]) + 1
-    ids = situation.kernel.opcode_ids
-    moved = situation.moved
-    loads = situation.costs.is_memory_load[ids]
+    ids = model_input.kernel.opcode_ids
+    moved = model_input.access_bytes
+    loads = model_input.costs.is_memory_load[ids]
 
     def total(values: FloatArray) -> FloatArray:
         return np.bincount(of_row, weights=values, minlength=n).astype(np.float64)
 
-    pipes = of_row * len(PIPES) + situation.costs.pipe[ids]
+    pipes = of_row * len(PIPES) + model_input.costs.pipe[ids]
     by_pipe = np.bincount(pipes, weights=issue_cycles, minlength=n * len(PIPES))
     return Intervals(
-        of_row=of_row,
-        memory=(np.cumsum(memory_starts) - 1)[np.flatnonzero(starts)],
-        runs=weights[np.flatnonzero(starts)],
+        interval_of_row=of_row,
+        memory_interval=(np.cumsum(memory_starts) - 1)[np.flatnonzero(starts)],
+        executions=weights[np.flatnonzero(starts)],
         instructions=np.bincount(of_row, minlength=n).astype(np.float64),
         pipe_cycles=by_pipe.reshape(n, len(PIPES)).astype(np.float64),
         l1_bytes=total(moved.global_bytes + moved.local_bytes),

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.load import base_arch
-from analyzer.ir.machine import SchedClass
-from analyzer.ir.program import Kernel
+from analyzer.hardware.gpu_database import strip_arch_suffix
+from analyzer.ir.module import Kernel
+from analyzer.ir.scheduling import SchedClass
 
 # Units that have no counterpart where they are missing: a kernel built on them would be another kernel.
-_ESSENTIAL = frozenset(
+_IRREPLACEABLE_UNITS = frozenset(
     {
         SchedClass.MMA_WARPGROUP,
         SchedClass.MMA_TENSOR_CORE,
@@ -27,35 +27,35 @@ _ESSENTIAL = frozenset(
 
 def is_native(kernel: Kernel, gpu: Gpu) -> bool:
     """The GPU runs this code as it is: same architecture."""
-    return base_arch(kernel.arch) == gpu.file.arch
+    return strip_arch_suffix(kernel.arch) == gpu.file.arch
 
 
-def best_for(kernels: Sequence[Kernel], gpu: Gpu) -> list[int]:
+def find_best_kernel_indices(kernels: Sequence[Kernel], gpu: Gpu) -> list[int]:
     """Places of the code that the driver would take of several architectures': the GPU's own, else that of
     the latest one of its generation before it; all places where there is none.
     """
-    wanted = _generation(gpu.file.arch)
-    found = [_generation(base_arch(kernel.arch)) for kernel in kernels]
+    wanted = _parse_compute_capability(gpu.file.arch)
+    found = [_parse_compute_capability(strip_arch_suffix(kernel.arch)) for kernel in kernels]
     fit = [one for one in found if one[0] == wanted[0] and one[1] <= wanted[1]]
     if not fit:
         return list(range(len(kernels)))
     return [place for place, one in enumerate(found) if one == max(fit)]
 
 
-def _generation(arch: str) -> tuple[int, int]:
+def _parse_compute_capability(arch: str) -> tuple[int, int]:
     """Major and minor number of `sm_86`."""
     digits = arch.removeprefix("sm_")
     return (int(digits[:-1]), int(digits[-1])) if digits.isdecimal() and len(digits) > 1 else (0, 0)
 
 
-def missing_units(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:
+def find_unsupported_opcodes(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:
     """Opcodes of the kernel for which the GPU has no unit at all; empty where transfer makes sense."""
     if gpu.arch is None:
         return ()
-    lacking = _ESSENTIAL.intersection(gpu.arch.unsupported)
+    lacking = _IRREPLACEABLE_UNITS.intersection(gpu.arch.unsupported)
     if not lacking:
         return ()
-    opcodes = kernel.vocabulary.opcodes
+    opcodes = kernel.form_table.opcodes
     used = sorted(set(kernel.opcode_ids.tolist()))
-    names = (opcodes[number].name for number in used if opcodes[number].sched in lacking)
+    names = (opcodes[number].name for number in used if opcodes[number].sched_class in lacking)
     return tuple(dict.fromkeys(names))

@@ -8,13 +8,13 @@ import msgspec
 import numpy as np
 import tomli
 
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, OpKind, Space
-from analyzer.models.base import Situation, Stall
-from analyzer.resources import data_root
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, AddressSpace, OpKind
+from analyzer.models.interface import ModelInput, Stall
+from analyzer.resources import find_data_folder
 
-_FILE = "residuals.toml"
+_RESIDUALS_FILE = "residuals.toml"
 
 
 class ClassResiduals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,7 +25,7 @@ class ClassResiduals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     rows: int
 
 
-class Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CalibrationStacks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """CPI stacks of rows that the intervals were learned from, one for each group of stacks that are alike.
 
     hundredths[kind, stall]: shares of the cycles, columns in order of `stalls`.
@@ -37,7 +37,7 @@ class Kinds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     hundredths: tuple[tuple[int, ...], ...]
     unlike_distance: float
 
-    def distance_of(self, stack: Mapping[Stall, float]) -> float:
+    def measure_distance(self, stack: Mapping[Stall, float]) -> float:
         """Share of a stack's cycles that stand to other stalls than in the kind which is most like it."""
         total = sum(stack.values()) or 1.0
         shares = np.array([stack.get(stall, 0.0) for stall in self.stalls]) / total
@@ -62,69 +62,75 @@ class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     unexecuted_factor: float
     bounds: dict[str, ClassResiduals]
     other: ClassResiduals
-    kinds: Kinds
+    kinds: CalibrationStacks
 
 
 @cache
-def residuals() -> Residuals:
+def load_residuals() -> Residuals:
     """The table in `hwdb`."""
-    return msgspec.convert(tomli.loads((data_root("hwdb") / _FILE).read_text()), Residuals)
+    return msgspec.convert(tomli.loads((find_data_folder("hwdb") / _RESIDUALS_FILE).read_text()), Residuals)
 
 
-def interval_of(situation: Situation, bound: str, stack: Mapping[Stall, float]) -> tuple[float, float]:
+def find_time_factors(
+    model_input: ModelInput, bound: str, stack: Mapping[Stall, float]
+) -> tuple[float, float]:
     """Factors on the predicted time between which four of five kernels of this class were measured."""
-    table = residuals()
+    table = load_residuals()
     found = table.bounds.get(bound, table.other)
-    is_taught = situation.gpu.key in table.gpus
-    is_taught &= table.kinds.distance_of(stack) <= table.kinds.unlike_distance
+    is_taught = model_input.gpu.key in table.gpus
+    is_taught &= table.kinds.measure_distance(stack) <= table.kinds.unlike_distance
     wider = 1.0 if is_taught else table.untaught_factor
-    wider *= table.unexecuted_factor ** _guessed_share(situation)
+    wider *= table.unexecuted_factor ** _measure_guessed_share(model_input)
     return min(1.0, found.low) / wider, max(1.0, found.high) * wider
 
 
-def _guessed_share(situation: Situation) -> float:
+def _measure_guessed_share(model_input: ModelInput) -> float:
     """Part of the executed instructions that are guesses, or of requests to one memory if that is more."""
-    profile = situation.profile
+    profile = model_input.profile
     if profile is None or profile.provenance is Provenance.UNKNOWN:
         return 1.0
     if not profile.unknown_branches:
-        return scattered_atomics_share(situation)
-    if profile.block_provenance[0] not in _COUNTED:
-        return _hanging_share(situation, profile)
-    lengths = np.array([len(block) for block in situation.cfg.blocks])
-    sizes = np.asarray(profile.block_warps) * lengths
-    is_guessed = np.array([provenance not in _COUNTED for provenance in profile.block_provenance])
+        return measure_scattered_atomic_share(model_input)
+    if profile.block_provenance[0] not in _COUNTED_PROVENANCES:
+        return _measure_speculative_share(model_input, profile)
+    lengths = np.array([len(block) for block in model_input.cfg.blocks])
+    sizes = np.asarray(profile.block_executions) * lengths
+    is_guessed = np.array([provenance not in _COUNTED_PROVENANCES for provenance in profile.block_provenance])
     instructions = float(sizes[is_guessed].sum()) / max(1.0, float(sizes.sum()))
-    asked: Counter[Space] = Counter()
-    guessed: Counter[Space] = Counter()
+    n_requests: Counter[AddressSpace] = Counter()
+    n_guessed_requests: Counter[AddressSpace] = Counter()
     for access in profile.accesses:
-        is_copy = situation.kernel.opcode(access.row).kind is OpKind.BULK_COPY
-        if is_copy or access.space is Space.TENSOR:  # these have no addresses to know
+        is_copy = model_input.kernel.find_opcode(access.row).kind is OpKind.BULK_COPY
+        if is_copy or access.space is AddressSpace.TENSOR:  # these have no addresses to know
             continue
-        asked[access.space] += access.requests
-        guessed[access.space] += access.requests * (access.provenance not in _COUNTED)
-    return max(instructions, *(guessed[space] / max(1, asked[space]) for space in asked), 0.0)
+        n_requests[access.space] += access.requests
+        n_guessed_requests[access.space] += access.requests * (access.provenance not in _COUNTED_PROVENANCES)
+    return max(
+        instructions, *(n_guessed_requests[space] / max(1, n_requests[space]) for space in n_requests), 0.0
+    )
 
 
-def _hanging_share(situation: Situation, profile: ExecutionProfile) -> float:
+def _measure_speculative_share(model_input: ModelInput, profile: ExecutionProfile) -> float:
     """The same of a grid that was looked at in parts, where no count is exact: what hangs on guesses."""
-    hanging = sum(branch.share for branch in profile.unknown_branches)
-    return min(1.0, max(hanging, scattered_atomics_share(situation)))
+    speculative = sum(branch.instruction_share for branch in profile.unknown_branches)
+    return min(1.0, max(speculative, measure_scattered_atomic_share(model_input)))
 
 
-def scattered_atomics_share(situation: Situation) -> float:
+def measure_scattered_atomic_share(model_input: ModelInput) -> float:
     """Of requests to global memory, atomics at places that data name: nobody knows how many meet."""
-    profile = situation.profile
+    profile = model_input.profile
     if profile is None:
         return 0.0
-    asked = [access for access in profile.accesses if access.space in GLOBAL_SPACES]
+    global_accesses = [access for access in profile.accesses if access.space in GLOBAL_SPACES]
     unknown = [
         access
-        for access in asked
-        if (access.provenance is Provenance.UNKNOWN or access.is_looked_up)
-        and situation.kernel.opcode(access.row).kind in ATOMIC_KINDS
+        for access in global_accesses
+        if (access.provenance is Provenance.UNKNOWN or access.is_indirect)
+        and model_input.kernel.find_opcode(access.row).kind in ATOMIC_KINDS
     ]
-    return sum(access.requests for access in unknown) / max(1, sum(access.requests for access in asked))
+    return sum(access.requests for access in unknown) / max(
+        1, sum(access.requests for access in global_accesses)
+    )
 
 
-_COUNTED = frozenset({Provenance.EXACT, Provenance.TRACED})
+_COUNTED_PROVENANCES = frozenset({Provenance.EXACT, Provenance.TRACED})

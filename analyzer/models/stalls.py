@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.costs import FloatArray
-from analyzer.ir.program import IntArray
-from analyzer.models.base import Stall, largest_first
+from analyzer.demand.opcode_costs import FloatArray
+from analyzer.ir.module import IntArray
+from analyzer.models.interface import Stall, sort_largest_first
 
 STALLS = tuple(Stall)
 STALL_INDEX = {stall: column for column, stall in enumerate(STALLS)}
@@ -19,51 +19,53 @@ class StallProfile(Struct, frozen=True, eq=False):
     """
 
     cycles: FloatArray
-    outside: dict[Stall, float]
+    unattributed_cycles: dict[Stall, float]
 
     @property
     def total_cycles(self) -> float:
         """All of them: the launch's elapsed cycles."""
-        return float(self.cycles.sum()) + sum(self.outside.values())
+        return float(self.cycles.sum()) + sum(self.unattributed_cycles.values())
 
-    def stack(self) -> dict[Stall, float]:
+    def sum_by_stall(self) -> dict[Stall, float]:
         """Cycles by stall, largest first; they sum to `total_cycles`."""
-        return _by_stall(self.cycles.sum(axis=0), self.outside)
+        return _make_stall_stack(self.cycles.sum(axis=0), self.unattributed_cycles)
 
-    def stack_of(self, rows: "Sequence[int] | IntArray") -> dict[Stall, float]:
+    def sum_rows_by_stall(self, rows: "Sequence[int] | IntArray") -> dict[Stall, float]:
         """Those that stand to the account of some instructions."""
-        return _by_stall(self.cycles[rows].sum(axis=0), {})
+        return _make_stall_stack(self.cycles[rows].sum(axis=0), {})
 
 
-def _by_stall(cycles: FloatArray, outside: Mapping[Stall, float]) -> dict[Stall, float]:
-    found = {stall: float(c) + outside.get(stall, 0.0) for stall, c in zip(STALLS, cycles, strict=True)}
-    return largest_first({stall: c for stall, c in found.items() if c > 0})
+def _make_stall_stack(cycles: FloatArray, unattributed_cycles: Mapping[Stall, float]) -> dict[Stall, float]:
+    found = {
+        stall: float(c) + unattributed_cycles.get(stall, 0.0) for stall, c in zip(STALLS, cycles, strict=True)
+    }
+    return sort_largest_first({stall: c for stall, c in found.items() if c > 0})
 
 
-class StallLedger:
+class StallAccumulator:
     """A stall profile in the making, of a kernel with so many instructions."""
 
     def __init__(self, n_rows: int) -> None:
         self.n_rows = n_rows
         self.cycles: FloatArray = np.zeros((n_rows, len(STALLS)))
-        self.outside: dict[Stall, float] = {}
+        self.unattributed_cycles: dict[Stall, float] = {}
 
-    def add_rows(self, stall: Stall, cycles: FloatArray) -> None:
+    def add_row_cycles(self, stall: Stall, cycles: FloatArray) -> None:
         """Cycles of each instruction, [n]."""
         self.cycles[:, STALL_INDEX[stall]] += cycles
 
-    def add_shared(self, stall: Stall, cycles: float, shares: FloatArray) -> None:
+    def distribute_cycles(self, stall: Stall, cycles: float, shares: FloatArray) -> None:
         """Cycles handed out by shares [n]; to no instruction where all shares are zero."""
         total = float(shares.sum())
         if total > 0:
-            self.add_rows(stall, shares * (cycles / total))
+            self.add_row_cycles(stall, shares * (cycles / total))
         else:
-            self.add_outside(stall, cycles)
+            self.add_unattributed_cycles(stall, cycles)
 
-    def add_outside(self, stall: Stall, cycles: float) -> None:
+    def add_unattributed_cycles(self, stall: Stall, cycles: float) -> None:
         """Cycles of no instruction."""
-        self.outside[stall] = self.outside.get(stall, 0.0) + cycles
+        self.unattributed_cycles[stall] = self.unattributed_cycles.get(stall, 0.0) + cycles
 
-    def close(self) -> StallProfile:
+    def build_profile(self) -> StallProfile:
         """The profile; the ledger is not to be used any more."""
-        return StallProfile(self.cycles, self.outside)
+        return StallProfile(self.cycles, self.unattributed_cycles)

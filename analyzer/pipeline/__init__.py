@@ -6,10 +6,10 @@
 >>> analyzer.analyze(program, gpu="h100", grid=(132, 1, 1))      # doctest: +SKIP
 """
 
-from analyzer.pipeline.analyst import Options
-from analyzer.pipeline.program import LoadedKernel, Program, load
-from analyzer.pipeline.run import analyze, analyze_programs, find_gpus
-from analyzer.pipeline.traced import with_traces
+from analyzer.pipeline.analysis import analyze, analyze_programs, find_gpus
+from analyzer.pipeline.kernel_analyzer import Options
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, load
+from analyzer.pipeline.trace_matching import attach_traces
 
 __all__ = [
     "LoadedKernel",
@@ -17,7 +17,7 @@ __all__ = [
     "Program",
     "analyze",
     "analyze_programs",
+    "attach_traces",
     "find_gpus",
     "load",
-    "with_traces",
 ]

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.schema import Arch, ClassFigures, Figure, GpuFile
-from analyzer.ir.machine import TensorRate
+from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
+from analyzer.ir.scheduling import TensorRate
 
 
-def gpu_table(gpus: tuple[Gpu, ...]) -> Table:
+def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
     """One row per GPU; tensor FMA is dense FP16 per cycle and SM, `-` where there is none."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("name", "arch", "product"):
@@ -20,13 +20,13 @@ def gpu_table(gpus: tuple[Gpu, ...]) -> Table:
     for name in ("SMs", "MHz", "DRAM GB/s", "L2 MiB", "tensor FMA"):
         table.add_column(name, justify="right")
     for gpu in gpus:
-        rate = gpu.tensor_fma_per_cycle(TensorRate.F16)
+        rate = gpu.find_tensor_fma_per_cycle(TensorRate.F16)
         table.add_row(
             gpu.key,
             gpu.file.arch,
             gpu.name,
             str(gpu.sm_count),
-            f"{gpu.clock(tensor=None).value:,.0f}",
+            f"{gpu.find_clock_mhz(tensor=None).value:,.0f}",
             f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
             f"{gpu.file.l2.size_bytes.value / 2**20:,.1f}",
             f"{rate.value:,.0f}" if rate else "-",
@@ -39,31 +39,33 @@ def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
     console.print(f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}", markup=False)
     if gpu.file.note:
         console.print(f"  {gpu.file.note}", markup=False)
-    console.print(_figure_table(dict(figures_of(gpu.file)), gpu.file.sources, explain=explain))
+    console.print(_make_figure_table(dict(list_figures(gpu.file)), gpu.file.sources, explain=explain))
     if explain and gpu.arch is not None:
         console.print(f"architecture {gpu.arch.name}, {gpu.arch.family}", markup=False)
-        console.print(_figure_table(dict(figures_of(gpu.arch)), gpu.arch.sources, explain=True))
-        console.print(_class_table(gpu.arch))
+        console.print(_make_figure_table(dict(list_figures(gpu.arch)), gpu.arch.sources, explain=True))
+        console.print(_make_class_table(gpu.arch))
 
 
-def figures_of(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, Figure]]:
+def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, HardwareParameter]]:
     """All figures under a row with their dotted keys; scheduling classes left out."""
     for name in row.__struct_fields__:
         value = getattr(row, name)
         key = f"{prefix}{name}"
         match value:
-            case Figure():
+            case HardwareParameter():
                 yield key, value
             case msgspec.Struct():
-                yield from figures_of(value, f"{key}.")
+                yield from list_figures(value, f"{key}.")
             case dict() if name == "tensor":
                 for rate, figures in value.items():
-                    yield from figures_of(figures, f"{key}.{rate}.")
+                    yield from list_figures(figures, f"{key}.{rate}.")
             case _:
                 continue
 
 
-def _figure_table(figures: dict[str, Figure], sources: dict[str, str], *, explain: bool) -> Table:
+def _make_figure_table(
+    figures: dict[str, HardwareParameter], sources: dict[str, str], *, explain: bool
+) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("figure", no_wrap=True)
     table.add_column("value", justify="right", no_wrap=True)
@@ -83,7 +85,7 @@ def _figure_table(figures: dict[str, Figure], sources: dict[str, str], *, explai
     return table
 
 
-def _class_table(arch: Arch) -> Table:
+def _make_class_table(arch: Arch) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("scheduling class", "pipe"):
         table.add_column(name, no_wrap=True)
@@ -92,18 +94,18 @@ def _class_table(arch: Arch) -> Table:
     table.add_column("completion", no_wrap=True)
     table.add_column("sources")
     for sched, figures in arch.sched.items():
-        table.add_row(sched.value, _pipe_text(figures), *_class_cells(figures, arch.sources))
+        table.add_row(sched.value, _format_pipes(figures), *_make_class_cells(figures, arch.sources))
     for sched in arch.unsupported:
         table.add_row(sched.value, "unsupported", "", "", "", "")
     return table
 
 
-def _pipe_text(figures: ClassFigures) -> str:
+def _format_pipes(figures: SchedClassTiming) -> str:
     other = f" or {figures.alternate_pipe.value}" if figures.alternate_pipe else ""
     return figures.pipe.value + other
 
 
-def _class_cells(figures: ClassFigures, sources: dict[str, str]) -> tuple[str, str, str, str]:
+def _make_class_cells(figures: SchedClassTiming, sources: dict[str, str]) -> tuple[str, str, str, str]:
     issue, latency = figures.issue_cycles, figures.latency_cycles
     names = dict.fromkeys(
         (sources.get(issue.source, issue.source), sources.get(latency.source, latency.source))
@@ -116,15 +118,15 @@ def _class_cells(figures: ClassFigures, sources: dict[str, str]) -> tuple[str, s
     )
 
 
-def new_gpu_file(parent: Gpu, name: str) -> str:
+def make_gpu_file(parent: Gpu, name: str) -> str:
     """Text of a GPU file that inherits all figures and shows the ones most often changed."""
     file: GpuFile = parent.file
 
-    def line(key: str, figure: Figure | None) -> str:
+    def line(key: str, figure: HardwareParameter | None) -> str:
         value = 0 if figure is None else figure.value
         return f'# {key} = {{ value = {value:g}, basis = "assumed", source = "my estimate" }}\n'
 
-    rate = parent.tensor_fma_per_cycle(TensorRate.F16)
+    rate = parent.find_tensor_fma_per_cycle(TensorRate.F16)
     return (
         f"# {name}: as {file.name} but for what stands here. Figures: warplens gpus {parent.key} --explain\n"
         f'schema = "warplens/gpu/1"\nname = "{name}"\ninherits = "{parent.key}"\n\n'

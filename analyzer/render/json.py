@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from analyzer.report.report import Report
-from analyzer.report.validation import ValidationReport
-from analyzer.report.whatif import WhatIfReport
+from analyzer.report.analyze_schema import Report
+from analyzer.report.validation_schema import ValidationReport
+from analyzer.report.whatif_schema import WhatIfReport
 
-_SCHEMAS = "https://warplens.dev/schema"
+_SCHEMA_BASE_URL = "https://warplens.dev/schema"
 
 
 def render_json(report: Report | WhatIfReport | ValidationReport) -> str:
@@ -19,28 +19,28 @@ def render_json(report: Report | WhatIfReport | ValidationReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
-def report_schema() -> dict[str, Any]:
+def make_report_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `warplens/analyze/1`."""
-    return _schema(Report, "analyze-1")
+    return _make_schema(Report, "analyze-1")
 
 
-def whatif_schema() -> dict[str, Any]:
+def make_whatif_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `warplens/whatif/1`."""
-    return _schema(WhatIfReport, "whatif-1")
+    return _make_schema(WhatIfReport, "whatif-1")
 
 
-def validate_schema() -> dict[str, Any]:
+def make_validate_schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of `warplens/validate/1`."""
-    return _schema(ValidationReport, "validate-1")
+    return _make_schema(ValidationReport, "validate-1")
 
 
-def _schema(kind: type, name: str) -> dict[str, Any]:
+def _make_schema(kind: type, name: str) -> dict[str, Any]:
     schema = msgspec.json.schema(kind)
     draft = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": draft, "$id": f"{_SCHEMAS}/{name}.json", **schema}
+    return {"$schema": draft, "$id": f"{_SCHEMA_BASE_URL}/{name}.json", **schema}
 
 
-def schema_text(schema: dict[str, Any]) -> str:
+def format_schema(schema: dict[str, Any]) -> str:
     """A schema as it is published in `hwdb/schema`."""
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"
 
@@ -48,8 +48,8 @@ def schema_text(schema: dict[str, Any]) -> str:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     for name, schema in (
-        ("analyze-1", report_schema),
-        ("whatif-1", whatif_schema),
-        ("validate-1", validate_schema),
+        ("analyze-1", make_report_schema),
+        ("whatif-1", make_whatif_schema),
+        ("validate-1", make_validate_schema),
     ):
-        (folder / f"{name}.json").write_text(schema_text(schema()), encoding="utf-8")
+        (folder / f"{name}.json").write_text(format_schema(schema()), encoding="utf-8")

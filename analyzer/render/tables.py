@@ -13,18 +13,18 @@ Cell = str | Text
 Row = Sequence[Cell]
 
 
-class Fit(StrEnum):
+class ColumnFit(StrEnum):
     """What a column does where space is short."""
 
     NUMBER = "number"  # right-aligned, never shortened
-    WHOLE = "whole"  # left-aligned, never shortened
-    CUT = "cut"  # shortened with an ellipsis
-    FOLD = "fold"  # goes on in the next line
+    NO_WRAP = "whole"  # left-aligned, never shortened
+    TRUNCATE = "cut"  # shortened with an ellipsis
+    WRAP = "fold"  # goes on in the next line
 
 
 class Column(Struct, frozen=True):
     name: str
-    fit: Fit = Fit.NUMBER
+    fit: ColumnFit = ColumnFit.NUMBER
     max_width: int | None = None
 
 
@@ -33,14 +33,14 @@ def make_table(columns: Sequence[Column], rows: Sequence[Row], *, title: str = "
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title or None, title_justify="left"
     )
-    for place, column in enumerate(columns):
-        cells = (column.name, *(str(row[place]) for row in rows))
+    for index, column in enumerate(columns):
+        cells = (column.name, *(str(row[index]) for row in rows))
         width = max(cell_len(line) for cell in cells for line in cell.split("\n"))
-        whole = column.fit in {Fit.NUMBER, Fit.WHOLE}
+        whole = column.fit in {ColumnFit.NUMBER, ColumnFit.NO_WRAP}
         table.add_column(
             column.name,
-            justify="right" if column.fit is Fit.NUMBER else "left",
-            no_wrap=column.fit is not Fit.FOLD,
+            justify="right" if column.fit is ColumnFit.NUMBER else "left",
+            no_wrap=column.fit is not ColumnFit.WRAP,
             min_width=width if whole else None,
             max_width=column.max_width,
         )
@@ -49,6 +49,6 @@ def make_table(columns: Sequence[Column], rows: Sequence[Row], *, title: str = "
     return table
 
 
-def numbers(*names: str) -> list[Column]:
+def make_number_columns(*names: str) -> list[Column]:
     """Columns of figures."""
     return [Column(name) for name in names]

@@ -6,134 +6,145 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from analyzer.render.validation import (
-    ALL,
-    headline,
-    place_name,
-    refusal_lines,
-    remarks,
-    score_cells,
-    score_columns,
-    short_time,
-    shown_scores,
-    stack_text,
+    ALL_LABEL,
+    choose_score_columns,
+    format_headline,
+    format_refusals,
+    format_remarks,
+    format_score_cells,
+    format_stall_shares,
+    format_suite_and_gpu,
+    format_time_us,
+    select_shown_scores,
 )
-from analyzer.report.validation import CaseEntry, CasePrediction, ScoreEntry, ValidationReport, WorstEntry
+from analyzer.report.validation_schema import (
+    CaseEntry,
+    CasePrediction,
+    ScoreEntry,
+    ValidationReport,
+    WorstEntry,
+)
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure, Scatter
 
 _PANEL_PX = 400
-_FEW_DECADES = 2
-_MARGIN = 1.35  # of each axis beyond the outermost point
-_RED_AT = 0.6  # MAPE at which a cell is as red as it gets
+_MAX_FINE_TICK_DECADES = 2
+_AXIS_MARGIN_RATIO = 1.35  # of each axis beyond the outermost point
+_FULL_RED_MAPE = 0.6  # MAPE at which a cell is as red as it gets
 # Okabe and Ito's colours, which are told apart by all eyes, and two more
 _COLORS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
     "#56B4E9", "#7F3C8D", "#A0522D", "#4D4D4D", "#B8A800",
 )  # fmt: skip
-_FACTORS = ((1.0, "solid"), (2.0, "dot"), (0.5, "dot"))
+_RATIO_LINES = ((1.0, "solid"), (2.0, "dot"), (0.5, "dot"))
 
 
-def render_page(report: ValidationReport) -> str:
+def render_validation_page(report: ValidationReport) -> str:
     """The page. Raises UsageError where plotly is not installed."""
     try:
         import plotly.offline
     except ImportError:
         raise UsageError("--html needs plotly", hint="pip install 'warplens[charts]'") from None
     body = (
-        f"<h1>Predicted against measured times</h1><p>{escape(headline(report))}</p>",
-        "".join(f"<p class=note>{escape(line)}</p>" for line in remarks(report)),
+        f"<h1>Predicted against measured times</h1><p>{escape(format_headline(report))}</p>",
+        "".join(f"<p class=note>{escape(line)}</p>" for line in format_remarks(report)),
         "<h2>Mean absolute percentage error by model</h2>",
-        _overview(report),
-        _pickers(report),
+        _make_overview_table(report),
+        _make_pickers(report),
         f"<script>{plotly.offline.get_plotlyjs()}</script>",
-        f"<div class=plots>{_plots(report)}</div>",
+        f"<div class=plots>{_make_plots(report)}</div>",
         "<p class=note>Solid: as measured. Dotted: twice and half. Hollow: not counted.</p>",
-        *(_of_model(report, model) for model in report.models),
-        _refusals(report),
+        *(_make_model_section(report, model) for model in report.models),
+        _make_refusal_list(report),
     )
-    return _PAGE.replace("{body}", "\n".join(body))
+    return _PAGE_TEMPLATE.replace("{body}", "\n".join(body))
 
 
-def _overview(report: ValidationReport) -> str:
+def _make_overview_table(report: ValidationReport) -> str:
     """Suites and GPUs down, models across."""
     found: dict[tuple[str, str], dict[str, ScoreEntry]] = {}
-    for score in shown_scores(report):
-        found.setdefault(place_name(score), {})[score.model] = score
+    for score in select_shown_scores(report):
+        found.setdefault(format_suite_and_gpu(score), {})[score.model] = score
     head = ("suite", "GPU", "rows", *report.models)
     rows = []
     for (suite, gpu), by_model in found.items():
         most = max(score.rows for score in by_model.values())
-        cells = "".join(_heat(by_model.get(model)) for model in report.models)
-        rows.append(_row(_cells((suite, gpu)) + _cells((f"{most:,}",), "td class=n") + cells, gpu))
-    return _table(head, rows, 2)
+        cells = "".join(_make_error_cell(by_model.get(model)) for model in report.models)
+        rows.append(
+            _make_row(_make_cells((suite, gpu)) + _make_cells((f"{most:,}",), "td class=n") + cells, gpu)
+        )
+    return _make_table(head, rows, 2)
 
 
-def _heat(score: ScoreEntry | None) -> str:
+def _make_error_cell(score: ScoreEntry | None) -> str:
     if score is None:
         return "<td class=n>-</td>"
-    hue = 140 * (1 - min(score.mape, _RED_AT) / _RED_AT)
+    hue = 140 * (1 - min(score.mape, _FULL_RED_MAPE) / _FULL_RED_MAPE)
     return f'<td class=n style="background:hsl({hue:.0f},62%,86%)">{score.mape:.1%}</td>'
 
 
-def _pickers(report: ValidationReport) -> str:
+def _make_pickers(report: ValidationReport) -> str:
     """Which model and which GPUs the plots show."""
     options = "".join(f"<option>{escape(model)}</option>" for model in report.models)
     gpus = "".join(
         f'<label><input type="checkbox" data-gpu="{escape(gpu)}" checked>'
         f'<span style="color:{color}">&#9679;</span> {escape(gpu)}</label> '
-        for gpu, color in _colors(report).items()
+        for gpu, color in _choose_gpu_colors(report).items()
     )
     return f'<h2>Model <select id="model" aria-label="model">{options}</select></h2><p>{gpus}</p>'
 
 
-def _colors(report: ValidationReport) -> dict[str, str]:
+def _choose_gpu_colors(report: ValidationReport) -> dict[str, str]:
     """A colour for each GPU, in the table's order."""
     names = dict.fromkeys(case.gpu_name for case in report.cases if case.predictions)
     return {name: _COLORS[place % len(_COLORS)] for place, name in enumerate(names)}
 
 
-def _of_model(report: ValidationReport, model: str) -> str:
+def _make_model_section(report: ValidationReport, model: str) -> str:
     """Errors and worst rows of one model, shown while it is picked."""
-    scores = [score for score in shown_scores(report) if score.model == model]
+    scores = [score for score in select_shown_scores(report) if score.model == model]
     worst = [entry for entry in report.worst if entry.prediction.model == model]
     hidden = "" if model == report.models[0] else " hidden"
     parts = [f'<section data-model="{escape(model)}"{hidden}><h2>Errors of {escape(model)}</h2>']
-    columns = score_columns(report)
+    columns = choose_score_columns(report)
     rows = [
-        _row(
-            _cells(place_name(score)) + _cells(score_cells(score)[: len(columns)], "td class=n"),
-            place_name(score)[1],
+        _make_row(
+            _make_cells(format_suite_and_gpu(score))
+            + _make_cells(format_score_cells(score)[: len(columns)], "td class=n"),
+            format_suite_and_gpu(score)[1],
         )
         for score in scores
     ]
-    parts.append(_table(("suite", "GPU", *columns), rows, 2))
+    parts.append(_make_table(("suite", "GPU", *columns), rows, 2))
     parts.append(f"<p class=note>{_LEGEND}</p>")
     if worst:
         head = ("case", "suite", "GPU", "measured us", "predicted us", "ratio", "bound", "cycles by stall")
         parts.append(f"<h2>Worst rows of {escape(model)}</h2>")
-        parts.append(_table(head, [_row(_worst_cells(entry)) for entry in worst], 3, numeric=3))
+        parts.append(
+            _make_table(head, [_make_row(_make_worst_cells(entry)) for entry in worst], 3, numeric=3)
+        )
     return "".join(parts) + "</section>"
 
 
-def _worst_cells(entry: WorstEntry) -> str:
-    times = (short_time(entry.measured_us), short_time(entry.prediction.time_us))
+def _make_worst_cells(entry: WorstEntry) -> str:
+    times = (format_time_us(entry.measured_us), format_time_us(entry.prediction.time_us))
     return (
-        _cells((entry.case, entry.suite, entry.gpu_name))
-        + _cells((*times, f"{entry.prediction.ratio:.2f}"), "td class=n")
-        + _cells((entry.prediction.bound,))
-        + _cells((stack_text(entry),), "td class=text")
+        _make_cells((entry.case, entry.suite, entry.gpu_name))
+        + _make_cells((*times, f"{entry.prediction.ratio:.2f}"), "td class=n")
+        + _make_cells((entry.prediction.bound,))
+        + _make_cells((format_stall_shares(entry),), "td class=text")
     )
 
 
-def _refusals(report: ValidationReport) -> str:
-    lines = refusal_lines(report)
+def _make_refusal_list(report: ValidationReport) -> str:
+    lines = format_refusals(report)
     items = "".join(f"<li>{escape(line)}</li>" for line in lines)
     return f"<h2>Rows without an answer</h2><ul>{items}</ul>" if lines else ""
 
 
-def _table(head: Sequence[str], rows: Iterable[str], named: int, numeric: int | None = None) -> str:
+def _make_table(head: Sequence[str], rows: Iterable[str], named: int, numeric: int | None = None) -> str:
     """Columns after the first `named` ones are numbers, `numeric` of them or all."""
     last = len(head) if numeric is None else named + numeric
     titles = "".join(
@@ -144,16 +155,16 @@ def _table(head: Sequence[str], rows: Iterable[str], named: int, numeric: int | 
     return f"<div class=wide><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def _row(cells: str, gpu: str = "") -> str:
+def _make_row(cells: str, gpu: str = "") -> str:
     """Sums over GPUs stand out."""
-    return f"<tr class=sum>{cells}</tr>" if gpu == ALL else f"<tr>{cells}</tr>"
+    return f"<tr class=sum>{cells}</tr>" if gpu == ALL_LABEL else f"<tr>{cells}</tr>"
 
 
-def _cells(texts: Iterable[str], tag: str = "td") -> str:
+def _make_cells(texts: Iterable[str], tag: str = "td") -> str:
     return "".join(f"<{tag}>{escape(text)}</td>" for text in texts)
 
 
-def _plots(report: ValidationReport) -> str:
+def _make_plots(report: ValidationReport) -> str:
     """One panel for each suite."""
     import plotly.io
 
@@ -163,7 +174,7 @@ def _plots(report: ValidationReport) -> str:
             suites.setdefault(case.suite, []).append(case)
     return "".join(
         plotly.io.to_html(
-            _figure(report, suite, cases),
+            _make_figure(report, suite, cases),
             full_html=False,
             include_plotlyjs=False,
             default_height=f"{_PANEL_PX}px",
@@ -174,24 +185,24 @@ def _plots(report: ValidationReport) -> str:
     )
 
 
-def _figure(report: ValidationReport, suite: str, cases: Sequence[CaseEntry]) -> "Figure":
+def _make_figure(report: ValidationReport, suite: str, cases: Sequence[CaseEntry]) -> "Figure":
     """One trace for each GPU and model, of which those of one model are seen."""
     from plotly.graph_objects import Figure
 
-    low, high = _range(cases)
-    traces = [_line(low, high, factor, dash) for factor, dash in _FACTORS]
+    low, high = _find_axis_range_us(cases)
+    traces = [_make_ratio_line(low, high, factor, dash) for factor, dash in _RATIO_LINES]
     for model in report.models:
-        for gpu, color in _colors(report).items():
+        for gpu, color in _choose_gpu_colors(report).items():
             of_gpu = [case for case in cases if case.gpu_name == gpu]
             if of_gpu:
-                traces.append(_points(of_gpu, model, color))
+                traces.append(_make_points(of_gpu, model, color))
                 traces[-1].visible = model == report.models[0]
     figure = Figure(traces)
     span = [math.log10(low), math.log10(high)]
     ticks = {
         "type": "log",
         "range": span,
-        "dtick": 1 if span[1] - span[0] > _FEW_DECADES else "D2",
+        "dtick": 1 if span[1] - span[0] > _MAX_FINE_TICK_DECADES else "D2",
         "tickformat": "~g",
         "gridcolor": "#e9ebee",
         "linecolor": "#c4c9d0",
@@ -211,14 +222,14 @@ def _figure(report: ValidationReport, suite: str, cases: Sequence[CaseEntry]) ->
     return figure
 
 
-def _range(cases: Sequence[CaseEntry]) -> tuple[float, float]:
+def _find_axis_range_us(cases: Sequence[CaseEntry]) -> tuple[float, float]:
     """Microseconds that both axes of a panel span, whichever model is seen."""
     times = [case.time_us for case in cases]
-    times += [answer.time_us for case in cases for answer in case.predictions]
-    return min(times) / _MARGIN, max(times) * _MARGIN
+    times += [prediction.time_us for case in cases for prediction in case.predictions]
+    return min(times) / _AXIS_MARGIN_RATIO, max(times) * _AXIS_MARGIN_RATIO
 
 
-def _line(low: float, high: float, factor: float, dash: str) -> "Scatter":
+def _make_ratio_line(low: float, high: float, factor: float, dash: str) -> "Scatter":
     from plotly.graph_objects import Scatter
 
     return Scatter(
@@ -231,13 +242,15 @@ def _line(low: float, high: float, factor: float, dash: str) -> "Scatter":
     )
 
 
-def _points(cases: Sequence[CaseEntry], model: str, color: str) -> "Scatter":
+def _make_points(cases: Sequence[CaseEntry], model: str, color: str) -> "Scatter":
     from plotly.graph_objects import Scatter
 
-    pairs = [(case, answer) for case in cases for answer in case.predictions if answer.model == model]
+    pairs = [
+        (case, prediction) for case in cases for prediction in case.predictions if prediction.model == model
+    ]
     return Scatter(
         x=[case.time_us for case, _ in pairs],
-        y=[answer.time_us for _, answer in pairs],
+        y=[prediction.time_us for _, prediction in pairs],
         mode="markers",
         marker={
             "color": color,
@@ -245,18 +258,19 @@ def _points(cases: Sequence[CaseEntry], model: str, color: str) -> "Scatter":
             "opacity": 0.75,
             "symbol": ["circle" if case.counted else "circle-open" for case, _ in pairs],
         },
-        text=[_hover(case, answer) for case, answer in pairs],
+        text=[_format_hover_text(case, prediction) for case, prediction in pairs],
         hovertemplate="%{text}<extra></extra>",
         meta=[model, cases[0].gpu_name],
     )
 
 
-def _hover(case: CaseEntry, answer: CasePrediction) -> str:
+def _format_hover_text(case: CaseEntry, prediction: CasePrediction) -> str:
     facts = [
         f"<b>{escape(case.case)}</b>",
         f"{escape(case.kernel)}, {escape(case.gpu_name)}",
-        f"measured {short_time(case.time_us)} us, {answer.model} {short_time(answer.time_us)} us",
-        f"ratio {answer.ratio:.2f}, bound {escape(answer.bound)}",
+        f"measured {format_time_us(case.time_us)} us, "
+        f"{prediction.model} {format_time_us(prediction.time_us)} us",
+        f"ratio {prediction.ratio:.2f}, bound {escape(prediction.bound)}",
     ]
     if case.config:
         facts.append(escape(case.config))
@@ -268,7 +282,7 @@ _LEGEND = (
     "correlation. inside: measured times within the predicted interval. choice, worst: mean and largest loss "
     "where the model chooses among the rows of a group."
 )
-_PAGE = """<!doctype html>
+_PAGE_TEMPLATE = """<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">

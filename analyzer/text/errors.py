@@ -39,13 +39,13 @@ class ToolError(WarplensError):
     code = "tool"
 
 
-def describe(diagnostic: Diagnostic) -> str:
+def format_diagnostic(diagnostic: Diagnostic) -> str:
     """A diagnostic as text: place, message, the line with its caret, and what to do."""
     where = f"{diagnostic.location}: " if diagnostic.location else ""
     times = f" ({diagnostic.count} times)" if diagnostic.count > 1 else ""
     parts = [f"{where}{diagnostic.severity.value}: {diagnostic.message}{times}"]
     if diagnostic.location and diagnostic.location.text:
-        parts.append(diagnostic.location.underlined())
+        parts.append(diagnostic.location.format_excerpt())
     if diagnostic.hint:
         parts.append(f"    help: {diagnostic.hint}")
     return "\n".join(parts)

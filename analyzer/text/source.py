@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
-_WINDOW = 96
+_MAX_SHOWN_CHARS = 96
 
 
 class Severity(StrEnum):
@@ -25,12 +25,12 @@ class Location(Struct, frozen=True):
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column}"
 
-    def underlined(self) -> str:
+    def format_excerpt(self) -> str:
         """The line with a caret under the offending part; a long line shows the part around it."""
-        start = max(0, self.column - 1 - _WINDOW // 2) if len(self.text) > _WINDOW else 0
-        shown = self.text[start : start + _WINDOW]
+        start = max(0, self.column - 1 - _MAX_SHOWN_CHARS // 2) if len(self.text) > _MAX_SHOWN_CHARS else 0
+        shown = self.text[start : start + _MAX_SHOWN_CHARS]
         head = "..." if start else ""
-        tail = "..." if start + _WINDOW < len(self.text) else ""
+        tail = "..." if start + _MAX_SHOWN_CHARS < len(self.text) else ""
         visible = "".join(c if c.isprintable() else " " for c in head + shown + tail)
         indent = " " * (self.column - 1 - start + len(head))
         carets = "^" * max(1, min(self.length, len(shown) - (self.column - 1 - start)))

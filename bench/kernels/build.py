@@ -20,19 +20,28 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from kernels.compiling import BUILT, Failure, Unit, compile_unit, dump_path, is_built, stale, unit_of
+from kernels.compiling import (
+    BUILT,
+    CompileFailure,
+    CompileUnit,
+    compile_unit,
+    find_dump_path,
+    find_stale_dumps,
+    is_built,
+    make_unit,
+)
 from kernels.recipes import (
+    MeasuredRow,
     Recipe,
-    Row,
     TableError,
-    compiled_otherwise,
-    dim3_text,
+    format_dim3,
+    list_suites,
     load_rows,
-    recipes,
-    suite_names,
+    make_recipes,
+    read_compiler_dependent_cases,
 )
 from kernels.splitting import read_split, write_split
-from kernels.sweeps import sweep_rows
+from kernels.sweeps import read_sweep_rows
 
 COLUMNS = (
     *(
@@ -50,7 +59,7 @@ COLUMNS = (
     *("time_us", "split", "l2", "clock_mhz", "group", "counted", "config", "note"),
 )
 CASES = BUILT / "cases.csv"
-TUNABLE = (
+TUNABLE_SUITES = (
     "convolution",
     "convolution_sweep",
     "convolution_milo_15",
@@ -58,47 +67,47 @@ TUNABLE = (
     "dedispersion_milo",
 )
 # Caches are flushed before each launch, or inputs rotate.
-COLD = ("mma_matmul", "learn_cuda_sm80")
-LOCKED_MHZ = {"mma_matmul": 2520}
-_SHOWN_FAILURES = 3
+COLD_CACHE_SUITES = ("mma_matmul", "learn_cuda_sm80")
+LOCKED_CLOCKS_MHZ = {"mma_matmul": 2520}
+_MAX_SHOWN_FAILURES = 3
 
 
 def main() -> None:
     """Build, write the table, say what came out."""
-    arguments = _arguments()
+    arguments = _parse_arguments()
     console = Console()
-    rows = (*load_rows(), *sweep_rows())
+    rows = (*load_rows(), *read_sweep_rows())
     write_split(rows)
-    pairs = list(recipes(rows, arguments.suite))
+    pairs = list(make_recipes(rows, arguments.suite))
     if arguments.gpu:
         pairs = [(row, recipe) for row, recipe in pairs if arguments.gpu in (row.gpu, row.gpu_key)]
-    units = list(dict.fromkeys(unit_of(row, recipe) for row, recipe in pairs))
-    failures = build([unit for unit in units if not is_built(unit)], arguments.jobs, console)
+    units = list(dict.fromkeys(make_unit(row, recipe) for row, recipe in pairs))
+    failures = compile_units([unit for unit in units if not is_built(unit)], arguments.jobs, console)
     if not arguments.gpu:
-        for path in stale(units, arguments.suite or suite_names()):
+        for path in find_stale_dumps(units, arguments.suite or list_suites()):
             path.unlink()
             path.with_suffix(".res").unlink(missing_ok=True)
     written = write_cases(rows)
     console.print(f"{len(units) - len(failures)} of {len(units)} dumps built; {written} rows in {CASES}")
-    for failure in failures[:_SHOWN_FAILURES]:
+    for failure in failures[:_MAX_SHOWN_FAILURES]:
         console.print(f"[red]failed:[/] {failure.message}", highlight=False)
     if failures:
         sys.exit(1)
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--suite", action="append", choices=suite_names(), default=[], help="all, if not given"
+        "--suite", action="append", choices=list_suites(), default=[], help="all, if not given"
     )
     parser.add_argument("--gpu", help="rows of this GPU only")
     parser.add_argument("--jobs", type=int, default=2)
     return parser.parse_args()
 
 
-def build(units: Sequence[Unit], jobs: int, console: Console) -> list[Failure]:
+def compile_units(units: Sequence[CompileUnit], jobs: int, console: Console) -> list[CompileFailure]:
     """Compile units side by side; those that failed."""
     failures = []
     columns = (TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -111,9 +120,9 @@ def build(units: Sequence[Unit], jobs: int, console: Console) -> list[Failure]:
     return failures
 
 
-def write_cases(rows: Sequence[Row]) -> int:
+def write_cases(rows: Sequence[MeasuredRow]) -> int:
     """Write built/cases.csv: rows of every suite whose dump is there; how many."""
-    lines = list(_cases(rows))
+    lines = list(_make_cases(rows))
     BUILT.mkdir(exist_ok=True)
     with CASES.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
@@ -122,38 +131,38 @@ def write_cases(rows: Sequence[Row]) -> int:
     return len(lines)
 
 
-def _cases(rows: Sequence[Row]) -> Iterator[dict[str, object]]:
+def _make_cases(rows: Sequence[MeasuredRow]) -> Iterator[dict[str, object]]:
     split = read_split()
-    for row, recipe in recipes(rows):
-        unit = unit_of(row, recipe)
+    for row, recipe in make_recipes(rows):
+        unit = make_unit(row, recipe)
         if is_built(unit):
-            yield _case(row, recipe, dump_path(unit), split[row.case])
+            yield _make_case(row, recipe, find_dump_path(unit), split[row.case])
 
 
-def _case(row: Row, recipe: Recipe, dump: Path, side: str) -> dict[str, object]:
+def _make_case(row: MeasuredRow, recipe: Recipe, dump: Path, side: str) -> dict[str, object]:
     return {
         "case": row.case,
         "suite": row.suite,
         "dump": dump.relative_to(BUILT),
         "kernel": recipe.kernel,
         "gpu": row.gpu_key,
-        "grid": dim3_text(row.grid),
-        "block": dim3_text(row.block),
-        "cluster": dim3_text(row.cluster),
+        "grid": format_dim3(row.grid),
+        "block": format_dim3(row.block),
+        "cluster": format_dim3(row.cluster),
         "dynamic_shared_bytes": row.dynamic_shared_bytes,
-        "arguments": json.dumps([_argument(value) for value in _with_buffers(row, recipe, dump)]),
+        "arguments": json.dumps([_make_argument(value) for value in _write_buffers(row, recipe, dump)]),
         "time_us": row.time_us,
         "split": side,
-        "l2": "cold" if row.suite in COLD else "warm",
-        "clock_mhz": LOCKED_MHZ.get(row.suite, ""),
-        "group": f"{row.suite}/{row.gpu_key}" if row.suite in TUNABLE else "",
-        "counted": "yes" if is_counted(row) else "no",
+        "l2": "cold" if row.suite in COLD_CACHE_SUITES else "warm",
+        "clock_mhz": LOCKED_CLOCKS_MHZ.get(row.suite, ""),
+        "group": f"{row.suite}/{row.gpu_key}" if row.suite in TUNABLE_SUITES else "",
+        "counted": "yes" if is_scored(row) else "no",
         "config": json.dumps(row.config),
         "note": row.note,
     }
 
 
-def _with_buffers(row: Row, recipe: Recipe, dump: Path) -> list[int | float | str]:
+def _write_buffers(row: MeasuredRow, recipe: Recipe, dump: Path) -> list[int | float | str]:
     """A row's arguments; what its recipe fills lies beside the dump."""
     arguments = list(row.arguments)
     for place, contents in recipe.buffers.items():
@@ -163,16 +172,16 @@ def _with_buffers(row: Row, recipe: Recipe, dump: Path) -> list[int | float | st
     return arguments
 
 
-def _argument(value: int | float | str) -> int | float | str:
+def _make_argument(value: int | float | str) -> int | float | str:
     """Buffers of the table whose contents matter all hold zeros."""
     is_filled = isinstance(value, str) and value.startswith("@") and not value.endswith(".npy")
     return "zeros" if is_filled else value
 
 
-def is_counted(row: Row) -> bool:
+def is_scored(row: MeasuredRow) -> bool:
     """Whether a row belongs into verdicts: its time follows what our dump does."""
     doubted = row.suite == "convolution_milo_15" and row.gpu.startswith("A100")
-    return not doubted and "suspect" not in row.note and row.case not in compiled_otherwise()
+    return not doubted and "suspect" not in row.note and row.case not in read_compiler_dependent_cases()
 
 
 if __name__ == "__main__":

@@ -22,12 +22,12 @@ from rich.progress import track
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from analyzer.frontend.reader import read_module
-from kernels.check import TOLERANCE, compare, executed_grid
-from kernels.compiling import BUILT, dump_path, is_built, unit_of
-from kernels.executing import Executed, Job, execute
-from kernels.recipes import COMPILED_OTHERWISE, Recipe, Row, TableError, load_rows, recipes
-from kernels.sweeps import sweep_rows
+from analyzer.frontend.module_reader import read_module
+from kernels.check import RELATIVE_TOLERANCE, compare_with_table, find_executed_grid
+from kernels.compiling import BUILT, find_dump_path, is_built, make_unit
+from kernels.executing import ExecutedCounts, ExecutionJob, execute_cached
+from kernels.recipes import COMPILER_DEPENDENT_TABLE, MeasuredRow, Recipe, TableError, load_rows, make_recipes
+from kernels.sweeps import read_sweep_rows
 
 SUITES = (
     "convolution",
@@ -37,9 +37,9 @@ SUITES = (
     "dedispersion_milo",
 )
 _COLUMNS = ("suite", "case", "instructions", "registers", "spills", "our_registers", "our_spills")
-_SPILLS = ("LDL", "STL")
-_PADDING = "NOP"
-_LITTLE = 0.005
+_SPILL_OPCODES = ("LDL", "STL")
+_PADDING_OPCODE = "NOP"
+_NEGLIGIBLE_SHARE = 0.005
 
 
 class Nvrtc:
@@ -51,7 +51,7 @@ class Nvrtc:
         self._library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
         self.version = f"{major.value}.{minor.value}"
 
-    def cubin(self, source: str, options: Sequence[str]) -> bytes:
+    def compile_cubin(self, source: str, options: Sequence[str]) -> bytes:
         """Compile a source. Raises TableError with what the compiler says."""
         program, library = ctypes.c_void_p(), self._library
         library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
@@ -72,31 +72,34 @@ class Nvrtc:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherBuild:
     """A row as another compiler writes it: its dump, and what is executed of it and of ours."""
 
-    row: Row
-    theirs: Executed
-    ours: Executed
+    row: MeasuredRow
+    theirs: ExecutedCounts
+    ours: ExecutedCounts
 
     @property
-    def more(self) -> float:
+    def extra_instruction_share(self) -> float:
         """By what part it executes more than the table says, or than ours where the table says nothing."""
         if self.row.warp_instructions_per_cta is None:
             return self.theirs.warp_instructions_per_cta / self.ours.warp_instructions_per_cta - 1.0
-        return compare(self.row, self.theirs).instructions
+        return compare_with_table(self.row, self.theirs).instructions
 
     @property
-    def differs(self) -> bool:
+    def is_different_work(self) -> bool:
         """Whether it is other work; where the table says nothing, other spills are too."""
         spilled = 0.0
         if self.row.warp_instructions_per_cta is None:
-            spilled = abs(_spills(self.theirs) - _spills(self.ours)) / self.ours.warp_instructions_per_cta
-        return max(abs(self.more), spilled) > TOLERANCE
+            spilled = (
+                abs(_count_spills_per_cta(self.theirs) - _count_spills_per_cta(self.ours))
+                / self.ours.warp_instructions_per_cta
+            )
+        return max(abs(self.extra_instruction_share), spilled) > RELATIVE_TOLERANCE
 
 
-def _spills(found: Executed) -> float:
-    return sum(found.opcodes_per_cta.get(name, 0.0) for name in _SPILLS)
+def _count_spills_per_cta(found: ExecutedCounts) -> float:
+    return sum(found.opcodes_per_cta.get(name, 0.0) for name in _SPILL_OPCODES)
 
 
 def main() -> None:
@@ -107,61 +110,63 @@ def main() -> None:
     parser.add_argument("nvrtc", type=Path)
     compiler = Nvrtc(parser.parse_args().nvrtc)
     console = Console()
-    rows = (*load_rows(), *sweep_rows())
-    todo = [(row, recipe) for row, recipe in recipes(rows, SUITES) if is_built(unit_of(row, recipe))]
-    compiled = (_other(compiler, *pair) for pair in track(todo, "compiling", console=console))
+    rows = (*load_rows(), *read_sweep_rows())
+    todo = [(row, recipe) for row, recipe in make_recipes(rows, SUITES) if is_built(make_unit(row, recipe))]
+    compiled = (_compile_other(compiler, *pair) for pair in track(todo, "compiling", console=console))
     found = [other for other in compiled if other is not None]
-    listed = [other for other in found if other.differs]
-    with COMPILED_OTHERWISE.open("w", newline="") as file:
+    listed = [other for other in found if other.is_different_work]
+    with COMPILER_DEPENDENT_TABLE.open("w", newline="") as file:
         writer = csv.DictWriter(file, _COLUMNS, lineterminator="\n")
         writer.writeheader()
-        writer.writerows(map(_cells, listed))
+        writer.writerows(map(_make_cells, listed))
     console.print(
         f"CUDA {compiler.version}: {len(todo)} rows, {len(found)} with other instructions, "
         f"{len(listed)} that are other work"
     )
 
 
-def _other(compiler: Nvrtc, row: Row, recipe: Recipe) -> Other | None:
+def _compile_other(compiler: Nvrtc, row: MeasuredRow, recipe: Recipe) -> OtherBuild | None:
     """The row as this compiler writes it, where that differs from ours by more than a little."""
-    unit = unit_of(row, recipe)
-    kept = BUILT / f"nvrtc-{compiler.version}" / row.suite / row.arch / f"{dump_path(unit).stem}.cubin"
+    unit = make_unit(row, recipe)
+    kept = BUILT / f"nvrtc-{compiler.version}" / row.suite / row.arch / f"{find_dump_path(unit).stem}.cubin"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         defines = [f"-D{define}" for define in recipe.defines]
         options = [f"--gpu-architecture={row.arch}", "--std=c++17", *defines]
-        kept.write_bytes(compiler.cubin(recipe.source.read_text(), options))
-    if _are_alike(_opcodes(kept, recipe.kernel), _opcodes(dump_path(unit), recipe.kernel)):
+        kept.write_bytes(compiler.compile_cubin(recipe.source.read_text(), options))
+    if _has_similar_opcodes(
+        _count_opcodes(kept, recipe.kernel), _count_opcodes(find_dump_path(unit), recipe.kernel)
+    ):
         return None
     theirs, ours = (
-        execute(Job(row=row, grid=executed_grid(row), dump=dump, kernel=recipe.kernel))
-        for dump in (kept, dump_path(unit))
+        execute_cached(ExecutionJob(row=row, grid=find_executed_grid(row), dump=dump, kernel=recipe.kernel))
+        for dump in (kept, find_dump_path(unit))
     )
-    return Other(row, theirs, ours)
+    return OtherBuild(row, theirs, ours)
 
 
-def _are_alike(theirs: Counter[str], ours: Counter[str]) -> bool:
+def _has_similar_opcodes(theirs: Counter[str], ours: Counter[str]) -> bool:
     """Whether no opcode stands there more or less often by more than a little of the kernel."""
-    most = _LITTLE * ours.total()
+    most = _NEGLIGIBLE_SHARE * ours.total()
     return all(abs(theirs[name] - ours[name]) <= most for name in theirs | ours)
 
 
-def _opcodes(dump: Path, kernel: str) -> Counter[str]:
+def _count_opcodes(dump: Path, kernel: str) -> Counter[str]:
     found = next(one for one in read_module(str(dump)).kernels if one.name == kernel)
-    names = Counter(found.opcode(row).name for row in range(len(found)))
-    del names[_PADDING]
+    names = Counter(found.find_opcode(row).name for row in range(len(found)))
+    del names[_PADDING_OPCODE]
     return names
 
 
-def _cells(other: Other) -> dict[str, object]:
+def _make_cells(other: OtherBuild) -> dict[str, object]:
     return {
         "suite": other.row.suite,
         "case": other.row.case,
-        "instructions": f"{other.more:+.1%}",
+        "instructions": f"{other.extra_instruction_share:+.1%}",
         "registers": other.theirs.registers,
-        "spills": f"{_spills(other.theirs):g}",
+        "spills": f"{_count_spills_per_cta(other.theirs):g}",
         "our_registers": other.ours.registers,
-        "our_spills": f"{_spills(other.ours):g}",
+        "our_spills": f"{_count_spills_per_cta(other.ours):g}",
     }
 
 

@@ -17,21 +17,21 @@ from functools import cache
 from pathlib import Path
 from shutil import which
 
-from kernels.recipes import HERE, ROOT, Recipe, Row, TableError
+from kernels.recipes import HERE, ROOT, MeasuredRow, Recipe, TableError
 
 sys.path.insert(0, str(ROOT))
 
-from analyzer.frontend.tools import CudaTool, find_tool, tool_environment
+from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_tool_environment
 
 BUILT = HERE / "built"
 _INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
-_NOT_IN_NAMES = re.compile(r"[^\w.=-]+")
-_LONGEST_NAME = 80
-_SHARING_PTX = ("sm_80", "sm_86")
+_INVALID_NAME_CHARACTERS = re.compile(r"[^\w.=-]+")
+_MAX_NAME_LENGTH = 80
+_SHARED_PTX_ARCHS = ("sm_80", "sm_86")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class CompileUnit:
     """One nvcc run: what is compiled, how, for which architecture; the dump carries the suite's name."""
 
     suite: str
@@ -41,46 +41,46 @@ class Unit:
     flags: tuple[str, ...]
 
     @property
-    def names_arch(self) -> bool:
+    def has_arch_flag(self) -> bool:
         """Whether the flags say what to compile for."""
         return any(flag.startswith(("-arch", "--gpu-arch", "-gencode")) for flag in self.flags)
 
     @property
     def options(self) -> tuple[str, ...]:
         """nvcc's arguments, source and output apart."""
-        arch = () if self.names_arch else (f"-arch={self.arch}",)
+        arch = () if self.has_arch_flag else (f"-arch={self.arch}",)
         return (*self.flags, *arch, *(f"-D{define}" for define in self.defines))
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CompileFailure:
     """A unit that did not compile, and what the tools said."""
 
-    unit: Unit
+    unit: CompileUnit
     message: str
 
 
-def unit_of(row: Row, recipe: Recipe) -> Unit:
+def make_unit(row: MeasuredRow, recipe: Recipe) -> CompileUnit:
     """What a row's recipe needs built. Raises TableError for a source that is not there."""
     if not recipe.source.is_file():
         raise TableError(f"{row.case}: source {recipe.source} is not there")
-    return Unit(row.suite, row.arch, recipe.source, recipe.defines, recipe.flags)
+    return CompileUnit(row.suite, row.arch, recipe.source, recipe.defines, recipe.flags)
 
 
-def dump_path(unit: Unit) -> Path:
+def find_dump_path(unit: CompileUnit) -> Path:
     """Where the dump lies; the name changes with sources, flags, architecture and compiler."""
-    said = _NOT_IN_NAMES.sub("_", "-".join((unit.source.stem, *unit.defines)))[:_LONGEST_NAME]
-    return BUILT / unit.suite / unit.arch / f"{said}-{_digest(unit)}.sass"
+    said = _INVALID_NAME_CHARACTERS.sub("_", "-".join((unit.source.stem, *unit.defines)))[:_MAX_NAME_LENGTH]
+    return BUILT / unit.suite / unit.arch / f"{said}-{_compute_digest(unit)}.sass"
 
 
 @cache
-def _digest(unit: Unit) -> str:
-    told = json.dumps([_nvcc_version(), unit.options, [text for text in _texts(unit.source)]])
+def _compute_digest(unit: CompileUnit) -> str:
+    told = json.dumps([_find_nvcc_version(), unit.options, [text for text in _read_sources(unit.source)]])
     return hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
 @cache
-def _texts(source: Path) -> tuple[str, ...]:
+def _read_sources(source: Path) -> tuple[str, ...]:
     """The source and what it includes by relative path."""
     seen: dict[Path, str] = {}
     waiting = [source.resolve()]
@@ -94,7 +94,7 @@ def _texts(source: Path) -> tuple[str, ...]:
 
 
 @cache
-def _nvcc() -> str:
+def _find_nvcc() -> str:
     found = which("nvcc") or which("nvcc", path="/usr/local/cuda/bin")
     if found is None:
         raise TableError("nvcc not found: the kernels are built with CUDA 13.0")
@@ -102,77 +102,79 @@ def _nvcc() -> str:
 
 
 @cache
-def _nvcc_version() -> str:
-    said = subprocess.run([_nvcc(), "--version"], capture_output=True, text=True, check=False).stdout
+def _find_nvcc_version() -> str:
+    said = subprocess.run([_find_nvcc(), "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"V(\d+(?:\.\d+)+)", said)
     return match[1] if match else ""
 
 
 @cache
-def _cuobjdump() -> CudaTool:
+def _find_cuobjdump() -> CudaTool:
     """Beside nvcc, or where the analyzer finds its own."""
-    beside = os.path.join(os.path.dirname(os.path.realpath(_nvcc())), "cuobjdump")
+    beside = os.path.join(os.path.dirname(os.path.realpath(_find_nvcc())), "cuobjdump")
     tool = CudaTool("cuobjdump", beside, "beside nvcc") if os.path.exists(beside) else find_tool("cuobjdump")
     if tool is None:
         raise TableError("cuobjdump not found: pip install 'warplens[tools]'")
     return tool
 
 
-def compile_unit(unit: Unit) -> Failure | None:
+def compile_unit(unit: CompileUnit) -> CompileFailure | None:
     """Write the dump and its resource usage; an unfinished pair is never left under its name."""
-    target = dump_path(unit)
+    target = find_dump_path(unit)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         cubin = os.path.join(folder, "kernel.cubin")
         try:
             _compile(unit, cubin, folder)
-            _keep(target.with_suffix(".res"), _dump(cubin, "-res-usage"), folder)
-            _keep(target, _dump(cubin, "-sass"), folder)
+            _write_atomically(target.with_suffix(".res"), _dump(cubin, "-res-usage"), folder)
+            _write_atomically(target, _dump(cubin, "-sass"), folder)
         except subprocess.CalledProcessError as error:
-            return Failure(unit, f"{' '.join(map(str, error.cmd))}\n{error.stdout}{error.stderr}".rstrip())
+            return CompileFailure(
+                unit, f"{' '.join(map(str, error.cmd))}\n{error.stdout}{error.stderr}".rstrip()
+            )
     return None
 
 
-def _compile(unit: Unit, cubin: str, folder: str) -> None:
+def _compile(unit: CompileUnit, cubin: str, folder: str) -> None:
     """nvcc's two steps; PTX is shared, where architectures share it."""
-    if unit.names_arch or unit.arch not in _SHARING_PTX:
-        _run([_nvcc(), "-cubin", *unit.options, str(unit.source), "-o", cubin])
+    if unit.has_arch_flag or unit.arch not in _SHARED_PTX_ARCHS:
+        _run([_find_nvcc(), "-cubin", *unit.options, str(unit.source), "-o", cubin])
         return
-    shared = replace(unit, suite="", arch=_SHARING_PTX[0])
-    kept = BUILT / "ptx" / f"{_digest(shared)}.ptx"
+    shared = replace(unit, suite="", arch=_SHARED_PTX_ARCHS[0])
+    kept = BUILT / "ptx" / f"{_compute_digest(shared)}.ptx"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         draft = os.path.join(folder, "kernel.ptx")
-        _run([_nvcc(), "-ptx", *shared.options, str(unit.source), "-o", draft])
+        _run([_find_nvcc(), "-ptx", *shared.options, str(unit.source), "-o", draft])
         os.replace(draft, kept)
     own = Path(folder) / "own.ptx"
     own.write_text(kept.read_text().replace(f".target {shared.arch}", f".target {unit.arch}"))
-    _run([_nvcc(), "-cubin", *unit.flags, f"-arch={unit.arch}", str(own), "-o", cubin])
+    _run([_find_nvcc(), "-cubin", *unit.flags, f"-arch={unit.arch}", str(own), "-o", cubin])
 
 
-def is_built(unit: Unit) -> bool:
+def is_built(unit: CompileUnit) -> bool:
     """Whether an up-to-date dump is there."""
-    path = dump_path(unit)
+    path = find_dump_path(unit)
     return path.exists() and path.with_suffix(".res").exists()
 
 
-def stale(units: Sequence[Unit], suites: Sequence[str]) -> list[Path]:
+def find_stale_dumps(units: Sequence[CompileUnit], suites: Sequence[str]) -> list[Path]:
     """Dumps of these suites that no unit has."""
-    wanted = {dump_path(unit) for unit in units}
+    wanted = {find_dump_path(unit) for unit in units}
     found = [path for suite in suites for path in (BUILT / suite).glob("*/*.sass")]
     return [path for path in found if path not in wanted]
 
 
 def _dump(cubin: str, flag: str) -> str:
-    tool = _cuobjdump()
-    return _run([tool.path, flag, cubin], tool_environment(tool))
+    tool = _find_cuobjdump()
+    return _run([tool.path, flag, cubin], make_tool_environment(tool))
 
 
 def _run(command: Sequence[str], environment: dict[str, str] | None = None) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def _keep(path: Path, text: str, folder: str) -> None:
+def _write_atomically(path: Path, text: str, folder: str) -> None:
     draft = Path(folder) / path.name
     draft.write_text(text)
     draft.replace(path)

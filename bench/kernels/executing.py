@@ -9,22 +9,22 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.frontend.reader import read_module
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.frontend.module_reader import read_module
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Pointer, TensorMap
-from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import LoadedKernel, Program, named_kernels
+from analyzer.pipeline.launch_execution import execute_kernel
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels
 from kernels.compiling import BUILT
 from kernels.recipes import Dim3 as Dim3Tuple
-from kernels.recipes import Row, TableError
+from kernels.recipes import MeasuredRow, TableError
 
-CACHE = BUILT / "executed"
-_VERSION = 1
+CACHE_FOLDER = BUILT / "executed"
+_CACHE_VERSION = 1
 _STEP_LIMIT = 2_000_000
-_LEAST_BUFFER_BYTES = 4096
+_MIN_BUFFER_BYTES = 4096
 
 
-class Executed(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """One launch executed: per CTA, the mean over the job's grid; provenance is that of the counts."""
 
     registers: int
@@ -34,29 +34,29 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True):
     provenance: str
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class ExecutionJob(msgspec.Struct, frozen=True, kw_only=True):
     """A built row to execute; grid: the whole of it, or a part that stands for it."""
 
-    row: Row
+    row: MeasuredRow
     grid: Dim3Tuple
     dump: Path
     kernel: str
 
 
-def execute(job: Job) -> Executed:
+def execute_cached(job: ExecutionJob) -> ExecutedCounts:
     """Execute a job, or read what an earlier run kept of it. Raises TableError and WarplensError."""
-    kept = CACHE / f"{_key(job)}.json"
+    kept = CACHE_FOLDER / f"{_make_cache_key(job)}.json"
     if kept.exists():
-        return msgspec.json.decode(kept.read_bytes(), type=Executed)
+        return msgspec.json.decode(kept.read_bytes(), type=ExecutedCounts)
     found = _execute(job)
-    CACHE.mkdir(parents=True, exist_ok=True)
+    CACHE_FOLDER.mkdir(parents=True, exist_ok=True)
     kept.write_bytes(msgspec.json.encode(found))
     return found
 
 
-def _key(job: Job) -> str:
+def _make_cache_key(job: ExecutionJob) -> str:
     row = job.row
-    said = (_VERSION, _digest(job.dump), job.kernel, job.grid, row.block, row.cluster)
+    said = (_CACHE_VERSION, _digest(job.dump), job.kernel, job.grid, row.block, row.cluster)
     told = repr((*said, row.dynamic_shared_bytes, row.arguments))
     return hashlib.sha256(told.encode()).hexdigest()[:24]
 
@@ -66,17 +66,17 @@ def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _execute(job: Job) -> Executed:
-    found = named_kernels(Program(read_module(str(job.dump))).kernels, job.kernel)
+def _execute(job: ExecutionJob) -> ExecutedCounts:
+    found = find_kernels(Program(read_module(str(job.dump))).kernels, job.kernel)
     if len(found) != 1:
         raise TableError(f"{job.row.case}: {job.dump.name} has {len(found)} kernels named {job.kernel!r}")
     kernel, row = found[0], job.row
-    done = execute_kernel(kernel, launch_of(row, job.grid), step_limit=_STEP_LIMIT)
+    done = execute_kernel(kernel, make_launch(row, job.grid), step_limit=_STEP_LIMIT)
     if done is None:
         raise TableError(f"{row.case}: {row.arch} cannot be executed")
     ctas = math.prod(job.grid)
-    opcodes = _opcodes(kernel, done.profile)
-    return Executed(
+    opcodes = _count_opcodes_per_cta(kernel, done.profile)
+    return ExecutedCounts(
         registers=kernel.kernel.resources.registers or 0,
         shared_bytes=kernel.kernel.resources.shared_bytes or 0,
         warp_instructions_per_cta=sum(opcodes.values()) / ctas,
@@ -85,18 +85,20 @@ def _execute(job: Job) -> Executed:
     )
 
 
-def launch_of(row: Row, grid: Dim3Tuple) -> Launch:
+def make_launch(row: MeasuredRow, grid: Dim3Tuple) -> Launch:
     """A row's launch of this grid as the analyzer takes it."""
     return Launch(
         grid=Dim3(*grid),
         block=Dim3(*row.block),
         cluster=Dim3(*row.cluster) if row.cluster else None,
         dynamic_shared_bytes=row.dynamic_shared_bytes,
-        arguments=tuple(Argument(place, _value(row, value)) for place, value in enumerate(row.arguments)),
+        arguments=tuple(
+            Argument(place, _make_argument_value(row, value)) for place, value in enumerate(row.arguments)
+        ),
     )
 
 
-def _value(row: Row, value: int | float | str) -> ArgumentValue:
+def _make_argument_value(row: MeasuredRow, value: int | float | str) -> ArgumentValue:
     match value:
         case "ptr":
             return Pointer()
@@ -104,25 +106,25 @@ def _value(row: Row, value: int | float | str) -> ArgumentValue:
             return TensorMap()
         case str():
             elements = max((item for item in row.arguments if isinstance(item, int)), default=0)
-            contents = np.zeros(max(_LEAST_BUFFER_BYTES, 4 * elements), np.uint8)
+            contents = np.zeros(max(_MIN_BUFFER_BYTES, 4 * elements), np.uint8)
             return Buffer(contents, value)
         case _:
             return value
 
 
-def _opcodes(kernel: LoadedKernel, profile: ExecutionProfile) -> dict[str, float]:
+def _count_opcodes_per_cta(kernel: LoadedKernel, profile: ExecutionProfile) -> dict[str, float]:
     """Executed warp instructions of the whole grid by opcode."""
     times = np.zeros(len(kernel.kernel))
-    for block, warps in zip(kernel.cfg.blocks, profile.block_warps.tolist(), strict=True):
+    for block, warps in zip(kernel.cfg.blocks, profile.block_executions.tolist(), strict=True):
         times[block.start : block.stop] = warps
-    for block_index in {part.block for part in profile.parts}:
+    for block_index in {part.block for part in profile.block_parts}:
         cut = kernel.cfg.blocks[block_index]
         times[cut.start : cut.stop] = 0
-    for part in profile.parts:
-        times[part.start : part.stop] += part.warps
+    for part in profile.block_parts:
+        times[part.start : part.stop] += part.executions
     totals: dict[str, float] = {}
     for row, count in enumerate(times.tolist()):
         if count:
-            name = kernel.kernel.opcode(row).name
+            name = kernel.kernel.find_opcode(row).name
             totals[name] = totals.get(name, 0) + count
     return totals

@@ -26,7 +26,7 @@ ROOT = HERE.parents[1]
 CUDA = HERE / "cuda"
 TABLE = ROOT.parent / "shared" / "data" / "measured" / "cases.csv"
 # Rows whose code depends on the compiler's year; written by compilers.py.
-COMPILED_OTHERWISE = HERE / "compilers.csv"
+COMPILER_DEPENDENT_TABLE = HERE / "compilers.csv"
 # What the table calls a GPU, and what the hardware database does.
 GPUS = {
     "RTX 2080 Ti": "rtx-2080-ti",
@@ -50,7 +50,7 @@ class TableError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MeasuredRow:
     """One kernel, configuration and GPU of the table, with the time measured there.
 
     arguments: by position: a number, "ptr", "tensormap", or "@name" where contents matter.
@@ -87,14 +87,14 @@ class Row:
         except KeyError:
             raise TableError(f"{self.case}: {self.gpu!r} is no GPU of recipes.GPUS") from None
 
-    def integer(self, name: str) -> int:
+    def find_integer_parameter(self, name: str) -> int:
         """A parameter of the configuration that is a whole number. Raises TableError."""
         value = self.config.get(name)
         if not isinstance(value, int):
             raise TableError(f"{self.case}: config has {name}={value!r}, not a whole number")
         return value
 
-    def template(self) -> tuple[int | str, ...]:
+    def find_template_parameters(self) -> tuple[int | str, ...]:
         """The parameters that a ladder's step is instantiated with. Raises TableError."""
         values = self.config.get("template")
         if not isinstance(values, list):
@@ -118,37 +118,37 @@ class Recipe:
     buffers: Mapping[int, NDArray[np.int32]] = field(default_factory=dict, compare=False)
 
 
-Cook = Callable[[Row], Recipe | None]
+RecipeFunction = Callable[[MeasuredRow], Recipe | None]
 
 
-def load_rows(path: Path = TABLE) -> tuple[Row, ...]:
+def load_rows(path: Path = TABLE) -> tuple[MeasuredRow, ...]:
     """All rows of the table. Raises TableError."""
     try:
         text = path.read_text()
     except OSError as error:
         raise TableError(f"{path}: {error.strerror}") from None
-    return tuple(_rows(path, text.splitlines(keepends=True)))
+    return tuple(_read_rows(path, text.splitlines(keepends=True)))
 
 
-def _rows(path: Path, lines: Iterable[str]) -> Iterator[Row]:
+def _read_rows(path: Path, lines: Iterable[str]) -> Iterator[MeasuredRow]:
     reader = csv.DictReader(lines)
     for cells in reader:
         try:
-            yield _row(cells)
+            yield _parse_row(cells)
         except (KeyError, TypeError, ValueError) as error:
             raise TableError(f"{path}:{reader.line_num}: {type(error).__name__}: {error}") from None
 
 
-def _row(cells: Mapping[str, str]) -> Row:
-    return Row(
+def _parse_row(cells: Mapping[str, str]) -> MeasuredRow:
+    return MeasuredRow(
         case=cells["case"],
         suite=cells["suite"],
         step=cells["step"],
         gpu=cells["gpu"],
         arch=cells["arch"],
-        grid=_dim3(cells["grid"]),
-        block=_dim3(cells["block"]),
-        cluster=_dim3(cells["cluster"]) if cells["cluster"] else None,
+        grid=_parse_dim3(cells["grid"]),
+        block=_parse_dim3(cells["block"]),
+        cluster=_parse_dim3(cells["cluster"]) if cells["cluster"] else None,
         dynamic_shared_bytes=int(cells["dynamic_shared_bytes"]),
         arguments=tuple(json.loads(cells["arguments"])),
         registers=int(cells["registers"]),
@@ -164,51 +164,53 @@ def _row(cells: Mapping[str, str]) -> Row:
     )
 
 
-def _dim3(text: str) -> Dim3:
+def _parse_dim3(text: str) -> Dim3:
     x, y, z = (int(part) for part in text.split(";"))
     return x, y, z
 
 
-def dim3_text(dim: Dim3 | None) -> str:
+def format_dim3(dim: Dim3 | None) -> str:
     """`x;y;z`, empty for None."""
     return "" if dim is None else ";".join(map(str, dim))
 
 
 @cache
-def compiled_otherwise() -> frozenset[str]:
+def read_compiler_dependent_cases() -> frozenset[str]:
     """Cases that the compilers of the measurements' time made other work of than ours does."""
-    with COMPILED_OTHERWISE.open(newline="", encoding="utf-8") as file:
+    with COMPILER_DEPENDENT_TABLE.open(newline="", encoding="utf-8") as file:
         return frozenset(line["case"] for line in csv.DictReader(file))
 
 
-def suite_names() -> tuple[str, ...]:
+def list_suites() -> tuple[str, ...]:
     """Suites that have a module."""
     return tuple(sorted(path.stem for path in (HERE / "suites").glob("[!_]*.py")))
 
 
-def load_suite(name: str) -> Cook:
+def load_suite(name: str) -> RecipeFunction:
     """A suite's `recipe`. Raises TableError."""
-    cook: Cook | None = getattr(_module(name), "recipe", None)
+    cook: RecipeFunction | None = getattr(_import_suite(name), "recipe", None)
     if cook is None:
         raise TableError(f"suites/{name}.py has no function recipe(row)")
     return cook
 
 
-def scaled_by(name: str) -> str | None:
+def find_scaling_opcode(name: str) -> str | None:
     """The opcode, if any, by whose executions a suite's work is compared: the module's SCALED_BY."""
-    opcode: str | None = getattr(_module(name), "SCALED_BY", None)
+    opcode: str | None = getattr(_import_suite(name), "SCALED_BY", None)
     return opcode
 
 
-def _module(name: str) -> ModuleType:
-    if name not in suite_names():
-        raise TableError(f"no suite {name!r}: there are {', '.join(suite_names())}")
+def _import_suite(name: str) -> ModuleType:
+    if name not in list_suites():
+        raise TableError(f"no suite {name!r}: there are {', '.join(list_suites())}")
     return importlib.import_module(f"kernels.suites.{name}")
 
 
-def recipes(rows: Iterable[Row], suites: Iterable[str] = ()) -> Iterator[tuple[Row, Recipe]]:
+def make_recipes(
+    rows: Iterable[MeasuredRow], suites: Iterable[str] = ()
+) -> Iterator[tuple[MeasuredRow, Recipe]]:
     """Rows with their recipes, of these suites or of all that have a module. Raises TableError."""
-    cooks = {name: load_suite(name) for name in (tuple(suites) or suite_names())}
+    cooks = {name: load_suite(name) for name in (tuple(suites) or list_suites())}
     for row in rows:
         cook = cooks.get(row.suite)
         recipe = cook(row) if cook else None

@@ -9,37 +9,37 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from kernels.recipes import HERE, Row, TableError
+from kernels.recipes import HERE, MeasuredRow, TableError
 
 SPLIT = HERE / "split.csv"
-LADDERS = ("sgemm_cuda", "mma_matmul", "learn_cuda_sm80", "fast_cu_article")
+LADDER_SUITES = ("sgemm_cuda", "mma_matmul", "learn_cuda_sm80", "fast_cu_article")
 SIDES = ("learn", "judge")
 
 
-def sides(rows: Sequence[Row]) -> dict[str, str]:
+def split_cases(rows: Sequence[MeasuredRow]) -> dict[str, str]:
     """ "learn" or "judge" by case."""
     found: dict[str, str] = {}
     for suite in dict.fromkeys(row.suite for row in rows):
         members = [row for row in rows if row.suite == suite]
-        keys = list(dict.fromkeys(_configuration(row) for row in members))
-        if suite not in LADDERS:
-            keys.sort(key=_hash)
+        keys = list(dict.fromkeys(_make_configuration_key(row) for row in members))
+        if suite not in LADDER_SUITES:
+            keys.sort(key=_hash_key)
         side = {key: SIDES[place % 2] for place, key in enumerate(keys)}
-        found |= {row.case: side[_configuration(row)] for row in members}
+        found |= {row.case: side[_make_configuration_key(row)] for row in members}
     return found
 
 
-def _configuration(row: Row) -> str:
+def _make_configuration_key(row: MeasuredRow) -> str:
     return json.dumps([row.suite, row.step, row.config], sort_keys=True)
 
 
-def _hash(key: str) -> str:
+def _hash_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def write_split(rows: Sequence[Row]) -> None:
+def write_split(rows: Sequence[MeasuredRow]) -> None:
     """Write split.csv where it says something else, or is not there."""
-    lines = ["case,split", *(f"{case},{side}" for case, side in sides(rows).items())]
+    lines = ["case,split", *(f"{case},{side}" for case, side in split_cases(rows).items())]
     text = "\n".join(lines) + "\n"
     if not SPLIT.exists() or SPLIT.read_text() != text:
         SPLIT.write_text(text)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from kernels.recipes import ROOT, Row, TableError
+from kernels.recipes import ROOT, MeasuredRow, TableError
 
 SWEEPS = ROOT.parent / "shared" / "data" / "kernel_tuner"
 SWEEP = SWEEPS / "convolution.parquet"
@@ -21,10 +21,10 @@ GPU = "RTX 3060 Laptop"
 _DEVICE = "NVIDIA GeForce RTX 3060 Laptop GPU"
 _TUNED = ("block_size_x", "block_size_y", "tile_size_x", "tile_size_y", "read_only", "use_padding")
 _OUTPUTS = 4096
-_BEST, _OF_FAST, _OF_ALL = 10, 70, 70
+_N_FASTEST, _N_OF_FASTEST_FIFTH, _N_OF_OTHERS = 10, 70, 70
 
 
-class Timed(Protocol):
+class TimedConfiguration(Protocol):
     """A configuration of a sweep: the name that is hashed, and its time."""
 
     @property
@@ -47,40 +47,44 @@ def read_sweep(path: Path, columns: Sequence[str], device: str) -> list[dict[str
     return rows
 
 
-_Configuration = TypeVar("_Configuration", bound=Timed)
+_Configuration = TypeVar("_Configuration", bound=TimedConfiguration)
 
 
-def sample(
+def sample_configurations(
     rows: Iterable[_Configuration], best: int, of_fast: int, of_all: int
 ) -> tuple[_Configuration, ...]:
     """So many of the fastest, and by a hash of the rest: of the fastest fifth, and of all others."""
     ordered = sorted(rows, key=lambda row: (row.time_us, row.case))
     rest = ordered[best:]
-    fast = _some(rest[: len(ordered) // 5], of_fast)
-    return (*ordered[:best], *fast, *_some([row for row in rest if row not in fast], of_all))
+    fast = _sample_by_hash(rest[: len(ordered) // 5], of_fast)
+    return (*ordered[:best], *fast, *_sample_by_hash([row for row in rest if row not in fast], of_all))
 
 
-def _some(rows: Sequence[_Configuration], count: int) -> list[_Configuration]:
+def _sample_by_hash(rows: Sequence[_Configuration], count: int) -> list[_Configuration]:
     return sorted(rows, key=lambda row: hashlib.sha256(row.case.encode()).hexdigest())[:count]
 
 
-def sweep_rows(path: Path = SWEEP) -> tuple[Row, ...]:
+def read_sweep_rows(path: Path = SWEEP) -> tuple[MeasuredRow, ...]:
     """Rows of the sweep; none where the file is not there. Raises TableError."""
-    return sample(_measured(path), _BEST, _OF_FAST, _OF_ALL) if path.exists() else ()
+    return (
+        sample_configurations(_read_measured_rows(path), _N_FASTEST, _N_OF_FASTEST_FIFTH, _N_OF_OTHERS)
+        if path.exists()
+        else ()
+    )
 
 
-def _measured(path: Path) -> Iterator[Row]:
+def _read_measured_rows(path: Path) -> Iterator[MeasuredRow]:
     wanted = (*_TUNED, "filter_width", "filter_height")
     for cells in read_sweep(path, (*wanted, "t_med"), _DEVICE):
-        yield _row({name: int(cells[name]) for name in wanted}, round(cells["t_med"] * 1e3, 3))
+        yield _make_row({name: int(cells[name]) for name in wanted}, round(cells["t_med"] * 1e3, 3))
 
 
-def _row(config: dict[str, int], time_us: float) -> Row:
+def _make_row(config: dict[str, int], time_us: float) -> MeasuredRow:
     block = (config["block_size_x"], config["block_size_y"], 1)
     tile = (config["tile_size_x"], config["tile_size_y"], 1)
     x, y = (math.ceil(_OUTPUTS / (b * t)) for b, t in zip(block[:2], tile[:2], strict=True))
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
-    return Row(
+    return MeasuredRow(
         case=f"cs-3060l-{digest}",
         suite=SUITE,
         step="",

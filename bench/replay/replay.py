@@ -1,14 +1,15 @@
-"""Whether a change leaves what warplens says as it was: runs of two commits over all of `traces/`, compared.
+"""Compare what two commits of warplens say: command lines over all of `traces/`, byte by byte.
 
     python bench/replay/replay.py record OUT [--tree PATH]   # run every case, one file of output each
-    python bench/replay/replay.py compare COMMIT             # the same of COMMIT and of this tree; lists what differs
+    python bench/replay/replay.py compare COMMIT             # COMMIT and this tree: list the cases that
+    differ
 
-A case is a command line; its record holds the exit code, standard output and standard error. Each tree runs its own
-code, through `analyzer.cli.app.run`, on the inputs of this tree, so that outputs differ by the code alone. A change
-that says "no behaviour changes" must show no difference (tinygrad's process replay).
+A case is a command line; its record holds the exit code, standard output and standard error. Each tree runs
+its own code, through `analyzer.cli.app.run`, on the inputs of this tree, so that outputs differ by the code
+alone. A change that says "no behaviour changes" must show no difference (tinygrad's process replay).
 
-Every dump is analyzed without launch facts on all GPUs that run it, and with those of `launches.json`, by all models,
-as text with all layers and as JSON; measured launches as `traces/measured/cases.csv` has them; beside these
+Every dump is analyzed without launch facts on all GPUs, and with those of `launches.json`, by all models, as
+text with all layers and as JSON; measured launches as `traces/measured/cases.csv` has them; beside these
 `whatif`, `trace`, `gpus` and inputs that fail.
 """
 
@@ -106,7 +107,11 @@ def make_other_cases() -> Iterator[Case]:
     classical = "traces/cuda/sm_80/report16.sass"
     for dump, gpu, edits in (
         (matmul, "h100", ("--sweep", "dram=x0.5,x1,x2", "--set", "sm.count=100")),
-        ("traces/triton/sm_80/matmul_square_tile.sass", "a100", ("--sweep", "clock.boost_mhz=1000,1400,2000")),
+        (
+            "traces/triton/sm_80/matmul_square_tile.sass",
+            "a100",
+            ("--sweep", "clock.boost_mhz=1000,1400,2000"),
+        ),
         (classical, "a100", ("-k", "histogram", "--sweep", "l2.size_bytes=x0.5,x1")),
     ):
         for form in ("text", "json"):
@@ -140,7 +145,9 @@ def run_case(case: Case) -> str:
             code = run(list(case.arguments))
         except SystemExit as stop:
             code = int(stop.code or 0)
-    return f"$ warplens {' '.join(case.arguments)}\nexit {code}\n{out.getvalue()}\n--- stderr\n{err.getvalue()}"
+    return (
+        f"$ warplens {' '.join(case.arguments)}\nexit {code}\n{out.getvalue()}\n--- stderr\n{err.getvalue()}"
+    )
 
 
 def _record_case(task: tuple[Case, Path]) -> None:
@@ -183,7 +190,9 @@ def compare(commit: str, jobs: int, keep: Path | None) -> int:
         old_tree = Path(scratch) / "tree"
         old, new = folder / f"records-{commit}", folder / "records-new"
         if not old.exists():
-            subprocess.run(["git", "worktree", "add", "-q", "--detach", old_tree, commit], cwd=ROOT, check=True)
+            subprocess.run(
+                ["git", "worktree", "add", "-q", "--detach", old_tree, commit], cwd=ROOT, check=True
+            )
             try:
                 record_tree(old_tree, old, jobs)
             finally:

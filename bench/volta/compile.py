@@ -16,4 +16,4 @@ from kernels.compilers import Nvrtc
 if __name__ == "__main__":
     library, cubin = map(Path, sys.argv[1:])
     source = (Path(__file__).parent / "kernels.cu").read_text(encoding="utf-8")
-    cubin.write_bytes(Nvrtc(library).cubin(source, ["--gpu-architecture=sm_70"]))
+    cubin.write_bytes(Nvrtc(library).compile_cubin(source, ["--gpu-architecture=sm_70"]))

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.cli.app import run
-from analyzer.ir.launch import Argument, Buffer, Dim3, Launch, LaunchBook, Null, Pointer
+from analyzer.ir.launch import Argument, Buffer, Dim3, Launch, LaunchTable, NullPointer, Pointer
 from analyzer.pipeline.launch_file import load_launch_file
-from analyzer.text.errors import UsageError, describe
+from analyzer.text.errors import UsageError, format_diagnostic
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
 SOFTMAX = str(TRACES / "triton" / "sm_90" / "softmax.sass")
@@ -33,7 +33,7 @@ def fault(tmp_path: Path, text: str) -> str:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(UsageError) as caught:
         load_launch_file(path)
-    return describe(caught.value.diagnostic).replace(str(tmp_path), "DIR")
+    return format_diagnostic(caught.value.diagnostic).replace(str(tmp_path), "DIR")
 
 
 def refusal(data: bytes) -> UsageError | None:
@@ -48,7 +48,7 @@ def refusal(data: bytes) -> UsageError | None:
     return None
 
 
-def book(tmp_path: Path, kernels: object) -> LaunchBook:
+def book(tmp_path: Path, kernels: object) -> LaunchTable:
     path = tmp_path / "launch.json"
     path.write_text(json.dumps({"kernels": kernels}))
     return load_launch_file(path)
@@ -119,16 +119,16 @@ def test_annotate_takes_the_same_options(capsys: Capture) -> None:
 
 def test_the_first_glob_that_fits_counts(tmp_path: Path) -> None:
     found = book(tmp_path, {"soft*": {"grid": 4, "block": [128, 2]}, "*": {"grid": [1, 2, 3]}})
-    assert found.launches_for("softmax") == (Launch(grid=Dim3(4), block=Dim3(128, 2)),)
-    assert found.launches_for("_Z3foov", "foo()") == (Launch(grid=Dim3(1, 2, 3)),)
-    assert book(tmp_path, {"foo()": {}}).launches_for("_Z3foov", "foo()") == (Launch(),)
-    assert book(tmp_path, {"a": {}}).launches_for("b") == ()
-    assert found.unused([("softmax",)]) == ("*",)
+    assert found.find_launches("softmax") == (Launch(grid=Dim3(4), block=Dim3(128, 2)),)
+    assert found.find_launches("_Z3foov", "foo()") == (Launch(grid=Dim3(1, 2, 3)),)
+    assert book(tmp_path, {"foo()": {}}).find_launches("_Z3foov", "foo()") == (Launch(),)
+    assert book(tmp_path, {"a": {}}).find_launches("b") == ()
+    assert found.find_unused_globs([("softmax",)]) == ("*",)
 
 
 def test_a_list_is_one_launch_each(tmp_path: Path) -> None:
     found = book(tmp_path, {"*": [{"grid": 1}, {"grid": 2, "cluster": 2, "dynamic_shared_bytes": 512}]})
-    assert found.launches_for("k") == (
+    assert found.find_launches("k") == (
         Launch(grid=Dim3(1)),
         Launch(grid=Dim3(2), cluster=Dim3(2), dynamic_shared_bytes=512),
     )
@@ -137,10 +137,10 @@ def test_a_list_is_one_launch_each(tmp_path: Path) -> None:
 def test_arguments_of_every_kind(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(4, dtype=np.int32))
     values = {"0": "ptr", "1": None, "n": 1024, "a": 1.5, "m": "0x10", "x": "@x.npy"}
-    (launch,) = book(tmp_path, {"*": {"arguments": values}}).launches_for("k")
+    (launch,) = book(tmp_path, {"*": {"arguments": values}}).find_launches("k")
     assert launch.arguments[:5] == (
         Argument(0, Pointer()),
-        Argument(1, Null()),
+        Argument(1, NullPointer()),
         Argument("n", 1024),
         Argument("a", 1.5),
         Argument("m", 16),
@@ -210,4 +210,4 @@ def test_any_json_is_read_or_refused(content: object) -> None:
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for content in (data, b'{"kernels": {"*": ' + data + b"}}", b"[" * 5000 + data):
         error = refusal(content)
-        assert error is None or describe(error.diagnostic)
+        assert error is None or format_diagnostic(error.diagnostic)

@@ -3,22 +3,29 @@
 from pathlib import Path
 
 import pytest
-from paths import TRACES, dump_of
+from paths import TRACES, format_dump
 
 import analyzer
-from analyzer.demand.cache_routes import routes_of
-from analyzer.demand.caches import CacheRates, cache_figures, grid_reuse, simulate_caches
-from analyzer.execution.streams import co_resident_ctas, record_stream
-from analyzer.hardware.load import load_gpu
+from analyzer.demand.cache_simulation import (
+    KernelHitRates,
+    build_cache_hierarchy,
+    compute_grid_reuse,
+    simulate_caches,
+)
+from analyzer.demand.l1_policies import find_l1_policies
+from analyzer.execution.traces.address_streams import find_co_resident_ctas, record_address_stream
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Argument, Dim3, Launch
-from analyzer.pipeline.executing import execute_kernel, prepare
-from analyzer.pipeline.windows import Windows
+from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.traffic.dram_windows import CtaWindows
 
 SM_80 = TRACES / "cuda" / "sm_80"
 GPU = load_gpu("a100-80gb-sxm")
 
 
-def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_bytes: int = 0) -> CacheRates:
+def rates_of(
+    path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_bytes: int = 0
+) -> KernelHitRates:
     """As the pipeline would ask for them."""
     loaded = analyzer.load(path)[kernel]
     executed = execute_kernel(loaded, launch)
@@ -27,20 +34,22 @@ def rates_of(path: str, kernel: str, launch: Launch, ctas_per_sm: int, shared_by
     assert GPU.arch is not None
     n_ctas, profile = launch.grid.count, executed.profile
     per_cta = sum(access.sectors or 0 for access in profile.accesses) / n_ctas
-    resident = len(co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm))
-    ctas = co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm, sectors_per_cta=per_cta)
-    ready = prepare(loaded, launch)
-    stream = record_stream(ready.compiled, ready.image, ready.shape, ctas)
-    figures = cache_figures(
+    resident = len(find_co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm))
+    ctas = find_co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm, sectors_per_cta=per_cta)
+    ready = prepare_launch(loaded, launch)
+    stream = record_address_stream(ready.compiled, ready.image, ready.shape, ctas)
+    figures = build_cache_hierarchy(
         GPU.arch,
         l2_bytes=GPU.file.l2.size_bytes.value,
         shared_bytes_in_use=resident * shared_bytes,
         ctas_per_sm=resident,
         n_recorded=len(stream.ctas),
     )
-    from_dram = Windows(ready, profile).dram_traffic(GPU.sm_count * ctas_per_sm, GPU.file.l2.size_bytes.value)
-    reuse = grid_reuse(profile, figures.l2, from_dram.read)
-    return simulate_caches(stream, routes_of(loaded.kernel), figures, reuse)
+    from_dram = CtaWindows(ready, profile).count_dram_traffic(
+        GPU.sm_count * ctas_per_sm, GPU.file.l2.size_bytes.value
+    )
+    reuse = compute_grid_reuse(profile, figures.l2, from_dram.read_sectors)
+    return simulate_caches(stream, find_l1_policies(loaded.kernel), figures, reuse)
 
 
 def arguments(**values: int) -> tuple[Argument, ...]:
@@ -72,32 +81,35 @@ def test_a_grid_that_reads_nothing_is_not_looked_at_for_reads(
 ) -> None:
     stores = "S2R R0, SR_CTAID.X", "IMAD.WIDE R2, R0, 0x4000, RZ", "STG.E desc[UR4][R2.64], RZ", "EXIT"
     dump = tmp_path / "fill.sass"
-    dump.write_text(dump_of("sm_90", *stores))
+    dump.write_text(format_dump("sm_90", *stores))
     (kernel,) = analyzer.load(str(dump)).kernels
     launch = Launch(grid=Dim3(20_000), block=Dim3(32), dynamic_shared_bytes=0)
     executed = execute_kernel(kernel, launch)
     assert executed is not None
-    monkeypatch.delattr("analyzer.pipeline.windows.touched_by")
-    assert Windows(prepare(kernel, launch), executed.profile).dram_traffic(100, 0.0).read == 0.0
+    monkeypatch.delattr("analyzer.traffic.dram_windows.execute_touched_sectors")
+    assert (
+        CtaWindows(prepare_launch(kernel, launch), executed.profile).count_dram_traffic(100, 0.0).read_sectors
+        == 0.0
+    )
 
 
 def test_every_eighth_word_takes_a_sector_of_its_own() -> None:
     launch = Launch(grid=Dim3(4096), block=Dim3(256), arguments=arguments(_2=1 << 20))
     rates = rates_of(str(SM_80 / "report16.sass"), "strided_copy_8", launch, 8)
     assert rates.loads is not None
-    assert rates.loads.sectors == 32 * rates.loads.requests
+    assert rates.loads.n_sectors == 32 * rates.loads.n_requests
     assert rates.loads.dram_share == 1.0
 
 
 def test_a_transpose_fills_the_sectors_of_its_columns_in_the_l2() -> None:
     launch = Launch(grid=Dim3(32, 32), block=Dim3(32, 8), arguments=arguments(_2=256, _3=1024))
     rates = rates_of(str(SM_80 / "report16.sass"), "naive_transpose", launch, 8)
-    (load,) = [found for found in rates.accesses.values() if found.dram_share == 1.0]
-    (store,) = [found for found in rates.accesses.values() if found is not load]
-    assert load.sectors == load.requests * 4
-    assert store.sectors == store.requests * 32
-    assert store.l1_hit_share == 0.0
-    assert store.l2_hit_share == 7 / 8  # eight rows of a CTA share each sector
+    (load,) = [found for found in rates.by_row.values() if found.dram_share == 1.0]
+    (store,) = [found for found in rates.by_row.values() if found is not load]
+    assert load.n_sectors == load.n_requests * 4
+    assert store.n_sectors == store.n_requests * 32
+    assert store.l1_hit_rate == 0.0
+    assert store.l2_hit_rate == 7 / 8  # eight rows of a CTA share each sector
 
 
 def test_a_naive_product_finds_its_rows_and_columns_in_the_l1() -> None:
@@ -105,7 +117,7 @@ def test_a_naive_product_finds_its_rows_and_columns_in_the_l1() -> None:
     rates = rates_of(str(SM_80 / "report16.sass"), "matmul_naive", launch, 8)
     assert rates.loads is not None
     # A: eight steps of k lie in one sector of a row; B: each of a CTA's eight warps reads the same two sectors
-    assert rates.loads.l1_hit_share == pytest.approx(7 / 8, abs=0.01)
+    assert rates.loads.l1_hit_rate == pytest.approx(7 / 8, abs=0.01)
     assert rates.loads.dram_share < 0.01
 
 
@@ -119,5 +131,5 @@ def test_asynchronous_copies_pass_the_l1_by_and_find_other_ctas_tiles_in_the_l2(
     rates = rates_of(str(TRACES / "triton" / "sm_80" / "matmul.sass"), "matmul", launch, 3, 24576)
     assert rates.is_complete
     assert rates.loads is not None
-    assert rates.loads.l1_hit_share == 0.0
-    assert 0.8 < rates.loads.l2_hit_share < 0.95
+    assert rates.loads.l1_hit_rate == 0.0
+    assert 0.8 < rates.loads.l2_hit_rate < 0.95

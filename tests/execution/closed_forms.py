@@ -39,7 +39,7 @@ Value = Array | Descriptor | int | float
 
 
 @dataclass(frozen=True)
-class Truth:
+class ExpectedCount:
     """`measure` (of the instructions called `opcode`, where one is named) comes to `value`.
 
     Measures: read, read_unique, written, written_unique (bytes of global memory); started_warps, started_lanes
@@ -72,7 +72,7 @@ class Case:
     grid: Dim
     block: Dim
     arguments: Mapping[int | str, Value]
-    truths: tuple[Truth, ...]
+    truths: tuple[ExpectedCount, ...]
     shared: int = 0
     cluster: Dim = (1,)
     is_exact: bool = True
@@ -89,51 +89,51 @@ class Case:
         return f"{self.dump if self.suite == 'triton' else self.kernel}-{self.shape}-sm_{self.arch}"
 
 
-def read(total: int, distinct: int) -> tuple[Truth, ...]:
-    return Truth("read", total), Truth("read_unique", distinct)
+def expect_reads(total: int, distinct: int) -> tuple[ExpectedCount, ...]:
+    return ExpectedCount("read", total), ExpectedCount("read_unique", distinct)
 
 
-def written(size: int) -> tuple[Truth, ...]:
+def expect_writes(size: int) -> tuple[ExpectedCount, ...]:
     """Each byte of the output stored exactly once."""
-    return Truth("written", size), Truth("written_unique", size)
+    return ExpectedCount("written", size), ExpectedCount("written_unique", size)
 
 
-def launched(grid: Dim, block: Dim) -> tuple[Truth, ...]:
+def expect_starts(grid: Dim, block: Dim) -> tuple[ExpectedCount, ...]:
     """Every thread of the grid starts, and does so once."""
     threads = prod(block)
     return (
-        Truth("started_warps", prod(grid) * tiles(threads, WARP)),
-        Truth("started_lanes", prod(grid) * threads),
+        ExpectedCount("started_warps", prod(grid) * count_tiles(threads, WARP)),
+        ExpectedCount("started_lanes", prod(grid) * threads),
     )
 
 
-def of(measure: str, **by_opcode: int) -> tuple[Truth, ...]:
-    return tuple(Truth(measure, value, opcode) for opcode, value in by_opcode.items())
+def expect_by_opcode(measure: str, **by_opcode: int) -> tuple[ExpectedCount, ...]:
+    return tuple(ExpectedCount(measure, value, opcode) for opcode, value in by_opcode.items())
 
 
-def tiles(size: int, tile: int) -> int:
+def count_tiles(size: int, tile: int) -> int:
     return -(-size // tile)
 
 
-def shape_text(*sizes: int) -> str:
+def format_shape(*sizes: int) -> str:
     return "x".join(map(str, sizes))
 
 
-def buffer(values: Iterable[int], dtype: type[np.generic]) -> Array:
+def make_buffer(values: Iterable[int], dtype: type[np.generic]) -> Array:
     return Array(np.array(list(values), dtype=dtype))
 
 
 # ---- CUDA ----------------------------------------------------------------------------------------
 
 
-def cuda(
+def make_cuda_cases(
     dump: str,
     kernel: str,
     shape: str,
     grid: Dim,
     block: Dim,
     arguments: Sequence[Value],
-    *truths: tuple[Truth, ...],
+    *truths: tuple[ExpectedCount, ...],
     shared: int = 0,
     cluster: Dim = (1,),
     is_exact: bool = True,
@@ -150,7 +150,7 @@ def cuda(
             grid=grid,
             block=block,
             arguments=dict(enumerate(arguments)),
-            truths=sum(truths, launched(grid, block)),
+            truths=sum(truths, expect_starts(grid, block)),
             shared=shared,
             cluster=cluster,
             is_exact=is_exact,
@@ -158,80 +158,86 @@ def cuda(
 
 
 def warps_1d(n: int) -> int:
-    return tiles(n, WARP)
+    return count_tiles(n, WARP)
 
 
 def elementwise() -> Iterator[Case]:
     """One element a thread: requests and sectors follow, for arrays start at multiples of 256 bytes."""
     for n in (1, 31, 1000, 1_048_577):
-        grid, block = (tiles(n, 256),), (256,)
-        sectors = tiles(F32 * n, SECTOR_BYTES)
-        common = (read(2 * F32 * n, 2 * F32 * n), written(F32 * n))
+        grid, block = (count_tiles(n, 256),), (256,)
+        sectors = count_tiles(F32 * n, SECTOR_BYTES)
+        common = (expect_reads(2 * F32 * n, 2 * F32 * n), expect_writes(F32 * n))
         requests = (
-            of("requests", LDG=2 * warps_1d(n), STG=warps_1d(n)),
-            of("sectors", LDG=2 * sectors, STG=sectors),
+            expect_by_opcode("requests", LDG=2 * warps_1d(n), STG=warps_1d(n)),
+            expect_by_opcode("sectors", LDG=2 * sectors, STG=sectors),
         )
         three = Array(), Array(), Array()
-        yield from cuda("report16", "vector_add", f"{n}", grid, block, (*three, n), *common, *requests)
-        yield from cuda("report16", "saxpy", f"{n}", grid, block, (2.0, *three, n), *common, *requests)
-        yield from cuda("report16", "vector_add_divergent", f"{n}", grid, block, (*three, n), *common)
+        yield from make_cuda_cases(
+            "report16", "vector_add", f"{n}", grid, block, (*three, n), *common, *requests
+        )
+        yield from make_cuda_cases(
+            "report16", "saxpy", f"{n}", grid, block, (2.0, *three, n), *common, *requests
+        )
+        yield from make_cuda_cases(
+            "report16", "vector_add_divergent", f"{n}", grid, block, (*three, n), *common
+        )
     for n in (1, 250, 100_003):
-        moved = tiles(n, 8)
-        yield from cuda(
+        moved = count_tiles(n, 8)
+        yield from make_cuda_cases(
             "report16",
             "strided_copy_8",
             f"{n}",
-            (tiles(moved, 256),),
+            (count_tiles(moved, 256),),
             (256,),
             (Array(), Array(), n),
-            read(F32 * moved, F32 * moved),
-            written(F32 * moved),
-            of("sectors", LDG=moved, STG=moved),
+            expect_reads(F32 * moved, F32 * moved),
+            expect_writes(F32 * moved),
+            expect_by_opcode("sectors", LDG=moved, STG=moved),
         )
 
 
 def odd_blocks() -> Iterator[Case]:
     """CTAs whose last warp is not full, and whose rows are not those of warps."""
-    yield from cuda(
+    yield from make_cuda_cases(
         "report16",
         "vector_add",
         "1000-by-10x100",
         (10,),
         (100,),
         (Array(), Array(), Array(), 1000),
-        read(2 * F32 * 1000, 2 * F32 * 1000),
-        written(F32 * 1000),
-        of("requests", LDG=2 * 10 * 4, STG=10 * 4),
+        expect_reads(2 * F32 * 1000, 2 * F32 * 1000),
+        expect_writes(F32 * 1000),
+        expect_by_opcode("requests", LDG=2 * 10 * 4, STG=10 * 4),
     )
-    yield from cuda(
+    yield from make_cuda_cases(
         "report16",
         "naive_transpose",
         "50x33-by-5x7",
-        (tiles(33, 5), tiles(50, 7)),
+        (count_tiles(33, 5), count_tiles(50, 7)),
         (5, 7),
         (Array(), Array(), 50, 33),
-        read(F32 * 50 * 33, F32 * 50 * 33),
-        written(F32 * 50 * 33),
+        expect_reads(F32 * 50 * 33, F32 * 50 * 33),
+        expect_writes(F32 * 50 * 33),
     )
-    yield from cuda(
+    yield from make_cuda_cases(
         "exactness",
         "matmul_naive_rect",
         "10x20x30-by-7x3",
-        (tiles(20, 7), tiles(10, 3)),
+        (count_tiles(20, 7), count_tiles(10, 3)),
         (7, 3),
         (Array(), Array(), Array(), 10, 20, 30),
-        read(2 * F32 * 10 * 20 * 30, F32 * 30 * (10 + 20)),
-        written(F32 * 10 * 20),
-        of("lanes", FFMA=10 * 20 * 30),
+        expect_reads(2 * F32 * 10 * 20 * 30, F32 * 30 * (10 + 20)),
+        expect_writes(F32 * 10 * 20),
+        expect_by_opcode("lanes", FFMA=10 * 20 * 30),
     )
-    yield from cuda(
+    yield from make_cuda_cases(
         "exactness",
         "stencil_3d",
         "4x11x13-by-5x3x1",
-        (tiles(13, 5), tiles(11, 3), 4),
+        (count_tiles(13, 5), count_tiles(11, 3), 4),
         (5, 3, 1),
         (Array(), Array(), 4, 11, 13),
-        written(F32 * 2 * 9 * 11),
+        expect_writes(F32 * 2 * 9 * 11),
     )
 
 
@@ -249,45 +255,47 @@ def grid_stride() -> Iterator[Case]:
     ):
         shape = f"{n}-by-{blocks}x{threads}"
         truths = (
-            read(2 * F32 * n, 2 * F32 * n),
-            written(F32 * n),
-            of("touched", LDG=2 * n, STG=n),
+            expect_reads(2 * F32 * n, 2 * F32 * n),
+            expect_writes(F32 * n),
+            expect_by_opcode("touched", LDG=2 * n, STG=n),
         )
-        requests = of("requests", LDG=2 * warps_1d(n), STG=warps_1d(n))
+        requests = expect_by_opcode("requests", LDG=2 * warps_1d(n), STG=warps_1d(n))
         three = Array(), Array(), Array()
         for kernel, arguments, more in (
             ("vector_add_grid_stride", (*three, n), requests),
             ("saxpy_grid_stride", (2.0, *three, n), ()),
         ):
-            yield from cuda("exactness", kernel, shape, (blocks,), (threads,), arguments, *truths, more)
+            yield from make_cuda_cases(
+                "exactness", kernel, shape, (blocks,), (threads,), arguments, *truths, more
+            )
 
 
 def row_sums() -> Iterator[Case]:
     for rows, cols in ((1, 0), (1, 1), (33, 1000), (257, 17), (100_000, 5)):
-        yield from cuda(
+        yield from make_cuda_cases(
             "exactness",
             "row_sums_64",
-            shape_text(rows, cols),
-            (tiles(rows, 128),),
+            format_shape(rows, cols),
+            (count_tiles(rows, 128),),
             (128,),
             (Array(), Array(), rows, cols),
-            read(F32 * rows * cols, F32 * rows * cols),
-            written(F32 * rows),
-            of("requests", LDG=warps_1d(rows) * cols, STG=warps_1d(rows)),
+            expect_reads(F32 * rows * cols, F32 * rows * cols),
+            expect_writes(F32 * rows),
+            expect_by_opcode("requests", LDG=warps_1d(rows) * cols, STG=warps_1d(rows)),
         )
     for n in (1, 33, 300):
         steps = sum(min(WARP * (warp + 1), n) for warp in range(warps_1d(n)))  # its last row is the longest
-        yield from cuda(
+        yield from make_cuda_cases(
             "exactness",
             "triangular_row_sums",
             f"{n}",
-            (tiles(n, 64),),
+            (count_tiles(n, 64),),
             (64,),
             (Array(), Array(), n),
-            read(F32 * n * (n + 1) // 2, F32 * n * (n + 1) // 2),
-            written(F32 * n),
-            of("requests", LDG=steps, STG=warps_1d(n)),
-            of("lanes", FADD=n * (n + 1) // 2),
+            expect_reads(F32 * n * (n + 1) // 2, F32 * n * (n + 1) // 2),
+            expect_writes(F32 * n),
+            expect_by_opcode("requests", LDG=steps, STG=warps_1d(n)),
+            expect_by_opcode("lanes", FADD=n * (n + 1) // 2),
         )
 
 
@@ -297,104 +305,104 @@ def sparse_rows() -> Iterator[Case]:
     first = np.concatenate([[0], np.cumsum(np.arange(rows) * 7919 % 13)]).astype(np.int32)
     nonzeros = int(first[-1])
     launch = "exactness", "csr_row_sums"
-    sizes = (tiles(rows, 128),), (128,)
-    yield from cuda(
+    sizes = (count_tiles(rows, 128),), (128,)
+    yield from make_cuda_cases(
         *launch,
         f"{rows}-supplied",
         *sizes,
         (Array(first), Array(), Array(), rows),
-        written(F32 * rows),
-        (Truth("read_unique", F32 * (rows + 1 + nonzeros)),),
-        of("lanes", FADD=nonzeros),
+        expect_writes(F32 * rows),
+        (ExpectedCount("read_unique", F32 * (rows + 1 + nonzeros)),),
+        expect_by_opcode("lanes", FADD=nonzeros),
     )
-    unknown = (Truth("unknown_branches", 1),)
-    yield from cuda(
+    unknown = (ExpectedCount("unknown_branches", 1),)
+    yield from make_cuda_cases(
         *launch, f"{rows}-unknown", *sizes, (Array(), Array(), Array(), rows), unknown, is_exact=False
     )
 
 
 def matmuls() -> Iterator[Case]:
     for n in (1, 17, 64, 100):
-        yield from cuda(
+        yield from make_cuda_cases(
             "report16",
             "matmul_naive",
             f"{n}",
-            (tiles(n, 16), tiles(n, 16)),
+            (count_tiles(n, 16), count_tiles(n, 16)),
             (16, 16),
             (Array(), Array(), Array(), n),
-            read(2 * F32 * n**3, 2 * F32 * n**2),
-            written(F32 * n**2),
-            of("touched", LDG=2 * n**3),
+            expect_reads(2 * F32 * n**3, 2 * F32 * n**2),
+            expect_writes(F32 * n**2),
+            expect_by_opcode("touched", LDG=2 * n**3),
         )
     for n in (1, 31, 64, 100):
-        yield from cuda("report16", "matmul_tiled", f"{n}", *tiled_matmul((n, n, n), 32))
+        yield from make_cuda_cases("report16", "matmul_tiled", f"{n}", *tiled_matmul((n, n, n), 32))
     for m, n, k in ((1, 1, 1), (3, 5, 7), (33, 65, 129), (16, 16, 0), (48, 1000, 10)):
-        yield from cuda(
+        yield from make_cuda_cases(
             "exactness",
             "matmul_naive_rect",
-            shape_text(m, n, k),
-            (tiles(n, 16), tiles(m, 16)),
+            format_shape(m, n, k),
+            (count_tiles(n, 16), count_tiles(m, 16)),
             (16, 16),
             (Array(), Array(), Array(), m, n, k),
-            read(2 * F32 * m * n * k, F32 * (m * k + k * n)),
-            written(F32 * m * n),
-            of("lanes", FFMA=m * n * k),
+            expect_reads(2 * F32 * m * n * k, F32 * (m * k + k * n)),
+            expect_writes(F32 * m * n),
+            expect_by_opcode("lanes", FFMA=m * n * k),
         )
         arguments = tiled_matmul((m, n, k), 16)
-        yield from cuda("exactness", "matmul_tiled_rect", shape_text(m, n, k), *arguments)
+        yield from make_cuda_cases("exactness", "matmul_tiled_rect", format_shape(m, n, k), *arguments)
 
 
 def tiled_matmul(shape: tuple[int, int, int], tile: int) -> tuple[object, ...]:
     """Grid, block, arguments and truths: each operand is loaded once for each tile across the other side."""
     m, n, k = shape
-    grid = tiles(n, tile), tiles(m, tile)
-    steps = tiles(k, tile)
+    grid = count_tiles(n, tile), count_tiles(m, tile)
+    steps = count_tiles(k, tile)
     threads = tile * tile
     three = Array(), Array(), Array()
     return (
         grid,
         (tile, tile),
         (*three, n) if tile == 32 else (*three, m, n, k),
-        read(F32 * (m * k * grid[0] + k * n * grid[1]), F32 * (m * k + k * n)),
-        written(F32 * m * n),
-        of("warps", BAR=prod(grid) * threads // WARP * steps * 2),
-        of("touched", STS=prod(grid) * threads * steps * 2),
-        of("lanes", FFMA=prod(grid) * threads * steps * tile),
+        expect_reads(F32 * (m * k * grid[0] + k * n * grid[1]), F32 * (m * k + k * n)),
+        expect_writes(F32 * m * n),
+        expect_by_opcode("warps", BAR=prod(grid) * threads // WARP * steps * 2),
+        expect_by_opcode("touched", STS=prod(grid) * threads * steps * 2),
+        expect_by_opcode("lanes", FFMA=prod(grid) * threads * steps * tile),
     )
 
 
 def reductions() -> Iterator[Case]:
     for n, threads in ((1, 64), (1000, 128), (100_003, 256), (1_000_000, 1024)):
-        grid = tiles(n, 2 * threads)
+        grid = count_tiles(n, 2 * threads)
         barriers = grid * threads // WARP * (1 + int(log2(threads)))
         for kernel, inputs in (("reduce_sum", 1), ("dot_product", 2)):
-            yield from cuda(
+            yield from make_cuda_cases(
                 "report16",
                 kernel,
                 f"{n}-by-{threads}",
                 (grid,),
                 (threads,),
                 (*[Array()] * (inputs + 1), n),
-                read(inputs * F32 * n, inputs * F32 * n),
-                written(F32 * grid),
-                of("warps", BAR=barriers),
+                expect_reads(inputs * F32 * n, inputs * F32 * n),
+                expect_writes(F32 * grid),
+                expect_by_opcode("warps", BAR=barriers),
                 shared=F32 * threads,
             )
     for n, grid, threads in ((1, 1, 64), (5000, 3, 128), (100_003, 16, 256), (77_777, 2, 1024)):
         barriers = grid * threads // WARP * (int(log2(threads)) - 5)
         tree = sum(2**level for level in range(6, int(log2(threads))))  # threads that add, down to 64
-        yield from cuda(
+        yield from make_cuda_cases(
             "exactness",
             "block_sum",
             f"{n}-by-{grid}x{threads}",
             (grid,),
             (threads,),
             (Array(), Array(), n),
-            read(F32 * n, F32 * n),
-            written(F32 * grid),
-            of("requests", LDG=warps_1d(n), STG=grid),
-            of("touched", STS=grid * (threads + tree), LDS=grid * 2 * (tree + WARP)),
-            of("warps", BAR=barriers, SHFL=5 * grid),
+            expect_reads(F32 * n, F32 * n),
+            expect_writes(F32 * grid),
+            expect_by_opcode("requests", LDG=warps_1d(n), STG=grid),
+            expect_by_opcode("touched", STS=grid * (threads + tree), LDS=grid * 2 * (tree + WARP)),
+            expect_by_opcode("warps", BAR=barriers, SHFL=5 * grid),
             shared=F32 * threads,
         )
 
@@ -402,12 +410,12 @@ def reductions() -> Iterator[Case]:
 def transposes() -> Iterator[Case]:
     for rows, cols in ((1, 1), (64, 64), (33, 65), (1000, 513)):
         size = F32 * rows * cols
-        moves = read(size, size), written(size)
+        moves = expect_reads(size, size), expect_writes(size)
         arguments = Array(), Array(), rows, cols
-        shape = shape_text(rows, cols)
-        grid = tiles(cols, 16), tiles(rows, 16)
-        yield from cuda("report16", "naive_transpose", shape, grid, (16, 16), arguments, *moves)
-        grid = tiles(cols, 32), tiles(rows, 32)
+        shape = format_shape(rows, cols)
+        grid = count_tiles(cols, 16), count_tiles(rows, 16)
+        yield from make_cuda_cases("report16", "naive_transpose", shape, grid, (16, 16), arguments, *moves)
+        grid = count_tiles(cols, 32), count_tiles(rows, 32)
         warps = prod(grid) * 32
         ways = (
             ("report16", "shared_transpose", (32, 32), 1, 1),
@@ -416,39 +424,39 @@ def transposes() -> Iterator[Case]:
         for dump, kernel, block, times, conflicts in ways:
             truths = [
                 *moves,
-                of("warps", BAR=warps // times),
-                of("touched", LDS=rows * cols, STS=rows * cols),
+                expect_by_opcode("warps", BAR=warps // times),
+                expect_by_opcode("touched", LDS=rows * cols, STS=rows * cols),
             ]
             if rows % 32 == cols % 32 == 0:
-                truths.append(of("wavefronts", LDS=warps * conflicts, STS=warps))
-            yield from cuda(dump, kernel, shape, grid, block, arguments, *truths)
+                truths.append(expect_by_opcode("wavefronts", LDS=warps * conflicts, STS=warps))
+            yield from make_cuda_cases(dump, kernel, shape, grid, block, arguments, *truths)
     for n in (1, 64, 100):
         size = F32 * n * n
-        grid = tiles(n, 32), tiles(n, 32)
-        conflicts = of("wavefronts", LDS=prod(grid) * 32 * 32) if n % 32 == 0 else ()
-        yield from cuda(
+        grid = count_tiles(n, 32), count_tiles(n, 32)
+        conflicts = expect_by_opcode("wavefronts", LDS=prod(grid) * 32 * 32) if n % 32 == 0 else ()
+        yield from make_cuda_cases(
             "report16",
             "shared_bank_conflict",
             f"{n}",
             grid,
             (32, 32),
             (Array(), Array(), n),
-            written(size),
-            read(size, size),
+            expect_writes(size),
+            expect_reads(size, size),
             conflicts,
         )
     for shape in ((1, 1, 1, 1), (2, 7, 5, 3), (3, 16, 9, 32)):
         count = prod(shape)
-        yield from cuda(
+        yield from make_cuda_cases(
             "exactness",
             "channels_first",
-            shape_text(*shape),
-            (tiles(count, 128),),
+            format_shape(*shape),
+            (count_tiles(count, 128),),
             (128,),
             (Array(), Array(), *shape),
-            read(F32 * count, F32 * count),
-            written(F32 * count),
-            of("requests", LDG=warps_1d(count), STG=warps_1d(count)),
+            expect_reads(F32 * count, F32 * count),
+            expect_writes(F32 * count),
+            expect_by_opcode("requests", LDG=warps_1d(count), STG=warps_1d(count)),
         )
 
 
@@ -456,32 +464,32 @@ def convolutions() -> Iterator[Case]:
     for height, width in ((7, 7), (19, 40), (133, 65)):
         for kernel, taps in (("conv2d_3x3", 3), ("conv2d_7x7", 7)):
             outputs = (height - taps + 1) * (width - taps + 1)
-            yield from cuda(
+            yield from make_cuda_cases(
                 "report16",
                 kernel,
-                shape_text(height, width),
-                (tiles(width, 16), tiles(height, 16)),
+                format_shape(height, width),
+                (count_tiles(width, 16), count_tiles(height, 16)),
                 (16, 16),
                 (Array(), Array(), Array(), height, width),
-                read(2 * F32 * taps**2 * outputs, F32 * (height * width + taps**2)),
-                written(F32 * outputs),
-                of("lanes", FFMA=taps**2 * outputs),
+                expect_reads(2 * F32 * taps**2 * outputs, F32 * (height * width + taps**2)),
+                expect_writes(F32 * outputs),
+                expect_by_opcode("lanes", FFMA=taps**2 * outputs),
             )
     for height, width in ((1, 1), (16, 16), (35, 50), (200, 333)):
-        grid = tiles(width, 16), tiles(height, 16)
+        grid = count_tiles(width, 16), count_tiles(height, 16)
         inputs = loaded_with_halo(height) * loaded_with_halo(width)
-        yield from cuda(
+        yield from make_cuda_cases(
             "exactness",
             "conv2d_halo",
-            shape_text(height, width),
+            format_shape(height, width),
             grid,
             (16, 16),
             (Array(), Array(), Array(), height, width),
-            read(F32 * (inputs + 25 * height * width), F32 * (height * width + 25)),
-            written(F32 * height * width),
-            of("warps", BAR=prod(grid) * 8),
-            of("touched", STS=prod(grid) * 20 * 20),
-            of("lanes", FFMA=25 * height * width),
+            expect_reads(F32 * (inputs + 25 * height * width), F32 * (height * width + 25)),
+            expect_writes(F32 * height * width),
+            expect_by_opcode("warps", BAR=prod(grid) * 8),
+            expect_by_opcode("touched", STS=prod(grid) * 20 * 20),
+            expect_by_opcode("lanes", FFMA=25 * height * width),
         )
 
 
@@ -496,15 +504,15 @@ def stencils() -> Iterator[Case]:
         points = prod(inner)
         faces = 2 * (inner[0] * inner[1] + inner[1] * inner[2] + inner[0] * inner[2]) if points else 0
         touched = faces + (points if points > 1 else 0)
-        yield from cuda(
+        yield from make_cuda_cases(
             "exactness",
             "stencil_3d",
-            shape_text(depth, height, width),
-            (tiles(width, 16), tiles(height, 4), tiles(depth, 2)),
+            format_shape(depth, height, width),
+            (count_tiles(width, 16), count_tiles(height, 4), count_tiles(depth, 2)),
             (16, 4, 2),
             (Array(), Array(), depth, height, width),
-            read(6 * F32 * points, F32 * touched),
-            written(F32 * points),
+            expect_reads(6 * F32 * points, F32 * touched),
+            expect_writes(F32 * points),
         )
 
 
@@ -514,41 +522,41 @@ def irregular() -> Iterator[Case]:
     index = (np.arange(n) * 37 % 501).astype(np.int32)
     distinct = F32 * (n + len(np.unique(index)))
     for shape, indices, truths in (
-        ("supplied", Array(index), read(2 * F32 * n, distinct)),
-        ("unknown", Array(), (Truth("read", 2 * F32 * n),)),
+        ("supplied", Array(index), expect_reads(2 * F32 * n, distinct)),
+        ("unknown", Array(), (ExpectedCount("read", 2 * F32 * n),)),
     ):
-        yield from cuda(
+        yield from make_cuda_cases(
             "report16",
             "random_access",
             f"{n}-{shape}",
-            (tiles(n, 256),),
+            (count_tiles(n, 256),),
             (256,),
             (Array(), indices, Array(), n),
             truths,
-            written(F32 * n),
+            expect_writes(F32 * n),
         )
     for n, grid, threads in ((1, 1, 256), (10_007, 5, 128)):
-        yield from cuda(
+        yield from make_cuda_cases(
             "report16",
             "histogram",
             f"{n}-by-{grid}x{threads}",
             (grid,),
             (threads,),
             (Array(), n, Array()),
-            of("touched", LDG=n, RED=256 * grid, STS=256 * grid, LDS=256 * grid),
-            of("requests", LDG=warps_1d(n)),
-            of("lanes", BAR=grid * threads * 2),
+            expect_by_opcode("touched", LDG=n, RED=256 * grid, STS=256 * grid, LDS=256 * grid),
+            expect_by_opcode("requests", LDG=warps_1d(n)),
+            expect_by_opcode("lanes", BAR=grid * threads * 2),
             shared=1024,
         )
     for grid, threads, times in ((1, 32, 1), (3, 96, 10)):
-        yield from cuda(
+        yield from make_cuda_cases(
             "report16",
             "atomic_hotspot",
             f"{times}-by-{grid}x{threads}",
             (grid,),
             (threads,),
             (Array(), times),
-            of("requests", RED=grid * threads // WARP * times),
+            expect_by_opcode("requests", RED=grid * threads // WARP * times),
         )
 
 
@@ -558,44 +566,44 @@ def generic_addresses() -> Iterator[Case]:
     warps = threads // WARP
     for grid in (1, 12, 1000):
         words = grid * threads
-        yield from cuda(
+        yield from make_cuda_cases(
             "generic",
             "three_memories",
             f"{grid}",
             (grid,),
             (threads,),
             (Array(), Array(), 3),
-            read(F32 * words * part, F32 * words * part),
-            written(F32 * words),
-            of("requests", LD=3 * part * warps * grid, STS=part * warps * grid),
+            expect_reads(F32 * words * part, F32 * words * part),
+            expect_writes(F32 * words),
+            expect_by_opcode("requests", LD=3 * part * warps * grid, STS=part * warps * grid),
             archs=archs,
         )
-        yield from cuda(
+        yield from make_cuda_cases(
             "generic",
             "mixed_lanes",
             f"{grid}",
             (grid,),
             (threads,),
             (Array(), Array()),
-            read(F32 * words // 2, F32 * words // 2),
-            written(F32 * words),
-            of("touched", LD=words),
-            of("requests", LD=2 * warps * grid),
+            expect_reads(F32 * words // 2, F32 * words // 2),
+            expect_writes(F32 * words),
+            expect_by_opcode("touched", LD=words),
+            expect_by_opcode("requests", LD=2 * warps * grid),
             archs=archs,
         )
     for grid in (4, 1000):
         words = grid * threads
-        yield from cuda(
+        yield from make_cuda_cases(
             "generic",
             "cluster_sums",
             f"{grid}",
             (grid,),
             (threads,),
             (Array(), Array()),
-            read(F32 * words, F32 * words),
-            written(F32 * words),
-            of("touched", LD=4 * words, STS=words),
-            of("requests", LD=4 * warps * grid, LDG=warps * grid),
+            expect_reads(F32 * words, F32 * words),
+            expect_writes(F32 * words),
+            expect_by_opcode("touched", LD=4 * words, STS=words),
+            expect_by_opcode("requests", LD=4 * warps * grid, LDG=warps * grid),
             cluster=(4,),
             archs=(90, 120),
         )
@@ -612,18 +620,22 @@ def specialized_sums() -> Iterator[Case]:
             ("tile_sums", 2, "UTMALDG", Descriptor()),
             ("pingpong_sums", 3, "UBLKCP", Array()),
         ):
-            yield from cuda(
+            yield from make_cuda_cases(
                 "specialized",
                 kernel,
                 f"{count}x{steps}-by-{grid}",
                 (grid,),
                 (roles * group,),
                 (source, Array(), count, steps),
-                written(F32 * group * count),
-                of("requests", **{opcode: count * steps}, STG=count * group // WARP),
-                of("lanes", FADD=count * (steps * box + box - group)),  # and all parts of each thread to one
-                of("touched", LDS=count * steps * box),
-                of("warps", BAR=grid * roles * group // WARP, USETMAXREG=grid * roles * group // WARP),
+                expect_writes(F32 * group * count),
+                expect_by_opcode("requests", **{opcode: count * steps}, STG=count * group // WARP),
+                expect_by_opcode(
+                    "lanes", FADD=count * (steps * box + box - group)
+                ),  # and all parts of each thread to one
+                expect_by_opcode("touched", LDS=count * steps * box),
+                expect_by_opcode(
+                    "warps", BAR=grid * roles * group // WARP, USETMAXREG=grid * roles * group // WARP
+                ),
                 archs=(90,),
             )
 
@@ -631,7 +643,7 @@ def specialized_sums() -> Iterator[Case]:
 # ---- Triton --------------------------------------------------------------------------------------
 
 
-def triton(
+def make_triton_cases(
     dump: str,
     kernel: str,
     arch: int,
@@ -639,7 +651,7 @@ def triton(
     grid: Dim,
     warps: int,
     arguments: Mapping[str, Value],
-    *truths: tuple[Truth, ...],
+    *truths: tuple[ExpectedCount, ...],
     is_exact: bool = True,
     is_binary: bool = False,
 ) -> Case:
@@ -653,7 +665,7 @@ def triton(
         grid=grid,
         block=(WARP * warps,),
         arguments=dict(arguments),
-        truths=sum(truths, launched(grid, (WARP * warps,)) if is_exact else ()),
+        truths=sum(truths, expect_starts(grid, (WARP * warps,)) if is_exact else ()),
         is_exact=is_exact,
         is_binary=is_binary,
     )
@@ -665,29 +677,29 @@ def rowwise() -> Iterator[Case]:
         for rows, cols, gap in ((1, 16, 0), (7, 1008, 16), (1500, 1024, 0)):
             size = F16 * rows * cols
             stride = cols + gap
-            yield triton(
+            yield make_triton_cases(
                 "softmax",
                 "softmax",
                 arch,
-                shape_text(rows, cols),
+                format_shape(rows, cols),
                 (rows,),
                 4,
                 {"columns": cols, "x_stride": stride, "out_stride": stride},
-                read(size, size),
-                written(size),
+                expect_reads(size, size),
+                expect_writes(size),
             )
         for rows, cols in ((1, 16), (5, 1040), (300, 4096)):
             size = F16 * rows * cols
-            yield triton(
+            yield make_triton_cases(
                 "rmsnorm",
                 "rmsnorm",
                 arch,
-                shape_text(rows, cols),
+                format_shape(rows, cols),
                 (rows,),
                 4,
                 {"columns": cols, "stride": cols, "epsilon": 1e-5},
-                read(3 * size, size + F16 * cols),
-                written(size),
+                expect_reads(3 * size, size + F16 * cols),
+                expect_writes(size),
             )
 
 
@@ -716,22 +728,22 @@ def triton_matmuls() -> Iterator[Case]:
 def triton_matmul(name: str, tile: tuple[int, int, int], arch: int, shape: tuple[int, int, int]) -> Case:
     m, n, k = shape
     rows, cols, depth = tile
-    programs = tiles(m, rows) * tiles(n, cols)
-    return triton(
+    programs = count_tiles(m, rows) * count_tiles(n, cols)
+    return make_triton_cases(
         name,
         "matmul",
         arch,
-        shape_text(m, n, k),
+        format_shape(m, n, k),
         (programs,),
         4,
         {"m": m, "n": n, "k": k, "a_stride": k, "b_stride": n, "c_stride": n},
-        read(F16 * programs * (rows + cols) * k, F16 * (m * k + k * n)),
-        written(F16 * m * n),
-        products(arch, programs * tiles(k, depth), tile),
+        expect_reads(F16 * programs * (rows + cols) * k, F16 * (m * k + k * n)),
+        expect_writes(F16 * m * n),
+        products(arch, programs * count_tiles(k, depth), tile),
     )
 
 
-def products(arch: int, steps: int, tile: tuple[int, int, int], warps: int = 4) -> tuple[Truth, ...]:
+def products(arch: int, steps: int, tile: tuple[int, int, int], warps: int = 4) -> tuple[ExpectedCount, ...]:
     """Executions of the tensor instruction by warps, for `steps` products of tiles.
 
     HMMA covers 16 x 8 x 16 for one warp. HGMMA covers 64 rows and 16 deep for the four warps of a group, all
@@ -739,10 +751,10 @@ def products(arch: int, steps: int, tile: tuple[int, int, int], warps: int = 4) 
     """
     rows, cols, depth = tile
     if arch == 90 and rows >= 64:
-        return of("warps", HGMMA=steps * rows // 64 * 4 * depth // 16)
+        return expect_by_opcode("warps", HGMMA=steps * rows // 64 * 4 * depth // 16)
     if arch == 100 and rows >= 64:
-        return of("warps", UTCHMMA=steps * tiles(rows, 128) * depth // 16)
-    return of("warps", HMMA=steps * rows * cols * depth // (16 * 8 * 16))
+        return expect_by_opcode("warps", UTCHMMA=steps * count_tiles(rows, 128) * depth // 16)
+    return expect_by_opcode("warps", HMMA=steps * rows * cols * depth // (16 * 8 * 16))
 
 
 def persistent_matmuls() -> Iterator[Case]:
@@ -750,17 +762,17 @@ def persistent_matmuls() -> Iterator[Case]:
     tile = 128, 128, 64
     for arch in (90, 100, 120):
         for m, n, k in ((128, 128, 64), (256, 1000, 200), (1, 16, 64), (2048, 1920, 128)):
-            count = tiles(m, 128) * tiles(n, 128)
-            steps = count * tiles(k, 64)
-            yield triton(
+            count = count_tiles(m, 128) * count_tiles(n, 128)
+            steps = count * count_tiles(k, 64)
+            yield make_triton_cases(
                 "matmul_tma_persistent",
                 "matmul_tma_persistent",
                 arch,
-                shape_text(m, n, k),
+                format_shape(m, n, k),
                 (132,),
                 8,
                 {"m": m, "n": n, "k": k},
-                of("requests", UTMALDG=2 * steps, UTMASTG=2 * count),
+                expect_by_opcode("requests", UTMALDG=2 * steps, UTMASTG=2 * count),
                 products(arch, steps, tile, warps=8),
             )
 
@@ -782,18 +794,18 @@ def specialized_matmuls() -> Iterator[Case]:
         (2048, 2048, 1024),
         (4096, 4001, 96),
     ):
-        count = tiles(m, 128) * tiles(n, 128)
-        steps = count * tiles(k, 64)
-        yield triton(
+        count = count_tiles(m, 128) * count_tiles(n, 128)
+        steps = count * count_tiles(k, 64)
+        yield make_triton_cases(
             "matmul_specialized",
             "matmul_specialized",
             100,
-            shape_text(m, n, k),
+            format_shape(m, n, k),
             (148,),
             8,
             {"m": m, "n": n, "k": k},
-            of("requests", UTMALDG=2 * steps, UTMASTG=2 * count),
-            of("warps", BRX=148 * 4 * 2),
+            expect_by_opcode("requests", UTMALDG=2 * steps, UTMASTG=2 * count),
+            expect_by_opcode("warps", BRX=148 * 4 * 2),
             products(100, steps, tile),
             is_binary=True,
         )
@@ -820,31 +832,31 @@ def attentions() -> Iterator[Case]:
 def attention(name: str, arch: int, length: int, heads: int, sizes: tuple[int, int, int, int]) -> Case:
     """Causal: a program looks at the keys up to its last row; the length cuts the last program short."""
     dim, rows, keys, warps = sizes
-    blocks = tiles(length, rows)
+    blocks = count_tiles(length, rows)
     is_causal = name == "flash_attention"
     steps = sum((first + rows if is_causal else length) // keys for first in range(0, blocks * rows, rows))
     seen = sum(min(first + rows, length) if is_causal else length for first in range(0, blocks * rows, rows))
     row_bytes = F16 * dim
-    return triton(
+    return make_triton_cases(
         name,
         "flash_attention",
         arch,
-        shape_text(heads, length),
+        format_shape(heads, length),
         (blocks, heads),
         warps,
         {"length": length, "stride": dim, "head_stride": length * dim, "log2_scale": 0.18},
-        read(heads * row_bytes * (length + 2 * seen), heads * row_bytes * 3 * length),
-        written(heads * row_bytes * length),
+        expect_reads(heads * row_bytes * (length + 2 * seen), heads * row_bytes * 3 * length),
+        expect_writes(heads * row_bytes * length),
         attention_products(arch, heads * steps, sizes),
     )
 
 
-def attention_products(arch: int, steps: int, sizes: tuple[int, int, int, int]) -> tuple[Truth, ...]:
+def attention_products(arch: int, steps: int, sizes: tuple[int, int, int, int]) -> tuple[ExpectedCount, ...]:
     """Scores are rows x keys from `dim` deep, then rows x dim from `keys` deep."""
     dim, rows, keys, _ = sizes
     scores = products(arch, steps, (rows, keys, dim))[0]
     weighted = products(arch, steps, (rows, dim, keys))[0]
-    return of("warps", **{scores.opcode: scores.value + weighted.value})
+    return expect_by_opcode("warps", **{scores.opcode: scores.value + weighted.value})
 
 
 GROUPED_PROGRAMS = 24
@@ -860,7 +872,7 @@ def grouped() -> Iterator[Case]:
     for arch in ARCHS:
         for groups in problems:
             yield grouped_case(arch, groups)
-        yield triton(
+        yield make_triton_cases(
             "grouped_gemm",
             "grouped_gemm",
             arch,
@@ -868,33 +880,33 @@ def grouped() -> Iterator[Case]:
             (GROUPED_PROGRAMS,),
             4,
             {"groups": 1},
-            (Truth("unknown_branches", 1),),
+            (ExpectedCount("unknown_branches", 1),),
             is_exact=False,
         )
 
 
 def grouped_case(arch: int, groups: Sequence[tuple[int, int, int]]) -> Case:
-    steps = sum(tiles(m, 32) * tiles(n, 32) * tiles(k, 32) for m, n, k in groups)
+    steps = sum(count_tiles(m, 32) * count_tiles(n, 32) * count_tiles(k, 32) for m, n, k in groups)
     bases = [np.arange(len(groups)) * (1 << 24) + (matrix << 34) for matrix in (16, 17, 18)]
     sizes = [size for m, n, k in groups for size in (m, n // 8, k // 8)]
     output = F16 * sum(m * n for m, n, _ in groups)
-    loaded = F16 * sum(m * k * tiles(n, 32) + k * n * tiles(m, 32) for m, n, k in groups)
-    return triton(
+    loaded = F16 * sum(m * k * count_tiles(n, 32) + k * n * count_tiles(m, 32) for m, n, k in groups)
+    return make_triton_cases(
         "grouped_gemm",
         "grouped_gemm",
         arch,
-        "+".join(shape_text(*group) for group in groups),
+        "+".join(format_shape(*group) for group in groups),
         (GROUPED_PROGRAMS,),
         4,
         {
-            "a_ptrs": buffer(bases[0], np.int64),
-            "b_ptrs": buffer(bases[1], np.int64),
-            "c_ptrs": buffer(bases[2], np.int64),
-            "sizes_ptr": buffer(sizes, np.int32),
+            "a_ptrs": make_buffer(bases[0], np.int64),
+            "b_ptrs": make_buffer(bases[1], np.int64),
+            "c_ptrs": make_buffer(bases[2], np.int64),
+            "sizes_ptr": make_buffer(sizes, np.int32),
             "groups": len(groups),
         },
-        written(output),
-        of("touched", LDGSTS=loaded // 16, STG=output // 16),
+        expect_writes(output),
+        expect_by_opcode("touched", LDGSTS=loaded // 16, STG=output // 16),
         products(arch, steps, (32, 32, 32)),
     )
 
@@ -911,24 +923,24 @@ def mixtures() -> Iterator[Case]:
             slots = tokens * top_k
             blocks, order = routed(slots, experts, rows)
             used = len(order)
-            programs = tiles(slots + experts * (rows - 1), rows) * tiles(n, cols)
-            at_work = min(programs, tiles(len(blocks), 8) * 8 * tiles(n, cols))
-            steps = at_work * tiles(k, depth)
-            yield triton(
+            programs = count_tiles(slots + experts * (rows - 1), rows) * count_tiles(n, cols)
+            at_work = min(programs, count_tiles(len(blocks), 8) * 8 * count_tiles(n, cols))
+            steps = at_work * count_tiles(k, depth)
+            yield make_triton_cases(
                 "fused_moe",
                 "fused_moe",
                 arch,
-                f"{tokens}-tokens-{shape_text(n, k)}",
+                f"{tokens}-tokens-{format_shape(n, k)}",
                 (programs,),
                 4,
                 {
-                    "sorted_slot_ptr": buffer(order, np.int32),
-                    "block_expert_ptr": buffer(blocks, np.int32),
-                    "used_slots_ptr": buffer([used], np.int32),
+                    "sorted_slot_ptr": make_buffer(order, np.int32),
+                    "block_expert_ptr": make_buffer(blocks, np.int32),
+                    "used_slots_ptr": make_buffer([used], np.int32),
                     **{"n": n, "k": k, "slots": slots, "x_stride": k},
                     **{"expert_stride": n * k, "weight_stride": k, "out_stride": n},
                 },
-                written(F16 * slots * n),
+                expect_writes(F16 * slots * n),
                 products(80, steps, (rows, cols, depth)),
             )
 
@@ -939,7 +951,7 @@ def routed(slots: int, experts: int, rows: int) -> tuple[list[int], list[int]]:
     for expert in (e for e in range(experts) if e != 1):
         mine = [slot for slot in range(slots) if slot * 5 // 3 % experts == expert or (
             expert == 0 and slot * 5 // 3 % experts == 1)]  # fmt: skip
-        padded = tiles(len(mine), rows) * rows
+        padded = count_tiles(len(mine), rows) * rows
         order += mine + [slots] * (padded - len(mine))
         blocks += [expert] * (padded // rows)
     return blocks, order

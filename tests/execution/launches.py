@@ -15,12 +15,12 @@ from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Po
 Dim = tuple[int, int, int]
 Value = int | np.ndarray
 
-_SPACING = 1 << 32
-_FIRST = 7 << 40
+_BUFFER_SPACING_BYTES = 1 << 32
+_FIRST_BUFFER_ADDRESS = 7 << 40
 
 
 @dataclass(frozen=True, eq=False)
-class Drawn:
+class RandomLaunch:
     """One launch; a format letter for each argument: p for a pointer, s for a struct, else as in `struct`.
 
     Arrays are the contents of buffers, or the bytes of a struct.
@@ -33,14 +33,14 @@ class Drawn:
     block: Dim
     shared: int = 0
 
-    def launch(self, *, with_buffers: bool = True) -> Launch:
+    def to_launch(self, *, with_buffers: bool = True) -> Launch:
         """As the analyzer takes it."""
         arguments: list[Argument] = []
         for place, (letter, value) in enumerate(zip(self.formats, self.values, strict=True)):
             given: ArgumentValue
             if letter == "s":
                 assert isinstance(value, np.ndarray)
-                arguments += _fields(place, value.tobytes())
+                arguments += _split_struct(place, value.tobytes())
                 continue
             if isinstance(value, np.ndarray):
                 raw = np.frombuffer(value.tobytes(), np.uint8)
@@ -55,7 +55,7 @@ class Drawn:
             arguments=tuple(arguments),
         )
 
-    def constants(self) -> tuple[bytes, list[tuple[int, bytes]]]:
+    def pack_constants(self) -> tuple[bytes, list[tuple[int, bytes]]]:
         """Argument bytes as they stand in the constant bank, and buffers at their addresses."""
         held = b""
         buffers = []
@@ -65,7 +65,7 @@ class Drawn:
                 held += bytes(-len(held) % 8) + value.tobytes()
                 continue
             if letter == "p":
-                start = _FIRST + place * _SPACING
+                start = _FIRST_BUFFER_ADDRESS + place * _BUFFER_SPACING_BYTES
                 if isinstance(value, np.ndarray):
                     buffers.append((start, value.tobytes()))
                 value = start
@@ -80,31 +80,31 @@ class Drawn:
         return f"{self.kernel}({shown}) <<<{self.grid}, {self.block}, {self.shared}>>>"
 
 
-def _fields(place: int, raw: bytes) -> list[Argument]:
+def _split_struct(place: int, raw: bytes) -> list[Argument]:
     """A struct word by word; its pointer stands at 16."""
     words = {offset: int.from_bytes(raw[offset : offset + 4], "little") for offset in range(0, len(raw), 4)}
     fields: list[Argument] = [Argument(f"{place}+{o}", v) for o, v in words.items() if o not in (16, 20)]
     return [*fields, Argument(f"{place}+16", Pointer())]
 
 
-Draw = Callable[[Random], tuple[Dim, Dim, tuple[Value, ...]]]
+LaunchGenerator = Callable[[Random], tuple[Dim, Dim, tuple[Value, ...]]]
 
 
 def _line(r: Random, most: int = 100) -> Dim:
     return (r.choice([1, 7, 31, 32, 33, 48, 64, 65, most, r.randint(1, most)]), 1, 1)
 
 
-def _one(*ranges: tuple[int, int], most: int = 100) -> Draw:
+def _one(*ranges: tuple[int, int], most: int = 100) -> LaunchGenerator:
     """One CTA on a line, arguments in ranges."""
     return lambda r: ((1, 1, 1), _line(r, most), (0, *(r.randint(low, high) for low, high in ranges)))
 
 
-def _few(*ranges: tuple[int, int], most: int = 70) -> Draw:
+def _few(*ranges: tuple[int, int], most: int = 70) -> LaunchGenerator:
     """Some CTAs on a line."""
     return lambda r: ((r.randint(1, 4), 1, 1), _line(r, most), (0, *(r.randint(*span) for span in ranges)))
 
 
-def _solid(*ranges: tuple[int, int], grid: Dim = (3, 3, 2), block: Dim = (9, 5, 3)) -> Draw:
+def _solid(*ranges: tuple[int, int], grid: Dim = (3, 3, 2), block: Dim = (9, 5, 3)) -> LaunchGenerator:
     """Grids and blocks in three dimensions."""
 
     def draw(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
@@ -114,7 +114,7 @@ def _solid(*ranges: tuple[int, int], grid: Dim = (3, 3, 2), block: Dim = (9, 5, 
     return draw
 
 
-def _full(*ranges: tuple[int, int], blocks: tuple[int, ...] = (32, 64, 128)) -> Draw:
+def _full(*ranges: tuple[int, int], blocks: tuple[int, ...] = (32, 64, 128)) -> LaunchGenerator:
     """One CTA of full warps."""
     return lambda r: ((1, 1, 1), (r.choice(blocks), 1, 1), (0, *(r.randint(*span) for span in ranges)))
 
@@ -195,14 +195,14 @@ def _early(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
 
 
 def _structs(r: Random) -> tuple[Dim, Dim, tuple[Value, ...]]:
-    box = r.randint(-3, 5), r.randint(0, 9), r.randint(-100, 100), _FIRST
+    box = r.randint(-3, 5), r.randint(0, 9), r.randint(-100, 100), _FIRST_BUFFER_ADDRESS
     more = r.randint(-9, 9), r.randint(-2, 2), r.randint(0, 255)
     raw = np.frombuffer(pack("<iiqQhhBxxx", *box, *more), np.uint8)
     return (1, 1, 1), _line(r), (raw, r.randint(0, 99))
 
 
 # kernel: letters of its arguments, and how they are drawn
-LAUNCHES: dict[str, tuple[str, Draw]] = {
+LAUNCHES: dict[str, tuple[str, LaunchGenerator]] = {
     "nested_ifs": ("pii", _one((-1, 9), (-5, 80))),
     "break_continue": ("piii", _few((0, 9), (0, 12), (-9, 60))),
     "early_return": ("pii", _few((0, 200), (0, 70))),
@@ -252,9 +252,9 @@ LAUNCHES: dict[str, tuple[str, Draw]] = {
 }
 
 
-def drawn(kernel: str, random: Random) -> Drawn:
+def make_random_launch(kernel: str, random: Random) -> RandomLaunch:
     """A launch of a kernel."""
     formats, draw = LAUNCHES[kernel]
     grid, block, values = draw(random)
     shared = 4 * int(values[1]) if kernel == "dynamic_shared" else 0
-    return Drawn(kernel, formats, values, grid, block, shared)
+    return RandomLaunch(kernel, formats, values, grid, block, shared)

@@ -16,20 +16,20 @@ from typing import Any
 
 import numpy as np
 
+from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.operand import (
     Address,
-    Barrier,
-    Constant,
-    Described,
+    BarrierRegister,
+    ConstantBankOperand,
+    DescriptorOperand,
     Immediate,
     Operand,
     Predicate,
     PredicateFile,
     Register,
     RegisterFile,
-    Special,
+    SpecialOperand,
 )
-from analyzer.ir.program import InstructionForm, Kernel
 
 M = 0xFFFFFFFF
 M64 = 0xFFFFFFFFFFFFFFFF
@@ -43,7 +43,7 @@ _NEW_BANK = (0x360, 0x370, 0x37C)
 Dim = tuple[int, int, int]
 
 
-class Stuck(Exception):
+class DeadlockError(Exception):
     """Lanes wait for each other for ever, or there is no end in sight."""
 
 
@@ -51,7 +51,7 @@ class Stuck(Exception):
 
 
 @dataclass
-class Touched:
+class AccessCounts:
     """What one memory instruction did over the grid."""
 
     requests: int = 0
@@ -65,11 +65,11 @@ class Touched:
 
 
 @dataclass
-class Outcome:
+class OracleResult:
     """warps[w][row]: (executions, lanes) of each instruction by warp w of the grid; memory by row and side."""
 
     warps: list[tuple[list[int], list[int]]]
-    memory: dict[tuple[int, str], Touched]
+    memory: dict[tuple[int, str], AccessCounts]
 
 
 class Oracle:
@@ -95,14 +95,14 @@ class Oracle:
         base = 0x380 if arch >= 100 else 0x210 if arch >= 90 else 0x160
         bank[base : base + len(arguments)] = arguments
         self.banks: dict[int, bytes] = {0: bytes(bank)}
-        for other in kernel.constants or ():
+        for other in kernel.constant_banks or ():
             self.banks[other.number] = bytes(other.contents)
         self.buffers = [(start, bytearray(held)) for start, held in buffers]
         self.rows = {int(address): row for row, address in enumerate(kernel.addresses)}
         self.codes: list[Code | None] = [None] * len(kernel)
-        self.memory: dict[tuple[int, str], Touched] = {}
+        self.memory: dict[tuple[int, str], AccessCounts] = {}
 
-    def run(self) -> Outcome:
+    def run(self) -> OracleResult:
         outcomes = []
         n_threads = self.block[0] * self.block[1] * self.block[2]
         for z in range(self.grid[2]):
@@ -111,12 +111,12 @@ class Oracle:
                     cta = Cta(self, (x, y, z), n_threads)
                     cta.run()
                     outcomes += [(warp.runs, warp.lanes) for warp in cta.warps]
-        return Outcome(outcomes, self.memory)
+        return OracleResult(outcomes, self.memory)
 
     def code(self, row: int) -> "Code":
         found = self.codes[row]
         if found is None:
-            found = self.codes[row] = Code(self.kernel.form(row), row, int(self.kernel.addresses[row]))
+            found = self.codes[row] = Code(self.kernel.decode_form(row), row, int(self.kernel.addresses[row]))
         return found
 
     def constant(self, bank: int, offset: int, size: int = 4) -> int:
@@ -124,7 +124,7 @@ class Oracle:
         return int.from_bytes(held, "little")
 
     def touch(self, row: int, side: str, width: int, starts: list[int]) -> None:
-        found = self.memory.setdefault((row, side), Touched(width=width))
+        found = self.memory.setdefault((row, side), AccessCounts(width=width))
         found.requests += 1
         found.lanes += len(starts)
         found.starts.update(starts)
@@ -145,7 +145,7 @@ class Oracle:
 
 
 @dataclass
-class Fragment:
+class LaneGroup:
     """Lanes of one warp that stand at the same instruction and go on together."""
 
     row: int
@@ -162,10 +162,10 @@ class Cta:
         while any(warp.live for warp in self.warps):
             for warp in self.warps:
                 warp.run()
-            if any(warp.live for warp in self.warps) and not self._open():
-                raise Stuck("a barrier that not all come to")
+            if any(warp.live for warp in self.warps) and not self._release_barriers():
+                raise DeadlockError("a barrier that not all come to")
 
-    def _open(self) -> bool:
+    def _release_barriers(self) -> bool:
         """Let go on who waits at a barrier that enough threads have come to."""
         opened = False
         for number in {number for warp in self.warps for number, _, _ in warp.at_barrier}:
@@ -178,7 +178,7 @@ class Cta:
             for warp in self.warps:
                 ready = [entry[2] for entry in warp.at_barrier if entry[0] == number]
                 warp.at_barrier = [entry for entry in warp.at_barrier if entry[0] != number]
-                warp.ready += [Fragment(f.row + 1, f.lanes) for f in ready]
+                warp.ready += [LaneGroup(f.row + 1, f.lanes) for f in ready]
         return opened
 
 
@@ -199,10 +199,10 @@ class Warp:
         self.U, self.V = [0] * 130, [False] * 7 + [True]
         self.runs, self.lanes = [0] * n_rows, [0] * n_rows
         self.live = set(range(min(LANES, cta.n_threads - first)))
-        self.ready = [Fragment(0, sorted(self.live))]
-        self.at_meeting: dict[int, tuple[int, int]] = {}  # lane: (row of its BSYNC, barrier)
+        self.ready = [LaneGroup(0, sorted(self.live))]
+        self.at_convergence_barrier: dict[int, tuple[int, int]] = {}  # lane: (row of its BSYNC, barrier)
         self.at_warp_sync: dict[int, tuple[int, int]] = {}  # lane: (row, mask)
-        self.at_barrier: list[tuple[int, int, Fragment]] = []  # (number, threads wanted, who)
+        self.at_barrier: list[tuple[int, int, LaneGroup]] = []  # (number, threads wanted, who)
         self.special = [self._special(first + lane) for lane in range(LANES)]
 
     def _special(self, thread: int) -> dict[str, int]:
@@ -228,12 +228,12 @@ class Warp:
             while fragment is not None:
                 fragment = self.step(fragment)  # type: ignore[assignment]
 
-    def step(self, fragment: Fragment) -> Fragment | None:
+    def step(self, fragment: LaneGroup) -> LaneGroup | None:
         """One instruction; who goes on at once, while others become ready or wait."""
         oracle, row = self.oracle, fragment.row
         oracle.steps += 1
         if oracle.steps > oracle.max_steps:
-            raise Stuck("too many steps")
+            raise DeadlockError("too many steps")
         self.runs[row] += 1
         self.lanes[row] += len(fragment.lanes)
         code = oracle.code(row)
@@ -241,22 +241,22 @@ class Warp:
         if code.flow is None:
             if active:
                 code.run(self, active)
-            return Fragment(row + 1, fragment.lanes)
+            return LaneGroup(row + 1, fragment.lanes)
         return code.flow(self, fragment, active)
 
-    def part(self, places: dict[int, list[int]]) -> Fragment | None:
+    def split(self, places: dict[int, list[int]]) -> LaneGroup | None:
         """Lanes go to different rows, each group by itself."""
-        found = [Fragment(row, lanes) for row, lanes in sorted(places.items()) if lanes]
+        found = [LaneGroup(row, lanes) for row, lanes in sorted(places.items()) if lanes]
         self.ready += found[1:]
         return found[0] if found else None
 
-    def settle(self) -> None:
+    def release_waiting_lanes(self) -> None:
         """Release lanes at BSYNC and WARPSYNC whose partners are all there, or gone.
 
         Lanes of one barrier hold the same mask: in a recursion others wait at the same BSYNC for an outer one.
         """
         live = sum(1 << lane for lane in self.live)
-        for waiting, is_sync in ((self.at_meeting, False), (self.at_warp_sync, True)):
+        for waiting, is_sync in ((self.at_convergence_barrier, False), (self.at_warp_sync, True)):
             wanted = {
                 lane: (row, (what if is_sync else self.B[lane][what]) & live | 1 << lane)
                 for lane, (row, what) in waiting.items()
@@ -266,13 +266,13 @@ class Warp:
                 if lane in waiting and all(other in waiting and wanted[other] == place for other in partners):
                     for other in partners:
                         del waiting[other]
-                    self.ready.append(Fragment(place[0] + 1, partners))
+                    self.ready.append(LaneGroup(place[0] + 1, partners))
 
 
 # ---- instructions as functions -------------------------------------------------------------------
 
 
-Flow = Callable[[Warp, Fragment, list[int]], Fragment | None]
+Flow = Callable[[Warp, LaneGroup, list[int]], LaneGroup | None]
 
 
 class Code:
@@ -283,11 +283,11 @@ class Code:
         self.name, self.words = form.opcode.name, form.opcode.modifiers
         guard = form.guard
         self.guard: Callable[[Warp, int], bool] | None = None
-        if guard is not None and (guard.index is not None or guard.negated):
+        if guard is not None and (guard.index is not None or guard.is_negated):
             self.guard = _function(f"lambda w, i: {_truth(guard, 'w.P[i]', 'w.V')}")
         self.flow: Flow | None = getattr(self, "_flow_" + self.name.lower(), None)
         self.run: Callable[[Warp, list[int]], None] = _nothing
-        if self.flow is None and self.name not in _IDLE and not form.is_never:
+        if self.flow is None and self.name not in _IDLE and not form.is_never_executed:
             self.run = self._compiled()
 
     def active(self, warp: Warp, lanes: list[int]) -> list[int]:
@@ -328,35 +328,35 @@ class Code:
                 lanes = [lane for lane in lanes if _holds(warp, operand, lane)]
         return lanes
 
-    def _go(self, warp: Warp, fragment: Fragment, taken: list[int]) -> Fragment | None:
+    def _branch_to(self, warp: Warp, fragment: LaneGroup, taken: list[int]) -> LaneGroup | None:
         chosen = set(taken)
         stays = [lane for lane in fragment.lanes if lane not in chosen]
         target = self._target(warp.oracle)
         if target == self.row + 1:
-            return Fragment(target, fragment.lanes)
-        return warp.part({self.row + 1: stays, target: taken})
+            return LaneGroup(target, fragment.lanes)
+        return warp.split({self.row + 1: stays, target: taken})
 
-    def _flow_bra(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_bra(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         if self.words in (("DIV",), ("CONV",)):
-            return self._go(warp, fragment, active if self._is_apart(warp, fragment) else [])
+            return self._branch_to(warp, fragment, active if self._is_divergent(warp, fragment) else [])
         if not set(self.words) <= {"U"}:
             raise NotImplementedError(self.form.text)
-        return self._go(warp, fragment, self._conditions(warp, active))
+        return self._branch_to(warp, fragment, self._conditions(warp, active))
 
-    def _is_apart(self, warp: Warp, fragment: Fragment) -> bool:
+    def _is_divergent(self, warp: Warp, fragment: LaneGroup) -> bool:
         """BRA.DIV is taken where lanes of its mask (all, where it names none) are elsewhere, BRA.CONV else."""
         mask = M
         for operand in self.form.operands:
-            if isinstance(operand, Register) and not operand.inverted:
+            if isinstance(operand, Register) and not operand.is_inverted:
                 held = warp.U if operand.file is RegisterFile.UNIFORM else warp.R[fragment.lanes[0]]
                 mask = M if operand.index is None else held[operand.index]
         missing = any(mask >> lane & 1 for lane in warp.live - set(fragment.lanes))
         return missing if "DIV" in self.words else not missing
 
-    def _flow_call(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
-        return self._go(warp, fragment, active)
+    def _flow_call(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+        return self._branch_to(warp, fragment, active)
 
-    def _indirect(self, warp: Warp, fragment: Fragment, active: list[int], base: int) -> Fragment | None:
+    def _indirect(self, warp: Warp, fragment: LaneGroup, active: list[int], base: int) -> LaneGroup | None:
         register = next(o for o in self.form.operands if isinstance(o, Register))
         places: dict[int, list[int]] = {}
         for lane in fragment.lanes:
@@ -364,59 +364,59 @@ class Code:
             if lane in active:
                 row = warp.oracle.rows[_signed(warp.R[lane][register.index or 0]) + base]
             places.setdefault(row, []).append(lane)
-        return warp.part(places)
+        return warp.split(places)
 
-    def _flow_ret(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_ret(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         return self._indirect(warp, fragment, active, 0)
 
-    def _flow_brx(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_brx(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         offset = next(int(o.value) for o in self.form.operands if isinstance(o, Immediate))
         return self._indirect(warp, fragment, active, self.address + 16 + offset)
 
-    def _flow_exit(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_exit(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         gone = set(self._conditions(warp, active))
         warp.live -= gone
-        warp.settle()
-        return warp.part({self.row + 1: [lane for lane in fragment.lanes if lane not in gone]})
+        warp.release_waiting_lanes()
+        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in gone]})
 
-    def _flow_bssy(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_bssy(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         mask = sum(1 << lane for lane in active)
         for lane in active:
             warp.B[lane][self._barrier] = mask
-        return Fragment(self.row + 1, fragment.lanes)
+        return LaneGroup(self.row + 1, fragment.lanes)
 
-    def _flow_bsync(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_bsync(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         for lane in active:
-            warp.at_meeting[lane] = (self.row, self._barrier)
-        warp.settle()
+            warp.at_convergence_barrier[lane] = (self.row, self._barrier)
+        warp.release_waiting_lanes()
         chosen = set(active)
-        return warp.part({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
+        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
 
-    def _flow_break(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_break(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         leaving = self._conditions(warp, active)
         mask = ~sum(1 << lane for lane in leaving)
         members = {lane for one in leaving for lane in range(LANES) if warp.B[one][self._barrier] >> lane & 1}
         for lane in members:
             warp.B[lane][self._barrier] &= mask
-        warp.settle()
-        return Fragment(self.row + 1, fragment.lanes)
+        warp.release_waiting_lanes()
+        return LaneGroup(self.row + 1, fragment.lanes)
 
-    def _flow_bmov(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_bmov(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         first, second = self.form.operands
         for lane in active:
-            if isinstance(first, Barrier):
+            if isinstance(first, BarrierRegister):
                 assert isinstance(second, Register)
                 warp.B[lane][first.index] = 0 if second.index is None else warp.R[lane][second.index]
             else:
                 assert isinstance(first, Register)
-                assert isinstance(second, Barrier)
+                assert isinstance(second, BarrierRegister)
                 if first.index is not None:
                     warp.R[lane][first.index] = warp.B[lane][second.index]
                 if "CLEAR" in self.words:
                     warp.B[lane][second.index] = 0
-        return Fragment(self.row + 1, fragment.lanes)
+        return LaneGroup(self.row + 1, fragment.lanes)
 
-    def _flow_warpsync(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_warpsync(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         operand = self.form.operands[0] if self.form.operands else None
         for lane in active:
             mask = M
@@ -425,23 +425,23 @@ class Code:
             elif isinstance(operand, Register):
                 mask = warp.R[lane][operand.index or 0]
             warp.at_warp_sync[lane] = (self.row, mask)
-        warp.settle()
+        warp.release_waiting_lanes()
         chosen = set(active)
-        return warp.part({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
+        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
 
-    def _flow_bar(self, warp: Warp, fragment: Fragment, active: list[int]) -> Fragment | None:
+    def _flow_bar(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
         if "SYNC" not in self.words:
             raise NotImplementedError(self.form.text)
         numbers = [int(o.value) for o in self.form.operands if isinstance(o, Immediate)]
         if active:
             wanted = numbers[1] if len(numbers) > 1 else 0
-            warp.at_barrier.append((numbers[0], wanted, Fragment(self.row, active)))
+            warp.at_barrier.append((numbers[0], wanted, LaneGroup(self.row, active)))
         chosen = set(active)
-        return warp.part({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
+        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
 
     @property
     def _barrier(self) -> int:
-        return next(o.index for o in self.form.operands if isinstance(o, Barrier))
+        return next(o.index for o in self.form.operands if isinstance(o, BarrierRegister))
 
 
 def _nothing(warp: Warp, lanes: list[int]) -> None:
@@ -462,12 +462,12 @@ def _truth(operand: Operand, lane: str = "P", uniform: str = "V") -> str:
     assert isinstance(operand, Predicate)
     where = uniform if operand.file is PredicateFile.UNIFORM else lane
     text = f"{where}[{7 if operand.index is None else operand.index}]"
-    return f"(not {text})" if operand.negated else text
+    return f"(not {text})" if operand.is_negated else text
 
 
 def _holds(warp: Warp, operand: Predicate, lane: int) -> bool:
     where = warp.V if operand.file is PredicateFile.UNIFORM else warp.P[lane]
-    return where[7 if operand.index is None else operand.index] is not operand.negated
+    return where[7 if operand.index is None else operand.index] is not operand.is_negated
 
 
 def _place(register: Register, more: int = 0) -> str:
@@ -476,26 +476,26 @@ def _place(register: Register, more: int = 0) -> str:
     return f"{'U' if register.file is RegisterFile.UNIFORM else 'R'}[{register.index + more}]"
 
 
-def _signs(operand: Register | Constant, text: str, mask: str) -> str:
-    if operand.absolute:
+def _signs(operand: Register | ConstantBankOperand, text: str, mask: str) -> str:
+    if operand.is_absolute:
         raise NotImplementedError(str(operand))
-    if operand.inverted:
+    if operand.is_inverted:
         text = f"(~{text} & {mask})"
-    return f"(-{text} & {mask})" if operand.negated else text
+    return f"(-{text} & {mask})" if operand.is_negated else text
 
 
 def _word(operand: Operand) -> str:
     match operand:
         case Register():
             return _signs(operand, _place(operand), "M")
-        case Constant(bank=bank, offset=offset, base=base):
+        case ConstantBankOperand(bank=bank, offset=offset, base=base):
             at = str(offset) if base is None else f"{_place(base)} + {offset}"
             return _signs(operand, f"C({bank}, {at})", "M")
         case Immediate(value=int(value)):
             return str(value & M)
         case Immediate(value=float(value)):
             return str(struct.unpack("<I", struct.pack("<f", value))[0])
-        case Special(name=name):
+        case SpecialOperand(name=name):
             return f"S[{name!r}]"
         case _:
             raise NotImplementedError(str(operand))
@@ -507,7 +507,7 @@ def _pair(operand: Operand) -> str:
             return "0"
         case Register():
             return _signs(operand, f"({_place(operand)} | {_place(operand, 1)} << 32)", "M64")
-        case Constant(bank=bank, offset=offset, base=None):
+        case ConstantBankOperand(bank=bank, offset=offset, base=None):
             return _signs(operand, f"C({bank}, {offset}, 8)", "M64")
         case Immediate(value=int(value)):
             return str(_signed(value & M) & M64 if value < 1 << 32 else value)
@@ -516,7 +516,7 @@ def _pair(operand: Operand) -> str:
 
 
 def _address(operand: Operand, wide: bool) -> str:
-    if isinstance(operand, Described):
+    if isinstance(operand, DescriptorOperand):
         assert operand.address is not None
         operand = operand.address
     assert isinstance(operand, Address)
@@ -614,7 +614,7 @@ def _add3(s: Sources) -> Values:
     extra = "".join(
         f" + ({s.word(n)} == 0) * (M + 1)"
         for n, o in enumerate(s.operands)
-        if isinstance(o, Register | Constant) and o.negated
+        if isinstance(o, Register | ConstantBankOperand) and o.is_negated
     )
     if s.has("X"):
         total += "".join(f" + {p}" for p in s.predicates)
@@ -747,7 +747,7 @@ def _half_constant(s: Sources) -> Values:
 
 def _constant_load(s: Sources) -> Values:
     operand = s.operands[0]
-    assert isinstance(operand, Constant)
+    assert isinstance(operand, ConstantBankOperand)
     size = next((int(w[1:]) // 8 for w in s.words if w in ("U8", "U16")), 8 if s.has("64") else 4)
     size = 16 if s.has("128") else size
     at = str(operand.offset) if operand.base is None else f"{_place(operand.base)} + {operand.offset}"
@@ -941,7 +941,7 @@ def _transfer(code: Code) -> Callable[[Warp, list[int]], None]:  # noqa: C901 - 
     size = next((_SIZES[w] for w in reversed(code.words) if w in _SIZES), 4)
     signed = any(w in ("S8", "S16") for w in code.words)
     operands = code.form.operands
-    where = next(o for o in operands if isinstance(o, Address | Described))
+    where = next(o for o in operands if isinstance(o, Address | DescriptorOperand))
     wide = side == "global" and "E" in code.words
     text = _address(where, wide).replace("R[", "w.R[i][").replace("U[", "w.U[")
     at: Callable[[Warp, int], int] = _function(f"lambda w, i: {text}")
@@ -1003,9 +1003,9 @@ def _store(warp: Warp, side: str, lane: int, address: int, size: int, value: int
 _MEMORY = dict.fromkeys(("LDG", "STG", "LDS", "STS", "LDL", "STL", "ATOMS"), _transfer)
 
 
-def totals(outcome: Outcome, starts: Sequence[int]) -> Counter[tuple[tuple[int, int], ...]]:
+def totals(outcome: OracleResult, starts: Sequence[int]) -> Counter[tuple[tuple[int, int], ...]]:
     """How many warps have which (executions, lanes) at the rows where blocks start."""
     return Counter(tuple((runs[row], lanes[row]) for row in starts) for runs, lanes in outcome.warps)
 
 
-__all__ = ["Oracle", "Outcome", "Stuck", "Touched", "totals"]
+__all__ = ["AccessCounts", "DeadlockError", "Oracle", "OracleResult", "totals"]

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from paths import parse_lines
 
-from analyzer.execution.argument_text import parse_argument, parse_value
-from analyzer.execution.arguments import encode_number
-from analyzer.execution.image import build_image
-from analyzer.execution.rules import TakenRule, parse_taken_rule
-from analyzer.hardware.load import load_arch
-from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Launch, Null, Pointer, TensorMap
-from analyzer.ir.program import Kernel, Parameter
+from analyzer.execution.binding.argument_parser import parse_argument, parse_value
+from analyzer.execution.binding.argument_targets import encode_number
+from analyzer.execution.binding.image_builder import build_constant_image
+from analyzer.execution.profile.branch_rules import BranchTakenRule, parse_taken_rule
+from analyzer.hardware.gpu_database import load_arch
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Launch, NullPointer, Pointer, TensorMap
+from analyzer.ir.module import Kernel, Parameter
 from analyzer.text.errors import UsageError
 
 KERNEL = replace(
@@ -39,7 +39,7 @@ BUFFER = Buffer(np.zeros(4, dtype=np.uint8), "x.npy")
 
 def bind(kernel: Kernel, *arguments: tuple[int | str, ArgumentValue]) -> None:
     given = tuple(Argument(which, value) for which, value in arguments)
-    build_image(kernel, Launch(arguments=given), load_arch("sm_90"))
+    build_constant_image(kernel, Launch(arguments=given), load_arch("sm_90"))
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def bind(kernel: Kernel, *arguments: tuple[int | str, ArgumentValue]) -> None:
         ("0=ptr", 0, Pointer()),
         ("0=ptr:4096", 0, Pointer(4096)),
         ("0=PTR: 0x10", 0, Pointer(16)),
-        ("0=null", 0, Null()),
+        ("0=null", 0, NullPointer()),
         ("0=tensormap", 0, TensorMap()),
         ("0=09", 0, 9),
         ("s+16=2", "s+16", 2),
@@ -140,7 +140,7 @@ def test_damaged_arrays_are_read_or_refused(tail: bytes, place: int, patch: byte
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         argument = parse_argument(text)
-        bind(KERNEL, (argument.which, argument.value))
+        bind(KERNEL, (argument.parameter, argument.value))
     except UsageError as error:
         assert str(error)  # noqa: PT017
 
@@ -152,7 +152,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_any_value_is_taken_or_refused(which: str, value: int | float | str) -> None:
     try:
         argument = parse_argument(f"{which}={value}")
-        bind(KERNEL, (argument.which, argument.value))
+        bind(KERNEL, (argument.parameter, argument.value))
     except UsageError as error:
         assert str(error)  # noqa: PT017
 
@@ -171,7 +171,7 @@ def test_any_value_is_taken_or_refused(which: str, value: int | float | str) -> 
         ([("stride", Pointer())], "argument 2 (stride) is no pointer (i64), ptr is one", ""),
         ([(1, Pointer())], "argument 1 (n) has 4 bytes, a pointer has 8", ""),
         ([(1, BUFFER)], "argument 1 (n) has 4 bytes, a pointer has 8", ""),
-        ([(1, Null())], "argument 1 (n) has 4 bytes, a pointer has 8", ""),
+        ([(1, NullPointer())], "argument 1 (n) has 4 bytes, a pointer has 8", ""),
         ([(3, Pointer())], "argument 3 (config) has 24 bytes, a pointer has 8", "WHICH+OFFSET"),
         ([(3, 5)], "argument 3 (config) has 24 bytes, which one number does not fill", "WHICH+OFFSET"),
         ([(4, 0.5)], "argument 4 (flag) has 1 byte, which hold no float", ""),
@@ -230,7 +230,7 @@ def test_integers_come_back_or_are_refused(value: int, size: int) -> None:
 )
 def test_branch_rules_are_read(text: str, address: int, share: float) -> None:
     rule = parse_taken_rule(text)
-    assert rule == TakenRule(address, share)
+    assert rule == BranchTakenRule(address, share)
     assert parse_taken_rule(str(rule)) == rule
 
 

@@ -5,20 +5,21 @@ from random import Random
 from typing import Any
 
 import pytest
-from against_oracle import ARCHS, classes, machine, unpacked
+from against_oracle import ARCHS, count_warp_classes, load_packed_dump, run_machine
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from launches import LAUNCHES, Drawn, drawn
+from launches import LAUNCHES, RandomLaunch, make_random_launch
 from paths import TRACES
 
 from analyzer import load
-from analyzer.execution import proving, warps
-from analyzer.execution.counts import TripRule
-from analyzer.execution.machine import Machine
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
+from analyzer.execution.machine import cta_batch
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.sampling import cta_equivalence
+from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.pipeline.executing import execute_kernel
+from analyzer.pipeline.launch_execution import execute_kernel
 
 LOOPS = sorted(LAUNCHES.keys() - {"in_place", "recursion", "recursion_linear", "calls"})
 GRIDS = (
@@ -36,8 +37,8 @@ GRIDS = (
 def said(profile: ExecutionProfile) -> tuple[object, ...]:
     """All that a profile counts."""
     return (
-        profile.block_warps.tolist(),
-        profile.block_lanes.tolist(),
+        profile.block_executions.tolist(),
+        profile.block_active_lanes.tolist(),
         profile.block_provenance,
         profile.loop_entries.tolist(),
         [
@@ -64,8 +65,8 @@ def said(profile: ExecutionProfile) -> tuple[object, ...]:
 @example(name="gotos", seed=5, arch=120)  # an inner loop is entered in iterations taken at once
 @example(name="dynamic_shared", seed=1, arch=75)  # shared memory begins at zero
 def test_closing_loops_changes_nothing(name: str, seed: int, arch: int) -> None:
-    launch = drawn(name, Random(seed))
-    assert said(machine(arch, launch)) == said(machine(arch, launch, closes_loops=False)), str(launch)
+    launch = make_random_launch(name, Random(seed))
+    assert said(run_machine(arch, launch)) == said(run_machine(arch, launch, closes_loops=False)), str(launch)
 
 
 @pytest.mark.parametrize(("name", "values"), [
@@ -75,35 +76,35 @@ def test_closing_loops_changes_nothing(name: str, seed: int, arch: int) -> None:
 ])  # fmt: skip
 @pytest.mark.parametrize("arch", ARCHS)
 def test_closing_long_loops_changes_nothing(name: str, values: tuple[int, ...], arch: int) -> None:
-    launch = Drawn(name, LAUNCHES[name][0], values, (1, 1, 1), (64, 1, 1))
-    assert said(machine(arch, launch)) == said(machine(arch, launch, closes_loops=False)), str(launch)
+    launch = RandomLaunch(name, LAUNCHES[name][0], values, (1, 1, 1), (64, 1, 1))
+    assert said(run_machine(arch, launch)) == said(run_machine(arch, launch, closes_loops=False)), str(launch)
 
 
 @pytest.mark.parametrize("name", ["stages3", "stages5"])
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_ring_of_stages_is_gone_round_at_once(name: str, arch: int) -> None:
     """Far more rounds than are executed one by one."""
-    launch = Drawn(name, LAUNCHES[name][0], (0, 70_000_000), (1, 1, 1), (64, 1, 1))
-    assert machine(arch, launch).provenance is Provenance.EXACT
+    launch = RandomLaunch(name, LAUNCHES[name][0], (0, 70_000_000), (1, 1, 1), (64, 1, 1))
+    assert run_machine(arch, launch).provenance is Provenance.EXACT
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_grid_is_cut_where_its_shared_memory_takes_too_much_room(
     arch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    launch = replace(drawn("reduce", Random(3)), grid=(7, 1, 1), values=(0, 200))
-    whole = said(machine(arch, launch))
+    launch = replace(make_random_launch("reduce", Random(3)), grid=(7, 1, 1), values=(0, 200))
+    whole = said(run_machine(arch, launch))
     batches: list[int] = []
-    start = Machine.start
+    start = AbstractMachine.start
 
-    def counted(self: Machine) -> None:
+    def counted(self: AbstractMachine) -> None:
         batches.append(len(self.batch.cta_numbers))
         start(self)
 
-    monkeypatch.setattr(Machine, "start", counted)
-    for module in (proving, warps):
-        monkeypatch.setattr(module, "KEPT_SHARED_BYTES", 600_000)  # of 228 KiB each
-    assert said(machine(arch, launch)) == whole
+    monkeypatch.setattr(AbstractMachine, "start", counted)
+    for module in (cta_equivalence, cta_batch):
+        monkeypatch.setattr(module, "MAX_TRACKED_SHARED_BYTES", 600_000)  # of 228 KiB each
+    assert said(run_machine(arch, launch)) == whole
     assert batches == [7, 2, 2, 2, 1]
 
 
@@ -115,14 +116,14 @@ def test_a_grid_is_cut_where_its_shared_memory_takes_too_much_room(
     arch=st.sampled_from(ARCHS),
 )
 def test_boxes_stand_for_the_whole_grid(name: str, seed: int, grid: tuple[int, int, int], arch: int) -> None:
-    launch = replace(drawn(name, Random(seed)), grid=grid)
-    whole, boxes = machine(arch, launch, max_warps=1 << 20), machine(arch, launch, max_warps=2)
+    launch = replace(make_random_launch(name, Random(seed)), grid=grid)
+    whole, boxes = run_machine(arch, launch, max_warps=1 << 20), run_machine(arch, launch, max_warps=2)
     assert whole.provenance is Provenance.EXACT
     if boxes.provenance is not Provenance.EXACT:
         return
-    assert boxes.block_warps.tolist() == whole.block_warps.tolist(), str(launch)
-    assert boxes.block_lanes.tolist() == whole.block_lanes.tolist(), str(launch)
-    assert sum(classes(boxes).values()) == sum(classes(whole).values()), str(launch)
+    assert boxes.block_executions.tolist() == whole.block_executions.tolist(), str(launch)
+    assert boxes.block_active_lanes.tolist() == whole.block_active_lanes.tolist(), str(launch)
+    assert sum(count_warp_classes(boxes).values()) == sum(count_warp_classes(whole).values()), str(launch)
     own = {(a.row, a.space): a for a in whole.accesses}
     for access in boxes.accesses:
         other = own[access.row, access.space]
@@ -134,7 +135,7 @@ def test_boxes_stand_for_the_whole_grid(name: str, seed: int, grid: tuple[int, i
 
 
 def test_warps_that_leave_a_loop_one_after_the_other_do_not_keep_it_open() -> None:
-    (kernel,) = (found for found in unpacked("handed_90").kernels if found.name == "stairs")
+    (kernel,) = (found for found in load_packed_dump("handed_90").kernels if found.name == "stairs")
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 1), Argument(3, 4096))
     launch = Launch(grid=Dim3(120), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     closed = execute_kernel(kernel, launch, step_limit=600)
@@ -149,19 +150,20 @@ def test_loops_with_assumed_ends_are_closed_around_each_other() -> None:
     (kernel,) = load(str(TRACES / "triton" / "sm_90" / "grouped_gemm.sass")).kernels
     launch = Launch(grid=Dim3(2), block=Dim3(128), dynamic_shared_bytes=0)
     few, plain = (
-        execute_kernel(kernel, launch, trips=(TripRule(18),), closes_loops=closes) for closes in (True, False)
+        execute_kernel(kernel, launch, trips=(TripCountRule(18),), closes_loops=closes)
+        for closes in (True, False)
     )
-    many = execute_kernel(kernel, launch, trips=(TripRule(100),), step_limit=40_000)
+    many = execute_kernel(kernel, launch, trips=(TripCountRule(100),), step_limit=40_000)
     assert few is not None
     assert plain is not None
     assert many is not None
     assert said(few.profile) == said(plain.profile)
-    assert many.profile.block_warps.max() == 8 * 100**3
+    assert many.profile.block_executions.max() == 8 * 100**3
 
 
 def test_what_nobody_knows_need_not_be_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Products, what is computed from them, and branches of divisions that hang on it."""
-    (kernel,) = unpacked("divided_products_80").kernels
+    (kernel,) = load_packed_dump("divided_products_80").kernels
     launch = Launch(
         grid=Dim3(24),
         block=Dim3(32),
@@ -169,15 +171,15 @@ def test_what_nobody_knows_need_not_be_worked_out(monkeypatch: pytest.MonkeyPatc
         arguments=(*(Argument(place, Pointer()) for place in range(3)), Argument(3, 40)),
     )
     lost: list[bool] = []
-    loses = Machine.loses
+    loses = AbstractMachine.forget_if_unknown
 
     def noted(*what: Any) -> bool:
         lost.append(loses(*what))
         return lost[-1]
 
-    monkeypatch.setattr(Machine, "loses", noted)
+    monkeypatch.setattr(AbstractMachine, "forget_if_unknown", noted)
     few = execute_kernel(kernel, launch)
-    monkeypatch.setattr(Machine, "loses", lambda *_: False)
+    monkeypatch.setattr(AbstractMachine, "forget_if_unknown", lambda *_: False)
     all_of_it = execute_kernel(kernel, launch)
     assert few is not None
     assert all_of_it is not None

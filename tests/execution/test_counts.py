@@ -3,22 +3,22 @@
 from pathlib import Path
 
 import pytest
-from graphs import Targets, kernel_of, structured_graphs
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import parse_lines, read_kernel, read_module, sass_dumps, trace_name
+from paths import format_trace_name, list_sass_dumps, parse_lines, read_kernel, read_module
+from random_cfgs import BlockTargets, make_cfg, structured_graphs
 
-from analyzer.execution.counts import (
-    ASSUMED_TRIPS,
+from analyzer.execution.static_counts.block_counts import (
+    ASSUMED_TRIP_COUNT,
     BlockCounts,
     Provenance,
-    TripRule,
-    count_blocks,
-    parse_trip_rule,
+    TripCountRule,
+    count_block_executions,
+    parse_trip_count_rule,
 )
 from analyzer.flow.cfg import Cfg, build_cfg
-from analyzer.flow.loops import Loop, LoopNest, find_loops
-from analyzer.frontend.sass import parse_sass
+from analyzer.flow.loops import Loop, LoopForest, find_loops
+from analyzer.frontend.sass_parser import parse_sass
 from analyzer.ir.opcode import OpKind
 from analyzer.text.errors import UsageError
 
@@ -28,25 +28,29 @@ CONSTANT_LOOP = ("MOV R1, RZ", "NOP", "IADD3 R1, R1, 0x1, RZ", "ISETP.LT.AND P0,
                  "@P0 BRA 0x10", "EXIT")  # fmt: skip
 
 
-def counted(cfg: Cfg, *rules: str) -> tuple[BlockCounts, LoopNest]:
-    nest = find_loops(cfg)
-    return count_blocks(cfg, nest, tuple(parse_trip_rule(rule) for rule in rules)), nest
+def counted(cfg: Cfg, *rules: str) -> tuple[BlockCounts, LoopForest]:
+    loop_forest = find_loops(cfg)
+    return count_block_executions(
+        cfg, loop_forest, tuple(parse_trip_count_rule(rule) for rule in rules)
+    ), loop_forest
 
 
-def check_flow(cfg: Cfg, counts: BlockCounts, nest: LoopNest) -> None:
+def check_flow(cfg: Cfg, counts: BlockCounts, loop_forest: LoopForest) -> None:
     """Entered once, left once; inside, a block runs as often as the blocks around it let it."""
     per_warp = counts.per_warp
-    assert per_warp[0] >= 1.0 or 0 in nest.order
-    assert all(per_warp[block] == 0 for block in range(len(per_warp)) if block not in nest.order)
-    ends = sum(per_warp[b] for b in nest.order if not cfg.flow[b])
-    endless = [loop for loop in nest.loops if not loop.exits]
+    assert per_warp[0] >= 1.0 or 0 in loop_forest.reverse_postorder
+    assert all(
+        per_warp[block] == 0 for block in range(len(per_warp)) if block not in loop_forest.reverse_postorder
+    )
+    ends = sum(per_warp[b] for b in loop_forest.reverse_postorder if not cfg.interprocedural_successors[b])
+    endless = [loop for loop in loop_forest.loops if not loop.exit_edges]
     assert all(_holds_exit(cfg, loop) for loop in endless)
     if not endless:
         assert ends == pytest.approx(1.0)
-    for block in nest.order:
-        if len(cfg.flow[block]) == 1:
-            (target,) = cfg.flow[block]
-            same_loop = nest.loop_of[block] == nest.loop_of[target]
+    for block in loop_forest.reverse_postorder:
+        if len(cfg.interprocedural_successors[block]) == 1:
+            (target,) = cfg.interprocedural_successors[block]
+            same_loop = loop_forest.loop_of[block] == loop_forest.loop_of[target]
             if len(cfg.predecessors[target]) == 1 and same_loop:
                 assert per_warp[target] == pytest.approx(per_warp[block])
 
@@ -54,54 +58,54 @@ def check_flow(cfg: Cfg, counts: BlockCounts, nest: LoopNest) -> None:
 def _holds_exit(cfg: Cfg, loop: Loop) -> bool:
     """A loop without a way out in the graph ends by a guarded EXIT."""
     rows = [row for b in loop.blocks for row in range(cfg.blocks[b].start, cfg.blocks[b].stop)]
-    return any(cfg.kernel.opcode(row).kind is OpKind.EXIT for row in rows)
+    return any(cfg.kernel.find_opcode(row).kind is OpKind.EXIT for row in rows)
 
 
-def check_loops(cfg: Cfg, counts: BlockCounts, nest: LoopNest) -> None:
+def check_loops(cfg: Cfg, counts: BlockCounts, loop_forest: LoopForest) -> None:
     """A header runs its trips for each time that its loop is entered; the loop is left as often."""
     for trip in counts.trips:
-        loop = nest.loops[trip.loop]
+        loop = loop_forest.loops[trip.loop]
         header = counts.per_warp[loop.header]
-        above = None if loop.parent is None else nest.loops[loop.parent]
+        above = None if loop.parent is None else loop_forest.loops[loop.parent]
         most = 1.0 if above is None else counts.per_warp[above.header]
-        assert header <= trip.value * most * (1 + 1e-9)
+        assert header <= trip.count * most * (1 + 1e-9)
         if loop.header == 0:
-            assert header == pytest.approx(trip.value)
+            assert header == pytest.approx(trip.count)
 
 
 @given(structured_graphs())
-def test_structured_graphs_are_left_as_often_as_entered(targets: Targets) -> None:
-    cfg = kernel_of(targets)
-    counts, nest = counted(cfg)
-    check_flow(cfg, counts, nest)
-    check_loops(cfg, counts, nest)
+def test_structured_graphs_are_left_as_often_as_entered(targets: BlockTargets) -> None:
+    cfg = make_cfg(targets)
+    counts, loop_forest = counted(cfg)
+    check_flow(cfg, counts, loop_forest)
+    check_loops(cfg, counts, loop_forest)
 
 
 @given(structured_graphs(), st.integers(0, 5))
-def test_the_rest_of_a_kernel_does_not_depend_on_a_loop_s_trips(targets: Targets, trips: int) -> None:
-    cfg = kernel_of(targets)
-    counts, nest = counted(cfg)
+def test_the_rest_of_a_kernel_does_not_depend_on_a_loop_s_trips(targets: BlockTargets, trips: int) -> None:
+    cfg = make_cfg(targets)
+    counts, loop_forest = counted(cfg)
     changed, _ = counted(cfg, str(trips))
-    for block in nest.order:
-        if nest.loop_of[block] is None:
+    for block in loop_forest.reverse_postorder:
+        if loop_forest.loop_of[block] is None:
             assert changed.per_warp[block] == pytest.approx(counts.per_warp[block])
         else:
             assert changed.per_warp[block] <= counts.per_warp[block]
-    for loop in nest.loops:
+    for loop in loop_forest.loops:
         if loop.depth == 1:
-            wanted = counts.per_warp[loop.header] * trips / ASSUMED_TRIPS
+            wanted = counts.per_warp[loop.header] * trips / ASSUMED_TRIP_COUNT
             assert changed.per_warp[loop.header] == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize("path", sass_dumps(), ids=trace_name)
+@pytest.mark.parametrize("path", list_sass_dumps(), ids=format_trace_name)
 def test_real_kernels_are_left_as_often_as_entered(path: Path) -> None:
     for kernel in read_module(path):
         cfg = build_cfg(kernel)
-        if cfg.calls:
+        if cfg.call_edges:
             continue  # a callee's RET ends its flow, see test_a_call_adds_its_callee
-        counts, nest = counted(cfg)
-        check_flow(cfg, counts, nest)
-        check_loops(cfg, counts, nest)
+        counts, loop_forest = counted(cfg)
+        check_flow(cfg, counts, loop_forest)
+        check_loops(cfg, counts, loop_forest)
 
 
 def test_straight_code_runs_once_and_is_exact() -> None:
@@ -153,7 +157,7 @@ def test_a_slow_path_that_calls_is_cold() -> None:
 
 def test_an_unknown_loop_is_assumed_and_said_so() -> None:
     counts, _ = counted(build_cfg(parse_lines(*OPEN_LOOP)))
-    assert counts.per_warp == (1.0, ASSUMED_TRIPS, 1.0)
+    assert counts.per_warp == (1.0, ASSUMED_TRIP_COUNT, 1.0)
     assert counts.provenance is Provenance.ASSUMED
     assert counts.assumptions == ("loop at 0x0010: 16 trips assumed: no bound is known",)
 
@@ -167,33 +171,33 @@ def test_a_missing_branch_table_is_said() -> None:
 # ---- --trip ------------------------------------------------------------------------------------
 
 RULES = [
-    ("64", TripRule(64)),
-    ("0", TripRule(0)),
-    ("0x10", TripRule(16)),
-    ("0x370=64", TripRule(64, address=0x370)),
-    ("370=64", TripRule(64, address=0x370)),
-    ("0x370=0x40", TripRule(64, address=0x370)),
-    ("kernel.py:41=64", TripRule(64, source="kernel.py:41")),
+    ("64", TripCountRule(64)),
+    ("0", TripCountRule(0)),
+    ("0x10", TripCountRule(16)),
+    ("0x370=64", TripCountRule(64, address=0x370)),
+    ("370=64", TripCountRule(64, address=0x370)),
+    ("0x370=0x40", TripCountRule(64, address=0x370)),
+    ("kernel.py:41=64", TripCountRule(64, source="kernel.py:41")),
 ]
 
 
 @pytest.mark.parametrize(("text", "rule"), RULES)
-def test_trip_rules_are_read(text: str, rule: TripRule) -> None:
-    assert parse_trip_rule(text) == rule
+def test_trip_rules_are_read(text: str, rule: TripCountRule) -> None:
+    assert parse_trip_count_rule(text) == rule
 
 
 @pytest.mark.parametrize("text", ["", "many", "-1", "0x370=", "0x370=1.5", "kernel.py:41=-2", "0x370=0xzz"])
 def test_wrong_trip_rules_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not a count") as caught:
-        parse_trip_rule(text)
+        parse_trip_count_rule(text)
     assert caught.value.diagnostic.hint == "write --trip 64 or --trip 0x370=64"
 
 
 def loop_counts(texts: tuple[str, ...], *rules: str) -> tuple[float, Provenance, str]:
     counts, _ = counted(build_cfg(parse_lines(*texts)), *rules)
     (trip,) = counts.trips
-    assert counts.per_warp[1] == trip.value
-    return trip.value, trip.provenance, trip.reason
+    assert counts.per_warp[1] == trip.count
+    return trip.count, trip.provenance, trip.reason
 
 
 def test_a_rule_for_all_loops_fills_what_is_unknown() -> None:
@@ -213,7 +217,7 @@ def test_a_rule_for_one_loop_wins_over_a_rule_for_all() -> None:
 
 
 def test_a_rule_for_another_address_changes_nothing() -> None:
-    assert loop_counts(OPEN_LOOP, "0x20=64")[0] == ASSUMED_TRIPS
+    assert loop_counts(OPEN_LOOP, "0x20=64")[0] == ASSUMED_TRIP_COUNT
 
 
 def test_no_trips_at_all_leave_the_loop_out_but_not_what_follows() -> None:
@@ -230,14 +234,14 @@ def test_a_rule_by_source_line_finds_its_loop() -> None:
     lines.insert(2, '\t//## File "/src/kernel.py", line 41')
     cfg = build_cfg(parse_sass("kernel.txt", ["\n".join(lines).encode()]).kernels[0])
     assert counted(cfg, "kernel.py:41=64")[0].per_warp == (1.0, 64, 1.0)
-    assert counted(cfg, "kernel.py:4=64")[0].per_warp == (1.0, ASSUMED_TRIPS, 1.0)
+    assert counted(cfg, "kernel.py:4=64")[0].per_warp == (1.0, ASSUMED_TRIP_COUNT, 1.0)
 
 
 def test_real_nests_multiply() -> None:
     """The persistent product runs its tiles times its steps in K."""
     cfg = build_cfg(read_kernel("triton/sm_90/matmul_tma_persistent.sass"))
-    counts, nest = counted(cfg, "3")
-    for loop in nest.loops:
+    counts, loop_forest = counted(cfg, "3")
+    for loop in loop_forest.loops:
         assert counts.per_warp[loop.header] <= 3**loop.depth
-    deepest = max(nest.loops, key=lambda loop: loop.depth)
+    deepest = max(loop_forest.loops, key=lambda loop: loop.depth)
     assert counts.per_warp[deepest.header] > 3

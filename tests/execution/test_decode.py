@@ -1,14 +1,14 @@
 """Grids whose CTAs wait for each other, share rows that words name, or loop as words say."""
 
 import pytest
-from against_oracle import unpacked
+from against_oracle import load_packed_dump
 
-from analyzer.execution.argument_text import parse_argument
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
+from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import Program
+from analyzer.pipeline.launch_execution import execute_kernel
+from analyzer.pipeline.loaded_program import Program
 
 BLOCK = 128
 READERS = 8
@@ -16,7 +16,7 @@ READERS = 8
 
 @pytest.fixture(name="loaded", scope="module")
 def loaded_fixture() -> Program:
-    return unpacked("decode_90")
+    return load_packed_dump("decode_90")
 
 
 def profile_of(loaded: Program, name: str, grid: Dim3, *arguments: str) -> ExecutionProfile:
@@ -38,8 +38,10 @@ def test_who_waits_is_let_go_on_whatever_memory_held_before(loaded: Program, n_c
 
 def distinct_share(profile: ExecutionProfile) -> float:
     """Of what is read of rows that words name."""
-    rows = [access for access in profile.accesses if access.is_looked_up]
-    return sum(access.row_bytes or access.bytes for access in rows) / sum(access.bytes for access in rows)
+    rows = [access for access in profile.accesses if access.is_indirect]
+    return sum(access.gathered_bytes or access.bytes for access in rows) / sum(
+        access.bytes for access in rows
+    )
 
 
 def test_neighbours_tell_how_often_rows_are_read_where_others_were_executed(loaded: Program) -> None:
@@ -51,8 +53,8 @@ def test_neighbours_tell_how_often_rows_are_read_where_others_were_executed(load
     whole, sampled = map(distinct_share, (few, many))
     assert whole < 2 / READERS
     assert sampled == pytest.approx(whole, rel=0.1)
-    assert few.looked_at_ctas == READERS << 6
-    assert many.looked_at_ctas < READERS << 6
+    assert few.n_sampled_ctas == READERS << 6
+    assert many.n_sampled_ctas < READERS << 6
 
 
 def test_a_loop_is_entered_though_another_one_comes_behind_it(loaded: Program) -> None:

@@ -9,7 +9,7 @@ from exactness import CASES, Case, run_case
 from paths import TRACES
 
 import analyzer
-from analyzer.frontend.tools import find_tool, tool_environment
+from analyzer.frontend.cuda_tools import find_tool, make_tool_environment
 from analyzer.ir.launch import Argument, Dim3, Launch
 
 HAS_TOOLS = find_tool("cuobjdump") is not None and find_tool("nvdisasm") is not None
@@ -20,7 +20,7 @@ NO_TOOLS = "cuobjdump and nvdisasm are not installed here"
 def test_closed_forms(case: Case) -> None:
     if case.is_binary and not HAS_TOOLS:
         pytest.skip(NO_TOOLS)
-    assert run_case(case).failed == []
+    assert run_case(case).failures == []
 
 
 @pytest.mark.skipif(not HAS_TOOLS, reason=NO_TOOLS)
@@ -31,7 +31,9 @@ def test_a_role_that_is_looked_up_is_unknown_without_the_table(tmp_path: Path) -
     tool = find_tool("cuobjdump")
     assert tool is not None
     with dump.open("wb") as file:
-        subprocess.run([tool.path, "-sass", str(cubin)], env=tool_environment(tool), stdout=file, check=True)
+        subprocess.run(
+            [tool.path, "-sass", str(cubin)], env=make_tool_environment(tool), stdout=file, check=True
+        )
     shutil.copy(cubin.with_suffix(".json"), tmp_path)
     sizes = tuple(Argument(name, 256) for name in "mnk")
     options = analyzer.Options(launch=Launch(grid=Dim3(148), arguments=sizes), step_limit=10_000)

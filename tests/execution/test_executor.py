@@ -3,17 +3,17 @@
 from pathlib import Path
 
 import pytest
-from against_oracle import unpacked
+from against_oracle import load_packed_dump
 
 from analyzer import analyze, load
-from analyzer.execution.machine import Machine
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, Pointer
 from analyzer.pipeline import Options
-from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import LoadedKernel
-from analyzer.report.report import KernelReport
+from analyzer.pipeline.launch_execution import execute_kernel
+from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.report.analyze_schema import KernelReport
 from analyzer.text.errors import UsageError
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"
@@ -85,8 +85,10 @@ def test_rows_and_columns_of_ctas_change_nothing(
     first = 3 if kernel == "matmul" else 2
     given = {f"a{first + place}": value for place, value in enumerate(arguments)}
     arranged = executed(dump, kernel, grid, block, **given)
-    monkeypatch.setattr("analyzer.execution.executor.LEAST_CTAS", 1 << 40)
-    monkeypatch.setattr("analyzer.execution.proving.rows_of_grid", lambda shape, numbers: None)
+    monkeypatch.setattr("analyzer.execution.sampling.launch_executor.MIN_CTAS_TO_SPLIT", 1 << 40)
+    monkeypatch.setattr(
+        "analyzer.execution.sampling.cta_equivalence.find_grid_rows", lambda shape, numbers: None
+    )
     plain = executed(dump, kernel, grid, block, **given)
     assert plain.counts.provenance == "exact"
     assert (plain.counts.blocks, plain.memory, plain.traffic) == (
@@ -103,7 +105,7 @@ def boxes_and_whole(
     boxes, whole = (execute_kernel(kernel, launch, max_warps=most) for most in (max_warps, 1 << 20))
     assert boxes is not None
     assert whole is not None
-    assert boxes.profile.block_lanes.tolist() == whole.profile.block_lanes.tolist()
+    assert boxes.profile.block_active_lanes.tolist() == whole.profile.block_active_lanes.tolist()
     assert boxes.profile.accesses == whole.profile.accesses
     assert boxes.profile.traffic == whole.profile.traffic
     return boxes.profile, whole.profile
@@ -115,7 +117,7 @@ def test_addresses_whose_sign_is_extended_are_proven_alike() -> None:
     arguments = tuple(Argument(place, Pointer()) for place in range(3))
     launch = Launch(grid=Dim3(64, 160), block=Dim3(64), dynamic_shared_bytes=0, arguments=arguments)
     boxes, whole = boxes_and_whole(kernel, launch, max_warps=None)
-    assert boxes.looked_at_ctas < whole.looked_at_ctas == 64 * 160
+    assert boxes.n_sampled_ctas < whole.n_sampled_ctas == 64 * 160
     assert boxes.provenance is whole.provenance is Provenance.EXACT
 
 
@@ -125,20 +127,20 @@ def test_addresses_that_hang_on_unknown_delays_are_proven_alike() -> None:
     arguments = tuple(Argument(place, Pointer()) for place in range(3))
     launch = Launch(grid=Dim3(900, 20), block=Dim3(32, 2), dynamic_shared_bytes=0, arguments=arguments)
     boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
-    assert boxes.looked_at_ctas < 50 < whole.looked_at_ctas == 900 * 20
+    assert boxes.n_sampled_ctas < 50 < whole.n_sampled_ctas == 900 * 20
 
 
 def test_addresses_from_the_frame_of_spilled_registers_are_proven_alike() -> None:
-    (kernel,) = unpacked("spilled_86").kernels
+    (kernel,) = load_packed_dump("spilled_86").kernels
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 40 * 128))
     launch = Launch(grid=Dim3(40, 9), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
-    assert boxes.looked_at_ctas < 10 < whole.looked_at_ctas == 40 * 9
+    assert boxes.n_sampled_ctas < 10 < whole.n_sampled_ctas == 40 * 9
 
 
 def handed_on(name: str) -> tuple[ExecutionProfile, ExecutionProfile]:
     """Boxes and the whole grid of a kernel whose threads get pointers from each other."""
-    (kernel,) = (found for found in unpacked("handed_90").kernels if found.name == name)
+    (kernel,) = (found for found in load_packed_dump("handed_90").kernels if found.name == name)
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 9), Argument(3, 4096))
     launch = Launch(grid=Dim3(6, 40), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     return boxes_and_whole(kernel, launch, max_warps=1)
@@ -148,7 +150,7 @@ def test_pointers_that_threads_hand_each_other_leave_ctas_alike() -> None:
     """Words in shared memory move with the CTA's place as what is stored there does, a flag beside them does
     not, and a shift that gives all CTAs the same moves nothing."""
     boxes, whole = handed_on("handed")
-    assert boxes.looked_at_ctas < 20 < whole.looked_at_ctas == 6 * 40
+    assert boxes.n_sampled_ctas < 20 < whole.n_sampled_ctas == 6 * 40
     assert boxes.provenance is whole.provenance is Provenance.EXACT
     assert {access.provenance for access in boxes.accesses} == {Provenance.EXACT}
 
@@ -157,15 +159,15 @@ def test_boxes_whose_shared_memories_take_too_much_room_are_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """CTAs that stand for others are not taken apart: a neighbour elsewhere proves nothing."""
-    monkeypatch.setattr("analyzer.execution.proving.KEPT_SHARED_BYTES", 8192)
-    monkeypatch.setattr("analyzer.execution.warps.KEPT_SHARED_BYTES", 8192)
+    monkeypatch.setattr("analyzer.execution.sampling.cta_equivalence.MAX_TRACKED_SHARED_BYTES", 8192)
+    monkeypatch.setattr("analyzer.execution.machine.cta_batch.MAX_TRACKED_SHARED_BYTES", 8192)
     boxes, whole = handed_on("handed")
-    assert boxes.looked_at_ctas == whole.looked_at_ctas == 6 * 40
+    assert boxes.n_sampled_ctas == whole.n_sampled_ctas == 6 * 40
 
 
 def test_pointers_that_are_changed_byte_by_byte_are_not_taken_to_move_evenly() -> None:
     boxes, whole = handed_on("mixed")
-    assert boxes.looked_at_ctas == whole.looked_at_ctas == 6 * 40
+    assert boxes.n_sampled_ctas == whole.n_sampled_ctas == 6 * 40
 
 
 @pytest.mark.parametrize(
@@ -176,14 +178,14 @@ def test_functions_for_odd_operands_leave_ctas_alike(
     name: str, n_arguments: int, size: int, looked_at: int
 ) -> None:
     """What they are called for depends on data that nobody knows, not on the CTA's place."""
-    (kernel,) = (found for found in unpacked("slow_paths_80").kernels if found.name == name)
+    (kernel,) = (found for found in load_packed_dump("slow_paths_80").kernels if found.name == name)
     pointers = tuple(Argument(place, Pointer()) for place in range(n_arguments))
     arguments = (*pointers, Argument(n_arguments, size)) if size else pointers
     block = Dim3(256 if name == "normalize" else 128)
     launch = Launch(grid=Dim3(900), block=block, dynamic_shared_bytes=0, arguments=arguments)
     boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
-    assert boxes.looked_at_ctas < looked_at
-    assert whole.looked_at_ctas == 900
+    assert boxes.n_sampled_ctas < looked_at
+    assert whole.n_sampled_ctas == 900
 
 
 def test_what_cannot_be_proven_is_called_assumed() -> None:
@@ -226,16 +228,16 @@ def test_boxes_stand_for_a_grid_that_steps_do_not_suffice_for() -> None:
 
 def test_boxes_of_every_eighth_cta_stand_for_a_grid_whose_trips_come_round_again() -> None:
     """Trips are alike at both ends of the grid, but not in between; so many CTAs apart they are."""
-    (kernel,) = unpacked("stripes_86").kernels
+    (kernel,) = load_packed_dump("stripes_86").kernels
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 3))
     launch = Launch(grid=Dim3(6401), block=Dim3(256), dynamic_shared_bytes=0, arguments=arguments)
     whole, few = (execute_kernel(kernel, launch, step_limit=limit) for limit in (100_000, 2000))
     assert whole is not None
     assert few is not None
     assert whole.profile.provenance is few.profile.provenance is Provenance.EXACT
-    assert few.profile.block_warps.tolist() == whole.profile.block_warps.tolist()
-    assert whole.profile.block_warps.max() == 8 * sum(3 + cta % 8 for cta in range(6401))
-    assert few.profile.looked_at_ctas < 100 < whole.profile.looked_at_ctas
+    assert few.profile.block_executions.tolist() == whole.profile.block_executions.tolist()
+    assert whole.profile.block_executions.max() == 8 * sum(3 + cta % 8 for cta in range(6401))
+    assert few.profile.n_sampled_ctas < 100 < whole.profile.n_sampled_ctas
 
 
 def test_boxes_whose_ctas_turn_out_unlike_stand_for_none() -> None:
@@ -252,23 +254,23 @@ def test_boxes_whose_ctas_turn_out_unlike_stand_for_none() -> None:
 
 def test_ctas_by_which_a_grid_was_judged_are_executed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     batches: list[tuple[int, ...]] = []
-    start = Machine.start
+    start = AbstractMachine.start
 
-    def noted(self: Machine) -> None:
+    def noted(self: AbstractMachine) -> None:
         batches.append(tuple(self.batch.cta_numbers.tolist()))
         start(self)
 
-    monkeypatch.setattr(Machine, "start", noted)
+    monkeypatch.setattr(AbstractMachine, "start", noted)
     arguments = (Argument(0, Pointer()), Argument(1, Pointer()), Argument(2, 3))
     launch = Launch(grid=Dim3(1601), block=Dim3(256), dynamic_shared_bytes=0, arguments=arguments)
     found = execute_kernel(odd_rows("wide_stripes", 75), launch, step_limit=600)
     assert found is not None
-    assert found.profile.looked_at_ctas == len(batches[0]) < 100
+    assert found.profile.n_sampled_ctas == len(batches[0]) < 100
     assert len(set(batches)) == len(batches)
 
 
 def odd_rows(name: str, arch: int) -> LoadedKernel:
-    (kernel,) = (own for own in unpacked(f"odd_rows_{arch}").kernels if own.cfg.kernel.name == name)
+    (kernel,) = (own for own in load_packed_dump(f"odd_rows_{arch}").kernels if own.cfg.kernel.name == name)
     return kernel
 
 
@@ -282,7 +284,7 @@ def test_rows_of_odd_length_are_alike_where_they_are_aligned_alike(
     launch = Launch(grid=grid, block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     boxes, whole = boxes_and_whole(odd_rows(name, arch), launch, max_warps=1)
     assert boxes.provenance is Provenance.EXACT
-    assert boxes.looked_at_ctas < 100 < whole.looked_at_ctas
+    assert boxes.n_sampled_ctas < 100 < whole.n_sampled_ctas
 
 
 @pytest.mark.parametrize("arch", [75, 90])
@@ -294,7 +296,7 @@ def test_rows_that_are_read_by_threes_are_alike_where_a_division_leaves_alike(
     launch = Launch(grid=Dim3(1000), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     boxes, whole = boxes_and_whole(thirds(name, arch), launch, max_warps=1)
     assert boxes.provenance is Provenance.EXACT
-    assert boxes.looked_at_ctas < 100 < whole.looked_at_ctas
+    assert boxes.n_sampled_ctas < 100 < whole.n_sampled_ctas
 
 
 @pytest.mark.parametrize("arch", [75, 90])
@@ -304,13 +306,13 @@ def test_what_a_division_leaves_after_too_many_ctas_is_no_proof(arch: int) -> No
     kernel = thirds("parts_of_1000", arch)
     boxes, whole = boxes_and_whole(kernel, launch, max_warps=1)
     assert boxes.provenance is Provenance.EXACT
-    (trips,) = {count for count in boxes.block_warps if count > 4 * 2500}
+    (trips,) = {count for count in boxes.block_executions if count > 4 * 2500}
     assert trips == 4 * sum(cta % 1000 // 100 + 1 for cta in range(2500))
-    assert boxes.looked_at_ctas == whole.looked_at_ctas
+    assert boxes.n_sampled_ctas == whole.n_sampled_ctas
 
 
 def thirds(name: str, arch: int) -> LoadedKernel:
-    (kernel,) = (own for own in unpacked(f"thirds_{arch}").kernels if own.cfg.kernel.name == name)
+    (kernel,) = (own for own in load_packed_dump(f"thirds_{arch}").kernels if own.cfg.kernel.name == name)
     return kernel
 
 
@@ -325,7 +327,7 @@ def test_the_memory_of_boxes_has_steps_of_its_own() -> None:
 
 
 def test_what_a_call_of_the_system_returns_is_unknown() -> None:
-    (kernel,) = unpacked("system_90").kernels
+    (kernel,) = load_packed_dump("system_90").kernels
     launch = Launch(
         grid=Dim3(4),
         block=Dim3(64),

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from against_oracle import ARCHS, kernel, launch_of, machine
+from against_oracle import ARCHS, find_kernel, make_seeded_launch, run_machine
 
-from analyzer.execution.argument_text import parse_value
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
-from analyzer.ir.launch import Argument, Dim3, Filled, Launch, Pointer
-from analyzer.pipeline.executing import execute_kernel
+from analyzer.execution.binding.argument_parser import parse_value
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.ir.launch import Argument, Dim3, FilledBuffer, Launch, Pointer
+from analyzer.pipeline.launch_execution import execute_kernel
 from analyzer.text.errors import UsageError
 
 WORD = 0x07070707  # its bytes are alike, so that bytes and words may be read from any place
@@ -18,27 +18,32 @@ WORD = 0x07070707  # its bytes are alike, so that bytes and words may be read fr
 
 def said(profile: ExecutionProfile) -> tuple[object, ...]:
     accesses = [(a.row, a.requests, a.lanes, a.sectors, a.provenance) for a in profile.accesses]
-    return profile.provenance, profile.block_warps.tolist(), profile.block_lanes.tolist(), accesses
+    return (
+        profile.provenance,
+        profile.block_executions.tolist(),
+        profile.block_active_lanes.tolist(),
+        accesses,
+    )
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("name", ["collatz", "bytes", "csr"])
 def test_it_is_as_an_array_of_that_number(name: str, arch: int) -> None:
     """What reads past an array of a launch that was drawn finds the number too, so arrays are made longer."""
-    drawn = launch_of(name, 1)
+    drawn = make_seeded_launch(name, 1)
     array = np.full(1 << 16, WORD, np.uint32)
     same = replace(drawn, values=tuple(array if isinstance(v, np.ndarray) else v for v in drawn.values))
-    launch = same.launch()
+    launch = same.to_launch()
     filled = replace_buffers(launch)
-    assert any(isinstance(argument.value, Filled) for argument in filled.arguments)
-    found = execute_kernel(kernel(arch, name), filled)
+    assert any(isinstance(argument.value, FilledBuffer) for argument in filled.arguments)
+    found = execute_kernel(find_kernel(arch, name), filled)
     assert found is not None
-    assert said(found.profile) == said(machine(arch, same))
+    assert said(found.profile) == said(run_machine(arch, same))
 
 
 def replace_buffers(launch: Launch) -> Launch:
     arguments = tuple(
-        Argument(a.which, a.value if isinstance(a.value, int | float | Pointer) else Filled(WORD))
+        Argument(a.parameter, a.value if isinstance(a.value, int | float | Pointer) else FilledBuffer(WORD))
         for a in launch.arguments
     )
     return Launch(grid=launch.grid, block=launch.block, dynamic_shared_bytes=0, arguments=arguments)
@@ -61,17 +66,17 @@ def test_what_is_stored_to_is_not_known_any_more(arch: int) -> None:
 
 
 def in_place(arch: int, number: int, steps: int) -> ExecutionProfile:
-    arguments = (Argument(0, Filled(number)), Argument(1, steps))
+    arguments = (Argument(0, FilledBuffer(number)), Argument(1, steps))
     found = execute_kernel(
-        kernel(arch, "in_place"), Launch(grid=Dim3(1), block=Dim3(256), arguments=arguments)
+        find_kernel(arch, "in_place"), Launch(grid=Dim3(1), block=Dim3(256), arguments=arguments)
     )
     assert found is not None
     return found.profile
 
 
 def test_it_is_written_with_its_number() -> None:
-    assert parse_value("fill:7") == Filled(7)
-    assert parse_value(" Fill:0x10") == Filled(16)
+    assert parse_value("fill:7") == FilledBuffer(7)
+    assert parse_value(" Fill:0x10") == FilledBuffer(16)
     assert str(parse_value("fill:7.5")) == "fill:7.5"
 
 

@@ -5,17 +5,17 @@ from random import Random
 
 import numpy as np
 import pytest
-from against_oracle import ARCHS, unpacked
-from launches import Drawn
-from oracle import Oracle, Outcome
+from against_oracle import ARCHS, load_packed_dump
+from launches import RandomLaunch
+from oracle import Oracle, OracleResult
 
 import analyzer
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.opcode import OpKind
-from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import LoadedKernel
-from analyzer.render.counts import counts_line
+from analyzer.pipeline.launch_execution import execute_kernel
+from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.render.count_provenance import make_counts_line
 
 UNSURE = ("gives_up", "gives_up_below", "recurses", "alternates")
 SURE = ("reciprocal", "alike", "quotients")
@@ -23,24 +23,26 @@ SURE = ("reciprocal", "alike", "quotients")
 
 @cache
 def kernels(arch: int) -> dict[str, LoadedKernel]:
-    return {kernel.name: kernel for kernel in unpacked(f"functions_{arch}").kernels}
+    return {kernel.name: kernel for kernel in load_packed_dump(f"functions_{arch}").kernels}
 
 
-def launch_of(name: str, seed: int) -> Drawn:
+def launch_of(name: str, seed: int) -> RandomLaunch:
     """(in, out, n); n must be such that there is something to run."""
     random = Random(f"{name}{seed}")
     held = np.array([random.randrange(7) for _ in range(256)], np.int32)
-    return Drawn(name, "ppi", (held, np.zeros(2048, np.int32), random.randint(1, 5)), (1, 1, 1), (64, 1, 1))
+    return RandomLaunch(
+        name, "ppi", (held, np.zeros(2048, np.int32), random.randint(1, 5)), (1, 1, 1), (64, 1, 1)
+    )
 
 
-def machine(kernel: LoadedKernel, launch: Drawn) -> ExecutionProfile:
-    found = execute_kernel(kernel, launch.launch(with_buffers=False))
+def machine(kernel: LoadedKernel, launch: RandomLaunch) -> ExecutionProfile:
+    found = execute_kernel(kernel, launch.to_launch(with_buffers=False))
     assert found is not None
     return found.profile
 
 
-def oracle(kernel: LoadedKernel, arch: int, launch: Drawn) -> Outcome:
-    arguments, buffers = launch.constants()
+def oracle(kernel: LoadedKernel, arch: int, launch: RandomLaunch) -> OracleResult:
+    arguments, buffers = launch.pack_constants()
     return Oracle(kernel.kernel, arch, launch.grid, launch.block, arguments, buffers).run()
 
 
@@ -56,7 +58,10 @@ def test_what_is_exact_is_so_whatever_memory_holds(arch: int, name: str) -> None
             if known is Provenance.EXACT:
                 start = block.start
                 wanted = [sum(w[start] for w, _ in truth.warps), sum(n[start] for _, n in truth.warps)]
-                got = [int(profile.block_warps[block.index]), int(profile.block_lanes[block.index])]
+                got = [
+                    int(profile.block_executions[block.index]),
+                    int(profile.block_active_lanes[block.index]),
+                ]
                 assert got == wanted, f"{launch}: block {block.index}"
 
 
@@ -75,17 +80,20 @@ def test_behind_the_slow_way_of_a_quotient_counts_are_exact(arch: int, name: str
     kernel = kernels(arch)[name]
     cfg, profile = kernel.cfg, machine(kernel, launch_of(name, 0))
     doubted = {n for n, known in enumerate(profile.block_provenance) if known is not Provenance.EXACT}
-    assert cfg.callers
-    assert cfg.callers | {callee for _, callee in cfg.calls} <= doubted
+    assert cfg.calling_blocks
+    assert cfg.calling_blocks | {callee for _, callee in cfg.call_edges} <= doubted
     stores = {cfg.block_of[access.row] for access in profile.accesses if access.is_store}
     headers = {loop.header for loop in kernel.loops.loops}
-    ends = {b.index for b in cfg.blocks if cfg.kernel.opcode(b.stop - 1).kind is OpKind.EXIT}
+    ends = {b.index for b in cfg.blocks if cfg.kernel.find_opcode(b.stop - 1).kind is OpKind.EXIT}
     assert min(map(len, (stores, headers, ends))) > 0
     assert not doubted & (stores | headers | ends)
 
 
 def test_counts_that_only_a_slow_way_hangs_on_name_its_branch() -> None:
-    options = analyzer.Options(launch=launch_of("alike", 0).launch(with_buffers=False), kernels=("alike",))
-    (kernel,) = analyzer.analyze(unpacked("functions_90"), "h100", options=options).kernels
+    options = analyzer.Options(launch=launch_of("alike", 0).to_launch(with_buffers=False), kernels=("alike",))
+    (kernel,) = analyzer.analyze(load_packed_dump("functions_90"), "h100", options=options).kernels
     assert kernel.counts.assumed_share == 0
-    assert "0% of a warp's time hang on 1 unknown branch (executed 1 of 1 CTAs)" in counts_line(kernel).plain
+    assert (
+        "0% of a warp's time hang on 1 unknown branch (executed 1 of 1 CTAs)"
+        in make_counts_line(kernel).plain
+    )

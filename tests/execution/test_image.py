@@ -7,12 +7,12 @@ import pytest
 from msgspec.structs import replace
 from paths import TRACES, parse_lines
 
-from analyzer.execution.bank_words import LOCAL_WINDOW, STACK_POINTER
-from analyzer.execution.image import ConstantImage, build_image
-from analyzer.frontend.reader import read_module
-from analyzer.hardware.load import known_archs, load_arch
-from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, Null, Pointer, TensorMap
-from analyzer.ir.program import ConstantBank, Kernel, Parameter, Relocation, UnsetConstant
+from analyzer.execution.binding.constant_banks import INITIAL_STACK_POINTER, LOCAL_WINDOW_BASE
+from analyzer.execution.binding.image_builder import ConstantImage, build_constant_image
+from analyzer.frontend.module_reader import read_module
+from analyzer.hardware.gpu_database import list_known_archs, load_arch
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, Dim3, Launch, NullPointer, Pointer, TensorMap
+from analyzer.ir.module import ConstantBank, Kernel, Parameter, Relocation, UninitializedConstant
 from analyzer.text.errors import UsageError
 
 SOFTMAX = str(TRACES / "triton" / "sm_90" / "softmax.sass")
@@ -32,15 +32,15 @@ def kernel_with(*kinds: tuple[int, int] | tuple[int, int, str], arch: str = "sm_
 
 def image_of(kernel: Kernel, *arguments: tuple[int | str, ArgumentValue], **launch: object) -> ConstantImage:
     given = tuple(Argument(which, value) for which, value in arguments)
-    return build_image(kernel, Launch(arguments=given, **launch), load_arch(kernel.arch))  # type: ignore[arg-type]
+    return build_constant_image(kernel, Launch(arguments=given, **launch), load_arch(kernel.arch))  # type: ignore[arg-type]
 
 
 def argument_words(image: ConstantImage, offset: int, count: int) -> list[int | str]:
     """Values of words after where the arguments start; the reason where one is unknown."""
     words: list[int | str] = []
     for place in range(count):
-        value, origin = image.word(0, image.parameter_base + offset + 4 * place)
-        words.append(image.unknowns[origin] if origin else value)
+        value, origin = image.read_word(0, image.parameter_base + offset + 4 * place)
+        words.append(image.unknown_reasons[origin] if origin else value)
     return words
 
 
@@ -60,29 +60,29 @@ def test_dimensions_stand_where_the_architecture_has_them(
     values, origins = image.read_words(0, np.arange(block, block + 12, 4))
     assert values.tolist() == [32, 4, 2]
     assert not origins.any()
-    assert [image.word(0, grid + 4 * axis) for axis in range(3)] == [(7, 0), (8, 0), (9, 0)]
-    assert image.word(0, stack) == (STACK_POINTER, 0)
-    assert STACK_POINTER % 16 == 0
+    assert [image.read_word(0, grid + 4 * axis) for axis in range(3)] == [(7, 0), (8, 0), (9, 0)]
+    assert image.read_word(0, stack) == (INITIAL_STACK_POINTER, 0)
+    assert INITIAL_STACK_POINTER % 16 == 0
 
 
 def test_dimensions_that_nobody_said_are_unknown_and_named() -> None:
     image = image_of(kernel_with(), block=Dim3(64))
-    assert image.word(0, 0) == (64, 0)
-    value, origin = image.word(0, 0xC)
+    assert image.read_word(0, 0) == (64, 0)
+    value, origin = image.read_word(0, 0xC)
     assert value == 0
-    assert image.unknowns[origin] == "gridDim.x (--grid gives it)"
+    assert image.unknown_reasons[origin] == "gridDim.x (--grid gives it)"
 
 
-@pytest.mark.parametrize("name", known_archs())
+@pytest.mark.parametrize("name", list_known_archs())
 def test_windows_and_descriptor_are_known_everywhere(name: str) -> None:
     bank = load_arch(name).constant_bank
     image = image_of(kernel_with((0, 8), arch=name), dynamic_shared_bytes=4096)
     assert image.parameter_base == bank.arguments.value
-    low, high = (image.word(0, int(bank.local_window.value) + n) for n in (0, 4))
-    assert (low[0] | high[0] << 32, low[1], high[1]) == (LOCAL_WINDOW, 0, 0)
-    assert image.word(0, int(bank.dynamic_shared_bytes.value)) == (4096, 0)
+    low, high = (image.read_word(0, int(bank.local_window.value) + n) for n in (0, 4))
+    assert (low[0] | high[0] << 32, low[1], high[1]) == (LOCAL_WINDOW_BASE, 0, 0)
+    assert image.read_word(0, int(bank.dynamic_shared_bytes.value)) == (4096, 0)
     if bank.global_descriptor is not None:
-        assert image.word(0, int(bank.global_descriptor.value))[1] == 0
+        assert image.read_word(0, int(bank.global_descriptor.value))[1] == 0
 
 
 def test_cluster_words() -> None:
@@ -102,14 +102,14 @@ def test_cluster_words() -> None:
 def test_reciprocals_divide_every_block_number(size: int) -> None:
     """Code multiplies the block's number by 1 / size and cuts off."""
     image = image_of(kernel_with(), cluster=Dim3(size))
-    one = np.array([image.word(0, 0x150)[0]], dtype=np.uint32).view(np.float32)
+    one = np.array([image.read_word(0, 0x150)[0]], dtype=np.uint32).view(np.float32)
     blocks = np.arange(0, 65536, dtype=np.float32)
     assert ((blocks * one).astype(np.int64) == np.arange(65536) // size).all()
 
 
 def test_a_kernel_compiled_for_clusters_has_them() -> None:
     built = replace(kernel_with(), cluster=Dim3(2, 4))
-    assert image_of(built).word(0, 0x148) == (4, 0)
+    assert image_of(built).read_word(0, 0x148) == (4, 0)
     with pytest.raises(UsageError, match=r"cluster 2x1x1: kernel is compiled for clusters of 2x4x1"):
         image_of(built, cluster=Dim3(2))
     with pytest.raises(UsageError, match=r"sm_80 has no clusters"):
@@ -136,7 +136,7 @@ def test_numbers_fill_their_parameters() -> None:
 
 def test_pointers_lead_far_from_each_other_and_are_the_same_each_time() -> None:
     kernel = kernel_with((0, 8, "a"), (8, 8, "b"), (16, 8, "c"))
-    image = image_of(kernel, (0, Pointer()), ("b", Null()), (2, 0x1234_5678_9A))
+    image = image_of(kernel, (0, Pointer()), ("b", NullPointer()), (2, 0x1234_5678_9A))
     (allocation,) = image.allocations
     low, high, *rest = argument_words(image, 0, 6)
     assert allocation.address == int(low) | int(high) << 32
@@ -175,14 +175,14 @@ def test_tensor_map_is_unknown_inside_and_known_by_its_address() -> None:
     assert argument_words(image, 0x30, 2) == ["argument 0 (map), a tensor map"] * 2
     (allocation,) = image.allocations
     assert allocation.is_parameter
-    window = image.word(0, 0x198)[0] | image.word(0, 0x19C)[0] << 32
+    window = image.read_word(0, 0x198)[0] | image.read_word(0, 0x19C)[0] << 32
     assert allocation.address == window + 0x30
     assert allocation.address % 64 == 0
 
 
 def test_fields_of_a_struct_are_given_by_offset() -> None:
     kernel = kernel_with((0, 8), (8, 24, "s"))
-    image = image_of(kernel, (0, Null()), ("s+8", Pointer()), ("1+16", 7), ("1+0x14", 0.5))
+    image = image_of(kernel, (0, NullPointer()), ("s+8", Pointer()), ("1+16", 7), ("1+0x14", 0.5))
     assert argument_words(image, 8, 2) == ["argument 1 (s) at +0", "argument 1 (s) at +4"]
     assert argument_words(image, 24, 2) == [7, 0x3F000000]
     pointer = next(a for a in image.allocations if not a.is_parameter)
@@ -194,10 +194,13 @@ def test_fields_of_a_struct_are_given_by_offset() -> None:
 
 
 def test_any_place_of_a_bank_can_be_given() -> None:
-    image = image_of(kernel_with((0, 8)), ("c[0x0][0x10c]", 132), ("c[0x3][0x8]", 5), (0, Null()))
-    assert image.word(0, 0x10C) == (132, 0)
-    assert image.word(3, 8) == (5, 0)
-    assert image.unknowns[image.word(3, 0)[1]] == "constant bank 3, which a bare dump lacks: give the cubin"
+    image = image_of(kernel_with((0, 8)), ("c[0x0][0x10c]", 132), ("c[0x3][0x8]", 5), (0, NullPointer()))
+    assert image.read_word(0, 0x10C) == (132, 0)
+    assert image.read_word(3, 8) == (5, 0)
+    assert (
+        image.unknown_reasons[image.read_word(3, 0)[1]]
+        == "constant bank 3, which a bare dump lacks: give the cubin"
+    )
 
 
 def test_other_banks_come_from_the_binary() -> None:
@@ -206,7 +209,7 @@ def test_other_banks_come_from_the_binary() -> None:
         ConstantBank(
             number=3,
             contents=b"\x05\0\0\0" + bytes(8),
-            unset=(UnsetConstant(offset=4, size_bytes=8, name="scale"),),
+            uninitialized=(UninitializedConstant(offset=4, size_bytes=8, name="scale"),),
         ),
         ConstantBank(
             number=4,
@@ -218,30 +221,33 @@ def test_other_banks_come_from_the_binary() -> None:
             ),
         ),
     )
-    image = image_of(replace(kernel_with(), constants=banks))
-    assert image.word(2, 4) == (0x07060504, 0)
-    assert "beyond the end of constant bank 2" in image.unknowns[image.word(2, 8)[1]]
-    assert image.word(3, 0) == (5, 0)
-    assert image.unknowns[image.word(3, 8)[1]] == "scale, which the host sets before the launch"
-    assert image.unknowns[image.word(4, 8)[1]] == "the address of vprintf"
+    image = image_of(replace(kernel_with(), constant_banks=banks))
+    assert image.read_word(2, 4) == (0x07060504, 0)
+    assert "beyond the end of constant bank 2" in image.unknown_reasons[image.read_word(2, 8)[1]]
+    assert image.read_word(3, 0) == (5, 0)
+    assert image.unknown_reasons[image.read_word(3, 8)[1]] == "scale, which the host sets before the launch"
+    assert image.unknown_reasons[image.read_word(4, 8)[1]] == "the address of vprintf"
     (counter,) = image.allocations
     assert (counter.name, counter.size_bytes) == ("counter", 400)
-    assert image.word(4, 0)[0] | image.word(4, 4)[0] << 32 == counter.address
-    assert image.word(4, 16)[0] | image.word(4, 20)[0] << 32 == counter.address + 16
-    assert image.unknowns[image.word(5, 0)[1]] == "constant bank 5, which the input does not have"
+    assert image.read_word(4, 0)[0] | image.read_word(4, 4)[0] << 32 == counter.address
+    assert image.read_word(4, 16)[0] | image.read_word(4, 20)[0] << 32 == counter.address + 16
+    assert image.unknown_reasons[image.read_word(5, 0)[1]] == "constant bank 5, which the input does not have"
     assert image.assumptions == ("constant bank 3 holds what the file starts it with",)
 
 
 def test_a_bare_dump_says_what_it_lacks() -> None:
     image = image_of(parse_lines("EXIT"))
-    assert image.unknowns[image.word(2, 0)[1]] == "constant bank 2, which a bare dump lacks: give the cubin"
     assert (
-        image.unknowns[image.word(77, 0)[1]]
+        image.unknown_reasons[image.read_word(2, 0)[1]]
+        == "constant bank 2, which a bare dump lacks: give the cubin"
+    )
+    assert (
+        image.unknown_reasons[image.read_word(77, 0)[1]]
         == "another constant bank, which a bare dump lacks: give the cubin"
     )
     values, origins = image.read_words(2, np.array([0, 4, 1 << 40]))
     assert values.tolist() == [0, 0, 0]
-    assert set(origins.tolist()) == {image.word(2, 0)[1]}
+    assert set(origins.tolist()) == {image.read_word(2, 0)[1]}
 
 
 def test_one_word_and_many_agree() -> None:
@@ -250,7 +256,7 @@ def test_one_word_and_many_agree() -> None:
     values, origins = image.read_words(0, offsets)
     assert values.dtype == np.uint32
     assert origins.dtype == np.int32
-    assert [image.word(0, int(o)) for o in offsets] == list(
+    assert [image.read_word(0, int(o)) for o in offsets] == list(
         zip(values.tolist(), origins.tolist(), strict=True)
     )
 
@@ -266,6 +272,6 @@ def test_metadata_gives_names_layout_and_null_for_the_hidden_pointers() -> None:
 def test_a_workspace_that_is_read_means_a_cooperative_launch() -> None:
     kernel = replace(parse_lines("LDC R5, c[0x0][0x48]", "EXIT"), parameters=())
     image = image_of(kernel)
-    assert image.word(0, 0x48)[1] == 0
-    assert image.word(0, 0x44)[0] | image.word(0, 0x48)[0]
+    assert image.read_word(0, 0x48)[1] == 0
+    assert image.read_word(0, 0x44)[0] | image.read_word(0, 0x48)[0]
     assert any("cooperative" in text for text in image.assumptions)

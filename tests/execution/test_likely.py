@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from paths import dump_of
+from paths import format_dump
 
 import analyzer
 from analyzer.ir.launch import Dim3, Launch
@@ -73,7 +73,7 @@ def test_comparisons_are_found_in_blocks_before(tmp_path: Path) -> None:
 def rules_of(folder: Path, *code: str) -> list[str]:
     """What is assumed of each branch."""
     listing = folder / "kernel.sass"
-    listing.write_text(dump_of("sm_80", *code))
+    listing.write_text(format_dump("sm_80", *code))
     launch = Launch(grid=Dim3(1), block=Dim3(64))
     report = analyzer.analyze(str(listing), "a100", options=analyzer.Options(launch=launch))
     notes = report.kernels[0].counts.assumptions

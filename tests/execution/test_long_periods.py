@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from paths import dump_of
+from paths import format_dump
 
 from analyzer import load
-from analyzer.execution.provenance import Provenance
-from analyzer.execution.tally import Tally
-from analyzer.execution.trial import Trial
+from analyzer.execution.acceleration.symbolic_iteration import SymbolicIteration
+from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline.executing import execute_kernel
+from analyzer.pipeline.launch_execution import execute_kernel
 
 _TRIPS = 4000
 
@@ -47,25 +47,25 @@ _ONE_LANE = (
 def runs(folder: Path, lines: tuple[str, ...]) -> list[int]:
     """How often each loop of these instructions goes round, by one warp; the fewest first."""
     dump = folder / "kernel.sass"
-    dump.write_text(dump_of("sm_90", *lines))
+    dump.write_text(format_dump("sm_90", *lines))
     (kernel,) = load(str(dump)).kernels
     launch = Launch(grid=Dim3(1), block=Dim3(32), dynamic_shared_bytes=0)
     found = execute_kernel(kernel, launch, step_limit=4000)
     assert found is not None
     assert found.profile.provenance is Provenance.EXACT
-    return sorted(int(found.profile.block_warps[loop.header]) for loop in kernel.loops.loops)
+    return sorted(int(found.profile.block_executions[loop.header]) for loop in kernel.loops.loops)
 
 
 def trials(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Periods of all trials from now on."""
     tried: list[int] = []
-    run_period = Trial.run_period
+    run_period = SymbolicIteration.run_period
 
-    def counted(trial: Trial, iterations: int) -> Tally:
+    def counted(trial: SymbolicIteration, iterations: int) -> ExecutionCounters:
         tried.append(iterations)
         return run_period(trial, iterations)
 
-    monkeypatch.setattr(Trial, "run_period", counted)
+    monkeypatch.setattr(SymbolicIteration, "run_period", counted)
     return tried
 
 

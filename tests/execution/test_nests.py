@@ -3,16 +3,16 @@
 from functools import cache
 
 import pytest
-from against_oracle import ARCHS, unpacked
+from against_oracle import ARCHS, load_packed_dump
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_closing import said
 
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import LoadedKernel
+from analyzer.pipeline.launch_execution import execute_kernel
+from analyzer.pipeline.loaded_program import LoadedKernel
 
 NESTS = (
     "plain",
@@ -31,7 +31,7 @@ Sizes = tuple[int, int, int]
 
 @cache
 def kernels(arch: int) -> dict[str, LoadedKernel]:
-    return {kernel.name: kernel for kernel in unpacked(f"nests_{arch}").kernels}
+    return {kernel.name: kernel for kernel in load_packed_dump(f"nests_{arch}").kernels}
 
 
 def executed(kernel: LoadedKernel, sizes: Sizes, *, closes: bool = True, n_ctas: int = 2) -> ExecutionProfile:
@@ -70,7 +70,7 @@ def test_closing_longer_nests_changes_nothing(name: str, arch: int) -> None:
 def test_the_cost_of_a_nest_does_not_grow_with_its_trips(arch: int) -> None:
     profile = executed(kernels(arch)["plain"], (700, 900, 1000), n_ctas=3)
     assert profile.provenance is Provenance.EXACT
-    innermost = max(profile.block_warps)
+    innermost = max(profile.block_executions)
     assert innermost == 3 * 2 * 700 * 900 * 1000
     loads = [access for access in profile.accesses if not access.is_store]
     assert [access.requests for access in loads] == [innermost] * 2
@@ -92,6 +92,6 @@ def test_trials_in_vain_do_not_use_up_what_execution_may_take() -> None:
         dynamic_shared_bytes=0,
         arguments=tuple(Argument(place, Pointer()) for place in range(3)),
     )
-    found = execute_kernel(unpacked("dedispersion_86").kernels[0], launch)
+    found = execute_kernel(load_packed_dump("dedispersion_86").kernels[0], launch)
     assert found is not None
     assert found.profile.provenance is Provenance.EXACT

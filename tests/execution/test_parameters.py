@@ -7,12 +7,16 @@ import pytest
 from paths import TRACES, parse_lines, read_kernel
 from paths import read_module as read_dump
 
-from analyzer.execution.constant_reads import constant_reads
-from analyzer.execution.parameters import ParameterLayout, lay_out, parameter_layout
-from analyzer.frontend.triton_metadata import parameter_types, read_metadata
-from analyzer.hardware.load import load_arch
+from analyzer.execution.binding.constant_reads import find_constant_reads
+from analyzer.execution.binding.parameter_layout import (
+    ParameterLayout,
+    find_parameter_layout,
+    lay_out_parameters,
+)
+from analyzer.frontend.triton_metadata import build_parameter_declarations, read_triton_metadata
+from analyzer.hardware.gpu_database import load_arch
 from analyzer.ir.launch import ArgumentValue, Pointer, TensorMap
-from analyzer.ir.program import Kernel
+from analyzer.ir.module import Kernel
 from analyzer.text.errors import UsageError
 
 TRITON = sorted(p for p in TRACES.glob("triton/sm_*/*.sass") if p.with_suffix(".json").is_file())
@@ -21,7 +25,7 @@ VALUES: dict[str, ArgumentValue] = {"*": Pointer(), "t": TensorMap(), "f": 1.5, 
 
 def laid_out(kernel: Kernel, *values: ArgumentValue | None) -> ParameterLayout:
     given = {place: value for place, value in enumerate(values) if value is not None}
-    return parameter_layout(kernel, given, load_arch(kernel.arch))
+    return find_parameter_layout(kernel, given, load_arch(kernel.arch))
 
 
 def offsets(layout: ParameterLayout) -> list[tuple[int, int]]:
@@ -32,16 +36,18 @@ def offsets(layout: ParameterLayout) -> list[tuple[int, int]]:
 def test_values_in_order_give_the_layout_that_the_metadata_has(path: Path) -> None:
     """The dump alone, as if Triton's file were not beside it."""
     (kernel,) = read_dump(path)
-    metadata = read_metadata(path.with_suffix(".json"))
+    metadata = read_triton_metadata(path.with_suffix(".json"))
     assert metadata is not None
-    types = parameter_types(metadata, kernel.arch)
+    types = build_parameter_declarations(metadata, kernel.arch)
     assert types is not None
     base = int(load_arch(kernel.arch).constant_bank.arguments.value)
     shown = [t for t in types if not t.is_hidden]
     found = laid_out(kernel, *(VALUES[t.type_name[0]] for t in shown))
-    wanted = [(p.offset, p.size_bytes) for p in lay_out(shown, base)]
+    wanted = [(p.offset, p.size_bytes) for p in lay_out_parameters(shown, base)]
     # A stride of 64 bits that the code never reads cannot be told from a short one.
-    read = [place for place, (start, _) in enumerate(wanted) if base + start in constant_reads(kernel).words]
+    read = [
+        place for place, (start, _) in enumerate(wanted) if base + start in find_constant_reads(kernel).words
+    ]
     if len(read) == len(wanted):
         assert offsets(found)[: len(wanted)] == wanted
 
@@ -53,13 +59,15 @@ def test_pointers_are_found_with_no_value_given(path: Path) -> None:
     kinds = [kind for kind in signature.values() if kind != "constexpr"]
     if any(kind.startswith("tensordesc") for kind in kinds):
         pytest.skip("a map is reached by its address, and never read")
-    metadata = read_metadata(path.with_suffix(".json"))
+    metadata = read_triton_metadata(path.with_suffix(".json"))
     assert metadata is not None
-    types = parameter_types(metadata, kernel.arch)
+    types = build_parameter_declarations(metadata, kernel.arch)
     assert types is not None
     base = int(load_arch(kernel.arch).constant_bank.arguments.value)
-    pairs = {base + p.offset for p in lay_out(types, base) if p.size_bytes == 8 and not p.is_hidden}
-    reads = constant_reads(kernel)
+    pairs = {
+        base + p.offset for p in lay_out_parameters(types, base) if p.size_bytes == 8 and not p.is_hidden
+    }
+    reads = find_constant_reads(kernel)
     assert {pair for pair in reads.pairs if pair >= base} == pairs & reads.words
 
 
@@ -107,7 +115,7 @@ def test_an_integer_is_as_long_as_the_code_reads_it() -> None:
     ],
 )  # fmt: skip
 def test_what_counts_as_one_long_value(lines: tuple[str, ...], is_pair: bool) -> None:
-    assert (0x210 in constant_reads(parse_lines(*lines)).pairs) is is_pair
+    assert (0x210 in find_constant_reads(parse_lines(*lines)).pairs) is is_pair
 
 
 def test_values_against_the_code_are_pointed_out() -> None:

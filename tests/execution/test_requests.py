@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analyzer.execution.patterns import compress
-from analyzer.execution.requests import (
-    atomic_wavefronts,
-    global_wavefronts,
-    lanes_on_a_word,
-    matrix_wavefronts,
-    sectors_per_request,
-    shared_wavefronts,
+from analyzer.execution.footprint.lane_patterns import compress_addresses
+from analyzer.execution.footprint.request_cost import (
+    count_atomic_wavefronts,
+    count_global_wavefronts,
+    count_matrix_wavefronts,
+    count_same_word_lanes,
+    count_sectors,
+    count_shared_wavefronts,
 )
 
 LANE = np.arange(32, dtype=np.uint64)
@@ -23,12 +23,12 @@ ALL = np.ones((1, 32), np.bool_)
 WIDTHS = st.sampled_from([1, 2, 4, 8, 16])
 
 COSTS = (
-    sectors_per_request,
-    shared_wavefronts,
-    global_wavefronts,
-    atomic_wavefronts,
-    matrix_wavefronts,
-    lanes_on_a_word,
+    count_sectors,
+    count_shared_wavefronts,
+    count_global_wavefronts,
+    count_atomic_wavefronts,
+    count_matrix_wavefronts,
+    count_same_word_lanes,
 )
 
 Lanes = list[int | None]  # addresses of one warp, None in inactive lanes
@@ -110,7 +110,7 @@ def arrays(rows: list[Lanes], garbage: int = 7) -> tuple[Any, Any]:
 
 @given(warps(), WIDTHS, st.integers(0, 2**64 - 1))
 def test_sectors_are_those_of_the_definition(rows: list[Lanes], width: int, garbage: int) -> None:
-    counts = sectors_per_request(*arrays(rows, garbage), width)
+    counts = count_sectors(*arrays(rows, garbage), width)
     assert counts.dtype == np.int64
     assert counts.tolist() == [slow_sectors(lanes, width) for lanes in rows]
 
@@ -120,39 +120,43 @@ def test_passes_are_those_of_the_definition(data: st.DataObject, width: int) -> 
     rows = data.draw(warps(align=data.draw(st.sampled_from([1, width, 16]))))
     addresses, active = arrays(rows)
     wanted = [slow_shared(lanes, width) for lanes in rows]
-    assert shared_wavefronts(addresses, active, width).tolist() == wanted
-    assert shared_wavefronts(addresses.astype(np.uint32), active, width).tolist() == wanted
+    assert count_shared_wavefronts(addresses, active, width).tolist() == wanted
+    assert count_shared_wavefronts(addresses.astype(np.uint32), active, width).tolist() == wanted
 
 
 @given(st.data(), WIDTHS)
 def test_passes_of_the_l1_are_those_of_the_definition(data: st.DataObject, width: int) -> None:
     rows = data.draw(warps(align=data.draw(st.sampled_from([1, width, 16]))))
-    assert global_wavefronts(*arrays(rows), width).tolist() == [slow_global(lanes, width) for lanes in rows]
+    assert count_global_wavefronts(*arrays(rows), width).tolist() == [
+        slow_global(lanes, width) for lanes in rows
+    ]
 
 
 @given(warps(align=8), st.sampled_from([4, 8]))
 def test_atomic_passes_are_those_of_the_definition(rows: list[Lanes], width: int) -> None:
-    assert atomic_wavefronts(*arrays(rows), width).tolist() == [slow_atomic(lanes, width) for lanes in rows]
+    assert count_atomic_wavefronts(*arrays(rows), width).tolist() == [
+        slow_atomic(lanes, width) for lanes in rows
+    ]
 
 
 @given(warps(align=8), st.sampled_from([4, 8]))
 def test_lanes_on_a_word_are_those_of_the_busiest(rows: list[Lanes], width: int) -> None:
     busiest = [max(Counter(a for a in lanes if a is not None).values(), default=0) for lanes in rows]
-    assert lanes_on_a_word(*arrays(rows), width).tolist() == busiest
+    assert count_same_word_lanes(*arrays(rows), width).tolist() == busiest
 
 
 @given(warps(align=16), st.sampled_from([1, 2, 4]))
 def test_matrix_passes_are_those_of_the_definition(rows: list[Lanes], n_matrices: int) -> None:
     wanted = [slow_matrix(lanes, n_matrices) for lanes in rows]
-    assert matrix_wavefronts(*arrays(rows), n_matrices).tolist() == wanted
+    assert count_matrix_wavefronts(*arrays(rows), n_matrices).tolist() == wanted
 
 
 @given(warps())
 def test_patterns_give_back_every_active_address(rows: list[Lanes]) -> None:
     addresses, active = arrays(rows)
-    patterns = compress(addresses, active)
-    back = patterns.bases[:, None] + patterns.offsets[patterns.of].view(np.uint64)
-    assert (patterns.active[patterns.of] == active).all()
+    patterns = compress_addresses(addresses, active)
+    back = patterns.bases[:, None] + patterns.offsets[patterns.pattern_ids].view(np.uint64)
+    assert (patterns.active[patterns.pattern_ids] == active).all()
     assert (back[active] == addresses[active]).all()
 
 
@@ -189,40 +193,40 @@ def test_no_warps_cost_nothing() -> None:
     ],
 )
 def test_sectors_of_a_strided_warp(step: int, width: int, sectors: int) -> None:
-    assert sectors_per_request(np.uint64(4096) + LANE * np.uint64(step), ALL, width).tolist() == [sectors]
+    assert count_sectors(np.uint64(4096) + LANE * np.uint64(step), ALL, width).tolist() == [sectors]
 
 
 @pytest.mark.parametrize(("shift", "sectors"), [(0, 4), (4, 5), (28, 5), (30, 5), (32, 4)])
 def test_a_shifted_warp_touches_one_more_sector(shift: int, sectors: int) -> None:
-    assert sectors_per_request(LANE * np.uint64(4) + np.uint64(shift), ALL, 4).tolist() == [sectors]
+    assert count_sectors(LANE * np.uint64(4) + np.uint64(shift), ALL, 4).tolist() == [sectors]
 
 
 @pytest.mark.parametrize("base", [2**63 - 64, 2**63, 2**64 - 128])
 def test_sectors_at_the_end_of_the_address_space(base: int) -> None:
-    assert sectors_per_request(np.uint64(base) + LANE * np.uint64(4), ALL, 4).tolist() == [4]
+    assert count_sectors(np.uint64(base) + LANE * np.uint64(4), ALL, 4).tolist() == [4]
 
 
 def test_half_a_warp_asks_for_half_the_sectors() -> None:
     halves = np.array(
         [[i < 16 for i in range(32)], [i >= 16 for i in range(32)], [i % 2 == 0 for i in range(32)]]
     )
-    assert sectors_per_request(LANE * np.uint64(4), halves, 4).tolist() == [2, 2, 4]
+    assert count_sectors(LANE * np.uint64(4), halves, 4).tolist() == [2, 2, 4]
 
 
 @pytest.mark.parametrize("words", range(1, 34))
 def test_conflicts_of_strided_words(words: int) -> None:
     wanted = np.gcd(words, 32)
-    assert shared_wavefronts(LANE * np.uint64(4 * words), ALL, 4).tolist() == [wanted]
+    assert count_shared_wavefronts(LANE * np.uint64(4 * words), ALL, 4).tolist() == [wanted]
 
 
 @pytest.mark.parametrize(("width", "passes"), [(4, 1), (8, 2), (16, 4)])
 def test_coalesced_vectors_take_a_pass_per_128_bytes(width: int, passes: int) -> None:
-    assert shared_wavefronts(LANE * np.uint64(width), ALL, width).tolist() == [passes]
+    assert count_shared_wavefronts(LANE * np.uint64(width), ALL, width).tolist() == [passes]
 
 
 @pytest.mark.parametrize(("width", "passes"), [(4, 1), (8, 1), (16, 2)])
 def test_one_address_in_all_lanes(width: int, passes: int) -> None:
-    assert shared_wavefronts(np.zeros((1, 1), np.uint32), ALL, width).tolist() == [passes]
+    assert count_shared_wavefronts(np.zeros((1, 1), np.uint32), ALL, width).tolist() == [passes]
 
 
 def test_pairs_of_equal_lanes_merge_and_others_do_not() -> None:
@@ -233,7 +237,7 @@ def test_pairs_of_equal_lanes_merge_and_others_do_not() -> None:
         (LANE & 1) * np.uint64(16),
     )
     rows = np.stack([by_four, by_pair, by_second])
-    assert shared_wavefronts(rows, ALL, 16).tolist() == [4, 2, 2]
+    assert count_shared_wavefronts(rows, ALL, 16).tolist() == [4, 2, 2]
 
 
 @pytest.mark.parametrize(
@@ -252,21 +256,21 @@ def test_pairs_of_equal_lanes_merge_and_others_do_not() -> None:
     ],
 )
 def test_loads_of_lines_take_turns_at_banks(step: int, width: int, passes: int) -> None:
-    assert global_wavefronts(LANE * np.uint64(step), ALL, width).tolist() == [passes]
+    assert count_global_wavefronts(LANE * np.uint64(step), ALL, width).tolist() == [passes]
 
 
 @pytest.mark.parametrize(("pitch_words", "passes"), [(32, 32), (33, 1), (34, 2), (36, 4), (40, 8)])
 def test_a_column_of_a_padded_tile(pitch_words: int, passes: int) -> None:
     """Reading a column of a 32 x 32 transpose tile."""
     column = LANE * np.uint64(4 * pitch_words)
-    assert shared_wavefronts(column + np.uint64(20), ALL, 4).tolist() == [passes]
+    assert count_shared_wavefronts(column + np.uint64(20), ALL, 4).tolist() == [passes]
 
 
 def test_half_a_warp_of_vectors_takes_half_the_passes() -> None:
     lower = np.arange(32)[None, :] < 16
-    assert shared_wavefronts(LANE * np.uint64(8), lower, 8).tolist() == [1]
-    assert shared_wavefronts(LANE * np.uint64(16), lower, 16).tolist() == [2]
-    assert shared_wavefronts(LANE * np.uint64(16), ~lower & False, 16).tolist() == [0]
+    assert count_shared_wavefronts(LANE * np.uint64(8), lower, 8).tolist() == [1]
+    assert count_shared_wavefronts(LANE * np.uint64(16), lower, 16).tolist() == [2]
+    assert count_shared_wavefronts(LANE * np.uint64(16), ~lower & False, 16).tolist() == [0]
 
 
 @pytest.mark.parametrize(
@@ -278,8 +282,8 @@ def test_rows_of_matrices(pitch: int, swizzle: int, passes: int) -> None:
     row = np.arange(32)
     chunk = row // (128 // pitch if swizzle else 1) & swizzle  # 64-byte rows swizzle in pairs
     addresses = (row * pitch + 16 * chunk).astype(np.uint64)
-    assert matrix_wavefronts(addresses, ALL, 4).tolist() == [passes]
-    assert matrix_wavefronts(addresses, ALL, 1).tolist() == [passes // 4]
+    assert count_matrix_wavefronts(addresses, ALL, 4).tolist() == [passes]
+    assert count_matrix_wavefronts(addresses, ALL, 1).tolist() == [passes // 4]
 
 
 @pytest.mark.parametrize(("pitch", "passes"), [(32, 8), (64, 16), (128, 32), (144, 4)])
@@ -287,12 +291,12 @@ def test_matrices_side_by_side_share_no_pass(pitch: int, passes: int) -> None:
     """As Nsight Compute counts on a B300: two matrices below each other, two more beside them."""
     lane = np.arange(32)
     addresses = (lane % 16 * pitch + lane // 16 * 16).astype(np.uint64)
-    assert matrix_wavefronts(addresses, ALL, 4).tolist() == [passes]
+    assert count_matrix_wavefronts(addresses, ALL, 4).tolist() == [passes]
 
 
 def test_lanes_on_one_word_go_one_by_one_in_an_atomic() -> None:
     rows = np.stack([LANE * np.uint64(4), LANE * np.uint64(0), LANE % 8 * np.uint64(4), LANE * np.uint64(8)])
-    assert atomic_wavefronts(rows, ALL, 4).tolist() == [1, 32, 4, 2]
+    assert count_atomic_wavefronts(rows, ALL, 4).tolist() == [1, 32, 4, 2]
 
 
 def test_many_warps_with_few_patterns() -> None:
@@ -306,9 +310,9 @@ def test_many_warps_with_few_patterns() -> None:
     rows: list[Lanes] = [
         [int(a) if on else None for a, on in zip(addresses[i], active[i], strict=True)] for i in picked
     ]
-    assert len(compress(addresses, active).offsets) == 3
-    assert sectors_per_request(addresses, active, 4)[picked].tolist() == [slow_sectors(r, 4) for r in rows]
-    assert shared_wavefronts(addresses, active, 4)[picked].tolist() == [slow_shared(r, 4) for r in rows]
+    assert len(compress_addresses(addresses, active).offsets) == 3
+    assert count_sectors(addresses, active, 4)[picked].tolist() == [slow_sectors(r, 4) for r in rows]
+    assert count_shared_wavefronts(addresses, active, 4)[picked].tolist() == [slow_shared(r, 4) for r in rows]
 
 
 def test_unrelated_rows() -> None:
@@ -319,4 +323,4 @@ def test_unrelated_rows() -> None:
         slow_sectors([int(a) if on else None for a, on in zip(*row, strict=True)], 8)
         for row in zip(addresses[:200], active[:200], strict=True)
     ]
-    assert sectors_per_request(addresses, active, 8)[:200].tolist() == wanted
+    assert count_sectors(addresses, active, 8)[:200].tolist() == wanted

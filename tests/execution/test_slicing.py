@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from paths import dump_of
+from paths import format_dump
 
 import analyzer
-from analyzer.execution.compiling import compile_kernel
-from analyzer.execution.program import ActionKind
+from analyzer.execution.lowering.kernel_compiler import compile_kernel
+from analyzer.execution.lowering.segments import ActionKind
 
 # the address of a load goes through shared memory, then a result does
 POINTERS = (
@@ -60,12 +60,12 @@ def test_words_of_predicates_are_of_those_that_the_mask_names(tmp_path: Path) ->
 def steps_of(folder: Path, *code: str) -> list[str]:
     """What is executed besides branches and memory accesses."""
     listing = folder / "kernel.sass"
-    listing.write_text(dump_of("sm_80", *code))
+    listing.write_text(format_dump("sm_80", *code))
     (kernel,) = analyzer.load(str(listing)).kernels
     compiled = compile_kernel(kernel.cfg, kernel.loops, knows_memory=False)
     return [
-        kernel.kernel.opcode(action.row).name
+        kernel.kernel.find_opcode(action.row).name
         for segment in compiled.segments
         for action in segment.actions
-        if action.kind is ActionKind.STEP
+        if action.kind is ActionKind.COMPUTE
     ]

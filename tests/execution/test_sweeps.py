@@ -2,13 +2,13 @@
 
 import pytest
 
-from analyzer.execution.sweeps import Sweeps
+from analyzer.execution.lowering.worklist import Worklist
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_lies_ahead_comes_in_this_sweep_and_what_lies_behind_in_the_next(backward: bool) -> None:
     last = 9
-    waiting = Sweeps((last - place if backward else place for place in (2, 5)), backward=backward)
+    waiting = Worklist((last - place if backward else place for place in (2, 5)), backward=backward)
     seen = []
     for block in waiting:
         place = last - block if backward else block
@@ -19,7 +19,7 @@ def test_what_lies_ahead_comes_in_this_sweep_and_what_lies_behind_in_the_next(ba
 
 
 def test_a_block_may_wait_for_itself() -> None:
-    waiting = Sweeps([0])
+    waiting = Worklist([0])
     for turn, block in enumerate(waiting):
         if turn < 3:
             waiting.add([block])

@@ -1,10 +1,10 @@
 """CTAs that take others from the launch, where nobody knows which: each is run by itself."""
 
-from against_oracle import unpacked
+from against_oracle import load_packed_dump
 
-from analyzer.execution.profile import ExecutionProfile
+from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.pipeline.executing import execute_kernel
+from analyzer.pipeline.launch_execution import execute_kernel
 
 N_CTAS, WARPS_PER_CTA = 1 << 16, 8
 
@@ -16,7 +16,7 @@ def run(name: str) -> ExecutionProfile:
         dynamic_shared_bytes=0,
         arguments=(Argument(0, Pointer()),),
     )
-    found = execute_kernel(unpacked("taken_100")[name], launch)
+    found = execute_kernel(load_packed_dump("taken_100")[name], launch)
     assert found is not None
     return found.profile
 

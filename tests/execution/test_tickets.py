@@ -1,20 +1,20 @@
 """The last CTA of a grid, told by the number that an atomic hands out: the others stand for the grid."""
 
 import pytest
-from against_oracle import unpacked
+from against_oracle import load_packed_dump
 
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.pipeline.executing import execute_kernel
-from analyzer.pipeline.program import Program
+from analyzer.pipeline.launch_execution import execute_kernel
+from analyzer.pipeline.loaded_program import Program
 
 MANY = 4096
 
 
 @pytest.fixture(name="loaded", scope="module")
 def loaded_fixture() -> Program:
-    return unpacked("tickets_80")
+    return load_packed_dump("tickets_80")
 
 
 def run(loaded: Program, name: str, n_ctas: int) -> ExecutionProfile:
@@ -29,10 +29,10 @@ def run(loaded: Program, name: str, n_ctas: int) -> ExecutionProfile:
 def test_what_the_last_one_adds_up_is_left_out(loaded: Program, name: str) -> None:
     found = run(loaded, name, MANY)
     cfg = loaded[name].cfg
-    (ticket,) = (row for row in range(len(cfg.kernel)) if "ATOMG" in cfg.kernel.form(row).text)
+    (ticket,) = (row for row in range(len(cfg.kernel)) if "ATOMG" in cfg.kernel.decode_form(row).text)
     assert not found.unknown_branches
-    assert found.block_warps[cfg.block_of[ticket]] >= MANY
-    assert min(found.block_warps) == 0
+    assert found.block_executions[cfg.block_of[ticket]] >= MANY
+    assert min(found.block_executions) == 0
     assert set(found.block_provenance) == {Provenance.EXACT}
     assert any(
         f"the atomic at {int(cfg.kernel.addresses[ticket]):#06x} counts" in note for note in found.assumptions

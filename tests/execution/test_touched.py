@@ -1,18 +1,22 @@
 """Sectors that the first CTAs of a grid touch: by proven boxes as by all CTAs, and as an execution of them."""
 
 import pytest
-from against_oracle import unpacked
+from against_oracle import load_packed_dump
 from msgspec.structs import replace
 from paths import TRACES
 
-from analyzer.execution.boxes import Box
-from analyzer.execution.executor import execute
-from analyzer.execution.guesses import Guesser
-from analyzer.execution.task import ExecutionOptions, Task
-from analyzer.execution.touched import Touched, touched_by, touched_in
+from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.profile.cta_boxes import CtaBox
+from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
+from analyzer.execution.sampling.launch_executor import execute_launch
+from analyzer.execution.sampling.touched_sectors import (
+    TouchedSectors,
+    execute_touched_sectors,
+    find_touched_in_log,
+)
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.pipeline.executing import execute_kernel, prepare
-from analyzer.pipeline.program import LoadedKernel, load
+from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.pipeline.loaded_program import LoadedKernel, load
 
 DEDISPERSION = "measured/sm_80/dd-a100-8ec57070f381.sass"
 CONVOLUTION = "measured/sm_86/cm15-a4000-5c6c88cb6734.sass"
@@ -27,10 +31,10 @@ def launched(path: str, grid: Dim3, block: Dim3) -> tuple[LoadedKernel, Launch]:
     return kernel, Launch(grid=grid, block=block, dynamic_shared_bytes=0, arguments=pointers())
 
 
-def task_of(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Task:
-    ready = prepare(kernel, launch)
-    options = ExecutionOptions(guesser=Guesser(ready.compiled))
-    return Task(ready.compiled, ready.image, replace(ready.shape, grid=window), options)
+def task_of(kernel: LoadedKernel, launch: Launch, window: Dim3) -> ExecutionTask:
+    ready = prepare_launch(kernel, launch)
+    options = ExecutionOptions(branch_decider=BranchDecider(ready.compiled))
+    return ExecutionTask(ready.compiled, ready.image, replace(ready.shape, grid=window), options)
 
 
 @pytest.mark.parametrize(
@@ -49,37 +53,39 @@ def test_windows_touch_what_their_ctas_touch(
 @pytest.mark.parametrize("length", [1101, 514])
 def test_windows_of_rows_that_are_aligned_in_turn(length: int) -> None:
     """Boxes hold every other or fourth CTA."""
-    (kernel,) = (own for own in unpacked("odd_rows_90").kernels if own.cfg.kernel.name == "odd_rows")
+    (kernel,) = (own for own in load_packed_dump("odd_rows_90").kernels if own.cfg.kernel.name == "odd_rows")
     arguments = (*pointers()[:2], Argument(2, length))
     launch = Launch(grid=Dim3(1001), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     check_windows(kernel, launch, (Dim3(103), Dim3(60), Dim3(3)))
 
 
 def test_windows_of_pages_that_nobody_knows_are_not_known() -> None:
-    (kernel,) = (own for own in unpacked("pages_90").kernels if own.cfg.kernel.name == "readers_of_pages")
+    (kernel,) = (
+        own for own in load_packed_dump("pages_90").kernels if own.cfg.kernel.name == "readers_of_pages"
+    )
     arguments = (*pointers(), Argument(3, 8))
     launch = Launch(grid=Dim3(8, 500), block=Dim3(128), dynamic_shared_bytes=0, arguments=arguments)
     windows = (Dim3(8, 100), Dim3(8, 50))
-    assert touched_by(task_of(kernel, launch, windows[0]), windows, ()) is None
+    assert execute_touched_sectors(task_of(kernel, launch, windows[0]), windows, ()) is None
 
 
 def check_windows(kernel: LoadedKernel, launch: Launch, windows: tuple[Dim3, ...]) -> None:
     executed = execute_kernel(kernel, launch, max_warps=1)
     assert executed is not None
-    boxes = executed.profile.boxes
+    boxes = executed.profile.cta_boxes
     assert boxes
-    found = touched_by(task_of(kernel, launch, windows[0]), windows, boxes)
-    assert found == touched_by(task_of(kernel, launch, windows[0]), windows, ())
-    assert executed.log is not None
-    assert found == touched_in(executed.log, windows)
+    found = execute_touched_sectors(task_of(kernel, launch, windows[0]), windows, boxes)
+    assert found == execute_touched_sectors(task_of(kernel, launch, windows[0]), windows, ())
+    assert executed.memory_log is not None
+    assert found == find_touched_in_log(executed.memory_log, windows)
     assert found == tuple(alone(kernel, launch, window) for window in windows)
 
 
-def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Touched:
+def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> TouchedSectors:
     """Of the CTAs of a window executed by themselves, in the whole grid's dimensions."""
     task = task_of(kernel, launch, window)
     compiled, image, shape = task.kernel, task.image, task.shape
-    profile = execute(
+    profile = execute_launch(
         kernel.cfg, kernel.loops, replace(launch, grid=window), shape, image, task.options, compiled
     ).profile
     traffic = profile.traffic
@@ -87,12 +93,14 @@ def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> Touched:
     assert traffic.read_unique_sectors is not None
     assert traffic.written_unique_sectors is not None
     assert traffic.unique_sectors is not None
-    return Touched(traffic.read_unique_sectors, traffic.written_unique_sectors, traffic.unique_sectors)
+    return TouchedSectors(traffic.read_unique_sectors, traffic.written_unique_sectors, traffic.unique_sectors)
 
 
 def test_boxes_are_cut_at_a_window() -> None:
-    box = Box((1, 0, 0), (9, 4, 0))
-    assert box.within((5, 3, 1)) == Box((1, 0, 0), (4, 2, 0))
-    assert box.meets((2, 1, 1))
-    assert not box.meets((1, 5, 1))
-    assert Box((1, 0, 0), (9, 4, 0), (4, 2, 1)).within((8, 4, 1)) == Box((1, 0, 0), (5, 2, 0), (4, 2, 1))
+    box = CtaBox((1, 0, 0), (9, 4, 0))
+    assert box.clip_to_window((5, 3, 1)) == CtaBox((1, 0, 0), (4, 2, 0))
+    assert box.overlaps_window((2, 1, 1))
+    assert not box.overlaps_window((1, 5, 1))
+    assert CtaBox((1, 0, 0), (9, 4, 0), (4, 2, 1)).clip_to_window((8, 4, 1)) == CtaBox(
+        (1, 0, 0), (5, 2, 0), (4, 2, 1)
+    )

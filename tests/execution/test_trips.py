@@ -4,39 +4,39 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from interpreter import Machine
-from paths import parse_lines, read_kernel, read_module, sass_dumps
+from paths import list_sass_dumps, parse_lines, read_kernel, read_module
 
-from analyzer.execution.counts import count_blocks
-from analyzer.execution.provenance import Provenance
-from analyzer.execution.trips import constant_trip
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.static_counts.block_counts import count_block_executions
+from analyzer.execution.static_counts.trip_counts import find_constant_trip_count
 from analyzer.flow.cfg import Cfg, build_cfg
-from analyzer.flow.loops import LoopNest, find_loops
-from analyzer.ir.program import Kernel
+from analyzer.flow.loops import LoopForest, find_loops
+from analyzer.ir.module import Kernel
 
 ARCHS = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 DIVERGENT_STEPS = 128  # kDivergentSteps of traces/cuda/report16.cu
 
 
-def analyzed(kernel: Kernel) -> tuple[Cfg, LoopNest]:
+def analyzed(kernel: Kernel) -> tuple[Cfg, LoopForest]:
     cfg = build_cfg(kernel)
     return cfg, find_loops(cfg)
 
 
 def only_trip(*texts: str) -> int | None:
     """The constant trip count of a kernel with one loop."""
-    cfg, nest = analyzed(parse_lines(*texts))
-    (loop,) = nest.loops
-    return constant_trip(cfg, nest, loop)
+    cfg, loop_forest = analyzed(parse_lines(*texts))
+    (loop,) = loop_forest.loops
+    return find_constant_trip_count(cfg, loop_forest, loop)
 
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_unrolled_loop_of_a_real_kernel_adds_up_to_its_source(arch: str) -> None:
     """Each step of the source is one conversion to float: those of the body times the trips are all steps."""
-    cfg, nest = analyzed(read_kernel(f"cuda/{arch}/report16.sass", "vector_add_divergent"))
-    (loop,) = nest.loops
+    cfg, loop_forest = analyzed(read_kernel(f"cuda/{arch}/report16.sass", "vector_add_divergent"))
+    (loop,) = loop_forest.loops
     rows = [row for b in loop.blocks for row in range(cfg.blocks[b].start, cfg.blocks[b].stop)]
-    steps = sum(cfg.kernel.opcode(row).name in ("I2F", "I2FP", "UI2FP") for row in rows)
-    trips = constant_trip(cfg, nest, loop)
+    steps = sum(cfg.kernel.find_opcode(row).name in ("I2F", "I2FP", "UI2FP") for row in rows)
+    trips = find_constant_trip_count(cfg, loop_forest, loop)
     assert trips is not None
     assert trips * steps == DIVERGENT_STEPS
 
@@ -58,17 +58,21 @@ OPEN_LOOPS = [
 
 @pytest.mark.parametrize(("dump", "kernel"), OPEN_LOOPS)
 def test_loops_over_arguments_have_no_constant(dump: str, kernel: str) -> None:
-    cfg, nest = analyzed(read_kernel(dump, kernel))
-    assert nest.loops
-    assert [constant_trip(cfg, nest, loop) for loop in nest.loops] == [None] * len(nest.loops)
+    cfg, loop_forest = analyzed(read_kernel(dump, kernel))
+    assert loop_forest.loops
+    assert [find_constant_trip_count(cfg, loop_forest, loop) for loop in loop_forest.loops] == [None] * len(
+        loop_forest.loops
+    )
 
 
 def test_constants_are_claimed_for_the_kernels_that_have_them() -> None:
     found = set()
-    for path in sass_dumps():
+    for path in list_sass_dumps():
         for kernel in read_module(path):
-            cfg, nest = analyzed(kernel)
-            if any(constant_trip(cfg, nest, loop) is not None for loop in nest.loops):
+            cfg, loop_forest = analyzed(kernel)
+            if any(
+                find_constant_trip_count(cfg, loop_forest, loop) is not None for loop in loop_forest.loops
+            ):
                 found.add(kernel.name)
     assert found == {"vector_add_divergent", "dedispersion", "three_memories", "gemm"}
 
@@ -153,8 +157,8 @@ def test_block_counts_of_an_exact_loop_equal_running_it(texts: tuple[str, ...]) 
     runs = Machine(kernel).run()
     assume(runs is not None)
     assert runs is not None
-    cfg, nest = analyzed(kernel)
-    counts = count_blocks(cfg, nest)
+    cfg, loop_forest = analyzed(kernel)
+    counts = count_block_executions(cfg, loop_forest)
     assert counts.provenance is Provenance.EXACT
     assert list(counts.per_warp) == [runs[block.start] for block in cfg.blocks]
 
@@ -176,10 +180,10 @@ def test_nested_constant_loops_multiply() -> None:
         "@P1 BRA 0x10",
         "EXIT",
     )
-    cfg, nest = analyzed(kernel)
+    cfg, loop_forest = analyzed(kernel)
     runs = Machine(kernel).run()
     assert runs is not None
-    counts = count_blocks(cfg, nest)
+    counts = count_block_executions(cfg, loop_forest)
     assert list(counts.per_warp) == [runs[block.start] for block in cfg.blocks]
     assert counts.provenance is Provenance.EXACT
 
@@ -199,9 +203,9 @@ TRAPS = [
 
 @pytest.mark.parametrize(("texts", "header"), TRAPS)
 def test_loops_that_only_look_constant(texts: tuple[str, ...], header: int) -> None:
-    cfg, nest = analyzed(parse_lines(*texts))
-    loop = next(loop for loop in nest.loops if cfg.blocks[loop.header].start == header)
-    assert constant_trip(cfg, nest, loop) is None
+    cfg, loop_forest = analyzed(parse_lines(*texts))
+    loop = next(loop for loop in loop_forest.loops if cfg.blocks[loop.header].start == header)
+    assert find_constant_trip_count(cfg, loop_forest, loop) is None
 
 
 def test_bf16_constant_is_not_read_as_fp16() -> None:
@@ -224,8 +228,8 @@ def test_counts_called_exact_are_those_of_a_run(texts: tuple[str, ...]) -> None:
     kernel = parse_lines(*texts)
     runs = Machine(kernel).run()
     assert runs is not None
-    cfg, nest = analyzed(kernel)
-    counts = count_blocks(cfg, nest)
+    cfg, loop_forest = analyzed(kernel)
+    counts = count_block_executions(cfg, loop_forest)
     is_equal = list(counts.per_warp) == [runs[block.start] for block in cfg.blocks]
     assert is_equal or counts.provenance is not Provenance.EXACT
 
@@ -263,32 +267,41 @@ def small_programs(draw: st.DrawFn) -> tuple[str, ...]:
     return (*setup, *body, "EXIT")
 
 
-def has_forward_choice(cfg: Cfg, nest: LoopNest) -> bool:
+def has_forward_choice(cfg: Cfg, loop_forest: LoopForest) -> bool:
     """A block that may go on in two ways without leaving a loop: which one, only a rule of thumb says."""
-    headers = {loop.header for loop in nest.loops}
-    for block in nest.order:
-        around = set(nest.around(block))
-        inside = [t for t in cfg.successors[block] if around <= set(nest.around(t)) and t not in headers]
-        if len(inside) > 1 or (len(inside) == 1 and nest.around(inside[0]) != nest.around(block)):
+    headers = {loop.header for loop in loop_forest.loops}
+    for block in loop_forest.reverse_postorder:
+        around = set(loop_forest.find_enclosing_loops(block))
+        inside = [
+            t
+            for t in cfg.successors[block]
+            if around <= set(loop_forest.find_enclosing_loops(t)) and t not in headers
+        ]
+        if len(inside) > 1 or (
+            len(inside) == 1
+            and loop_forest.find_enclosing_loops(inside[0]) != loop_forest.find_enclosing_loops(block)
+        ):
             return True
-        if len(cfg.successors[block]) > 1 and not any(block in (e[0] for e in x.exits) for x in nest.loops):
+        if len(cfg.successors[block]) > 1 and not any(
+            block in (e[0] for e in x.exit_edges) for x in loop_forest.loops
+        ):
             return True
     return False
 
 
 def test_a_branch_settled_by_a_rule_of_thumb_is_no_exact_count() -> None:
     """Nothing is known of P0, so neither side is certain."""
-    cfg, nest = analyzed(parse_lines("@P0 BRA 0x30", "NOP", "EXIT", *["NOP"] * 5, "EXIT"))
-    counts = count_blocks(cfg, nest)
+    cfg, loop_forest = analyzed(parse_lines("@P0 BRA 0x30", "NOP", "EXIT", *["NOP"] * 5, "EXIT"))
+    counts = count_block_executions(cfg, loop_forest)
     assert counts.provenance is not Provenance.EXACT
 
 
 @given(small_programs())
 def test_exact_counts_of_any_small_program_equal_running_it(texts: tuple[str, ...]) -> None:
     kernel = parse_lines(*texts)
-    cfg, nest = analyzed(kernel)
-    counts = count_blocks(cfg, nest)
-    if counts.provenance is not Provenance.EXACT or has_forward_choice(cfg, nest):
+    cfg, loop_forest = analyzed(kernel)
+    counts = count_block_executions(cfg, loop_forest)
+    if counts.provenance is not Provenance.EXACT or has_forward_choice(cfg, loop_forest):
         return
     runs = Machine(kernel).run()
     assert runs is not None, "counted exactly, and yet it never ends"
@@ -299,8 +312,12 @@ def test_exact_counts_of_any_small_program_equal_running_it(texts: tuple[str, ..
 def test_a_constant_trip_count_of_any_small_program_is_right(texts: tuple[str, ...]) -> None:
     """Each time that a loop with a constant is entered, its header runs as often as that says."""
     kernel = parse_lines(*texts)
-    cfg, nest = analyzed(kernel)
-    claims = [(loop, constant_trip(cfg, nest, loop)) for loop in nest.loops if loop.depth == 1]
+    cfg, loop_forest = analyzed(kernel)
+    claims = [
+        (loop, find_constant_trip_count(cfg, loop_forest, loop))
+        for loop in loop_forest.loops
+        if loop.depth == 1
+    ]
     runs = Machine(kernel).run()
     for loop, trips in claims:
         if trips is not None and runs is not None:

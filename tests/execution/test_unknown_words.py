@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from against_oracle import unpacked
+from against_oracle import load_packed_dump
 
-from analyzer.execution.profile import ExecutionProfile, MemoryAccess
-from analyzer.execution.provenance import Provenance
-from analyzer.execution.streams import AddressStream, record_stream
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.traces.address_streams import AddressStream, record_address_stream
 from analyzer.ir.launch import Argument, Buffer, Dim3, Launch, Pointer
-from analyzer.pipeline.executing import Executed, execute_kernel
-from analyzer.pipeline.program import Program
+from analyzer.pipeline.launch_execution import ExecutedLaunch, execute_kernel
+from analyzer.pipeline.loaded_program import Program
 
 N_CTAS = 64
 ROW_BYTES = 4096 * 4
@@ -17,10 +17,10 @@ ROW_BYTES = 4096 * 4
 
 @pytest.fixture(name="loaded", scope="module")
 def loaded_fixture() -> Program:
-    return unpacked("tables_86")
+    return load_packed_dump("tables_86")
 
 
-def run(loaded: Program, name: str, **buffers: np.ndarray) -> Executed:
+def run(loaded: Program, name: str, **buffers: np.ndarray) -> ExecutedLaunch:
     """Launch with pointers but for the buffers that are given by place, as `at_1`."""
     n_arguments = 4 if name == "gathered_rows" else 3
     given = {int(key.removeprefix("at_")): value for key, value in buffers.items()}
@@ -66,7 +66,7 @@ def test_a_delay_is_taken_for_a_short_one(loaded: Program) -> None:
     assert found
     assert {access.provenance for access in found} == {Provenance.ASSUMED}
     assert sum(access.unique_bytes or 0 for access in found) == 64 * N_CTAS * 256 * 4
-    assert stream(executed).lost == ()
+    assert stream(executed).unknown_requests == ()
     late = run(loaded, "delayed", at_1=np.full(64, 16.0, np.float32))
     rows = {access.row for access in found}
     truth = [access for access in late.profile.accesses if access.row in rows]
@@ -89,7 +89,7 @@ def test_words_of_each_lane_lead_anywhere(loaded: Program, name: str) -> None:
     assert {access.provenance for access in found} == {Provenance.ASSUMED}
 
 
-def stream(executed: Executed) -> AddressStream:
-    ready = executed.ready
+def stream(executed: ExecutedLaunch) -> AddressStream:
+    ready = executed.prepared
     assert ready is not None
-    return record_stream(ready.compiled, ready.image, ready.shape, (0, 1))
+    return record_address_stream(ready.compiled, ready.image, ready.shape, (0, 1))

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from bbcfg import Graph, built, drawn, owner, read_graphs
-from paths import TRACES, nvdisasm_graphs, parse_lines, read_module
+from bbcfg import DrawnFunction, collect_built_graph, collect_drawn_graph, find_owner, read_graphs
+from paths import TRACES, list_nvdisasm_graphs, parse_lines, read_module
 
 from analyzer.flow.cfg import EdgeKind, build_cfg
-from analyzer.frontend.sass import parse_sass
+from analyzer.frontend.sass_parser import parse_sass
 
 # The text whose control flow each graph shows: the same cubin, by either tool.
 TEXTS = {
@@ -18,15 +18,15 @@ TEXTS = {
 
 
 def test_every_drawing_has_its_text() -> None:
-    assert {path.name for path in nvdisasm_graphs()} == set(TEXTS)
+    assert {path.name for path in list_nvdisasm_graphs()} == set(TEXTS)
 
 
-def drawings() -> dict[tuple[str, str], list[Graph]]:
-    found: dict[tuple[str, str], list[Graph]] = {}
+def drawings() -> dict[tuple[str, str], list[DrawnFunction]]:
+    found: dict[tuple[str, str], list[DrawnFunction]] = {}
     for name, text in TEXTS.items():
         kernels = read_module(TRACES / text).kernels
         for graph in read_graphs(TRACES / "nvdisasm" / name):
-            found.setdefault((name, owner(graph, kernels)), []).append(graph)
+            found.setdefault((name, find_owner(graph, kernels)), []).append(graph)
     return found
 
 
@@ -36,8 +36,8 @@ DRAWINGS = drawings()
 @pytest.mark.parametrize(("drawing", "function"), DRAWINGS)
 def test_blocks_and_edges_equal_the_drawing(drawing: str, function: str) -> None:
     kernel = next(k for k in read_module(TRACES / TEXTS[drawing]) if k.name == function)
-    blocks, edges = drawn(DRAWINGS[drawing, function], kernel)
-    our_blocks, our_edges = built(build_cfg(kernel))
+    blocks, edges = collect_drawn_graph(DRAWINGS[drawing, function], kernel)
+    our_blocks, our_edges = collect_built_graph(build_cfg(kernel))
     assert our_blocks == blocks
     assert our_edges == edges
     assert blocks, "nothing was compared"
@@ -55,24 +55,24 @@ def test_every_instruction_is_in_one_block(path: Path) -> None:
         cfg = build_cfg(kernel)
         stops = [0, *(block.stop for block in cfg.blocks)]
         assert [block.start for block in cfg.blocks] == stops[:-1]
-        left_over = {kernel.opcode(row).name for row in range(stops[-1], len(kernel))}
+        left_over = {kernel.find_opcode(row).name for row in range(stops[-1], len(kernel))}
         assert left_over <= {"BRA", "NOP"}
         assert len(cfg.block_of) == stops[-1]
 
 
 def test_padding_is_not_control_flow() -> None:
     cfg = build_cfg(parse_lines("MOV R1, R2", "EXIT", "BRA 0x20", "NOP", "NOP"))
-    assert built(cfg) == ({(0, 2)}, set())
+    assert collect_built_graph(cfg) == ({(0, 2)}, set())
 
 
 def test_a_guarded_exit_falls_through() -> None:
     cfg = build_cfg(parse_lines("@P0 EXIT", "MOV R1, R2", "EXIT"))
-    assert built(cfg) == ({(0, 1), (1, 3)}, {(0, 1)})
+    assert collect_built_graph(cfg) == ({(0, 1), (1, 3)}, {(0, 1)})
 
 
 def test_a_branch_that_is_never_taken_only_falls_through() -> None:
     cfg = build_cfg(parse_lines("@!PT BRA 0x20", "MOV R1, R2", "EXIT"))
-    assert built(cfg) == ({(0, 1), (1, 2), (2, 3)}, {(0, 1), (1, 2)})
+    assert collect_built_graph(cfg) == ({(0, 1), (1, 2), (2, 3)}, {(0, 1), (1, 2)})
 
 
 @pytest.mark.parametrize("branch", ["@P0 BRA 0x20", "BRA P1, 0x20", "BRA.U !UP0, 0x20", "BRA.DIV UR4, 0x20"])
@@ -91,20 +91,20 @@ def test_unconditional_branches_have_one_edge(branch: str) -> None:
 
 def test_a_convergence_point_starts_a_block_without_an_edge() -> None:
     cfg = build_cfg(parse_lines("BSSY B0, 0x20", "MOV R1, R2", "MOV R3, R4", "BSYNC B0", "EXIT"))
-    assert built(cfg) == ({(0, 2), (2, 4), (4, 5)}, {(0, 2), (2, 4)})
+    assert collect_built_graph(cfg) == ({(0, 2), (2, 4), (4, 5)}, {(0, 2), (2, 4)})
 
 
 def test_a_call_returns_to_the_next_instruction() -> None:
     cfg = build_cfg(parse_lines("CALL.REL.NOINC 0x20", "EXIT", "MOV R1, R2", "RET.REL.NODEC R2 0x0"))
-    assert cfg.calls == ((0, 2),)
-    assert built(cfg)[1] == {(0, 1)}
-    assert cfg.flow[0] == (1, 2)
+    assert cfg.call_edges == ((0, 2),)
+    assert collect_built_graph(cfg)[1] == {(0, 1)}
+    assert cfg.interprocedural_successors[0] == (1, 2)
 
 
 def test_a_call_that_never_returns_is_a_jump() -> None:
     cfg = build_cfg(parse_lines("CALL.REL.NOINC 0x20", "EXIT", "MOV R1, R2", "EXIT"))
-    assert cfg.calls == ()
-    assert built(cfg)[1] == {(0, 2)}
+    assert cfg.call_edges == ()
+    assert collect_built_graph(cfg)[1] == {(0, 2)}
 
 
 def test_a_branch_table_is_followed() -> None:
@@ -120,12 +120,12 @@ def test_a_branch_table_is_followed() -> None:
     ]
     cfg = build_cfg(parse_sass("kernel.txt", ["\n".join(lines).encode()]).kernels[0])
     assert [(e.target, e.kind) for e in cfg.edges] == [(1, EdgeKind.INDIRECT), (2, EdgeKind.INDIRECT)]
-    assert cfg.unresolved == ()
+    assert cfg.unresolved_branches == ()
 
 
 def test_a_branch_table_that_is_not_printed_may_go_to_blocks_without_another_way_in() -> None:
     cfg = build_cfg(parse_lines("BRX R4 -0x10", "EXIT", "EXIT"))
-    assert cfg.unresolved == (0,)
+    assert cfg.unresolved_branches == (0,)
     assert {(e.target, e.kind) for e in cfg.edges} == {(1, EdgeKind.ASSUMED), (2, EdgeKind.ASSUMED)}
 
 
@@ -149,20 +149,20 @@ def test_a_branch_on_divergence_has_two_ways_even_without_an_operand() -> None:
     """sm_75 prints `BRA.DIV target`, later architectures `BRA.DIV UR4, target`."""
     for branch in ("BRA.DIV 0x30", "BRA.DIV UR4, 0x30", "BRA.CONV ~URZ, 0x30"):
         cfg = build_cfg(parse_lines(branch, "NOP", "EXIT", "EXIT"))
-        assert built(cfg)[1] == {(0, 1), (0, 3)}, branch
+        assert collect_built_graph(cfg)[1] == {(0, 1), (0, 3)}, branch
 
 
 def test_code_after_a_trap_is_reached_as_far_as_anyone_knows() -> None:
     cfg = build_cfg(parse_lines("BPT.TRAP 0x1", "BRA 0x10", "NOP"))
-    assert built(cfg) == ({(0, 1), (1, 2)}, {(0, 1), (1, 1)})
+    assert collect_built_graph(cfg) == ({(0, 1), (1, 2)}, {(0, 1), (1, 1)})
 
 
 def test_a_call_through_a_register_goes_on_in_the_same_block() -> None:
     """nvdisasm prints the kernel's own name behind the register, which says nothing of the target."""
     for call in ("CALL.REL.NOINC R6 `(kernel)", "CALL.REL.NOINC R6 0x0", "CALL.ABS.NOINC R8"):
         cfg = build_cfg(parse_lines("MOV R1, R2", call, "MOV R3, R4", "EXIT"))
-        assert built(cfg) == ({(0, 4)}, set()), call
-        assert cfg.calls == ()
+        assert collect_built_graph(cfg) == ({(0, 4)}, set()), call
+        assert cfg.call_edges == ()
 
 
 def test_recursion_is_drawn_and_other_calls_are_not() -> None:
@@ -175,5 +175,5 @@ def test_recursion_is_drawn_and_other_calls_are_not() -> None:
             "RET.REL.NODEC R20 0x0",
         )
     )
-    assert built(cfg)[1] == {(0, 1), (2, 3), (3, 2), (3, 4)}
-    assert cfg.calls == ((0, 2),)
+    assert collect_built_graph(cfg)[1] == {(0, 1), (2, 3), (3, 2), (3, 4)}
+    assert cfg.call_edges == ((0, 2),)

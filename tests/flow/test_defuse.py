@@ -4,17 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from paths import parse_lines, read_module, sass_dumps, trace_name
+from paths import format_trace_name, list_sass_dumps, parse_lines, read_module
 
 from analyzer.flow.cfg import build_cfg
-from analyzer.flow.defuse import DefUse
-from analyzer.ir.opcode import OpKind, Space
-from analyzer.ir.program import Kernel
-from analyzer.isa.control_bits import NO_BARRIER, decode_columns
+from analyzer.flow.def_use import DefUseChains
+from analyzer.ir.module import Kernel
+from analyzer.ir.opcode import AddressSpace, OpKind
+from analyzer.isa.control_encoding import NO_BARRIER, decode_control_code_columns
 
 
-def chains(*texts: str) -> DefUse:
-    return DefUse(build_cfg(parse_lines(*texts)))
+def chains(*texts: str) -> DefUseChains:
+    return DefUseChains(build_cfg(parse_lines(*texts)))
 
 
 def test_straight_line() -> None:
@@ -59,23 +59,23 @@ def test_pairs_and_uniform_registers() -> None:
 
 
 def kernels() -> Iterator[tuple[Path, Kernel]]:
-    for path in sass_dumps():
+    for path in list_sass_dumps():
         for kernel in read_module(path):
             yield path, kernel
 
 
-@pytest.mark.parametrize("path", sass_dumps(), ids=trace_name)
+@pytest.mark.parametrize("path", list_sass_dumps(), ids=format_trace_name)
 def test_first_reader_of_a_load_waits_for_its_scoreboard(path: Path) -> None:
     """The compiler has to: a load's result is there when its scoreboard says so (facts/README.md)."""
     compared = 0
     for kernel in read_module(path):
-        found = DefUse(build_cfg(kernel))
+        found = DefUseChains(build_cfg(kernel))
         assert kernel.control_words is not None
-        control = decode_columns(kernel.control_words)
+        control = decode_control_code_columns(kernel.control_words)
         for block in found.cfg.blocks:
             for row in range(block.start, block.stop):
-                opcode = kernel.opcode(row)
-                if opcode.kind is not OpKind.LOAD or opcode.space is not Space.GLOBAL:
+                opcode = kernel.find_opcode(row)
+                if opcode.kind is not OpKind.LOAD or opcode.space is not AddressSpace.GLOBAL:
                     continue
                 readers = sorted(r for r in found.consumers(row) if row < r < block.stop)
                 if control.write_barrier[row] == NO_BARRIER or not readers:
@@ -92,8 +92,8 @@ def test_first_reader_of_a_load_waits_for_its_scoreboard(path: Path) -> None:
 
 def test_every_definition_writes_what_is_read() -> None:
     for _, kernel in list(kernels())[:40]:
-        found = DefUse(build_cfg(kernel))
+        found = DefUseChains(build_cfg(kernel))
         for row in range(found.cfg.blocks[-1].stop):
             for number, rows in found.sources(row).definitions.items():
-                assert number in kernel.form(row).read
-                assert all(number in kernel.form(producer).written for producer in rows)
+                assert number in kernel.decode_form(row).uses
+                assert all(number in kernel.decode_form(producer).defs for producer in rows)

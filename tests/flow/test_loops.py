@@ -4,18 +4,18 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
-from graphs import Targets, kernel_of, random_graphs, structured_graphs
 from hypothesis import given
-from paths import parse_lines, read_kernel, read_module, sass_dumps, trace_name
+from paths import format_trace_name, list_sass_dumps, parse_lines, read_kernel, read_module
+from random_cfgs import BlockTargets, make_cfg, random_graphs, structured_graphs
 
 from analyzer.flow.cfg import Cfg, build_cfg
-from analyzer.flow.loops import find_loops, immediate_dominators, reverse_postorder
+from analyzer.flow.loops import compute_immediate_dominators, compute_reverse_postorder, find_loops
 
 
 def digraph(cfg: Cfg) -> "nx.DiGraph[int]":
     graph: nx.DiGraph[int] = nx.DiGraph()
     graph.add_nodes_from(range(len(cfg.blocks)))
-    graph.add_edges_from((b, t) for b, targets in enumerate(cfg.flow) for t in targets)
+    graph.add_edges_from((b, t) for b, targets in enumerate(cfg.interprocedural_successors) for t in targets)
     return graph
 
 
@@ -45,71 +45,76 @@ def brute_loops(graph: "nx.DiGraph[int]") -> dict[int, frozenset[int]]:
 
 
 def check_graph(cfg: Cfg) -> None:
-    graph, nest = digraph(cfg), find_loops(cfg)
+    graph, loop_forest = digraph(cfg), find_loops(cfg)
     alive = reachable_from(graph, 0)
-    assert set(nest.order) == alive
+    assert set(loop_forest.reverse_postorder) == alive
     wanted = nx.immediate_dominators(graph, 0)
     for block in alive - {0}:
-        assert nest.dominators[block] == wanted[block]
-    assert nest.dominators[0] == 0
-    assert all(nest.dominators[block] is None for block in set(graph) - alive)
+        assert loop_forest.immediate_dominators[block] == wanted[block]
+    assert loop_forest.immediate_dominators[0] == 0
+    assert all(loop_forest.immediate_dominators[block] is None for block in set(graph) - alive)
     for a in alive:
         for b in alive:
-            assert nest.dominates(a, b) == brute_dominates(graph, a, b)
+            assert loop_forest.dominates(a, b) == brute_dominates(graph, a, b)
     bodies = brute_loops(graph)
-    assert {loop.header: loop.blocks for loop in nest.loops} == bodies
+    assert {loop.header: loop.blocks for loop in loop_forest.loops} == bodies
     check_nest(cfg)
 
 
 def check_nest(cfg: Cfg) -> None:
     """What must hold of any nest: parents are the next larger loops, exits leave, latches come back."""
-    nest = find_loops(cfg)
-    for place, loop in enumerate(nest.loops):
+    loop_forest = find_loops(cfg)
+    for place, loop in enumerate(loop_forest.loops):
         assert loop.index == place
-        around = [other for other in nest.loops if loop.blocks < other.blocks]
+        around = [other for other in loop_forest.loops if loop.blocks < other.blocks]
         assert loop.depth == len(around) + 1
         smallest = min(around, key=lambda other: len(other.blocks), default=None)
         assert loop.parent == (None if smallest is None else smallest.index)
-        assert all(loop.header in cfg.flow[latch] and latch in loop.blocks for latch in loop.latches)
-        wanted = {(b, t) for b in loop.blocks for t in cfg.flow[b] if t not in loop.blocks}
-        assert set(loop.exits) == wanted
-        assert len(loop.exits) == len(wanted)
+        assert all(
+            loop.header in cfg.interprocedural_successors[latch] and latch in loop.blocks
+            for latch in loop.latches
+        )
+        wanted = {
+            (b, t) for b in loop.blocks for t in cfg.interprocedural_successors[b] if t not in loop.blocks
+        }
+        assert set(loop.exit_edges) == wanted
+        assert len(loop.exit_edges) == len(wanted)
     for block in range(len(cfg.blocks)):
-        holding = [loop for loop in nest.loops if block in loop.blocks]
+        holding = [loop for loop in loop_forest.loops if block in loop.blocks]
         inner = sorted(holding, key=lambda loop: len(loop.blocks))
-        assert list(nest.around(block)) == [loop.index for loop in inner]
-        assert nest.loop_of[block] == (inner[0].index if inner else None)
+        assert list(loop_forest.find_enclosing_loops(block)) == [loop.index for loop in inner]
+        assert loop_forest.loop_of[block] == (inner[0].index if inner else None)
 
 
 @given(random_graphs())
-def test_random_graphs_equal_networkx_and_brute_force(targets: Targets) -> None:
-    check_graph(kernel_of(targets))
+def test_random_graphs_equal_networkx_and_brute_force(targets: BlockTargets) -> None:
+    check_graph(make_cfg(targets))
 
 
 @given(structured_graphs())
-def test_structured_graphs_are_reducible(targets: Targets) -> None:
-    cfg = kernel_of(targets)
-    assert find_loops(cfg).irreducible == ()
+def test_structured_graphs_are_reducible(targets: BlockTargets) -> None:
+    cfg = make_cfg(targets)
+    assert find_loops(cfg).irreducible_edges == ()
     check_graph(cfg)
 
 
 @given(random_graphs())
-def test_irreducible_edges_are_those_that_keep_a_cycle(targets: Targets) -> None:
+def test_irreducible_edges_are_those_that_keep_a_cycle(targets: BlockTargets) -> None:
     """Without back edges and irreducible edges nothing goes round; without the former alone it may."""
-    cfg = kernel_of(targets)
-    nest, graph = find_loops(cfg), digraph(cfg)
-    graph.remove_nodes_from(set(graph) - set(nest.order))
-    graph.remove_edges_from([(latch, loop.header) for loop in nest.loops for latch in loop.latches])
-    assert nx.is_directed_acyclic_graph(graph) == (not nest.irreducible)
-    graph.remove_edges_from(nest.irreducible)
+    cfg = make_cfg(targets)
+    loop_forest, graph = find_loops(cfg), digraph(cfg)
+    graph.remove_nodes_from(set(graph) - set(loop_forest.reverse_postorder))
+    graph.remove_edges_from([(latch, loop.header) for loop in loop_forest.loops for latch in loop.latches])
+    assert nx.is_directed_acyclic_graph(graph) == (not loop_forest.irreducible_edges)
+    graph.remove_edges_from(loop_forest.irreducible_edges)
     assert nx.is_directed_acyclic_graph(graph)
 
 
 @given(random_graphs())
-def test_reverse_postorder_puts_dominators_first(targets: Targets) -> None:
-    order = reverse_postorder(targets)
+def test_reverse_postorder_puts_dominators_first(targets: BlockTargets) -> None:
+    order = compute_reverse_postorder(targets)
     rank = {block: place for place, block in enumerate(order)}
-    dominators = immediate_dominators(targets, order)
+    dominators = compute_immediate_dominators(targets, order)
     assert order[0] == 0
     for block in order[1:]:
         above = dominators[block]
@@ -126,22 +131,22 @@ def test_two_back_edges_to_one_header_make_one_loop() -> None:
 
 
 def test_a_block_that_branches_to_itself_is_a_loop() -> None:
-    nest = find_loops(build_cfg(parse_lines("NOP", "@P0 BRA 0x10", "EXIT")))
-    assert [(loop.header, loop.blocks, loop.latches, loop.exits) for loop in nest.loops] == [
+    loop_forest = find_loops(build_cfg(parse_lines("NOP", "@P0 BRA 0x10", "EXIT")))
+    assert [(loop.header, loop.blocks, loop.latches, loop.exit_edges) for loop in loop_forest.loops] == [
         (1, frozenset({1}), (1,), ((1, 2),))
     ]
 
 
 def test_a_cycle_with_two_entries_is_irreducible() -> None:
-    nest = find_loops(kernel_of(((1, 2), (2,), (1, 3), ())))
-    assert nest.loops == ()
-    assert len(nest.irreducible) == 1
+    loop_forest = find_loops(make_cfg(((1, 2), (2,), (1, 3), ())))
+    assert loop_forest.loops == ()
+    assert len(loop_forest.irreducible_edges) == 1
 
 
 def test_a_loop_that_nothing_reaches_is_no_loop() -> None:
-    nest = find_loops(kernel_of(((3,), (2,), (1,), ())))
-    assert nest.loops == ()
-    assert nest.dominators == (0, None, None, 0)
+    loop_forest = find_loops(make_cfg(((3,), (2,), (1,), ())))
+    assert loop_forest.loops == ()
+    assert loop_forest.immediate_dominators == (0, None, None, 0)
 
 
 # (dump, kernel, depths of its loops), read off the sources: traces/cuda/report16.cu, traces/triton/kernels.py.
@@ -164,17 +169,19 @@ REAL_NESTS = [
 
 @pytest.mark.parametrize(("dump", "kernel", "depths"), REAL_NESTS)
 def test_nest_depths_of_real_kernels(dump: str, kernel: str, depths: tuple[int, ...]) -> None:
-    nest = find_loops(build_cfg(read_kernel(dump, kernel)))
-    assert tuple(sorted(loop.depth for loop in nest.loops)) == depths
+    loop_forest = find_loops(build_cfg(read_kernel(dump, kernel)))
+    assert tuple(sorted(loop.depth for loop in loop_forest.loops)) == depths
 
 
-@pytest.mark.parametrize("path", sass_dumps(), ids=trace_name)
+@pytest.mark.parametrize("path", list_sass_dumps(), ids=format_trace_name)
 def test_real_kernels_equal_networkx(path: Path) -> None:
     for kernel in read_module(path):
         cfg = build_cfg(kernel)
-        graph, nest = digraph(cfg), find_loops(cfg)
+        graph, loop_forest = digraph(cfg), find_loops(cfg)
         wanted = nx.immediate_dominators(graph, 0)
         alive = reachable_from(graph, 0)
-        assert {b: nest.dominators[b] for b in alive - {0}} == {b: wanted[b] for b in alive - {0}}
-        assert {loop.header: loop.blocks for loop in nest.loops} == brute_loops(graph)
+        assert {b: loop_forest.immediate_dominators[b] for b in alive - {0}} == {
+            b: wanted[b] for b in alive - {0}
+        }
+        assert {loop.header: loop.blocks for loop in loop_forest.loops} == brute_loops(graph)
         check_nest(cfg)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.frontend.binary_facts import BinaryFacts, add_facts, read_binary_facts
-from analyzer.frontend.cubin_info import read_cubin
-from analyzer.frontend.kernel_facts import KernelFacts
-from analyzer.frontend.reader import read_module
-from analyzer.frontend.tools import find_tool
-from analyzer.frontend.variants import find_variant
+from analyzer.frontend.arch_lookup import find_arch_entry
+from analyzer.frontend.binary_metadata import BinaryMetadata, merge_metadata, read_binary_metadata
+from analyzer.frontend.cubin_info import parse_cubin
+from analyzer.frontend.cuda_tools import find_tool
+from analyzer.frontend.kernel_metadata import KernelMetadata
+from analyzer.frontend.module_reader import read_module
 
 FOLDER = Path(__file__).parent / "launch_facts"
 CUBIN = FOLDER / "launch_facts.sm_80.cubin"
@@ -30,10 +30,10 @@ def test_a_library_says_as_much_as_its_cubins(tmp_path: Path, target: list[str])
     source = str(FOLDER / "launch_facts.cu")
     subprocess.run(["nvcc", *images, *target, "-o", str(made), source], check=True, capture_output=True)
     kernels = {(kernel.arch, kernel.name): kernel for kernel in read_module(str(made)).kernels}
-    stated = read_cubin(CUBIN.read_bytes()).facts
+    stated = parse_cubin(CUBIN.read_bytes()).metadata
     assert {name for _, name in kernels} == set(stated)
     for name, facts in stated.items():
-        assert kernels["sm_80", name].parameters == facts.ordered_parameters()
+        assert kernels["sm_80", name].parameters == facts.build_parameter_list()
         assert kernels["sm_80", name].parameter_base == facts.parameter_base
     assert {arch for arch, _ in kernels} == {"sm_80", "sm_86"}
     assert all(kernel.parameters is not None for kernel in kernels.values())
@@ -50,20 +50,20 @@ def test_what_cannot_be_taken_out_says_nothing(
         tool.write_text(f"#!/bin/sh\n{copies}\n")
         tool.chmod(0o755)
     monkeypatch.setenv("PATH", os.pathsep.join((str(tmp_path), "/usr/bin", "/bin")))
-    found = read_binary_facts(str(CUBIN))
-    for name, facts in read_cubin(CUBIN.read_bytes()).facts.items():
+    found = read_binary_metadata(str(CUBIN))
+    for name, facts in parse_cubin(CUBIN.read_bytes()).metadata.items():
         for arch in ("sm_90a", "sm_90"):
-            assert find_variant(found, arch, name) == (facts if works else None)
-        assert find_variant(found, "sm_80", name) is None
+            assert find_arch_entry(found, arch, name) == (facts if works else None)
+        assert find_arch_entry(found, "sm_80", name) is None
     assert not list(Path.cwd().glob("image.*"))
 
 
 def test_of_kernels_that_are_there_twice_and_differ_nothing_is_said() -> None:
-    short, long = KernelFacts(), KernelFacts()
-    short.take_parameter(0, 0, 4, 0)
-    long.take_parameter(0, 0, 8, 0)
-    found: BinaryFacts = {}
+    short, long = KernelMetadata(), KernelMetadata()
+    short.add_parameter(0, 0, 4, 0)
+    long.add_parameter(0, 0, 8, 0)
+    found: BinaryMetadata = {}
     for name, facts in (("same", short), ("same", short), ("other", short), ("other", long)):
-        add_facts(found, "sm_80", name, facts)
-    assert find_variant(found, "sm_80", "same") == short
-    assert find_variant(found, "sm_80", "other") is None
+        merge_metadata(found, "sm_80", name, facts)
+    assert find_arch_entry(found, "sm_80", "same") == short
+    assert find_arch_entry(found, "sm_80", "other") is None

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import TRACES
 
-from analyzer.frontend.binaries import read_binary_usage
-from analyzer.frontend.cubin_info import read_cubin_info
-from analyzer.frontend.detect import detect
-from analyzer.frontend.resource_usage import read_usage
-from analyzer.frontend.tools import find_tool
-from analyzer.ir.program import Resources
+from analyzer.frontend.cubin_info import parse_cubin_resources
+from analyzer.frontend.cuda_tools import find_tool
+from analyzer.frontend.disassembler import read_binary_resource_usage
+from analyzer.frontend.input_format import detect_format
+from analyzer.frontend.resource_usage import read_resource_usage
+from analyzer.ir.module import KernelResources
 from analyzer.text.errors import InputError
 
 CUBINS = sorted((TRACES / "cubin").glob("*.cubin"))
@@ -27,15 +27,15 @@ def _stem_and_arch(path: Path) -> tuple[str, str]:
     return stem, f"sm_{number}"
 
 
-def _usage_fields(resources: Resources) -> tuple[int | None, ...]:
+def _usage_fields(resources: KernelResources) -> tuple[int | None, ...]:
     return (resources.registers, resources.stack_bytes, resources.shared_bytes, resources.local_bytes)
 
 
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.name)
 def test_agrees_with_the_recorded_resource_usage(path: Path) -> None:
     stem, arch = _stem_and_arch(path)
-    recorded = read_usage(TRACES / "triton" / arch / f"{stem}.res")
-    found = read_cubin_info(path.read_bytes())
+    recorded = read_resource_usage(TRACES / "triton" / arch / f"{stem}.res")
+    found = parse_cubin_resources(path.read_bytes())
     assert {name: _usage_fields(r) for name, r in found.items()} == {
         name: _usage_fields(r) for (_, name), r in recorded.items()
     }
@@ -44,8 +44,8 @@ def test_agrees_with_the_recorded_resource_usage(path: Path) -> None:
 @pytest.mark.skipif(find_tool("cuobjdump") is None or find_tool("nvdisasm") is None, reason=NO_TOOLS)
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.name)
 def test_agrees_with_the_installed_cuobjdump(path: Path) -> None:
-    printed = {name: r for (_, name), r in read_binary_usage(str(path)).items()}
-    found = read_cubin_info(path.read_bytes())
+    printed = {name: r for (_, name), r in read_binary_resource_usage(str(path)).items()}
+    found = parse_cubin_resources(path.read_bytes())
     assert {name: _usage_fields(r) for name, r in found.items()} == {
         name: _usage_fields(r) for name, r in printed.items()
     }
@@ -54,16 +54,16 @@ def test_agrees_with_the_installed_cuobjdump(path: Path) -> None:
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.name)
 def test_required_block_and_barriers_of_triton_kernels(path: Path) -> None:
     """Triton writes `.reqntid 32 * num_warps` and its reductions and tiles use one barrier."""
-    (resources,) = read_cubin_info(path.read_bytes()).values()
-    assert (resources.block_threads, resources.block_threads_exact) == (128, True)
-    assert resources.registers_exact
+    (resources,) = parse_cubin_resources(path.read_bytes()).values()
+    assert (resources.block_threads, resources.has_exact_block_threads) == (128, True)
+    assert resources.has_exact_registers
     assert resources.barriers == 1
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ\x90", SAMPLE[:30].replace(b"\x02", b"\x01")])
 def test_what_is_no_cubin_is_refused(data: bytes) -> None:
     with pytest.raises(InputError) as caught:
-        read_cubin_info(data)
+        parse_cubin_resources(data)
     assert caught.value.diagnostic.hint
 
 
@@ -72,14 +72,14 @@ def test_every_truncation_is_refused() -> None:
     n_sections = int.from_bytes(SAMPLE[0x3C:0x3E], "little")
     for size in range(0, _TABLE + 64 * n_sections, 61):
         with pytest.raises(InputError):
-            read_cubin_info(SAMPLE[:size])
+            parse_cubin_resources(SAMPLE[:size])
 
 
 def test_a_section_beyond_the_file_is_named() -> None:
     data = bytearray(SAMPLE)
     data[_TABLE + 64 + 0x20 : _TABLE + 64 + 0x28] = b"\xff" * 8  # size of the section of names
     with pytest.raises(InputError, match="section of names lies outside the file"):
-        read_cubin_info(bytes(data))
+        parse_cubin_resources(bytes(data))
 
 
 @given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), max_size=40))
@@ -104,9 +104,9 @@ def _read_mutated(changes: list[tuple[int, int]]) -> None:
     data = bytearray(SAMPLE)
     for place, value in changes:
         data[place] = value
-    detect(bytes(data))
+    detect_format(bytes(data))
     try:
-        found = read_cubin_info(bytes(data))
+        found = parse_cubin_resources(bytes(data))
     except InputError:
         return
-    assert all(isinstance(resources, Resources) for resources in found.values())
+    assert all(isinstance(resources, KernelResources) for resources in found.values())

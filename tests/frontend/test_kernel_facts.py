@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from paths import TRACES
 
-from analyzer.frontend.binaries import tool_environment
-from analyzer.frontend.cubin_info import read_cubin
+from analyzer.frontend.cubin_info import parse_cubin
+from analyzer.frontend.cuda_tools import find_tool
+from analyzer.frontend.disassembler import make_tool_environment
 from analyzer.frontend.elf_text import parse_elf_text
-from analyzer.frontend.kernel_facts import KernelFacts
-from analyzer.frontend.reader import read_module
-from analyzer.frontend.tools import find_tool
+from analyzer.frontend.kernel_metadata import KernelMetadata
+from analyzer.frontend.module_reader import read_module
 from analyzer.ir.launch import Dim3
-from analyzer.ir.program import Kernel
+from analyzer.ir.module import Kernel
 from analyzer.text.errors import InputError
 
 FOLDER = Path(__file__).parent / "launch_facts"
@@ -31,13 +31,19 @@ has_tools = pytest.mark.skipif(
 TYPES = [(0, 8), (8, 8), (16, 4), (24, 8), (32, 4), (36, 1), (38, 2), (40, 8), (48, 24)]
 
 
-def facts(arch: str, kernel: str) -> KernelFacts:
-    return read_cubin(SAMPLES[f"launch_facts.{arch}.cubin"]).facts[kernel]
+def facts(arch: str, kernel: str) -> KernelMetadata:
+    return parse_cubin(SAMPLES[f"launch_facts.{arch}.cubin"]).metadata[kernel]
 
 
-def comparable(found: KernelFacts) -> tuple[object, ...]:
-    constants = sorted(found.constants, key=lambda bank: bank.number)
-    return (found.ordered_parameters(), found.parameter_base, constants, found.cluster, found.block_threads)
+def comparable(found: KernelMetadata) -> tuple[object, ...]:
+    constants = sorted(found.constant_banks, key=lambda bank: bank.number)
+    return (
+        found.build_parameter_list(),
+        found.parameter_base,
+        constants,
+        found.cluster,
+        found.required_block_threads,
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,7 +53,7 @@ def comparable(found: KernelFacts) -> tuple[object, ...]:
 def test_parameters_of_every_size(arch: str, base: int, map_offset: int, pointers: bool | None) -> None:
     """The tensor map is aligned in the bank, not in the block of parameters."""
     found = facts(arch, "types")
-    parameters = found.ordered_parameters()
+    parameters = found.build_parameter_list()
     assert parameters is not None
     assert found.parameter_base == base
     assert [(p.offset, p.size_bytes) for p in parameters] == [
@@ -60,11 +66,11 @@ def test_parameters_of_every_size(arch: str, base: int, map_offset: int, pointer
 
 
 def test_a_kernel_without_parameters_has_none_rather_than_unknown_ones() -> None:
-    assert facts("sm_80", "none").ordered_parameters() == ()
+    assert facts("sm_80", "none").build_parameter_list() == ()
 
 
 def test_constant_banks_hold_tables_variables_and_addresses() -> None:
-    banks = {bank.number: bank for bank in facts("sm_80", "table").constants}
+    banks = {bank.number: bank for bank in facts("sm_80", "table").constant_banks}
     assert set(banks) == {2, 3, 4}
     assert len(banks[2].contents) >= 7 * 4
     assert {r.symbol for r in banks[4].relocations} == {"counter", "__cudart_i2opi_f"}
@@ -72,9 +78,9 @@ def test_constant_banks_hold_tables_variables_and_addresses() -> None:
     assert relocation.size_bytes == 8
     assert (relocation.symbol, relocation.object_bytes) == ("counter", 400)
     assert banks[3].contents[:16] == b"".join(n.to_bytes(4, "little") for n in (2, 3, 5, 7))
-    (unset,) = banks[3].unset
+    (unset,) = banks[3].uninitialized
     assert (unset.name, unset.offset, unset.size_bytes) == ("scale", 16, 12)
-    assert {bank.number for bank in facts("sm_80", "none").constants} == {3, 4}
+    assert {bank.number for bank in facts("sm_80", "none").constant_banks} == {3, 4}
 
 
 def test_cluster_is_read() -> None:
@@ -85,7 +91,7 @@ def test_cluster_is_read() -> None:
 
 def test_elf_text_says_what_the_cubin_does() -> None:
     printed = parse_elf_text(ELF_TEXT.read_bytes().splitlines(keepends=True))
-    stated = read_cubin(SAMPLES["launch_facts.sm_80.cubin"]).facts
+    stated = parse_cubin(SAMPLES["launch_facts.sm_80.cubin"]).metadata
     assert {name for _, name in printed} == set(stated)
     assert {arch for arch, _ in printed} == {"sm_80"}
     for (_, name), found in printed.items():
@@ -98,10 +104,10 @@ def test_agrees_with_the_installed_cuobjdump(path: Path) -> None:
     tool = find_tool("cuobjdump")
     assert tool is not None
     done = subprocess.run(
-        [tool.path, "-elf", str(path)], capture_output=True, check=True, env=tool_environment(tool)
+        [tool.path, "-elf", str(path)], capture_output=True, check=True, env=make_tool_environment(tool)
     )
     printed = parse_elf_text(done.stdout.splitlines(keepends=True))
-    stated = read_cubin(path.read_bytes()).facts
+    stated = parse_cubin(path.read_bytes()).metadata
     assert printed
     for (_, name), found in printed.items():
         assert comparable(found) == comparable(stated[name])
@@ -113,7 +119,7 @@ def test_a_cubin_is_read_with_its_facts() -> None:
     types = kernels["types"]
     assert types.parameters is not None
     assert (types.parameter_base, len(types.parameters)) == (0x380, 11)
-    assert types.constants is not None
+    assert types.constant_banks is not None
     assert kernels["clustered"].cluster == Dim3(2, 4, 1)
 
 
@@ -152,12 +158,12 @@ def test_text_in_the_dump_itself_counts_and_lines_keep_their_numbers(tmp_path: P
 
 def test_a_dump_alone_tells_nothing(tmp_path: Path) -> None:
     kernel = read_beside(tmp_path, DUMP.format(name="types"))
-    assert (kernel.parameters, kernel.parameter_base, kernel.constants) == (None, None, None)
+    assert (kernel.parameters, kernel.parameter_base, kernel.constant_banks) == (None, None, None)
 
 
 def test_a_cubin_beside_a_dump_counts_where_the_code_is_as_long(tmp_path: Path) -> None:
     cubin = SAMPLES["launch_facts.sm_80.cubin"]
-    length = read_cubin(cubin).code_bytes["none"]
+    length = parse_cubin(cubin).code_bytes["none"]
     rows = [f"        /*{16 * row:04x}*/                   NOP ;" for row in range(length // 16)]
     text = "\n".join(["\tcode for sm_80", "\t\tFunction : none", *rows, ""])
     assert read_beside(tmp_path, text, suffix=".cubin", beside=cubin).parameters == ()
@@ -186,8 +192,8 @@ def test_damaged_cubins_are_read_or_refused(name: str, patches: list[tuple[int, 
         start = offset % len(data)
         data[start : start + len(patch)] = patch
     with suppress(InputError):
-        for kernel in read_cubin(bytes(data)).facts.values():
-            kernel.ordered_parameters()
+        for kernel in parse_cubin(bytes(data)).metadata.values():
+            kernel.build_parameter_list()
 
 
 @given(st.data())
@@ -197,7 +203,7 @@ def test_damaged_elf_text_is_read_as_far_as_it_goes(data: st.DataObject) -> None
     length = data.draw(st.integers(0, 400))
     noise = data.draw(st.lists(st.binary(max_size=40), max_size=4))
     for found in parse_elf_text([*lines[:start], *noise, *lines[start + length :]]).values():
-        found.ordered_parameters()
+        found.build_parameter_list()
 
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed here")
@@ -205,7 +211,7 @@ def test_the_shipped_cubins_are_what_the_compiler_makes(tmp_path: Path) -> None:
     target = tmp_path / "made.cubin"
     source = str(FOLDER / "launch_facts.cu")
     subprocess.run(["nvcc", "-arch=sm_80", "-cubin", "-o", str(target), source], check=True)
-    made, shipped = read_cubin(target.read_bytes()), read_cubin(SAMPLES["launch_facts.sm_80.cubin"])
-    assert {n: f.ordered_parameters() for n, f in made.facts.items()} == {
-        n: f.ordered_parameters() for n, f in shipped.facts.items()
+    made, shipped = parse_cubin(target.read_bytes()), parse_cubin(SAMPLES["launch_facts.sm_80.cubin"])
+    assert {n: f.build_parameter_list() for n, f in made.metadata.items()} == {
+        n: f.build_parameter_list() for n, f in shipped.metadata.items()
     }

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from paths import TRACES, nvdisasm_texts, sass_dumps, trace_name
+from paths import TRACES, format_trace_name, list_nvdisasm_texts, list_sass_dumps
 
-from analyzer.frontend.detect import InputFormat, detect
-from analyzer.frontend.reader import read_module
-from analyzer.frontend.tools import find_tool
-from analyzer.ir.program import Dialect, Module, Resources
+from analyzer.frontend.cuda_tools import find_tool
+from analyzer.frontend.input_format import InputFormat, detect_format
+from analyzer.frontend.module_reader import read_module
+from analyzer.ir.module import KernelResources, Module, SourceFormat
 from analyzer.text.errors import InputError
 
 DUMP = TRACES / "triton" / "sm_90" / "matmul.sass"
@@ -34,7 +34,7 @@ class _Stdin:
         self.buffer = io.BytesIO(data)
 
 
-def _resources(path: Path, **options: str) -> Resources:
+def _resources(path: Path, **options: str) -> KernelResources:
     (kernel,) = read_module(str(path), **options).kernels
     return kernel.resources
 
@@ -43,14 +43,14 @@ def _texts(module: Module) -> list[tuple[str, list[int]]]:
     return [(kernel.name, kernel.addresses.tolist()) for kernel in module]
 
 
-@pytest.mark.parametrize("path", [*sass_dumps(), *nvdisasm_texts()], ids=trace_name)
+@pytest.mark.parametrize("path", [*list_sass_dumps(), *list_nvdisasm_texts()], ids=format_trace_name)
 def test_dumps_are_told_by_content(path: Path) -> None:
-    assert detect(path.read_bytes()) is InputFormat.SASS
+    assert detect_format(path.read_bytes()) is InputFormat.SASS
 
 
 @pytest.mark.parametrize("path", CUBINS, ids=lambda path: path.name)
 def test_cubins_are_told_by_content(path: Path) -> None:
-    assert detect(path.read_bytes()) is InputFormat.CUBIN
+    assert detect_format(path.read_bytes()) is InputFormat.CUBIN
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_cubins_are_told_by_content(path: Path) -> None:
     ],
 )
 def test_detect(head: bytes, wanted: InputFormat) -> None:
-    assert detect(head) is wanted
+    assert detect_format(head) is wanted
 
 
 @given(st.binary(max_size=300))
 def test_detect_takes_anything(head: bytes) -> None:
-    assert detect(head) in InputFormat
+    assert detect_format(head) in InputFormat
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", _Stdin(DUMP.read_bytes()))
     module = read_module("-")
     assert _texts(module) == _texts(read_module(str(DUMP)))
-    assert module.kernels[0].resources == Resources()
+    assert module.kernels[0].resources == KernelResources()
 
 
 def test_windows_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
@@ -141,15 +141,15 @@ def test_windows_line_ends_and_byte_order_mark(tmp_path: Path) -> None:
 
 def test_usage_and_metadata_beside_a_dump() -> None:
     metadata = json.loads(DUMP.with_suffix(".json").read_text())
-    assert _resources(DUMP) == Resources(
+    assert _resources(DUMP) == KernelResources(
         registers=116,
-        registers_exact=True,
+        has_exact_registers=True,
         shared_bytes=0,  # SHARED:1024 is the system's reserve alone
         dynamic_shared_bytes=metadata["shared"],
         local_bytes=0,
         stack_bytes=0,
         block_threads=32 * metadata["num_warps"],
-        block_threads_exact=True,
+        has_exact_block_threads=True,
     )
 
 
@@ -164,9 +164,9 @@ def test_reserved_shared_memory_is_not_the_kernels(tmp_path: Path) -> None:
 def test_usage_by_name_or_by_suffix(tmp_path: Path) -> None:
     dump, usage = tmp_path / "matmul.sass", tmp_path / "other.txt"
     shutil.copy(DUMP, dump)
-    assert _resources(dump) == Resources()
+    assert _resources(dump) == KernelResources()
     usage.write_text(" Function matmul:\n  REG:77 SHARED:3072\n")
-    wanted = Resources(registers=77, registers_exact=True, shared_bytes=2048)
+    wanted = KernelResources(registers=77, has_exact_registers=True, shared_bytes=2048)
     assert _resources(dump, usage_path=str(usage)) == wanted
     usage.rename(tmp_path / "matmul.res-usage")
     assert _resources(dump) == wanted
@@ -214,7 +214,7 @@ def test_other_json_beside_a_dump_is_left_alone(tmp_path: Path, content: str) ->
     dump = tmp_path / "matmul.sass"
     shutil.copy(DUMP, dump)
     (tmp_path / "matmul.json").write_text(content)
-    assert _resources(dump) == Resources()
+    assert _resources(dump) == KernelResources()
 
 
 @needs_tools
@@ -223,13 +223,13 @@ def test_a_cubin_reads_as_its_dump(path: Path) -> None:
     stem, _, number = path.stem.rpartition("_sm_")
     dump = read_module(str(TRACES / "triton" / f"sm_{number}" / f"{stem}.sass"))
     module = read_module(str(path))
-    assert module.dialect is Dialect.NVDISASM
+    assert module.source_format is SourceFormat.NVDISASM
     assert _texts(module) == _texts(dump)
     # CUDA 12's nvdisasm leaves out the suffix of sm_90a.
     assert [kernel.arch.rstrip("af") for kernel in module] == [kernel.arch.rstrip("af") for kernel in dump]
     for ours, theirs in zip(module, dump, strict=True):
         assert ours.labels
-        assert ours.origins
+        assert ours.source_lines
         # The dump has Triton's metadata beside it, the cubin has not; barriers stand in the cubin only.
         assert replace(ours.resources, barriers=None) == replace(theirs.resources, dynamic_shared_bytes=None)
 

@@ -22,12 +22,12 @@ from filecheck.options import DumpInputKind, Options
 from filecheck.parser import Parser
 from paths import CASES
 
-from analyzer.frontend.sass import parse_sass
+from analyzer.frontend.sass_parser import parse_sass
+from analyzer.ir.module import InstructionForm, Kernel, Module
 from analyzer.ir.operand import Operand
-from analyzer.ir.program import InstructionForm, Kernel, Module
-from analyzer.isa.control_bits import decode_control
-from analyzer.isa.roles import storage_name
-from analyzer.text.errors import InputError, describe
+from analyzer.isa.control_encoding import decode_control_code
+from analyzer.isa.register_operands import format_register_unit
+from analyzer.text.errors import InputError, format_diagnostic
 
 CASE_FILES = sorted((CASES / "sass").glob("*.test"))
 _DIRECTIVE = re.compile(r"^// (CHECK|COM).*$", re.M)
@@ -49,15 +49,15 @@ def printed(name: str, data: bytes) -> str:
         module = parse_sass(name, [data])
         return "\n".join(_module_lines(module)) + "\n"
     except InputError as error:
-        return "\n".join(_shown(describe(error.diagnostic))) + "\n"
+        return "\n".join(_shown(format_diagnostic(error.diagnostic))) + "\n"
 
 
 def _module_lines(module: Module) -> Iterator[str]:
-    yield f"module {module.dialect.value}"
+    yield f"module {module.source_format.value}"
     for kernel in module:
         yield from _kernel_lines(kernel)
     for diagnostic in module.diagnostics:
-        yield from _shown(f"[{diagnostic.code}] {describe(diagnostic)}")
+        yield from _shown(f"[{diagnostic.code}] {format_diagnostic(diagnostic)}")
 
 
 def _shown(message: str) -> Iterator[str]:
@@ -81,16 +81,16 @@ def _kernel_lines(kernel: Kernel) -> Iterator[str]:
 
 
 def _parts(kernel: Kernel, index: int) -> Iterator[str]:
-    form, address = kernel.form(index), int(kernel.addresses[index])
+    form, address = kernel.decode_form(index), int(kernel.addresses[index])
     guard = "" if form.guard is None else f"@{form.guard} "
-    known = "" if form.opcode.known else " (not in the table)"
+    known = "" if form.opcode.is_known else " (not in the table)"
     yield f"{address:04x} {guard}{form.opcode.mnemonic} {form.opcode.kind.value}{known}"
     yield "; ".join(map(_operand, form.operands)) or "no operands"
-    yield f"writes {_storage(form, 'written')}"
-    yield f"reads {_storage(form, 'read')}"
+    yield f"writes {_storage(form, 'defs')}"
+    yield f"reads {_storage(form, 'uses')}"
     if kernel.control_words is not None:
-        yield str(decode_control(int(kernel.control_words[index])))
-    if origin := kernel.origin(index):
+        yield str(decode_control_code(int(kernel.control_words[index])))
+    if origin := kernel.find_source_line(index):
         yield f"from {origin}" + (f" in {origin.inlined_at}" if origin.inlined_at else "")
 
 
@@ -103,14 +103,18 @@ def _storage(form: InstructionForm, side: str) -> str:
     numbers: tuple[int, ...] = getattr(form, side)
     runs: list[list[int]] = []
     for number in numbers:
-        if runs and number == runs[-1][-1] + 1 and storage_name(number)[0] == storage_name(runs[-1][0])[0]:
+        if (
+            runs
+            and number == runs[-1][-1] + 1
+            and format_register_unit(number)[0] == format_register_unit(runs[-1][0])[0]
+        ):
             runs[-1].append(number)
         else:
             runs.append([number])
     texts = [
-        f"{storage_name(run[0])}..{storage_name(run[-1])}"
+        f"{format_register_unit(run[0])}..{format_register_unit(run[-1])}"
         if len(run) > 4
-        else " ".join(map(storage_name, run))
+        else " ".join(map(format_register_unit, run))
         for run in runs
     ]
     return " ".join(texts) or "nothing"

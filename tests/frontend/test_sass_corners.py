@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from lark.exceptions import UnexpectedInput
 from paths import parse_lines
 
-from analyzer.frontend.grammar import load_grammar
-from analyzer.frontend.reader import read_module
-from analyzer.frontend.sass import parse_sass
-from analyzer.frontend.sass_forms import FormDecoder, ShapeError
-from analyzer.isa.roles import PREDICATE_BASE, UNIFORM_PREDICATE_BASE
+from analyzer.frontend.grammar import load_parser
+from analyzer.frontend.instruction_decoder import FormDecoder, SassSyntaxError
+from analyzer.frontend.module_reader import read_module
+from analyzer.frontend.sass_parser import parse_sass
+from analyzer.isa.register_operands import PREDICATE_BASE, UNIFORM_PREDICATE_BASE
 from analyzer.text.errors import InputError
 
 _HEAD = "\tcode for {arch}\n\t\tFunction : kernel\n        /*0000*/                   EXIT ;\n"
@@ -41,7 +41,7 @@ def test_what_is_admitted_can_be_decoded(text: str) -> None:
         kernel = parse_lines(text)
     except InputError:
         return
-    assert kernel.form(0).operands
+    assert kernel.decode_form(0).operands
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_odd_matrix_types_are_read_or_refused(text: str) -> None:
 
 def test_a_predicate_that_does_not_exist_is_not_another_one() -> None:
     try:
-        form = parse_lines("ISETP.GE.AND P9, PT, R1, R2, PT").form(0)
+        form = parse_lines("ISETP.GE.AND P9, PT, R1, R2, PT").decode_form(0)
     except InputError:
         return
-    assert all(PREDICATE_BASE <= number < UNIFORM_PREDICATE_BASE for number in form.written)
+    assert all(PREDICATE_BASE <= number < UNIFORM_PREDICATE_BASE for number in form.defs)
 
 
 _GUARDS = ("", "@P0 ", "@!UP3 ", "@PT ", "@R1 ", "@ P0 ")
@@ -102,14 +102,14 @@ _PIECES = (
 def test_parts_are_taken_as_the_whole_is(guard: str, mnemonic: str, pieces: list[str]) -> None:
     text = f"{guard}{mnemonic} {', '.join(pieces)}".strip()
     try:
-        load_grammar("sass").parse(text, start="instruction")
+        load_parser("sass").parse(text, start="instruction")
         is_taken = True
     except UnexpectedInput:
         is_taken = False
     try:
-        FormDecoder().admit(text)
+        FormDecoder().check_syntax(text)
         assert is_taken
-    except ShapeError:
+    except SassSyntaxError:
         assert not is_taken
 
 

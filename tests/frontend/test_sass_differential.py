@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from paths import INSTRUCTION, TRACES, nvdisasm_texts, read_module, sass_dumps, trace_name
+from paths import INSTRUCTION, TRACES, format_trace_name, list_nvdisasm_texts, list_sass_dumps, read_module
 
-from analyzer.frontend.resource_usage import read_usage
+from analyzer.frontend.resource_usage import read_resource_usage
+from analyzer.ir.module import Kernel, Module
 from analyzer.ir.operand import Immediate, Operand
-from analyzer.ir.program import Kernel, Module
-from analyzer.isa.control_bits import decode_columns, decode_control
-from analyzer.isa.roles import UNIFORM_BASE
+from analyzer.isa.control_encoding import decode_control_code, decode_control_code_columns
+from analyzer.isa.register_operands import UNIFORM_REGISTER_BASE
 
-ALL_TEXTS = [*sass_dumps(), *nvdisasm_texts()]
+ALL_TEXTS = [*list_sass_dumps(), *list_nvdisasm_texts()]
 _HEADER = re.compile(r"^\s*Function : (\S+)|^\s*\.section\s+\.text\.([^,\s]+)")
 _WORD = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
 _NOTE = re.compile(r"\s*\(\*.*")
@@ -64,13 +64,13 @@ def instructions(module: Module) -> list[tuple[Kernel, int]]:
     return [(kernel, index) for kernel in module for index in range(len(kernel))]
 
 
-each_text = pytest.mark.parametrize("path", ALL_TEXTS, ids=trace_name)
-each_dump = pytest.mark.parametrize("path", sass_dumps(), ids=trace_name)
+each_text = pytest.mark.parametrize("path", ALL_TEXTS, ids=format_trace_name)
+each_dump = pytest.mark.parametrize("path", list_sass_dumps(), ids=format_trace_name)
 
 
 def test_traces_are_there() -> None:
-    assert len(sass_dumps()) >= 30
-    assert len(nvdisasm_texts()) >= 6
+    assert len(list_sass_dumps()) >= 30
+    assert len(list_nvdisasm_texts()) >= 6
     assert sum(len(text_lines(path)) for path in ALL_TEXTS) > 20_000
 
 
@@ -79,7 +79,7 @@ def test_kernels_addresses_and_opcodes_equal_the_text(path: Path) -> None:
     module, lines = read_module(path), text_lines(path)
     read = [(kernel.name, int(kernel.addresses[i])) for kernel, i in instructions(module)]
     assert read == [(line.kernel, line.address) for line in lines]
-    mnemonics = Counter(kernel.opcode(i).mnemonic for kernel, i in instructions(module))
+    mnemonics = Counter(kernel.find_opcode(i).mnemonic for kernel, i in instructions(module))
     assert mnemonics == Counter(line.mnemonic for line in lines)
 
 
@@ -90,7 +90,7 @@ def test_nothing_is_warned_of(path: Path) -> None:
 
 @each_text
 def test_every_opcode_is_known(path: Path) -> None:
-    assert [o.mnemonic for o in read_module(path).vocabulary.opcodes if not o.known] == []
+    assert [o.mnemonic for o in read_module(path).form_table.opcodes if not o.is_known] == []
 
 
 def normalized(operands: str) -> list[str]:
@@ -107,7 +107,7 @@ def normalized(operands: str) -> list[str]:
 @each_text
 def test_operands_print_back_as_they_were(path: Path) -> None:
     for (kernel, index), line in zip(instructions(read_module(path)), text_lines(path), strict=True):
-        form = kernel.form(index)
+        form = kernel.decode_form(index)
         printed = [_printed(operand) for operand in form.operands]
         assert printed == normalized(line.operands), f"{kernel.name} {line.address:#x} {form.text}"
         assert ("" if form.guard is None else str(form.guard)) == line.guard
@@ -152,17 +152,17 @@ def independent_fields(word: int) -> tuple[int, int, int, int, int, int]:
 def test_control_fields_equal_an_independent_decode(path: Path) -> None:
     for kernel in read_module(path):
         assert kernel.control_words is not None
-        columns = decode_columns(kernel.control_words)
+        columns = decode_control_code_columns(kernel.control_words)
         for index, word in enumerate(kernel.control_words.tolist()):
             stall, no_yield, write, read, wait, reuse = independent_fields(word)
-            control = decode_control(word)
-            assert (control.stall_cycles, control.yields) == (stall, no_yield == 0)
+            control = decode_control_code(word)
+            assert (control.stall_cycles, control.has_yield) == (stall, no_yield == 0)
             assert control.write_barrier == (None if write == 7 else write)
             assert control.read_barrier == (None if read == 7 else read)
             assert (control.wait_mask, control.reuse_mask) == (wait, reuse)
             row = (columns.stall_cycles, columns.write_barrier, columns.read_barrier)
             assert tuple(int(column[index]) for column in row) == (stall, write, read)
-            assert bool(columns.yields[index]) == (no_yield == 0)
+            assert bool(columns.has_yield[index]) == (no_yield == 0)
             masks = (int(columns.wait_mask[index]), int(columns.reuse_mask[index]))
             assert masks == (wait, reuse)
 
@@ -174,7 +174,7 @@ def test_reuse_bits_equal_the_printed_reuse(path: Path) -> None:
         assert line.upper_word is not None
         if line.mnemonic.startswith(_REUSE_ELSEWHERE):
             continue
-        mask = decode_control(line.upper_word).reuse_mask
+        mask = decode_control_code(line.upper_word).reuse_mask
         assert mask.bit_count() == line.n_reuse, f"{line.kernel} {line.address:#x} {line.mnemonic}"
         checked += line.n_reuse
     if not checked and path.stem == "atomics":
@@ -187,7 +187,7 @@ def test_barriers_are_set_before_they_are_waited_for(path: Path) -> None:
     """A scoreboard that nothing sets is never waited for: a shifted field would show here."""
     for kernel in read_module(path):
         assert kernel.control_words is not None
-        columns = decode_columns(kernel.control_words)
+        columns = decode_control_code_columns(kernel.control_words)
         used = set(columns.write_barrier.tolist()) | set(columns.read_barrier.tolist())
         assert used <= {0, 1, 2, 3, 4, 5, 7}
         waited = int(np.bitwise_or.reduce(columns.wait_mask))
@@ -207,17 +207,17 @@ SAME_CUBIN = [
 @pytest.mark.parametrize(("disassembly", "dump"), SAME_CUBIN)
 def test_both_tools_give_equal_kernels(disassembly: str, dump: str) -> None:
     ours, theirs = read_module(TRACES / disassembly), read_module(TRACES / dump)
-    assert (ours.dialect.value, theirs.dialect.value) == ("nvdisasm", "cuobjdump")
+    assert (ours.source_format.value, theirs.source_format.value) == ("nvdisasm", "cuobjdump")
     assert [(k.name, k.arch) for k in ours] == [(k.name, k.arch) for k in theirs]
     for kernel, other in zip(ours, theirs, strict=True):
         places = dict(kernel.labels)
         assert kernel.addresses.tolist() == other.addresses[: len(kernel)].tolist()
-        left_out = [other.form(index).text for index in range(len(kernel), len(other))]
+        left_out = [other.decode_form(index).text for index in range(len(kernel), len(other))]
         assert set(left_out) <= ({"NOP"} if ".plr" in disassembly else set())  # -plr leaves padding out
         for index in range(len(kernel)):
-            form, same = kernel.form(index), other.form(index)
+            form, same = kernel.decode_form(index), other.decode_form(index)
             assert (form.guard, form.opcode) == (same.guard, same.opcode)
-            assert (form.written, form.read) == (same.written, same.read)
+            assert (form.defs, form.uses) == (same.defs, same.uses)
             named = [_resolved(str(operand), places) for operand in form.operands]
             assert named == [str(operand) for operand in same.operands]
         if kernel.control_words is not None:
@@ -231,31 +231,33 @@ def _resolved(operand: str, places: dict[str, int]) -> str:
 
 
 def test_pairs_of_texts_cover_all_that_are_shipped() -> None:
-    assert {TRACES / disassembly for disassembly, _ in SAME_CUBIN} == set(nvdisasm_texts())
+    assert {TRACES / disassembly for disassembly, _ in SAME_CUBIN} == set(list_nvdisasm_texts())
 
 
 @each_dump
 def test_no_register_beyond_the_resource_usage(path: Path) -> None:
-    usage = read_usage(path.with_suffix(".res"))
+    usage = read_resource_usage(path.with_suffix(".res"))
     by_kernel = {name: resources for (_, name), resources in usage.items()}
     for kernel in read_module(path):
         registers = by_kernel[kernel.name].registers
         assert registers is not None
         for index in range(len(kernel)):
-            form = kernel.form(index)
-            used = [number for number in (*form.written, *form.read) if number < UNIFORM_BASE]
+            form = kernel.decode_form(index)
+            used = [number for number in (*form.defs, *form.uses) if number < UNIFORM_REGISTER_BASE]
             assert max(used, default=0) < registers, f"{kernel.name} {form.text}"
 
 
 @each_dump
 def test_the_highest_register_is_in_use(path: Path) -> None:
     """The other side: what the linker counts, the code uses, up to the granularity of allocation."""
-    usage = read_usage(path.with_suffix(".res"))
+    usage = read_resource_usage(path.with_suffix(".res"))
     by_kernel = {name: resources for (_, name), resources in usage.items()}
     for kernel in read_module(path):
-        if any(opcode.name == "USETMAXREG" for opcode in kernel.vocabulary.opcodes):
+        if any(opcode.name == "USETMAXREG" for opcode in kernel.form_table.opcodes):
             continue  # its warps get other numbers than the linker counts
-        used = [n for i in range(len(kernel)) for n in kernel.form(i).written if n < UNIFORM_BASE]
+        used = [
+            n for i in range(len(kernel)) for n in kernel.decode_form(i).defs if n < UNIFORM_REGISTER_BASE
+        ]
         assert max(used) + 8 >= (by_kernel[kernel.name].registers or 0) - 2, kernel.name
 
 
@@ -265,7 +267,7 @@ def test_origins_of_g_and_gi_stand_before_the_same_instructions() -> None:
     inlined = read_module(TRACES / "nvdisasm/softmax_sm_90.gi.txt").kernels[0]
     with_caller = 0
     for index in range(len(plain)):
-        outer, inner = plain.origin(index), inlined.origin(index)
+        outer, inner = plain.find_source_line(index), inlined.find_source_line(index)
         if inner is not None and inner.inlined_at is None:
             assert outer == inner
         with_caller += inner is not None and inner.inlined_at is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from paths import TRACES
 
-from analyzer.frontend.binaries import disassemble, read_binary_usage
-from analyzer.frontend.tools import find_tool, tool_environment, tools, with_version
+from analyzer.frontend.cuda_tools import find_all_tools, find_tool, make_tool_environment, query_version
+from analyzer.frontend.disassembler import disassemble, read_binary_resource_usage
 from analyzer.text.errors import InputError, ToolError
 
 CUBIN = str(TRACES / "cubin" / "softmax_sm_90.cubin")
@@ -55,11 +55,11 @@ def test_path_comes_before_the_cuda_folders(
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "cuda"))
     found = find_tool("nvdisasm")
     assert found is not None
-    assert (found.origin, found.folder) == ("CUDA_HOME", str(tmp_path / "cuda" / "bin"))
+    assert (found.found_in, found.folder) == ("CUDA_HOME", str(tmp_path / "cuda" / "bin"))
     _tool(bare, "nvdisasm", "exit 0")
     found = find_tool("nvdisasm")
     assert found is not None
-    assert (found.origin, found.folder) == ("PATH", str(bare))
+    assert (found.found_in, found.folder) == ("PATH", str(bare))
 
 
 def test_finding_starts_no_process(bare: Path) -> None:
@@ -73,7 +73,10 @@ def test_finding_starts_no_process(bare: Path) -> None:
 def test_version_is_read_when_asked(bare: Path) -> None:
     _tool(bare, "cuobjdump", "echo 'Cuda compilation tools, release 13.1, V13.1.80'")
     _tool(bare, "nvdisasm", "exit 3")
-    assert [(tool.name, tool.version) for tool in tools()] == [("cuobjdump", "13.1.80"), ("nvdisasm", "")]
+    assert [(tool.name, tool.version) for tool in find_all_tools()] == [
+        ("cuobjdump", "13.1.80"),
+        ("nvdisasm", ""),
+    ]
 
 
 def test_cuobjdump_finds_an_nvdisasm_that_lies_elsewhere(
@@ -84,7 +87,7 @@ def test_cuobjdump_finds_an_nvdisasm_that_lies_elsewhere(
     monkeypatch.setenv("CUDA_PATH", str(tmp_path / "cuda"))
     dumper = find_tool("cuobjdump")
     assert dumper is not None
-    done = subprocess.run([dumper.path], env=tool_environment(dumper), capture_output=True, check=True)
+    done = subprocess.run([dumper.path], env=make_tool_environment(dumper), capture_output=True, check=True)
     assert done.stdout == b"called\n"
 
 
@@ -100,7 +103,7 @@ def test_a_missing_tool_says_how_to_get_it(no_tools: Path) -> None:
         disassemble(CUBIN)
     assert "pip install 'warplens[tools]'" in caught.value.diagnostic.hint
     with pytest.raises(ToolError, match="cuobjdump is not found"):
-        read_binary_usage(CUBIN)
+        read_binary_resource_usage(CUBIN)
 
 
 @pytest.mark.usefixtures("bare")
@@ -172,4 +175,4 @@ def test_version_of_a_tool_that_does_not_start(bare: Path) -> None:
     found = find_tool("nvdisasm")
     assert found is not None
     Path(found.path).unlink()
-    assert with_version(found) == found
+    assert query_version(found) == found

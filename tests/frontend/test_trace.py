@@ -25,15 +25,15 @@ from hypothesis import strategies as st
 from paths import CASES, TRACES
 
 from analyzer.flow.cfg import build_cfg
-from analyzer.frontend.detect import InputFormat, detect
-from analyzer.frontend.reader import read_module
-from analyzer.frontend.trace import parse_trace
-from analyzer.frontend.trace_files import parse_list, read_traces
-from analyzer.frontend.trace_kernels import trace_module
-from analyzer.ir.program import Dialect
-from analyzer.ir.trace import MemoryCopy, Trace, active_lanes, compress_addresses, lane_masks
+from analyzer.frontend.input_format import InputFormat, detect_format
+from analyzer.frontend.module_reader import read_module
+from analyzer.frontend.trace_files import parse_kernel_list, read_traces
+from analyzer.frontend.trace_module import build_trace_module
+from analyzer.frontend.trace_parser import parse_trace
+from analyzer.ir.module import SourceFormat
+from analyzer.ir.trace import MemoryCopy, Trace, compress_addresses, pack_lane_masks, unpack_lane_masks
 from analyzer.render.traceg import render_traceg
-from analyzer.text.errors import InputError, describe
+from analyzer.text.errors import InputError, format_diagnostic
 
 CASE_FILES = sorted((CASES / "trace").glob("*.test"))
 SAMPLES = sorted((TRACES / "nvbit").glob("*.trace*"))
@@ -53,7 +53,7 @@ def printed(name: str, data: bytes) -> str:
     try:
         return "\n".join(_trace_lines(parse_trace(name, [data]))) + "\n"
     except InputError as error:
-        lines = describe(error.diagnostic).splitlines()
+        lines = format_diagnostic(error.diagnostic).splitlines()
         return (
             "\n".join("." * (len(line) - len(line.lstrip(" "))) + line.lstrip(" ") for line in lines) + "\n"
         )
@@ -63,22 +63,22 @@ def _trace_lines(trace: Trace) -> Iterator[str]:
     header = trace.header
     yield f"kernel {header.name} {header.arch} grid {header.grid} block {header.block} version {header.tracer_version}"
     yield f"{header.registers} registers, {header.shared_bytes} B shared"
-    kernel = trace_module(trace.path, [trace]).kernels[0]
+    kernel = build_trace_module(trace.path, [trace]).kernels[0]
     for row, instruction in enumerate(trace.instructions):
-        line = f" line {instruction.line}" if instruction.line else ""
+        line = f" line {instruction.source_line}" if instruction.source_line else ""
         immediate = f" immediate {instruction.immediate}" if instruction.immediate else ""
-        yield f"{instruction.address:04x} {kernel.form(row).text}{immediate}{line}"
-    lists = dict(zip(trace.access_at.tolist(), trace.access_ids.tolist(), strict=True))
-    for place, warp in enumerate(trace.warps.tolist()):
+        yield f"{instruction.address:04x} {kernel.decode_form(row).text}{immediate}{line}"
+    lists = dict(zip(trace.access_positions.tolist(), trace.address_rows.tolist(), strict=True))
+    for place, warp in enumerate(trace.warp_ids.tolist()):
         cta, number = divmod(warp, header.warps_per_cta)
         yield f"cta {cta} warp {number}"
-        for at in range(int(trace.starts[place]), int(trace.starts[place + 1])):
-            text = f"{trace.instructions[trace.ids[at]].address:04x} {trace.masks[at]:08x}"
+        for at in range(int(trace.warp_starts[place]), int(trace.warp_starts[place + 1])):
+            text = f"{trace.instructions[trace.instruction_ids[at]].address:04x} {trace.masks[at]:08x}"
             yield text + (f" {_addresses(trace, lists[at], at)}" if at in lists else "")
 
 
 def _addresses(trace: Trace, row: int, at: int) -> str:
-    addresses, active = trace.addresses.lanes(np.array([row]), trace.masks[at : at + 1])
+    addresses, active = trace.addresses.decompress(np.array([row]), trace.masks[at : at + 1])
     listed = [f"{address:x}" for address in addresses[active].tolist()]
     return " ".join(listed if len(listed) < 6 else (*listed[:2], "..", *listed[-2:])) or "no address"
 
@@ -106,11 +106,11 @@ def test_cases_are_many() -> None:
 def same(a: Trace, b: Trace) -> None:
     """Two traces say the same."""
     assert (a.header, a.instructions) == (b.header, b.instructions)
-    for name in ("ids", "masks", "warps", "starts", "access_at"):
+    for name in ("instruction_ids", "masks", "warp_ids", "warp_starts", "access_positions"):
         assert np.array_equal(getattr(a, name), getattr(b, name)), name
-    masks = a.masks[a.access_at]
-    first, active = a.addresses.lanes(a.access_ids, masks)
-    second, _ = b.addresses.lanes(b.access_ids, masks)
+    masks = a.masks[a.access_positions]
+    first, active = a.addresses.decompress(a.address_rows, masks)
+    second, _ = b.addresses.decompress(b.address_rows, masks)
     assert np.array_equal(first[active], second[active])
 
 
@@ -144,7 +144,7 @@ def test_packed_traces_are_read_as_they_are(pack: object, tmp_path: Path) -> Non
     data = (TRACES / "nvbit" / "vector_add.traceg").read_bytes()
     packed = tmp_path / "kernel-1.traceg.packed"
     packed.write_bytes(pack(data[:700]) + pack(data[700:]))
-    assert detect(packed.read_bytes()[:1000]) is InputFormat.TRACE
+    assert detect_format(packed.read_bytes()[:1000]) is InputFormat.TRACE
     plain = parse_trace("x", [data])
     for size in (1, 5, 1 << 20):
         raw = packed.read_bytes()
@@ -153,14 +153,14 @@ def test_packed_traces_are_read_as_they_are(pack: object, tmp_path: Path) -> Non
     packed.write_bytes(pack(data)[:-20])
     with pytest.raises(InputError, match="the compressed file is damaged"):
         read_traces("x", [packed.read_bytes()])
-    assert detect(pack(b"something else")) is InputFormat.UNKNOWN_BINARY
+    assert detect_format(pack(b"something else")) is InputFormat.UNKNOWN_BINARY
 
 
 def test_a_trace_is_a_module_like_any_other() -> None:
     module = read_module(str(TRACES / "nvbit" / "loop.traceg"))
-    assert module.dialect is Dialect.TRACE
+    assert module.source_format is SourceFormat.TRACE
     kernel = module.kernels[0]
-    assert kernel.resources.block_threads_exact
+    assert kernel.resources.has_exact_block_threads
     assert kernel.control_words is None
     cfg = build_cfg(kernel)
     assert any(target <= source for source, targets in enumerate(cfg.successors) for target in targets), (
@@ -175,11 +175,11 @@ def test_list_of_kernels_names_traces_beside_it(tmp_path: Path) -> None:
     listing = "MemcpyHtoD,0x00007f0000000000,800\nkernel-1.traceg\nkernel-2-ctx_0x5.traceg.xz\n"
     path = tmp_path / "kernelslist.g"
     path.write_text(listing)
-    assert detect(listing.encode()) is InputFormat.TRACE
+    assert detect_format(listing.encode()) is InputFormat.TRACE
     module = read_module(str(path))
     assert [len(kernel) for kernel in module] == [16, 16]
-    assert module.kernels[0].vocabulary is module.kernels[1].vocabulary
-    steps = parse_list(str(path), listing.encode()).steps
+    assert module.kernels[0].form_table is module.kernels[1].form_table
+    steps = parse_kernel_list(str(path), listing.encode()).entries
     assert steps[0] == MemoryCopy(0x7F0000000000, 800)
     (tmp_path / "kernel-1.traceg").unlink()
     with pytest.raises(InputError, match=r"kernel-1.traceg: No such file"):
@@ -191,7 +191,7 @@ def test_list_of_kernels_names_traces_beside_it(tmp_path: Path) -> None:
 )
 def test_list_of_kernels_leads_nowhere_else(line: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_list("kernelslist.g", f"MemcpyHtoD,0x7f,8\n{line}\n".encode())
+        parse_kernel_list("kernelslist.g", f"MemcpyHtoD,0x7f,8\n{line}\n".encode())
     assert caught.value.diagnostic.location is not None
     assert caught.value.diagnostic.location.line == 2
 
@@ -207,8 +207,8 @@ _ADDRESS = st.integers(0, (1 << 64) - 1)
 )
 def test_compressed_addresses_are_the_same_addresses(rows: list[tuple[int, int, int, bool]]) -> None:
     masks = np.array([mask for mask, *_ in rows], dtype=np.uint32)
-    active = active_lanes(masks)
-    assert np.array_equal(lane_masks(active), masks)
+    active = unpack_lane_masks(masks)
+    assert np.array_equal(pack_lane_masks(active), masks)
     lane = np.arange(32)
     addresses = np.array(
         [
@@ -219,7 +219,7 @@ def test_compressed_addresses_are_the_same_addresses(rows: list[tuple[int, int, 
     )
     table = compress_addresses(addresses, active)
     order = np.arange(len(rows))[::-1]
-    found, lanes = table.lanes(order, masks[order])
+    found, lanes = table.decompress(order, masks[order])
     assert np.array_equal(lanes, active[order])
     assert np.array_equal(found[lanes], addresses[order][lanes])
 
@@ -242,7 +242,7 @@ def test_a_damaged_trace_gives_an_input_error_or_a_trace(data: st.DataObject) ->
         trace = parse_trace("damaged", [bytes(text)])
     except InputError:
         return
-    assert build_cfg(trace_module("damaged", [trace]).kernels[0]).blocks
+    assert build_cfg(build_trace_module("damaged", [trace]).kernels[0]).blocks
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from paths import TRACES
 
-from analyzer.execution.parameters import lay_out, parameter_layout
-from analyzer.frontend.cubin_info import read_cubin
-from analyzer.frontend.reader import read_module
-from analyzer.frontend.tools import find_tool
-from analyzer.frontend.triton_metadata import parameter_types, read_metadata
-from analyzer.hardware.load import load_arch
+from analyzer.execution.binding.parameter_layout import find_parameter_layout, lay_out_parameters
+from analyzer.frontend.cubin_info import parse_cubin
+from analyzer.frontend.cuda_tools import find_tool
+from analyzer.frontend.module_reader import read_module
+from analyzer.frontend.triton_metadata import build_parameter_declarations, read_triton_metadata
+from analyzer.hardware.gpu_database import load_arch
 from analyzer.ir.launch import Dim3
-from analyzer.ir.program import Parameter
+from analyzer.ir.module import Parameter
 
 TRITON = TRACES / "triton"
 WITH_CUBIN = sorted((TRACES / "cubin").glob("*.cubin"))
@@ -35,15 +35,15 @@ def layout(parameters: tuple[Parameter, ...]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("path", WITH_CUBIN, ids=lambda path: path.name)
 def test_layout_is_that_of_the_cubin(path: Path) -> None:
     stem, _, arch = path.stem.rpartition("_sm_")
-    metadata = read_metadata(TRITON / f"sm_{arch}" / f"{stem}.json")
+    metadata = read_triton_metadata(TRITON / f"sm_{arch}" / f"{stem}.json")
     assert metadata is not None
-    types = parameter_types(metadata, f"sm_{arch}")
+    types = build_parameter_declarations(metadata, f"sm_{arch}")
     assert types is not None
-    (facts,) = read_cubin(path.read_bytes()).facts.values()
-    stated = facts.ordered_parameters()
+    (facts,) = parse_cubin(path.read_bytes()).metadata.values()
+    stated = facts.build_parameter_list()
     assert stated is not None
     assert facts.parameter_base is not None
-    assert layout(lay_out(types, facts.parameter_base)) == layout(stated)
+    assert layout(lay_out_parameters(types, facts.parameter_base)) == layout(stated)
 
 
 @pytest.mark.parametrize("path", DUMPS, ids=lambda path: f"{path.parent.name}/{path.stem}")
@@ -55,7 +55,7 @@ def test_every_dump_beside_its_metadata_has_named_parameters(path: Path) -> None
     signature = json.loads(path.read_text())["signature"]
     wanted = [name for name, kind in signature.items() if kind != "constexpr"]
     arch = load_arch(kernel.arch)
-    found = parameter_layout(kernel, {}, arch)
+    found = find_parameter_layout(kernel, {}, arch)
     assert [p.name for p in found.parameters if p.name and "." not in p.name] == wanted
     assert [p.is_hidden for p in found.parameters[-2:]] == [True, True]
     assert not any("beyond" in text for text in found.assumptions)
@@ -89,11 +89,11 @@ def test_a_cubin_takes_the_names_and_keeps_its_layout(tmp_path: Path) -> None:
 )
 def test_a_descriptor_is_a_map_with_shape_and_strides(tmp_path: Path, arch: str, offsets: list[int]) -> None:
     (tmp_path / "k.json").write_text(json.dumps(TMA))
-    metadata = read_metadata(tmp_path / "k.json")
+    metadata = read_triton_metadata(tmp_path / "k.json")
     assert metadata is not None
-    types = parameter_types(metadata, arch)
+    types = build_parameter_declarations(metadata, arch)
     assert types is not None
-    found = lay_out(types, int(load_arch(arch).constant_bank.arguments.value))
+    found = lay_out_parameters(types, int(load_arch(arch).constant_bank.arguments.value))
     assert [p.offset for p in found] == offsets
     assert [p.name for p in found] == [
         "a_desc", "a_desc.shape.0", "a_desc.shape.1", "a_desc.stride.0", "a_desc.stride.1", "m", "alpha", "", "",
@@ -102,9 +102,9 @@ def test_a_descriptor_is_a_map_with_shape_and_strides(tmp_path: Path, arch: str,
 
 def test_a_descriptor_before_hopper_is_not_guessed(tmp_path: Path) -> None:
     (tmp_path / "k.json").write_text(json.dumps(TMA))
-    metadata = read_metadata(tmp_path / "k.json")
+    metadata = read_triton_metadata(tmp_path / "k.json")
     assert metadata is not None
-    assert parameter_types(metadata, "sm_80") is None
+    assert build_parameter_declarations(metadata, "sm_80") is None
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_a_descriptor_before_hopper_is_not_guessed(tmp_path: Path) -> None:
 )
 def test_signatures_of_another_kind_are_passed_over(tmp_path: Path, change: dict[str, object]) -> None:
     (tmp_path / "k.json").write_text(json.dumps(TMA | change))
-    metadata = read_metadata(tmp_path / "k.json")
+    metadata = read_triton_metadata(tmp_path / "k.json")
     assert metadata is not None
-    assert parameter_types(metadata, "sm_90") is None
+    assert build_parameter_declarations(metadata, "sm_90") is None
 
 
 def test_ctas_of_a_cluster_come_from_the_metadata(tmp_path: Path) -> None:

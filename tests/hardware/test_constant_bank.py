@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from paths import sass_dumps, trace_name
+from paths import format_trace_name, list_sass_dumps
 
-from analyzer.hardware.load import known_archs, load_arch
-from analyzer.hardware.schema import ConstantBankWords, Figure
+from analyzer.hardware.gpu_database import list_known_archs, load_arch
+from analyzer.hardware.schema import ConstantBankLayout, HardwareParameter
 
 _READ = re.compile(r"c\[0x0\]\[(?:U?R\d+\+)?(0x[0-9a-f]+|RZ|URZ)\]")
 _ARCH = re.compile(r"code for (sm_\d+)")
@@ -28,17 +28,17 @@ _WORDS = {
 }
 
 
-def words(bank: ConstantBankWords) -> list[int]:
+def words(bank: ConstantBankLayout) -> list[int]:
     """Offsets of all words that are described."""
     found: list[int] = []
     for name in bank.__struct_fields__:
         figure = getattr(bank, name)
-        if isinstance(figure, Figure):
+        if isinstance(figure, HardwareParameter):
             found += range(int(figure.value), int(figure.value) + 4 * _WORDS.get(name, 1), 4)
     return found
 
 
-@pytest.mark.parametrize("name", known_archs())
+@pytest.mark.parametrize("name", list_known_archs())
 def test_words_lie_below_the_arguments_and_not_over_each_other(name: str) -> None:
     bank = load_arch(name).constant_bank
     found = words(bank)
@@ -46,7 +46,7 @@ def test_words_lie_below_the_arguments_and_not_over_each_other(name: str) -> Non
     assert all(offset % 4 == 0 and offset < bank.arguments.value for offset in found)
 
 
-@pytest.mark.parametrize("path", sass_dumps(), ids=trace_name)
+@pytest.mark.parametrize("path", list_sass_dumps(), ids=format_trace_name)
 def test_every_word_that_real_code_reads_is_described(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     match = _ARCH.search(text)

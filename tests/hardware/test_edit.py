@@ -9,28 +9,28 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from analyzer.hardware.edit import (
-    ALIASES,
-    MAX_POINTS,
-    SOURCE,
-    Direction,
-    Setting,
-    Sweep,
-    direction,
-    figure,
-    figure_keys,
-    followers,
-    full_key,
+from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
+from analyzer.hardware.gpu_database import load_all_gpus, load_gpu
+from analyzer.hardware.occupancy import compute_occupancy
+from analyzer.hardware.parameter_edits import (
+    MAX_SWEEP_POINTS,
+    PARAMETER_ALIASES,
+    WHAT_IF_SOURCE,
+    ParameterSetting,
+    ParameterSweep,
+    PerformanceDirection,
+    find_coupled_keys,
+    find_direction,
+    find_hardware_parameter,
+    list_parameter_keys,
     parse_setting,
     parse_sweep,
+    resolve_alias,
     with_settings,
 )
-from analyzer.hardware.gpu import Gpu, class_figures, mma_issue_cycles
-from analyzer.hardware.load import load_all_gpus, load_gpu
-from analyzer.hardware.occupancy import occupancy
 from analyzer.hardware.schema import Arch
-from analyzer.ir.machine import Basis, SchedClass, TensorRate
 from analyzer.ir.opcode import MmaShape
+from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
 from analyzer.text.errors import HardwareError, UsageError, WarplensError
 
 SHIPPED = load_all_gpus()
@@ -79,26 +79,28 @@ def changes(before: Gpu, after: Gpu) -> dict[str, tuple[Any, Any]]:
 # ---- text --------------------------------------------------------------------------------------
 
 SETTINGS = [
-    (f"{BF16}=4096", Setting(BF16, 4096)),
-    ("memory.bandwidth_gbps=2.5e3", Setting("memory.bandwidth_gbps", 2500)),
-    ("dram=x1.5", Setting("memory.bandwidth_gbps", 1.5, is_factor=True)),
-    (" sms = X2 ", Setting("sm.count", 2, is_factor=True)),
-    ("no.such.figure=1", Setting("no.such.figure", 1)),  # a GPU has to say so
+    (f"{BF16}=4096", ParameterSetting(BF16, 4096)),
+    ("memory.bandwidth_gbps=2.5e3", ParameterSetting("memory.bandwidth_gbps", 2500)),
+    ("dram=x1.5", ParameterSetting("memory.bandwidth_gbps", 1.5, is_factor=True)),
+    (" sms = X2 ", ParameterSetting("sm.count", 2, is_factor=True)),
+    ("no.such.figure=1", ParameterSetting("no.such.figure", 1)),  # a GPU has to say so
 ]
 
 
 @pytest.mark.parametrize(("text", "setting"), SETTINGS)
-def test_a_setting_is_read(text: str, setting: Setting) -> None:
+def test_a_setting_is_read(text: str, setting: ParameterSetting) -> None:
     assert parse_setting(text) == setting
 
 
-@pytest.mark.parametrize(("alias", "key"), ALIASES.items())
+@pytest.mark.parametrize(("alias", "key"), PARAMETER_ALIASES.items())
 def test_an_alias_stands_for_its_key(alias: str, key: str) -> None:
-    assert full_key(alias) == full_key(key) == parse_setting(f"{alias}=1").key == key
-    assert direction(alias) is direction(key)
-    assert followers(alias) == followers(key)
-    assert figure(A100, alias) is figure(A100, key)
-    assert with_settings(A100, [Setting(alias, 100)]) == with_settings(A100, [Setting(key, 100)])
+    assert resolve_alias(alias) == resolve_alias(key) == parse_setting(f"{alias}=1").key == key
+    assert find_direction(alias) is find_direction(key)
+    assert find_coupled_keys(alias) == find_coupled_keys(key)
+    assert find_hardware_parameter(A100, alias) is find_hardware_parameter(A100, key)
+    assert with_settings(A100, [ParameterSetting(alias, 100)]) == with_settings(
+        A100, [ParameterSetting(key, 100)]
+    )
 
 
 NO_SETTINGS = [
@@ -131,36 +133,43 @@ def test_what_is_no_setting_is_told(text: str, message: str) -> None:
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
 def test_a_setting_made_in_python_is_checked_alike(value: float) -> None:
     with pytest.raises(UsageError, match=r"^dram=x.*: not a positive, finite number$"):
-        Setting("dram", value, is_factor=True)
+        ParameterSetting("dram", value, is_factor=True)
 
 
 @given(
-    st.sampled_from(figure_keys(A100)), st.floats(1e-6, 1e12).map(lambda v: float(f"{v:.9g}")), st.booleans()
+    st.sampled_from(list_parameter_keys(A100)),
+    st.floats(1e-6, 1e12).map(lambda v: float(f"{v:.9g}")),
+    st.booleans(),
 )
 def test_a_setting_as_text_is_read_back(key: str, value: float, is_factor: bool) -> None:
-    setting = Setting(key, value, is_factor)
+    setting = ParameterSetting(key, value, is_factor)
     assert parse_setting(str(setting)) == setting
 
 
 SWEEPS = [
-    ("clock=1200:1500:100", Sweep("clock.boost_mhz", (1200, 1300, 1400, 1500))),
-    ("clock=1200:1499:100", Sweep("clock.boost_mhz", (1200, 1300, 1400))),
-    ("sms=108:108:4", Sweep("sm.count", (108,))),
-    ("dram=1:2:0.1", Sweep("memory.bandwidth_gbps", (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2))),
-    ("dram=1:2:0.33333333", Sweep("memory.bandwidth_gbps", (1, 1.33333333, 1.66666666, 2))),
-    ("dram=1:2:0.33333334", Sweep("memory.bandwidth_gbps", (1, 1.33333334, 1.66666668, 2))),
-    ("dram=x0.5:x2:x0.5", Sweep("memory.bandwidth_gbps", (0.5, 1, 1.5, 2), is_factor=True)),
-    ("dram=x0.5:2:0.5", Sweep("memory.bandwidth_gbps", (0.5, 1, 1.5, 2), is_factor=True)),
-    (f"{F16} = 128, 256 ,512", Sweep(F16, (128, 256, 512))),
-    ("l2=x2,x0.5", Sweep("l2.bandwidth_gbps", (2, 0.5), is_factor=True)),
-    ("l2=5000", Sweep("l2.bandwidth_gbps", (5000,))),
+    ("clock=1200:1500:100", ParameterSweep("clock.boost_mhz", (1200, 1300, 1400, 1500))),
+    ("clock=1200:1499:100", ParameterSweep("clock.boost_mhz", (1200, 1300, 1400))),
+    ("sms=108:108:4", ParameterSweep("sm.count", (108,))),
+    (
+        "dram=1:2:0.1",
+        ParameterSweep("memory.bandwidth_gbps", (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8, 1.9, 2)),
+    ),
+    ("dram=1:2:0.33333333", ParameterSweep("memory.bandwidth_gbps", (1, 1.33333333, 1.66666666, 2))),
+    ("dram=1:2:0.33333334", ParameterSweep("memory.bandwidth_gbps", (1, 1.33333334, 1.66666668, 2))),
+    ("dram=x0.5:x2:x0.5", ParameterSweep("memory.bandwidth_gbps", (0.5, 1, 1.5, 2), is_factor=True)),
+    ("dram=x0.5:2:0.5", ParameterSweep("memory.bandwidth_gbps", (0.5, 1, 1.5, 2), is_factor=True)),
+    (f"{F16} = 128, 256 ,512", ParameterSweep(F16, (128, 256, 512))),
+    ("l2=x2,x0.5", ParameterSweep("l2.bandwidth_gbps", (2, 0.5), is_factor=True)),
+    ("l2=5000", ParameterSweep("l2.bandwidth_gbps", (5000,))),
 ]
 
 
 @pytest.mark.parametrize(("text", "sweep"), SWEEPS)
-def test_a_sweep_is_read(text: str, sweep: Sweep) -> None:
+def test_a_sweep_is_read(text: str, sweep: ParameterSweep) -> None:
     assert parse_sweep(text) == sweep
-    assert sweep.settings == tuple(Setting(sweep.key, value, sweep.is_factor) for value in sweep.values)
+    assert sweep.settings == tuple(
+        ParameterSetting(sweep.key, value, sweep.is_factor) for value in sweep.values
+    )
 
 
 NO_SWEEPS = [
@@ -192,7 +201,7 @@ def test_what_is_no_sweep_is_told(text: str, message: str) -> None:
 @given(
     st.integers(1, 10**6),
     st.integers(1, 10**4),
-    st.integers(0, MAX_POINTS - 1),
+    st.integers(0, MAX_SWEEP_POINTS - 1),
     st.sampled_from([1, 7, 1000]),
 )
 def test_a_range_has_both_ends_and_equal_steps(first: int, step: int, steps: int, part: int) -> None:
@@ -208,7 +217,7 @@ def test_a_range_has_both_ends_and_equal_steps(first: int, step: int, steps: int
 
 
 def test_keys_are_those_of_the_file_then_of_the_architecture() -> None:
-    keys = figure_keys(A100)
+    keys = list_parameter_keys(A100)
     assert len(set(keys)) == len(keys)
     own = ["sm.count", "memory.bandwidth_gbps", "memory.sustained_gbps", BF16, "launch.overhead_us"]
     below = [
@@ -220,11 +229,11 @@ def test_keys_are_those_of_the_file_then_of_the_architecture() -> None:
     assert [key for key in keys if key in {*own, *below}] == own + below
     assert not [key for key in keys if key.startswith("constant_bank")]
     assert "memory.l2_latency_cycles" in keys
-    assert "l2.bandwidth_gbps" not in figure_keys(T4)
+    assert "l2.bandwidth_gbps" not in list_parameter_keys(T4)
 
 
 def test_keys_without_an_architecture() -> None:
-    keys = figure_keys(MI300X)
+    keys = list_parameter_keys(MI300X)
     assert {"memory.l2_latency_cycles", "memory.bandwidth_gbps"} <= set(keys)
     assert not [key for key in keys if key.startswith(("sched", "limits"))]
 
@@ -232,18 +241,18 @@ def test_keys_without_an_architecture() -> None:
 @pytest.mark.parametrize("gpu", SHIPPED, ids=lambda gpu: gpu.key)
 def test_every_key_has_its_figure(gpu: Gpu) -> None:
     held = contents(gpu)
-    for key in figure_keys(gpu):
-        assert figure(gpu, key).value == held.get(f"file.{key}", held.get(f"arch.{key}"))
+    for key in list_parameter_keys(gpu):
+        assert find_hardware_parameter(gpu, key).value == held.get(f"file.{key}", held.get(f"arch.{key}"))
 
 
 def test_the_file_s_figure_goes_before_the_architecture_s() -> None:
-    assert figure(T4, "memory.l2_latency_cycles") is arch_of(T4).memory.l2_latency_cycles
+    assert find_hardware_parameter(T4, "memory.l2_latency_cycles") is arch_of(T4).memory.l2_latency_cycles
     own = msgspec.structs.replace(T4.file.memory, l2_latency_cycles=arch_of(T4).memory.dram_latency_cycles)
     gpu = Gpu(T4.key, msgspec.structs.replace(T4.file, memory=own), T4.arch)
-    assert figure(gpu, "memory.l2_latency_cycles") is own.l2_latency_cycles
-    assert figure_keys(gpu).count("memory.l2_latency_cycles") == 1
+    assert find_hardware_parameter(gpu, "memory.l2_latency_cycles") is own.l2_latency_cycles
+    assert list_parameter_keys(gpu).count("memory.l2_latency_cycles") == 1
     after = edited(gpu, "memory.l2_latency_cycles=300")
-    assert after.file.memory.l2_latency_cycles is figure(after, "memory.l2_latency_cycles")
+    assert after.file.memory.l2_latency_cycles is find_hardware_parameter(after, "memory.l2_latency_cycles")
     assert arch_of(after).memory == arch_of(gpu).memory
 
 
@@ -258,11 +267,11 @@ STAND_INS = [
 
 @pytest.mark.parametrize(("gpu", "key", "stand_in"), STAND_INS)
 def test_another_figure_stands_for_an_absent_one(gpu: Gpu, key: str, stand_in: str) -> None:
-    assert key not in figure_keys(gpu)
-    assert figure(gpu, key) is figure(gpu, stand_in)
+    assert key not in list_parameter_keys(gpu)
+    assert find_hardware_parameter(gpu, key) is find_hardware_parameter(gpu, stand_in)
     after = edited(gpu, f"{key}=x2")
-    assert figure(after, key).value == 2 * figure(gpu, stand_in).value
-    assert figure(after, stand_in) is figure(gpu, stand_in)
+    assert find_hardware_parameter(after, key).value == 2 * find_hardware_parameter(gpu, stand_in).value
+    assert find_hardware_parameter(after, stand_in) is find_hardware_parameter(gpu, stand_in)
     assert changes(gpu, after).keys() == {key}
 
 
@@ -287,7 +296,7 @@ NO_FIGURES = [
 
 @pytest.mark.parametrize(("gpu", "key", "message", "hint"), NO_FIGURES)
 def test_a_key_without_a_figure_is_told(gpu: Gpu, key: str, message: str, hint: str) -> None:
-    for attempt in (lambda: figure(gpu, key), lambda: edited(gpu, f"{key}=x1.5")):
+    for attempt in (lambda: find_hardware_parameter(gpu, key), lambda: edited(gpu, f"{key}=x1.5")):
         with pytest.raises(HardwareError) as caught:
             attempt()
         assert str(caught.value) == message
@@ -295,15 +304,15 @@ def test_a_key_without_a_figure_is_told(gpu: Gpu, key: str, message: str, hint: 
 
 
 DIRECTIONS = {
-    Direction.MORE_IS_FASTER: [
+    PerformanceDirection.MORE_IS_FASTER: [
         "sm.count", "clock.boost_mhz", "memory.bandwidth_gbps", "l2.bandwidth_gbps", BF16, "launch.ctas_per_us",
         "memory.l1_bytes_per_cycle_per_sm", "warp_mma_share", "peak.fp16_tensor_tflops", "peak.int8_tensor_tops",
     ],
-    Direction.LESS_IS_FASTER: [
+    PerformanceDirection.LESS_IS_FASTER: [
         "memory.dram_latency_cycles", "sched.fp32.issue_cycles", "sched.fp32.latency_cycles", "launch.overhead_us",
         "memory.read_release_cycles", "launch.latency.alpha", "launch.latency.intercept_cycles",
     ],
-    Direction.CAPACITY: [
+    PerformanceDirection.CAPACITY: [
         "limits.max_warps_per_sm", "limits.shared_bytes_per_sm", "l2.size_bytes", "memory.line_bytes",
         "memory.l1_shared_bytes_per_sm", "memory.size_gb", "memory.bus_bits", "power.tdp_w",
     ],
@@ -311,8 +320,8 @@ DIRECTIONS = {
 
 
 @pytest.mark.parametrize(("wanted", "keys"), DIRECTIONS.items())
-def test_the_key_tells_what_more_of_it_does(wanted: Direction, keys: list[str]) -> None:
-    assert {key: direction(key) for key in keys} == dict.fromkeys(keys, wanted)
+def test_the_key_tells_what_more_of_it_does(wanted: PerformanceDirection, keys: list[str]) -> None:
+    assert {key: find_direction(key) for key in keys} == dict.fromkeys(keys, wanted)
 
 
 # ---- edits -------------------------------------------------------------------------------------
@@ -320,8 +329,11 @@ def test_the_key_tells_what_more_of_it_does(wanted: Direction, keys: list[str]) 
 
 def test_an_edit_says_what_it_rests_on() -> None:
     after = edited(A100, f"{BF16}=4096", "memory.dram_latency_cycles=x0.5")
-    rate, latency = figure(after, BF16), figure(after, "memory.dram_latency_cycles")
-    assert (rate.value, rate.basis, rate.source) == (4096, Basis.ASSUMED, SOURCE)
+    rate, latency = (
+        find_hardware_parameter(after, BF16),
+        find_hardware_parameter(after, "memory.dram_latency_cycles"),
+    )
+    assert (rate.value, rate.basis, rate.source) == (4096, Basis.ASSUMED, WHAT_IF_SOURCE)
     assert rate.note == "in place of 1024 (vendor)"
     assert (latency.value, latency.basis, latency.note) == (266.5, Basis.ASSUMED, "x0.5 of 533 (measured)")
     assert (after.key, after.name) == (A100.key, A100.name)
@@ -335,21 +347,21 @@ def test_the_given_gpu_stays_as_it_is() -> None:
 
 
 def hmma_cycles(gpu: Gpu) -> float:
-    shape = MmaShape(m=16, n=8, k=16, sparse=False, rate=TensorRate.F16, accumulator_bits=32)
-    cost = mma_issue_cycles(gpu, arch_of(gpu), SchedClass.MMA_HALF, shape)
+    shape = MmaShape(m=16, n=8, k=16, is_sparse=False, tensor_rate=TensorRate.F16, accumulator_bits=32)
+    cost = compute_mma_issue_cycles(gpu, arch_of(gpu), SchedClass.MMA_HALF, shape)
     assert cost is not None
     return cost.cycles
 
 
 EFFECTS = [
     ("sms=132", lambda gpu: gpu.sm_count, 108, 132),
-    ("dram=x2", lambda gpu: gpu.dram.value, 1894, 3788),
-    ("dram=4078", lambda gpu: gpu.dram.value, 1894, 3788),
-    ("memory.sustained_gbps=1000", lambda gpu: gpu.dram.value, 1894, 1000),
-    ("clock=x0.5", lambda gpu: gpu.clock(tensor=TensorRate.BF16).value, 1410, 705),
-    (f"{BF16}=x2", lambda gpu: gpu.tensor_fma_per_cycle(TensorRate.BF16).value, 1024, 2048),
-    ("sched.fp32.issue_cycles=1", lambda gpu: class_figures(gpu.arch, SchedClass.FP32).issue_cycles.value, 2, 1),
-    ("limits.max_ctas_per_sm=x0.5", lambda gpu: occupancy(gpu.arch.limits, block_threads=32, registers=16, shared_bytes=0).ctas_per_sm, 32, 16),
+    ("dram=x2", lambda gpu: gpu.peak_dram_gbps.value, 1894, 3788),
+    ("dram=4078", lambda gpu: gpu.peak_dram_gbps.value, 1894, 3788),
+    ("memory.sustained_gbps=1000", lambda gpu: gpu.peak_dram_gbps.value, 1894, 1000),
+    ("clock=x0.5", lambda gpu: gpu.find_clock_mhz(tensor=TensorRate.BF16).value, 1410, 705),
+    (f"{BF16}=x2", lambda gpu: gpu.find_tensor_fma_per_cycle(TensorRate.BF16).value, 1024, 2048),
+    ("sched.fp32.issue_cycles=1", lambda gpu: find_sched_timing(gpu.arch, SchedClass.FP32).issue_cycles.value, 2, 1),
+    ("limits.max_ctas_per_sm=x0.5", lambda gpu: compute_occupancy(gpu.arch.limits, block_threads=32, registers=16, shared_bytes=0).ctas_per_sm, 32, 16),
     ("warp_mma_share=0.5", hmma_cycles, 8, 16),
     (f"{F16}=x2", hmma_cycles, 8, 4),
 ]  # fmt: skip
@@ -402,37 +414,43 @@ def test_figures_of_the_same_thing_move_together(name: str, text: str, factors: 
     gpu = load_gpu(name)
     found = changes(gpu, edited(gpu, text))
     assert {key: new / old for key, (old, new) in found.items()} == pytest.approx(factors)
-    assert set(factors) <= {parse_setting(text).key, *followers(parse_setting(text).key)}
+    assert set(factors) <= {parse_setting(text).key, *find_coupled_keys(parse_setting(text).key)}
 
 
 def test_a_value_takes_figures_along_as_its_factor_does() -> None:
     by_value, by_factor = edited(H100, "clock=990"), edited(H100, "clock=x0.5")
     assert H100.file.clock.boost_mhz.value == 1980
     assert contents(by_value) == contents(by_factor)
-    assert by_value.clock(tensor=TensorRate.BF16).value == H100.clock(tensor=TensorRate.BF16).value / 2
+    assert (
+        by_value.find_clock_mhz(tensor=TensorRate.BF16).value
+        == H100.find_clock_mhz(tensor=TensorRate.BF16).value / 2
+    )
 
 
 def test_a_figure_that_followed_says_so() -> None:
-    assert edited(A100, "dram=x2").dram.note == "x2 of 1894 (measured), as memory.bandwidth_gbps is set"
-    assert edited(A100, "dram=x2").dram.source == SOURCE
+    assert (
+        edited(A100, "dram=x2").peak_dram_gbps.note
+        == "x2 of 1894 (measured), as memory.bandwidth_gbps is set"
+    )
+    assert edited(A100, "dram=x2").peak_dram_gbps.source == WHAT_IF_SOURCE
 
 
 def test_what_is_set_itself_does_not_follow() -> None:
     for texts in (("dram=x2", "memory.sustained_gbps=1500"), ("memory.sustained_gbps=1500", "dram=x2")):
         after = edited(A100, *texts)
-        assert (after.file.memory.bandwidth_gbps.value, after.dram.value) == (4078, 1500)
+        assert (after.file.memory.bandwidth_gbps.value, after.peak_dram_gbps.value) == (4078, 1500)
 
 
 def test_the_nearer_of_two_leaders_counts() -> None:
     gpu = edited(H100, "clock.sustained_mhz=1600")
-    sustained = H100.clock(tensor=TensorRate.BF16).value
-    assert gpu.clock(tensor=TensorRate.BF16).value == pytest.approx(sustained * 1600 / 1980)
+    sustained = H100.find_clock_mhz(tensor=TensorRate.BF16).value
+    assert gpu.find_clock_mhz(tensor=TensorRate.BF16).value == pytest.approx(sustained * 1600 / 1980)
     for texts in (("clock=x2", "clock.sustained_mhz=x0.5"), ("clock.sustained_mhz=x0.5", "clock=x2")):
         after = edited(gpu, *texts)
         assert after.file.clock.boost_mhz.value == 3960
-        assert after.clock(tensor=None).value == 800
-        assert after.clock(tensor=TensorRate.BF16).value == pytest.approx(
-            gpu.clock(tensor=TensorRate.BF16).value / 2
+        assert after.find_clock_mhz(tensor=None).value == 800
+        assert after.find_clock_mhz(tensor=TensorRate.BF16).value == pytest.approx(
+            gpu.find_clock_mhz(tensor=TensorRate.BF16).value / 2
         )
 
 
@@ -448,8 +466,8 @@ ABSENT = [
 @pytest.mark.parametrize(("gpu", "key", "value"), ABSENT)
 def test_an_absent_figure_can_be_set(gpu: Gpu, key: str, value: float) -> None:
     after = edited(gpu, f"{key}={value}")
-    assert figure(after, key).value == value
-    assert key in figure_keys(after)
+    assert find_hardware_parameter(after, key).value == value
+    assert key in list_parameter_keys(after)
     assert changes(gpu, after) == {key: (None, value)}
 
 
@@ -495,7 +513,7 @@ ROUNDED = [
 
 @pytest.mark.parametrize(("text", "value"), ROUNDED)
 def test_a_factor_on_a_count_rounds(text: str, value: int) -> None:
-    assert figure(edited(A100, text), parse_setting(text).key).value == value
+    assert find_hardware_parameter(edited(A100, text), parse_setting(text).key).value == value
 
 
 # ---- properties --------------------------------------------------------------------------------
@@ -505,27 +523,30 @@ def test_a_factor_on_a_count_rounds(text: str, value: int) -> None:
 def a_figure(draw: st.DrawFn) -> tuple[Gpu, str]:
     """A GPU and one of its keys whose figure a factor can scale."""
     gpu = draw(st.sampled_from(SHIPPED))
-    key = draw(st.sampled_from(figure_keys(gpu)))
-    assume(figure(gpu, key).value)
+    key = draw(st.sampled_from(list_parameter_keys(gpu)))
+    assume(find_hardware_parameter(gpu, key).value)
     return gpu, key
 
 
 @given(a_figure())
 def test_a_factor_of_one_and_the_same_value_leave_all_values(case: tuple[Gpu, str]) -> None:
     gpu, key = case
-    assert changes(gpu, with_settings(gpu, [Setting(key, 1, is_factor=True)])) == {}
-    assert changes(gpu, with_settings(gpu, [Setting(key, figure(gpu, key).value)])) == {}
+    assert changes(gpu, with_settings(gpu, [ParameterSetting(key, 1, is_factor=True)])) == {}
+    assert (
+        changes(gpu, with_settings(gpu, [ParameterSetting(key, find_hardware_parameter(gpu, key).value)]))
+        == {}
+    )
 
 
 @given(a_figure(), st.sampled_from([0.25, 0.5, 0.8]))
 def test_a_factor_changes_the_figure_and_its_followers_alone(case: tuple[Gpu, str], factor: float) -> None:
     gpu, key = case
-    after = with_settings(gpu, [Setting(key, factor, is_factor=True)])
+    after = with_settings(gpu, [ParameterSetting(key, factor, is_factor=True)])
     held = {path.partition(".")[2] for path in contents(gpu)}
     found = changes(gpu, after)
-    old, new = figure(gpu, key).value, figure(after, key).value
+    old, new = find_hardware_parameter(gpu, key).value, find_hardware_parameter(after, key).value
     assert new in (old * factor, max(1, round(old * factor)))
-    assert set(found) == {key, *held.intersection(followers(key))} - ({key} if new == old else set())
+    assert set(found) == {key, *held.intersection(find_coupled_keys(key))} - ({key} if new == old else set())
     for follower in set(found) - {key}:
         before, now = found[follower]
         assert now / before in (pytest.approx(factor), pytest.approx(1 / factor))
@@ -533,7 +554,11 @@ def test_a_factor_changes_the_figure_and_its_followers_alone(case: tuple[Gpu, st
 
 @given(st.sampled_from(SHIPPED), st.data())
 def test_the_order_of_settings_is_of_no_account(gpu: Gpu, data: st.DataObject) -> None:
-    keys = data.draw(st.lists(st.sampled_from(figure_keys(gpu)), unique=True, max_size=6))
+    keys = data.draw(st.lists(st.sampled_from(list_parameter_keys(gpu)), unique=True, max_size=6))
     # Twice and one more: whole where the figure is whole.
-    settings = [Setting(key, 2 * figure(gpu, key).value + 1) for key in keys if key != "warp_mma_share"]
+    settings = [
+        ParameterSetting(key, 2 * find_hardware_parameter(gpu, key).value + 1)
+        for key in keys
+        if key != "warp_mma_share"
+    ]
     assert with_settings(gpu, settings) == with_settings(gpu, data.draw(st.permutations(settings)))

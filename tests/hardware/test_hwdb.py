@@ -9,28 +9,28 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 from paths import HWDB
 
-from analyzer.hardware.gpu import Gpu, class_figures
-from analyzer.hardware.load import (
-    base_arch,
-    gpu_paths,
-    known_archs,
+from analyzer.hardware.gpu import Gpu, find_sched_timing
+from analyzer.hardware.gpu_database import (
+    find_gpu_paths,
+    list_known_archs,
     load_all_gpus,
     load_arch,
     load_gpu,
     normalize_gpu_name,
+    strip_arch_suffix,
 )
-from analyzer.hardware.schema import Arch, ClassFigures, Figure
-from analyzer.ir.machine import SchedClass, TensorRate
-from analyzer.isa.table import opcode_table
+from analyzer.hardware.schema import Arch, HardwareParameter, SchedClassTiming
+from analyzer.ir.scheduling import SchedClass, TensorRate
+from analyzer.isa.opcode_table import load_opcode_table
 
 ARCHS = sorted(path.stem for path in (HWDB / "arch").glob("*.toml"))
 GPUS = sorted(path.stem for path in (HWDB / "gpu").glob("*.toml"))
 LANES = 32
 
 
-def figures(value: object, path: str = "") -> Iterator[tuple[str, Figure]]:
+def figures(value: object, path: str = "") -> Iterator[tuple[str, HardwareParameter]]:
     """Every figure of a file, with its key path."""
-    if isinstance(value, Figure):
+    if isinstance(value, HardwareParameter):
         yield path, value
     elif isinstance(value, msgspec.Struct):
         for name in value.__struct_fields__:
@@ -51,8 +51,8 @@ def _no_user_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_files_are_found() -> None:
-    assert set(known_archs()) == set(ARCHS)
-    assert set(gpu_paths()) == set(GPUS)
+    assert set(list_known_archs()) == set(ARCHS)
+    assert set(find_gpu_paths()) == set(GPUS)
     assert len(ARCHS) >= 10
     assert len(GPUS) >= 30
 
@@ -102,8 +102,8 @@ def test_arch_figures_have_sources_and_sense(name: str) -> None:
 
 
 def test_every_class_of_the_opcode_table_exists_on_some_arch() -> None:
-    used = {row.sched for row in opcode_table().opcode.values()}
-    used |= {rule.sched for row in opcode_table().opcode.values() for rule in row.when if rule.sched}
+    used = {row.sched for row in load_opcode_table().opcode.values()}
+    used |= {rule.sched for row in load_opcode_table().opcode.values() for rule in row.when if rule.sched}
     described = {sched for name in ARCHS for sched in load_arch(name).sched}
     assert used <= described
 
@@ -113,8 +113,8 @@ def test_an_unsupported_class_is_taken_as_unknown(name: str) -> None:
     arch = load_arch(name)
     for sched in arch.unsupported:
         if sched not in arch.sched:
-            assert class_figures(arch, sched) is arch.sched[SchedClass.UNKNOWN]
-    assert class_figures(arch, SchedClass.FP32) is arch.sched[SchedClass.FP32]
+            assert find_sched_timing(arch, sched) is arch.sched[SchedClass.UNKNOWN]
+    assert find_sched_timing(arch, SchedClass.FP32) is arch.sched[SchedClass.FP32]
 
 
 @pytest.mark.parametrize("key", GPUS)
@@ -127,12 +127,12 @@ def test_gpu_figures_have_sources_and_sense(key: str) -> None:
         assert is_source(figure.source, gpu.file.sources), f"{path}: source {figure.source!r}"
         assert figure.value >= 0, path
     assert gpu.sm_count >= 1
-    assert 500 < gpu.clock(tensor=None).value < 4000
+    assert 500 < gpu.find_clock_mhz(tensor=None).value < 4000
     memory = gpu.file.memory
     best = memory.sustained_gbps or memory.bandwidth_gbps
     assert best.value <= memory.bandwidth_gbps.value * 1.02
     assert memory.streaming_gbps is None or memory.streaming_gbps.value <= best.value
-    assert gpu.dram_sustained.value <= best.value
+    assert gpu.sustained_dram_gbps.value <= best.value
     assert (gpu.arch is None) == (gpu.file.support == "operators")
 
 
@@ -156,14 +156,14 @@ NVIDIA = [gpu for gpu in load_all_gpus() if gpu.file.vendor == "NVIDIA"]
 _TOLERANCE = 0.03
 
 
-def printed_peaks(gpu: Gpu) -> Iterator[tuple[str, Figure]]:
+def printed_peaks(gpu: Gpu) -> Iterator[tuple[str, HardwareParameter]]:
     for name in gpu.file.peak.__struct_fields__:
-        figure: Figure | None = getattr(gpu.file.peak, name)
+        figure: HardwareParameter | None = getattr(gpu.file.peak, name)
         if figure is not None:
             yield name, figure
 
 
-def lanes_per_sm(arch: Arch, row: ClassFigures) -> float:
+def lanes_per_sm(arch: Arch, row: SchedClassTiming) -> float:
     pipes = 1 if row.alternate_pipe is None else 2
     return LANES / row.issue_cycles.value * pipes * arch.limits.subcores_per_sm.value
 
@@ -186,7 +186,7 @@ def computed_tflops(gpu: Gpu, name: str) -> list[float]:
     return [gpu.sm_count * fma * 2 * mhz * 1e-6 for mhz in clocks]
 
 
-def _peak_case(gpu: Gpu, name: str, figure: Figure) -> ParameterSet:
+def _peak_case(gpu: Gpu, name: str, figure: HardwareParameter) -> ParameterSet:
     return pytest.param(gpu, name, figure, id=f"{gpu.key}-{name}")
 
 
@@ -194,7 +194,7 @@ PEAKS = [_peak_case(gpu, name, figure) for gpu in NVIDIA for name, figure in pri
 
 
 @pytest.mark.parametrize(("gpu", "name", "figure"), PEAKS)
-def test_printed_peak_follows_from_the_rates(gpu: Gpu, name: str, figure: Figure) -> None:
+def test_printed_peak_follows_from_the_rates(gpu: Gpu, name: str, figure: HardwareParameter) -> None:
     computed = computed_tflops(gpu, name)
     if not computed:
         assert gpu.arch is None or figure.note, "a peak is printed, but no rate gives it"
@@ -208,7 +208,7 @@ def test_printed_peak_follows_from_the_rates(gpu: Gpu, name: str, figure: Figure
 
 def test_aliases_are_unique_and_no_key_of_another() -> None:
     owner: dict[str, str] = {}
-    for key, path in gpu_paths().items():
+    for key, path in find_gpu_paths().items():
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         for alias in {normalize_gpu_name(alias) for alias in table.get("aliases", ())} | {key}:
             assert alias not in owner, f"{alias}: {key} and {owner[alias]}"
@@ -217,7 +217,7 @@ def test_aliases_are_unique_and_no_key_of_another() -> None:
 
 
 def test_every_alias_and_full_name_finds_its_file() -> None:
-    for key, path in gpu_paths().items():
+    for key, path in find_gpu_paths().items():
         table = tomllib.loads(path.read_text(encoding="utf-8"))
         for alias in table.get("aliases", ()):
             assert load_gpu(alias).key == key
@@ -248,7 +248,11 @@ def test_names_are_forgiving(name: str, key: str) -> None:
 
 
 def test_feature_suffixes_share_the_figures() -> None:
-    assert (base_arch("sm_90a"), base_arch("sm_100f"), base_arch("sm_89")) == ("sm_90", "sm_100", "sm_89")
+    assert (strip_arch_suffix("sm_90a"), strip_arch_suffix("sm_100f"), strip_arch_suffix("sm_89")) == (
+        "sm_90",
+        "sm_100",
+        "sm_89",
+    )
     assert load_arch("sm_90a") == load_arch("sm_90")
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from analyzer.hardware.load import load_arch, load_gpu
-from analyzer.text.errors import HardwareError, describe
+from analyzer.hardware.gpu_database import load_arch, load_gpu
+from analyzer.text.errors import HardwareError, format_diagnostic
 
 VARIANT = """\
 schema = "warplens/gpu/1"
@@ -43,7 +43,7 @@ def test_a_variant_inherits_what_it_does_not_say(folder: Path) -> None:
     gpu, parent = load_gpu(str(written(folder, VARIANT))), load_gpu("h100-sxm")
     assert gpu.name == "My H100"
     assert gpu.key == "mine"
-    assert gpu.clock(tensor=None).value == 1500
+    assert gpu.find_clock_mhz(tensor=None).value == 1500
     assert gpu.file.clock.boost_mhz == parent.file.clock.boost_mhz
     assert gpu.sm_count == parent.sm_count
     assert gpu.arch == parent.arch
@@ -53,7 +53,7 @@ def test_a_variant_inherits_what_it_does_not_say(folder: Path) -> None:
 
 def test_a_file_in_the_user_s_folder_is_found_by_name(folder: Path) -> None:
     written(folder, VARIANT, "my-h100.toml")
-    assert load_gpu("My H100").clock(tensor=None).value == 1500
+    assert load_gpu("My H100").find_clock_mhz(tensor=None).value == 1500
 
 
 def test_a_file_in_the_user_s_folder_goes_before_the_shipped_one(folder: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_variant_of_a_variant(folder: Path) -> None:
     written(folder, VARIANT, "first.toml")
     text = VARIANT.replace("h100-sxm", "first").replace("1500", "1200").replace("My H100", "Second")
     gpu = load_gpu(str(written(folder, text, "second.toml")))
-    assert (gpu.name, gpu.clock(tensor=None).value) == ("Second", 1200)
+    assert (gpu.name, gpu.find_clock_mhz(tensor=None).value) == ("Second", 1200)
     assert gpu.sm_count == load_gpu("h100-sxm").sm_count
 
 
@@ -103,7 +103,7 @@ def test_faults_name_file_line_and_caret(
     if line:
         assert location.line == line
         assert location.text == text.splitlines()[line - 1]
-    told = describe(error.diagnostic).splitlines()
+    told = format_diagnostic(error.diagnostic).splitlines()
     assert told[0].startswith(f"{path}:{location.line}:{location.column}: error: ")
     assert shown in told[1]
     assert set(told[2].strip()) == {"^"}

@@ -3,10 +3,10 @@
 import pytest
 from paths import parse_lines
 
-from analyzer.ir.machine import SchedClass, TensorRate
-from analyzer.ir.opcode import OpKind, Semantics, Space
-from analyzer.isa.mma import UNKNOWN_TILE_M, UNKNOWN_TILE_N, mma_table
-from analyzer.isa.table import opcode_table, resolve
+from analyzer.ir.opcode import AddressSpace, OpKind, Semantics
+from analyzer.ir.scheduling import SchedClass, TensorRate
+from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N, load_mma_table
+from analyzer.isa.opcode_table import load_opcode_table, resolve_opcode
 
 # mnemonic -> kind, scheduling class, bytes a lane moves, operations of a lane
 MEANINGS = [
@@ -97,30 +97,30 @@ MEANINGS = [
 
 @pytest.mark.parametrize(("mnemonic", "kind", "sched", "width_bytes", "flops"), MEANINGS)
 def test_meaning(mnemonic: str, kind: str, sched: str, width_bytes: int, flops: int) -> None:
-    opcode = resolve(mnemonic)
-    assert opcode.known
-    assert (opcode.kind, opcode.sched) == (OpKind(kind), SchedClass(sched))
+    opcode = resolve_opcode(mnemonic)
+    assert opcode.is_known
+    assert (opcode.kind, opcode.sched_class) == (OpKind(kind), SchedClass(sched))
     assert (opcode.width_bytes, opcode.flops) == (width_bytes, flops)
-    assert opcode.mma is None
+    assert opcode.mma_shape is None
     assert opcode.mnemonic == mnemonic
 
 
 SPACES = [
-    ("LDG.E", Space.GLOBAL),
-    ("LDS", Space.SHARED),
-    ("LDL", Space.LOCAL),
-    ("LD.E", Space.GENERIC),
-    ("LDC", Space.CONSTANT),
-    ("STAS", Space.DISTRIBUTED_SHARED),
-    ("LDTM.x1", Space.TENSOR),
-    ("TEX", Space.TEXTURE),
+    ("LDG.E", AddressSpace.GLOBAL),
+    ("LDS", AddressSpace.SHARED),
+    ("LDL", AddressSpace.LOCAL),
+    ("LD.E", AddressSpace.GENERIC),
+    ("LDC", AddressSpace.CONSTANT),
+    ("STAS", AddressSpace.DISTRIBUTED_SHARED),
+    ("LDTM.x1", AddressSpace.TENSOR),
+    ("TEX", AddressSpace.TEXTURE),
     ("IADD3", None),
 ]
 
 
 @pytest.mark.parametrize(("mnemonic", "space"), SPACES)
-def test_address_space(mnemonic: str, space: Space | None) -> None:
-    assert resolve(mnemonic).space is space
+def test_address_space(mnemonic: str, space: AddressSpace | None) -> None:
+    assert resolve_opcode(mnemonic).space is space
 
 
 # mnemonic -> m, n, k, rate, accumulator bits, warps
@@ -154,13 +154,13 @@ SHAPES = [
 
 @pytest.mark.parametrize(("mnemonic", "m", "n", "k", "rate", "bits", "warps"), SHAPES)
 def test_matrix_shape(mnemonic: str, m: int, n: int, k: int, rate: TensorRate, bits: int, warps: int) -> None:
-    opcode = resolve(mnemonic)
-    shape = opcode.mma
+    opcode = resolve_opcode(mnemonic)
+    shape = opcode.mma_shape
     assert shape is not None
     assert opcode.kind is OpKind.MMA
     assert (shape.m, shape.n, shape.k) == (m, n, k)
-    assert (shape.rate, shape.accumulator_bits, shape.warps) == (rate, bits, warps)
-    assert not shape.sparse
+    assert (shape.tensor_rate, shape.accumulator_bits, shape.n_warps) == (rate, bits, warps)
+    assert not shape.is_sparse
 
 
 FMA_COUNTS = [
@@ -179,28 +179,28 @@ FMA_COUNTS = [
 
 @pytest.mark.parametrize(("mnemonic", "count"), FMA_COUNTS)
 def test_multiply_adds(mnemonic: str, count: int) -> None:
-    shape = resolve(mnemonic).mma
+    shape = resolve_opcode(mnemonic).mma_shape
     assert shape is not None
-    assert shape.fma_count == count
+    assert shape.n_fmas == count
 
 
 def test_sparse_product_is_marked_and_counts_the_whole_k() -> None:
-    shape = resolve("HMMA.SP.16832.F32").mma
+    shape = resolve_opcode("HMMA.SP.16832.F32").mma_shape
     assert shape is not None
-    assert (shape.sparse, shape.fma_count) == (True, 4096)
+    assert (shape.is_sparse, shape.n_fmas) == (True, 4096)
 
 
 def test_tile_of_a_tensor_core_product_is_the_largest() -> None:
-    shape = resolve("UTCHMMA.2CTA").mma
+    shape = resolve_opcode("UTCHMMA.2CTA").mma_shape
     assert shape is not None
-    assert (shape.m, shape.n) == (UNKNOWN_TILE_M, UNKNOWN_TILE_N)
+    assert (shape.m, shape.n) == (DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N)
 
 
 @pytest.mark.parametrize("mnemonic", ["HMMA.884.F32.F32.STEP0", "HMMA.884.F32.F32.STEP3"])
 def test_volta_product(mnemonic: str) -> None:
-    shape = resolve(mnemonic).mma
+    shape = resolve_opcode(mnemonic).mma_shape
     assert shape is not None
-    assert (shape.m, shape.n, shape.k, shape.rate) == (8, 8, 4, TensorRate.F16)
+    assert (shape.m, shape.n, shape.k, shape.tensor_rate) == (8, 8, 4, TensorRate.F16)
 
 
 SEMANTICS = [
@@ -222,35 +222,37 @@ SEMANTICS = [
 
 @pytest.mark.parametrize(("mnemonic", "semantics"), SEMANTICS)
 def test_semantics(mnemonic: str, semantics: Semantics | None) -> None:
-    assert resolve(mnemonic).semantics is semantics
+    assert resolve_opcode(mnemonic).semantics is semantics
 
 
 @pytest.mark.parametrize("mnemonic", ["ZZADD", "ZZADD.X2.64", "QQMMA.16816.F32"])
 def test_an_unknown_opcode_degrades(mnemonic: str) -> None:
-    opcode = resolve(mnemonic)
-    assert not opcode.known
-    assert (opcode.kind, opcode.sched) == (OpKind.UNKNOWN, SchedClass.UNKNOWN)
-    assert (opcode.width_bytes, opcode.flops, opcode.mma, opcode.space) == (0, 0, None, None)
+    opcode = resolve_opcode(mnemonic)
+    assert not opcode.is_known
+    assert (opcode.kind, opcode.sched_class) == (OpKind.UNKNOWN, SchedClass.UNKNOWN)
+    assert (opcode.width_bytes, opcode.flops, opcode.mma_shape, opcode.space) == (0, 0, None, None)
     assert opcode.mnemonic == mnemonic
 
 
 def test_unknown_modifiers_do_not_make_an_opcode_unknown() -> None:
-    assert resolve("LDG.E.SOMETHING_NEW.128").known
-    assert resolve("LDG.E.SOMETHING_NEW.128").width_bytes == 16
+    assert resolve_opcode("LDG.E.SOMETHING_NEW.128").is_known
+    assert resolve_opcode("LDG.E.SOMETHING_NEW.128").width_bytes == 16
 
 
 def test_every_row_of_the_table_resolves() -> None:
-    for name, row in opcode_table().opcode.items():
-        opcode = resolve(name)
-        assert opcode.known, name
-        assert (opcode.mma is not None) == (opcode.kind is OpKind.MMA), name
+    for name, row in load_opcode_table().opcode.items():
+        opcode = resolve_opcode(name)
+        assert opcode.is_known, name
+        assert (opcode.mma_shape is not None) == (opcode.kind is OpKind.MMA), name
         for rule in row.when:
-            assert resolve(".".join((name, *rule.has, *rule.first, *rule.any[:1], *rule.last[:1]))).known
+            assert resolve_opcode(
+                ".".join((name, *rule.has, *rule.first, *rule.any[:1], *rule.last[:1]))
+            ).is_known
 
 
 def test_every_family_of_matrix_instructions_is_in_the_opcode_table() -> None:
-    kinds = {name: row.kind for name, row in opcode_table().opcode.items()}
-    assert {name for name, kind in kinds.items() if kind is OpKind.MMA} == set(mma_table().families)
+    kinds = {name: row.kind for name, row in load_opcode_table().opcode.items()}
+    assert {name for name, kind in kinds.items() if kind is OpKind.MMA} == set(load_mma_table().families)
 
 
 # ---- fragments: m x k, k x n and m x n elements over the lanes of a warp ------------------------
@@ -275,24 +277,24 @@ FRAGMENTS = [
 @pytest.mark.parametrize(("mnemonic", "bits"), FRAGMENTS)
 def test_fragments_have_the_registers_that_their_elements_need(mnemonic: str, bits: int) -> None:
     """Operands lie 50 registers apart, so the registers read tell which operand they belong to."""
-    shape = resolve(mnemonic).mma
+    shape = resolve_opcode(mnemonic).mma_shape
     assert shape is not None
-    form = parse_lines(f"{mnemonic} R0, R50, R100, R150").form(0)
+    form = parse_lines(f"{mnemonic} R0, R50, R100, R150").decode_form(0)
     per_register = 32 * 32
     d = shape.m * shape.n * shape.accumulator_bits // per_register
     a, b = shape.m * shape.k * bits // per_register, shape.n * shape.k * bits // per_register
-    assert form.written == tuple(range(d))
+    assert form.defs == tuple(range(d))
     wanted = [*range(50, 50 + a), *range(100, 100 + b), *range(150, 150 + d)]
-    assert list(form.read) == wanted
+    assert list(form.uses) == wanted
 
 
 @pytest.mark.parametrize("n", [8, 64, 128, 256])
 @pytest.mark.parametrize(("accumulator", "bits"), [("F32", 32), ("F16", 16)])
 def test_a_warpgroup_s_accumulator_is_spread_over_128_lanes(n: int, accumulator: str, bits: int) -> None:
-    form = parse_lines(f"HGMMA.64x{n}x16.{accumulator} R24, gdesc[UR4], R24", arch="sm_90a").form(0)
+    form = parse_lines(f"HGMMA.64x{n}x16.{accumulator} R24, gdesc[UR4], R24", arch="sm_90a").decode_form(0)
     registers = 64 * n * bits // (128 * 32)
-    assert form.written == tuple(range(24, 24 + registers))
-    assert [number for number in form.read if number < 256] == list(form.written)
+    assert form.defs == tuple(range(24, 24 + registers))
+    assert [number for number in form.uses if number < 256] == list(form.defs)
 
 
 TENSOR_MEMORY = [
@@ -304,6 +306,6 @@ TENSOR_MEMORY = [
 
 @pytest.mark.parametrize(("mnemonic", "registers"), TENSOR_MEMORY)
 def test_registers_of_a_tensor_memory_load(mnemonic: str, registers: int) -> None:
-    form = parse_lines(f"{mnemonic} R4, tmem[UR4]", arch="sm_100a").form(0)
-    assert form.written == tuple(range(4, 4 + registers))
+    form = parse_lines(f"{mnemonic} R4, tmem[UR4]", arch="sm_100a").decode_form(0)
+    assert form.defs == tuple(range(4, 4 + registers))
     assert form.opcode.width_bytes == 4 * registers

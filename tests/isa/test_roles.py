@@ -4,7 +4,7 @@ import pytest
 from paths import parse_lines
 
 from analyzer.ir.operand import Register, RegisterFile
-from analyzer.isa.roles import STORAGE_SIZE, register_storage, storage_name
+from analyzer.isa.register_operands import N_REGISTER_UNITS, find_register_unit, format_register_unit
 
 # text -> written, read
 ROLES = [
@@ -71,33 +71,33 @@ ROLES = [
 
 @pytest.mark.parametrize(("text", "written", "read"), ROLES)
 def test_roles(text: str, written: str, read: str) -> None:
-    form = parse_lines(text).form(0)
-    assert [storage_name(number) for number in form.written] == written.split()
-    assert [storage_name(number) for number in form.read] == read.split()
+    form = parse_lines(text).decode_form(0)
+    assert [format_register_unit(number) for number in form.defs] == written.split()
+    assert [format_register_unit(number) for number in form.uses] == read.split()
 
 
 def test_a_256_bit_store_reads_two_groups_of_four() -> None:
-    form = parse_lines("STG.E.NA.EFL2.256 desc[UR4][R2.64], R8, R16", arch="sm_100").form(0)
-    names = [storage_name(number) for number in form.read]
+    form = parse_lines("STG.E.NA.EFL2.256 desc[UR4][R2.64], R8, R16", arch="sm_100").decode_form(0)
+    names = [format_register_unit(number) for number in form.uses]
     assert names[4:] == ["R8", "R9", "R10", "R11", "R16", "R17", "R18", "R19"]
 
 
 def test_packed_tensor_memory_load_has_one_width() -> None:
-    form = parse_lines("LDTM.x32.PACK16BIT R4, tmem[UR4]", arch="sm_100a").form(0)
-    assert form.opcode.width_bytes == 4 * len(form.written)
+    form = parse_lines("LDTM.x32.PACK16BIT R4, tmem[UR4]", arch="sm_100a").decode_form(0)
+    assert form.opcode.width_bytes == 4 * len(form.defs)
 
 
 def test_storage_numbers_have_distinct_names() -> None:
-    names = [storage_name(number) for number in range(STORAGE_SIZE)]
+    names = [format_register_unit(number) for number in range(N_REGISTER_UNITS)]
     used = [n for n in names if n not in ("R255", "UR63", "P7", "UP7")]
     assert len(set(used)) == len(used)
 
 
 @pytest.mark.parametrize(("file", "index"), [("R", 0), ("R", 254), ("UR", 0), ("UR", 62)])
 def test_storage_of_a_register_is_named_like_it(file: str, index: int) -> None:
-    assert storage_name(register_storage(Register(RegisterFile(file), index))) == f"{file}{index}"
+    assert format_register_unit(find_register_unit(Register(RegisterFile(file), index))) == f"{file}{index}"
 
 
 def test_zero_registers_hold_nothing() -> None:
-    assert register_storage(Register(RegisterFile.GENERAL, None)) == -1
-    assert register_storage(Register(RegisterFile.UNIFORM, None)) == -1
+    assert find_register_unit(Register(RegisterFile.GENERAL, None)) == -1
+    assert find_register_unit(Register(RegisterFile.UNIFORM, None)) == -1

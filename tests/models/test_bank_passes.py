@@ -1,7 +1,7 @@
 """What conflicts cost in the banks of shared memory and of the L1, on kernels that do nothing else for long.
 
 Times of a TITAN RTX, and the clock that they speak of: docs/gemm.md (benchmark_hub, MIT). Rows of matrices on a
-B300: see `matrix_wavefronts`.
+B300: see `count_matrix_wavefronts`.
 """
 
 from pathlib import Path

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import pytest
-from launched import Launched, predict, put
+from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from msgspec.structs import replace
 from paths import TRACES
 
@@ -42,6 +42,8 @@ MAIN_LOOP = Row(
 def test_copies_come_as_fast_as_measured(row: Row) -> None:
     """Few bytes in flight; all that an SM gets in one tile; buffers whose barriers are looked at early."""
     kernel = row.dump.split("_")[0]
-    launched = Launched(DUMPS / f"{row.dump}.sass", kernel, "b200", (row.grid,), (row.block,), row.arguments)
-    situation = replace(put(launched), l2_is_cold=row.l2_is_cold, clock_mhz=row.clock_mhz)
-    assert predict(situation, "sm").cycles == pytest.approx(row.cycles, rel=0.1)
+    launched = KernelLaunch(
+        DUMPS / f"{row.dump}.sass", kernel, "b200", (row.grid,), (row.block,), row.arguments
+    )
+    situation = replace(make_model_input(launched), l2_is_cold=row.l2_is_cold, clock_mhz=row.clock_mhz)
+    assert predict_with_model(situation, "sm").cycles == pytest.approx(row.cycles, rel=0.1)

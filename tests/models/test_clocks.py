@@ -1,13 +1,13 @@
 """Clocks of cards whose power does not suffice for FP32 work that fills their SMs."""
 
 import pytest
-from volta_runs import FLOATS, STREAM, Run
+from volta_runs import FLOATS, STREAM, VoltaLaunch
 
-from analyzer.hardware.load import load_gpu
+from analyzer.hardware.gpu_database import load_gpu
 
 
-def clock_mhz(run: Run, gpu: str) -> float:
-    return run.on(gpu).predictions[0].clock_mhz
+def clock_mhz(run: VoltaLaunch, gpu: str) -> float:
+    return run.analyze_on(gpu).predictions[0].clock_mhz
 
 
 def test_power_lowers_the_clock_of_floats() -> None:

@@ -3,30 +3,37 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from launched import Launched, predict, put
+from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from paths import TRACES
 
-from analyzer.hardware.edit import Direction, Setting, direction, figure, figure_keys, with_settings
-from analyzer.models.registry import find_model, model_names
+from analyzer.hardware.parameter_edits import (
+    ParameterSetting,
+    PerformanceDirection,
+    find_direction,
+    find_hardware_parameter,
+    list_parameter_keys,
+    with_settings,
+)
+from analyzer.models.registry import find_model, list_model_names
 from analyzer.text.errors import HardwareError, UsageError
 
 CUBE = tuple(f"{place}=1024" for place in range(3, 9))
 TRITON, CUDA = TRACES / "triton", TRACES / "cuda"
 KERNELS = (
-    Launched(TRITON / "sm_80" / "matmul_large_tile.sass", "matmul", "a100", (32,), None, CUBE),
-    Launched(TRITON / "sm_90" / "matmul_large_tile.sass", "matmul", "h100", (32,), None, CUBE),
-    Launched(TRITON / "sm_90" / "flash_attention.sass", "flash_attention", "h200"),
-    Launched(TRITON / "sm_100" / "matmul.sass", "matmul", "b200"),
-    Launched(TRITON / "sm_120" / "softmax.sass", "softmax", "rtx-5090"),
-    Launched(CUDA / "sm_75" / "report16.sass", "reduce_sum", "t4", (500,), (256,)),
-    Launched(CUDA / "sm_80" / "report16.sass", "matmul_naive", "a100", (16, 16), (16, 16), ("3=256",)),
-    Launched(
+    KernelLaunch(TRITON / "sm_80" / "matmul_large_tile.sass", "matmul", "a100", (32,), None, CUBE),
+    KernelLaunch(TRITON / "sm_90" / "matmul_large_tile.sass", "matmul", "h100", (32,), None, CUBE),
+    KernelLaunch(TRITON / "sm_90" / "flash_attention.sass", "flash_attention", "h200"),
+    KernelLaunch(TRITON / "sm_100" / "matmul.sass", "matmul", "b200"),
+    KernelLaunch(TRITON / "sm_120" / "softmax.sass", "softmax", "rtx-5090"),
+    KernelLaunch(CUDA / "sm_75" / "report16.sass", "reduce_sum", "t4", (500,), (256,)),
+    KernelLaunch(CUDA / "sm_80" / "report16.sass", "matmul_naive", "a100", (16, 16), (16, 16), ("3=256",)),
+    KernelLaunch(
         CUDA / "sm_80" / "textures.sass", "sample_bilinear", "a100", (8, 8), (16, 16), ("2=128", "3=128")
     ),
-    Launched(CUDA / "sm_90" / "report16.sass", "histogram", "h100"),
+    KernelLaunch(CUDA / "sm_90" / "report16.sass", "histogram", "h100"),
 )
 kernels = st.sampled_from(KERNELS)
-models = st.sampled_from(model_names())
+models = st.sampled_from(list_model_names())
 # A simulation's warps come to a resource in another order when a figure changes, for better or worse.
 SIMULATED = "sm"
 DISORDER = 0.15
@@ -34,27 +41,28 @@ DISORDER = 0.15
 ROUNDING = 1e-3
 
 
-def rates(launched: Launched) -> list[str]:
+def rates(launched: KernelLaunch) -> list[str]:
     """Figures of which more, or less, is better."""
     gpu = launched.gpu
     return [
         key
-        for key in figure_keys(gpu)
-        if direction(key) is not Direction.CAPACITY and figure(gpu, key).value > 0
+        for key in list_parameter_keys(gpu)
+        if find_direction(key) is not PerformanceDirection.CAPACITY
+        and find_hardware_parameter(gpu, key).value > 0
     ]
 
 
 @given(launched=kernels, model=models, data=st.data())
 def test_stack_sums_to_the_cycles_on_any_hardware(
-    launched: Launched, model: str, data: st.DataObject
+    launched: KernelLaunch, model: str, data: st.DataObject
 ) -> None:
     key = data.draw(st.sampled_from(rates(launched)))
     factor = data.draw(st.floats(0.05, 20.0))
     try:
-        gpu = with_settings(launched.gpu, (Setting(key, factor, is_factor=True),))
+        gpu = with_settings(launched.gpu, (ParameterSetting(key, factor, is_factor=True),))
     except (HardwareError, UsageError):
         return  # a share above one
-    verdict = find_model(model)(put(launched, gpu))
+    verdict = find_model(model)(make_model_input(launched, gpu))
     found = verdict.prediction
     assert sum(found.cpi_stack.values()) == pytest.approx(found.cycles)
     assert all(cycles >= 0 for cycles in found.cpi_stack.values())
@@ -64,28 +72,31 @@ def test_stack_sums_to_the_cycles_on_any_hardware(
 
 
 @given(launched=kernels, model=models, data=st.data())
-def test_more_of_any_rate_never_costs_time(launched: Launched, model: str, data: st.DataObject) -> None:
+def test_more_of_any_rate_never_costs_time(launched: KernelLaunch, model: str, data: st.DataObject) -> None:
     key = data.draw(st.sampled_from(rates(launched)))
     factor = data.draw(st.floats(1.01, 8.0))
-    better = factor if direction(key) is Direction.MORE_IS_FASTER else 1 / factor
+    better = factor if find_direction(key) is PerformanceDirection.MORE_IS_FASTER else 1 / factor
     try:
-        gpu = with_settings(launched.gpu, (Setting(key, better, is_factor=True),))
+        gpu = with_settings(launched.gpu, (ParameterSetting(key, better, is_factor=True),))
     except (HardwareError, UsageError):
         return  # a share above one
-    before, after = predict(put(launched), model), predict(put(launched, gpu), model)
+    before, after = (
+        predict_with_model(make_model_input(launched), model),
+        predict_with_model(make_model_input(launched, gpu), model),
+    )
     slack = DISORDER if model == SIMULATED else ROUNDING
     assert after.time_us <= before.time_us * (1 + slack)
 
 
-@pytest.mark.parametrize("model", model_names())
+@pytest.mark.parametrize("model", list_model_names())
 @pytest.mark.parametrize("launched", KERNELS, ids=lambda one: f"{one.path.parent.name}-{one.kernel}")
-def test_every_model_answers_for_every_kernel(launched: Launched, model: str) -> None:
-    found = predict(put(launched), model)
+def test_every_model_answers_for_every_kernel(launched: KernelLaunch, model: str) -> None:
+    found = predict_with_model(make_model_input(launched), model)
     assert found.model == model
     assert found.cycles > 0
 
 
-@pytest.mark.parametrize("model", model_names())
+@pytest.mark.parametrize("model", list_model_names())
 def test_loops_sum_to_no_more_than_the_kernel(model: str) -> None:
     (kernel,) = KERNELS[0].report(model).kernels
     loop, whole = kernel.loops[0], kernel.predictions[0]

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import analyzer
-from analyzer.execution.argument_text import parse_argument
-from analyzer.hardware.load import load_gpu
+from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.pipeline import Options
-from analyzer.report.report import PredictionEntry
+from analyzer.report.analyze_schema import PredictionEntry
 
 PACKED = Path(__file__).parents[1] / "execution" / "kernels"
 N_PAGES = 1 << 18

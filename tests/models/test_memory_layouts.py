@@ -8,11 +8,11 @@ import pytest
 from paths import TRACES
 
 import analyzer
-from analyzer.execution.argument_text import parse_argument
-from analyzer.hardware.load import load_gpu
+from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.pipeline import Options
-from analyzer.report.report import PredictionEntry
+from analyzer.report.analyze_schema import PredictionEntry
 
 DUMP = Path(__file__).parents[1] / "demand" / "layouts_80.txt"
 N = 1 << 25

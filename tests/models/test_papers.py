@@ -3,21 +3,21 @@
 import math
 
 import pytest
-from launched import Launched, predict, put
+from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from paths import TRACES
 
-from analyzer.hardware.edit import Setting, with_settings
-from analyzer.models.base import Stall
-from analyzer.models.launching import launch_latency_cycles, miss_shares
-from analyzer.models.registry import model_names
+from analyzer.hardware.parameter_edits import ParameterSetting, with_settings
+from analyzer.models.interface import Stall
+from analyzer.models.launch_overhead import compute_cold_miss_shares, compute_launch_latency_cycles
+from analyzer.models.registry import list_model_names
 
 SQUARE = TRACES / "triton" / "sm_80" / "matmul_square_tile.sass"
 LARGE_90 = TRACES / "triton" / "sm_90" / "matmul_large_tile.sass"
 REPORT16 = TRACES / "cuda" / "sm_80" / "report16.sass"
 CUBE = tuple(f"{place}=4096" for place in range(3, 9))
-GEMM = Launched(SQUARE, "matmul", "a100", (1024,), None, CUBE)
-COPY = Launched(REPORT16, "vector_add", "a100", (10_000,), (256,), ("3=2560000",))
-TEXTURE = Launched(
+GEMM = KernelLaunch(SQUARE, "matmul", "a100", (1024,), None, CUBE)
+COPY = KernelLaunch(REPORT16, "vector_add", "a100", (10_000,), (256,), ("3=2560000",))
+TEXTURE = KernelLaunch(
     TRACES / "cuda" / "sm_80" / "textures.sass",
     "sample_bilinear",
     "a100",
@@ -41,24 +41,26 @@ TABLE_1 = {
 }
 
 
-def math_throttle(launched: Launched, model: str, fma: float) -> float:
+def math_throttle(launched: KernelLaunch, model: str, fma: float) -> float:
     """Cycles of math_pipe_throttle with so many multiply-adds per cycle and SM."""
-    edited = with_settings(launched.gpu, (Setting(FMA, fma),))
-    return predict(put(launched, edited), model).cpi_stack.get(Stall.MATH_PIPE_THROTTLE, 0.0)
+    edited = with_settings(launched.gpu, (ParameterSetting(FMA, fma),))
+    return predict_with_model(make_model_input(launched, edited), model).cpi_stack.get(
+        Stall.MATH_PIPE_THROTTLE, 0.0
+    )
 
 
 def test_launch_latency_has_the_published_coefficients() -> None:
     """Equations 27 and 28 with section 6.2's figures, CTA size in warps; k as hwdb says."""
-    situation = put(COPY)
+    situation = make_model_input(COPY)
     slope = 0.0036 * 8**2 + 0.0366 * 8 + 1.1891
-    assert launch_latency_cycles(situation, 1410.0) == pytest.approx(slope * 10_000 + 2446.57)
-    assert sum(miss_shares(situation).values()) == pytest.approx(1.0)
+    assert compute_launch_latency_cycles(situation, 1410.0) == pytest.approx(slope * 10_000 + 2446.57)
+    assert sum(compute_cold_miss_shares(situation).values()) == pytest.approx(1.0)
 
 
 def test_launch_latency_shows_as_cold_caches() -> None:
-    stack = predict(put(COPY), "amali").cpi_stack
+    stack = predict_with_model(make_model_input(COPY), "amali").cpi_stack
     cold = stack[Stall.IMC_MISS] + stack[Stall.NO_INSTRUCTIONS]
-    assert cold == pytest.approx(launch_latency_cycles(put(COPY), 1410.0))
+    assert cold == pytest.approx(compute_launch_latency_cycles(make_model_input(COPY), 1410.0))
 
 
 @pytest.mark.parametrize("fma", [512.0, 1024.0])
@@ -76,7 +78,9 @@ def test_figure_16_a_memory_bound_kernel_does_not_care(model: str) -> None:
 
 def test_figure_15_gcom_says_the_same_for_every_tensor_rate() -> None:
     found = {
-        predict(put(GEMM, with_settings(GEMM.gpu, (Setting(FMA, fma),))), "gcom").cycles
+        predict_with_model(
+            make_model_input(GEMM, with_settings(GEMM.gpu, (ParameterSetting(FMA, fma),))), "gcom"
+        ).cycles
         for fma in (512.0, 1024.0, 2048.0)
     }
     assert len(found) == 1
@@ -85,7 +89,8 @@ def test_figure_15_gcom_says_the_same_for_every_tensor_rate() -> None:
 def test_gcom_overestimates_the_tensor_throttle() -> None:
     """An HMMA.16816 takes it 32 cycles where the A100 takes 8."""
     gcom, amali = (
-        predict(put(GEMM), model).cpi_stack[Stall.MATH_PIPE_THROTTLE] for model in ("gcom", "amali")
+        predict_with_model(make_model_input(GEMM), model).cpi_stack[Stall.MATH_PIPE_THROTTLE]
+        for model in ("gcom", "amali")
     )
     assert gcom > 3 * amali
 
@@ -97,17 +102,17 @@ def test_every_stall_of_table_1_has_its_name() -> None:
 def test_every_stall_of_table_1_appears() -> None:
     seen: set[str] = set()
     for launched in (GEMM, COPY, TEXTURE):
-        for model in model_names():
-            seen |= {stall.value for stall in predict(put(launched), model).cpi_stack}
+        for model in list_model_names():
+            seen |= {stall.value for stall in predict_with_model(make_model_input(launched), model).cpi_stack}
     assert seen >= TABLE_1
 
 
 @pytest.mark.parametrize(
     "launched",
-    [GEMM, Launched(LARGE_90, "matmul", "h100", (512,), None, CUBE)],
+    [GEMM, KernelLaunch(LARGE_90, "matmul", "h100", (512,), None, CUBE)],
     ids=["A100", "H100"],
 )
-def test_tensor_bound_loops_land_at_the_pipe_bound(launched: Launched) -> None:
+def test_tensor_bound_loops_land_at_the_pipe_bound(launched: KernelLaunch) -> None:
     """Within 5 %, and the report says how busy the tensor pipe is."""
     (kernel,) = launched.report("steady").kernels
     loop = kernel.loops[0]
@@ -118,14 +123,14 @@ def test_tensor_bound_loops_land_at_the_pipe_bound(launched: Launched) -> None:
 
 
 def test_mdm_has_no_throttle_for_pipes() -> None:
-    stack = predict(put(GEMM), "mdm").cpi_stack
+    stack = predict_with_model(make_model_input(GEMM), "mdm").cpi_stack
     assert Stall.MATH_PIPE_THROTTLE not in stack
     assert stack[Stall.MIO_THROTTLE] > 0
 
 
 def test_divergence_counts_the_sub_core_with_most_instructions() -> None:
     """Equation 29: 1,024 CTAs leave some SMs of 108 with ten, and 9.48 on the mean."""
-    situation = put(GEMM)
-    stack = predict(situation, "amali").cpi_stack
+    situation = make_model_input(GEMM)
+    stack = predict_with_model(situation, "amali").cpi_stack
     per_cta = situation.demand.instructions  # one warp of each CTA on each sub-core
     assert stack[Stall.IDLE] == pytest.approx(per_cta * (10 - 1024 / 108), rel=0.01)

@@ -3,19 +3,19 @@
 from pathlib import Path
 
 import pytest
-from launched import Launched, put
-from paths import dump_of
+from kernel_launches import KernelLaunch, make_model_input
+from paths import format_dump
 
 from analyzer.models.predictors.sm import predict
-from analyzer.models.sm.ports import port_cycles
+from analyzer.models.sm.register_ports import count_port_cycles
 
 
 def cycles(tmp_path: Path, *lines: str) -> list[float]:
     path = tmp_path / f"{abs(hash(lines))}.sass"
-    path.write_text(dump_of("sm_86", *lines, "EXIT"))
-    situation = put(Launched(path, "kernel", "rtx-a6000", (1,), (32,)))
+    path.write_text(format_dump("sm_86", *lines, "EXIT"))
+    situation = make_model_input(KernelLaunch(path, "kernel", "rtx-a6000", (1,), (32,)))
     pipes = situation.costs.pipe[situation.kernel.opcode_ids].tolist()
-    found: list[float] = port_cycles(situation.cfg, pipes, 2).tolist()
+    found: list[float] = count_port_cycles(situation.cfg, pipes, 2).tolist()
     return found[: len(lines)]
 
 
@@ -52,8 +52,10 @@ def test_conflicts_cost_a_kernel_time(tmp_path: Path) -> None:
         a, b, c = operands
         path = tmp_path / f"{a}-{b}-{c}.sass"
         lines = [f"FFMA R{10 + n % 8}, R{a}, R{b}, R{c}" for n in range(400)]
-        path.write_text(dump_of("sm_86", *lines, "EXIT"))
-        return predict(put(Launched(path, "kernel", "rtx-a6000", (84,), (1024,)))).prediction.cycles
+        path.write_text(format_dump("sm_86", *lines, "EXIT"))
+        return predict(
+            make_model_input(KernelLaunch(path, "kernel", "rtx-a6000", (84,), (1024,)))
+        ).prediction.cycles
 
     apart, together = time_of(2, 3, 4), time_of(2, 4, 6)
     assert together > 1.2 * apart

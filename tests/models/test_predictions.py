@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import analyzer
-from analyzer.execution.counts import TripRule
-from analyzer.hardware.gpu import mma_issue_cycles
-from analyzer.hardware.load import load_gpu
+from analyzer.execution.static_counts.block_counts import TripCountRule
+from analyzer.hardware.gpu import compute_mma_issue_cycles
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Launch
-from analyzer.isa.table import resolve
+from analyzer.isa.opcode_table import resolve_opcode
 from analyzer.pipeline import Options, Program
-from analyzer.report.report import KernelReport, PredictionEntry
+from analyzer.report.analyze_schema import KernelReport, PredictionEntry
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = ROOT / "traces"
@@ -38,7 +38,7 @@ def program(path: Path) -> Program:
 def predict(
     path: Path, gpu: str | None = None, trips: int = 16, ctas: int | None = None
 ) -> list[KernelReport]:
-    options = Options(trips=(TripRule(trips),), launch=Launch())
+    options = Options(trip_rules=(TripCountRule(trips),), launch=Launch())
     grid = None if ctas is None else (ctas, 1, 1)
     return list(analyzer.analyze(program(path), gpu, grid=grid, options=options).kernels)
 
@@ -88,10 +88,10 @@ def test_order_of_kernels_changes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_tensor_initiation_intervals(mnemonic: str, gpu: str, cycles: float) -> None:
-    opcode, part = resolve(mnemonic), load_gpu(gpu)
-    assert opcode.mma is not None
+    opcode, part = resolve_opcode(mnemonic), load_gpu(gpu)
+    assert opcode.mma_shape is not None
     assert part.arch is not None
-    cost = mma_issue_cycles(part, part.arch, opcode.sched, opcode.mma)
+    cost = compute_mma_issue_cycles(part, part.arch, opcode.sched_class, opcode.mma_shape)
     assert cost is not None
     assert cost.cycles == pytest.approx(cycles)
 
@@ -129,7 +129,7 @@ def test_known_tile_of_a_tensor_core_instruction_is_taken_from_its_descriptor() 
 
 
 def test_launch_facts_replace_assumptions() -> None:
-    options = Options(trips=(TripRule(8),))
+    options = Options(trip_rules=(TripCountRule(8),))
     report = analyzer.analyze(
         program(DUMPS[0]), "a100", grid=(1000, 1, 1), block=(128, 1, 1), options=options
     )

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import analyzer
-from analyzer.hardware.load import load_gpu
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Argument, Dim3, Launch
-from analyzer.ir.machine import SchedClass, TensorRate
-from analyzer.report.report import PredictionEntry
+from analyzer.ir.scheduling import SchedClass, TensorRate
+from analyzer.report.analyze_schema import PredictionEntry
 
 DUMP = Path(__file__).parent / "scaled_products_100.txt"
 BATCHES, TILES, PRODUCTS, COPIES = 1000, 8, 4, 12
@@ -36,11 +36,11 @@ def test_narrow_products_run_at_a_clock_of_their_own() -> None:
     b200 = load_gpu("b200")
     narrow = b200.file.clock.sustained_narrow_mhz
     assert narrow is not None
-    assert predicted().clock_mhz == narrow.value < b200.clock(tensor=TensorRate.BF16).value
-    assert b200.clock(tensor=TensorRate.FP8) is narrow
+    assert predicted().clock_mhz == narrow.value < b200.find_clock_mhz(tensor=TensorRate.BF16).value
+    assert b200.find_clock_mhz(tensor=TensorRate.FP8) is narrow
 
 
 @pytest.mark.parametrize("gpu", ["h100-sxm", "l40s"])
 def test_where_nobody_knows_it_all_products_share_a_clock(gpu: str) -> None:
     found = load_gpu(gpu)
-    assert found.clock(tensor=TensorRate.FP8) is found.clock(tensor=TensorRate.BF16)
+    assert found.find_clock_mhz(tensor=TensorRate.FP8) is found.find_clock_mhz(tensor=TensorRate.BF16)

@@ -3,42 +3,42 @@
 import math
 
 import pytest
-from launched import Launched, predict, put
+from kernel_launches import KernelLaunch, make_model_input, predict_with_model
 from msgspec.structs import replace
 from paths import TRACES
 
 import analyzer
-from analyzer.demand.costs import PIPE_INDEX
-from analyzer.execution.rings import OddEnds
+from analyzer.demand.opcode_costs import PIPE_INDEX
+from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.ir.machine import Pipe
-from analyzer.models.base import Prediction, Situation, Stall
-from analyzer.models.causes import Cause
-from analyzer.models.placement import ALL_IN_DRAM, Placement, memory_latency_cycles
-from analyzer.models.sm.crew import find_crew
-from analyzer.models.sm.engine import N_WAITS, play
-from analyzer.models.sm.estimate import ALL_VISITS, estimate
-from analyzer.models.sm.plan import cut_rounds, plan_runs
-from analyzer.models.sm.script import WHOLE_CTA, Meeting, Run, Script, Span
-from analyzer.models.sm.simulate import simulate
-from analyzer.models.sm.state import Played, RingFigures, SmFigures
-from analyzer.models.sm.traffic import Act
-from analyzer.models.verdict import clock_mhz
+from analyzer.ir.scheduling import Pipe
+from analyzer.models.interface import ModelInput, Prediction, Stall
+from analyzer.models.miss_rates import ALL_IN_DRAM, MissRates, compute_memory_latency_cycles
+from analyzer.models.model_result import find_clock_mhz
+from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
+from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
+from analyzer.models.sm.launch_simulation import simulate_launch
+from analyzer.models.sm.resource_demand import StepKind
+from analyzer.models.sm.simulation_state import PipelineParameters, SimulationResult, SmParameters
+from analyzer.models.sm.sm_simulator import N_WAIT_COLUMNS, simulate_ctas
+from analyzer.models.sm.warp_program import WHOLE_CTA_KEY, CtaBarrier, OuterLoop, StepSequence, WarpProgram
+from analyzer.models.sm.warp_roles import find_warp_roles
+from analyzer.models.wait_causes import WaitCause
 from analyzer.pipeline import Options
 
 CUDA = TRACES / "cuda"
 ADDED = 1 << 24
-FIGURES = SmFigures(
-    subcores=4,
-    crew=(0,) * 32,
-    slots=1,
-    path_depth=100.0,
-    burst=100.0,
-    store_depth=100.0,
-    dram_load=0.0,
-    launch_cycles=0.0,
-    read_release=10.0,
-    most_visits=100,
+FIGURES = SmParameters(
+    n_subcores=4,
+    role_by_warp=(0,) * 32,
+    ctas_per_sm=1,
+    load_store_queue_cycles=100.0,
+    l2_burst_cycles=100.0,
+    store_queue_cycles=100.0,
+    dram_load_cycles=0.0,
+    cta_launch_interval_cycles=0.0,
+    read_release_cycles=10.0,
+    max_iterations=100,
 )
 RTX_2080_TI = (CUDA / "sm_75" / "report16.sass", "rtx-2080-ti")
 RTX_4070 = (CUDA / "sm_89" / "report16.sass", "rtx-4070")
@@ -53,19 +53,19 @@ def report16(
     grid: tuple[int, ...],
     block: tuple[int, ...],
     *arguments: str,
-) -> Launched:
+) -> KernelLaunch:
     path, gpu = place
-    return Launched(path, kernel, gpu, grid, block, arguments)  # type: ignore[arg-type]
+    return KernelLaunch(path, kernel, gpu, grid, block, arguments)  # type: ignore[arg-type]
 
 
-def vector_add(place: tuple[object, str], n: int) -> Launched:
+def vector_add(place: tuple[object, str], n: int) -> KernelLaunch:
     return report16(place, "vector_add", (n // 256,), (256,), f"3={n}")
 
 
 def test_streaming_takes_its_bytes_over_the_sustained_rate() -> None:
-    situation = put(vector_add(RTX_2080_TI, ADDED))
-    found = predict(situation, "sm")
-    rate_gbps = situation.gpu.dram_sustained.value
+    situation = make_model_input(vector_add(RTX_2080_TI, ADDED))
+    found = predict_with_model(situation, "sm")
+    rate_gbps = situation.gpu.sustained_dram_gbps.value
     assert found.time_us == pytest.approx(3 * 4 * ADDED / rate_gbps / 1e3, rel=0.1)
     assert found.bound == "DRAM"
 
@@ -74,9 +74,9 @@ def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
     """On sm_80 the library's pipelines poll shared memory, and sleep between their looks."""
     place = (CUDA / "sm_80" / "pipelines.sass", "a100")
     blocks, rounds = 4096, 64
-    situation = put(report16(place, "pipelined_sums", (blocks,), (256,), f"2={rounds}"))
-    found = predict(situation, "sm")
-    rate_gbps = situation.gpu.dram_sustained.value
+    situation = make_model_input(report16(place, "pipelined_sums", (blocks,), (256,), f"2={rounds}"))
+    found = predict_with_model(situation, "sm")
+    rate_gbps = situation.gpu.sustained_dram_gbps.value
     assert found.time_us == pytest.approx(blocks * rounds * 4096 / rate_gbps / 1e3, rel=0.15)
     assert found.bound == "DRAM"
 
@@ -88,23 +88,28 @@ def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
 )
 def test_barriers_take_the_path_to_memory(place: tuple[object, str], n: int, measured_us: float) -> None:
     """Block sums with a barrier at each halving: rows of data/measured that teach."""
-    situation = put(report16(place, "reduce_sum", (n // 512,), (256,), f"2={n}"))
+    situation = make_model_input(report16(place, "reduce_sum", (n // 512,), (256,), f"2={n}"))
     memory = situation.arch.memory
     free = replace(memory, barrier_path_cycles=replace(memory.barrier_path_cycles, value=0.0))
-    found = predict(situation, "sm").time_us
+    found = predict_with_model(situation, "sm").time_us
     assert found == pytest.approx(measured_us, rel=0.05)
-    assert predict(replace(situation, arch=replace(situation.arch, memory=free)), "sm").time_us < 0.96 * found
+    assert (
+        predict_with_model(replace(situation, arch=replace(situation.arch, memory=free)), "sm").time_us
+        < 0.96 * found
+    )
 
 
 def test_a_request_for_one_sector_costs_the_dram_more_than_a_sector() -> None:
     """Of a naive product: one operand is the same for all lanes, of the other they read a line."""
-    situation = put(report16(RTX_4070, "matmul_naive", (32, 128), (32, 8), "3=1024"))
+    situation = make_model_input(report16(RTX_4070, "matmul_naive", (32, 128), (32, 8), "3=1024"))
     memory = situation.arch.memory
     factor = memory.lone_sector_dram_factor
     cold = replace(situation, l2_is_cold=True)
     even = replace(factor, value=1.0)
     plain = replace(cold, arch=replace(situation.arch, memory=replace(memory, lone_sector_dram_factor=even)))
-    costs, before = (simulate(one, ALL_IN_DRAM, 2000.0).traffic.dram_cycles for one in (cold, plain))
+    costs, before = (
+        simulate_launch(one, ALL_IN_DRAM, 2000.0).resource_demand.dram_cycles for one in (cold, plain)
+    )
     assert situation.profile is not None
     loads = [access for access in situation.profile.accesses if not access.is_store]
     sectors = {access.row: access.sectors / access.requests for access in loads if access.sectors}
@@ -115,18 +120,20 @@ def test_a_request_for_one_sector_costs_the_dram_more_than_a_sector() -> None:
 
 def test_what_the_last_launch_left_in_the_l2_is_not_read_again() -> None:
     launched = vector_add(RTX_4070, 1 << 21)  # 24 MB of 36
-    warm = put(launched)
+    warm = make_model_input(launched)
     cold = replace(warm, l2_is_cold=True)
-    assert predict(cold, "sm").time_us > 1.5 * predict(warm, "sm").time_us
+    assert predict_with_model(cold, "sm").time_us > 1.5 * predict_with_model(warm, "sm").time_us
 
 
 def test_loads_of_what_the_last_launch_left_wait_for_the_l2() -> None:
     """Of four CTAs nothing queues: a warp waits for one load after another."""
     place = (CUDA / "sm_80" / "exactness.sass", "a100")
-    warm = put(report16(place, "vector_add_grid_stride", (4,), (32,), f"3={4 * 32 * 400}"))
+    warm = make_model_input(report16(place, "vector_add_grid_stride", (4,), (32,), f"3={4 * 32 * 400}"))
     cold = replace(warm, l2_is_cold=True)
     memory = warm.arch.memory
-    waits = [predict(situation, "sm").cpi_stack[Stall.LONG_SCOREBOARD] for situation in (warm, cold)]
+    waits = [
+        predict_with_model(situation, "sm").cpi_stack[Stall.LONG_SCOREBOARD] for situation in (warm, cold)
+    ]
     latencies = memory.l2_latency_cycles.value / memory.dram_latency_cycles.value
     assert waits[0] / waits[1] == pytest.approx(latencies, rel=0.1)
 
@@ -134,14 +141,14 @@ def test_loads_of_what_the_last_launch_left_wait_for_the_l2() -> None:
 def test_the_next_launch_finds_a_part_of_what_hardly_fits_in_the_l2() -> None:
     """A100's has two halves: of 36.6 MB of 40 a part is lost."""
     launched = vector_add(A100, 3_200_000 // 256 * 256)
-    some = put(launched)
+    some = make_model_input(launched)
     l2 = some.gpu.file.l2
     assert l2.kept_share is not None
     assert l2.lost_share is not None
     all_kept = replace(l2, kept_share=l2.lost_share)
     warm = replace(some, gpu=replace(some.gpu, file=replace(some.gpu.file, l2=all_kept)))
     cold = replace(some, l2_is_cold=True)
-    times = [predict(situation, "sm").time_us for situation in (warm, some, cold)]
+    times = [predict_with_model(situation, "sm").time_us for situation in (warm, some, cold)]
     assert 1.2 * times[0] < times[1] < times[2] / 1.1
     (kernel,) = launched.report("sm").kernels
     assert any("of the data are in the L2" in note for note in kernel.predictions[0].assumptions)
@@ -149,14 +156,14 @@ def test_the_next_launch_finds_a_part_of_what_hardly_fits_in_the_l2() -> None:
 
 def test_stores_share_the_rate_of_the_l2_with_loads() -> None:
     """Of 24 MB in the L2, two thirds are loaded."""
-    situation = put(report16(A100, "vector_add", (1 << 11,), (1024,), f"3={1 << 21}"))
+    situation = make_model_input(report16(A100, "vector_add", (1 << 11,), (1024,), f"3={1 << 21}"))
     gpu = situation.gpu
     l2, factor = gpu.file.l2, gpu.file.l2.store_factor
     assert l2.bandwidth_gbps is not None
     assert factor is not None
     dearer = replace(l2, store_factor=replace(factor, value=2 * factor.value))
     slower = replace(situation, gpu=replace(gpu, file=replace(gpu.file, l2=dearer)))
-    one, other = (predict(each, "sm") for each in (situation, slower))
+    one, other = (predict_with_model(each, "sm") for each in (situation, slower))
     loads_us = 4 * (1 << 21) / l2.bandwidth_gbps.value / 1e3
     assert one.bound == "L2"
     assert one.time_us > (2 + factor.value) * loads_us
@@ -166,22 +173,22 @@ def test_stores_share_the_rate_of_the_l2_with_loads() -> None:
 @pytest.mark.parametrize("busy", [0.1, 0.5, 1.0])
 def test_an_sm_gets_of_the_l2_what_those_without_ctas_leave(busy: float) -> None:
     """As much as comes through its port; the copy streams a few CTAs' worth of words."""
-    gpu = put(vector_add(RTX_4070, 1 << 20)).gpu
+    gpu = make_model_input(vector_add(RTX_4070, 1 << 20)).gpu
     ctas = round(busy * gpu.sm_count)
-    situation = put(report16(RTX_4070, "vector_add", (ctas,), (256,), f"3={256 * ctas}"))
+    situation = make_model_input(report16(RTX_4070, "vector_add", (ctas,), (256,), f"3={256 * ctas}"))
     memory = situation.arch.memory
     share = memory.l2_bytes_per_cycle_per_sm.value * gpu.sm_count / ctas
-    found = simulate(situation, ALL_IN_DRAM, clock_mhz(situation)).traffic
-    (each,) = {round(cycles, 6) for cycles in found.l2_cycles[found.act == Act.LOAD].tolist()}
+    found = simulate_launch(situation, ALL_IN_DRAM, find_clock_mhz(situation)).resource_demand
+    (each,) = {round(cycles, 6) for cycles in found.l2_cycles[found.step_kind == StepKind.LOAD].tolist()}
     assert each == pytest.approx(128 / min(share, memory.l2_port_bytes_per_cycle.value))
 
 
 def test_requests_to_one_line_queue_at_the_l2() -> None:
     launched = report16(RTX_2080_TI, "atomic_hotspot", (4096,), (256,), "1=100")
-    situation = put(launched)
+    situation = make_model_input(launched)
     requests = 4096 * 8 * 100
     cycles = requests * situation.arch.memory.atomic_line_cycles.value
-    found = predict(situation, "sm")
+    found = predict_with_model(situation, "sm")
     assert found.cycles == pytest.approx(cycles, rel=0.05)
     assert found.bound == "atomics"
 
@@ -190,39 +197,42 @@ def test_requests_to_one_line_queue_at_the_l2() -> None:
     ("place", "kernel"), [(ATOMICS_75, "add_floats"), (ATOMICS_90, "add_floats"), (ATOMICS_75, "add_longs")]
 )
 def test_lanes_that_add_to_one_word_take_turns(place: tuple[object, str], kernel: str) -> None:
-    situation = put(report16(place, kernel, (4096,), (256,), f"1={1 << 20}"))
+    situation = make_model_input(report16(place, kernel, (4096,), (256,), f"1={1 << 20}"))
     memory = situation.arch.memory
     line = memory.atomic_line_cycles.value
     one_by_one = line + 31 * memory.atomic_float_cycles.value
     combined = line * 32 / memory.atomic_combined_lanes.value
     cycles = one_by_one if kernel == "add_floats" else combined
-    found = predict(situation, "sm")
+    found = predict_with_model(situation, "sm")
     assert found.cycles == pytest.approx(4096 * 8 * cycles, rel=0.1)
     assert found.bound == "atomics"
 
 
 def test_lanes_that_add_to_words_of_their_own_take_none() -> None:
     """Eight requests of a CTA go to eight lines, four sectors each, of one unit of the L2."""
-    situation = put(report16(ATOMICS_75, "add_columns", (4096,), (256,), f"1={1 << 20}"))
+    situation = make_model_input(report16(ATOMICS_75, "add_columns", (4096,), (256,), f"1={1 << 20}"))
     cycles = 4096 * 8 * situation.arch.memory.atomic_line_cycles.value * 2.5
-    assert predict(situation, "sm").cycles == pytest.approx(cycles, rel=0.1)
+    assert predict_with_model(situation, "sm").cycles == pytest.approx(cycles, rel=0.1)
 
 
 def test_time_follows_the_clock_where_the_sm_decides() -> None:
     launched = report16(RTX_2080_TI, "matmul_naive", (32, 32), (16, 16), "3=512")
-    situation = put(launched)
-    slow, fast = (predict(replace(situation, clock_mhz=clock), "sm").time_us for clock in (1000.0, 2000.0))
+    situation = make_model_input(launched)
+    slow, fast = (
+        predict_with_model(replace(situation, clock_mhz=clock), "sm").time_us for clock in (1000.0, 2000.0)
+    )
     assert slow / fast == pytest.approx(2.0, rel=0.1)
 
 
 def test_dram_takes_its_time_at_any_clock() -> None:
-    situation = put(report16(RTX_2080_TI, "matmul_naive", (32, 32), (16, 16), "3=512"))
-    usual = clock_mhz(situation)
-    at_l2, at_dram = Placement(1.0, 0.0), Placement(1.0, 1.0)
+    situation = make_model_input(report16(RTX_2080_TI, "matmul_naive", (32, 32), (16, 16), "3=512"))
+    usual = find_clock_mhz(situation)
+    at_l2, at_dram = MissRates(1.0, 0.0), MissRates(1.0, 1.0)
     slow = replace(situation, clock_mhz=usual / 2)
-    assert memory_latency_cycles(slow, at_l2) == memory_latency_cycles(situation, at_l2)
+    assert compute_memory_latency_cycles(slow, at_l2) == compute_memory_latency_cycles(situation, at_l2)
     beyond, beyond_slow = (
-        memory_latency_cycles(one, at_dram) - memory_latency_cycles(one, at_l2) for one in (situation, slow)
+        compute_memory_latency_cycles(one, at_dram) - compute_memory_latency_cycles(one, at_l2)
+        for one in (situation, slow)
     )
     assert beyond_slow == pytest.approx(beyond / 2)
 
@@ -231,7 +241,9 @@ def test_ctas_without_work_cost_little() -> None:
     needed, ten_times = (
         report16(RTX_2080_TI, "vector_add", (ctas,), (256,), f"3={1 << 22}") for ctas in (1 << 14, 10 << 14)
     )
-    one, other = (predict(put(launched), "sm").time_us for launched in (needed, ten_times))
+    one, other = (
+        predict_with_model(make_model_input(launched), "sm").time_us for launched in (needed, ten_times)
+    )
     assert one <= other * 1.05
     assert other < 2.5 * one  # ten times the CTAs are handed out
 
@@ -239,17 +251,17 @@ def test_ctas_without_work_cost_little() -> None:
 def test_partial_writes_cost_turing_twice() -> None:
     n = 1 << 24
     launched = report16(RTX_2080_TI, "strided_copy_8", (n // 8 // 256,), (256,), f"2={n}")
-    situation = put(launched)
+    situation = make_model_input(launched)
     sectors = 2 * n // 8 * 32  # read once, written once
-    least_us = sectors / situation.gpu.dram_sustained.value / 1e3
-    assert predict(situation, "sm").time_us > 1.3 * least_us
+    least_us = sectors / situation.gpu.sustained_dram_gbps.value / 1e3
+    assert predict_with_model(situation, "sm").time_us > 1.3 * least_us
 
 
 def test_short_kernels_take_the_launch_interval() -> None:
-    situation = put(vector_add(RTX_4070, 1 << 10))
+    situation = make_model_input(vector_add(RTX_4070, 1 << 10))
     interval = situation.gpu.file.launch.interval_us
     assert interval is not None
-    found = predict(situation, "sm")
+    found = predict_with_model(situation, "sm")
     assert found.time_us == pytest.approx(interval.value)
     assert found.bound == "launch"
     assert found.cpi_stack[Stall.LAUNCH] > 0.5 * found.cycles
@@ -257,7 +269,9 @@ def test_short_kernels_take_the_launch_interval() -> None:
 
 def test_a_cut_loop_takes_as_long_as_its_visits() -> None:
     times = [
-        predict(put(report16(RTX_2080_TI, "matmul_tiled", (32, 32), (32, 32), f"3={n}")), "sm").cycles
+        predict_with_model(
+            make_model_input(report16(RTX_2080_TI, "matmul_tiled", (32, 32), (32, 32), f"3={n}")), "sm"
+        ).cycles
         for n in (1024, 2048)
     ]
     assert times[1] / times[0] == pytest.approx(2.0, rel=0.1)  # the same CTAs, twice the trips
@@ -272,163 +286,235 @@ def test_it_is_the_default_where_the_launch_is_known() -> None:
 
 
 PASSES = {
-    "waits": (), "pending": None, "groups": -1, "issued": 1.0, "stalls": 1.0, "pipes": (), "act": 0, "tail": 1.0,
-    "path_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency": 0.0, "spread": 0.0, "share": 1.0,
-    "writes": -1, "reads": -1, "matrix": 0.0, "matrix_pipe": 0, "ends_group": False, "is_long": False,
-    "copies": False, "ends_copies": False,
-    "fetch": 0.0, "first": 0, "last": 0, "ring": -1, "arrivals": 1.0, "part": 1.0, "guarded": None, "meetings": Meeting(WHOLE_CTA, 0, waits=True),
+    "wait_scoreboards": (), "depbar_waits": None, "max_pending_groups": -1, "issue_slots": 1.0, "stall_cycles": 1.0, "pipe_cycles": (), "kind": 0, "tail_cycles": 1.0,
+    "load_store_cycles": 0.0, "tag_cycles": 0.0, "l2_cycles": 0.0, "dram_cycles": 0.0, "atomic_cycles": 0.0, "latency_cycles": 0.0, "spread_cycles": 0.0, "share": 1.0,
+    "write_scoreboard": -1, "read_scoreboard": -1, "async_mma_cycles": 0.0, "async_mma_pipe": 0, "ends_wgmma_group": False, "is_long": False,
+    "is_ldgsts": False, "is_ldgdepbar": False,
+    "fetch_cycles": 0.0, "first_row": 0, "last_row": 0, "pipeline": -1, "arrivals": 1.0, "iteration_share": 1.0, "predicated_ramp": None, "barriers": CtaBarrier(WHOLE_CTA_KEY, 0, waits=True),
 }  # fmt: skip
 
 
-def script_of(*steps: dict[str, object]) -> Script:
+def script_of(*steps: dict[str, object]) -> WarpProgram:
     """Steps that do nothing but what is said of them, gone through once."""
-    script = Script()
+    script = WarpProgram()
     for step in steps:
         for column, value in (PASSES | step).items():
             getattr(script, column).append(value)
-    script.runs.append(Run(0, len(steps), 1, meets=False))
+    script.sequences.append(StepSequence(0, len(steps), 1, has_barrier=False))
     return script
 
 
 def test_what_is_left_out_of_a_visit_does_not_arrive() -> None:
     """Of three visits the second one: who waits for two phases goes on after the third."""
-    odd = OddEnds(before=0, after=1, every_time=True, is_guarded=True)
-    arrives = script_of({"act": int(Act.ARRIVE), "ring": 0, "stalls": 1000.0, "tail": 1000.0, "guarded": odd})
-    waits = script_of(*[{"act": int(Act.WAIT), "ring": 0}] * 2)
-    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
+    odd = PipelineRamp(leading_skips=0, trailing_skips=1, is_per_loop_entry=True, is_predicated=True)
+    arrives = script_of(
+        {
+            "kind": int(StepKind.MBARRIER_ARRIVE),
+            "pipeline": 0,
+            "stall_cycles": 1000.0,
+            "tail_cycles": 1000.0,
+            "predicated_ramp": odd,
+        }
+    )
+    waits = script_of(*[{"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0}] * 2)
+    figures = replace(
+        FIGURES, role_by_warp=(0, 1), pipelines=(PipelineParameters(arrivals_per_phase=1.0, n_free_waits=0),)
+    )
     waited = []
     for left_out in ((), (odd,)):
-        arrives.runs = [Run(0, 1, 1, meets=False, left_out=out) for out in ((), left_out, ())]
-        played = play((arrives, waits), figures, 1)
-        waited.append(played.waits[1][Cause.BARRIER] + played.waits[1][N_WAITS + Cause.BARRIER])
+        arrives.sequences = [
+            StepSequence(0, 1, 1, has_barrier=False, skipped_ramps=out) for out in ((), left_out, ())
+        ]
+        played = simulate_ctas((arrives, waits), figures, 1)
+        waited.append(
+            played.waits[1][WaitCause.BARRIER] + played.waits[1][N_WAIT_COLUMNS + WaitCause.BARRIER]
+        )
     assert waited[1] == pytest.approx(waited[0] + 1000.0, rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("ends", "done"),
     [
-        ({"before": 2, "after": 1}, {2, 3, 4, 5, 6}),
-        ({"before": 0, "after": 15, "few": 1}, {0}),  # of 16 rounds that were heard the first one
-        ({"before": 12, "after": 1, "few": 3}, {4, 5, 6}),  # the last but one, and two before
+        ({"leading_skips": 2, "trailing_skips": 1}, {2, 3, 4, 5, 6}),
+        (
+            {"leading_skips": 0, "trailing_skips": 15, "n_active_iterations": 1},
+            {0},
+        ),  # of 16 rounds that were heard the first one
+        (
+            {"leading_skips": 12, "trailing_skips": 1, "n_active_iterations": 3},
+            {4, 5, 6},
+        ),  # the last but one, and two before
     ],
 )
 def test_a_longer_loop_has_the_same_odd_ends(ends: dict[str, int], done: set[int]) -> None:
-    odd = OddEnds(**ends, every_time=True, is_guarded=False)
-    assert {number for number in range(8) if not odd.leaves_out(number, 8)} == done
-    assert odd.part(8) == len(done) / 8
+    odd = PipelineRamp(**ends, is_per_loop_entry=True, is_predicated=False)
+    assert {number for number in range(8) if not odd.is_skipped(number, 8)} == done
+    assert odd.compute_active_share(8) == len(done) / 8
 
 
 @pytest.mark.parametrize("is_guarded", [False, True])
 def test_a_loop_is_planned_with_what_its_ends_leave_out(is_guarded: bool) -> None:
     """Of eight rounds the first one and the last two."""
-    odd = OddEnds(before=1, after=2, every_time=True, is_guarded=is_guarded)
+    odd = PipelineRamp(leading_skips=1, trailing_skips=2, is_per_loop_entry=True, is_predicated=is_guarded)
     script = script_of({}, {})
-    ends = {"guarded": (odd,)} if is_guarded else {"odd_ends": odd}
-    script.runs = [Run(0, 1, 8, meets=False), Run(1, 2, 8 if is_guarded else 5, meets=False, **ends)]
-    script.spans = (Span(0, 1, 8.0),)
-    rounds: list[list[Run]] = []
-    for run in plan_runs(script, 1.0):
+    ends = {"predicated_ramps": (odd,)} if is_guarded else {"ramp": odd}
+    script.sequences = [
+        StepSequence(0, 1, 8, has_barrier=False),
+        StepSequence(1, 2, 8 if is_guarded else 5, has_barrier=False, **ends),
+    ]
+    script.outer_loops = (OuterLoop(0, 1, 8.0),)
+    rounds: list[list[StepSequence]] = []
+    for run in plan_sequences(script, 1.0):
         rounds += [[]] if run.start == 0 else []
         rounds[-1].append(run)
-    done = [len(round_) == 2 and not round_[1].left_out for round_ in rounds]
+    done = [len(round_) == 2 and not round_[1].skipped_ramps for round_ in rounds]
     assert done == [False, *[True] * 5, False, False]
 
 
 @pytest.mark.parametrize("part", [0.5, 1e-7])
 def test_who_waits_in_a_part_of_the_visits_waits_that_part_once(part: float) -> None:
     """However often others issue between the wait and the instruction that follows it."""
-    result = {"act": int(Act.RESULT), "latency": 1000.0, "writes": 0}
-    script = script_of(result, {"waits": (0,), "share": part}, *({} for _ in range(100)))
-    played = play((script,), FIGURES, 1)
-    n_warps = len(FIGURES.crew)
-    waited = played.waits[0][N_WAITS + Cause.SHORT] / n_warps
+    result = {"kind": int(StepKind.RESULT), "latency_cycles": 1000.0, "write_scoreboard": 0}
+    script = script_of(result, {"wait_scoreboards": (0,), "share": part}, *({} for _ in range(100)))
+    played = simulate_ctas((script,), FIGURES, 1)
+    n_warps = len(FIGURES.role_by_warp)
+    waited = played.waits[0][N_WAIT_COLUMNS + WaitCause.SHORT_SCOREBOARD] / n_warps
     assert 0.8 * part * 1000.0 <= waited <= part * 1000.0
 
 
 def test_a_warp_waits_for_the_phase_that_another_ends() -> None:
-    arrives = script_of({"latency": 1000.0, "act": int(Act.ARRIVE), "ring": 0})
-    waits = script_of({"act": int(Act.WAIT), "ring": 0})
-    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
-    assert play((arrives, waits), figures, 1).waits[1][Cause.BARRIER] == pytest.approx(1000.0, rel=0.01)
-    free = replace(figures, rings=(RingFigures(arrivals=1.0, free_waits=1),))
-    assert play((arrives, waits), free, 1).waits[1][Cause.BARRIER] == 0.0
+    arrives = script_of({"latency_cycles": 1000.0, "kind": int(StepKind.MBARRIER_ARRIVE), "pipeline": 0})
+    waits = script_of({"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0})
+    figures = replace(
+        FIGURES, role_by_warp=(0, 1), pipelines=(PipelineParameters(arrivals_per_phase=1.0, n_free_waits=0),)
+    )
+    assert simulate_ctas((arrives, waits), figures, 1).waits[1][WaitCause.BARRIER] == pytest.approx(
+        1000.0, rel=0.01
+    )
+    free = replace(figures, pipelines=(PipelineParameters(arrivals_per_phase=1.0, n_free_waits=1),))
+    assert simulate_ctas((arrives, waits), free, 1).waits[1][WaitCause.BARRIER] == 0.0
 
 
 @pytest.mark.parametrize(("ends_at", "until"), [(500.0, 2000.0), (5000.0, 5000.0)])
 def test_who_looks_at_a_barrier_waits_when_it_needs_to_know(ends_at: float, until: float) -> None:
-    arrives = script_of({"latency": ends_at, "act": int(Act.ARRIVE), "ring": 0})
-    look, works = {"act": int(Act.WAIT), "ring": 0, "writes": 0}, {"stalls": 2000.0}
-    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
-    played = play((arrives, script_of(look, works, {"waits": (0,)})), figures, 1)
-    waited = played.waits[1][2 * N_WAITS + Cause.BARRIER]
+    arrives = script_of({"latency_cycles": ends_at, "kind": int(StepKind.MBARRIER_ARRIVE), "pipeline": 0})
+    look, works = (
+        {"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0, "write_scoreboard": 0},
+        {"stall_cycles": 2000.0},
+    )
+    figures = replace(
+        FIGURES, role_by_warp=(0, 1), pipelines=(PipelineParameters(arrivals_per_phase=1.0, n_free_waits=0),)
+    )
+    played = simulate_ctas((arrives, script_of(look, works, {"wait_scoreboards": (0,)})), figures, 1)
+    waited = played.waits[1][2 * N_WAIT_COLUMNS + WaitCause.BARRIER]
     assert waited == pytest.approx(until - 2000.0, abs=10.0)
     assert sum(played.waits[1]) == pytest.approx(waited, abs=10.0)
 
 
 def test_a_wait_that_is_left_out_asks_for_nothing() -> None:
-    odd = OddEnds(before=0, after=0, every_time=True, is_guarded=True, few=1)
-    waits = script_of({"act": int(Act.WAIT), "ring": 0, "writes": 0, "guarded": odd}, {"waits": (0,)})
-    waits.runs = [Run(0, 2, 1, meets=False), Run(0, 2, 3, meets=False, left_out=(odd,))]
-    arrives = script_of({"latency": 500.0, "act": int(Act.ARRIVE), "ring": 0})
-    figures = replace(FIGURES, crew=(0, 1), rings=(RingFigures(arrivals=1.0, free_waits=0),))
-    played = play((arrives, waits), figures, 1)
-    assert played.waits[1][N_WAITS + Cause.BARRIER] == pytest.approx(500.0, abs=10.0)
+    odd = PipelineRamp(
+        leading_skips=0, trailing_skips=0, is_per_loop_entry=True, is_predicated=True, n_active_iterations=1
+    )
+    waits = script_of(
+        {"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0, "write_scoreboard": 0, "predicated_ramp": odd},
+        {"wait_scoreboards": (0,)},
+    )
+    waits.sequences = [
+        StepSequence(0, 2, 1, has_barrier=False),
+        StepSequence(0, 2, 3, has_barrier=False, skipped_ramps=(odd,)),
+    ]
+    arrives = script_of({"latency_cycles": 500.0, "kind": int(StepKind.MBARRIER_ARRIVE), "pipeline": 0})
+    figures = replace(
+        FIGURES, role_by_warp=(0, 1), pipelines=(PipelineParameters(arrivals_per_phase=1.0, n_free_waits=0),)
+    )
+    played = simulate_ctas((arrives, waits), figures, 1)
+    assert played.waits[1][N_WAIT_COLUMNS + WaitCause.BARRIER] == pytest.approx(500.0, abs=10.0)
 
 
 def test_arrivals_ahead_of_time_count_for_later_phases() -> None:
     """One warp announces two phases at once, the second of which comes late; another takes part in both."""
-    soon, late = ({"latency": at, "act": int(Act.ARRIVE), "ring": 0} for at in (100.0, 5000.0))
-    ahead, slow = script_of(soon, late), script_of({"latency": 500.0, "act": int(Act.ARRIVE), "ring": 0})
-    waits = script_of({"act": int(Act.WAIT), "ring": 0})
-    figures = replace(FIGURES, crew=(0, 1, 2))
-    phases = RingFigures(arrivals=2.0, free_waits=0, each=(1.0, 1.0, 0.0))
-    played = play((ahead, slow, waits), replace(figures, rings=(phases,)), 1)
-    assert played.waits[2][Cause.BARRIER] == pytest.approx(500.0, rel=0.05)
+    soon, late = (
+        {"latency_cycles": at, "kind": int(StepKind.MBARRIER_ARRIVE), "pipeline": 0} for at in (100.0, 5000.0)
+    )
+    ahead, slow = (
+        script_of(soon, late),
+        script_of({"latency_cycles": 500.0, "kind": int(StepKind.MBARRIER_ARRIVE), "pipeline": 0}),
+    )
+    waits = script_of({"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0})
+    figures = replace(FIGURES, role_by_warp=(0, 1, 2))
+    phases = PipelineParameters(arrivals_per_phase=2.0, n_free_waits=0, arrivals_by_role=(1.0, 1.0, 0.0))
+    played = simulate_ctas((ahead, slow, waits), replace(figures, pipelines=(phases,)), 1)
+    assert played.waits[2][WaitCause.BARRIER] == pytest.approx(500.0, rel=0.05)
 
 
 def test_a_phase_that_nobody_ends_does_not_stop_the_simulation() -> None:
-    waits = script_of({"act": int(Act.WAIT), "ring": 0}, {"act": int(Act.WAIT), "ring": 0})
-    figures = replace(FIGURES, crew=(0, 0), rings=(RingFigures(arrivals=math.inf, free_waits=0),))
-    assert play((waits,), figures, 3).n_ctas == 3
+    waits = script_of(
+        {"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0},
+        {"kind": int(StepKind.MBARRIER_WAIT), "pipeline": 0},
+    )
+    figures = replace(
+        FIGURES,
+        role_by_warp=(0, 0),
+        pipelines=(PipelineParameters(arrivals_per_phase=math.inf, n_free_waits=0),),
+    )
+    assert simulate_ctas((waits,), figures, 3).n_ctas == 3
 
 
 def test_warps_that_meet_in_pairs_do_not_wait_for_all() -> None:
     """A warp that comes late holds up the one other that its barrier takes."""
-    late = script_of({"latency": 5000.0, "act": int(Act.RESULT), "writes": 0}, {"waits": (0,)}, *PAIR)
-    figures = replace(FIGURES, crew=(0, 0, 0, 1))
-    played = play((script_of(*PAIR), late), figures, 1)
-    assert played.waits[0][Cause.BARRIER] == pytest.approx(5000.0, rel=0.02)  # of one of the three
+    late = script_of(
+        {"latency_cycles": 5000.0, "kind": int(StepKind.RESULT), "write_scoreboard": 0},
+        {"wait_scoreboards": (0,)},
+        *PAIR,
+    )
+    figures = replace(FIGURES, role_by_warp=(0, 0, 0, 1))
+    played = simulate_ctas((script_of(*PAIR), late), figures, 1)
+    assert played.waits[0][WaitCause.BARRIER] == pytest.approx(5000.0, rel=0.02)  # of one of the three
 
 
 def test_a_group_of_copies_waits_for_the_bandwidth_that_they_take() -> None:
     """LDGSTS raise no scoreboard: what closes their group does, when the last of them is done."""
-    copy = {"act": int(Act.LOAD), "l2_cycles": 500.0, "latency": 100.0, "copies": True}
-    close = {"act": int(Act.SHARED), "latency": 100.0, "ends_copies": True, "writes": 0}
-    figures = replace(FIGURES, crew=(0,))
-    played = play((script_of(*[copy] * 10, close, {"waits": (0,)}),), figures, 1)
-    assert sum(played.waits[0]) == pytest.approx(10 * 500.0 - FIGURES.burst + 100.0, rel=0.02)
+    copy = {"kind": int(StepKind.LOAD), "l2_cycles": 500.0, "latency_cycles": 100.0, "is_ldgsts": True}
+    close = {
+        "kind": int(StepKind.SHARED_MEMORY),
+        "latency_cycles": 100.0,
+        "is_ldgdepbar": True,
+        "write_scoreboard": 0,
+    }
+    figures = replace(FIGURES, role_by_warp=(0,))
+    played = simulate_ctas((script_of(*[copy] * 10, close, {"wait_scoreboards": (0,)}),), figures, 1)
+    assert sum(played.waits[0]) == pytest.approx(10 * 500.0 - FIGURES.l2_burst_cycles + 100.0, rel=0.02)
 
 
 def test_a_loaded_dram_takes_longer() -> None:
-    load = {"act": int(Act.LOAD), "l2_cycles": 1.0, "dram_cycles": 50.0, "latency": 500.0, "writes": 0}
-    script = script_of(*[load, {"waits": (0,)}] * 50)
-    alone = play((script,), replace(FIGURES, crew=(0,), dram_load=100.0), 1).cycles
+    load = {
+        "kind": int(StepKind.LOAD),
+        "l2_cycles": 1.0,
+        "dram_cycles": 50.0,
+        "latency_cycles": 500.0,
+        "write_scoreboard": 0,
+    }
+    script = script_of(*[load, {"wait_scoreboards": (0,)}] * 50)
+    alone = simulate_ctas((script,), replace(FIGURES, role_by_warp=(0,), dram_load_cycles=100.0), 1).cycles
     assert alone == pytest.approx(50 * 500.0, rel=0.05)
-    busy = replace(FIGURES, crew=(0,) * 8)
-    extra = play((script,), replace(busy, dram_load=100.0), 1).cycles - play((script,), busy, 1).cycles
+    busy = replace(FIGURES, role_by_warp=(0,) * 8)
+    extra = (
+        simulate_ctas((script,), replace(busy, dram_load_cycles=100.0), 1).cycles
+        - simulate_ctas((script,), busy, 1).cycles
+    )
     assert extra > 50 * 100.0
 
 
 def test_lines_of_a_request_keep_the_tags_busy_and_shared_memory_goes_on() -> None:
     """What takes longest decides: the path, which both take, or the tags, which global memory alone needs."""
-    load = {"act": int(Act.LOAD), "path_cycles": 2.0, "latency": 30.0}
-    shared = {"act": int(Act.SHARED), "path_cycles": 2.0, "latency": 30.0}
+    load = {"kind": int(StepKind.LOAD), "load_store_cycles": 2.0, "latency_cycles": 30.0}
+    shared = {"kind": int(StepKind.SHARED_MEMORY), "load_store_cycles": 2.0, "latency_cycles": 30.0}
 
     def cycles(tags: float, n_shared: int) -> float:
         script = script_of(*[load | {"tag_cycles": tags}, *[shared] * n_shared] * 50)
-        return play((script,), FIGURES, 1).cycles
+        return simulate_ctas((script,), FIGURES, 1).cycles
 
-    requests = 50 * len(FIGURES.crew)
+    requests = 50 * len(FIGURES.role_by_warp)
     assert cycles(20.0, 0) == pytest.approx(requests * 20.0, rel=0.02)
     assert cycles(20.0, 4) == pytest.approx(requests * 20.0, rel=0.05)
     assert cycles(20.0, 19) == pytest.approx(requests * 40.0, rel=0.02)
@@ -438,106 +524,124 @@ def test_lines_of_a_request_keep_the_tags_busy_and_shared_memory_goes_on() -> No
 @pytest.mark.parametrize("latency", [2000.0, 12000.0])
 def test_few_waves_tell_what_all_take(latency: float) -> None:
     """CTAs that load before they work: the first wave waits together, later ones behind each other."""
-    load = {"act": int(Act.LOAD), "path_cycles": 2.0, "latency": latency, "writes": 0}
-    work = {"act": int(Act.SHARED), "path_cycles": 2.0, "latency": 30.0}
-    script = script_of(load, {"waits": (0,)}, *[work] * 2000)
-    figures = replace(FIGURES, crew=(0,) * 2, slots=8)
-    whole = play((script,), figures, 100).cycles
-    assert estimate((script,), figures, 100).cycles == pytest.approx(whole, rel=0.04)
+    load = {
+        "kind": int(StepKind.LOAD),
+        "load_store_cycles": 2.0,
+        "latency_cycles": latency,
+        "write_scoreboard": 0,
+    }
+    work = {"kind": int(StepKind.SHARED_MEMORY), "load_store_cycles": 2.0, "latency_cycles": 30.0}
+    script = script_of(load, {"wait_scoreboards": (0,)}, *[work] * 2000)
+    figures = replace(FIGURES, role_by_warp=(0,) * 2, ctas_per_sm=8)
+    whole = simulate_ctas((script,), figures, 100).cycles
+    assert estimate_sm_cycles((script,), figures, 100).cycles == pytest.approx(whole, rel=0.04)
 
 
 @pytest.mark.parametrize(("steps", "waves"), [(1000, 8), (4000, 7), (12_000, 3)])
 def test_long_ctas_are_played_in_fewer_waves_and_no_fewer_than_tell_the_pace(steps: int, waves: int) -> None:
-    work = {"act": int(Act.SHARED), "path_cycles": 2.0, "latency": 30.0}
+    work = {"kind": int(StepKind.SHARED_MEMORY), "load_store_cycles": 2.0, "latency_cycles": 30.0}
     script = script_of(*[work] * steps)
-    figures = replace(FIGURES, crew=(0,) * 2, slots=8)
-    found = estimate((script,), figures, 200)
-    assert found.played.n_ctas == waves * figures.slots
+    figures = replace(FIGURES, role_by_warp=(0,) * 2, ctas_per_sm=8)
+    found = estimate_sm_cycles((script,), figures, 200)
+    assert found.simulated.n_ctas == waves * figures.ctas_per_sm
     assert found.cycles == pytest.approx(200 * 2 * steps * 2.0, rel=0.02)
 
 
 FMA = PIPE_INDEX[Pipe.FMA]
 
 
-def waits_of(played: Played) -> list[float]:
+def waits_of(played: SimulationResult) -> list[float]:
     """All that the warps of each script waited."""
     return [sum(waits) for waits in played.waits]
 
 
 def test_of_warps_that_are_ready_the_youngest_issues() -> None:
-    script = script_of(*[{"pipes": ((FMA, 10.0, 10.0),), "stalls": 10.0}] * 100)
-    older, younger = waits_of(play((script, script), replace(FIGURES, subcores=1, crew=(0, 1)), 1))
+    script = script_of(*[{"pipe_cycles": ((FMA, 10.0, 10.0),), "stall_cycles": 10.0}] * 100)
+    older, younger = waits_of(
+        simulate_ctas((script, script), replace(FIGURES, n_subcores=1, role_by_warp=(0, 1)), 1)
+    )
     assert younger < 50.0  # but for an instruction of the other one, which it does not interrupt
     assert older == pytest.approx(100 * 10.0, rel=0.1)
 
 
 def test_where_the_path_is_full_the_request_of_the_oldest_goes_first() -> None:
-    script = script_of(*[{"act": int(Act.LOAD), "path_cycles": 20.0}] * 100)
-    older, younger = waits_of(play((script, script), replace(FIGURES, crew=(0, 1)), 1))
+    script = script_of(*[{"kind": int(StepKind.LOAD), "load_store_cycles": 20.0}] * 100)
+    older, younger = waits_of(simulate_ctas((script, script), replace(FIGURES, role_by_warp=(0, 1)), 1))
     assert younger > 1.5 * older
 
 
-def nest(rounds: float, inner: int) -> Script:
+def nest(rounds: float, inner: int) -> WarpProgram:
     """A loop that loads and meets in a barrier, and then works in an inner loop."""
-    load = {"act": int(Act.LOAD), "path_cycles": 2.0, "latency": 1000.0, "writes": 0}
-    work = {"pipes": ((FMA, 24.0, 2.0),), "issued": 12.0, "stalls": 12.0}
-    script = script_of(load, {"waits": (0,), "act": int(Act.BARRIER)}, work, work)
+    load = {
+        "kind": int(StepKind.LOAD),
+        "load_store_cycles": 2.0,
+        "latency_cycles": 1000.0,
+        "write_scoreboard": 0,
+    }
+    work = {"pipe_cycles": ((FMA, 24.0, 2.0),), "issue_slots": 12.0, "stall_cycles": 12.0}
+    script = script_of(load, {"wait_scoreboards": (0,), "kind": int(StepKind.CTA_BARRIER)}, work, work)
     visits = int(rounds)
-    script.runs = [Run(0, 2, visits, meets=True), Run(2, 4, visits * inner, meets=False)]
-    script.spans = (Span(0, 1, rounds),)
+    script.sequences = [
+        StepSequence(0, 2, visits, has_barrier=True),
+        StepSequence(2, 4, visits * inner, has_barrier=False),
+    ]
+    script.outer_loops = (OuterLoop(0, 1, rounds),)
     return script
 
 
 def test_loops_in_a_loop_are_played_in_their_order() -> None:
     """Waiting for loads and work lie beside each other, as they do where all rounds are played."""
-    figures = replace(FIGURES, crew=(0,) * 4, slots=4, most_visits=10**9)
+    figures = replace(FIGURES, role_by_warp=(0,) * 4, ctas_per_sm=4, max_iterations=10**9)
     script, whole = nest(200, 20), nest(200, 20)
-    whole.runs = plan_runs(whole, 1.0)
-    cycles = play((whole,), figures, 12).cycles
-    assert estimate((script,), figures, 12).cycles == pytest.approx(cycles, rel=0.02)
+    whole.sequences = plan_sequences(whole, 1.0)
+    cycles = simulate_ctas((whole,), figures, 12).cycles
+    assert estimate_sm_cycles((script,), figures, 12).cycles == pytest.approx(cycles, rel=0.02)
     work = 12 * 200 * 20 * 2 * 24.0
     assert cycles == pytest.approx(work, rel=0.05)
 
 
 def test_of_few_ctas_a_nest_is_played_round_by_round() -> None:
     """Not all that it loads first, and then all products."""
-    figures = replace(FIGURES, crew=(0,) * 8, slots=2)
+    figures = replace(FIGURES, role_by_warp=(0,) * 8, ctas_per_sm=2)
     script, whole = nest(100, 20), nest(100, 20)
-    whole.runs = plan_runs(whole, 1.0)
-    assert estimate((script,), figures, 1).cycles == play((whole,), figures, 1).cycles
+    whole.sequences = plan_sequences(whole, 1.0)
+    assert estimate_sm_cycles((script,), figures, 1).cycles == simulate_ctas((whole,), figures, 1).cycles
 
 
 def test_warps_leave_a_loop_with_barriers_together() -> None:
     """None runs ahead into the next loop while others wait for it where they would meet again."""
-    figures = replace(FIGURES, crew=(0,) * 8, slots=2)
+    figures = replace(FIGURES, role_by_warp=(0,) * 8, ctas_per_sm=2)
     script = nest(2000, 20)
-    script.spans = ()
+    script.outer_loops = ()
     work = 8 * 2000 * 20 * 2 * 24.0 / 4
-    assert estimate((script,), figures, 1).cycles == pytest.approx(work + 2000 * 1000.0, rel=0.05)
+    assert estimate_sm_cycles((script,), figures, 1).cycles == pytest.approx(work + 2000 * 1000.0, rel=0.05)
 
 
 def test_a_few_waves_tell_what_a_whole_product_takes() -> None:
     """A line through plays of 12 and 6 of its rounds was further away, of other kernels by up to 29 %."""
     path = TRACES / "measured" / "sm_89" / "mma_matmul-k3_0-4090-4096.sass"
     arguments = tuple(f"{place}=4096" for place in (3, 4, 5))
-    situation = put(Launched(path, "mma_stages", "l40s", (64, 64), (16, 16), arguments))
-    simulation = simulate(situation, Placement(1.0, 0.05), 2000.0)
+    situation = make_model_input(KernelLaunch(path, "mma_stages", "l40s", (64, 64), (16, 16), arguments))
+    simulation = simulate_launch(situation, MissRates(1.0, 0.05), 2000.0)
     whole = tuple(
-        replace(script, runs=cut_rounds(script, ALL_VISITS), spans=()) for script in simulation.scripts
+        replace(script, sequences=plan_truncated_sequences(script, ALL_ITERATIONS), outer_loops=())
+        for script in simulation.warp_programs
     )
-    cycles = play(whole, simulation.figures, simulation.n_ctas).cycles
+    cycles = simulate_ctas(whole, simulation.parameters, simulation.n_ctas).cycles
     assert simulation.cycles == pytest.approx(cycles, rel=0.02)
 
 
 def test_short_loops_deep_inside_each_other_are_cut_as_well() -> None:
     script = nest(30, 900)
-    script.spans = (Span(0, 1, 30.0), Span(1, 1, 900.0))
-    assert sum(run.visits for run in cut_rounds(script, 12)) < 2000
+    script.outer_loops = (OuterLoop(0, 1, 30.0), OuterLoop(1, 1, 900.0))
+    assert sum(run.iterations for run in plan_truncated_sequences(script, 12)) < 2000
     few = nest(30, 30)
-    assert sum(run.visits for run in cut_rounds(few, 12)) == 30 + 30 * 30
+    assert sum(run.iterations for run in plan_truncated_sequences(few, 12)) == 30 + 30 * 30
 
 
-PAIR: tuple[dict[str, object], ...] = ({"act": int(Act.BARRIER), "meetings": Meeting(1, 2, waits=True)},)
+PAIR: tuple[dict[str, object], ...] = (
+    {"kind": int(StepKind.CTA_BARRIER), "barriers": CtaBarrier(1, 2, waits=True)},
+)
 BLACKWELL = TRACES / "blackwell"
 
 
@@ -545,23 +649,23 @@ def test_products_of_the_tensor_core_come_at_their_interval() -> None:
     """Batches of 32, each from the issue of the first to the end of the wait: latency and 31 intervals."""
     batches, depth = 1000, 32
     path = BLACKWELL / "umma_128x128_32.sass"
-    situation = put(Launched(path, "umma", "b200", (1,), (128,), (f"0={batches}",)))
+    situation = make_model_input(KernelLaunch(path, "umma", "b200", (1,), (128,), (f"0={batches}",)))
     product = next(
         one for one in situation.arch.tensor_core_product if (one.a, one.ctas, one.m) == ("shared", 1, 128)
     )
     interval = max(64.0, product.operand_cycles + 128 * product.operand_column_cycles)
     latency = product.latency_cycles + 128 * product.latency_column_cycles
     wanted = batches * (latency + (depth - 1) * interval)
-    assert predict(situation, "sm").cycles == pytest.approx(wanted, rel=0.06)
+    assert predict_with_model(situation, "sm").cycles == pytest.approx(wanted, rel=0.06)
 
 
 def test_the_copy_engine_fills_the_bandwidth_with_enough_in_flight() -> None:
     copies, tile_bytes = 1771, 16384
     path = BLACKWELL / "tma_4x16k.sass"
-    launched = Launched(path, "tma", "b200", (148,), (32,), ("0=tensormap", f"1={copies}"))
-    situation = replace(put(launched), l2_is_cold=True)
-    rate_gbps = situation.gpu.dram_sustained.value
-    found = predict(situation, "sm")
+    launched = KernelLaunch(path, "tma", "b200", (148,), (32,), ("0=tensormap", f"1={copies}"))
+    situation = replace(make_model_input(launched), l2_is_cold=True)
+    rate_gbps = situation.gpu.sustained_dram_gbps.value
+    found = predict_with_model(situation, "sm")
     assert found.time_us == pytest.approx(148 * copies * tile_bytes / rate_gbps / 1e3, rel=0.05)
     assert found.bound == "DRAM"
 
@@ -569,25 +673,25 @@ def test_the_copy_engine_fills_the_bandwidth_with_enough_in_flight() -> None:
 def test_copies_that_are_waited_for_in_order_wait_for_the_slowest() -> None:
     """One at a time they take the mean, four at once more, though each alone takes as long."""
     copy = {
-        "act": int(Act.LOAD),
+        "kind": int(StepKind.LOAD),
         "l2_cycles": 1.0,
         "dram_cycles": 1.0,
-        "latency": 500.0,
-        "spread": 400.0,
-        "writes": 0,
+        "latency_cycles": 500.0,
+        "spread_cycles": 400.0,
+        "write_scoreboard": 0,
     }
-    figures = replace(FIGURES, crew=(0,))
+    figures = replace(FIGURES, role_by_warp=(0,))
 
     def cycles(at_once: int) -> float:
-        steps = [*[copy] * at_once, {"waits": (0,)}] * (400 // at_once)
-        return play((script_of(*steps),), figures, 1).cycles
+        steps = [*[copy] * at_once, {"wait_scoreboards": (0,)}] * (400 // at_once)
+        return simulate_ctas((script_of(*steps),), figures, 1).cycles
 
     assert cycles(1) == pytest.approx(400 * 500.0, rel=0.03)
     assert cycles(4) == pytest.approx(100 * 620.0, rel=0.05)
 
 
 def test_fewer_buffers_show_the_latency_of_copies() -> None:
-    launched = Launched(
+    launched = KernelLaunch(
         BLACKWELL / "mainloop_128x128x64_4.sass",
         "mainloop",
         "b200",
@@ -595,56 +699,71 @@ def test_fewer_buffers_show_the_latency_of_copies() -> None:
         (128,),
         ("0=tensormap", "1=tensormap", "2=1024"),
     )
-    situation = put(launched)
-    assert situation.rings is not None
-    four = predict(situation, "sm")
-    rings = tuple(replace(ring, free_waits=1) if ring.free_waits else ring for ring in situation.rings.rings)
-    one = predict(replace(situation, rings=replace(situation.rings, rings=rings)), "sm")
+    situation = make_model_input(launched)
+    assert situation.mbarrier_pipelines is not None
+    four = predict_with_model(situation, "sm")
+    rings = tuple(
+        replace(ring, n_free_waits=1) if ring.n_free_waits else ring
+        for ring in situation.mbarrier_pipelines.pipelines
+    )
+    one = predict_with_model(
+        replace(situation, mbarrier_pipelines=replace(situation.mbarrier_pipelines, pipelines=rings)), "sm"
+    )
     assert four.bound == "L2"
     assert 1.8 < one.cycles / four.cycles < 4.0
 
 
 def test_warps_that_do_more_are_roles_of_their_own_and_no_work_is_lost() -> None:
-    situation = put(report16(RTX_2080_TI, "reduce_sum", (4096,), (256,), f"2={4096 * 512}"))
-    crew = find_crew(situation)
-    assert crew.joined is not None
-    assert crew.roles[0] != crew.roles[-1]  # the first warp adds up what the others leave
-    assert crew.weights[crew.roles[0]].sum() > crew.weights[crew.roles[-1]].sum()
-    every = sum(crew.weights[role] for role in crew.roles) / len(crew.roles)
-    assert every == pytest.approx(situation.weights)
+    situation = make_model_input(report16(RTX_2080_TI, "reduce_sum", (4096,), (256,), f"2={4096 * 512}"))
+    crew = find_warp_roles(situation)
+    assert crew.merged_by_loops is not None
+    assert crew.role_by_warp[0] != crew.role_by_warp[-1]  # the first warp adds up what the others leave
+    assert (
+        crew.execution_counts[crew.role_by_warp[0]].sum() > crew.execution_counts[crew.role_by_warp[-1]].sum()
+    )
+    every = sum(crew.execution_counts[role] for role in crew.role_by_warp) / len(crew.role_by_warp)
+    assert every == pytest.approx(situation.execution_counts)
 
 
 @pytest.mark.parametrize("n", [33, 36])
 def test_warps_without_work_at_the_rim_leave_the_work_as_it_is(n: int) -> None:
     """Of five rows of CTAs the last one has one busy warp of eight, or four; one of the others is played."""
-    situation = put(report16(RTX_2080_TI, "matmul_naive", (2, 5), (32, 8), f"3={n}"))
-    crew = find_crew(situation)
-    every = sum(crew.weights[role] for role in crew.roles) * crew.working_ctas * crew.evenness
-    assert every.sum() == pytest.approx(situation.weights.sum() * 8 * 10, rel=1e-3)
+    situation = make_model_input(report16(RTX_2080_TI, "matmul_naive", (2, 5), (32, 8), f"3={n}"))
+    crew = find_warp_roles(situation)
+    every = (
+        sum(crew.execution_counts[role] for role in crew.role_by_warp)
+        * crew.n_busy_ctas
+        * crew.mean_work_share
+    )
+    assert every.sum() == pytest.approx(situation.execution_counts.sum() * 8 * 10, rel=1e-3)
 
 
 def test_a_launch_takes_as_long_as_its_longest_cta() -> None:
     """Rows of a triangle: where 100 CTAs have an SM each, the last one decides, and so it does among 120."""
     place = (CUDA / "sm_80" / "exactness.sass", "a100")
     times = [
-        predict(put(report16(place, "triangular_row_sums", (ctas,), (64,), f"2={64 * ctas}")), "sm").time_us
+        predict_with_model(
+            make_model_input(report16(place, "triangular_row_sums", (ctas,), (64,), f"2={64 * ctas}")), "sm"
+        ).time_us
         for ctas in (100, 120, 220)
     ]
     assert times == [pytest.approx(times[0] * share, rel=0.1) for share in (1.0, 1.2, 2.2)]
 
 
-def parted_and_joined(situation: Situation, patch: pytest.MonkeyPatch) -> tuple[Prediction, Prediction]:
+def parted_and_joined(situation: ModelInput, patch: pytest.MonkeyPatch) -> tuple[Prediction, Prediction]:
     """With a role for each warp that does more than others, and with the mean warp."""
-    crew = find_crew(situation)
-    parted = predict(situation, "sm")
-    patch.setattr("analyzer.models.sm.simulate.find_crew", lambda _: crew.joined)
-    return parted, predict(situation, "sm")
+    crew = find_warp_roles(situation)
+    parted = predict_with_model(situation, "sm")
+    patch.setattr("analyzer.models.sm.launch_simulation.find_warp_roles", lambda _: crew.merged_by_loops)
+    return parted, predict_with_model(situation, "sm")
 
 
-def window(case: str, grid: tuple[int, ...], block: tuple[int, ...]) -> Situation:
+def window(case: str, grid: tuple[int, ...], block: tuple[int, ...]) -> ModelInput:
     """CTAs that load rows, 14 columns wider than they are: of the warps of a row the first goes round twice."""
     path = TRACES / "measured" / "sm_86" / f"cm15-a4000-{case}.sass"
-    return put(Launched(path, "convolution", "rtx-a4000", grid, block, ("0=ptr", "1=ptr", "2=ptr")))
+    return make_model_input(
+        KernelLaunch(path, "convolution", "rtx-a4000", grid, block, ("0=ptr", "1=ptr", "2=ptr"))
+    )
 
 
 def test_a_cta_waits_for_its_slowest_warp(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,19 +4,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launched import Launched, put
-from paths import dump_of
+from kernel_launches import KernelLaunch, make_model_input
+from paths import format_dump
 
-from analyzer.models.sm.spills import Spills, find_spills
+from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 
 # An RTX 2080 Ti has 96 KB of L1 and some 81 KB of L2 for each SM; one CTA of 1,024 threads runs there.
 THREADS = 1024
 
 
-def spilled(tmp_path: Path, *lines: str) -> Spills:
+def spilled(tmp_path: Path, *lines: str) -> SpillAccesses:
     path = tmp_path / "spilled.sass"
-    path.write_text(dump_of("sm_75", *lines, "EXIT"))
-    return find_spills(put(Launched(path, "kernel", "rtx-2080-ti", (68,), (THREADS,))))
+    path.write_text(format_dump("sm_75", *lines, "EXIT"))
+    return measure_spill_reuse(
+        make_model_input(KernelLaunch(path, "kernel", "rtx-2080-ti", (68,), (THREADS,)))
+    )
 
 
 def stored(n: int, step: int = 4) -> list[str]:
@@ -30,7 +32,7 @@ def loaded(n: int, step: int = 4) -> list[str]:
 def test_words_that_are_loaded_at_once_stay_in_the_l1(tmp_path: Path) -> None:
     pairs = [line for pair in zip(stored(100), loaded(100), strict=True) for line in pair]
     found = spilled(tmp_path, *pairs)
-    assert found.l2_share.max() == found.dram_share.max() == found.added_cycles.max() == 0.0
+    assert found.l1_miss_rate.max() == found.dram_share.max() == found.added_latency_cycles.max() == 0.0
     assert found.is_local.sum() == 200
 
 
@@ -54,14 +56,14 @@ def test_a_frame_that_the_l2_holds_does_not_reach_dram(tmp_path: Path) -> None:
 def test_what_passes_the_l1_between_two_touches_pushes_words_out(tmp_path: Path, load: str) -> None:
     """80 loads bring 320 KB, into the L1 unless they bypass it."""
     found = spilled(tmp_path, *stored(4), *[f"{load} R4, [R6]"] * 80, *loaded(4))
-    assert (found.l2_share.max() > 0.5) == (load == "LDG.E")
+    assert (found.l1_miss_rate.max() > 0.5) == (load == "LDG.E")
 
 
 def test_words_that_are_touched_all_the_time_stay_in_the_l1(tmp_path: Path) -> None:
     """The same 320 KB, but 4 KB between two touches of a word."""
     again = [line.replace(".LU", "") for line in loaded(4)]
     found = spilled(tmp_path, *stored(4), *["LDG.E R4, [R6]", *again] * 80)
-    assert found.l2_share.max() == found.dram_share.max() == 0.0
+    assert found.l1_miss_rate.max() == found.dram_share.max() == 0.0
 
 
 def test_a_wide_access_touches_each_of_its_words(tmp_path: Path) -> None:

@@ -8,19 +8,19 @@ import pytest
 from paths import TRACES
 
 import analyzer
-from analyzer.demand.costs import FloatArray
-from analyzer.execution.argument_text import parse_argument
-from analyzer.frontend.tools import find_tool
-from analyzer.hardware.load import load_gpu
+from analyzer.demand.opcode_costs import FloatArray
+from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.frontend.cuda_tools import find_tool
+from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.ir.machine import TensorRate
 from analyzer.ir.opcode import Semantics
-from analyzer.models.base import Situation
-from analyzer.models.sm.script import Script, write_script
-from analyzer.models.sm.traffic import Traffic
-from analyzer.models.warp_state import Code
+from analyzer.ir.scheduling import TensorRate
+from analyzer.models.interface import ModelInput
+from analyzer.models.sm.resource_demand import ResourceDemand
+from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
+from analyzer.models.timeline_warp import InstructionTiming
 from analyzer.pipeline import Options
-from analyzer.report.report import KernelReport, PredictionEntry
+from analyzer.report.analyze_schema import KernelReport, PredictionEntry
 
 pytestmark = pytest.mark.skipif(
     find_tool("cuobjdump") is None or find_tool("nvdisasm") is None,
@@ -84,7 +84,7 @@ def predicted(step: Step, model: str = "sm") -> PredictionEntry:
 def least_cycles() -> float:
     """What the tensor cores need where all of them work all the time."""
     gpu = load_gpu(B200)
-    rate = gpu.tensor_fma_per_cycle(TensorRate.F16)
+    rate = gpu.find_tensor_fma_per_cycle(TensorRate.F16)
     assert rate is not None
     return N**3 / (gpu.sm_count * rate.value)
 
@@ -133,29 +133,32 @@ def test_looking_at_a_buffer_before_it_is_needed_costs_next_to_nothing(step: Ste
 
 def test_a_part_of_the_warps_arrives_in_every_round(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four warps that store tiles one says so: a quarter of an arrival for each tile, not one in four."""
-    calls: list[tuple[Situation, FloatArray, Code, Traffic]] = []
+    calls: list[tuple[ModelInput, FloatArray, InstructionTiming, ResourceDemand]] = []
 
-    def spy(*call: Any) -> Script:
+    def spy(*call: Any) -> WarpProgram:
         calls.append(call)
-        return write_script(*call)
+        return build_warp_program(*call)
 
-    monkeypatch.setattr("analyzer.models.sm.simulate.write_script", spy)
+    monkeypatch.setattr("analyzer.models.sm.launch_simulation.build_warp_program", spy)
     report_of.__wrapped__(PERSISTENT)
     situation, weights, code, traffic = calls[-1]  # of the warps that store
-    assert situation.rings is not None
+    assert situation.mbarrier_pipelines is not None
     (row,) = (
         row
-        for row, use in situation.rings.uses.items()
-        if use.meaning is Semantics.MBARRIER_ARRIVE and weights[row] > 1
+        for row, use in situation.mbarrier_pipelines.uses.items()
+        if use.semantics is Semantics.MBARRIER_ARRIVE and weights[row] > 1
     )
     tiles = weights[row]
     block = situation.cfg.blocks[situation.cfg.block_of[row]]
     fewer = weights.copy()
     fewer[block.start : block.stop] /= 4
-    script = write_script(situation, fewer, code, traffic)
-    arrives = script.ring.index(situation.rings.uses[row].ring)
-    (run,) = (run for run in script.runs if run.start <= arrives < run.stop)
-    assert (run.visits, script.arrivals[arrives]) == (round(tiles), pytest.approx(tiles / 4 / round(tiles)))
+    script = build_warp_program(situation, fewer, code, traffic)
+    arrives = script.pipeline.index(situation.mbarrier_pipelines.uses[row].pipeline)
+    (run,) = (run for run in script.sequences if run.start <= arrives < run.stop)
+    assert (run.iterations, script.arrivals[arrives]) == (
+        round(tiles),
+        pytest.approx(tiles / 4 / round(tiles)),
+    )
 
 
 SHORT_ROWS, WHOLE_ROWS = (f"tensormap:bf16:{N}x{N}:{box}" for box in ("8x128", "64x128"))

@@ -1,13 +1,15 @@
 """Kernels of benchmark suites on Volta, whose cycles others measured: docs/volta.md (Accel-Sim, BSD-2-Clause)."""
 
 import pytest
-from volta_runs import FLOATS, POINTER, STREAM, Run
+from volta_runs import FLOATS, POINTER, STREAM, VoltaLaunch
 
 from analyzer.ir.launch import Dim3
 
-ADJUST = Run("adjust_weights", Dim3(1, 4096), Dim3(16, 16), (POINTER, 16, POINTER, 65536, POINTER, POINTER))
-WAVES = Run("mri_q", Dim3(1024), Dim3(256), (2048, 0, *(POINTER for _ in range(5))))
-NUMBERS = Run("quasirandom", Dim3(128), Dim3(128, 3), (POINTER, 0, 1048576))
+ADJUST = VoltaLaunch(
+    "adjust_weights", Dim3(1, 4096), Dim3(16, 16), (POINTER, 16, POINTER, 65536, POINTER, POINTER)
+)
+WAVES = VoltaLaunch("mri_q", Dim3(1024), Dim3(256), (2048, 0, *(POINTER for _ in range(5))))
+NUMBERS = VoltaLaunch("quasirandom", Dim3(128), Dim3(128, 3), (POINTER, 0, 1048576))
 
 
 @pytest.mark.parametrize(
@@ -20,8 +22,8 @@ NUMBERS = Run("quasirandom", Dim3(128), Dim3(128, 3), (POINTER, 0, 1048576))
         pytest.param(FLOATS, 1_366_301, 0.16, id="floats between barriers"),
     ],
 )
-def test_cycles_are_near_those_measured(run: Run, cycles: int, error: float) -> None:
-    report = run.on("v100-pcie", clock_mhz=1417)
+def test_cycles_are_near_those_measured(run: VoltaLaunch, cycles: int, error: float) -> None:
+    report = run.analyze_on("v100-pcie", clock_mhz=1417)
     assert report.counts.provenance == "exact"
     assert report.predictions[0].cycles == pytest.approx(cycles, rel=error)
 
@@ -35,5 +37,5 @@ def test_rows_that_the_l2_does_not_hold_come_twice(rows: int, columns: int, meas
     Times are those of PyTorch's (data/neusight), 40 us of them the host's.
     """
     arguments = (columns, 1e-5, *(POINTER for _ in range(6)))
-    run = Run("layer_norm", Dim3(rows), Dim3(32, 4), arguments, dump="layer_norm", shared_bytes=24)
-    assert run.on("v100-pcie").predictions[0].time_us == pytest.approx(measured_us - 40, rel=0.16)
+    run = VoltaLaunch("layer_norm", Dim3(rows), Dim3(32, 4), arguments, dump="layer_norm", shared_bytes=24)
+    assert run.analyze_on("v100-pcie").predictions[0].time_us == pytest.approx(measured_us - 40, rel=0.16)

@@ -6,30 +6,30 @@ import pytest
 from paths import TRACES
 
 import analyzer
-from analyzer.execution.counts import TripRule
+from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline import Options, crew
+from analyzer.pipeline import Options, parallel
 from analyzer.render.json import render_json
 from analyzer.text.errors import InputError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="workers are forks, of Linux alone")
 DUMPS = sorted(str(path) for path in (TRACES / "triton" / "sm_90").glob("*.sass"))
-RULES = (TripRule(5, address=0x10), TripRule(40, address=0x10000), TripRule(7))
+RULES = (TripCountRule(5, address=0x10), TripCountRule(40, address=0x10000), TripCountRule(7))
 
 
 @pytest.fixture
 def small_is_big(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Small dumps are shared too; tells of the processes that analyzed kernels here."""
     here: list[int] = []
-    analyze = crew.Crew.analyze
+    analyze = parallel.ParallelRun.analyze_tasks
 
-    def told(self: crew.Crew, start: int, stop: int) -> crew.Done:
+    def told(self: parallel.ParallelRun, start: int, stop: int) -> parallel.TaskResults:
         here.append(stop - start)
         return analyze(self, start, stop)
 
-    monkeypatch.setattr(crew, "_LEAST_SIZE", 0)
-    monkeypatch.setattr(crew, "_cores", lambda: 3)
-    monkeypatch.setattr(crew.Crew, "analyze", told)
+    monkeypatch.setattr(parallel, "_MIN_PARALLEL_INSTRUCTIONS", 0)
+    monkeypatch.setattr(parallel, "_count_usable_cores", lambda: 3)
+    monkeypatch.setattr(parallel.ParallelRun, "analyze_tasks", told)
     return here
 
 
@@ -37,13 +37,13 @@ def small_is_big(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     "launch", [Launch(), Launch(grid=Dim3(264), block=Dim3(128))], ids=["static", "launched"]
 )
 def test_shared_work_gives_the_same_report(small_is_big: list[int], launch: Launch) -> None:
-    options = Options(launch=launch, trips=RULES, listing=True)
+    options = Options(launch=launch, trip_rules=RULES, listing=True)
     alone = analyzer.analyze(DUMPS, ["h100", "h200-sxm"], options=options)
     assert small_is_big == [len(alone.kernels)]
     assert len(alone.kernels) > 3
     small_is_big.clear()
     shared = analyzer.analyze(
-        DUMPS, ["h100", "h200-sxm"], options=Options(launch=launch, trips=RULES, listing=True, jobs=3)
+        DUMPS, ["h100", "h200-sxm"], options=Options(launch=launch, trip_rules=RULES, listing=True, jobs=3)
     )
     assert not small_is_big, "all of it was done by workers"
     assert render_json(shared) == render_json(alone)
@@ -53,11 +53,13 @@ def test_what_fails_in_a_worker_fails_here(small_is_big: list[int], monkeypatch:
     def refuse(*_: object, **__: object) -> None:
         raise InputError("no", hint="none")
 
-    monkeypatch.setattr(crew, "kernel_report", refuse)
+    monkeypatch.setattr(parallel, "make_kernel_report", refuse)
     with pytest.raises(InputError, match="no"):
         analyzer.analyze(DUMPS, "h100", options=Options(jobs=2))
 
 
 def test_small_inputs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew.Crew, "_shared", lambda *_: pytest.fail("a process for a small dump"))
+    monkeypatch.setattr(
+        parallel.ParallelRun, "_run_in_workers", lambda *_: pytest.fail("a process for a small dump")
+    )
     assert analyzer.analyze(DUMPS, "h100", options=Options(jobs=8)).kernels

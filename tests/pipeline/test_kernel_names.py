@@ -6,8 +6,8 @@ import pytest
 
 import analyzer
 from analyzer.pipeline import Options
-from analyzer.pipeline.program import Program, load, named_kernels
-from analyzer.report.demangle import bare_name
+from analyzer.pipeline.loaded_program import Program, find_kernels, load
+from analyzer.text.demangling import strip_signature
 
 PLAIN, SCOPED = "_Z5saxpyfPKfPfi", "_ZN2ns5saxpyEfPKfPfi"
 TWICE, THRICE = "_Z5scaleIfLi2EEvPKT_PS0_i", "_Z5scaleIdLi3EEvPKT_PS0_i"
@@ -41,7 +41,7 @@ def dump(folder: Path, *kernels: tuple[str, str]) -> Program:
 )
 def test_names_as_people_write_them(tmp_path: Path, written: str, found: set[str]) -> None:
     program = dump(tmp_path, *((name, "sm_86") for name in (PLAIN, SCOPED, TWICE, THRICE)))
-    assert {kernel.name for kernel in named_kernels(program.kernels, written)} == found
+    assert {kernel.name for kernel in find_kernels(program.kernels, written)} == found
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_names_as_people_write_them(tmp_path: Path, written: str, found: set[str
     ],
 )
 def test_a_bare_name_has_neither_type_nor_parameters(demangled: str, bare: str) -> None:
-    assert bare_name(demangled) == bare
+    assert strip_signature(demangled) == bare
 
 
 @pytest.mark.parametrize(

@@ -8,26 +8,26 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from exactness import CASES, Case, launch_of
+from exactness import CASES, Case, make_launch
 from msgspec.structs import replace
 from paths import parse_lines
 
 import analyzer
 from analyzer.cli.app import run
-from analyzer.execution.guesses import Guesser
-from analyzer.execution.profile import ExecutionProfile
-from analyzer.execution.provenance import Provenance
-from analyzer.execution.recording import record_launch
-from analyzer.execution.representative import representative_class
-from analyzer.execution.trace_recorder import TraceRecorder, recorded_header
-from analyzer.execution.traced import traced_profile
-from analyzer.frontend.trace import parse_trace
+from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.profile.representative_warp import find_representative_class
+from analyzer.execution.traces.launch_recording import record_launch
+from analyzer.execution.traces.trace_profile import build_trace_profile
+from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
+from analyzer.frontend.trace_parser import parse_trace
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.ir.opcode import OpKind, Space
+from analyzer.ir.opcode import AddressSpace, OpKind
 from analyzer.pipeline import LoadedKernel, Options, Program
-from analyzer.pipeline.analyst import launches_of
-from analyzer.pipeline.executing import execute_kernel, prepare
-from analyzer.pipeline.tracing import RecordedTrace, trace_kernel
+from analyzer.pipeline.kernel_analyzer import find_launches
+from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.pipeline.trace_generation import RecordedTrace, trace_kernel
 from analyzer.render.traceg import render_traceg
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def load(path: str) -> Program:
 
 def recorded(case: Case) -> tuple[LoadedKernel, Options, RecordedTrace]:
     program = load(str(TRACES / case.path))
-    options = Options(kernels=(case.kernel,), launch=launch_of(case))
+    options = Options(kernels=(case.kernel,), launch=make_launch(case))
     return program[case.kernel], options, trace_kernel([program], options)
 
 
@@ -80,11 +80,11 @@ def facts(loaded: LoadedKernel, profile: ExecutionProfile, guessed: frozenset[in
     for what nobody knows in execution alone.
     """
     return {
-        "warps": profile.block_warps.tolist(),
-        "lanes": profile.block_lanes.tolist(),
+        "warps": profile.block_executions.tolist(),
+        "lanes": profile.block_active_lanes.tolist(),
         "entries": profile.loop_entries.tolist(),
         "classes": sorted(
-            (c.n_warps, c.block_counts.tolist(), c.block_lanes.tolist()) for c in profile.classes
+            (c.n_warps, c.block_counts.tolist(), c.block_active_lanes.tolist()) for c in profile.warp_classes
         ),
         "accesses": [
             replace(access, provenance=Provenance.EXACT, **(NOTHING if access.row in guessed else {}))
@@ -98,16 +98,16 @@ def facts(loaded: LoadedKernel, profile: ExecutionProfile, guessed: frozenset[in
 NOTHING = {
     "sectors": None,
     "wavefronts": None,
-    "base": None,
-    "is_looked_up": False,
+    "base_address": None,
+    "is_indirect": False,
     "unique_bytes": None,
     "table_bytes": None,
-    "new_share": 1.0,
+    "first_touch_share": 1.0,
 }
 
 
-def is_shared_side(loaded: LoadedKernel, row: int, space: Space) -> bool:
-    return loaded.kernel.opcode(row).kind is OpKind.ASYNC_COPY and space is Space.SHARED
+def is_shared_side(loaded: LoadedKernel, row: int, space: AddressSpace) -> bool:
+    return loaded.kernel.find_opcode(row).kind is OpKind.ASYNC_COPY and space is AddressSpace.SHARED
 
 
 @pytest.mark.parametrize("case", chosen(), ids=str)
@@ -115,11 +115,11 @@ def test_a_written_trace_tells_what_execution_tells(case: Case) -> None:
     loaded, options, found = recorded(case)
     assert len(found.trace) < MOST_LINES
     read = parse_trace("again", [text.encode() for text in render_traceg(found.trace)])
-    (launch,) = launches_of(loaded.kernel, options)
+    (launch,) = find_launches(loaded.kernel, options)
     executed = execute_kernel(loaded, launch)
     assert executed is not None
-    traced = traced_profile(read, loaded.cfg, loaded.loops)
-    guessed = frozenset(access.row for access in executed.profile.accesses if access.base is not None)
+    traced = build_trace_profile(read, loaded.cfg, loaded.loops)
+    guessed = frozenset(access.row for access in executed.profile.accesses if access.base_address is not None)
     assert facts(loaded, traced, guessed) == facts(loaded, executed.profile, guessed)
     assert traced.provenance is Provenance.TRACED
 
@@ -132,11 +132,11 @@ def masks_of(*texts: str) -> list[int]:
     """The mask that each instruction of a kernel has when one warp runs it, by row."""
     loaded = LoadedKernel(parse_lines(*texts))
     launch = Launch(grid=Dim3(1), block=Dim3(32))
-    ready = prepare(loaded, launch)
-    recorder = TraceRecorder(loaded.cfg, recorded_header(loaded.kernel, launch))
-    record_launch(ready.compiled, ready.image, ready.shape, Guesser(ready.compiled), recorder)
-    trace = recorder.trace()
-    assert trace.ids.tolist() == list(range(len(texts)))
+    ready = prepare_launch(loaded, launch)
+    recorder = TraceRecorder(loaded.cfg, make_trace_header(loaded.kernel, launch))
+    record_launch(ready.compiled, ready.image, ready.shape, BranchDecider(ready.compiled), recorder)
+    trace = recorder.build_trace()
+    assert trace.instruction_ids.tolist() == list(range(len(texts)))
     return trace.masks.tolist()
 
 
@@ -172,8 +172,8 @@ def test_branches_and_exits_have_the_lanes_that_take_them() -> None:
 def test_the_representative_warp_is_of_the_largest_class() -> None:
     trace = parse_trace(VECTOR_ADD, [Path(VECTOR_ADD).read_bytes()])
     loaded = load(VECTOR_ADD).kernels[0]
-    profile = traced_profile(trace, loaded.cfg)
-    found = representative_class(profile, [[6.0, 1.0], [10.0, 4.0]])
+    profile = build_trace_profile(trace, loaded.cfg)
+    found = find_representative_class(profile, [[6.0, 1.0], [10.0, 4.0]])
     assert (found.n_warps, found.block_counts.tolist()) == (2, [1, 1])
 
 

@@ -15,12 +15,12 @@ from paths import HWDB, TRACES
 
 import analyzer
 from analyzer import validate
+from analyzer.evaluation.validation import CaseFilters
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
 from analyzer.models.registry import Predictor
 from analyzer.pipeline import Options
-from analyzer.pipeline.validate import Filters
-from analyzer.render.json import render_json, schema_text, validate_schema
-from analyzer.report.validation import ValidationReport
+from analyzer.render.json import format_schema, make_validate_schema, render_json
+from analyzer.report.validation_schema import ValidationReport
 from analyzer.text.errors import HardwareError, InputError, UsageError
 
 REPORT16 = TRACES / "cuda" / "sm_80" / "report16.sass"
@@ -73,7 +73,7 @@ RATIOS = (1.1, 0.8, 2.0, 0.5, 1.25)
 
 def test_errors_are_those_of_the_closed_forms(tmp_path: Path) -> None:
     report = run(measured_as(tmp_path / "t.csv", adds(SIZES), RATIOS))
-    score = report.overall()
+    score = report.find_overall_score()
     assert score is not None
     errors = [abs(ratio - 1) for ratio in RATIOS]  # .1 .2 1. .5 .25
     assert score.rows == 5
@@ -219,18 +219,18 @@ def test_filters(tmp_path: Path) -> None:
     ]
     table = write(tmp_path / "t.csv", rows)
 
-    def cases(filters: Filters) -> list[str]:
+    def cases(filters: CaseFilters) -> list[str]:
         return [case.case for case in run(table, filters=filters).cases]
 
-    assert cases(Filters()) == ["add1000", "add2000", "add4000", "add8000"]
-    assert cases(Filters(split="judge")) == ["add2000", "add4000"]
-    assert cases(Filters(suites=("gemm_*",))) == ["add1000", "add2000"]
-    assert cases(Filters(gpus=("NVIDIA L40S",))) == ["add4000"]
-    assert cases(Filters(split="judge", suites=("conv", "gemm_a"))) == ["add4000"]
+    assert cases(CaseFilters()) == ["add1000", "add2000", "add4000", "add8000"]
+    assert cases(CaseFilters(split="judge")) == ["add2000", "add4000"]
+    assert cases(CaseFilters(suites=("gemm_*",))) == ["add1000", "add2000"]
+    assert cases(CaseFilters(gpus=("NVIDIA L40S",))) == ["add4000"]
+    assert cases(CaseFilters(split="judge", suites=("conv", "gemm_a"))) == ["add4000"]
     with pytest.raises(UsageError, match="no row fits"):
-        cases(Filters(split="learn", suites=("conv",)))
+        cases(CaseFilters(split="learn", suites=("conv",)))
     with pytest.raises(HardwareError, match="no GPU"):
-        cases(Filters(gpus=("voodoo 2",)))
+        cases(CaseFilters(gpus=("voodoo 2",)))
 
 
 def test_what_was_answered_once_is_read_from_the_cache(
@@ -307,7 +307,7 @@ def test_sources_edited_since_they_were_loaded_turn_the_cache_off(
 ) -> None:
     table, folder = write(tmp_path / "t.csv", adds([1000])), tmp_path / "answers"
     first = run(table, cache=folder)
-    monkeypatch.setattr(analyzer, "LOADED_NS", 0)
+    monkeypatch.setattr(analyzer, "IMPORT_TIME_NS", 0)
     worked = _count_work(monkeypatch)
     assert run(table, cache=folder) == first
     assert worked == [MODELS]
@@ -315,7 +315,7 @@ def test_sources_edited_since_they_were_loaded_turn_the_cache_off(
 
 
 def test_a_fault_of_a_model_is_listed_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from analyzer.pipeline import validation_tasks as home
+    from analyzer.evaluation import tasks as home
 
     table, models = write(tmp_path / "t.csv", adds([1000])), ("roofline", "warp")
     find_model = home.find_model
@@ -334,25 +334,25 @@ def test_a_fault_of_a_model_is_listed_and_not_kept(tmp_path: Path, monkeypatch: 
 
 def _count_work(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """Models of every row that is worked out from now on."""
-    from analyzer.pipeline import validate as home
+    from analyzer.evaluation import validation as home
 
     worked: list[tuple[str, ...]] = []
-    answer_task = home.answer_task
+    answer_task = home.evaluate_task
 
-    def counting(task: home.Task) -> home.Answers:
-        worked.extend(row.models for row in task.rows)
+    def counting(task: home.EvaluationTask) -> home.CaseResults:
+        worked.extend(row.models for row in task.pending_cases)
         return answer_task(task)
 
-    monkeypatch.setattr(home, "answer_task", counting)
+    monkeypatch.setattr(home, "evaluate_task", counting)
     return worked
 
 
 def test_json_is_described_by_the_published_schema(tmp_path: Path) -> None:
     rows = [*adds([1000, 2000], group="g"), *adds([4000], dump="gone.sass")]
     report = run(write(tmp_path / "t.csv", rows))
-    jsonschema.validate(json.loads(render_json(report)), validate_schema())
+    jsonschema.validate(json.loads(render_json(report)), make_validate_schema())
     published = HWDB / "schema" / "validate-1.json"
-    assert published.read_text(encoding="utf-8") == schema_text(validate_schema()), (
+    assert published.read_text(encoding="utf-8") == format_schema(make_validate_schema()), (
         "write it with: python -m analyzer.render.json hwdb/schema"
     )
 

@@ -8,9 +8,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from paths import INSTRUCTION, TRACES
 
-from analyzer.frontend.sass import parse_sass
-from analyzer.ir.program import Module
-from analyzer.text.errors import InputError, describe
+from analyzer.frontend.sass_parser import parse_sass
+from analyzer.ir.module import Module
+from analyzer.text.errors import InputError, format_diagnostic
 
 _SECONDS = 5.0
 # Small real dumps of both tools, one per generation and layout.
@@ -52,11 +52,11 @@ def fingerprint(module: Module) -> tuple[object, ...]:
             kernel.is_entry,
             kernel.addresses.tolist(),
             None if kernel.control_words is None else kernel.control_words.tolist(),
-            [(kernel.form(i), kernel.origin(i)) for i in range(len(kernel))],
+            [(kernel.decode_form(i), kernel.find_source_line(i)) for i in range(len(kernel))],
         )
         for kernel in module
     )
-    return kernels, module.dialect, module.diagnostics
+    return kernels, module.source_format, module.diagnostics
 
 
 def outcome(chunks: list[bytes]) -> tuple[object, ...]:
@@ -65,7 +65,7 @@ def outcome(chunks: list[bytes]) -> tuple[object, ...]:
     try:
         result = fingerprint(parse_sass("dump.sass", chunks))
     except InputError as error:
-        result = (describe(error.diagnostic),)
+        result = (format_diagnostic(error.diagnostic),)
     assert time.perf_counter() - began < _SECONDS
     return result
 
@@ -180,7 +180,7 @@ def test_windows_line_ends_change_nothing(data: bytes) -> None:
 
 
 def n_unknown(module: Module) -> int:
-    return sum(not kernel.opcode(i).known for kernel in module for i in range(len(kernel)))
+    return sum(not kernel.find_opcode(i).is_known for kernel in module for i in range(len(kernel)))
 
 
 @given(

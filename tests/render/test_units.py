@@ -2,7 +2,13 @@
 
 import pytest
 
-from analyzer.render.units import mark, percent, ratio, short_bytes, short_count
+from analyzer.render.number_format import (
+    format_bytes,
+    format_count,
+    format_percent,
+    format_provenance,
+    format_ratio,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +28,7 @@ from analyzer.render.units import mark, percent, ratio, short_bytes, short_count
     ],
 )
 def test_counts_keep_three_digits(value: float, text: str) -> None:
-    assert short_count(value) == text
+    assert format_count(value) == text
 
 
 @pytest.mark.parametrize(
@@ -30,16 +36,33 @@ def test_counts_keep_three_digits(value: float, text: str) -> None:
     [(0, "0 B"), (1023, "1,023 B"), (1024, "1.00 KiB"), (1 << 20, "1.00 MiB"), (1023 << 10, "1.00 MiB")],
 )
 def test_bytes_are_binary(value: float, text: str) -> None:
-    assert short_bytes(value) == text
+    assert format_bytes(value) == text
 
 
 def test_shares_never_round_to_nothing_or_all() -> None:
-    assert [percent(s) for s in (0.0, 1e-6, 0.125, 0.9999, 1.0)] == ["0%", "<1%", "12%", ">99%", "100%"]
+    assert [format_percent(s) for s in (0.0, 1e-6, 0.125, 0.9999, 1.0)] == [
+        "0%",
+        "<1%",
+        "12%",
+        ">99%",
+        "100%",
+    ]
 
 
 def test_ratios_have_no_empty_digits() -> None:
-    assert [ratio(value) for value in (4, 3.5, 4.004, 10.0, 429681.2)] == ["4", "3.5", "4", "10", "429,681"]
+    assert [format_ratio(value) for value in (4, 3.5, 4.004, 10.0, 429681.2)] == [
+        "4",
+        "3.5",
+        "4",
+        "10",
+        "429,681",
+    ]
 
 
 def test_marks() -> None:
-    assert [mark(name) for name in ("exact", "traced", "assumed", "unknown")] == ["", "", "~", "?"]
+    assert [format_provenance(name) for name in ("exact", "traced", "assumed", "unknown")] == [
+        "",
+        "",
+        "~",
+        "?",
+    ]

@@ -1,13 +1,19 @@
 """AMALI (Cao et al., ISCA 2025): intervals, tensor cores by modifiers, launch latency, divergence."""
 
-from analyzer.models.base import Situation
-from analyzer.models.interval_model import Interval, Reading, predict_intervals
-from analyzer.models.verdict import Verdict
+from analyzer.models.interface import ModelInput
+from analyzer.models.interval_model import IntervalOptions, MmaIntervalSource, predict_by_intervals
+from analyzer.models.model_result import ModelResult
 
 NAME = "amali"
-READING = Reading(name=NAME, tensor=Interval.MODIFIERS, structural=True, launch_latency=True, divergence=True)
+OPTIONS = IntervalOptions(
+    model_name=NAME,
+    mma_interval=MmaIntervalSource.MODIFIERS,
+    has_structural_contention=True,
+    has_launch_latency=True,
+    has_divergence=True,
+)
 
 
-def predict(situation: Situation) -> Verdict:
+def predict(model_input: ModelInput) -> ModelResult:
     """All terms of equation 16."""
-    return predict_intervals(situation, READING)
+    return predict_by_intervals(model_input, OPTIONS)

@@ -4,14 +4,20 @@ Initiation intervals follow from lanes alone (14), so a matrix instruction takes
 and type; no launch latency, no divergence.
 """
 
-from analyzer.models.base import Situation
-from analyzer.models.interval_model import Interval, Reading, predict_intervals
-from analyzer.models.verdict import Verdict
+from analyzer.models.interface import ModelInput
+from analyzer.models.interval_model import IntervalOptions, MmaIntervalSource, predict_by_intervals
+from analyzer.models.model_result import ModelResult
 
 NAME = "gcom"
-READING = Reading(name=NAME, tensor=Interval.LANES, structural=True, launch_latency=False, divergence=False)
+OPTIONS = IntervalOptions(
+    model_name=NAME,
+    mma_interval=MmaIntervalSource.LANES,
+    has_structural_contention=True,
+    has_launch_latency=False,
+    has_divergence=False,
+)
 
 
-def predict(situation: Situation) -> Verdict:
+def predict(model_input: ModelInput) -> ModelResult:
     """S_I with contention for units, L1, NoC and DRAM."""
-    return predict_intervals(situation, READING)
+    return predict_by_intervals(model_input, OPTIONS)

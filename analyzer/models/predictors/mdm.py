@@ -1,13 +1,19 @@
 """MDM (Wang et al., MICRO 2020) as AMALI describes it: intervals and contention beyond the L1 alone."""
 
-from analyzer.models.base import Situation
-from analyzer.models.interval_model import Interval, Reading, predict_intervals
-from analyzer.models.verdict import Verdict
+from analyzer.models.interface import ModelInput
+from analyzer.models.interval_model import IntervalOptions, MmaIntervalSource, predict_by_intervals
+from analyzer.models.model_result import ModelResult
 
 NAME = "mdm"
-READING = Reading(name=NAME, tensor=Interval.LANES, structural=False, launch_latency=False, divergence=False)
+OPTIONS = IntervalOptions(
+    model_name=NAME,
+    mma_interval=MmaIntervalSource.LANES,
+    has_structural_contention=False,
+    has_launch_latency=False,
+    has_divergence=False,
+)
 
 
-def predict(situation: Situation) -> Verdict:
+def predict(model_input: ModelInput) -> ModelResult:
     """S_I with queueing at MSHRs, NoC and DRAM."""
-    return predict_intervals(situation, READING)
+    return predict_by_intervals(model_input, OPTIONS)

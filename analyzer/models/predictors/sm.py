@@ -6,130 +6,139 @@ rate, atomics that queue at one unit of the L2, barriers, and CTAs that follow e
 
 import numpy as np
 
-from analyzer.demand.costs import PIPES, FloatArray
-from analyzer.ir.machine import SHARED_PIPES
-from analyzer.models.base import Situation, Stall
-from analyzer.models.bounds import DRAM, ISSUE, L2, LATENCY
-from analyzer.models.causes import PORTS, STALL_OF
-from analyzer.models.composition import LAUNCH
-from analyzer.models.launching import dispatch_cycles, overhead_cycles
-from analyzer.models.placement import assumed_placement
-from analyzer.models.residuals import interval_of
-from analyzer.models.sm.engine import NO_INSTRUCTIONS, NOT_SELECTED
-from analyzer.models.sm.script import Script
-from analyzer.models.sm.simulate import Simulation, WarpCycles, simulate
-from analyzer.models.sm.traffic import OUTWARD, Act
-from analyzer.models.stalls import StallLedger
-from analyzer.models.verdict import Range, Verdict, clock_mhz, make_prediction
-from analyzer.models.walking import walk_situation
+from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.ir.scheduling import SM_LEVEL_PIPES
+from analyzer.models.bounds import DRAM_BOUND, ISSUE_BOUND, L2_BOUND, LATENCY_BOUND
+from analyzer.models.composition import LAUNCH_BOUND
+from analyzer.models.interface import ModelInput, Stall
+from analyzer.models.launch_overhead import compute_cta_dispatch_cycles, compute_launch_overhead_cycles
+from analyzer.models.miss_rates import estimate_miss_rates
+from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz, make_prediction
+from analyzer.models.residuals import find_time_factors
+from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
+from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
+from analyzer.models.sm.sm_simulator import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
+from analyzer.models.sm.warp_program import WarpProgram
+from analyzer.models.stalls import StallAccumulator
+from analyzer.models.timeline_builder import build_warp_timeline
+from analyzer.models.wait_causes import REGISTER_PORTS_INDEX, STALL_BY_CAUSE
 
 NAME = "sm"
-ATOMICS = "atomics"
-LOAD_STORE = "load/store path"
-REGISTER_PORTS = "register ports"
-_BINDING_SHARE = 0.8
+ATOMICS_BOUND = "atomics"
+LOAD_STORE_BOUND = "load/store path"
+REGISTER_PORTS_BOUND = "register ports"
+_MIN_BINDING_SHARE = 0.8
 
 
-def predict(situation: Situation) -> Verdict:
+def predict(model_input: ModelInput) -> ModelResult:
     """Cycles, stack and time of one kernel on one GPU."""
-    clock, placement = clock_mhz(situation), assumed_placement(situation)
-    simulation = simulate(situation, placement, clock)
-    ledger = StallLedger(len(situation.kernel))
-    bounds = _bounds(simulation)
-    dispatch = dispatch_cycles(situation, clock)
+    clock, miss_rates = find_clock_mhz(model_input), estimate_miss_rates(model_input)
+    simulation = simulate_launch(model_input, miss_rates, clock)
+    accumulator = StallAccumulator(len(model_input.kernel))
+    bounds = _compute_resource_bounds(simulation)
+    dispatch = compute_cta_dispatch_cycles(model_input, clock)
     cycles = max(simulation.cycles, dispatch, *bounds.values())
-    is_dispatch = dispatch >= _BINDING_SHARE * cycles and dispatch > max(bounds.values(), default=0.0)
-    spent = simulation.warp_cycles(ledger.n_rows)
-    empty = cycles * _empty_share(simulation, spent) if is_dispatch else 0.0
-    _add_waits(ledger, simulation, spent, cycles - empty)
-    ledger.add_outside(Stall.LAUNCH, empty)
-    around = overhead_cycles(situation, clock)
-    interval = situation.gpu.file.launch.interval_us
+    is_dispatch = dispatch >= _MIN_BINDING_SHARE * cycles and dispatch > max(bounds.values(), default=0.0)
+    warp_cycles = simulation.sum_warp_cycles(accumulator.n_rows)
+    empty = cycles * _compute_empty_slot_share(simulation, warp_cycles) if is_dispatch else 0.0
+    _add_warp_cycles(accumulator, simulation, warp_cycles, cycles - empty)
+    accumulator.add_unattributed_cycles(Stall.LAUNCH, empty)
+    overhead = compute_launch_overhead_cycles(model_input, clock)
+    interval = model_input.gpu.file.launch.interval_us
     if interval is not None:
-        around = max(around, interval.value * clock - cycles)
-    ledger.add_outside(Stall.LAUNCH, around)
-    stalls = ledger.close()
-    name = max(bounds, key=lambda which: bounds[which], default=LATENCY)
-    bound = name if bounds.get(name, 0.0) >= _BINDING_SHARE * cycles else LATENCY
-    bound = LAUNCH if around > cycles or is_dispatch else bound
-    low, high = interval_of(situation, bound, stalls.stack())
-    return Verdict(
-        situation=situation,
+        overhead = max(overhead, interval.value * clock - cycles)
+    accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead)
+    stalls = accumulator.build_profile()
+    name = max(bounds, key=lambda which: bounds[which], default=LATENCY_BOUND)
+    bound = name if bounds.get(name, 0.0) >= _MIN_BINDING_SHARE * cycles else LATENCY_BOUND
+    bound = LAUNCH_BOUND if overhead > cycles or is_dispatch else bound
+    low, high = find_time_factors(model_input, bound, stalls.sum_by_stall())
+    return ModelResult(
+        model_input=model_input,
         prediction=make_prediction(
-            situation,
+            model_input,
             NAME,
             stalls,
             bound=bound,
             bounds_cycles=bounds,
-            span=Range(stalls.total_cycles * low, stalls.total_cycles * high, is_whole=True),
-            placement=placement,
+            cycle_range=CycleRange(
+                stalls.total_cycles * low, stalls.total_cycles * high, includes_model_error=True
+            ),
+            miss_rates=miss_rates,
             notes=simulation.notes,
         ),
         stalls=stalls,
-        walk=walk_situation(situation, situation.weights, placement),
+        timeline=build_warp_timeline(model_input, model_input.execution_counts, miss_rates),
     )
 
 
-def _empty_share(simulation: Simulation, spent: WarpCycles) -> float:
+def _compute_empty_slot_share(simulation: LaunchSimulation, warp_cycles: WarpCycles) -> float:
     """Part of the time of an SM's slots in which no CTA is there yet, for none has been handed out."""
-    of_cta = spent.total / len(simulation.figures.crew)
-    slots = min(simulation.figures.slots, simulation.n_ctas)
+    of_cta = warp_cycles.total_cycles / len(simulation.parameters.role_by_warp)
+    slots = min(simulation.parameters.ctas_per_sm, simulation.n_ctas)
     return max(0.0, 1.0 - of_cta * simulation.n_ctas / slots / simulation.cycles)
 
 
-def _add_waits(ledger: StallLedger, simulation: Simulation, spent: WarpCycles, cycles_of_sm: float) -> None:
+def _add_warp_cycles(
+    accumulator: StallAccumulator, simulation: LaunchSimulation, warp_cycles: WarpCycles, cycles_of_sm: float
+) -> None:
     """The busiest SM's cycles, divided as its warps' own are."""
-    total, waits = spent.total, spent.waits
+    total, waits = warp_cycles.total_cycles, warp_cycles.waits
     scale = cycles_of_sm / total if total else 0.0
-    ledger.add_rows(Stall.SELECTED, spent.selected * scale)
-    ledger.add_rows(Stall.WAIT, spent.added * scale)
-    ledger.add_rows(Stall.NOT_SELECTED, waits[:, NOT_SELECTED] * scale)
-    ledger.add_rows(Stall.NO_INSTRUCTIONS, waits[:, NO_INSTRUCTIONS] * scale)
-    is_global = np.isin(simulation.traffic.act, (int(Act.LOAD), int(Act.STORE), int(Act.COPY_OUT)))
-    for cause, stall in STALL_OF.items():
+    accumulator.add_row_cycles(Stall.SELECTED, warp_cycles.selected * scale)
+    accumulator.add_row_cycles(Stall.WAIT, warp_cycles.stall_count_cycles * scale)
+    accumulator.add_row_cycles(Stall.NOT_SELECTED, waits[:, NOT_SELECTED_COLUMN] * scale)
+    accumulator.add_row_cycles(Stall.NO_INSTRUCTIONS, waits[:, NO_INSTRUCTIONS_COLUMN] * scale)
+    is_global = np.isin(
+        simulation.resource_demand.step_kind,
+        (int(StepKind.LOAD), int(StepKind.STORE), int(StepKind.BULK_COPY_OUT)),
+    )
+    for cause, stall in STALL_BY_CAUSE.items():
         cycles: FloatArray = waits[:, cause] * scale
         if stall is Stall.MIO_THROTTLE:
-            ledger.add_rows(Stall.LG_THROTTLE, np.where(is_global, cycles, 0.0))
+            accumulator.add_row_cycles(Stall.LG_THROTTLE, np.where(is_global, cycles, 0.0))
             cycles = np.where(is_global, 0.0, cycles)
-        ledger.add_rows(stall, cycles)
+        accumulator.add_row_cycles(stall, cycles)
 
 
-def _bounds(simulation: Simulation) -> dict[str, float]:
+def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
     """Cycles that each resource of the busiest SM works."""
-    subcores, factor = simulation.figures.subcores, simulation.figures.l2_store_factor
+    subcores, factor = simulation.parameters.n_subcores, simulation.parameters.l2_store_factor
     found: dict[str, float] = {}
 
     def add(name: str, cycles: float) -> None:
         if cycles:
             found[name] = found.get(name, 0.0) + cycles * simulation.n_ctas
 
-    for script, n_warps in simulation.parts():
-        visits = _visits(script)
-        add(ISSUE, n_warps * float(visits @ script.issued) / subcores)
-        add(LOAD_STORE, n_warps * float(visits @ script.path_cycles))
-        is_store = np.isin(script.act, OUTWARD)
-        l2 = visits * script.l2_cycles
+    for warp_program, n_warps in simulation.iterate_programs():
+        executions = _count_step_executions(warp_program)
+        add(ISSUE_BOUND, n_warps * float(executions @ warp_program.issue_slots) / subcores)
+        add(LOAD_STORE_BOUND, n_warps * float(executions @ warp_program.load_store_cycles))
+        is_store = np.isin(warp_program.kind, OUTGOING_KINDS)
+        l2 = executions * warp_program.l2_cycles
         loaded, stored = float(l2[~is_store].sum()), float(l2[is_store].sum())
-        others = float(l2[np.not_equal(script.act, int(Act.COPY))].sum())  # see the engine
+        others = float(
+            l2[np.not_equal(warp_program.kind, int(StepKind.BULK_COPY_IN))].sum()
+        )  # see the engine
         both = others + stored * (factor - 1.0) if factor else 0.0
-        add(L2, n_warps * max(loaded, stored, both))
-        add(DRAM, n_warps * float(visits @ script.dram_cycles))
-        add(ATOMICS, n_warps * float(visits @ script.atomic_cycles))
-        for step, matrix in enumerate(script.matrix):
+        add(L2_BOUND, n_warps * max(loaded, stored, both))
+        add(DRAM_BOUND, n_warps * float(executions @ warp_program.dram_cycles))
+        add(ATOMICS_BOUND, n_warps * float(executions @ warp_program.atomic_cycles))
+        for step, matrix in enumerate(warp_program.async_mma_cycles):
             if matrix:
-                pipe = PIPES[script.matrix_pipe[step]]
-                units = 1 if pipe in SHARED_PIPES else subcores
-                add(pipe.value, n_warps * float(visits[step]) * matrix / units)
-        for step, pipes in enumerate(script.pipes):
+                pipe = PIPES[warp_program.async_mma_pipe[step]]
+                units = 1 if pipe in SM_LEVEL_PIPES else subcores
+                add(pipe.value, n_warps * float(executions[step]) * matrix / units)
+        for step, pipes in enumerate(warp_program.pipe_cycles):
             for number, cycles, _ in pipes:
-                name = REGISTER_PORTS if number == PORTS else PIPES[number].value
-                add(name, n_warps * float(visits[step]) * cycles / subcores)
+                name = REGISTER_PORTS_BOUND if number == REGISTER_PORTS_INDEX else PIPES[number].value
+                add(name, n_warps * float(executions[step]) * cycles / subcores)
     return found
 
 
-def _visits(script: Script) -> FloatArray:
+def _count_step_executions(warp_program: WarpProgram) -> FloatArray:
     """How often each step is taken, [step]."""
-    found = np.zeros(len(script))
-    for run in script.runs:
-        found[run.start : run.stop] = run.visits
+    found = np.zeros(len(warp_program))
+    for run in warp_program.sequences:
+        found[run.start : run.stop] = run.iterations
     return found

@@ -1,77 +1,95 @@
 """Our own: one sub-core's warps of a CTA in lockstep, each loop walked until it is periodic.
 
-Warps that barriers hold together queue for pipes and wait for each other (`walk.py`). CTAs that share an SM
-are independent of each other: the code takes the longer of one CTA's lockstep time and of what every shared
-resource needs for all resident CTAs; where an SM holds but one CTA, each hot loop does. Warps with different
-roles run at the same time: the role that takes longest counts.
+Warps that barriers hold together queue for pipes and wait for each other (`timeline.py`). CTAs that share an
+SM are independent of each other: the code takes the longer of one CTA's lockstep time and of what every
+shared resource needs for all resident CTAs; where an SM holds but one CTA, each hot loop does. Warps with
+different roles run at the same time: the role that takes longest counts.
 """
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.costs import FloatArray
-from analyzer.demand.demand import measure_demand
-from analyzer.models.base import Situation
-from analyzer.models.block_runs import BlockRun, block_runs
-from analyzer.models.composition import Part, compose
-from analyzer.models.placement import assumed_placement
-from analyzer.models.roles import Role, find_roles
-from analyzer.models.verdict import Verdict
-from analyzer.models.walk import WarpWalk
-from analyzer.models.walking import walk_situation
+from analyzer.demand.opcode_costs import FloatArray
+from analyzer.demand.warp_demand import compute_warp_demand
+from analyzer.models.block_sequences import BlockSequence, split_into_block_sequences
+from analyzer.models.composition import CodePart, compose_result
+from analyzer.models.interface import ModelInput
+from analyzer.models.lockstep_roles import LockstepRole, find_lockstep_roles
+from analyzer.models.miss_rates import estimate_miss_rates
+from analyzer.models.model_result import ModelResult
+from analyzer.models.timeline import WarpTimeline
+from analyzer.models.timeline_builder import build_warp_timeline
 
 NAME = "steady"
-_LEAST_SHARE = 0.02
+_MIN_LOOP_SHARE = 0.02
 
 
-def predict(situation: Situation) -> Verdict:
+def predict(model_input: ModelInput) -> ModelResult:
     """Cycles, stack and time of one kernel on one GPU."""
-    found = max((_walk_role(situation, role) for role in find_roles(situation)), key=lambda one: one.cycles)
-    notes = (f"warps in lockstep on a sub-core: {found.role.lockstep}",) if found.role.lockstep > 1 else ()
-    parts = _parts(situation, found.role)
-    return compose(situation, NAME, found.walk, parts, assumed_placement(situation), notes)
+    found = max(
+        (_build_role_timeline(model_input, role) for role in find_lockstep_roles(model_input)),
+        key=lambda one: one.cycles,
+    )
+    notes = (
+        (f"warps in lockstep on a sub-core: {found.role.n_lockstep_warps}",)
+        if found.role.n_lockstep_warps > 1
+        else ()
+    )
+    parts = _split_into_parts(model_input, found.role)
+    return compose_result(model_input, NAME, found.timeline, parts, estimate_miss_rates(model_input), notes)
 
 
-class _Walked(Struct, frozen=True, eq=False):
-    role: Role
-    walk: WarpWalk
+class _RoleTimeline(Struct, frozen=True, eq=False):
+    role: LockstepRole
+    timeline: WarpTimeline
     cycles: float
 
 
-def _walk_role(situation: Situation, role: Role) -> _Walked:
-    walk = walk_situation(situation, role.weights, assumed_placement(situation), warps=role.lockstep)
-    return _Walked(role, walk, sum(walk.stack(role.weights).values()))
+def _build_role_timeline(model_input: ModelInput, role: LockstepRole) -> _RoleTimeline:
+    timeline = build_warp_timeline(
+        model_input,
+        role.execution_counts,
+        estimate_miss_rates(model_input),
+        n_lockstep_warps=role.n_lockstep_warps,
+    )
+    return _RoleTimeline(role, timeline, sum(timeline.sum_by_stall(role.execution_counts).values()))
 
 
-def _parts(situation: Situation, role: Role) -> tuple[Part, ...]:
+def _split_into_parts(model_input: ModelInput, role: LockstepRole) -> tuple[CodePart, ...]:
     """Of one CTA on an SM: loops that matter, each a part of its own, and all the rest together.
 
     Several CTAs drift apart, so that the waits of one part hide behind the work of another.
     """
-    if situation.occupancy.ctas_per_sm > 1:
-        return (Part(situation.weights, situation.demand, role.weights),)
-    rest = np.ones(len(situation.kernel), dtype=bool)
+    if model_input.occupancy.ctas_per_sm > 1:
+        return (CodePart(model_input.execution_counts, model_input.demand, role.execution_counts),)
+    rest = np.ones(len(model_input.kernel), dtype=bool)
     parts = []
-    total = float(situation.weights.sum())
-    for run in block_runs(situation.cfg, situation.nest):
-        if run.loop is None:
+    total = float(model_input.execution_counts.sum())
+    for sequence in split_into_block_sequences(model_input.cfg, model_input.loop_forest):
+        if sequence.loop is None:
             continue
-        inside = _rows(situation, run)
-        if float(situation.weights[inside].sum()) >= _LEAST_SHARE * total:
-            parts.append(_part(situation, role, inside))
+        inside = _mask_rows(model_input, sequence)
+        if float(model_input.execution_counts[inside].sum()) >= _MIN_LOOP_SHARE * total:
+            parts.append(_make_part(model_input, role, inside))
             rest &= ~inside
-    return (*parts, _part(situation, role, rest))
+    return (*parts, _make_part(model_input, role, rest))
 
 
-def _rows(situation: Situation, run: BlockRun) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    inside = np.zeros(len(situation.kernel), dtype=bool)
-    for number in run.blocks:
-        block = situation.cfg.blocks[number]
+def _mask_rows(
+    model_input: ModelInput, sequence: BlockSequence
+) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    inside = np.zeros(len(model_input.kernel), dtype=bool)
+    for number in sequence.blocks:
+        block = model_input.cfg.blocks[number]
         inside[block.start : block.stop] = True
     return inside
 
 
-def _part(situation: Situation, role: Role, inside: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> Part:
-    mean: FloatArray = np.where(inside, situation.weights, 0.0)
-    demand = measure_demand(situation.kernel.opcode_ids, mean, situation.costs, situation.moved)
-    return Part(mean, demand, np.where(inside, role.weights, 0.0))
+def _make_part(
+    model_input: ModelInput, role: LockstepRole, inside: "np.ndarray[tuple[int], np.dtype[np.bool_]]"
+) -> CodePart:
+    mean: FloatArray = np.where(inside, model_input.execution_counts, 0.0)
+    demand = compute_warp_demand(
+        model_input.kernel.opcode_ids, mean, model_input.costs, model_input.access_bytes
+    )
+    return CodePart(mean, demand, np.where(inside, role.execution_counts, 0.0))

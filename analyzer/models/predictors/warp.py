@@ -5,18 +5,22 @@ resident warps; waves follow each other, the last one with what is left. It need
 enough for whole dumps.
 """
 
-from analyzer.models.base import Situation
-from analyzer.models.composition import Part, compose
-from analyzer.models.placement import assumed_placement
-from analyzer.models.verdict import Verdict
-from analyzer.models.walking import walk_situation
+from analyzer.models.composition import CodePart, compose_result
+from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import estimate_miss_rates
+from analyzer.models.model_result import ModelResult
+from analyzer.models.timeline_builder import build_warp_timeline
 
 NAME = "warp"
-_VISITS = 2  # of each loop: the second time what it carries over has mostly settled
+_MAX_LOOP_ITERATIONS = 2  # of each loop: the second time what it carries over has mostly settled
 
 
-def predict(situation: Situation) -> Verdict:
+def predict(model_input: ModelInput) -> ModelResult:
     """Cycles, stack and time of one kernel on one GPU."""
-    placement = assumed_placement(situation)
-    walk = walk_situation(situation, situation.weights, placement, visits=_VISITS)
-    return compose(situation, NAME, walk, (Part(situation.weights, situation.demand),), placement)
+    miss_rates = estimate_miss_rates(model_input)
+    timeline = build_warp_timeline(
+        model_input, model_input.execution_counts, miss_rates, max_loop_iterations=_MAX_LOOP_ITERATIONS
+    )
+    return compose_result(
+        model_input, NAME, timeline, (CodePart(model_input.execution_counts, model_input.demand),), miss_rates
+    )

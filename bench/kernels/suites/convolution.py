@@ -1,6 +1,6 @@
 """Direct 2-D convolution, 4096 x 4096 outputs, tunable."""
 
-from kernels.recipes import CUDA, Recipe, Row
+from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 SOURCE = CUDA / "convolution.cu"
 _BANKS = 32
@@ -14,24 +14,24 @@ _NAMES = {
 }
 
 
-def recipe(row: Row) -> Recipe:
+def recipe(row: MeasuredRow) -> Recipe:
     """One build for each configuration."""
-    return convolution(row, filter_size=row.integer("filter_width"))
+    return convolution(row, filter_size=row.find_integer_parameter("filter_width"))
 
 
-def convolution(row: Row, filter_size: int, *, zero_outside: bool = False) -> Recipe:
+def convolution(row: MeasuredRow, filter_size: int, *, zero_outside: bool = False) -> Recipe:
     """A configuration with a square filter."""
-    sizes = [f"{name}={row.integer(key)}" for key, name in _NAMES.items()]
+    sizes = [f"{name}={row.find_integer_parameter(key)}" for key, name in _NAMES.items()]
     filters = [f"FILTER_W={filter_size}", f"FILTER_H={filter_size}"]
     rest = [f"PADDING={padding(row, filter_size)}", f"ZERO_OUTSIDE={int(zero_outside)}"]
     defines = (*sizes, *filters, *rest)
     return Recipe(SOURCE, defines, ("-O3",), "convolution")
 
 
-def padding(row: Row, filter_size: int) -> int:
+def padding(row: MeasuredRow, filter_size: int) -> int:
     """Columns that make the row length equal the block's width modulo the banks, where that is asked for."""
-    block_x = row.integer("block_size_x")
-    if not row.integer("use_padding") or block_x % _BANKS == 0:
+    block_x = row.find_integer_parameter("block_size_x")
+    if not row.find_integer_parameter("use_padding") or block_x % _BANKS == 0:
         return 0
-    columns = block_x * row.integer("tile_size_x") + filter_size - 1
+    columns = block_x * row.find_integer_parameter("tile_size_x") + filter_size - 1
     return (block_x - columns) % _BANKS

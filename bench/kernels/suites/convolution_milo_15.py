@@ -1,9 +1,9 @@
 """Direct 2-D convolution with a 15 x 15 filter: as `convolution`, measured on other GPUs."""
 
-from kernels.recipes import Recipe, Row
+from kernels.recipes import MeasuredRow, Recipe
 from kernels.suites.convolution import convolution
 
 
-def recipe(row: Row) -> Recipe:
+def recipe(row: MeasuredRow) -> Recipe:
     """One build for each configuration."""
     return convolution(row, filter_size=15, zero_outside=True)

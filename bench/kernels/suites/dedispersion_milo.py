@@ -4,7 +4,7 @@ The grid is not divided by the tile, so most CTAs lie outside and do nothing, an
 table's random sample hit is chance: instructions are compared per FADD, the sum over channels.
 """
 
-from kernels.recipes import CUDA, Recipe, Row
+from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 SOURCE = CUDA / "dedispersion_milo.cu"
 SCALED_BY = "FADD"
@@ -18,7 +18,7 @@ _NAMES = {
 }
 
 
-def recipe(row: Row) -> Recipe:
+def recipe(row: MeasuredRow) -> Recipe:
     """One build for each configuration."""
-    defines = tuple(f"{name}={row.integer(key)}" for key, name in _NAMES.items())
+    defines = tuple(f"{name}={row.find_integer_parameter(key)}" for key, name in _NAMES.items())
     return Recipe(SOURCE, defines, (), "dedispersion")

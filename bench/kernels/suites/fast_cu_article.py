@@ -7,7 +7,7 @@ they were written to.
 import numpy as np
 from numpy.typing import NDArray
 
-from kernels.recipes import CUDA, Recipe, Row
+from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 _SIZES = ("BM", "BN", "BK", "THREADS", "STAGES", "CTAS")
 _TABLE = 6  # place of step 11's table among the arguments
@@ -34,7 +34,7 @@ _LIBRARY_STEPS = {
 }
 
 
-def recipe(row: Row) -> Recipe | None:
+def recipe(row: MeasuredRow) -> Recipe | None:
     number, _, _ = row.step.partition(":")
     if number == "1":
         defines = _defines(row, _FFMA_SIZES)
@@ -43,30 +43,30 @@ def recipe(row: Row) -> Recipe | None:
         return _of_the_library(row, _LIBRARY_STEPS[number])
     if number not in _STEPS:
         return None
-    sizes = zip(_SIZES, row.template()[: len(_SIZES)], strict=True)
+    sizes = zip(_SIZES, row.find_template_parameters()[: len(_SIZES)], strict=True)
     features = zip(("CLUSTER", "KEEP", "STORE", "CURVE"), _STEPS[number], strict=True)
     defines = tuple(f"{name}={value}" for name, value in (*sizes, *features))
     buffers = {_TABLE: _tiles_along_curve(row)} if _STEPS[number][_CURVE] else {}
     return Recipe(CUDA / "fast_cu_article_wgmma.cu", defines, (), "wgmma_gemm", buffers)
 
 
-def _of_the_library(row: Row, places: dict[str, int]) -> Recipe:
+def _of_the_library(row: MeasuredRow, places: dict[str, int]) -> Recipe:
     absent = tuple(f"{name}=0" for name in ("STAGES", "CTAS") if name not in places)
     defines = (*_defines(row, places), *absent)
     return Recipe(CUDA / "fast_cu_article_library.cu", defines, ("-O3", "-std=c++17"), "library_gemm")
 
 
-def _defines(row: Row, places: dict[str, int]) -> tuple[str, ...]:
-    template = row.template()
+def _defines(row: MeasuredRow, places: dict[str, int]) -> tuple[str, ...]:
+    template = row.find_template_parameters()
     return tuple(f"{name}={template[place]}" for name, place in places.items())
 
 
-def _tiles_along_curve(row: Row) -> NDArray[np.int32]:
+def _tiles_along_curve(row: MeasuredRow) -> NDArray[np.int32]:
     """Tiles (row, column) of each CTA's turns, -1 behind the last: clusters side by side on the curve.
 
     A cluster of two takes tiles above each other, so that a step of the curve is one such pair.
     """
-    tile_m, tile_n = (int(size) for size in row.template()[:2])
+    tile_m, tile_n = (int(size) for size in row.find_template_parameters()[:2])
     m, n = (int(size) for size in row.arguments[:2])
     n_clusters = row.grid[0] // 2
     table = np.full((row.grid[0], _MOST_TILES), -1, dtype=np.int32)

@@ -1,14 +1,14 @@
 """BF16 GEMM with mma.sync, A row-major and B column-major: learn_cuda_sm80.cu."""
 
-from kernels.recipes import CUDA, Recipe, Row
+from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 _SIZES = ("BM", "BN", "BK", "WARPS_M", "WARPS_N")
 
 
-def recipe(row: Row) -> Recipe | None:
+def recipe(row: MeasuredRow) -> Recipe | None:
     """Parameters beyond the sizes: v1 to v4 row length, cp.async, swizzle; v6 stages, CTAs in a group."""
     step = row.step.split()[0]
-    template = row.template()
+    template = row.find_template_parameters()
     sizes, further = template[: len(_SIZES)], template[len(_SIZES) :]
     depth = sizes[2]
     features: dict[str, int | str] = {

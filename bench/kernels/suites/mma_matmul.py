@@ -1,6 +1,6 @@
 """FP16 GEMM with mma.sync, all row-major, in six steps: mma_matmul_*.cu."""
 
-from kernels.recipes import CUDA, Recipe, Row
+from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 # Step: source, entry, defines.
 _STEPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
@@ -13,7 +13,7 @@ _STEPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 }
 
 
-def recipe(row: Row) -> Recipe | None:
+def recipe(row: MeasuredRow) -> Recipe | None:
     number, _, _ = row.step.partition(":")
     if number not in _STEPS:
         return None

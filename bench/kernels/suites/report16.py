@@ -4,11 +4,11 @@
 loop and its guards are written.
 """
 
-from kernels.recipes import ROOT, Recipe, Row
+from kernels.recipes import ROOT, MeasuredRow, Recipe
 
 SOURCE = ROOT / "traces" / "cuda" / "report16.cu"
 
 
-def recipe(row: Row) -> Recipe:
+def recipe(row: MeasuredRow) -> Recipe:
     """A step is the kernel's name; sizes are arguments, so one build serves all rows of a GPU."""
     return Recipe(SOURCE, (), ("-O3",), row.step)

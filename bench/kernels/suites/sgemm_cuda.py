@@ -1,6 +1,6 @@
 """FP32 GEMM in nine classical steps: sgemm_cuda_*.cu."""
 
-from kernels.recipes import CUDA, Recipe, Row
+from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 _TILES = ("BM", "BN", "BK", "TM", "TN")
 # Step: source, entry, names of the parameters in the configuration's template, further defines.
@@ -17,10 +17,12 @@ _STEPS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def recipe(row: Row) -> Recipe | None:
+def recipe(row: MeasuredRow) -> Recipe | None:
     number, _, _ = row.step.partition(":")
     if number not in _STEPS:
         return None
     stem, kernel, names, further = _STEPS[number]
-    sizes = tuple(f"{name}={value}" for name, value in zip(names, row.template(), strict=True))
+    sizes = tuple(
+        f"{name}={value}" for name, value in zip(names, row.find_template_parameters(), strict=True)
+    )
     return Recipe(CUDA / f"sgemm_cuda_{stem}.cu", sizes + further, (), kernel)

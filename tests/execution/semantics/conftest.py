@@ -8,11 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from analyzer.execution.semantics import compile_step
-from analyzer.execution.step import ConstantRead, Read, SpecialRead, Step
-from analyzer.frontend.sass_forms import FormDecoder
-from analyzer.ir.program import InstructionForm
-from analyzer.isa.roles import PREDICATE_BASE, UNIFORM_BASE, UNIFORM_PREDICATE_BASE, storage_name
+from analyzer.execution.lowering.semantics import compile_step
+from analyzer.execution.lowering.step import ConstantRead, SpecialRead, Step, StepInput
+from analyzer.frontend.instruction_decoder import FormDecoder
+from analyzer.ir.module import InstructionForm
+from analyzer.isa.register_operands import (
+    PREDICATE_BASE,
+    UNIFORM_PREDICATE_BASE,
+    UNIFORM_REGISTER_BASE,
+    format_register_unit,
+)
 
 _EDGES = (0, 1, 2, 31, 32, 33, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 0xFFFFFFFE, 0x3F800000, 0xFF800000)
 _N_SAMPLES = 6
@@ -22,28 +27,28 @@ Reference = Callable[..., dict[str, int]]
 
 
 def decode(text: str) -> InstructionForm:
-    _DECODER.admit(text)
+    _DECODER.check_syntax(text)
     return _DECODER.decode(text)
 
 
-def name_of(read: Read) -> str:
+def name_of(read: StepInput) -> str:
     """`R5`, `P0`, `c0_0x160`, `c3_R9_0x8` or the special register's name."""
     match read:
         case ConstantRead(bank=bank, offset=offset, base=None):
             return f"c{bank}_{offset:#x}"
         case ConstantRead(bank=bank, offset=offset, base=base):
             assert base is not None
-            return f"c{bank}_{storage_name(base)}_{offset:#x}"
+            return f"c{bank}_{format_register_unit(base)}_{offset:#x}"
         case SpecialRead(name=name):
             return name
         case _:
-            return storage_name(read)
+            return format_register_unit(read)
 
 
-def is_predicate(read: Read) -> bool:
+def is_predicate(read: StepInput) -> bool:
     if not isinstance(read, int):
         return False
-    return PREDICATE_BASE <= read < UNIFORM_PREDICATE_BASE + 8 and read >= UNIFORM_BASE
+    return PREDICATE_BASE <= read < UNIFORM_PREDICATE_BASE + 8 and read >= UNIFORM_REGISTER_BASE
 
 
 def words() -> st.SearchStrategy[int]:
@@ -70,14 +75,14 @@ class Harness:
         """Results by register name; `values` by name, each an array."""
         step = self.step(text)
         inputs = [values[name_of(read)] for read in step.reads]
-        results = step.apply(*([mask] if step.uses_mask else []), *inputs)
+        results = step.apply(*([mask] if step.uses_active_mask else []), *inputs)
         assert len(results) == len(step.writes)
         named = {}
         for number, result in zip(step.writes, results, strict=True):
             assert result.ndim == 2
             if number < 0:
                 continue
-            name = storage_name(number)
+            name = format_register_unit(number)
             assert result.dtype == (np.bool_ if "P" in name else np.uint32), (text, name, result.dtype)
             named[name] = result
         return named

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyzer.execution.step import AffineRule, ConstantRead, Step
-from analyzer.isa.roles import PREDICATE_BASE
+from analyzer.execution.lowering.step import AffineRule, ConstantRead, Step
+from analyzer.isa.register_operands import PREDICATE_BASE
 
 M = 1 << 32
 STEPS = 7
@@ -125,7 +125,7 @@ def line(data: st.DataObject, varies: bool) -> list[int]:
 
 def draw_inputs(data: st.DataObject, step: Step) -> tuple[list[np.ndarray], list[bool]]:
     fixed: set[int] = set()
-    if step.rule in (AffineRule.PRODUCT, AffineRule.PAIR) and all(step.factors):
+    if step.affine_rule in (AffineRule.PRODUCT, AffineRule.PAIR_LINEAR) and all(step.factors):
         fixed = set(step.factors[data.draw(st.integers(0, 1))])
     inputs, varying = [], []
     drawn: dict[Any, np.ndarray] = {}
@@ -153,25 +153,27 @@ def test_the_rule_holds(harness: Any, text: str, data: st.DataObject) -> None:
     inputs, _ = draw_inputs(data, step)
     results = [numbers(result) for result in step.apply(*inputs)]
     are_bits = [result.dtype == np.bool_ for result in step.apply(*inputs)]
-    match step.rule:
+    match step.affine_rule:
         case AffineRule.LINEAR | AffineRule.PRODUCT:
             for values, is_bit in zip(results, are_bits, strict=True):
                 assert is_monotone(values) if is_bit else is_linear(values)
-        case AffineRule.PAIR:
+        case AffineRule.PAIR_LINEAR:
             low, high = results
             assert is_linear([a + M * b for a, b in zip(low, high, strict=True)], M * M)
-        case AffineRule.MONOTONE | AffineRule.SELECT:
+        case AffineRule.MONOTONE | AffineRule.PIECEWISE_LINEAR:
             check_watched(step, inputs, results, are_bits)
         case AffineRule.BITWISE:
             check_bitwise(step, inputs, data)
-        case AffineRule.FIXED:
+        case AffineRule.UNKNOWN:
             pass
 
 
 def check_watched(
     step: Step, inputs: list[np.ndarray], results: list[list[int]], are_bits: list[bool]
 ) -> None:
-    watched = results if step.watch is None else [numbers(w) for w in step.watch(*inputs)]
+    watched = (
+        results if step.compute_invariants is None else [numbers(w) for w in step.compute_invariants(*inputs)]
+    )
     assert all(is_monotone(values) for values in watched)
     keys = list(zip(*watched, strict=True))
     start = 0
@@ -180,7 +182,7 @@ def check_watched(
             continue
         for values, is_bit in zip(results, are_bits, strict=True):
             run = values[start:stop]
-            if step.rule is AffineRule.MONOTONE:
+            if step.affine_rule is AffineRule.MONOTONE:
                 assert len(set(run)) == 1
             else:
                 assert is_monotone(run) if is_bit else is_linear(run)
@@ -203,4 +205,4 @@ FIXED = ("IMAD.HI.U32 R3, R8, R5, RZ", "SHF.R.U32.HI R8, RZ, R1, R0", "POPC R5, 
 
 @pytest.mark.parametrize("text", FIXED)
 def test_nothing_is_claimed(harness: Any, text: str) -> None:
-    assert harness.step(text).rule is AffineRule.FIXED
+    assert harness.step(text).affine_rule is AffineRule.UNKNOWN

@@ -4,14 +4,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from paths import read_module, sass_dumps
+from paths import list_sass_dumps, read_module
 
-from analyzer.execution.semantics import compile_step
-from analyzer.execution.semantics.table import COMPILERS
-from analyzer.execution.step import ConstantRead, Step
-from analyzer.ir.opcode import BULK_WRITES, MBARRIER_MEANINGS, OpKind, Semantics
-from analyzer.ir.program import InstructionForm
-from analyzer.isa.table import opcode_table
+from analyzer.execution.lowering.semantics import compile_step
+from analyzer.execution.lowering.semantics.dispatch import STEP_COMPILERS
+from analyzer.execution.lowering.step import ConstantRead, Step
+from analyzer.ir.module import InstructionForm
+from analyzer.ir.opcode import BULK_WRITE_SEMANTICS, MBARRIER_SEMANTICS, OpKind, Semantics
+from analyzer.isa.opcode_table import load_opcode_table
 
 FOLLOWED_KINDS = frozenset(
     {
@@ -32,8 +32,8 @@ ELSEWHERE = {
     Semantics.WAIT_WARPGROUP,
     Semantics.SLEEP,
     Semantics.NEXT_CTA,
-    *MBARRIER_MEANINGS,
-    *BULK_WRITES,
+    *MBARRIER_SEMANTICS,
+    *BULK_WRITE_SEMANTICS,
 }
 
 
@@ -41,11 +41,11 @@ ELSEWHERE = {
 def compiled_forms() -> tuple[tuple[InstructionForm, Step | None], ...]:
     """Every distinct text of the shipped dumps."""
     forms = {}
-    for path in sass_dumps():
-        vocabulary = read_module(path).vocabulary
-        for text_id, text in enumerate(vocabulary.texts):
+    for path in list_sass_dumps():
+        form_table = read_module(path).form_table
+        for text_id, text in enumerate(form_table.texts):
             if text not in forms:
-                forms[text] = vocabulary.form(text_id)
+                forms[text] = form_table.decode_form(text_id)
     return tuple((form, compile_step(form)) for form in forms.values())
 
 
@@ -65,16 +65,16 @@ def test_steps_agree_with_operand_roles() -> None:
         written = {number for number in step.writes if number >= 0}
         read = {number for number in step.reads if isinstance(number, int)}
         read |= {r.base for r in step.reads if isinstance(r, ConstantRead) and r.base is not None}
-        assert read <= set(form.read), form.text
+        assert read <= set(form.uses), form.text
         if form.opcode.semantics is Semantics.WORD_TO_PREDICATES:  # the mask keeps some as they are
-            assert written <= set(form.written), form.text
+            assert written <= set(form.defs), form.text
         else:
-            assert written == set(form.written), form.text
+            assert written == set(form.defs), form.text
 
 
 def test_every_semantics_of_the_table_has_a_compiler() -> None:
-    named = {row.semantics for row in opcode_table().opcode.values() if row.semantics is not None}
-    assert named - ELSEWHERE == set(COMPILERS)
+    named = {row.semantics for row in load_opcode_table().opcode.values() if row.semantics is not None}
+    assert named - ELSEWHERE == set(STEP_COMPILERS)
 
 
 REFUSED = """

@@ -1,0 +1,138 @@
+"""Bytes that each instruction moves per execution: from executed addresses where they are known."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.tma_copies import TmaBox
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, OpKind
+from analyzer.ir.scheduling import SchedClass
+
+WAVEFRONT_BYTES = 128
+_SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
+_PER_LANE_KINDS = MEMORY_KINDS - {OpKind.BULK_COPY, OpKind.TEXTURE}
+
+
+class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
+    """Bytes of one execution of each instruction by a warp, [n]: whole sectors of global and local memory,
+    passes of shared memory at their full width.
+
+    engine_lines: requests to the L2 that the copy engine makes in one execution, 0 where they are not known;
+    density: of the sectors of boxes that nobody described, the part that is asked for; idle: instructions
+    that run, but whose guard no lane passes, [n].
+    is_known: all of it follows from addresses; unique_bytes: of the distinct sectors of global memory that
+    the grid reads and of those that it writes, None where not known.
+    """
+
+    global_bytes: FloatArray
+    shared_bytes: FloatArray
+    local_bytes: FloatArray
+    tma_requests: FloatArray
+    box_sector_utilization: FloatArray
+    is_predicated_off: NDArray[np.bool_]
+    has_known_addresses: bool
+    unique_global_bytes: float | None
+
+
+def compute_access_bytes(
+    cfg: Cfg,
+    costs: OpcodeCosts,
+    profile: ExecutionProfile | None,
+    copied: Mapping[int, float],
+    boxes: Mapping[int, TmaBox],
+    matrix_share: float = 1.0,
+) -> AccessBytes:
+    """What the profile says of memory accesses, and where it says nothing all lanes side by side.
+
+    copied, boxes: bytes of an execution of copy-engine instructions, and their boxes, by row.
+    matrix_share: see `MemorySubsystem.matrix_conflict_share`.
+    """
+    ids = cfg.kernel.opcode_ids
+    found = AccessBytes(
+        global_bytes=costs.global_bytes[ids],
+        shared_bytes=costs.shared_bytes[ids],
+        local_bytes=costs.local_bytes[ids],
+        tma_requests=np.zeros(len(ids)),
+        box_sector_utilization=np.ones(len(ids)),
+        is_predicated_off=np.zeros(len(ids), dtype=np.bool_)
+        if profile is None
+        else _find_predicated_off(cfg, profile),
+        has_known_addresses=profile is not None,
+        unique_global_bytes=_count_unique_global_bytes(profile),
+    )
+    if profile is None:
+        return found
+    for access in profile.accesses:
+        if cfg.kernel.find_opcode(access.row).space is AddressSpace.GENERIC:
+            found.global_bytes[access.row] = 0.0  # what lies elsewhere is another memory's
+    for column in (found.global_bytes, found.shared_bytes, found.local_bytes):
+        column[found.is_predicated_off] = 0.0
+    known = [_apply_access(access, cfg, profile, found) for access in profile.accesses]
+    is_matrix = cfg.kernel.form_table.make_opcode_mask(
+        lambda opcode: opcode.sched_class is SchedClass.SHARED_MATRIX
+    )[ids]
+    least = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
+    spared = np.maximum(found.shared_bytes * matrix_share, least)
+    found.shared_bytes[is_matrix] = spared[is_matrix]
+    placed = {access.row for access in profile.accesses if access.sectors is not None}
+    for row, n_bytes in copied.items():
+        if row not in placed:
+            found.global_bytes[row] = n_bytes
+    for row, box in boxes.items():
+        if row not in placed:
+            found.global_bytes[row] = box.sector_bytes
+            found.tma_requests[row] = box.n_l2_requests
+            found.box_sector_utilization[row] = box.n_bytes / box.sector_bytes
+    return replace(found, has_known_addresses=all(known))
+
+
+def _find_predicated_off(cfg: Cfg, profile: ExecutionProfile) -> NDArray[np.bool_]:
+    """Guarded accesses that were run and asked for nothing, [n]."""
+    kernel = cfg.kernel
+    asks = {access.row for access in profile.accesses}
+    found = kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind in _PER_LANE_KINDS)[
+        kernel.opcode_ids
+    ]
+    for row in np.flatnonzero(found).tolist():
+        ran = row < len(cfg.block_of) and profile.block_executions[cfg.block_of[row]] > 0
+        found[row] = ran and row not in asks and not kernel.decode_form(row).is_unconditional
+    return found
+
+
+def _apply_access(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes) -> bool:
+    """Enter one access; whether its addresses are known."""
+    runs = float(profile.block_executions[cfg.block_of[access.row]])
+    if not runs:
+        return True
+    if access.space in _SHARED_SPACES:
+        return _set_bytes_per_execution(
+            found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / runs
+        )
+    if access.space in GLOBAL_SPACES:
+        if cfg.kernel.find_opcode(access.row).kind is OpKind.BULK_COPY:
+            found.tma_requests[access.row] = (access.wavefronts or 0) / runs
+        return _set_bytes_per_execution(found.global_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+    if access.space is AddressSpace.LOCAL:
+        return _set_bytes_per_execution(found.local_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+    return True
+
+
+def _set_bytes_per_execution(column: FloatArray, row: int, count: int | None, factor: float) -> bool:
+    if count is None:
+        return False
+    column[row] = count * factor
+    return True
+
+
+def _count_unique_global_bytes(profile: ExecutionProfile | None) -> float | None:
+    traffic = None if profile is None else profile.traffic
+    if traffic is None or traffic.read_unique_sectors is None or traffic.written_unique_sectors is None:
+        return None
+    return float(traffic.read_unique_sectors + traffic.written_unique_sectors) * SECTOR_BYTES

@@ -1,0 +1,495 @@
+"""AMALI's Cache Simulator: which sectors an SM's L1 and the L2 serve, instruction by instruction.
+
+The caches are those of AMALI's Table 2: an L1 of 128-byte lines in 32-byte sectors, 64 ways, write-through,
+and a sectored write-back L2 of 16 ways, both LRU. "Streaming" is read as: a miss never stalls another
+request, and a sector is there from its request on. A request that comes while the sector is still on its way
+is a hit by this, but waits for what is left of the trip (`arrivals`). Stores go to the L2 and leave the L1 as
+it is, but for local memory, whose stores put their sectors into the L1 (assumed: it belongs to one thread,
+and spills are read back).
+
+The L2 sees the L1 misses of one SM alone. What other SMs bring in is not simulated but taken from the whole
+grid (`GridReuse`): of the sectors that all SMs ask for, the distinct ones come from DRAM once where they
+fit into the L2, and once in each window of CTAs where they do not; never more than this SM alone would miss.
+Where the L2 does not hold what all CTAs touch that run at a time, this SM has its part of it: a row that is
+read twice comes twice.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.demand.l1_policies import L1Policy
+from analyzer.demand.pending_fills import FillTiming, FillWaits, compute_fill_waits
+from analyzer.demand.sectored_cache import CacheGeometry, find_hits
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.traces.address_streams import AddressStream
+from analyzer.hardware.schema import Arch
+from analyzer.ir.opcode import GLOBAL_SPACES
+from analyzer.ir.scheduling import SchedClass
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+_MAX_PARTIAL_SECTOR_UTILIZATION = 0.5  # touched part of sectors that others touch more of
+_WRITE_POLICIES = frozenset({L1Policy.WRITE_NO_ALLOCATE, L1Policy.WRITE_ALLOCATE})
+_READ_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.READ_NO_ALLOCATE})
+_ALLOCATE_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.WRITE_ALLOCATE})
+_LOOKUP_POLICIES = _READ_POLICIES | _ALLOCATE_POLICIES | _WRITE_POLICIES
+
+
+class CacheHierarchy(Struct, frozen=True):
+    """The L1 as the recorded CTAs have it, and the L2; own_l2: what is theirs of the L2 while others run;
+    arrival: how long sectors are on their way, None where they are there at once.
+    """
+
+    l1: CacheGeometry
+    l2: CacheGeometry
+    contended_l2: CacheGeometry | None = None
+    fill_timing: FillTiming | None = None
+
+    def with_l2_contention(
+        self, stream: AddressStream, sectors_at_once: float, kept_share: float
+    ) -> "CacheHierarchy":
+        """With the recorded CTAs' part of an L2 that does not hold what all that run at a time touch.
+
+        sectors_at_once: distinct ones of these; kept_share: of the L2 that is kept.
+        """
+        kept_bytes = self.l2.size_bytes * kept_share
+        touched_bytes = sectors_at_once * self.l2.sector_bytes
+        if touched_bytes <= kept_bytes:
+            return self
+        part = min(1.0, len(np.unique(stream.sectors)) / sectors_at_once)
+        return replace(self, contended_l2=replace(self.l2, size_bytes=int(kept_bytes * part)))
+
+
+def build_cache_hierarchy(
+    arch: Arch,
+    *,
+    l2_bytes: float,
+    shared_bytes_in_use: float,
+    ctas_per_sm: int,
+    n_recorded: int,
+    warps_per_cta: int = 0,
+    trip_cycles: float | None = None,
+) -> CacheHierarchy:
+    """Shapes by the architecture's figures.
+
+    The L1 is what is left of the SM's memory by the least size of shared memory that the driver cuts off for
+    the resident CTAs' (`shared_bytes_in_use`, all of them together). Where fewer CTAs are recorded than are
+    resident, they have their part of it. warps_per_cta, trip_cycles of the GPU's L2 where it has its own: see
+    `FillTiming`; nothing is on its way without them.
+    """
+    memory = arch.memory
+    l1_ways, l2_ways = int(memory.l1_ways.value), int(memory.l2_ways.value)
+    line, sector = int(memory.line_bytes.value), int(memory.sector_bytes.value)
+    part = min(1.0, n_recorded / max(1, ctas_per_sm))
+    cut = arch.shared_carveouts.find_carveout_bytes(shared_bytes_in_use)
+    left = max(0.0, memory.l1_shared_bytes_per_sm.value - cut) * part
+    return CacheHierarchy(
+        l1=CacheGeometry(size_bytes=int(left), line_bytes=line, sector_bytes=sector, ways=l1_ways),
+        l2=CacheGeometry(size_bytes=int(l2_bytes), line_bytes=line, sector_bytes=sector, ways=l2_ways),
+        fill_timing=_build_fill_timing(arch, warps_per_cta * ctas_per_sm, trip_cycles, part)
+        if warps_per_cta
+        else None,
+    )
+
+
+def _build_fill_timing(arch: Arch, warps: int, trip_cycles: float | None, part: float) -> FillTiming:
+    """warps: resident on an SM; part: of them that are recorded."""
+    subcores = arch.limits.subcores_per_sm.value
+    path_cycles = arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / subcores
+    return FillTiming(
+        l2_fill_cycles=trip_cycles or arch.memory.l2_latency_cycles.value,
+        warp_turn_cycles=max(1.0, warps / subcores),
+        request_issue_cycles=path_cycles / part,
+    )
+
+
+class GridReuse(Struct, frozen=True):
+    """How often the whole grid asks for the same sectors.
+
+    distinct_share[row]: distinct sectors over requested ones of an instruction, where they are known, had
+    each all of its bytes touched; sectors[row]: those that an instruction asks for; unique_sectors: distinct
+    ones of all reads, None where not known; dram_sectors: those of all reads that come from DRAM, often more
+    than once (`pipeline.windows`), None where not known.
+    """
+
+    distinct_share: Mapping[int, float]
+    requested_sectors: Mapping[int, float] = field(default_factory=dict)
+    unique_sectors: float | None = None
+    dram_sectors: float | None = None
+
+    def with_dram_refetches(self, times: float) -> "GridReuse":
+        """The same where an L2 that others fill as well loses sectors before they are read again.
+
+        times: what comes from DRAM then, over what came at first.
+        """
+        if self.dram_sectors is None:
+            return self
+        return replace(self, dram_sectors=self.dram_sectors * max(1.0, times))
+
+    def dram_share(self, row: int, density: float) -> float | None:
+        """Share of an instruction's sectors that come from DRAM; None where that is not known.
+
+        density: part of the sectors that it asks for which it touches itself, above 0.
+        """
+        share = self.distinct_share.get(row)
+        return None if share is None else min(1.0, share * self._dram_refetch_factor / density)
+
+    def compute_dram_share_of_misses(
+        self, missed: Mapping[int, float], densities: Mapping[int, float]
+    ) -> dict[int, float]:
+        """Part of what each instruction misses by itself that comes from DRAM: 1 where no two read the same.
+
+        missed[row]: share of its sectors; densities[row]: touched part of them. First come sectors of which
+        most is touched: the rim of a tile finds what the next tile brings. Where more is touched by columns
+        of words than in whole sectors these are no rims: CTAs side by side ask for the same sectors again
+        when they are gone, and each word comes once. Instructions that the recorded CTAs do not come to take
+        their part of it too, as if none of theirs hit.
+        """
+        if self.dram_sectors is None:
+            return dict.fromkeys(missed, 1.0)
+        asked = {row: missed.get(row, 1.0) * n for row, n in self.requested_sectors.items()}
+        in_part = {
+            row: densities[row] for row in asked if densities.get(row, 1.0) <= _MAX_PARTIAL_SECTOR_UTILIZATION
+        }
+        whole = sum(n for row, n in asked.items() if row not in in_part)
+        if sum(asked[row] * density for row, density in in_part.items()) > whole:
+            asked |= {row: asked[row] * density for row, density in in_part.items()}
+        left, shares = self.dram_sectors, dict[int, float]()
+        for is_partial in (False, True):
+            alike = [row for row in asked if (row in in_part) is is_partial]
+            total = sum(asked[row] for row in alike)
+            share = min(1.0, left / total) if total else 1.0
+            shares |= {row: share for row in alike if row in missed}
+            left = max(0.0, left - total)
+        return shares
+
+    @property
+    def _dram_refetch_factor(self) -> float:
+        if not self.unique_sectors or self.dram_sectors is None:
+            return 1.0
+        return max(1.0, self.dram_sectors / self.unique_sectors)
+
+
+def compute_grid_reuse(
+    profile: ExecutionProfile, l2: CacheGeometry, dram_sectors: float | None
+) -> GridReuse | None:
+    """What the executed profile says of reuse; None where nothing is known. dram_sectors: see `GridReuse`.
+
+    Where the whole is not known, of instructions whose own bytes the L2 holds: all CTAs read a table.
+    """
+    traffic = profile.traffic
+    if traffic is None:
+        return None
+    reads = [access for access in profile.accesses if _is_global_read(access) and access.sectors]
+    knows_all = traffic.read_unique_sectors is not None or dram_sectors is not None
+    most_bytes = math.inf if knows_all else l2.size_bytes
+    shares = {
+        access.row: min(1.0, access.unique_bytes / l2.sector_bytes / access.sectors)
+        for access in reads
+        if access.unique_bytes is not None and access.sectors and access.unique_bytes <= most_bytes
+    }
+    if not knows_all and not shares:
+        return None
+    return GridReuse(
+        distinct_share=shares,
+        requested_sectors={access.row: float(access.sectors or 0) for access in reads},
+        unique_sectors=traffic.read_unique_sectors,
+        dram_sectors=dram_sectors,
+    )
+
+
+def _is_global_read(access: MemoryAccess) -> bool:
+    return access.space in GLOBAL_SPACES and not access.is_store
+
+
+class MemoryLatencies(Struct, frozen=True):
+    """Cycles from issue to use of a load that each level serves."""
+
+    l1_cycles: float
+    l2_cycles: float
+    dram_cycles: float
+
+
+class HitRates(Struct, frozen=True, kw_only=True):
+    """Where the sectors of one instruction, or of all, are served.
+
+    requests and sectors are those of the recorded CTAs. l1_hit_share: of all sectors; l2_hit_share: of those
+    that went beyond the L1, 0 where none did. waits_l1, waits_l2, waits_dram: shares of requests whose
+    slowest sector is served there; they sum to 1. lines: distinct cache lines of a request, the mean;
+    density: touched part of the sectors, whichever instruction touches them; stored_density: part of the
+    sectors that some store writes.
+    """
+
+    n_requests: int
+    n_sectors: int
+    l1_hit_rate: float
+    l2_hit_rate: float
+    l1_request_share: float
+    l2_request_share: float
+    dram_request_share: float
+    lines_per_request: float
+    sector_utilization: float
+    store_sector_utilization: float = 1.0
+
+    @property
+    def l1_miss_rate(self) -> float:
+        """Sectors that go beyond the L1."""
+        return 1.0 - self.l1_hit_rate
+
+    @property
+    def dram_share(self) -> float:
+        """Sectors that go beyond the L2."""
+        return self.l1_miss_rate * (1.0 - self.l2_hit_rate)
+
+    def with_scaled_dram_share(self, kept: float) -> "HitRates":
+        """The same, but that the L2 serves all but this part of what DRAM served."""
+        return replace(
+            self,
+            l2_hit_rate=1.0 - (1.0 - self.l2_hit_rate) * kept,
+            l2_request_share=self.l2_request_share + self.dram_request_share * (1.0 - kept),
+            dram_request_share=self.dram_request_share * kept,
+        )
+
+    def compute_amat_cycles(self, latencies: MemoryLatencies) -> float:
+        """Average memory access time of a request: a warp waits for the slowest of its sectors."""
+        return (
+            self.l1_request_share * latencies.l1_cycles
+            + self.l2_request_share * latencies.l2_cycles
+            + self.dram_request_share * latencies.dram_cycles
+        )
+
+
+class KernelHitRates(Struct, frozen=True, kw_only=True):
+    """Rates by instruction row; `loads` and `total`: of all that load, of all. None where there is none.
+
+    is_complete: the stream was recorded to its end; where not, first touches weigh more than they should.
+    """
+
+    by_row: Mapping[int, HitRates] = field(default_factory=dict)
+    loads: HitRates | None = None
+    total: HitRates | None = None
+    is_complete: bool = True
+
+    def compute_amat_cycles(self, row: int, latencies: MemoryLatencies) -> float | None:
+        """Average memory access time at a row; None where nothing was recorded of it."""
+        found = self.by_row.get(row)
+        return None if found is None else found.compute_amat_cycles(latencies)
+
+
+def simulate_caches(
+    stream: AddressStream,
+    policies: Sequence[L1Policy],
+    figures: CacheHierarchy,
+    reuse: GridReuse | None = None,
+) -> KernelHitRates:
+    """Hit rates of a stream; routes[row]: see `find_l1_policies`. Without `reuse` no other SM shares
+    anything.
+    """
+    in_l1 = _find_l1_hits(stream, policies, figures.l1)
+    in_l2 = np.zeros(len(stream), dtype=np.bool_)
+    beyond = ~in_l1
+    every = np.ones(int(beyond.sum()), dtype=np.bool_)
+    in_l2[beyond] = find_hits(stream.sectors[beyond], stream.request_numbers[beyond], every, figures.l2)
+    if figures.contended_l2 is not None:
+        reads = ~_mask_policies(stream, policies, _WRITE_POLICIES) & beyond
+        at_first = int(np.count_nonzero(reads & ~in_l2))
+        in_l2[beyond] = find_hits(
+            stream.sectors[beyond], stream.request_numbers[beyond], every, figures.contended_l2
+        )
+        reuse = reuse and reuse.with_dram_refetches(int(np.count_nonzero(reads & ~in_l2)) / max(1, at_first))
+    levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
+    fills = _mask_policies(stream, policies, _ALLOCATE_POLICIES)
+    table = _ServiceLevels.count(
+        stream, levels, compute_fill_waits(stream, levels, fills, figures.fill_timing)
+    )
+    densities = _compute_sector_utilizations(stream, table.rows)
+    lines = _count_lines_per_request(stream, table.rows, figures.l1)
+    found: dict[int, HitRates] = {}
+    own = _compute_sector_utilizations(stream, table.rows, by_row=True)
+    for row, density, mine, n_lines in zip(
+        table.rows.tolist(), densities.tolist(), own.tolist(), lines.tolist(), strict=True
+    ):
+        share = None if reuse is None else reuse.dram_share(row, mine)
+        found[row] = table.compute_hit_rates(row, share, n_lines, density)
+    for row, density in _compute_store_utilizations(stream, policies).items():
+        found[row] = replace(found[row], store_sector_utilization=density)
+    if reuse is not None:
+        missed = {row: rates.dram_share for row, rates in found.items()}
+        touched = dict(zip(table.rows.tolist(), densities.tolist(), strict=True))
+        for row, kept in reuse.compute_dram_share_of_misses(missed, touched).items():
+            found[row] = found[row].with_scaled_dram_share(kept)
+    reading = [found[row] for row in found if policies[row] not in _WRITE_POLICIES]
+    return KernelHitRates(
+        by_row=found,
+        loads=_combine_hit_rates(reading),
+        total=_combine_hit_rates(found.values()),
+        is_complete=stream.is_complete,
+    )
+
+
+def _mask_policies(
+    stream: AddressStream, policies: Sequence[L1Policy], wanted: frozenset[L1Policy]
+) -> BoolArray:
+    """Entries of the instructions that go one of these ways."""
+    return np.array([policy in wanted for policy in policies], dtype=np.bool_)[stream.rows]
+
+
+def _compute_sector_utilizations(
+    stream: AddressStream, rows: IntArray, *, by_row: bool = False
+) -> NDArray[np.float64]:
+    """Touched part of the sectors that each instruction asks for, whichever instruction touches them.
+
+    by_row: the part that the instruction itself touches.
+    """
+    if not len(stream):
+        return np.zeros(0)
+    keys = (stream.sectors, stream.rows) if by_row else (stream.sectors,)
+    parts = _compute_touched_shares(stream.word_masks, keys)
+    which = np.searchsorted(rows, stream.rows)
+    found: NDArray[np.float64] = np.bincount(which, parts) / np.bincount(which)
+    return found
+
+
+def _compute_store_utilizations(stream: AddressStream, policies: Sequence[L1Policy]) -> dict[int, float]:
+    """Of each instruction that writes: the part of its sectors that it or another one writes."""
+    chosen = _mask_policies(stream, policies, _WRITE_POLICIES)
+    if not chosen.any():
+        return {}
+    parts = _compute_touched_shares(stream.word_masks[chosen], (stream.sectors[chosen],))
+    rows, which = np.unique(stream.rows[chosen], return_inverse=True)
+    means = np.bincount(which, parts) / np.bincount(which)
+    return dict(zip(rows.tolist(), means.tolist(), strict=True))
+
+
+def _compute_touched_shares(words: NDArray[np.uint8], keys: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
+    """Of each entry: the touched part of the sector, of all entries whose keys are the same."""
+    order = np.lexsort(keys)
+    new = np.zeros(len(words), dtype=np.bool_)
+    for key in keys:
+        new[1:] |= np.diff(key[order]) != 0
+    new[0] = True
+    touched = np.bitwise_or.reduceat(words[order], np.flatnonzero(new))
+    parts = np.empty(len(words))
+    parts[order] = np.unpackbits(touched[:, None], axis=1).mean(axis=1)[np.cumsum(new) - 1]
+    return parts
+
+
+def _count_lines_per_request(
+    stream: AddressStream, rows: IntArray, shape: CacheGeometry
+) -> NDArray[np.float64]:
+    """Distinct lines of a request, the mean over the requests of each instruction."""
+    if not len(stream):
+        return np.zeros(0)
+    lines = stream.sectors // shape.line_bytes
+    order = np.lexsort((lines, stream.request_numbers))
+    lines, requests = lines[order], stream.request_numbers[order]
+    is_new = np.ones(len(lines), dtype=np.bool_)
+    is_new[1:] = (np.diff(lines) != 0) | (np.diff(requests) != 0)
+    which = np.searchsorted(rows, stream.rows[order])
+    starts = np.ones(len(lines), dtype=np.bool_)
+    starts[1:] = np.diff(requests) != 0
+    found: NDArray[np.float64] = np.bincount(which, is_new) / np.bincount(which, starts)
+    return found
+
+
+def _find_l1_hits(stream: AddressStream, policies: Sequence[L1Policy], shape: CacheGeometry) -> BoolArray:
+    """Which entries the L1 serves; a store is served by none."""
+    looks, fills, reads = (
+        np.array([policy in chosen for policy in policies], dtype=np.bool_)
+        for chosen in (_LOOKUP_POLICIES, _ALLOCATE_POLICIES, _READ_POLICIES)
+    )
+    seen = looks[stream.rows]
+    found = np.zeros(len(stream), dtype=np.bool_)
+    rows = stream.rows[seen]
+    found[seen] = (
+        find_hits(stream.sectors[seen], stream.request_numbers[seen], fills[rows], shape) & reads[rows]
+    )
+    return found
+
+
+class _ServiceLevels(Struct, frozen=True, eq=False):
+    """Of each instruction sectors by the level that serves them, requests by what they wait for: [row, 3]."""
+
+    rows: IntArray
+    sectors: IntArray
+    requests: NDArray[np.float64]
+
+    @classmethod
+    def count(cls, stream: AddressStream, levels: IntArray, waits: FillWaits) -> "_ServiceLevels":
+        rows, which = np.unique(stream.rows, return_inverse=True)
+        starts = np.flatnonzero(np.diff(stream.request_numbers, prepend=-1))
+        late = waits.levels + waits.remaining_share - 1.0  # a request waits for its slowest sector
+        slowest = np.maximum.reduceat(late, starts) if len(starts) else late
+        level = np.ceil(slowest).astype(np.int64)
+        left = np.where(level > 0, slowest - level + 1.0, 1.0)
+        return cls(
+            rows.astype(np.int64),
+            _count_by_level(which, levels, len(rows)),
+            _weigh_by_level(which[starts], level, left, len(rows)),
+        )
+
+    def compute_hit_rates(self, row: int, dram_share: float | None, lines: float, density: float) -> HitRates:
+        """Rates of an instruction, no more than `dram_share` of whose sectors come from DRAM."""
+        place = int(np.searchsorted(self.rows, row))
+        sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
+        n_sectors, n_requests = sum(sectors), round(sum(requests))
+        own_share = sectors[2] / n_sectors
+        kept = 1.0
+        if dram_share is not None and own_share:
+            kept = min(1.0, dram_share / own_share)
+        beyond = sectors[1] + sectors[2]
+        waits_dram = requests[2] / n_requests * kept
+        return HitRates(
+            n_requests=n_requests,
+            n_sectors=n_sectors,
+            l1_hit_rate=sectors[0] / n_sectors,
+            l2_hit_rate=max(0.0, 1.0 - sectors[2] * kept / beyond) if beyond else 0.0,
+            l1_request_share=requests[0] / n_requests,
+            l2_request_share=(requests[1] + requests[2] * (1.0 - kept)) / n_requests,
+            dram_request_share=waits_dram,
+            lines_per_request=lines,
+            sector_utilization=density,
+        )
+
+
+def _count_by_level(which: NDArray[np.intp], levels: IntArray, n_rows: int) -> IntArray:
+    counts: IntArray = np.bincount(which * 3 + levels, minlength=n_rows * 3).reshape(n_rows, 3)
+    return counts
+
+
+def _weigh_by_level(
+    which: NDArray[np.intp], levels: IntArray, left: NDArray[np.float64], n_rows: int
+) -> NDArray[np.float64]:
+    """Requests by level, of whose trip such a part is left; the rest counts as served by the L1."""
+    counts = np.bincount(which * 3 + levels, left, n_rows * 3).astype(np.float64).reshape(n_rows, 3)
+    counts[:, 0] += np.bincount(which, 1.0 - left, n_rows)
+    return counts
+
+
+def _combine_hit_rates(rates: Iterable[HitRates]) -> HitRates | None:
+    """Rates of several instructions, each weighing as much as it asks for."""
+    every = tuple(rates)
+    sectors = sum(one.n_sectors for one in every)
+    requests = sum(one.n_requests for one in every)
+    if not sectors:
+        return None
+    l1 = sum(one.l1_hit_rate * one.n_sectors for one in every) / sectors
+    dram = sum(one.dram_share * one.n_sectors for one in every) / sectors
+    return HitRates(
+        n_requests=requests,
+        n_sectors=sectors,
+        l1_hit_rate=l1,
+        l2_hit_rate=max(0.0, 1.0 - dram / (1.0 - l1)) if l1 < 1.0 else 0.0,
+        l1_request_share=sum(one.l1_request_share * one.n_requests for one in every) / requests,
+        l2_request_share=sum(one.l2_request_share * one.n_requests for one in every) / requests,
+        dram_request_share=sum(one.dram_request_share * one.n_requests for one in every) / requests,
+        lines_per_request=sum(one.lines_per_request * one.n_requests for one in every) / requests,
+        sector_utilization=sum(one.sector_utilization * one.n_sectors for one in every) / sectors,
+    )

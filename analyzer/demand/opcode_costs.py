@@ -1,0 +1,128 @@
+"""Per-opcode figures on one GPU as arrays, so that a kernel's demand is a few array sums."""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
+from analyzer.hardware.schema import Arch
+from analyzer.ir.module import FormTable
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.scheduling import WARP_SIZE, Completion, Pipe, SchedClass
+
+PIPES = tuple(Pipe)
+PIPE_INDEX = {pipe: i for i, pipe in enumerate(PIPES)}
+
+FloatArray = NDArray[np.float64]
+
+
+class OpcodeCosts(Struct, frozen=True, eq=False):
+    """Figures of each opcode of a vocabulary on one GPU; arrays of shape [n_opcode].
+
+    issue_cycles: cycles that one warp instruction holds its pipe of one sub-core.
+    matrix_cycles: those of a matrix instruction that runs on while its warp does not wait (warpgroup);
+    tensor_cycles: those of any matrix instruction; 0 for all others.
+    flops, global_bytes, shared_bytes, local_bytes: per warp instruction, all lanes active.
+    """
+
+    pipe: NDArray[np.int8]
+    alternate_pipe: NDArray[np.int8]
+    issue_cycles: FloatArray
+    latency_cycles: FloatArray
+    wgmma_cycles: FloatArray
+    tensor_cycles: FloatArray
+    is_long_scoreboard: NDArray[np.bool_]
+    is_memory_load: NDArray[np.bool_]
+    flops: FloatArray
+    tensor_fma: FloatArray
+    global_bytes: FloatArray
+    shared_bytes: FloatArray
+    local_bytes: FloatArray
+    is_tma_copy: FloatArray
+
+
+def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCosts:
+    """Costs of all opcodes of a module on one GPU."""
+    rows = [_OpcodeCostRow(opcode, gpu, arch) for opcode in form_table.opcodes]
+
+    def column(name: str) -> FloatArray:
+        return np.array([getattr(row, name) for row in rows], dtype=np.float64)
+
+    return OpcodeCosts(
+        pipe=np.array([row.pipe for row in rows], dtype=np.int8),
+        alternate_pipe=np.array([row.alternate for row in rows], dtype=np.int8),
+        issue_cycles=column("issue_cycles"),
+        latency_cycles=column("latency_cycles"),
+        wgmma_cycles=np.array(
+            [row.issue_cycles if row.opcode.sched_class is SchedClass.MMA_WARPGROUP else 0.0 for row in rows]
+        ),
+        tensor_cycles=np.array([row.issue_cycles if row.opcode.mma_shape else 0.0 for row in rows]),
+        is_long_scoreboard=np.array([row.is_long for row in rows], dtype=bool),
+        is_memory_load=np.array([_is_memory_load(row.opcode) for row in rows], dtype=bool),
+        flops=column("flops"),
+        tensor_fma=column("tensor_fma"),
+        global_bytes=np.array([_count_bytes(o, GLOBAL_SPACES) for o in form_table.opcodes], dtype=np.float64),
+        shared_bytes=np.array(
+            [_count_bytes(o, _SHARED_SPACES) for o in form_table.opcodes], dtype=np.float64
+        ),
+        local_bytes=np.array([_count_bytes(o, _LOCAL_SPACES) for o in form_table.opcodes], dtype=np.float64),
+        is_tma_copy=np.array([_is_tma_copy(o) for o in form_table.opcodes], dtype=np.float64),
+    )
+
+
+_SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
+_LOCAL_SPACES = frozenset({AddressSpace.LOCAL})
+
+
+class _OpcodeCostRow:
+    """One opcode's figures."""
+
+    __slots__ = (
+        "alternate",
+        "flops",
+        "is_long",
+        "issue_cycles",
+        "latency_cycles",
+        "opcode",
+        "pipe",
+        "tensor_fma",
+    )
+
+    def __init__(self, opcode: Opcode, gpu: Gpu, arch: Arch) -> None:
+        figures = find_sched_timing(arch, opcode.sched_class)
+        self.opcode = opcode
+        self.pipe = PIPE_INDEX[figures.pipe]
+        self.alternate = -1 if figures.alternate_pipe is None else PIPE_INDEX[figures.alternate_pipe]
+        self.issue_cycles = figures.issue_cycles.value
+        self.latency_cycles = figures.latency_cycles.value
+        self.is_long = figures.completion is Completion.LONG_SCOREBOARD
+        self.flops = float(opcode.flops * WARP_SIZE)
+        self.tensor_fma = 0.0
+        if opcode.mma_shape is not None:
+            self.tensor_fma = opcode.mma_shape.n_fmas / opcode.mma_shape.n_warps
+            self.flops = 2.0 * self.tensor_fma
+            cost = compute_mma_issue_cycles(gpu, arch, opcode.sched_class, opcode.mma_shape)
+            if cost is not None:
+                self.issue_cycles = cost.cycles
+
+
+def _is_tma_copy(opcode: Opcode) -> bool:
+    """From or to global memory: the tensor core copies within the SM."""
+    return opcode.kind is OpKind.BULK_COPY and opcode.space in GLOBAL_SPACES
+
+
+def _is_memory_load(opcode: Opcode) -> bool:
+    """Results that come from global memory, whose latency is a mix of cache levels."""
+    if opcode.sched_class is SchedClass.ASYNC_COPY:
+        return True
+    return opcode.kind in {OpKind.LOAD, OpKind.ATOMIC, OpKind.ASYNC_COPY} and opcode.space in GLOBAL_SPACES
+
+
+def _count_bytes(opcode: Opcode, spaces: frozenset[AddressSpace]) -> float:
+    """Bytes of one warp instruction; LDGSTS also writes what it reads to shared memory."""
+    if opcode.kind not in MEMORY_KINDS or opcode.kind is OpKind.BULK_COPY:
+        return 0.0
+    here = opcode.space in spaces
+    if opcode.kind is OpKind.ASYNC_COPY and spaces is _SHARED_SPACES:
+        here = True
+    return float(opcode.width_bytes * WARP_SIZE) if here else 0.0

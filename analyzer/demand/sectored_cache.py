@@ -1,0 +1,123 @@
+"""A set-associative sectored cache with LRU, fed with sectors in order.
+
+The vendor does not say which set a line goes to: lines are spread by a multiplicative hash, unless a shape
+says otherwise.
+"""
+
+from collections import OrderedDict, defaultdict
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+Addresses = NDArray[np.uint64]
+
+_GOLDEN_RATIO_MULTIPLIER = np.uint64(
+    0x9E3779B97F4A7C15
+)  # 2^64 over the golden ratio: spreads any stride evenly
+_HALF_WORD_BITS = np.uint64(32)
+
+
+class CacheGeometry(Struct, frozen=True, kw_only=True):
+    """A set-associative sectored cache; a size that holds no line at all is a cache that never hits."""
+
+    size_bytes: int
+    line_bytes: int
+    sector_bytes: int
+    ways: int
+    has_hashed_sets: bool = True
+
+    @property
+    def n_lines(self) -> int:
+        return max(0, self.size_bytes) // self.line_bytes
+
+    @property
+    def n_sets(self) -> int:
+        return max(1, self.n_lines // self.ways)
+
+    @property
+    def lines_per_set(self) -> int:
+        """Ways, or fewer where the cache is smaller than one set."""
+        return min(self.ways, self.n_lines)
+
+
+def find_hits(sectors: Addresses, requests: IntArray, fills: BoolArray, shape: CacheGeometry) -> BoolArray:
+    """Which accesses find their sector in a cache that starts empty, [n].
+
+    sectors: addresses in order, of a request ascending; fills: the access puts the sector in. Sectors of a
+    line within one request are looked up together. LRU: an access to a line that is there is a use of it.
+    """
+    if not len(sectors) or not shape.n_lines:
+        return np.zeros(len(sectors), dtype=np.bool_)
+    lines = sectors // np.uint64(shape.line_bytes)
+    if _fits_without_eviction(lines, shape):
+        return _find_earlier_fills(sectors, fills)
+    bits = np.uint64(1) << (sectors % np.uint64(shape.line_bytes)) // np.uint64(shape.sector_bytes)
+    new = np.ones(len(sectors), dtype=np.bool_)
+    new[1:] = (lines[1:] != lines[:-1]) | (requests[1:] != requests[:-1]) | (fills[1:] != fills[:-1])
+    starts = np.flatnonzero(new)
+    found = _simulate_lru(
+        lines[starts].tolist(),
+        compute_set_indices(lines[starts], shape).tolist(),
+        np.bitwise_or.reduceat(bits, starts).tolist(),
+        fills[starts].tolist(),
+        shape.lines_per_set,
+    )
+    held = np.array(found, dtype=np.uint64)[np.cumsum(new) - 1]
+    present: BoolArray = (held & bits) != 0
+    return present
+
+
+def _fits_without_eviction(lines: Addresses, shape: CacheGeometry) -> bool:
+    """No set ever has to give up a line."""
+    distinct = np.unique(lines)
+    if len(distinct) > shape.n_lines:
+        return False
+    return bool(np.bincount(compute_set_indices(distinct, shape)).max() <= shape.lines_per_set)
+
+
+def _find_earlier_fills(sectors: Addresses, fills: BoolArray) -> BoolArray:
+    """Which sectors an earlier access has put in."""
+    filling = np.flatnonzero(fills)
+    held, firsts = np.unique(sectors[filling], return_index=True)
+    if not len(held):
+        return np.zeros(len(sectors), dtype=np.bool_)
+    places = np.minimum(np.searchsorted(held, sectors), len(held) - 1)
+    earlier = filling[firsts][places] < np.arange(len(sectors))
+    present: BoolArray = (held[places] == sectors) & earlier
+    return present
+
+
+def compute_set_indices(lines: Addresses, shape: CacheGeometry) -> IntArray:
+    """The set that each line goes to."""
+    n_sets = np.uint64(shape.n_sets)
+    if not shape.has_hashed_sets:
+        return (lines % n_sets).astype(np.int64)
+    return ((lines * _GOLDEN_RATIO_MULTIPLIER >> _HALF_WORD_BITS) * n_sets >> _HALF_WORD_BITS).astype(
+        np.int64
+    )
+
+
+def _simulate_lru(
+    lines: list[int], sets: list[int], wanted: list[int], fills: list[bool], ways: int
+) -> list[int]:
+    """For each access to a line a mask of the sectors that are there. One loop, for it is the hot one."""
+    cache: defaultdict[int, OrderedDict[int, int]] = defaultdict(OrderedDict)
+    found: list[int] = []
+    for line, number, want, fill in zip(lines, sets, wanted, fills, strict=True):
+        held = cache[number]
+        there = held.get(line)
+        if there is None:
+            found.append(0)
+            if fill:
+                held[line] = want
+                if len(held) > ways:
+                    held.popitem(last=False)
+            continue
+        found.append(there)
+        held.move_to_end(line)
+        if fill:
+            held[line] = there | want
+    return found

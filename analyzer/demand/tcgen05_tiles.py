@@ -1,0 +1,131 @@
+"""Tiles of tcgen05 matrix instructions, read from the constant descriptor that the code puts in a register.
+
+M and N stand in bits of the instruction descriptor (PTX ISA, tcgen05 instruction descriptor): N / 8 in
+bits 17 to 22, M / 16 in bits 24 to 28.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.execution.lowering.slicing import find_mma_descriptor
+from analyzer.execution.static_counts.integer_constants import find_constant_before
+from analyzer.flow.cfg import Cfg
+from analyzer.hardware.schema import Arch, Tcgen05MmaTiming
+from analyzer.ir.module import Kernel
+from analyzer.ir.opcode import Opcode
+from analyzer.ir.operand import DescriptorOperand
+from analyzer.ir.scheduling import SchedClass
+from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
+
+_SHARED_DESCRIPTOR_KIND = "gdesc"
+_CTA_PAIR_MODIFIER = "2CTA"
+
+
+class TiledCosts(Struct, frozen=True, eq=False):
+    """Costs with a kernel's own tiles in them; guessed: instructions whose descriptor is no constant."""
+
+    costs: OpcodeCosts
+    n_guessed: int
+
+
+class _Tile(Struct, frozen=True):
+    """area: M times N; busy: the part of it that takes an SM's time; the figures of its kind, if known."""
+
+    area: float
+    busy_area: float
+    n_columns: int
+    product: Tcgen05MmaTiming | None
+
+
+def has_cta_pair_mma(kernel: Kernel) -> bool:
+    """Whether one CTA of two makes products for the tensor cores of both SMs."""
+    return any(
+        _is_tcgen05_mma(opcode) and _CTA_PAIR_MODIFIER in opcode.modifiers
+        for opcode in kernel.form_table.opcodes
+    )
+
+
+def with_tcgen05_tiles(
+    cfg: Cfg, costs: OpcodeCosts, arch: Arch, descriptors: Mapping[int, int]
+) -> TiledCosts:
+    """Work and time of each tcgen05 opcode: those of the mean of the tiles found, not of the one assumed.
+
+    descriptors: those that execution met, by row; others are looked for in the code.
+    """
+    kernel = cfg.kernel
+    wanted = kernel.form_table.make_opcode_mask(_is_tcgen05_mma)
+    if not wanted.any():
+        return TiledCosts(costs, 0)
+    ids = kernel.opcode_ids
+    tiles: dict[int, list[_Tile]] = {}
+    guessed = 0
+    for row in np.flatnonzero(wanted[ids[: len(cfg.block_of)]]).tolist():
+        tile = _find_tile(cfg, row, arch, descriptors.get(row))
+        guessed += tile is None
+        tiles.setdefault(int(ids[row]), []).append(tile or _make_unknown_tile())
+    work, time = np.ones(len(wanted)), np.ones(len(wanted))
+    issue, latency = costs.issue_cycles.copy(), costs.latency_cycles.copy()
+    for number, found in tiles.items():
+        unknown = _make_unknown_tile().area
+        work[number] = np.mean([tile.area for tile in found]) / unknown
+        time[number] = np.mean([tile.busy_area for tile in found]) / unknown
+        whole = float(issue[number])
+        issue[number] = np.mean(
+            [_compute_issue_cycles(tile, whole * tile.busy_area / unknown) for tile in found]
+        )
+        latency[number] = np.mean([_compute_latency_cycles(tile, float(latency[number])) for tile in found])
+    return TiledCosts(
+        replace(
+            costs,
+            issue_cycles=issue,
+            latency_cycles=latency,
+            tensor_cycles=costs.tensor_cycles * time,
+            tensor_fma=costs.tensor_fma * work,
+            flops=costs.flops * work,
+        ),
+        guessed,
+    )
+
+
+def _is_tcgen05_mma(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.MMA_TENSOR_CORE
+
+
+def _make_unknown_tile() -> _Tile:
+    area = float(DEFAULT_TCGEN05_TILE_M * DEFAULT_TCGEN05_TILE_N)
+    return _Tile(area, area, DEFAULT_TCGEN05_TILE_N, None)
+
+
+def _compute_issue_cycles(tile: _Tile, cycles: float) -> float:
+    product = tile.product
+    if product is None:
+        return cycles
+    return max(cycles, product.operand_cycles + product.operand_column_cycles * tile.n_columns)
+
+
+def _compute_latency_cycles(tile: _Tile, cycles: float) -> float:
+    product = tile.product
+    if product is None:
+        return cycles
+    return product.latency_cycles + product.latency_column_cycles * tile.n_columns
+
+
+def _find_tile(cfg: Cfg, row: int, arch: Arch, executed: int | None) -> _Tile | None:
+    form = cfg.kernel.decode_form(row)
+    descriptor = find_mma_descriptor(form)
+    if descriptor is None:
+        return None
+    value = executed or find_constant_before(cfg, cfg.block_of[row], row, descriptor)
+    if value is None:
+        return None
+    m, n = (value >> 24 & 0x1F) * 16, (value >> 17 & 0x3F) * 8
+    first = next(operand for operand in form.operands if isinstance(operand, DescriptorOperand))
+    a = "shared" if first.kind == _SHARED_DESCRIPTOR_KIND else "tensor"
+    ctas = 2 if _CTA_PAIR_MODIFIER in form.opcode.modifiers else 1
+    product = next((p for p in arch.tensor_core_product if (p.a, p.ctas, p.m) == (a, ctas, m)), None)
+    rows = m / ctas if product is None else product.rows
+    return _Tile(float(m * n), float(rows * n), n, product) if m and n else None

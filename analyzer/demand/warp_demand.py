@@ -1,0 +1,110 @@
+"""Operations per pipe and bytes per level of one warp, for a whole kernel or one loop iteration."""
+
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.demand.access_bytes import AccessBytes
+from analyzer.demand.opcode_costs import PIPES, FloatArray, OpcodeCosts
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.module import IdArray
+from analyzer.ir.scheduling import Pipe
+
+
+class PipeDemand(Struct, frozen=True):
+    """Warp instructions that one warp sends to a pipe, and the cycles they hold it."""
+
+    operations: float
+    cycles: float
+
+
+class WarpDemand(Struct, frozen=True, kw_only=True):
+    """What one warp asks for; pipes in order of `Pipe`, zero ones left out.
+
+    instructions: issue slots; bytes are of requests before any cache, whole sectors and passes where
+    addresses are known, else as if lanes lay side by side; flops count an FMA as two.
+    """
+
+    instructions: float
+    pipes: dict[Pipe, PipeDemand]
+    flops: float
+    tensor_fma: float
+    global_bytes: float
+    shared_bytes: float
+    local_bytes: float
+
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """Flops per byte requested from global memory; None where nothing is requested."""
+        return self.flops / self.global_bytes if self.global_bytes else None
+
+
+def count_instruction_executions(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray:
+    """Executions of each instruction [n], padding behind the code 0."""
+    weights = np.zeros(len(cfg.kernel))
+    lengths = np.array([len(block) for block in cfg.blocks])
+    total = int(lengths.sum())
+    weights[:total] = np.repeat(np.array(block_counts, dtype=np.float64), lengths)
+    return weights
+
+
+def compute_warp_demand(
+    opcode_ids: IdArray,
+    weights: FloatArray,
+    costs: OpcodeCosts,
+    moved: AccessBytes,
+    rows: slice = slice(None),
+) -> WarpDemand:
+    """Demand of one warp by the opcodes of a kernel's instructions [n]; `weights` says how often it runs each
+    of them, or of those alone that `rows` names.
+    """
+    executed = _sum_by_id(opcode_ids[rows], weights, len(costs.pipe))
+    cycles = executed * costs.issue_cycles
+    n_pipes = len(PIPES)
+    operations = _sum_by_id(costs.pipe, executed, n_pipes)
+    busy = _sum_by_id(costs.pipe, cycles, n_pipes)
+    shared = costs.alternate_pipe >= 0
+    if shared.any():
+        _balance_alternate_pipes(costs, shared, executed, cycles, operations, busy)
+    return WarpDemand(
+        instructions=float(executed.sum()),
+        pipes={
+            pipe: PipeDemand(float(operations[i]), float(busy[i]))
+            for i, pipe in enumerate(PIPES)
+            if operations[i] > 0 and pipe is not Pipe.FRONTEND
+        },
+        flops=float(executed @ costs.flops),
+        tensor_fma=float(executed @ costs.tensor_fma),
+        global_bytes=float(weights @ moved.global_bytes[rows]),
+        shared_bytes=float(weights @ moved.shared_bytes[rows]),
+        local_bytes=float(weights @ moved.local_bytes[rows]),
+    )
+
+
+def _sum_by_id(ids: NDArray[np.integer[Any]], weights: FloatArray, n: int) -> FloatArray:
+    return np.bincount(ids, weights=weights, minlength=n).astype(np.float64)
+
+
+def _balance_alternate_pipes(
+    costs: OpcodeCosts,
+    shared: NDArray[np.bool_],
+    executed: FloatArray,
+    cycles: FloatArray,
+    operations: FloatArray,
+    busy: FloatArray,
+) -> None:
+    """Instructions that either half of a pipe takes go where there is room, as the scheduler would."""
+    pairs = {(int(a), int(b)) for a, b in zip(costs.pipe[shared], costs.alternate_pipe[shared], strict=True)}
+    for main, other in sorted(pairs):
+        movable = shared & (costs.pipe == main) & (costs.alternate_pipe == other)
+        movable_cycles, movable_operations = float(cycles[movable].sum()), float(executed[movable].sum())
+        moved = min(movable_cycles, max(0.0, (busy[main] - busy[other]) / 2))
+        if movable_cycles <= 0 or moved <= 0:
+            continue
+        share = moved / movable_cycles
+        busy[main] -= moved
+        busy[other] += moved
+        operations[main] -= movable_operations * share
+        operations[other] += movable_operations * share

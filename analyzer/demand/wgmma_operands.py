@@ -1,0 +1,52 @@
+"""Operands that products of warpgroups fetch from shared memory, which may take longer than the product.
+
+A row of A and a column of B have 32 bytes in each instruction, whatever their type; a column of B twice as
+much where A is sparse (PTX ISA, wgmma shapes). What an instruction fetches comes before what the next one
+does: with both operands in shared memory m64n32k16 takes 24 cycles, not 16.
+"""
+
+import numpy as np
+from msgspec.structs import replace
+
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.flow.cfg import Cfg
+from analyzer.hardware.schema import Arch
+from analyzer.ir.module import InstructionForm
+from analyzer.ir.opcode import MmaShape
+from analyzer.ir.operand import DescriptorOperand
+from analyzer.ir.scheduling import SchedClass
+
+_OPERAND_BYTES_PER_ROW = 32
+_N_OPERANDS_UP_TO_A = 2  # what an instruction is printed with: D, A (unless one descriptor names both), B
+
+
+def with_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> OpcodeCosts:
+    """Interval of each warpgroup opcode: the mean of its instructions', none below its fetches."""
+    rate = arch.memory.warpgroup_operand_bytes_per_cycle
+    kernel = cfg.kernel
+    wanted = kernel.form_table.make_opcode_mask(lambda opcode: opcode.sched_class is SchedClass.MMA_WARPGROUP)
+    if rate is None or not wanted.any():
+        return costs
+    ids = kernel.opcode_ids
+    found: dict[int, list[float]] = {}
+    for row in np.flatnonzero(wanted[ids[: len(cfg.block_of)]]).tolist():
+        number = int(ids[row])
+        fetch = _count_fetched_bytes(kernel.decode_form(row)) / rate.value
+        found.setdefault(number, []).append(max(fetch, float(costs.issue_cycles[number])))
+    issue, matrix = costs.issue_cycles.copy(), costs.wgmma_cycles.copy()
+    for number, cycles in found.items():
+        issue[number] = matrix[number] = np.mean(cycles)
+    return replace(costs, issue_cycles=issue, wgmma_cycles=matrix)
+
+
+def _count_fetched_bytes(form: InstructionForm) -> float:
+    """B always lies in shared memory; so does A where no register stands before their descriptors."""
+    shape = form.opcode.mma_shape
+    if shape is None:
+        return 0.0
+    shares_a = any(isinstance(operand, DescriptorOperand) for operand in form.operands[:_N_OPERANDS_UP_TO_A])
+    return _OPERAND_BYTES_PER_ROW * (_count_b_columns(shape) + (shape.m if shares_a else 0))
+
+
+def _count_b_columns(shape: MmaShape) -> int:
+    return shape.n * (2 if shape.is_sparse else 1)

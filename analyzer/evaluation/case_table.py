@@ -1,0 +1,385 @@
+"""A table of measured launches: one row of a CSV file is one kernel launched on one GPU, with its time."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from analyzer.execution.binding.argument_parser import make_argument, parse_value
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.launch import ArgumentValue, Dim3, Launch, NullPointer, check_launch
+from analyzer.text.errors import HardwareError, InputError, UsageError
+from analyzer.text.source import Location, locate
+
+REQUIRED_COLUMNS = ("dump", "gpu", "grid", "block", "time_us")
+SPLITS = ("learn", "judge")
+L2_STATES = ("warm", "cold")
+_MAX_TABLE_BYTES = 256 << 20
+_UTF8_BOM = b"\xef\xbb\xbf"
+_CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
+_WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
+_DIMS_HINT = "write 32;32;1 or 32x32x1 or 128"
+_ARGUMENTS_HINT = (
+    'write ["ptr", "ptr", 1024] or {"n": 1024}: numbers, ptr, ptr:4096, null, tensormap, zeros, fill:7.5, '
+    "@data.npy"
+)
+
+_FILE_PREFIX = "@"
+
+ArgumentLiteral = str | int | float | None
+_Value = TypeVar("_Value")
+
+
+class Case(Struct, frozen=True, kw_only=True):
+    """One row: what was launched, where, and how long it took.
+
+    table: the file, `line` of which this is, from 1. case: the row's own name, else its number from 1.
+    dump: path from here; dump_text: as written. gpu: what `load_gpu` takes. clock_mhz: SM clock while
+    measuring, None where not said. l2: `warm`, `cold` or empty.
+    arguments: places or names with what the table says, so that a row is small: contents are read by whoever
+    executes it.
+    problem: why the row cannot be analyzed, where reading it showed that already.
+    """
+
+    table: Path
+    line: int
+    name: str
+    suite: str
+    dump: Path
+    dump_text: str
+    kernel: str
+    gpu: str
+    grid: Dim3
+    block: Dim3
+    cluster: Dim3 | None
+    dynamic_shared_bytes: int | None
+    arguments: tuple[tuple[str, ArgumentLiteral], ...]
+    time_us: float
+    split: str
+    l2: str
+    clock_mhz: float | None
+    group: str
+    counted: bool
+    config: str
+    note: str
+    problem: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """What paths of arguments are from."""
+        return self.table.parent
+
+    @property
+    def execution_key(self) -> tuple[object, ...]:
+        """What decides which instructions are executed: rows alike in it need one execution."""
+        arguments = tuple((which, repr(value)) for which, value in self.arguments)
+        return (self.grid, self.block, self.cluster, self.dynamic_shared_bytes, arguments)
+
+    @property
+    def data_files(self) -> tuple[Path, ...]:
+        """Files that arguments name, each once."""
+        texts = (value.strip() for _, value in self.arguments if isinstance(value, str))
+        return tuple(dict.fromkeys(self.folder / text[1:] for text in texts if text.startswith(_FILE_PREFIX)))
+
+
+def make_launch(case: Case) -> Launch:
+    """The launch that the pipeline is given: here, and only here, a case's facts are passed on."""
+    return Launch(
+        grid=case.grid,
+        block=case.block,
+        cluster=case.cluster,
+        dynamic_shared_bytes=case.dynamic_shared_bytes,
+        arguments=tuple(
+            make_argument(which, parse_argument_value(value, case.folder)) for which, value in case.arguments
+        ),
+        clock_mhz=case.clock_mhz,
+        l2_is_cold=case.l2 == "cold",
+    )
+
+
+def parse_argument_value(value: ArgumentLiteral, folder: Path) -> ArgumentValue:
+    """The value that a table's text or number means. Raises UsageError."""
+    match value:
+        case None:
+            return NullPointer()
+        case str():
+            return parse_value(value, folder)
+        case _:
+            return value
+
+
+def read_cases(path: Path) -> tuple[Case, ...]:
+    """All rows of a table; paths in it are from its own folder.
+
+    A row whose files are missing is kept with its `problem`. Raises InputError that shows the place of
+    whatever is not as a table must be.
+    """
+    try:
+        if path.stat().st_size > _MAX_TABLE_BYTES:
+            raise InputError(f"{path}: larger than {_MAX_TABLE_BYTES >> 20} MB", hint="split the table")
+        data = path.read_bytes().removeprefix(_UTF8_BOM)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(
+            f"{path}: {reason}", hint="validate takes a CSV table, see docs/validate.md"
+        ) from None
+    return tuple(_CaseTable(path, data).read_cases())
+
+
+class _CaseTable:
+    """One file: its columns and rows, and where each field stands."""
+
+    __slots__ = ("_checked", "_columns", "_data", "_path")
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path, self._data = path, data
+        self._columns: list[str] = []
+        self._checked: set[str] = set()
+
+    def read_cases(self) -> Iterator[Case]:
+        rows = self._read_rows()
+        line, header = next(rows, (1, []))
+        self._columns = [name.strip() for name in header]
+        self._check_header(line)
+        filled = (row for row in rows if any(field.strip() for field in row[1]))
+        for number, (line, fields) in enumerate(filled, start=1):
+            yield self._read_case(number, line, fields)
+
+    def _read_rows(self) -> Iterator[tuple[int, list[str]]]:
+        """Fields of each record, with the line on which it begins."""
+        try:
+            text = self._data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place = locate(str(self._path), self._data, error.start)
+            raise InputError("this is not UTF-8 text", location=place, hint="save it as UTF-8") from None
+        reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+        line = 1
+        try:
+            for fields in reader:
+                if fields:
+                    yield line, fields
+                line = reader.line_num + 1
+        except csv.Error as error:
+            raise InputError(
+                f"not CSV: {error}",
+                location=self._locate_field(line, 0),
+                hint='a field that holds commas or quotes stands in "...", a quote in it is doubled',
+            ) from None
+
+    def _check_header(self, line: int) -> None:
+        place = self._locate_field(line, 0)
+        missing = [name for name in REQUIRED_COLUMNS if name not in self._columns]
+        if not any(self._columns):
+            raise InputError(
+                f"{self._path}: the table is empty", hint=f"its columns: {', '.join(REQUIRED_COLUMNS)}"
+            )
+        if missing:
+            separators = len(self._columns) == 1 and re.search(r"[;\t]", self._columns[0])
+            hint = "separate columns by commas" if separators else f"it has: {', '.join(self._columns)}"
+            raise InputError(f"no column {', '.join(missing)}", location=place, hint=hint)
+        twice = next((name for name in self._columns if name and self._columns.count(name) > 1), None)
+        if twice is not None:
+            last = len(self._columns) - 1 - self._columns[::-1].index(twice)
+            raise InputError(
+                f"column {twice} is there twice",
+                location=self._locate_field(line, last),
+                hint="leave one of them out",
+            )
+
+    def _locate_field(self, line: int, field: int) -> Location:
+        """Where a field of the record that begins on a line stands."""
+        offset = 0
+        for _ in range(line - 1):
+            offset = self._data.find(b"\n", offset) + 1
+        start, length = offset, 1
+        for _ in range(field + 1):
+            match = _CSV_FIELD.match(self._data, offset)
+            if match is None:
+                break
+            start, length = match.start(), len(match[1])
+            if match[2] != b",":
+                break
+            offset = match.end()
+        return locate(str(self._path), self._data, start, length=max(1, length))
+
+    def _read_case(self, number: int, line: int, fields: list[str]) -> Case:
+        if len(fields) != len(self._columns):
+            count = len(fields)
+            raise InputError(
+                f"{count} field{'s' if count > 1 else ''}, the header has {len(self._columns)}",
+                location=self._locate_field(line, min(count, len(self._columns)) - 1),
+                hint='a field that holds commas stands in "...", one that is empty keeps its comma',
+            )
+        row = _CaseRow(self, line, dict(zip(self._columns, map(str.strip, fields), strict=True)))
+        dump_text = row.read_required("dump")
+        dump = self._path.parent / dump_text
+        arguments, problem = row.read_arguments()
+        case = Case(
+            table=self._path,
+            line=line,
+            name=row.read_optional("case") or str(number),
+            suite=row.read_optional("suite") or dump.stem,
+            dump=dump,
+            dump_text=dump_text,
+            kernel=row.read_optional("kernel"),
+            gpu=row.read_gpu(),
+            grid=row.read_dims("grid"),
+            block=row.read_dims("block"),
+            cluster=row.read_dims("cluster") if row.read_optional("cluster") else None,
+            dynamic_shared_bytes=row.read_whole_number("dynamic_shared_bytes"),
+            arguments=arguments,
+            time_us=row.read_positive("time_us"),
+            split=row.read_choice("split", SPLITS),
+            l2=row.read_choice("l2", L2_STATES),
+            clock_mhz=row.read_positive("clock_mhz") if row.read_optional("clock_mhz") else None,
+            group=row.read_optional("group"),
+            counted=row.read_choice("counted", ("yes", "no")) != "no",
+            config=row.read_optional("config"),
+            note=row.read_optional("note"),
+            problem=problem if dump.is_file() else f"no dump {dump_text}",
+        )
+        row.check_dims(case)
+        return case
+
+    def make_error(self, line: int, column: str, message: str, hint: str) -> InputError:
+        """An error under the field."""
+        place = self._locate_field(line, self._columns.index(column))
+        return InputError(f"column {column}: {message}", location=place, hint=hint)
+
+    @property
+    def folder(self) -> Path:
+        return self._path.parent
+
+    def check_value(self, value: ArgumentLiteral) -> None:
+        """Each distinct text once: files are opened for it. Raises UsageError."""
+        if repr(value) not in self._checked:
+            parse_argument_value(value, self.folder)
+            self._checked.add(repr(value))
+
+
+class _CaseRow(Struct, frozen=True):
+    """The fields of one row by column."""
+
+    table: _CaseTable
+    line: int
+    fields: Mapping[str, str]
+
+    def read_optional(self, column: str) -> str:
+        """Empty where the table has no such column."""
+        return self.fields.get(column, "")
+
+    def read_required(self, column: str) -> str:
+        found = self.read_optional(column)
+        if not found:
+            raise self._make_error(column, "is empty", "each row needs it")
+        return found
+
+    def read_gpu(self) -> str:
+        name = self.read_required("gpu")
+        if name.endswith(".toml"):
+            name = str(self.table.folder / name)
+        self._call_checked("gpu", lambda: load_gpu(name))
+        return name
+
+    def read_dims(self, column: str) -> Dim3:
+        text = self.read_required(column)
+        parts = [part.strip() for part in re.split(r"[;,x]", text.lower())]
+        if not 1 <= len(parts) <= 3 or not all(_WHOLE_NUMBER.fullmatch(part) for part in parts):
+            raise self._make_error(column, f"{text!r} is not one to three whole numbers", _DIMS_HINT)
+        return Dim3(*map(int, parts))
+
+    def read_whole_number(self, column: str) -> int | None:
+        text = self.read_optional(column)
+        if text and not _WHOLE_NUMBER.fullmatch(text):
+            raise self._make_error(column, f"{text!r} is no whole number", "give bytes, or leave it empty")
+        return int(text) if text else None
+
+    def read_positive(self, column: str) -> float:
+        text = self.read_required(column)
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not (math.isfinite(found) and found > 0):
+            unit = "microseconds" if column == "time_us" else "MHz"
+            raise self._make_error(column, f"{text!r} is no positive number", f"give {unit}, such as 12.5")
+        return found
+
+    def read_choice(self, column: str, allowed: tuple[str, ...]) -> str:
+        found = self.read_optional(column).lower()
+        if found and found not in allowed:
+            hint = f"write {' or '.join(allowed)}, or leave it empty"
+            raise self._make_error(column, f"{self.read_optional(column)!r} is neither", hint)
+        return found
+
+    def read_arguments(self) -> tuple[tuple[tuple[str, ArgumentLiteral], ...], str]:
+        """The arguments, and why they cannot be had where a file is missing or faulty."""
+        found, problem = [], ""
+        for which, given in self._decode_arguments().items():
+            value = int(given) if isinstance(given, bool) else given
+            if not which.strip():
+                raise self._make_error("arguments", "an argument needs a place or a name", _ARGUMENTS_HINT)
+            if isinstance(value, list | dict):
+                message = f"argument {which}: {_shorten(str(value))} is no value"
+                raise self._make_error("arguments", message, _ARGUMENTS_HINT)
+            try:
+                self.table.check_value(value)
+            except UsageError as error:
+                if not (isinstance(value, str) and value.strip().startswith(_FILE_PREFIX)):
+                    message = f"argument {which}: {error}"
+                    raise self._make_error("arguments", message, error.diagnostic.hint) from None
+                problem = problem or f"argument {which}: {error}"
+            found.append((which.strip(), value))
+        return tuple(found), problem
+
+    def _decode_arguments(self) -> dict[str, Any]:
+        """Values of JSON by place or name."""
+        text = self.read_optional("arguments")
+        if not text:
+            return {}
+        try:
+            content = msgspec.json.decode(text)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise self._make_error(
+                "arguments", f"{_shorten(text)} is not JSON: {error}", _ARGUMENTS_HINT
+            ) from None
+        if isinstance(content, list):
+            return {str(place): value for place, value in enumerate(content)}
+        if not isinstance(content, dict):
+            raise self._make_error(
+                "arguments", f"{_shorten(text)} is neither list nor object", _ARGUMENTS_HINT
+            )
+        return content
+
+    def check_dims(self, case: Case) -> None:
+        """Dimensions that no GPU takes, or that do not go together."""
+        self._call_checked("grid", lambda: check_launch(Launch(grid=case.grid)))
+        self._call_checked("block", lambda: check_launch(Launch(block=case.block)))
+        if case.cluster is not None:
+            self._call_checked("cluster", lambda: check_launch(Launch(grid=case.grid, cluster=case.cluster)))
+
+    def _call_checked(self, column: str, read: Callable[[], _Value]) -> _Value:
+        try:
+            return read()
+        except (UsageError, HardwareError) as error:
+            hint = error.diagnostic.hint or "no GPU takes such a launch"
+            raise self._make_error(column, str(error), hint) from None
+
+    def _make_error(self, column: str, message: str, hint: str) -> InputError:
+        return self.table.make_error(self.line, column, message, hint)
+
+
+def _shorten(text: str) -> str:
+    return repr(text if len(text) <= 40 else text[:37] + "...")
+
+
+def load_case_gpu(case: Case) -> Gpu:
+    """The GPU of a row, which was found when the row was read."""
+    return load_gpu(case.gpu)

@@ -1,0 +1,186 @@
+"""What models answered before, on disk: an answer is found again only where nothing it rests on has changed.
+
+The key of an answer covers the dump and what lies beside it, launch and contents of arguments, the GPU's
+figures, and the sources of this package with all shipped tables. Answers are JSON.
+"""
+
+import glob
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import msgspec
+
+import analyzer
+from analyzer.evaluation.case_table import Case
+from analyzer.frontend.cuda_tools import TOOL_NAMES, find_tool
+from analyzer.hardware.gpu import Gpu
+from analyzer.resources import find_data_folder
+from analyzer.text.errors import UsageError
+
+_FORMAT_VERSION = 1  # of keys and entries
+_MAX_KEPT_VERSIONS = 4
+_BINARY_PROBE_BYTES = 4096
+_VERSIONED_LIBRARIES = ("numpy", "scikit-learn")  # whose version may move a figure
+
+
+class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What one model says of one row, in cycles and microseconds; `reason`: why it says nothing."""
+
+    provenance: str = ""
+    transferred: bool = False
+    kernel: str = ""
+    cycles: float = 0.0
+    time_us: float = 0.0
+    time_us_low: float = 0.0
+    time_us_high: float = 0.0
+    bound: str = ""
+    clock_mhz: float = 0.0
+    cpi_shares: dict[str, float] = {}
+    reason: str = ""
+
+
+def find_default_folder() -> Path:
+    """`~/.cache/warplens/validate`, or where XDG_CACHE_HOME says."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
+    return root / "warplens" / "validate"
+
+
+class ResultCache:
+    """Answers of this version of the code in a folder; nothing is kept where there is none."""
+
+    __slots__ = ("_folder",)
+
+    def __init__(self, folder: Path | None) -> None:
+        code = None if folder is None else digest_code()
+        self._folder = None if folder is None or code is None else folder / f"v{_FORMAT_VERSION}-{code[:16]}"
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._folder is not None
+
+    def find(self, key: str) -> CaseResult | None:
+        """The answer kept under a key; what cannot be read was never kept."""
+        if self._folder is None:
+            return None
+        try:
+            return msgspec.json.decode(self._make_entry_path(key).read_bytes(), type=CaseResult)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def store(self, results: Mapping[str, CaseResult]) -> None:
+        """Answers by their keys, each whole or not at all; a full disk costs nothing but time."""
+        if self._folder is None or digest_code() is None:
+            return
+        for key, result in results.items():
+            path = self._make_entry_path(key)
+            with suppress(OSError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
+                with os.fdopen(handle, "wb") as file:
+                    file.write(msgspec.json.encode(result))
+                os.replace(temporary, path)
+
+    def _make_entry_path(self, key: str) -> Path:
+        assert self._folder is not None
+        return self._folder / key[:2] / f"{key[2:]}.json"
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder, and drop answers of older versions of the code. Raises UsageError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--cache {folder}: {error.strerror}", hint="or --no-cache") from None
+    with suppress(OSError):  # another run may do the same
+        kept = sorted(folder.glob(f"v[0-9]*-{'[0-9a-f]' * 16}"), key=lambda p: p.stat().st_mtime_ns)
+        for old in kept[:-_MAX_KEPT_VERSIONS]:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def make_cache_keys(case: Case, models: Sequence[str], *, inputs: str, gpu: Gpu) -> dict[str, str]:
+    """What each model's answer is kept under; inputs: see `digest_inputs`. Raises OSError."""
+    facts = _digest_json(
+        [
+            _FORMAT_VERSION,
+            digest_code() or "",
+            inputs,
+            [gpu.key, gpu.file, gpu.arch],
+            case.kernel,
+            [case.grid.sizes, case.block.sizes, case.cluster and case.cluster.sizes],
+            case.dynamic_shared_bytes,
+            [[which, repr(value)] for which, value in case.arguments],
+            [_digest_file(path) for path in case.data_files],
+            case.l2,
+            case.clock_mhz,
+        ]
+    )
+    return {model: _digest_json([facts, model]) for model in models}
+
+
+def digest_inputs(path: Path) -> str:
+    """Contents of a dump and of all files of its stem, which may say more of it; of a binary the tools too.
+
+    Raises OSError where one cannot be read.
+    """
+    beside = sorted(p for p in path.parent.glob(f"{glob.escape(path.stem)}.*") if p != path and p.is_file())
+    parts: list[object] = [_digest_file(path), *([p.name, _digest_file(p)] for p in beside)]
+    with path.open("rb") as file:
+        if b"\0" in file.read(_BINARY_PROBE_BYTES):
+            parts += [[name, _read_tool_state(name)] for name in TOOL_NAMES]
+    return _digest_json(parts)
+
+
+def _read_tool_state(name: str) -> list[object]:
+    """Path, size and time of change of the disassembler that would be asked."""
+    tool = find_tool(name)
+    if tool is None:
+        return []
+    state = os.stat(tool.path)
+    return [tool.path, state.st_size, state.st_mtime_ns]
+
+
+def _digest_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_json(parts: object) -> str:
+    return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
+
+
+def digest_code() -> str | None:
+    """Digest of this package's sources and tables; None once one was edited after it may have been loaded."""
+    sources = _list_sources()
+    states = (path.stat() for path in sources)
+    if max(max(state.st_mtime_ns, state.st_ctime_ns) for state in states) > analyzer.IMPORT_TIME_NS:
+        return None
+    return _digest_sources(sources)
+
+
+@cache
+def _list_sources() -> tuple[Path, ...]:
+    folders = (Path(analyzer.__file__).parent, find_data_folder("hwdb"), find_data_folder("grammars"))
+    suffixes = {".py", ".toml", ".lark", ".json"}
+    found = {path for folder in folders for path in folder.rglob("*") if path.suffix in suffixes}
+    return tuple(sorted(path for path in found if path.is_file()))
+
+
+@cache
+def _digest_sources(sources: tuple[Path, ...]) -> str:
+    files = [[str(path), _digest_file(path)] for path in sources]
+    return _digest_json([files, [_find_library_version(library) for library in _VERSIONED_LIBRARIES]])
+
+
+def _find_library_version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return ""

@@ -1,0 +1,261 @@
+"""How right the models are: every row of a table of measured launches with every model."""
+
+import gc
+import os
+from collections.abc import Callable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from msgspec import Struct
+
+from analyzer.evaluation.case_table import SPLITS, Case, load_case_gpu, read_cases
+from analyzer.evaluation.result_cache import (
+    CaseResult,
+    ResultCache,
+    digest_inputs,
+    find_default_folder,
+    make_cache_keys,
+    prepare_folder,
+)
+from analyzer.evaluation.score_entries import make_group_entries, make_score_entries, make_worst_entries
+from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, evaluate_task
+from analyzer.hardware.gpu_database import load_gpu
+from analyzer.models.registry import find_model, list_models_default_first
+from analyzer.report.validation_schema import VALIDATE_SCHEMA, CaseEntry, CasePrediction, ValidationReport
+from analyzer.text.errors import InputError, UsageError
+from analyzer.version import __version__
+
+N_WORST_ROWS = 10
+
+ProgressCallback = Callable[[int, int], None]
+
+
+class CaseFilters(Struct, frozen=True, kw_only=True):
+    """Which rows of a table count: a split, suites by glob, GPUs by name; all where empty."""
+
+    split: str | None = None
+    suites: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+
+    def select(self, cases: Sequence[Case]) -> tuple[Case, ...]:
+        """The rows that fit. Raises HardwareError for an unknown GPU, UsageError where no row fits."""
+        if self.split is not None and self.split not in SPLITS:
+            raise UsageError(f"split {self.split}: no such split", hint=f"one of: {', '.join(SPLITS)}")
+        keys = {load_gpu(name).key for name in self.gpus}
+        found = tuple(
+            case
+            for case in cases
+            if (self.split is None or case.split == self.split)
+            and (not self.suites or any(fnmatchcase(case.suite, glob) for glob in self.suites))
+            and (not keys or load_case_gpu(case).key in keys)
+        )
+        if cases and not found:
+            suites = ", ".join(dict.fromkeys(case.suite for case in cases))
+            gpus = ", ".join(dict.fromkeys(load_case_gpu(case).key for case in cases))
+            raise UsageError("no row fits the filters", hint=f"suites: {suites}; GPUs: {gpus}")
+        return found
+
+
+def validate(
+    table: str | Path,
+    *,
+    models: Sequence[str] = (),
+    filters: CaseFilters | None = None,
+    jobs: int | None = None,
+    cache: str | Path | bool = True,
+    worst: int = N_WORST_ROWS,
+    progress: ProgressCallback | None = None,
+) -> ValidationReport:
+    """Hold every model against a CSV table of measured launches (docs/validate.md has its columns).
+
+    models: the default one first; all where empty. jobs: processes, as many as cores where None.
+    cache: a folder, True for the user's own, False for none. worst: rows to list for each model.
+    progress: called with rows done and rows in all.
+    Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
+    """
+    model_names = tuple(dict.fromkeys(models)) or list_models_default_first()
+    for name in model_names:
+        find_model(name)
+    cases = (filters or CaseFilters()).select(read_cases(Path(table)))
+    if not cases:
+        raise InputError(f"{table}: the table has no rows", hint="one row is one launch with a measured time")
+    results = _evaluate_cases(cases, model_names, jobs, _prepare_cache_folder(cache), progress)
+    entries = tuple(
+        _make_case_entry(row_index, case, model_names, results) for row_index, case in enumerate(cases)
+    )
+    _check_any_predicted(table, entries)
+    return ValidationReport(
+        schema=VALIDATE_SCHEMA,
+        tool_version=__version__,
+        table=str(table),
+        split=filters.split if filters else None,
+        models=model_names,
+        rows=len(entries),
+        counted=sum(entry.counted for entry in entries),
+        refused=sum(bool(entry.refused) for entry in entries),
+        transferred=sum(entry.transferred for entry in entries),
+        scores=make_score_entries(entries, model_names),
+        groups=make_group_entries(entries, model_names),
+        worst=make_worst_entries(entries, model_names, worst),
+        cases=entries,
+    )
+
+
+def _check_any_predicted(table: str | Path, entries: Sequence[CaseEntry]) -> None:
+    """Raises InputError where nothing at all could be analyzed."""
+    if any(entry.predictions for entry in entries):
+        return
+    first = entries[0]
+    reason = next(iter(first.refused.values()))
+    raise InputError(
+        f"{table}: none of {len(entries):,} rows can be analyzed; line {first.line}: {reason}",
+        hint="paths in the table are from its own folder",
+    )
+
+
+def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
+    """Raises UsageError for a folder of the user's choice that cannot be made."""
+    if cache is False:
+        return None
+    folder = find_default_folder() if cache is True else Path(cache)
+    try:
+        prepare_folder(folder)
+    except UsageError:
+        if cache is True:
+            return None
+        raise
+    return folder
+
+
+def _evaluate_cases(
+    cases: Sequence[Case],
+    models: tuple[str, ...],
+    jobs: int | None,
+    folder: Path | None,
+    progress: ProgressCallback | None,
+) -> CaseResults:
+    """What the cache holds, then what has to be worked out."""
+    results, pending = _look_up_results(cases, models, ResultCache(folder))
+    done = len(cases) - len(pending)
+    if progress is not None:
+        progress(done, len(cases))
+    for task, found in _run_tasks(_make_tasks(pending, folder), jobs):
+        results |= found
+        done += len(task.pending_cases)
+        if progress is not None:
+            progress(done, len(cases))
+    return results
+
+
+def _look_up_results(
+    cases: Sequence[Case], models: tuple[str, ...], result_cache: ResultCache
+) -> tuple[CaseResults, tuple[PendingCase, ...]]:
+    """Answers that are known without work, and rows that lack some."""
+    results: CaseResults = {}
+    pending = []
+    digests: dict[Path, str] = {}
+    for row_index, case in enumerate(cases):
+        if case.problem:
+            results |= {(row_index, model): CaseResult(reason=case.problem) for model in models}
+            continue
+        found = _find_cached_results(case, models, result_cache, digests) if result_cache.is_enabled else {}
+        results |= {(row_index, model): result for model, result in found.items()}
+        missing = tuple(model for model in models if model not in found)
+        if missing:
+            pending.append(PendingCase(row_index, case, missing))
+    return results, tuple(pending)
+
+
+def _find_cached_results(
+    case: Case, models: tuple[str, ...], result_cache: ResultCache, digests: dict[Path, str]
+) -> dict[str, CaseResult]:
+    """A row's answers in the cache; one whose files cannot be read has none."""
+    try:
+        if case.dump not in digests:
+            digests[case.dump] = digest_inputs(case.dump)
+        keys = make_cache_keys(case, models, inputs=digests[case.dump], gpu=load_case_gpu(case))
+    except OSError:
+        return {}
+    found = ((model, result_cache.find(key)) for model, key in keys.items())
+    return {model: result for model, result in found if result is not None}
+
+
+def _make_tasks(pending: Sequence[PendingCase], folder: Path | None) -> tuple[EvaluationTask, ...]:
+    """Rows by dump and kernel, those of one dump one after another, so that a worker finds it read."""
+    dumps: dict[Path, dict[str, list[PendingCase]]] = {}
+    for row in pending:
+        dumps.setdefault(row.case.dump, {}).setdefault(row.case.kernel, []).append(row)
+    return tuple(
+        EvaluationTask(tuple(rows), folder) for kernels in dumps.values() for rows in kernels.values()
+    )
+
+
+def _run_tasks(
+    tasks: Sequence[EvaluationTask], jobs: int | None
+) -> Iterator[tuple[EvaluationTask, CaseResults]]:
+    """Each task with its answers as they come."""
+    n_jobs = min(jobs or os.cpu_count() or 1, len(tasks))
+    if n_jobs <= 1:
+        yield from ((task, evaluate_task(task)) for task in tasks)
+        return
+    from concurrent.futures.process import BrokenProcessPool
+
+    from joblib import Parallel, delayed
+
+    pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
+    try:
+        for row_index, found in pool(
+            delayed(_evaluate_in_worker)(row_index, task) for row_index, task in enumerate(tasks)
+        ):
+            yield tasks[row_index], found
+    except BrokenProcessPool:
+        hint = f"memory may have run out with {n_jobs} of them: give fewer --jobs"
+        raise InputError("a worker process has died", hint=hint) from None
+
+
+def _evaluate_in_worker(row_index: int, task: EvaluationTask) -> tuple[int, CaseResults]:
+    """In a process of its own, which like the command line's hardly ever has cycles to look for."""
+    gc.set_threshold(100_000, 50, 1000)
+    return row_index, evaluate_task(task)
+
+
+def _make_case_entry(row_index: int, case: Case, models: Sequence[str], results: CaseResults) -> CaseEntry:
+    of_row = {model: results[row_index, model] for model in models}
+    good = [(model, result) for model, result in of_row.items() if not result.reason]
+    first = good[0][1] if good else CaseResult()
+    gpu = load_case_gpu(case)
+    return CaseEntry(
+        case=case.name,
+        line=case.line,
+        suite=case.suite,
+        dump=case.dump_text,
+        kernel=first.kernel or case.kernel,
+        gpu=gpu.key,
+        gpu_name=gpu.name,
+        grid=case.grid.sizes,
+        block=case.block.sizes,
+        split=case.split,
+        group=case.group,
+        counted=case.counted,
+        config=case.config,
+        note=case.note,
+        time_us=case.time_us,
+        provenance=first.provenance,
+        transferred=first.transferred,
+        predictions=tuple(_make_case_prediction(model, result, case) for model, result in good),
+        refused={model: result.reason for model, result in of_row.items() if result.reason},
+    )
+
+
+def _make_case_prediction(model: str, result: CaseResult, case: Case) -> CasePrediction:
+    return CasePrediction(
+        model=model,
+        cycles=result.cycles,
+        time_us=result.time_us,
+        time_us_low=result.time_us_low,
+        time_us_high=result.time_us_high,
+        ratio=result.time_us / case.time_us,
+        bound=result.bound,
+        clock_mhz=result.clock_mhz,
+        cpi_shares=result.cpi_shares,
+    )

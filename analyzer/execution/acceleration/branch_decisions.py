@@ -1,0 +1,197 @@
+"""What an undecided branch does: what the user says of it, else a stated rule.
+
+- A loop's exit: the trips that the user gave, else one for a loop that only waits, that a
+  compare-and-swap of its own ends, or that would run other CTAs, else `ASSUMED_TRIP_COUNT`.
+- Another branch: the share that the user gave, else slow paths, ways for unlikely numbers and early ends are
+  not taken and loops are entered, else half of the warps (of the lanes, where the condition differs among
+  them) take it.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.acceleration.symbolic_iteration import SymbolicIteration
+from analyzer.execution.lowering.segments import CompiledKernel, Terminator
+from analyzer.execution.lowering.spin_loops import has_cta_work_stealing, is_spin_loop
+from analyzer.execution.lowering.step import BoolArray
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.machine.register_state import RegisterView, UnknownOrigins
+from analyzer.execution.machine.unknown_words import find_instruction_rows
+from analyzer.execution.profile.branch_rules import BranchTakenRule
+from analyzer.execution.static_counts.block_counts import (
+    ASSUMED_TRIP_COUNT,
+    TripCountRule,
+    estimate_branch_probabilities,
+)
+from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
+from analyzer.flow.loops import Loop
+from analyzer.ir.opcode import AddressSpace, OpKind
+from analyzer.ir.scheduling import WARP_SIZE
+
+IntArray = NDArray[np.int64]
+
+_RARE_PATH_REASON = "slow paths and early ends are rare, loops are entered"
+_ORDINARY_NUMBER_REASON = "numbers are seldom huge, tiny or equal"
+_COMPARE_AND_SWAP = "CAS"
+_WARP_HASH_FACTOR = 0x9E3779B1  # an odd number that scatters neighbouring warps
+
+
+class BranchDecider:
+    """Decides branches that launch facts do not; `rules[row]` says how the branch at a row was decided."""
+
+    def __init__(
+        self,
+        kernel: CompiledKernel,
+        trips: tuple[TripCountRule, ...] = (),
+        taken: tuple[BranchTakenRule, ...] = (),
+    ) -> None:
+        self.kernel, self.trip_rules = kernel, trips
+        self.user_taken_shares = {rule.address: rule.share for rule in taken}
+        self.reasons: dict[int, str] = {}
+        self.assumed_taken_shares: dict[int, float] = {}
+        self.used_trip_rules: set[TripCountRule] = set()
+        self.assumed_trips: dict[int, tuple[int, str]] = {}
+        self._has_cta_stealing = has_cta_work_stealing(kernel.cfg)
+
+    def __call__(
+        self, machine: AbstractMachine, view: RegisterView, end: Terminator, unknown: UnknownOrigins
+    ) -> BoolArray:
+        """Whether each lane takes the branch."""
+        address = int(self.kernel.cfg.kernel.addresses[end.row])
+        if address in self.user_taken_shares:
+            self.reasons[end.row] = f"taken by {self.user_taken_shares[address]:.0%}, as --taken says"
+            return self._spread_taken_share(view, unknown, self.user_taken_shares[address])
+        loop = self._find_exited_loop(end)
+        if loop is not None:
+            return self._decide_loop_exit(machine, view, end, loop, unknown)
+        return self._decide_forward_branch(view, end, unknown)
+
+    # ---- loops -----------------------------------------------------------------------------------
+
+    def find_loop_of_branch(self, row: int) -> Loop | None:
+        """The loop that the branch at a row leaves; None where it leaves none."""
+        block = self.kernel.cfg.block_of[row]
+        first, last = self.kernel.entry_segments[block], self.kernel.entry_segments[block]
+        while last + 1 < len(self.kernel.segments) and self.kernel.segments[last + 1].block == block:
+            last += 1
+        return next(
+            (
+                self._find_exited_loop(s.terminator)
+                for s in self.kernel.segments[first : last + 1]
+                if s.terminator.row == row
+            ),
+            None,
+        )
+
+    def _find_exited_loop(self, end: Terminator) -> Loop | None:
+        """The innermost loop that one side of the branch leaves and the other does not."""
+        segments, loop_forest = self.kernel.segments, self.kernel.loop_forest
+        block = self.kernel.cfg.block_of[end.row]
+        sides = [None if side is None else segments[side].block for side in (end.target, end.fall_through)]
+        for index in loop_forest.find_enclosing_loops(block):
+            loop = loop_forest.loops[index]
+            inside = [side in loop.blocks for side in sides]
+            if inside[0] != inside[1]:
+                return loop
+        return None
+
+    def _decide_loop_exit(
+        self,
+        machine: AbstractMachine,
+        view: RegisterView,
+        end: Terminator,
+        loop: Loop,
+        unknown: UnknownOrigins,
+    ) -> BoolArray:
+        rows = view.group.warp_indices
+        trips = self._find_trips(loop, end, unknown)
+        header = machine.count_segment_runs(self.kernel.entry_segments[loop.header])
+        left = machine.find_speculative_exit_runs(loop.index)
+        arrivals = header[rows] - (0 if left is None else left[rows])
+        stays = (arrivals < trips)[:, None]
+        if isinstance(machine, SymbolicIteration) and machine.loop.index == loop.index:
+            more = -((arrivals - trips) // machine.period)
+            machine.limit_repeats(view, np.maximum(more, 1))
+        elif not stays.all():
+            own = np.zeros(machine.batch.n_warps, dtype=np.int64) if left is None else left.copy()
+            leaving = rows[~stays[:, 0]]
+            own[leaving] = header[leaving]
+            machine.speculative_exit_runs[loop.index] = own
+        target = None if end.target is None else self.kernel.segments[end.target].block
+        leads_out = target not in loop.blocks
+        found: BoolArray = ~stays if leads_out else stays
+        return found
+
+    def _find_trips(self, loop: Loop, end: Terminator, unknown: UnknownOrigins) -> int:
+        if loop.index not in self.assumed_trips:
+            self.assumed_trips[loop.index] = self._assume_trips(loop, unknown)
+        trips, self.reasons[end.row] = self.assumed_trips[loop.index]
+        return trips
+
+    def _assume_trips(self, loop: Loop, unknown: UnknownOrigins) -> tuple[int, str]:
+        cfg = self.kernel.cfg
+        row = cfg.blocks[loop.header].start
+        address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
+        for rule in self.trip_rules:
+            if rule.matches(address, origin):
+                self.used_trip_rules.add(rule)
+                return rule.count, f"{rule.count} trips, as --trip says"
+        if is_spin_loop(cfg, loop):
+            return 1, "a loop that waits is passed at once"
+        if self._is_cas_retry_loop(loop, unknown):
+            return 1, "a loop that retries a compare-and-swap is passed at once"
+        if self._has_cta_stealing and self._is_read_from_shared(unknown):
+            return 1, "CTAs that it would take from the launch run by themselves"
+        for rule in self.trip_rules:
+            if rule.is_general:
+                return rule.count, f"{rule.count} trips, as --trip says"
+        return ASSUMED_TRIP_COUNT, f"{ASSUMED_TRIP_COUNT} trips assumed"
+
+    def _is_read_from_shared(self, unknown: UnknownOrigins) -> bool:
+        kernel = self.kernel.cfg.kernel
+        rows = find_instruction_rows(unknown)
+        return all(row < len(kernel) and kernel.find_opcode(row).space is AddressSpace.SHARED for row in rows)
+
+    def _is_cas_retry_loop(self, loop: Loop, unknown: UnknownOrigins) -> bool:
+        """It goes on until a compare-and-swap of its own has found what it was to find: mostly the first."""
+        cfg = self.kernel.cfg
+        for row in find_instruction_rows(unknown):
+            if row < len(cfg.kernel) and cfg.block_of[row] in loop.blocks:
+                opcode = cfg.kernel.find_opcode(row)
+                if opcode.kind is OpKind.ATOMIC and _COMPARE_AND_SWAP in opcode.modifiers:
+                    return True
+        return False
+
+    # ---- other branches --------------------------------------------------------------------------
+
+    def _decide_forward_branch(
+        self, view: RegisterView, end: Terminator, unknown: UnknownOrigins
+    ) -> BoolArray:
+        if end.row not in self.assumed_taken_shares:
+            self.assumed_taken_shares[end.row], self.reasons[end.row] = self._assume_taken_share(end)
+        return self._spread_taken_share(view, unknown, self.assumed_taken_shares[end.row])
+
+    def _assume_taken_share(self, end: Terminator) -> tuple[float, str]:
+        """How often a branch is taken, and why."""
+        cfg, segments = self.kernel.cfg, self.kernel.segments
+        if end.target is None or end.fall_through is None:
+            return 0.0, "an early end is not taken"
+        sides = [segments[end.target].block, segments[end.fall_through].block]
+        if sides[0] == sides[1]:
+            return 0.0, "both ways are the same"
+        block = cfg.block_of[end.row]
+        share = estimate_branch_probabilities(cfg, self.kernel.loop_forest, block, sides)[0]
+        if 0 < share < 1:
+            return share, "half of the warps take it"
+        reason = _ORDINARY_NUMBER_REASON if find_likely_successor(cfg, block) in sides else _RARE_PATH_REASON
+        return share, f"{'taken' if share else 'not taken'}: {reason}"
+
+    def _spread_taken_share(self, view: RegisterView, unknown: UnknownOrigins, share: float) -> BoolArray:
+        """Warps, or where the condition differs by lane lanes, that make up a share."""
+        if share <= 0 or share >= 1:
+            return np.full((1, 1), share > 0, dtype=bool)
+        if unknown.shape[1] > 1:
+            lanes = (np.arange(WARP_SIZE) * 11 % WARP_SIZE)[None, :]
+            return np.asarray(lanes < round(share * WARP_SIZE))
+        scattered = (view.group.warp_indices * _WARP_HASH_FACTOR) % (1 << 32) / float(1 << 32)
+        return np.asarray(scattered < share)[:, None]

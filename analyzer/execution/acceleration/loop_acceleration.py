@@ -1,0 +1,453 @@
+"""Loops in closed form: many iterations at once, where registers grow evenly.
+
+At each arrival at a loop's header the registers that the loop needs are remembered. Where the last arrivals
+differ by the same amounts every `period` iterations, a `SymbolicIteration` checks one period and says how
+many alike follow; they are then taken in one step.
+
+A trial closes loops inside of its own in the same way, at the first of its iterations. What grows along both
+loops is a sum of what grows along each: iterations of the inner loop before and behind those taken at once
+are executed as all in the trial are, with what grows along the outer loop. A condition that holds along these
+two edges, and along the inner loop in the first iteration of the outer one, holds in between as well: along
+each loop it changes one way only (see `AffineRule`).
+"""
+
+from weakref import proxy
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.execution.acceleration.loop_history import (
+    MAX_SNAPSHOTS,
+    AccelerationGains,
+    LoopHistory,
+    RegisterSnapshot,
+    count_kept_snapshots,
+    select_remaining,
+)
+from analyzer.execution.acceleration.symbolic_iteration import (
+    ENDLESS_REPEATS,
+    MIN_REPEATS,
+    SymbolicIteration,
+    SymbolicIterationFailed,
+)
+from analyzer.execution.lowering.segments import Segment
+from analyzer.execution.lowering.step import BoolArray
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.machine.budget import EndlessLoop
+from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.machine.register_state import (
+    ALL_LANES,
+    Deltas,
+    LockstepGroup,
+    RegisterView,
+    UnknownOrigins,
+    WarpIndices,
+    collapse_uniform_axes,
+)
+from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
+
+IntArray = NDArray[np.int64]
+
+_MIN_OUTER_ARRIVALS = (
+    6  # arrivals before a loop is tried in which others were closed: a trial closes them again
+)
+_MAX_EXIT_RETRIES = 3
+_MAX_WARP_TRIPS = 1 << 34  # some minutes on any GPU
+
+
+class LoopAccelerator:
+    """Watches the headers of a machine and takes many iterations at once where it may."""
+
+    def __init__(self, machine: AbstractMachine, *, is_inner: bool = False) -> None:
+        """is_inner: the machine is a trial, in which registers grow along its own loop."""
+        self.machine: AbstractMachine = proxy(machine)  # which owns this, as it does its `ConvergenceState`
+        self.is_inner = is_inner
+        self.accelerated_segments: IntArray = np.zeros(
+            machine.batch.n_warps, dtype=np.int64
+        )  # segments, all at once
+        self.histories: dict[int, LoopHistory] = {}
+        self.failures: dict[int, int] = {}
+        self.gains: dict[int, AccelerationGains] = {}
+        # registers with whose growth a loop never closes, by header and group
+        self.rejected_growths: dict[tuple[int, ...], list[frozenset[int]]] = {}
+        self.needed_slots: dict[int, list[int]] = {}
+        self.segment_ranges: dict[int, slice] = {}
+
+    def __call__(self, segment: Segment, group: LockstepGroup) -> bool:
+        """Called before a group runs a loop's header; True where the group has nothing to run."""
+        history = self.histories.get(segment.index)
+        loop = self.machine.loops_by_header[segment.index].index
+        entries = int(self.machine.counters.loop_entries[loop, group.warp_indices[0]])
+        if history is None or history.n_entries != entries or not history.follow_group(group, self.machine):
+            failures = self.failures.get(segment.index, 0)
+            history = LoopHistory(replace(group), n_entries=entries, n_failures=failures)
+            self.histories[segment.index] = history
+        history.snapshots.append(self._take_snapshot(segment, group))
+        del history.snapshots[: -count_kept_snapshots(history.snapshots[-1])]
+        history.n_arrivals += 1
+        if history.n_arrivals < history.next_attempt or (
+            history.is_outer and not self._is_outer_attempt_allowed(history)
+        ):
+            return False
+        gains = self.gains.setdefault(segment.index, AccelerationGains())
+        found = self._find_candidates(group, history, gains)[: 1 if history.is_outer else None]
+        before = self.machine.budget.spent_steps
+        for period, growth in found:
+            if any(
+                slots <= growth.keys()
+                for slots in self.rejected_growths.get(_make_group_key(segment, group), ())
+            ):
+                continue
+            n_accelerated = self._try_period(segment, group, period, growth, history.snapshots[-1])
+            if n_accelerated:
+                gains.record_success(period, n_accelerated, history.n_arrivals)
+                del self.histories[segment.index]
+                self.failures[segment.index] = 0
+                break
+        else:
+            gains.record_failure(history.n_arrivals)
+            if history.is_outer and not self.is_inner:
+                self.machine.budget.wasted_steps += self.machine.budget.spent_steps - before
+            history.n_failures += bool(found) or history.n_arrivals > MAX_SNAPSHOTS
+            self.failures[segment.index] = history.n_failures
+            history.next_attempt = history.n_arrivals + history.count_pause_arrivals()
+        return False
+
+    def _is_outer_attempt_allowed(self, history: LoopHistory) -> bool:
+        return history.n_arrivals >= _MIN_OUTER_ARRIVALS and (
+            self.is_inner or self.machine.budget.is_attempt_affordable
+        )
+
+    def _find_slots(self, segment: Segment) -> list[int]:
+        if segment.index not in self.needed_slots:
+            mask = self.machine.kernel.slice.live_in[segment.block]
+            self.needed_slots[segment.index] = [slot for slot in range(N_REGISTER_UNITS) if mask >> slot & 1]
+        tracked = self.machine.tracked_memory
+        return self.needed_slots[segment.index] + (list(tracked.local_slots.values()) if tracked else [])
+
+    def _find_segment_range(self, segment: Segment) -> slice:
+        """Where a loop's segments stand among all."""
+        if segment.index not in self.segment_ranges:
+            blocks = self.machine.loops_by_header[segment.index].blocks
+            inside = [other.index for other in self.machine.kernel.segments if other.block in blocks]
+            self.segment_ranges[segment.index] = slice(inside[0], inside[-1] + 1)
+        return self.segment_ranges[segment.index]
+
+    def _take_snapshot(self, segment: Segment, group: LockstepGroup) -> RegisterSnapshot:
+        view = RegisterView(self.machine.state, group)
+        slots = self._find_slots(segment)
+        ran = (
+            self.machine.counters.segment_runs[self._find_segment_range(segment)].sum(axis=0)
+            - self.accelerated_segments
+        )
+        self.machine.state.exclusive_arrays.clear()  # what is remembered must not be written in place
+        return RegisterSnapshot(
+            {slot: view.read_value(slot) for slot in slots},
+            {slot: view.read_origin(slot) for slot in slots},
+            ran[group.warp_indices],
+            int(self.accelerated_segments[group.warp_indices].max(initial=0)),
+        )
+
+    def _find_candidates(
+        self, group: LockstepGroup, history: LoopHistory, gains: AccelerationGains
+    ) -> list[tuple[int, dict[int, Deltas]]]:
+        """Periods that may be, and what grows over each; first those over which fewest registers grow.
+
+        Where fewer grow, more have come round.
+        """
+        mask = _make_lane_mask(RegisterView(self.machine.state, group))
+        found = [
+            (period, growth)
+            for period in history.iterate_candidate_periods()
+            if gains.is_worth_trying(period, history.n_arrivals)
+            and (growth := _find_constant_growth(history.snapshots, period, mask)) is not None
+        ]
+        return sorted(found, key=lambda candidate: len(candidate[1]))
+
+    def _try_period(
+        self,
+        segment: Segment,
+        group: LockstepGroup,
+        period: int,
+        growth: dict[int, Deltas],
+        now: RegisterSnapshot,
+        attempts: int = _MAX_EXIT_RETRIES,
+    ) -> int:
+        """Take iterations at once if a trial allows it; how many. Warps that leave meanwhile are left out."""
+        iteration = self._make_iteration(segment, group)
+        iteration.state.deltas = [None] * len(iteration.state.deltas)
+        view = RegisterView(iteration.state, group)
+        for slot, delta in growth.items():
+            view.write(slot, view.read_value(slot), view.read_origin(slot), delta)
+        view.flush()
+        try:
+            counters = iteration.run_period(period)
+        except SymbolicIterationFailed as failed:
+            if failed.is_permanent:
+                self.rejected_growths.setdefault(_make_group_key(segment, group), []).append(
+                    frozenset(growth)
+                )
+            rest = None if failed.leaving_warps is None else self._exclude_warps(group, failed.leaving_warps)
+            if rest is None or not attempts:
+                return 0
+            growth, now = self._restrict_to_group(group, rest, growth, now)
+            return self._try_period(segment, rest, period, growth, now, attempts - 1)
+        rest = iteration.drop_exited_warps(group)
+        if rest is not group:
+            growth, now = self._restrict_to_group(group, rest, growth, now)
+            if self.is_inner:  # along the outer loop nothing is known of those that left
+                return self._try_period(segment, rest, period, growth, now, attempts - 1) if attempts else 0
+        is_taken = self._commit_iterations(segment, rest, growth, now, iteration, counters, period)
+        return period * int(iteration.count_repeats(rest.warp_indices).max()) if is_taken else 0
+
+    def _make_iteration(self, segment: Segment, group: LockstepGroup) -> SymbolicIteration:
+        iteration = SymbolicIteration(self.machine, segment, group)
+        if self.machine.mbarrier_recorder is None:
+            iteration.loop_header_callback = LoopAccelerator(iteration, is_inner=True)
+        return iteration
+
+    def _record_nested(
+        self,
+        segment: Segment,
+        group: LockstepGroup,
+        growth: dict[int, Deltas],
+        counters: ExecutionCounters,
+        period: int,
+        repeats: int,
+    ) -> bool:
+        """Log what a period of the inner loop tallied within an iteration of the outer one, if possible."""
+        outer = self._run_outer_iteration(segment, group, period, {})
+        later = self._run_outer_iteration(segment, group, period, growth) if outer is not None else None
+        return (
+            outer is not None
+            and later is not None
+            and self.machine.counters.memory_log.add_nested_iterations(
+                counters.memory_log, outer.memory_log, later.memory_log, repeats
+            )
+        )
+
+    def _run_outer_iteration(
+        self, segment: Segment, group: LockstepGroup, period: int, ahead: dict[int, Deltas]
+    ) -> ExecutionCounters | None:
+        """What a period tallies with growths along the outer loop, which it must leave as they are.
+
+        ahead: by how much registers are further on than they are now.
+        """
+        iteration = self._make_iteration(segment, group)
+        view = RegisterView(iteration.state, group)
+        for slot, delta in ahead.items():
+            view.write(slot, view.read_value(slot) + delta, view.read_origin(slot), view.read_delta(slot))
+        view.flush()
+        try:
+            counters = iteration.run_period(period)
+        except SymbolicIterationFailed:
+            return None
+        if iteration.exited_warps is not None:
+            return None
+        before, after = RegisterView(self.machine.state, group), RegisterView(iteration.state, group)
+        mask = _make_lane_mask(after)
+        for slot in self._find_slots(segment):
+            origin = after.read_origin(slot)
+            relevant = mask if origin is None else mask & (origin == 0)
+            if not _is_same_growth(before.read_delta(slot), after.read_delta(slot), relevant):
+                return None
+        return counters
+
+    def _restrict_to_group(
+        self, group: LockstepGroup, rest: LockstepGroup, growth: dict[int, Deltas], now: RegisterSnapshot
+    ) -> tuple[dict[int, Deltas], RegisterSnapshot]:
+        """Growth and registers of the rest of a group."""
+        whole, view = RegisterView(self.machine.state, group), RegisterView(self.machine.state, rest)
+        places = np.searchsorted(group.warp_indices, rest.warp_indices)
+        growth, values, origins = (
+            select_remaining(arrays, whole, view, places) for arrays in (growth, now.values, now.origins)
+        )
+        return growth, RegisterSnapshot(values, origins, now.segment_runs[places], now.accelerated_segments)
+
+    def _exclude_warps(self, group: LockstepGroup, leaving: WarpIndices) -> LockstepGroup | None:
+        """The group's other warps; None where there are none."""
+        stays = ~np.isin(group.warp_indices, leaving)
+        if not stays.any() or bool(stays.all()):
+            return None
+        rows, mask = group.warp_indices[stays], group.mask[stays]
+        return self.machine.make_group(rows, mask, group.speculations, has_all_lanes=group.has_all_lanes)
+
+    def _commit_iterations(
+        self,
+        segment: Segment,
+        group: LockstepGroup,
+        growth: dict[int, Deltas],
+        now: RegisterSnapshot,
+        iteration: SymbolicIteration,
+        counters: ExecutionCounters,
+        period: int,
+    ) -> bool:
+        machine = self.machine
+        least = iteration.count_repeats(group.warp_indices)
+        if self.is_inner:
+            # the last one tells whether it is so along the outer loop too
+            least = least.min(keepdims=True) - 1
+        if bool((least < MIN_REPEATS).all()) or not self._is_growth_confirmed(
+            iteration, segment, group, growth, now
+        ):
+            return False
+        if bool((least >= ENDLESS_REPEATS).any()):
+            if self.is_inner:
+                return False
+            raise EndlessLoop(f"the loop at {self._find_header_address(segment):#x} has no end")
+        # the last of the alike iterations is left to be executed, so that its exit is seen
+        repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
+        repeats[group.warp_indices] = np.maximum(least, 0)
+        if self.is_inner:
+            if not self._record_nested(segment, group, growth, counters, period, int(least[0])):
+                return False
+        else:
+            machine.counters.memory_log.add_iterations(counters.memory_log, repeats)
+        self._record_inner_exits(iteration, counters, repeats)
+        if machine.observer is not None:
+            machine.observer.observe_loop(group.warp_indices, repeats, counters)
+        ran = np.flatnonzero(counters.segment_runs.any(axis=1))
+        machine.counters.segment_runs[ran] += counters.segment_runs[ran] * repeats
+        if bool((machine.counters.segment_runs[segment.index] > _MAX_WARP_TRIPS).any()):
+            where = f"the loop at {self._find_header_address(segment):#x}"
+            raise EndlessLoop(f"a warp runs {where} more than {_MAX_WARP_TRIPS:,} times")
+        machine.counters.active_lanes[ran] += counters.active_lanes[ran] * repeats
+        machine.counters.loop_entries += counters.loop_entries * repeats
+        self.accelerated_segments += counters.segment_runs.sum(axis=0) * repeats
+        machine.counters.speculative_blocks |= counters.speculative_blocks
+        for row, weight in counters.speculative_instructions.items():
+            mean = float(repeats[group.warp_indices].mean())
+            machine.counters.speculative_instructions[row] = (
+                machine.counters.speculative_instructions.get(row, 0.0) + weight * mean
+            )
+        self._advance_registers(segment, group, growth, repeats[group.warp_indices])
+        return True
+
+    def _record_inner_exits(
+        self, iteration: SymbolicIteration, counters: ExecutionCounters, repeats: IntArray
+    ) -> None:
+        """Inner loops that a period left on assumption were left in the last iteration taken at once too."""
+        machine = self.machine
+        for loop, left in iteration.speculative_exit_runs.items():
+            before = machine.find_speculative_exit_runs(loop)
+            known = np.zeros_like(left) if before is None else before
+            header = machine.kernel.entry_segments[machine.kernel.loop_forest.loops[loop].header]
+            last = left + np.maximum(repeats - 1, 0) * counters.segment_runs[header]
+            machine.speculative_exit_runs[loop] = np.where((left != known) & (repeats > 0), last, known)
+
+    def _find_header_address(self, segment: Segment) -> int:
+        cfg = self.machine.kernel.cfg
+        return int(cfg.kernel.addresses[cfg.blocks[segment.block].start])
+
+    def _is_growth_confirmed(
+        self,
+        iteration: SymbolicIteration,
+        segment: Segment,
+        group: LockstepGroup,
+        growth: dict[int, Deltas],
+        now: RegisterSnapshot,
+    ) -> bool:
+        """The registers have grown by what they were taken to grow by, and would again."""
+        view = RegisterView(iteration.state, group)
+        mask = _make_lane_mask(view)
+        for slot in self._find_slots(segment):
+            before, after = now.values[slot], view.read_value(slot)
+            origin, later = now.origins[slot], view.read_origin(slot)
+            if not _has_same_unknowns(origin, later, mask):
+                return False
+            relevant = mask if later is None else mask & (later == 0)
+            wanted = growth.get(slot)
+            grown = before if wanted is None else before + wanted
+            if bool(((after != grown) & relevant).any()):
+                return False
+            delta = view.read_delta(slot)
+            if not _is_same_growth(wanted, delta, relevant):
+                return False
+        return True
+
+    def _advance_registers(
+        self, segment: Segment, group: LockstepGroup, growth: dict[int, Deltas], repeats: IntArray
+    ) -> None:
+        view = RegisterView(self.machine.state, group)
+        times = repeats if (repeats != repeats[0]).any() else repeats[:1]
+        shaped = view.from_warp_rows(times[:, None].astype(np.uint32))
+        for slot, delta in growth.items():
+            view.write(
+                slot, view.read_value(slot) + delta * shaped, view.read_origin(slot), view.read_delta(slot)
+            )
+        view.flush()
+
+
+def _make_group_key(segment: Segment, group: LockstepGroup) -> tuple[int, ...]:
+    """Parts of a loop's warps that go other ways inside of it are told apart."""
+    return segment.index, int(group.warp_indices[0]), len(group.warp_indices)
+
+
+def _make_lane_mask(view: RegisterView) -> BoolArray:
+    """Lanes of the group, as small as it broadcasts."""
+    return ALL_LANES if bool(view.mask.all()) else view.mask
+
+
+def _find_constant_growth(
+    snapshots: list[RegisterSnapshot], period: int, mask: BoolArray
+) -> dict[int, Deltas] | None:
+    """Growth of each register over the last period, None where it was not the same before."""
+    middle, new = snapshots[-1 - period], snapshots[-1]
+    old = snapshots[-1 - 2 * period] if len(snapshots) > 2 * period else None
+    found: dict[int, Deltas] = {}
+    for slot, value in new.values.items():
+        origin = new.origins[slot]
+        relevant = mask if origin is None else mask & (origin == 0)
+        before = middle.values.get(slot)
+        if before is None:
+            return None
+        if value is before:
+            continue
+        earlier = before if old is None else old.values.get(slot)
+        if earlier is None:
+            return None
+        if slot >= PREDICATE_BASE and slot < N_REGISTER_UNITS:
+            if bool(((value != before) & relevant).any()):
+                return None
+            continue
+        delta = value - before
+        if old is not None and bool(((before - earlier != delta) & relevant).any()):
+            return None
+        delta = np.where(relevant, delta, 0).astype(np.uint32) if origin is not None else delta
+        if delta.any():
+            found[slot] = collapse_uniform_axes(delta)
+    return found if _is_growth_stable(snapshots, period, found, mask) else None
+
+
+def _is_growth_stable(
+    snapshots: list[RegisterSnapshot], period: int, growth: dict[int, Deltas], mask: BoolArray
+) -> bool:
+    """Arrivals of the last period were as far from those a period before: no counter has wrapped.
+
+    Those that there are: where the trial is bold, it finds out about the others.
+    """
+    for place in range(max(period, len(snapshots) - period), len(snapshots) - 1):
+        later, earlier = snapshots[place], snapshots[place - period]
+        for slot, delta in growth.items():
+            now, before = later.values.get(slot), earlier.values.get(slot)
+            if now is None or before is None or later.origins[slot] is not None:
+                continue
+            if bool(((now - before != delta) & mask).any()):
+                return False
+    return True
+
+
+def _is_same_growth(first: Deltas | None, second: Deltas | None, relevant: BoolArray) -> bool:
+    left = np.zeros((1, 1), np.uint32) if first is None else first
+    right = np.zeros((1, 1), np.uint32) if second is None else second
+    return not bool(((left != right) & relevant).any())
+
+
+def _has_same_unknowns(first: UnknownOrigins | None, second: UnknownOrigins | None, mask: BoolArray) -> bool:
+    if first is None and second is None:
+        return True
+    zero = np.zeros((1, 1), dtype=np.int32)
+    left = (zero if first is None else first) != 0
+    right = (zero if second is None else second) != 0
+    return not bool(((left != right) & mask).any())

@@ -1,0 +1,162 @@
+"""What is remembered of groups that come round a loop: their registers, and what closing it has gained."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.execution.acceleration.symbolic_iteration import MAX_PERIOD_SEGMENTS
+from analyzer.execution.lowering.step import Value
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, UnknownOrigins
+
+IntArray = NDArray[np.int64]
+
+_CANDIDATE_PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+_MIN_TRACKED_PERIOD = 4
+_MAX_EARLY_ARRIVALS = 3  # arrivals more than a period has
+_FAILURES_BEFORE_BACKOFF = 8
+_MAX_PAUSE_ARRIVALS = 64
+_MAX_SMALL_GAINS = 3
+MAX_SNAPSHOTS = 2 * _CANDIDATE_PERIODS[-1] + 1
+_MAX_SNAPSHOT_BYTES = 256 << 20
+
+
+class RegisterSnapshot(Struct, eq=False):
+    """What a group's registers hold at the header.
+
+    ran[warp]: segments of the loop that it went through; taken: segments that inner loops were spared so far.
+    """
+
+    values: dict[int, Value]
+    origins: dict[int, UnknownOrigins | None]
+    segment_runs: IntArray
+    accelerated_segments: int
+
+
+class LoopHistory(Struct, eq=False):
+    """Arrivals of one group at one header since it came into the loop, latest last.
+
+    entries: how often it has come into it; failures: tries in vain since one succeeded.
+    """
+
+    group: LockstepGroup
+    n_entries: int = 0
+    snapshots: list[RegisterSnapshot] = field(default_factory=list)
+    n_arrivals: int = 0
+    n_failures: int = 0
+    next_attempt: int = 0
+
+    def __post_init__(self) -> None:
+        self.next_attempt = max(3, self.count_pause_arrivals())
+
+    @property
+    def is_outer(self) -> bool:
+        """Whether loops were closed inside of the last iteration."""
+        return (
+            len(self.snapshots) > 1
+            and self.snapshots[-1].accelerated_segments != self.snapshots[-2].accelerated_segments
+        )
+
+    def count_pause_arrivals(self) -> int:
+        """Arrivals until the next try."""
+        if self.is_outer:
+            return self.n_arrivals
+        return 1 if self.n_failures < _FAILURES_BEFORE_BACKOFF else min(self.n_failures, _MAX_PAUSE_ARRIVALS)
+
+    def iterate_candidate_periods(self) -> Iterator[int]:
+        """Periods to try now: boldly once two arrivals have been a period apart, else after two periods."""
+        n_seen = len(self.snapshots)
+        for period in _CANDIDATE_PERIODS:
+            if period + 2 > n_seen or self.is_too_long(period):
+                return
+            if self.n_arrivals <= period + _MAX_EARLY_ARRIVALS or 2 * period + 1 <= n_seen:
+                yield period
+
+    def is_too_long(self, period: int) -> bool:
+        """Whether so many iterations, loops inside of them and all, are more than a trial goes through."""
+        ran = self.snapshots[-1].segment_runs - self.snapshots[-1 - period].segment_runs
+        return int(ran.max(initial=0)) > MAX_PERIOD_SEGMENTS
+
+    def follow_group(self, group: LockstepGroup, machine: AbstractMachine) -> bool:
+        """Whether a group is the one remembered, or what is left of it: some of its warps and lanes."""
+        old = self.group
+        if old.speculations != group.speculations:
+            return False
+        if old.has_all_warps and group.has_all_warps and old.has_all_lanes and group.has_all_lanes:
+            self.group = replace(group)
+            return True
+        places = np.minimum(np.searchsorted(old.warp_indices, group.warp_indices), len(old.warp_indices) - 1)
+        if bool((old.warp_indices[places] != group.warp_indices).any()) or bool(
+            (group.mask & ~old.mask[places]).any()
+        ):
+            return False
+        if len(old.warp_indices) != len(group.warp_indices):
+            whole, view = RegisterView(machine.state, old), RegisterView(machine.state, group)
+            for snapshot in self.snapshots:
+                snapshot.values = select_remaining(snapshot.values, whole, view, places)
+                snapshot.origins = select_remaining(snapshot.origins, whole, view, places)
+                snapshot.segment_runs = snapshot.segment_runs[places]
+        self.group = replace(group)
+        return True
+
+
+class AccelerationGains(Struct, eq=False):
+    """What taking iterations of a loop at once has gained: a few each time, where a short period ends soon.
+
+    A place taken modulo 5 grows for 4 iterations; over 5 it does not grow. So after some such successes
+    shorter periods are left out, until a longer one is found or as many iterations have gone by as it takes.
+    best: the last period over which many were taken; shorter ones wait until it has been tried again.
+    """
+
+    n_small_gains: int = 0
+    best_period: int = 0
+    min_period: int = 0
+    is_unrestricted: bool = False
+
+    def is_worth_trying(self, period: int, arrivals: int) -> bool:
+        """Whether a period is worth a try after so many arrivals."""
+        is_early = arrivals <= self.best_period + _MAX_EARLY_ARRIVALS
+        return period >= max(self.min_period, self.best_period if is_early else 0)
+
+    def record_success(self, period: int, taken: int, arrivals: int) -> None:
+        """So many iterations were taken after so many arrivals."""
+        self.best_period = period if taken > arrivals else 0
+        if self.is_unrestricted or self.best_period:
+            self.n_small_gains = 0
+            return
+        self.n_small_gains += 1
+        if self.n_small_gains >= _MAX_SMALL_GAINS:
+            self.min_period = period + 1
+
+    def record_failure(self, arrivals: int) -> None:
+        """So many arrivals, and nothing could be taken."""
+        if self.min_period and arrivals > MAX_SNAPSHOTS:
+            self.min_period, self.is_unrestricted = 0, True
+
+
+def select_remaining(
+    arrays: dict[int, Any], whole: RegisterView, view: RegisterView, places: IntArray
+) -> dict[int, Any]:
+    """The rows of a group that is left of a larger one, of each register."""
+    return {slot: _select_remaining_rows(array, whole, view, places) for slot, array in arrays.items()}
+
+
+def _select_remaining_rows(
+    array: NDArray[Any] | None, whole: RegisterView, view: RegisterView, places: IntArray
+) -> NDArray[Any] | None:
+    if array is None:
+        return None
+    if whole.group.has_all_warps and array.ndim > 2:
+        return view.select_group(array)
+    rows = whole.to_warp_rows(array)
+    return view.from_warp_rows(rows if len(rows) == 1 else rows[places])
+
+
+def count_kept_snapshots(snapshot: RegisterSnapshot) -> int:
+    """How many like this one to remember: for the longest periods, where there is room."""
+    n_bytes = sum(value.nbytes for value in snapshot.values.values())
+    return max(2 * _MIN_TRACKED_PERIOD + 1, min(MAX_SNAPSHOTS, _MAX_SNAPSHOT_BYTES // max(1, n_bytes)))

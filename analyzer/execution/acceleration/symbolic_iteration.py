@@ -1,0 +1,564 @@
+"""One iteration of a loop, executed once for all iterations to come.
+
+Each register of the loop is taken to be v + d * t in iteration t. If one pass over the loop's body, under
+the rules that opcodes follow (`AffineRule`), leaves every register at v + d with the same d, and no branch,
+guard or wrap comes out otherwise before iteration T, then by induction T iterations run alike: their
+counts are those of one times T, their addresses those of one plus t times a step.
+"""
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.execution.lowering.segments import Action, LoweredAccess, Segment
+from analyzer.execution.lowering.step import AffineRule, BoolArray, ConstantRead, LaneFunction, Step, Value
+from analyzer.execution.machine.abstract_machine import AbstractMachine, simplified
+from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.machine.register_state import (
+    Deltas,
+    LockstepGroup,
+    RegisterState,
+    RegisterView,
+    UnknownOrigins,
+    WarpIndices,
+    collapse_uniform_axes,
+    drop_inactive_origins,
+    make_divergent_origin,
+)
+from analyzer.execution.machine.shared_memory import has_known_store_data
+from analyzer.execution.machine.tracked_memory import (
+    TrackedMemory,
+    compute_address_strides,
+    compute_lane_addresses,
+    find_stack_offsets,
+)
+from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+from analyzer.ir.scheduling import WARP_SIZE
+
+IntArray = NDArray[np.int64]
+
+ENDLESS_REPEATS = 1 << 40
+MIN_REPEATS = 2
+MAX_PERIOD_SEGMENTS = 1024
+_SIGN_BIT = 1 << 31
+_ZERO_WORD: Value = np.zeros((1, 1), dtype=np.uint32)
+
+
+class SymbolicIterationFailed(Exception):
+    """The loop cannot be closed from here; it is executed iteration by iteration.
+
+    leaving: warps that were seen to leave it; the others may be closed without them. is_lasting: over any
+    period in which the same registers grow it would fail too.
+    """
+
+    def __init__(
+        self, why: str, leaving_warps: WarpIndices | None = None, *, is_permanent: bool = False
+    ) -> None:
+        super().__init__(why)
+        self.leaving_warps, self.is_permanent = leaving_warps, is_permanent
+
+
+class SymbolicIteration(AbstractMachine):
+    """Executes one period of a loop with growing registers; see `repeats` for how often it repeats alike."""
+
+    def __init__(self, parent: AbstractMachine, segment: Segment, group: LockstepGroup) -> None:
+        super().__init__(parent.kernel, parent.batch, parent.decide_branch, parent.budget)
+        self.step_limit: int = (
+            parent.step_limit if isinstance(parent, SymbolicIteration) else parent.budget.attempt_step_limit
+        )
+        self.parent, self.header_segment, self.first_group = parent, segment, group
+        self.state: RegisterState = parent.state.copy()
+        self.live_lanes = parent.live_lanes
+        self.convergence.lane_masks = {n: mask.copy() for n, mask in parent.convergence.lane_masks.items()}
+        self.counters.memory_log = parent.counters.memory_log.make_iteration_log()
+        self.overwritten_buffers = parent.overwritten_buffers
+        self.max_repeats = ENDLESS_REPEATS  # repeats of any warp
+        self.warp_max_repeats: IntArray | None = None  # of each, where they differ
+        self.checked_ranges: dict[tuple[int, ...], tuple[WarpIndices, Value, Deltas, BoolArray]] = {}
+        if parent.tracked_memory is not None:
+            self.tracked_memory = TrackedMemory(self.batch)
+            self.tracked_memory.local_slots = dict(parent.tracked_memory.local_slots)
+            self.tracked_memory.speculative_slots = parent.tracked_memory.speculative_slots
+        self.loop = parent.loops_by_header[segment.index]
+        self.exited_warps: BoolArray | None = None  # warps that leave the loop meanwhile
+        self.header_arrivals = 0
+        self.period = 1
+        self.returned_group: LockstepGroup | None = None
+
+    def run_period(self, iterations: int) -> ExecutionCounters:
+        """Execute so many iterations; what they tally. Raises SymbolicIterationFailed."""
+        self.period = iterations
+        self.enqueue_group(
+            self.header_segment.index, replace(self.first_group, mask=self.first_group.mask.copy())
+        )
+        with np.errstate(all="ignore"):
+            while self.pending_groups:
+                self.run_next_segment()
+        if self.returned_group is None or not self.convergence.is_idle:
+            raise SymbolicIterationFailed("warps part")
+        group, back = self.drop_exited_warps(self.first_group), self.drop_exited_warps(self.returned_group)
+        same = len(back.warp_indices) == len(group.warp_indices) and bool(
+            (back.warp_indices == group.warp_indices).all()
+        )
+        if not same or bool((back.mask != group.mask).any()) or back.speculations != group.speculations:
+            raise SymbolicIterationFailed("other warps come back")
+        return self.counters
+
+    def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
+        """See `AbstractMachine`. Raises SymbolicIterationFailed where the trial, with those around it, has
+        cost too much.
+        """
+        if self.budget.spent_steps > self.step_limit:
+            raise SymbolicIterationFailed("too long")
+        super().execute_segment(segment, group)
+
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
+        """Back at the header of the loop, as often as wanted, the trial is over."""
+        if segment.index != self.header_segment.index:
+            return super().handle_loop_header(segment, group)
+        self.header_arrivals += 1
+        if self.header_arrivals <= self.period:
+            return False
+        if self.returned_group is not None:
+            raise SymbolicIterationFailed("warps part")
+        self.returned_group = group
+        return True
+
+    def count_segment_runs(self, index: int) -> IntArray:
+        """See `AbstractMachine`: with those before the trial."""
+        return self.parent.count_segment_runs(index) + super().count_segment_runs(index)
+
+    def find_speculative_exit_runs(self, loop: int) -> IntArray | None:
+        found = super().find_speculative_exit_runs(loop)
+        return self.parent.find_speculative_exit_runs(loop) if found is None else found
+
+    def drop_exited_warps(self, group: LockstepGroup) -> LockstepGroup:
+        """The group without warps that have left the loop."""
+        if self.exited_warps is None:
+            return group
+        stays = ~self.exited_warps[group.warp_indices]
+        return self.make_group(
+            group.warp_indices[stays],
+            group.mask[stays],
+            group.speculations,
+            has_all_lanes=group.has_all_lanes,
+        )
+
+    def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
+        """See `AbstractMachine`. Warps that leave the loop do not repeat; the others go on without them."""
+        if index is not None and self.kernel.segments[index].block in self.loop.blocks:
+            super().enqueue_group(index, group)
+            return
+        left = np.zeros(self.batch.n_warps, dtype=bool) if self.exited_warps is None else self.exited_warps
+        left[group.warp_indices] = True
+        if bool(left[self.first_group.warp_indices].all()):
+            raise SymbolicIterationFailed("the loop ends")
+        self.exited_warps = left
+
+    def retire_lanes(self, group: LockstepGroup, gone: BoolArray) -> None:
+        raise SymbolicIterationFailed("a thread ends", group.warp_indices)
+
+    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
+        """See `AbstractMachine`: all barriers of a ring must have been heard of."""
+        if self.parent.mbarrier_recorder is None:
+            return
+        address = action.mbarrier_operation.address if action.mbarrier_operation is not None else None
+        steps = None if address is None else compute_address_strides(address, view)
+        if steps is not None and bool(steps.any()):
+            raise SymbolicIterationFailed("other mbarriers follow")
+
+    # ---- what grows ------------------------------------------------------------------------------
+
+    def apply_step(
+        self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
+    ) -> None:
+        if self.forget_if_unknown(step, view, lanes, unknown):
+            return
+        step = simplified(step, view, unknown)
+        deltas = [view.read_delta(what) if isinstance(what, int) else None for what in step.reads]
+        for what in step.reads:
+            if (
+                isinstance(what, ConstantRead)
+                and what.base is not None
+                and view.read_delta(what.base) is not None
+            ):
+                raise SymbolicIterationFailed("an array of constants is indexed")
+        if all(delta is None for delta in deltas):
+            super().apply_step(step, view, lanes, unknown)
+            return
+        if step.affine_rule is AffineRule.UNKNOWN or (
+            step.uses_active_mask and step.affine_rule is not AffineRule.LINEAR
+        ):
+            raise SymbolicIterationFailed("an instruction that is not affine", is_permanent=True)
+        if step.uses_active_mask:
+            self._apply_cross_lane(step, view, lanes, unknown, deltas)
+            return
+        words, origin = self.read_operands(step, view, unknown)
+        relevant = view.active if lanes is None else view.active & lanes
+        if origin is not None:
+            relevant = relevant & (origin == 0)
+        growth = _StepGrowth(self, step, view, words, deltas, relevant)
+        mask = None if lanes is None else self._limit_to_group(lanes, view)
+        for slot, result, delta in zip(
+            step.writes, growth.initial_results, growth.find_deltas(), strict=True
+        ):
+            if slot >= 0:
+                view.write(slot, result, origin, delta, mask)
+
+    def _apply_cross_lane(
+        self,
+        step: Step,
+        view: RegisterView,
+        lanes: BoolArray | None,
+        unknown: UnknownOrigins | None,
+        deltas: list[Deltas | None],
+    ) -> None:
+        """Of a sum of other lanes' words: it grows by what they grow by."""
+        super().apply_step(step, view, lanes, unknown)
+        active = view.active if lanes is None else view.active & lanes
+        rows = np.broadcast_to(view.to_warp_rows(active), (len(view.group.warp_indices), WARP_SIZE))
+        grown = step.apply(
+            rows, *(_ZERO_WORD if delta is None else view.to_warp_rows(delta) for delta in deltas)
+        )
+        mask = None if lanes is None else self._limit_to_group(lanes, view)
+        for slot, delta in zip(step.writes, grown, strict=True):
+            if slot >= 0:
+                view.write(
+                    slot,
+                    view.read_value(slot),
+                    view.read_origin(slot),
+                    _drop_zero_delta(view.from_warp_rows(delta)),
+                    mask,
+                )
+
+    def count_repeats(self, rows: WarpIndices) -> IntArray:
+        """How often the period repeats alike for these warps, or one number for all."""
+        if self.warp_max_repeats is None:
+            return np.full(1, self.max_repeats, dtype=np.int64)
+        return np.minimum(self.warp_max_repeats[rows], self.max_repeats)
+
+    def limit_repeats(self, view: RegisterView, counts: IntArray) -> None:
+        """No more iterations than `counts`, one number per warp or one for all."""
+        rows = view.group.warp_indices
+        is_all = self.exited_warps is None and len(rows) == len(self.first_group.warp_indices)
+        if is_all and len(counts) == 1:
+            self.max_repeats = min(self.max_repeats, int(counts[0]))
+        else:
+            if self.warp_max_repeats is None:
+                self.warp_max_repeats = np.full(self.batch.n_warps, ENDLESS_REPEATS, dtype=np.int64)
+            self.warp_max_repeats[rows] = np.minimum(self.warp_max_repeats[rows], counts)
+        if is_all and bool((self.count_repeats(rows) < MIN_REPEATS).all()):
+            raise SymbolicIterationFailed("few iterations are alike")
+
+    def _touches_known_shared(
+        self, access: LoweredAccess, view: RegisterView, addresses: NDArray[np.uint64] | None
+    ) -> bool:
+        """Whether an access to shared memory reads or changes a known byte; None: anywhere."""
+        tracked = self.parent.tracked_memory
+        stores = access.kind is not OpKind.LOAD
+        if tracked is None or not (stores or access.result_slots):
+            return False
+        return tracked.has_known_bytes(addresses, access.width_bytes) or (
+            stores and has_known_store_data(access, view)
+        )
+
+    def limit_to_range(
+        self,
+        view: RegisterView,
+        value: Value,
+        delta: Deltas,
+        relevant: BoolArray,
+        *,
+        is_unsigned: bool = False,
+    ) -> None:
+        """No more iterations than value + delta * t stays where it is read alike, signed and unsigned.
+
+        whole: only the unsigned range counts.
+        """
+        key = (id(view.group.warp_indices), id(value), id(delta), id(relevant), is_unsigned)
+        if key in self.checked_ranges:
+            return
+        self.checked_ranges[key] = (view.group.warp_indices, value, delta, relevant)
+        within = np.uint32(0xFFFFFFFF if is_unsigned else _SIGN_BIT - 1)
+        if delta.size == 1:
+            step = int(delta.view(np.int32).reshape(1)[0])
+            room = (~value if step >= 0 else value) & within
+            if int(room.min()) >= (self.max_repeats - 1) * abs(step):  # no lane need be looked at alone
+                return
+            least = np.where(relevant, room, within).min(axis=-1).astype(np.int64)
+            counts = least // max(1, abs(step)) + 1
+        else:
+            steps = delta.view(np.int32).astype(np.int64)
+            rooms = (np.where(steps >= 0, ~value, value) & within).astype(np.int64)
+            rooms = np.where(relevant & (steps != 0), rooms, ENDLESS_REPEATS << 1)
+            counts = rooms // np.maximum(np.abs(steps), 1) + 1
+            counts = counts.min(axis=-1)
+        self.limit_repeats(view, view.to_warp_vector(counts))
+
+    def execute_access_part(
+        self,
+        access: LoweredAccess,
+        view: RegisterView,
+        lanes: BoolArray | None,
+        active: BoolArray,
+        unknown: UnknownOrigins | None,
+    ) -> None:
+        """See `AbstractMachine`; addresses grow from one iteration to the next."""
+        if access.bulk is not None and any(
+            view.read_delta(slot) is not None for slot in access.bulk.size_registers
+        ):
+            raise SymbolicIterationFailed("copies of growing size")
+        addresses = origin = steps = None
+        if access.address is not None:
+            addresses, origin = compute_lane_addresses(access.address, view)
+            origin = drop_inactive_origins(origin, active)
+            steps = compute_address_strides(access.address, view)
+            for term in access.address.terms:
+                delta = view.read_delta(term.slot)
+                if delta is not None and term.is_pair:
+                    relevant = active if origin is None else active & (origin == 0)
+                    self.limit_to_range(view, view.read_value(term.slot), delta, relevant, is_unsigned=True)
+        self.counters.memory_log.record(access, view.group, active, addresses, origin, unknown, steps)
+        moves = steps is not None and bool(steps.any())
+        if access.space is AddressSpace.SHARED and access.space in self.tracked_spaces:
+            if self._touches_known_shared(access, view, None if moves or origin is not None else addresses):
+                raise SymbolicIterationFailed("shared memory changes")
+            self.forget(access.result_slots, view, make_divergent_origin(access.row), lanes)
+            return
+        if moves and (
+            (access.result_slots and self.batch.has_known_contents) or access.space is AddressSpace.LOCAL
+        ):
+            raise SymbolicIterationFailed("a buffer is read on")
+        self._check_memory_contents(access, view, active, addresses if origin is None else None)
+        self._transfer_data(access, view, lanes, addresses, origin)
+
+    def _check_memory_contents(
+        self,
+        access: LoweredAccess,
+        view: RegisterView,
+        active: BoolArray,
+        addresses: NDArray[np.uint64] | None,
+    ) -> None:
+        """Contents that are kept must not change in a way that a trial does not follow."""
+        if access.space is AddressSpace.LOCAL and addresses is not None and addresses.size > 1:
+            here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
+            places = find_stack_offsets(view, here, addresses)
+            if places is None or len(places) > 1:
+                raise SymbolicIterationFailed("many places of the stack")
+        if access.kind is OpKind.LOAD or access.space not in GLOBAL_SPACES:
+            return
+        is_near = self.tracked_memory is not None and access.space is AddressSpace.GENERIC
+        if self.overwritten_buffers.may_overwrite(active, addresses) or (
+            is_near and self.tracked_memory is not None and not self.tracked_memory.is_global_only(addresses)
+        ):
+            raise SymbolicIterationFailed("a buffer changes")
+
+
+class _StepGrowth:
+    """Results of one step for growing inputs: their first values, their growth, how long that holds."""
+
+    def __init__(
+        self,
+        iteration: SymbolicIteration,
+        step: Step,
+        view: RegisterView,
+        words: list[Value],
+        deltas: list[Deltas | None],
+        relevant: BoolArray,
+    ) -> None:
+        self.iteration, self.step, self.view, self.relevant_lanes = iteration, step, view, relevant
+        self.words, self.input_deltas = words, deltas
+        self.initial_results = step.apply(*words)
+
+    def evaluate_at(self, t: IntArray, function: LaneFunction) -> tuple[Value, ...]:
+        """`function` of the inputs in iteration t, [n_warp, 1] or [1, 1]."""
+        times = self.view.from_warp_rows(t.astype(np.uint32))
+        words = [
+            word if delta is None else word + delta * times
+            for word, delta in zip(self.words, self.input_deltas, strict=True)
+        ]
+        return function(*words)
+
+    def find_deltas(self) -> list[Deltas | None]:
+        """Growth of each result, None where there is none."""
+        rule = self.step.affine_rule
+        if rule is AffineRule.BITWISE:
+            return self._find_bitwise_deltas()
+        if rule in (AffineRule.PRODUCT, AffineRule.PAIR_LINEAR) and self._has_two_growing_factors():
+            raise SymbolicIterationFailed("a product of two that grow")
+        needs_range = rule in (
+            AffineRule.PAIR_LINEAR,
+            AffineRule.MONOTONE,
+            AffineRule.PIECEWISE_LINEAR,
+        ) or any(result.dtype == np.bool_ for result in self.initial_results)
+        if needs_range:
+            self._limit_to_input_ranges()
+        if rule is AffineRule.MONOTONE:
+            if self.step.compute_invariants is None:
+                self._limit_until_change(self.step.apply, self.initial_results)
+            else:
+                self._limit_until_change(
+                    self.step.compute_invariants, self.step.compute_invariants(*self.words)
+                )
+            return [None] * len(self.initial_results)
+        if rule is AffineRule.PIECEWISE_LINEAR and self.step.compute_invariants is not None:
+            self._limit_until_change(self.step.compute_invariants, self.step.compute_invariants(*self.words))
+        if any(result.dtype == np.bool_ for result in self.initial_results):
+            self._limit_until_change(
+                lambda *words: _select_predicates(self.step.apply(*words)),
+                _select_predicates(self.initial_results),
+            )
+        if rule in (AffineRule.LINEAR, AffineRule.PRODUCT):
+            return self._find_linear_deltas()
+        second = self.evaluate_at(np.ones((1, 1), dtype=np.int64), self.step.apply)
+        return (
+            self._find_pair_deltas(second)
+            if rule is AffineRule.PAIR_LINEAR
+            else _subtract_words(self.initial_results, second)
+        )
+
+    def _find_linear_deltas(self) -> list[Deltas | None]:
+        """What is only added does not matter, so that arrays stay as small as what grows."""
+        kept = {place for places in self.step.factors for place in places if self.input_deltas[place] is None}
+        still = [
+            word if word.dtype == np.bool_ or place in kept else _ZERO_WORD
+            for place, word in enumerate(self.words)
+        ]
+        moved = [
+            word if delta is None else delta for word, delta in zip(still, self.input_deltas, strict=True)
+        ]
+        return _subtract_words(self.step.apply(*still), self.step.apply(*moved))
+
+    def _has_two_growing_factors(self) -> bool:
+        return all(
+            any(self.input_deltas[place] is not None for place in places) for places in self.step.factors
+        )
+
+    def _limit_to_input_ranges(self) -> None:
+        for word, delta in zip(self.words, self.input_deltas, strict=True):
+            if delta is not None:
+                self.iteration.limit_to_range(self.view, word, delta, self.relevant_lanes)
+
+    def _find_pair_deltas(self, second: tuple[Value, ...]) -> list[Deltas | None]:
+        """Low and high word of a 64-bit sum: the high one grows evenly while the low one does not wrap."""
+        low, high = self.initial_results[0], self.initial_results[1]
+        before = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
+        after = second[0].astype(np.uint64) | second[1].astype(np.uint64) << np.uint64(32)
+        growth = after - before
+        low_delta = growth.astype(np.uint32)
+        signed = low_delta.view(np.int32).astype(np.int64)
+        high_delta = ((growth.view(np.int64) - signed) >> 32).astype(np.uint32)
+        if low_delta.any():
+            self.iteration.limit_to_range(self.view, low, low_delta, self.relevant_lanes, is_unsigned=True)
+        return [_drop_zero_delta(low_delta), _drop_zero_delta(high_delta)]
+
+    def _limit_until_change(self, compute_invariants: LaneFunction, start: tuple[Value, ...]) -> None:
+        """No more iterations than until what `compute_invariants` gives changes; each is monotone in t.
+
+        start: what it gives at first.
+        """
+        trial, rows = self.iteration, self.view.group.warp_indices
+        limits = trial.count_repeats(rows)
+        shape = (1, 1) if bool((limits == limits[:1]).all()) else (len(rows), 1)
+        last = limits[: shape[0]].reshape(shape) - 1
+        final = self.evaluate_at(last, compute_invariants)
+        if all(np.array_equal(before, after) for before, after in zip(start, final, strict=True)):
+            return
+        if self._find_unchanged_warps(start, final).all():
+            return
+        low, high = np.zeros_like(last), last
+        if shape[0] == 1 and len(rows) > 1 and any(v[..., :1].size > 1 for v in start):
+            low, high = np.zeros((len(rows), 1), np.int64), np.repeat(last, len(rows), axis=0)
+        still = self._find_unchanged_warps(start, self.evaluate_at(high, compute_invariants))
+        low = np.where(still, high, low)
+        while (high - low > 1).any():
+            middle = np.minimum((low + high) // 2, 2 * low + 1)  # most change soon
+            same = self._find_unchanged_warps(start, self.evaluate_at(middle, compute_invariants))
+            low = np.where(same, middle, low)
+            high = np.where(same, high, middle)
+        counts = np.where(still, last + 1, high)
+        trial.limit_repeats(self.view, counts[:, 0])
+
+    def _find_unchanged_warps(self, start: tuple[Value, ...], now: tuple[Value, ...]) -> BoolArray:
+        """Per warp, [n, 1] or [1, 1]: whether all relevant lanes have the same."""
+        same: BoolArray = np.ones((1, 1), dtype=bool)
+        for before, after in zip(start, now, strict=True):
+            differs = (before != after) & self.relevant_lanes
+            same = same & self.view.to_warp_rows(~differs.any(axis=-1, keepdims=True))
+        return same
+
+    def _find_bitwise_deltas(self) -> list[Deltas | None]:
+        """LOP3: bits below the lowest one that grows are fixed; above, the result follows one input."""
+        growing = [place for place, delta in enumerate(self.input_deltas) if delta is not None]
+        if len(growing) != 1:
+            raise SymbolicIterationFailed("two that grow in one logic operation")
+        place = growing[0]
+        delta = self.input_deltas[place]
+        assert delta is not None
+        zeros, ones = list(self.words), list(self.words)
+        zeros[place] = np.zeros((1, 1), dtype=np.uint32)
+        ones[place] = np.full((1, 1), 0xFFFFFFFF, dtype=np.uint32)
+        off, on = self.step.apply(*zeros), self.step.apply(*ones)
+        fixed = int(np.bitwise_or.reduce(delta, axis=None))
+        lowest = (fixed & -fixed) if fixed else 0
+        moving = np.uint32(0xFFFFFFFF & ~(lowest - 1)) if lowest else np.uint32(0)
+        found: list[Deltas | None] = []
+        for first, a, b in zip(self.initial_results, off, on, strict=True):
+            if first.dtype == np.bool_:
+                self._limit_to_input_ranges()
+                raise SymbolicIterationFailed("a predicate of logic")
+            found.append(self._find_bit_delta(place, delta, (a ^ b) & moving, b, moving))
+        return found
+
+    def _find_bit_delta(
+        self, place: int, delta: Deltas, depends: Value, on: Value, moving: np.uint32
+    ) -> Deltas | None:
+        """Growth of one result, whose bits `depends` follow the input (inverted where `on` has them off)."""
+        relevant = np.broadcast_to(
+            self.relevant_lanes, np.broadcast_shapes(self.relevant_lanes.shape, depends.shape)
+        )
+        seen = np.broadcast_to(depends, relevant.shape)[relevant]
+        if not seen.size or not seen.any():
+            return None
+        sense = int(seen.flat[0])
+        alike = bool((seen == sense).all())
+        direct = alike and bool(
+            (np.broadcast_to(on, relevant.shape)[relevant] & np.uint32(sense) == sense).all()
+        )
+        if direct and sense == int(moving):
+            return delta
+        if direct and _is_low_bit_run(sense, int(moving)):
+            self._limit_to_fixed_bits(place, sense.bit_length())
+            return delta
+        joint = int(np.bitwise_or.reduce(seen))
+        self._limit_to_fixed_bits(place, (joint & -joint).bit_length() - 1)
+        return None
+
+    def _limit_to_fixed_bits(self, place: int, bit: int) -> None:
+        """No more iterations than the input's bits from `bit` on stay the same."""
+        self._limit_to_input_ranges()
+        if bit < 32:
+            shift = np.uint32(bit)
+            self._limit_until_change(lambda *words: (words[place] >> shift,), (self.words[place] >> shift,))
+
+
+def _is_low_bit_run(sense: int, moving: int) -> bool:
+    """The bits form one run that begins where the input begins to move."""
+    lowest = sense & -sense
+    return lowest == moving & -moving and (sense + lowest) & sense == 0
+
+
+def _select_predicates(results: tuple[Value, ...]) -> tuple[Value, ...]:
+    return tuple(result for result in results if result.dtype == np.bool_)
+
+
+def _subtract_words(first: tuple[Value, ...], second: tuple[Value, ...]) -> list[Deltas | None]:
+    """Of words; None for predicates."""
+    return [
+        None if after.dtype == np.bool_ else _drop_zero_delta(after - before)
+        for before, after in zip(first, second, strict=True)
+    ]
+
+
+def _drop_zero_delta(delta: Deltas) -> Deltas | None:
+    return collapse_uniform_axes(delta.astype(np.uint32, copy=False)) if delta.any() else None

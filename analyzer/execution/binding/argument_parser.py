@@ -1,0 +1,145 @@
+"""Arguments as the user writes them: `WHICH=VALUE`."""
+
+import re
+from pathlib import Path
+from tokenize import TokenError
+from typing import TYPE_CHECKING
+
+from analyzer.execution.binding.tensor_map_parser import TENSOR_MAP_PREFIX, parse_tensor_layout
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, FilledBuffer, NullPointer, Pointer, TensorMap
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]{1,32}|[0-9]{1,40})")
+_FLOAT = re.compile(
+    r"[-+]?(?:(?:[0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?|inf|nan)", re.I
+)
+_KEYWORD_VALUES: dict[str, ArgumentValue] = {
+    "ptr": Pointer(),
+    "null": NullPointer(),
+    "tensormap": TensorMap(),
+}
+_ZEROS_KEYWORD = "zeros"
+_FILL_PREFIX = "fill:"
+_SIZED_POINTER_PREFIX = "ptr:"
+_MAX_ALLOCATION_BYTES = 1 << 36  # allocations lie so far apart
+_SIZE_HINT = f"ptr:4096 has 4,096 bytes; at most {_MAX_ALLOCATION_BYTES:,}"
+_VALUE_HINT = (
+    "a value is a number (1024, 0x400, -1, 1e-5), ptr, ptr:BYTES, zeros, fill:NUMBER, null, tensormap, "
+    "tensormap:TYPE:EXTENTS:BOX or @data.npy"
+)
+_FILL_HINT = "fill:7 is an int32 and fill:7.5 a float of 32 bits, in every place of the memory"
+_NPY_MAGIC = b"\x93NUMPY"
+_NPY_ERRORS = (OSError, ValueError, EOFError, TypeError, KeyError, OverflowError, MemoryError, SyntaxError)
+
+
+def parse_argument(text: str, folder: Path | None = None) -> Argument:
+    """`3=1024`, `n=1024`, `x=@x.npy`; see `parse_value`. Raises UsageError."""
+    which, equals, value = text.partition("=")
+    which = which.strip()
+    if not equals or not which:
+        raise UsageError(f"--arg {text}: not WHICH=VALUE", hint="write --arg 3=1024 or --arg n=1024")
+    try:
+        return make_argument(which, parse_value(value, folder))
+    except UsageError as error:
+        raise UsageError(f"--arg {text}: {error}", hint=error.diagnostic.hint) from None
+
+
+def make_argument(which: str, value: ArgumentValue) -> Argument:
+    """The argument, its place as an integer where it is one."""
+    is_ordinal = which.isascii() and which.isdigit() and len(which) <= 6
+    return Argument(int(which) if is_ordinal else which, value)
+
+
+def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
+    """A number, `ptr`, `ptr:BYTES`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy` (`folder`'s).
+
+    Of a tensor map what it stands for may be said: see `parse_tensor_layout`. Raises UsageError.
+    """
+    text = text.strip()
+    if text.lower().startswith(_FILL_PREFIX):
+        return FilledBuffer(_parse_fill_number(text))
+    if text.lower().startswith(_SIZED_POINTER_PREFIX):
+        return Pointer(_parse_size_bytes(text))
+    if text.lower().startswith(TENSOR_MAP_PREFIX):
+        return TensorMap(parse_tensor_layout(text[len(TENSOR_MAP_PREFIX) :]))
+    if text.lower() == _ZEROS_KEYWORD:
+        return FilledBuffer(0)  # closed forms are found where an array would be walked through
+    if text.startswith("@"):
+        return read_npy_buffer(text[1:], folder)
+    if (word := _KEYWORD_VALUES.get(text.lower())) is not None:
+        return word
+    if (number := _parse_number(text)) is not None:
+        return number
+    raise UsageError(f"{text!r} is no value", hint=_VALUE_HINT)
+
+
+def _parse_number(text: str) -> int | float | None:
+    if _INTEGER.fullmatch(text):
+        return int(text, 16) if "x" in text.lower() else int(text)
+    return float(text) if _FLOAT.fullmatch(text) else None
+
+
+def _parse_fill_number(text: str) -> int | float:
+    number = _parse_number(text[len(_FILL_PREFIX) :].strip())
+    if number is None:
+        raise UsageError(f"{text!r} fills memory with no number", hint=_FILL_HINT)
+    if isinstance(number, int) and not -(1 << 31) <= number < 1 << 32:
+        raise UsageError(f"{text!r} needs more than 32 bits", hint=_FILL_HINT)
+    return number
+
+
+def _parse_size_bytes(text: str) -> int:
+    size = _parse_number(text[len(_SIZED_POINTER_PREFIX) :].strip())
+    if not isinstance(size, int) or not 0 < size <= _MAX_ALLOCATION_BYTES:
+        raise UsageError(f"{text!r} is no size of an allocation", hint=_SIZE_HINT)
+    return size
+
+
+def read_npy_buffer(name: str, folder: Path | None = None) -> Buffer:
+    """The bytes of the array in an .npy file, in the order in which the file has them. Raises UsageError."""
+    path = Path(name) if folder is None else folder / name
+    hint = "make one with numpy.save"
+    try:
+        with path.open("rb") as file:
+            is_npy = file.read(len(_NPY_MAGIC)) == _NPY_MAGIC
+        if not is_npy:
+            raise UsageError(f"{path}: this is no .npy file", hint=hint)
+        contents = _read_npy_bytes(path)
+    except UsageError:
+        raise
+    except (*_NPY_ERRORS, TokenError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
+        raise UsageError(f"{name or '@'}: {reason}", hint=hint) from None
+    if not len(contents):
+        raise UsageError(
+            f"{path}: the array is empty, and no memory has 0 bytes", hint="give null, or some data"
+        )
+    return Buffer(contents, name)
+
+
+def _read_npy_bytes(path: Path) -> "NDArray[np.uint8]":
+    import numpy as np
+
+    array = np.load(path, mmap_mode="r", allow_pickle=False) if _has_npy_data(path) else None
+    if array is None:
+        return np.zeros(0, dtype=np.uint8)
+    if array.dtype.hasobject:
+        raise ValueError("an array of Python objects")
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.ravel(order="K")
+    return flat.view(np.uint8) if flat.size else np.zeros(0, dtype=np.uint8)
+
+
+def _has_npy_data(path: Path) -> bool:
+    """Whether anything stands behind the header: an empty file cannot be mapped."""
+    import numpy as np
+    from numpy.lib import format as npy
+
+    with path.open("rb") as file:
+        version = npy.read_magic(file)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        shape, _, dtype = read(file)
+        return bool(np.prod(shape, dtype=np.float64)) and dtype.itemsize > 0

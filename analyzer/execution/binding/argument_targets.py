@@ -1,0 +1,192 @@
+"""The user's arguments put to a kernel's parameters: which one is meant, and the bytes that hold it."""
+
+import re
+import struct
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from analyzer.execution.binding.parameter_layout import POINTER_BYTES, TENSOR_MAP_BYTES
+from analyzer.ir.launch import Argument, ArgumentValue, Buffer, FilledBuffer, NullPointer, Pointer, TensorMap
+from analyzer.ir.module import Kernel, Parameter
+from analyzer.text.errors import UsageError
+
+_FIELD_PATTERN = re.compile(r"(.+)\+(0[xX][0-9a-fA-F]{1,8}|[0-9]{1,8})")
+_BANK_OFFSET_PATTERN = re.compile(r"c\[(0x[0-9a-fA-F]{1,2}|[0-9])\]\[(0x[0-9a-fA-F]{1,6}|[0-9]{1,6})\]")
+_ORDINAL_PATTERN = re.compile(r"[0-9]{1,6}")
+_FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
+_BFLOAT16_TYPE_NAME = "bf16"
+_MAX_BFLOAT16 = 3.3895313892515355e38
+
+
+class ArgumentTarget(Struct, frozen=True):
+    """What WHICH means: a parameter, or bytes inside one, or a place in a constant bank."""
+
+    selector: str
+    name: str | None = None
+    ordinal: int | None = None
+    field_offset: int | None = None
+    bank: int = 0
+    bank_offset: int | None = None
+
+
+def parse_target(argument: Argument) -> ArgumentTarget:
+    """`3`, `n`, `params+16` (16 bytes into a struct) or `c[0x0][0x170]`."""
+    text = str(argument.parameter).strip()
+    if place := _BANK_OFFSET_PATTERN.fullmatch(text):
+        return ArgumentTarget(text, bank=int(place[1], 0), bank_offset=int(place[2], 0))
+    head, offset = text, None
+    if inside := _FIELD_PATTERN.fullmatch(text):
+        head, offset = inside[1].strip(), int(inside[2], 0)
+    if _ORDINAL_PATTERN.fullmatch(head):
+        return ArgumentTarget(text, ordinal=int(head), field_offset=offset)
+    return ArgumentTarget(text, name=head, field_offset=offset)
+
+
+def resolve_targets(
+    kernel: Kernel, arguments: Sequence[Argument]
+) -> tuple[tuple[ArgumentTarget, ArgumentValue], ...]:
+    """Targets with their ordinals looked up. Raises UsageError for a name that is unknown, or said twice."""
+    names = _map_names_to_ordinals(kernel)
+    found: dict[tuple[object, ...], tuple[ArgumentTarget, ArgumentValue]] = {}
+    for argument in arguments:
+        target = parse_target(argument)
+        if target.name is not None:
+            ordinal = names.get(target.name)
+            if ordinal is None:
+                raise UsageError(
+                    f"{kernel.name} has no parameter {target.name!r}", hint=_format_names_hint(kernel, names)
+                )
+            target = ArgumentTarget(target.selector, ordinal=ordinal, field_offset=target.field_offset)
+        key = (target.ordinal, target.field_offset, target.bank, target.bank_offset)
+        if key in found:
+            earlier = found[key][0].selector
+            raise UsageError(
+                f"argument {target.selector} is given twice"
+                + ("" if earlier == target.selector else f", as {earlier} too"),
+                hint="give each argument once",
+            )
+        found[key] = (target, argument.value)
+    return tuple(found.values())
+
+
+def check_ordinals(
+    kernel: Kernel, targets: Sequence[tuple[ArgumentTarget, ArgumentValue]], parameters: Sequence[Parameter]
+) -> None:
+    """Raises UsageError for an argument beyond the last parameter."""
+    for target, _ in targets:
+        if target.ordinal is not None and target.ordinal >= len(parameters):
+            count = len(parameters)
+            raise UsageError(
+                f"argument {target.selector}: {kernel.name} has "
+                + (f"{count} parameter{'s' if count > 1 else ''}" if count else "no parameters"),
+                hint=f"positions count from 0 to {count - 1}" if count else "leave the argument out",
+            )
+
+
+def collect_parameter_values(
+    targets: Sequence[tuple[ArgumentTarget, ArgumentValue]],
+) -> Mapping[int, ArgumentValue]:
+    """Values of whole parameters, by ordinal."""
+    return {t.ordinal: value for t, value in targets if t.ordinal is not None and t.field_offset is None}
+
+
+def format_parameter_label(parameter: Parameter) -> str:
+    """`argument 3 (n)`."""
+    return f"argument {parameter.ordinal}" + (f" ({parameter.name})" if parameter.name else "")
+
+
+def encode_number(value: int | float, size: int, what: str, type_name: str = "") -> bytes:
+    """The bytes of a number in a parameter of this size. Raises UsageError where it does not fit."""
+    if isinstance(value, int):
+        if size > POINTER_BYTES:
+            raise UsageError(
+                f"{what} has {size} bytes, which one number does not fill",
+                hint="it is passed by value: give its fields, as in --arg WHICH+OFFSET=VALUE",
+            )
+        if type_name.startswith(("fp", "bf", "f")):
+            return encode_number(float(_check_float_range(value, what)), size, what, type_name)
+        needed = _count_needed_bytes(value)
+        if needed > size:
+            raise UsageError(f"{what} has {size} byte{'s' if size > 1 else ''}, {value} needs {needed}")
+        return (value & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    return _encode_float(value, size, what, type_name)
+
+
+def _check_float_range(value: int, what: str) -> int:
+    if abs(value) >= 1 << 1023:
+        raise UsageError(f"{what} is a float, which cannot hold so large a number")
+    return value
+
+
+def _count_needed_bytes(value: int) -> int:
+    bits = value.bit_length() if value >= 0 else (value + 1).bit_length() + 1
+    return next((size for size in (1, 2, 4, 8) if bits <= 8 * size), -(-bits // 8))
+
+
+def _encode_float(value: float, size: int, what: str, type_name: str) -> bytes:
+    layout = _FLOAT_FORMATS.get(size)
+    if layout is None:
+        raise UsageError(f"{what} has {size} byte{'s' if size > 1 else ''}, which hold no float")
+    if type_name.startswith(("i", "u")) and type_name[1:].isdigit():
+        raise UsageError(f"{what} is an integer ({type_name}), {value} is not")
+    try:
+        if size == 2 and type_name == _BFLOAT16_TYPE_NAME:
+            return _encode_bfloat16(value)
+        return struct.pack(layout, value)
+    except OverflowError:
+        raise UsageError(f"{what} has {size} bytes, in which {value} does not fit") from None
+
+
+def _encode_bfloat16(value: float) -> bytes:
+    if abs(value) > _MAX_BFLOAT16 and abs(value) != float("inf"):
+        raise OverflowError
+    bits = int.from_bytes(struct.pack("<f", value), "little")
+    if value != value:
+        return (bits >> 16 | 0x40).to_bytes(2, "little")
+    return (bits + 0x7FFF + (bits >> 16 & 1) >> 16).to_bytes(2, "little")
+
+
+def check_value_fits(parameter: Parameter, value: ArgumentValue) -> None:
+    """Raises UsageError where a parameter cannot hold the value."""
+    what, size = format_parameter_label(parameter), parameter.size_bytes
+    match value:
+        case Pointer() | NullPointer() | Buffer() | FilledBuffer():
+            if size != POINTER_BYTES:
+                hint = "" if size < POINTER_BYTES else "give its fields, as in --arg WHICH+OFFSET=ptr"
+                raise UsageError(
+                    f"{what} has {size} byte{'s' if size > 1 else ''}, a pointer has {POINTER_BYTES}",
+                    hint=hint,
+                )
+            if parameter.is_pointer is False:
+                raise UsageError(
+                    f"{what} is no pointer ({parameter.type_name or 'a number'}), {value} is one"
+                )
+        case TensorMap():
+            if size != TENSOR_MAP_BYTES:
+                raise UsageError(f"{what} has {size} bytes, a tensor map has {TENSOR_MAP_BYTES}")
+        case float():
+            if parameter.is_pointer:
+                raise UsageError(f"{what} is a pointer, {value} is a float")
+            encode_number(value, size, what, parameter.type_name)
+        case int():
+            encode_number(value, size, what, parameter.type_name)
+
+
+def _map_names_to_ordinals(kernel: Kernel) -> dict[str, int]:
+    """Ordinals by name; names said twice mean nothing."""
+    if kernel.parameters is not None:
+        pairs = [(p.name, p.ordinal) for p in kernel.parameters]
+    else:
+        pairs = [(t.name, ordinal) for ordinal, t in enumerate(kernel.signature or ())]
+    names = [name for name, _ in pairs]
+    return {name: ordinal for name, ordinal in pairs if name and names.count(name) == 1}
+
+
+def _format_names_hint(kernel: Kernel, names: Mapping[str, int]) -> str:
+    if names:
+        shown = list(names)[:24]
+        return f"it has: {', '.join(shown)}" + (" ..." if len(names) > len(shown) else "")
+    if kernel.parameters is not None and not kernel.parameters:
+        return "it has none"
+    return "the input gives no names: give positions, from 0"

@@ -1,0 +1,57 @@
+"""What a grid asks of global memory as a whole, from the footprints of its instructions."""
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from analyzer.execution.footprint.footprint import Footprint, count_union_bytes, count_union_sectors
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.profile.execution_profile import GlobalTraffic
+
+
+class RequestedBytes(Struct, frozen=True, eq=False):
+    """Bytes that all instructions of a kind ask for, and what each of them touches; None where not known.
+
+    tables: sectors touched of memory that words which nobody knows lead into, by its address.
+    """
+
+    n_bytes: int
+    footprints: Sequence[Footprint] | None
+    lookup_sectors: Mapping[int, float] = {}
+
+    @property
+    def unique_bytes(self) -> int | None:
+        found = None if self.footprints is None else count_union_bytes(self.footprints)
+        return None if found is None else found + self._n_lookup_sectors * SECTOR_BYTES
+
+    @property
+    def unique_sectors(self) -> int | None:
+        found = None if self.footprints is None else count_union_sectors(self.footprints)
+        return None if found is None else found + self._n_lookup_sectors
+
+    @property
+    def _n_lookup_sectors(self) -> int:
+        return round(sum(self.lookup_sectors.values()))
+
+
+def build_grid_traffic(read: RequestedBytes, written: RequestedBytes) -> GlobalTraffic:
+    """Traffic of all that reads and all that writes."""
+    both = None
+    if read.footprints is not None and written.footprints is not None:
+        both = (*read.footprints, *written.footprints)
+    return GlobalTraffic(
+        read_bytes=read.n_bytes,
+        read_unique_bytes=read.unique_bytes,
+        written_bytes=written.n_bytes,
+        written_unique_bytes=written.unique_bytes,
+        read_unique_sectors=read.unique_sectors,
+        written_unique_sectors=written.unique_sectors,
+        unique_sectors=RequestedBytes(
+            0, both, _merge_maxima(read.lookup_sectors, written.lookup_sectors)
+        ).unique_sectors,
+    )
+
+
+def _merge_maxima(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
+    """Of tables that are read and written, the larger part."""
+    return {place: max(first.get(place, 0.0), second.get(place, 0.0)) for place in {**first, **second}}

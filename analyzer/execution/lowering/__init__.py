@@ -1,0 +1,1 @@
+"""Instructions lowered for abstract execution: the slice that control and addresses need, as segments."""

@@ -1,0 +1,584 @@
+"""Compiles a kernel's slice into segments of actions."""
+
+from msgspec.structs import replace
+
+from analyzer.execution.lowering.bulk_operands import find_shared_address
+from analyzer.execution.lowering.call_returns import find_return_sites
+from analyzer.execution.lowering.segments import (
+    Action,
+    ActionKind,
+    AddressExpression,
+    AddressTerm,
+    CompiledKernel,
+    LoweredAccess,
+    MbarrierOperation,
+    Segment,
+    Terminator,
+    TerminatorKind,
+)
+from analyzer.execution.lowering.semantics import compile_step
+from analyzer.execution.lowering.slicing import (
+    Guard,
+    Slice,
+    add_mbarriers_to_slice,
+    build_control_slice,
+    find_bulk_operands,
+    find_copied_tensor_map,
+    find_copy_coordinates,
+    find_guard,
+    find_mma_descriptor,
+    has_mbarrier_waits,
+)
+from analyzer.execution.lowering.spin_loops import find_awaited_loads
+from analyzer.execution.lowering.step import Step
+from analyzer.flow.cfg import Cfg, EdgeKind
+from analyzer.flow.loops import LoopForest, compute_loop_contiguous_order
+from analyzer.ir.module import InstructionForm
+from analyzer.ir.opcode import MBARRIER_SEMANTICS, MEMORY_KINDS, AddressSpace, OpKind, Semantics
+from analyzer.ir.operand import (
+    Address,
+    BarrierRegister,
+    DescriptorOperand,
+    Immediate,
+    Operand,
+    Predicate,
+    Register,
+)
+from analyzer.ir.scheduling import SchedClass
+from analyzer.isa.register_operands import (
+    UNIFORM_REGISTER_BASE,
+    find_address_units,
+    find_predicate_unit,
+    find_register_unit,
+    is_64bit_address,
+    is_register_pair,
+)
+
+_MAX_MBARRIER_SLICE_GROWTH = 1.02
+
+
+def compile_kernel(
+    cfg: Cfg, loop_forest: LoopForest, *, knows_memory: bool = True, knows_tensors: bool = False
+) -> CompiledKernel:
+    """Compile the slice of a kernel that its control flow and addresses depend on (see
+    `build_control_slice`).
+
+    What is said to mbarriers is in it where that takes hardly any more instructions.
+    """
+    kernel_slice = build_control_slice(cfg, knows_memory=knows_memory, knows_tensors=knows_tensors)
+    if has_mbarrier_waits(cfg) and not _has_mbarrier_copies(cfg):
+        extended_slice = add_mbarriers_to_slice(cfg, kernel_slice)
+        if sum(extended_slice.is_included) <= sum(kernel_slice.is_included) * _MAX_MBARRIER_SLICE_GROWTH:
+            kernel_slice = extended_slice
+    return _KernelCompiler(cfg, loop_forest, kernel_slice, {}).compile()
+
+
+def _has_mbarrier_copies(cfg: Cfg) -> bool:
+    """Some copy says something to an mbarrier, and is an access too: it cannot be compiled as both."""
+    copies = cfg.kernel.form_table.make_opcode_mask(
+        lambda opcode: opcode.semantics is Semantics.MBARRIER_COPY
+    )
+    return bool(copies[cfg.kernel.opcode_ids].any())
+
+
+def recompile_with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
+    """The same kernel, with what its instructions say to mbarriers in its slice."""
+    if kernel.slice.tracks_mbarriers:
+        return kernel
+    extended_slice = add_mbarriers_to_slice(kernel.cfg, kernel.slice)
+    return _KernelCompiler(kernel.cfg, kernel.loop_forest, extended_slice, kernel.steps_by_text).compile()
+
+
+def recompile_with_shared_addresses(kernel: CompiledKernel) -> CompiledKernel:
+    """The same kernel, in which copies of the engine are accesses to where they begin in shared memory."""
+    compiler = _KernelCompiler(kernel.cfg, kernel.loop_forest, kernel.slice, kernel.steps_by_text)
+    compiler.uses_shared_addresses = True
+    return compiler.compile()
+
+
+class _KernelCompiler:
+    def __init__(
+        self, cfg: Cfg, loop_forest: LoopForest, kernel_slice: Slice, steps: dict[int, Step | None]
+    ) -> None:
+        self.cfg, self.loop_forest, self.slice, self.steps = cfg, loop_forest, kernel_slice, steps
+        self.split_rows = [self._find_split_rows(block.index) for block in cfg.blocks]
+        self.entry_of: list[int] = []
+        count = 0
+        for split_rows in self.split_rows:
+            self.entry_of.append(count)
+            count += len(split_rows) + 1
+        self.block_ranks = {
+            block: place
+            for place, block in enumerate(
+                compute_loop_contiguous_order(cfg.interprocedural_successors, loop_forest)
+            )
+        }
+        self.unmodeled_rows: set[int] = set()
+        self.uses_shared_addresses = False
+        addresses = cfg.kernel.addresses
+        self.return_targets = tuple(
+            (int(addresses[cfg.blocks[after].start]), self.entry_of[after])
+            for after in find_return_sites(cfg)
+        )
+
+    def compile(self) -> CompiledKernel:
+        segments = [part for block in self.cfg.blocks for part in self._build_segments(block.index)]
+        return CompiledKernel(
+            cfg=self.cfg,
+            loop_forest=self.loop_forest,
+            slice=self.slice,
+            segments=tuple(segments),
+            entry_segments=tuple(self.entry_of),
+            unmodeled_rows=tuple(sorted(self.unmodeled_rows)),
+            awaited_loads=find_awaited_loads(self.cfg, self.loop_forest),
+            steps_by_text=self.steps,
+        )
+
+    def _find_split_rows(self, block: int) -> list[int]:
+        """Rows inside a block at which warps may wait."""
+        kernel, span = self.cfg.kernel, self.cfg.blocks[block]
+        waits = self.slice.tracks_shared
+        return [
+            row
+            for row in range(span.start, span.stop)
+            if kernel.find_opcode(row).kind is OpKind.WARP_SYNC
+            or (waits and kernel.find_opcode(row).sched_class is SchedClass.CTA_BARRIER)
+        ]
+
+    def _build_segments(self, block: int) -> list[Segment]:
+        span, split_rows, first = self.cfg.blocks[block], self.split_rows[block], self.entry_of[block]
+        place = self.block_ranks.get(block, len(self.block_ranks) + block)
+        parts = []
+        start = span.start
+        for number, split_row in enumerate((*split_rows, None)):
+            stop = span.stop if split_row is None else split_row
+            end = (
+                self._build_terminator(block)
+                if split_row is None
+                else self._build_wait(split_row, first + number + 1)
+            )
+            parts.append(
+                Segment(
+                    index=first + number,
+                    block=block,
+                    start=start,
+                    stop=span.stop if split_row is None else split_row + 1,
+                    is_first=number == 0,
+                    rank=(place, number),
+                    actions=self._build_actions(start, stop),
+                    terminator=end,
+                )
+            )
+            start = stop + 1
+        return parts
+
+    def _build_actions(self, start: int, stop: int) -> tuple[Action, ...]:
+        found: list[Action] = []
+        for row in range(start, stop):
+            action, source = self._build_action(row), self.slice.unknown_results.get(row)
+            if action is not None:
+                found.append(action)
+            if source is not None and self.slice.is_included[row]:
+                form = self.cfg.kernel.decode_form(row)
+                found.append(Action(ActionKind.SET_UNKNOWN, source, find_guard(form), form.defs))
+        return tuple(found)
+
+    def _build_action(self, row: int) -> Action | None:
+        form = self.cfg.kernel.decode_form(row)
+        guard = find_guard(form)
+        if form.is_never_executed:
+            return None
+        if self.slice.tracks_mbarriers and form.opcode.semantics in MBARRIER_SEMANTICS:
+            return Action(
+                ActionKind.UPDATE_MBARRIER,
+                row,
+                guard,
+                form.defs,
+                mbarrier_operation=_make_mbarrier_operation(row, form),
+            )
+        if self.slice.tracks_mbarriers and (descriptor := find_mma_descriptor(form)):
+            product = MbarrierOperation(row, None, None, find_register_unit(descriptor))
+            return Action(ActionKind.UPDATE_MBARRIER, row, guard, (), mbarrier_operation=product)
+        return self._build_plain_action(row, form, guard)
+
+    def _build_plain_action(self, row: int, form: InstructionForm, guard: Guard | None) -> Action | None:
+        opcode = form.opcode
+        match opcode.kind:
+            case OpKind.CONVERGENCE_OPEN:
+                return Action(ActionKind.OPEN_CONVERGENCE, row, guard, barrier=_find_barrier_index(form))
+            case OpKind.CONVERGENCE_BREAK:
+                conditions = _list_predicates(form.operands)
+                return (
+                    Action(
+                        ActionKind.BREAK_CONVERGENCE, row, guard, writes=(), barrier=_find_barrier_index(form)
+                    )
+                    if not conditions
+                    else (
+                        Action(
+                            ActionKind.BREAK_CONVERGENCE,
+                            row,
+                            conditions[0],
+                            barrier=_find_barrier_index(form),
+                        )
+                    )
+                )
+            case OpKind.CALL if row in self.cfg.external_call_rows:
+                return Action(ActionKind.SET_UNKNOWN, row, guard, _CALL_CLOBBERED_SLOTS)
+            case kind if kind in MEMORY_KINDS and opcode.space is not AddressSpace.CONSTANT:
+                results = (
+                    form.defs if self.slice.is_included[row] and row not in self.slice.unknown_results else ()
+                )
+                return Action(
+                    ActionKind.ACCESS_MEMORY,
+                    row,
+                    guard,
+                    form.defs,
+                    accesses=self._build_accesses(row, form, results),
+                )
+            case _:
+                pass
+        if _find_barrier_operand(form) is not None and opcode.kind is OpKind.MOVE:
+            return self._build_barrier_move(row, form, guard)
+        if not self.slice.is_included[row] or row in self.slice.unknown_results:
+            return None
+        if opcode.sched_class is SchedClass.TENSOR_CORE_CONTROL:
+            return Action(ActionKind.ALLOCATE_TENSOR_MEMORY, row, guard, form.defs)
+        if opcode.kind in _ALWAYS_GRANTED_KINDS:
+            return Action(ActionKind.COMPLETE_WAIT, row, guard, form.defs)
+        step = self._compile_step(row, form)
+        if step is None:
+            self.unmodeled_rows.add(row)
+            return Action(ActionKind.SET_UNKNOWN, row, guard, form.defs)
+        return Action(ActionKind.COMPUTE, row, guard, step.writes, step.copy_if_rounding())
+
+    def _compile_step(self, row: int, form: InstructionForm) -> Step | None:
+        text_id = int(self.cfg.kernel.text_ids[row])
+        if text_id not in self.steps:
+            self.steps[text_id] = compile_step(form)
+        return self.steps[text_id]
+
+    def _build_barrier_move(self, row: int, form: InstructionForm, guard: Guard | None) -> Action:
+        first = form.operands[0]
+        if isinstance(first, BarrierRegister):
+            source = form.operands[-1]
+            slots = (find_register_unit(source),) if isinstance(source, Register) else ()
+            return Action(ActionKind.RESTORE_CONVERGENCE_BARRIER, row, guard, slots, barrier=first.index)
+        slots = (find_register_unit(first),) if isinstance(first, Register) else ()
+        return Action(
+            ActionKind.SAVE_CONVERGENCE_BARRIER, row, guard, slots, barrier=_find_barrier_index(form)
+        )
+
+    def _build_accesses(
+        self, row: int, form: InstructionForm, results: tuple[int, ...]
+    ) -> tuple[LoweredAccess, ...]:
+        """One access, or for LDGSTS two: what it reads from global and what it writes to shared memory."""
+        opcode = form.opcode
+        found = [
+            (place, address)
+            for place, operand in enumerate(form.operands)
+            if (address := _find_address(operand)) is not None
+        ]
+        data = () if row in self.slice.elided_stores else _find_data_slots(form)
+        masks = _find_trailing_predicates(form)
+        if opcode.kind is OpKind.ASYNC_COPY and len(found) > 1:
+            (shared_place, shared), (global_place, source) = found[0], found[1]
+            return (
+                self._build_access(
+                    row, form, global_place, source, AddressSpace.GLOBAL, OpKind.LOAD, masks, (), ()
+                ),
+                self._build_access(
+                    row, form, shared_place, shared, AddressSpace.SHARED, OpKind.STORE, (), (), ()
+                ),
+            )
+        space = opcode.space or AddressSpace.GLOBAL
+        if opcode.kind is OpKind.BULK_COPY:
+            return (self._build_bulk_access(row, form, space, masks, results),)
+        if not found or opcode.kind is OpKind.TEXTURE:
+            return (self._build_access(row, form, 0, None, space, opcode.kind, masks, results, ()),)
+        place, address = found[-1]
+        return (self._build_access(row, form, place, address, space, opcode.kind, masks, results, data),)
+
+    def _build_bulk_access(
+        self,
+        row: int,
+        form: InstructionForm,
+        space: AddressSpace,
+        masks: tuple[Guard, ...],
+        results: tuple[int, ...],
+    ) -> LoweredAccess:
+        """Of the engine: what registers tell of its bytes in global memory, or where they are in shared."""
+        found = self._build_access(row, form, 0, None, space, form.opcode.kind, masks, results, ())
+        shared = find_shared_address(form)
+        if not self.uses_shared_addresses or shared is None:
+            return replace(
+                found, bulk=find_bulk_operands(form, tracks_tensor_maps=self.slice.tracks_tensor_maps)
+            )
+        address = AddressExpression(terms=(AddressTerm(shared, False, 1),), offset=0, is_64_bit=False)
+        return replace(found, space=AddressSpace.SHARED, address=address, width_bytes=1)
+
+    def _build_access(
+        self,
+        row: int,
+        form: InstructionForm,
+        place: int,
+        address: Address | None,
+        space: AddressSpace,
+        kind: OpKind,
+        masks: tuple[Guard, ...],
+        results: tuple[int, ...],
+        data: tuple[int, ...],
+    ) -> LoweredAccess:
+        opcode = form.opcode
+        wide = is_64bit_address(opcode, place) or (
+            address is not None and any("64" in b.suffixes for b in address.bases)
+        )
+        return LoweredAccess(
+            row=row,
+            space=space,
+            kind=kind,
+            width_bytes=opcode.width_bytes,
+            address=None if address is None else _make_address_expression(address, wide),
+            lane_predicates=masks,
+            result_slots=results,
+            data_slots=data,
+            n_matrices=opcode.width_bytes // 4 if opcode.sched_class is SchedClass.SHARED_MATRIX else 0,
+            is_signed=not _SIGNED_MODIFIERS.isdisjoint(opcode.modifiers),
+            atomic_operation=next((word for word in opcode.modifiers if word in _ATOMIC_OPERATIONS), ""),
+        )
+
+    def _build_wait(self, row: int, following: int) -> Terminator:
+        form = self.cfg.kernel.decode_form(row)
+        if form.opcode.kind is OpKind.WARP_SYNC:
+            return Terminator(
+                kind=TerminatorKind.WARP_SYNC, row=row, guard=find_guard(form), fall_through=following
+            )
+        numbers = [o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int)]
+        return Terminator(
+            kind=TerminatorKind.CTA_BARRIER,
+            row=row,
+            guard=find_guard(form),
+            fall_through=following,
+            barrier=numbers[0] if numbers else 0,
+            is_arrive_only="ARV" in form.opcode.modifiers,
+            n_threads=numbers[1] if len(numbers) > 1 else None,
+        )
+
+    def _build_terminator(self, block: int) -> Terminator:
+        row = self.cfg.blocks[block].stop - 1
+        form = self.cfg.kernel.decode_form(row)
+        fall_through = self.entry_of[block + 1] if block + 1 < len(self.cfg.blocks) else None
+        guard = find_guard(form)
+        if form.is_never_executed:
+            return Terminator(kind=TerminatorKind.FALL_THROUGH, row=row, fall_through=fall_through)
+        match form.opcode.kind:
+            case OpKind.BRANCH:
+                return self._build_branch(block, row, form, guard, fall_through)
+            case OpKind.EXIT:
+                conditions = _list_predicates(form.operands)
+                return Terminator(
+                    kind=TerminatorKind.EXIT,
+                    row=row,
+                    guard=guard,
+                    fall_through=fall_through,
+                    conditions=conditions,
+                )
+            case OpKind.CONVERGENCE_WAIT:
+                return Terminator(
+                    kind=TerminatorKind.RECONVERGE,
+                    row=row,
+                    guard=guard,
+                    fall_through=fall_through,
+                    barrier=_find_barrier_index(form),
+                )
+            case OpKind.BRANCH_INDIRECT:
+                return self._build_indirect_branch(block, row, form, guard, fall_through)
+            case OpKind.RETURN:
+                slot = next((find_register_unit(o) for o in form.operands if isinstance(o, Register)), None)
+                return Terminator(
+                    kind=TerminatorKind.INDIRECT,
+                    row=row,
+                    guard=guard,
+                    fall_through=fall_through,
+                    indirect_targets=self.return_targets,
+                    slot=slot,
+                )
+            case OpKind.CALL:
+                return self._build_call(block, row, guard, fall_through)
+            case _:
+                return Terminator(kind=TerminatorKind.FALL_THROUGH, row=row, fall_through=fall_through)
+
+    def _build_branch(
+        self, block: int, row: int, form: InstructionForm, guard: Guard | None, fall_through: int | None
+    ) -> Terminator:
+        target = self.cfg.taken_targets.get(block)
+        entry = None if target is None else self.entry_of[target]
+        words = form.opcode.modifiers
+        if "DIV" in words or "CONV" in words:
+            registers = [o for o in form.operands if isinstance(o, Register)]
+            slot = find_register_unit(registers[0]) if registers and not registers[0].is_inverted else None
+            return Terminator(
+                kind=TerminatorKind.DIVERGENCE_BRANCH,
+                row=row,
+                guard=guard,
+                target=entry,
+                fall_through=fall_through,
+                slot=slot,
+                is_taken_if_converged="CONV" in words,
+            )
+        conditions = (*((guard,) if guard else ()), *_list_predicates(form.operands))
+        return Terminator(
+            kind=TerminatorKind.BRANCH,
+            row=row,
+            target=entry,
+            fall_through=fall_through,
+            conditions=conditions,
+        )
+
+    def _build_indirect_branch(
+        self, block: int, row: int, form: InstructionForm, guard: Guard | None, fall_through: int | None
+    ) -> Terminator:
+        slot = next((find_register_unit(o) for o in form.operands if isinstance(o, Register)), None)
+        offsets = [o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int)]
+        address = int(self.cfg.kernel.addresses[row])
+        targets = tuple(
+            (int(self.cfg.kernel.addresses[self.cfg.blocks[edge.target].start]), self.entry_of[edge.target])
+            for edge in self.cfg.edges
+            if edge.source == block and edge.kind in (EdgeKind.INDIRECT, EdgeKind.ASSUMED)
+        )
+        return Terminator(
+            kind=TerminatorKind.INDIRECT,
+            row=row,
+            guard=guard,
+            fall_through=fall_through,
+            indirect_targets=targets,
+            slot=slot,
+            offset=address + 16 + (offsets[0] if offsets else 0),
+        )
+
+    def _build_call(self, block: int, row: int, guard: Guard | None, fall_through: int | None) -> Terminator:
+        callee = next((target for caller, target in self.cfg.call_edges if caller == block), None)
+        target = self.cfg.taken_targets.get(block) if callee is None else callee
+        if target is None:  # taken to come back, see `Cfg.leaving`
+            return Terminator(kind=TerminatorKind.FALL_THROUGH, row=row, fall_through=fall_through)
+        conditions = () if guard is None else (guard,)
+        return Terminator(
+            kind=TerminatorKind.BRANCH,
+            row=row,
+            target=self.entry_of[target],
+            fall_through=fall_through,
+            conditions=conditions,
+        )
+
+
+_CALL_CLOBBERED_SLOTS = tuple(
+    range(4, 16)
+)  # registers that hold arguments of a call, and then what it returns
+_ATOMIC_OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD", "POPC"})
+# Waits and requests to the system (USETMAXREG): what they ask for is granted; tensor memory stands apart.
+_ALWAYS_GRANTED_KINDS = frozenset({OpKind.BARRIER, OpKind.CONTROL})
+_SIGNED_MODIFIERS = frozenset({"S8", "S16"})
+
+
+def _list_predicates(operands: tuple[Operand, ...]) -> tuple[Guard, ...]:
+    return tuple(
+        (find_predicate_unit(o), o.is_negated)
+        for o in operands
+        if isinstance(o, Predicate) and o.index is not None
+    )
+
+
+def _find_trailing_predicates(form: InstructionForm) -> tuple[Guard, ...]:
+    """Predicates behind the address: they switch the global side off lane by lane."""
+    last = form.operands[-1] if form.operands else None
+    if len(form.operands) > 1 and isinstance(last, Predicate) and last.index is not None:
+        return ((find_predicate_unit(last), last.is_negated),)
+    return ()
+
+
+def _find_barrier_operand(form: InstructionForm) -> BarrierRegister | None:
+    return next((o for o in form.operands if isinstance(o, BarrierRegister)), None)
+
+
+def _find_barrier_index(form: InstructionForm) -> int:
+    found = _find_barrier_operand(form)
+    return 0 if found is None else found.index
+
+
+def _find_address(operand: Operand) -> Address | None:
+    match operand:
+        case Address():
+            return operand
+        case DescriptorOperand(address=Address() as address):
+            return address
+        case _:
+            return None
+
+
+def _find_address_slots(form: InstructionForm) -> frozenset[int]:
+    slots: set[int] = set()
+    for place, operand in enumerate(form.operands):
+        address = _find_address(operand)
+        if address is not None:
+            slots.update(find_address_units(form.opcode, place, address))
+        if isinstance(operand, DescriptorOperand):
+            slots.update(find_register_unit(base) + i for base in operand.descriptor.bases for i in (0, 1))
+    return frozenset(slots)
+
+
+def _find_data_slots(form: InstructionForm) -> tuple[int, ...]:
+    """Registers that are stored; of RZ as many -1 as there are words."""
+    slots = tuple(n for n in form.uses if n not in _find_address_slots(form) and n < UNIFORM_REGISTER_BASE)
+    last = next((o for o in reversed(form.operands) if isinstance(o, Register)), None)
+    if slots or form.opcode.kind is not OpKind.STORE or last is None or last.index is not None:
+        return slots
+    return (-1,) * max(1, form.opcode.width_bytes // 4)
+
+
+def _make_address_expression(address: Address, wide: bool) -> AddressExpression:
+    terms = tuple(
+        AddressTerm(find_register_unit(base), is_register_pair(base, wide), _find_scale(base))
+        for base in address.bases
+        if base.index is not None
+    )
+    return AddressExpression(terms=terms, offset=address.offset, is_64_bit=wide)
+
+
+def _find_scale(base: Register) -> int:
+    return next((_SCALES[word] for word in base.suffixes if word in _SCALES), 1)
+
+
+_SCALES = {"X4": 4, "X8": 8, "X16": 16}
+
+
+_MULTICAST_MODIFIER = "MULTICAST"
+
+
+def _find_multicast_mask_register(form: InstructionForm) -> int | None:
+    """The one that says to which CTAs of the cluster a copy goes."""
+    if _MULTICAST_MODIFIER not in form.opcode.modifiers:
+        return None
+    return next((find_register_unit(one) for one in form.operands if isinstance(one, Register)), None)
+
+
+def _make_mbarrier_operation(row: int, form: InstructionForm) -> MbarrierOperation | None:
+    """Copies name their mbarrier in the register behind that of the address they write to."""
+    meaning = form.opcode.semantics
+    addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
+    if meaning is None or not addresses:
+        return None
+    if meaning is Semantics.MBARRIER_COPY:
+        first = find_register_unit(addresses[0].bases[0])
+        barrier = AddressExpression(terms=(AddressTerm(first + 1, False, 1),), offset=0, is_64_bit=False)
+        return MbarrierOperation(
+            row,
+            meaning,
+            barrier,
+            _find_multicast_mask_register(form),
+            find_copy_coordinates(form),
+            find_copied_tensor_map(form),
+        )
+    last = form.operands[-1]
+    word = find_register_unit(last) if isinstance(last, Register) else None
+    is_told = "A1T0" not in form.opcode.modifiers
+    address = _make_address_expression(addresses[-1], False)
+    return MbarrierOperation(row, meaning, address, word if is_told else None)

@@ -1,0 +1,66 @@
+"""Loops that go on while others do: until another warp has written a word, or no CTA is left to be run."""
+
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import Loop, LoopForest
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Semantics
+
+_MAX_SPIN_INSTRUCTIONS = 24
+_MAX_SLEEPING_SPIN_INSTRUCTIONS = 64  # of a loop that sleeps between its looks
+_WRITE_KINDS = (OpKind.STORE, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.MMA)
+_STRONG_MODIFIER = "STRONG"
+
+
+def is_spin_loop(cfg: Cfg, loop: Loop) -> bool:
+    """A short loop that reads memory at one place over and over and writes none."""
+    forms = [cfg.kernel.decode_form(row) for row in _list_loop_rows(cfg, loop)]
+    if len(forms) > _MAX_SLEEPING_SPIN_INSTRUCTIONS:
+        return False
+    sleeps = any(form.opcode.semantics is Semantics.SLEEP for form in forms)
+    if len(forms) > _MAX_SPIN_INSTRUCTIONS and not sleeps:
+        return False
+    written = {slot for form in forms for slot in form.defs}
+    reads = False
+    for form in forms:
+        kind = form.opcode.kind
+        if kind in _WRITE_KINDS:
+            return False
+        if kind in MEMORY_KINDS:
+            if not written.isdisjoint(set(form.uses)):
+                return False
+            reads = True
+    return reads
+
+
+def has_cta_work_stealing(cfg: Cfg) -> bool:
+    """Whether CTAs that are done run others which were launched, but have not begun."""
+    kernel = cfg.kernel
+    return bool(kernel.form_table.make_opcode_mask(_is_next_cta_request)[kernel.opcode_ids].any())
+
+
+def _is_next_cta_request(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.NEXT_CTA
+
+
+def find_awaited_loads(cfg: Cfg, loop_forest: LoopForest) -> frozenset[int]:
+    """Loads that loops wait with: what they find at last is not what memory held before the launch."""
+    is_strong = cfg.kernel.form_table.make_opcode_mask(
+        lambda opcode: (
+            opcode.kind is OpKind.LOAD
+            and opcode.space in GLOBAL_SPACES
+            and _STRONG_MODIFIER in opcode.modifiers
+        )
+    )[cfg.kernel.opcode_ids]
+    if not is_strong.any():
+        return frozenset()
+    loops = [loop for loop in loop_forest.loops if any(is_strong[row] for row in _list_loop_rows(cfg, loop))]
+    return frozenset(
+        row
+        for loop in loops
+        if is_spin_loop(cfg, loop)
+        for row in _list_loop_rows(cfg, loop)
+        if is_strong[row]
+    )
+
+
+def _list_loop_rows(cfg: Cfg, loop: Loop) -> list[int]:
+    return [row for block in loop.blocks for row in range(cfg.blocks[block].start, cfg.blocks[block].stop)]

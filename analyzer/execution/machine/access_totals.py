@@ -1,0 +1,159 @@
+"""Requests of one memory instruction as execution meets them, and what they add up to."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.execution.footprint.footprint import Footprint, Stride
+from analyzer.execution.lowering.segments import LoweredAccess
+from analyzer.execution.lowering.step import BoolArray
+from analyzer.execution.machine.register_state import WarpIndices
+from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.ir.opcode import AddressSpace, OpKind
+
+READ_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
+WRITE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
+
+AccessKey = tuple[int, AddressSpace, int]  # row, memory, bytes of a lane: a copy may be of any size
+
+IntArray = NDArray[np.int64]
+Addresses = NDArray[np.uint64]
+
+
+class AccessLogEntry(Struct, eq=False):
+    """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time.
+
+    is_even: they are the same warps of every CTA, as for `Group.warps`. inner: further repetitions, of loops
+    that were closed inside of the one that `steps` and `counts` are of.
+    """
+
+    rows: WarpIndices | None
+    active: BoolArray
+    addresses: Addresses | None
+    steps: IntArray | None = None
+    counts: IntArray | None = None
+    is_cta_uniform: bool = False
+    inner_strides: tuple[Stride, ...] = ()
+
+    def make_repeated(self, times: IntArray, cta_shape: tuple[int, int]) -> "AccessLogEntry | None":
+        """The same `times[row]` times, without warps that do not repeat; None where none does."""
+        counts = times if self.rows is None else times[self.rows]
+        if bool((counts > 0).all()):
+            return replace(self, counts=counts)
+        rows = np.arange(len(times), dtype=np.int64) if self.rows is None else self.rows
+        stays = np.flatnonzero(counts)
+        if not len(stays):
+            return None
+
+        def kept(array: NDArray[Any]) -> NDArray[Any]:
+            if array.ndim > 2:
+                array = flatten_to_warp_rows(array, (*cta_shape, len(rows) // prod(cta_shape)))
+            return array if len(array) == 1 else array[stays]
+
+        return AccessLogEntry(
+            rows=rows[stays],
+            active=kept(self.active),
+            addresses=None if self.addresses is None else kept(self.addresses),
+            steps=None if self.steps is None else kept(self.steps),
+            counts=counts[stays],
+            inner_strides=self.inner_strides,
+        )
+
+    @property
+    def n_addresses(self) -> int:
+        """Addresses that it holds."""
+        return 0 if self.addresses is None else max(self.active.size, self.addresses.size)
+
+    def try_merge(self, other: "AccessLogEntry") -> bool:
+        """Whether `other` goes on where this one ends, by one step in all lanes; it is then part of it."""
+        own, more = self.find_uniform_stride(), other.find_uniform_stride()
+        if own is None or more is None or not self._has_same_lanes(other):
+            return False
+        assert self.addresses is not None
+        assert other.addresses is not None
+        moved = other.addresses - self.addresses
+        delta = moved[(slice(0, 1),) * moved.ndim]
+        step = int(delta.view(np.int64).reshape(1)[0])
+        if own.count > 1:
+            step = own.step
+            if int(delta.reshape(1)[0]) != step * own.count % (1 << 64):
+                return False
+        if (more.count > 1 and more.step != step) or not bool((moved == delta).all()):
+            return False
+        self.steps = np.full((1, 1), step, dtype=np.int64)
+        self.counts = np.full(1, own.count + more.count, dtype=np.int64)
+        return True
+
+    def find_uniform_stride(self) -> "UniformStride | None":
+        """Step and count where they are the same for all lanes and warps."""
+        if self.addresses is None or self.inner_strides or (self.steps is not None and self.steps.size > 1):
+            return None
+        count = 1
+        if self.counts is not None:
+            count = int(self.counts[0])
+            if len(self.counts) > 1 and bool((self.counts != count).any()):
+                return None
+        return UniformStride(0 if self.steps is None else int(self.steps.reshape(1)[0]), count)
+
+    def _has_same_lanes(self, other: "AccessLogEntry") -> bool:
+        if self.addresses is None or other.addresses is None or self.addresses.shape != other.addresses.shape:
+            return False
+        if self.rows is not other.rows and not (
+            self.rows is not None and other.rows is not None and np.array_equal(self.rows, other.rows)
+        ):
+            return False
+        return self.active is other.active or np.array_equal(self.active, other.active)
+
+
+def flatten_to_warp_rows(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """An array of rows and columns of CTAs and their warps as [n_warp, lanes], or one row for all."""
+    if array.ndim == 2:
+        return array
+    if array.shape[:3] == (1, 1, 1):
+        first: NDArray[Any] = array[0, 0]
+        return first
+    return np.broadcast_to(array, (*shape, array.shape[3])).reshape(-1, array.shape[3])
+
+
+class UniformStride(Struct, frozen=True):
+    """A uniform step and count."""
+
+    step: int
+    count: int
+
+
+class AccessTotals(Struct, eq=False):
+    """Sums of one access over the grid. sectors and wavefronts stand only where `trust` is not NOTHING.
+
+    namers: loads whose words name the rows that it reads, where nobody knows which these are. misaligned: an
+    address that is no multiple of the width, at which hardware would stop. base: where requests would go if
+    words that nobody knows were zero, None where none hangs on such.
+    """
+
+    access: LoweredAccess
+    requests: float = 0.0
+    lanes: float = 0.0
+    sectors: float = 0.0
+    wavefronts: float = 0.0
+    trust: AddressConfidence = AddressConfidence.EXACT
+    index_loads: frozenset[int] = frozenset()
+    is_speculative: bool = False
+    is_exhaustive: bool = True
+    misaligned_address: int | None = None
+    base_address: int | None = None
+    footprint: Footprint = field(default_factory=Footprint)
+    entries: list[AccessLogEntry] = field(default_factory=list)
+
+    @property
+    def has_usable_footprint(self) -> bool:
+        """Footprints tell which bytes are touched, if need be by assumption."""
+        return self.trust >= AddressConfidence.LOCATION
+
+    @property
+    def has_complete_footprint(self) -> bool:
+        """Footprints hold all bytes that are touched."""
+        return self.has_usable_footprint and self.is_exhaustive and self.access.address is not None

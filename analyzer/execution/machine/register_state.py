@@ -1,0 +1,378 @@
+"""Registers of many warps at once, and the view of them that a group of warps works on.
+
+The state holds arrays that broadcast to [CTA row, CTA column, warp, 32] and stay as small as they are
+uniform: what depends on the thread alone has one place for all CTAs, what depends on the CTA alone one for
+all threads. CTAs are numbered row by row; how many rows and columns there are, says `CtaBatch.cta_shape`. A
+group of all warps, or of the same warps of every CTA, works on such arrays; any other on rows taken out of
+them, [n_row, 32] or smaller.
+
+Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
+where a lane is known, an instruction's row + 1 or a number beyond. Without UNEVEN, all lanes of a warp are as
+far from the values that stand here (see `UnknownWords`).
+"""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
+
+UnknownOrigins = NDArray[np.int32]
+WarpIndices = NDArray[np.int64]
+Deltas = NDArray[np.uint32]
+
+ALL_LANES: BoolArray = np.ones((1, 1), dtype=bool)
+DIVERGENT_FLAG = 1 << 28
+_N_STATE_AXES = 4
+_ZERO: WordArray = np.zeros((1, 1, 1, 1), dtype=np.uint32)
+_FALSE: BoolArray = np.zeros((1, 1, 1, 1), dtype=bool)
+
+
+def make_initial_value(slot: int) -> Value:
+    """What a register holds before anything is written: zero, or false."""
+    return _FALSE if PREDICATE_BASE <= slot < N_REGISTER_UNITS else _ZERO
+
+
+class RegisterState:
+    """All registers and predicates of `shape` warps, [CTA row, CTA column, warp], by storage number.
+
+    Slots beyond `N_REGISTER_UNITS` are words of the stack. deltas[slot]: growth per iteration while a loop is
+    being closed; None is none. owned: arrays that nothing else refers to, which may be written in place.
+    """
+
+    __slots__ = ("deltas", "exclusive_arrays", "origins", "shape", "values")
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        self.shape = shape
+        self.values: list[Value] = [make_initial_value(slot) for slot in range(N_REGISTER_UNITS)]
+        self.origins: list[UnknownOrigins | None] = [None] * N_REGISTER_UNITS
+        self.deltas: list[Deltas | None] = [None] * N_REGISTER_UNITS
+        self.exclusive_arrays: set[tuple[int, int]] = set()
+
+    def copy(self) -> "RegisterState":
+        """A copy that shares the arrays; neither side may write in place after."""
+        other = RegisterState(self.shape)
+        other.values, other.origins, other.deltas = list(self.values), list(self.origins), list(self.deltas)
+        self.exclusive_arrays.clear()
+        return other
+
+    def add_slot(self) -> int:
+        """A further register, for a word of the stack."""
+        self.values.append(_ZERO)
+        self.origins.append(None)
+        self.deltas.append(None)
+        return len(self.values) - 1
+
+
+class LockstepGroup(Struct, eq=False):
+    """Warps that go on together: rows of the state, and the lanes of each that are with the group.
+
+    is_whole: all warps of the state; is_full: no lane of these warps is elsewhere. doubts: branches taken on
+    assumption whose paths have not met again. warps: their numbers within the CTA, where the group has the
+    same of every CTA, of which there are several.
+    """
+
+    warp_indices: WarpIndices
+    mask: BoolArray
+    has_all_warps: bool
+    has_all_lanes: bool
+    speculations: tuple["Speculation", ...] = ()
+    common_warp_ids: WarpIndices | None = None
+
+    @property
+    def has_same_warps_in_ctas(self) -> bool:
+        """It has the same warps of every CTA, so that its arrays may be as compact as those of the state."""
+        return self.has_all_warps or self.common_warp_ids is not None
+
+
+def find_common_warp_ids(rows: WarpIndices, n_ctas: int, warps_per_cta: int) -> WarpIndices | None:
+    """`Group.warps` of these rows."""
+    each, rest = divmod(len(rows), n_ctas)
+    if n_ctas == 1 or rest or not each or rows[each - 1] >= warps_per_cta:
+        return None
+    first = rows[:each]
+    starts = np.arange(n_ctas, dtype=np.int64)[:, None] * warps_per_cta
+    return first if bool((rows.reshape(n_ctas, each) == first + starts).all()) else None
+
+
+class Speculation(Struct, frozen=True):
+    """A branch at `row` that was taken on assumption; its paths meet at `block`."""
+
+    branch_row: int
+    reconvergence_block: int | None
+    origin: int
+
+
+class RegisterView:
+    """Registers as one group sees them; `flush` writes back what it changed.
+
+    active: lanes of the group, as small as it broadcasts; mask: the same for every warp of the group.
+    n_written: words written so far, those held once counted once.
+    """
+
+    __slots__ = (
+        "_state_indices",
+        "active",
+        "deltas",
+        "dirty",
+        "group",
+        "mask",
+        "n_words_written",
+        "origins",
+        "shape",
+        "state",
+        "values",
+    )
+
+    def __init__(self, state: RegisterState, group: LockstepGroup, *, all_lanes: bool = False) -> None:
+        self.state, self.group = state, group
+        self.mask: BoolArray = group.mask
+        n_warps = state.shape[2] if group.common_warp_ids is None else len(group.common_warp_ids)
+        self.shape = (*state.shape[:2], n_warps)
+        if group.has_same_warps_in_ctas:
+            self.mask = group.mask.reshape(*self.shape, WARP_SIZE)
+            if not group.has_all_lanes:
+                self.mask = collapse_uniform_axes(self.mask)
+        self.active: BoolArray = ALL_LANES if all_lanes else self.mask
+        self.values: dict[int, Value] = {}
+        self.origins: dict[int, UnknownOrigins | None] = {}
+        self.deltas: dict[int, Deltas | None] = {}
+        self.dirty: set[int] = set()
+        self.n_words_written = 0
+        self._state_indices: tuple[WarpIndices, WarpIndices, WarpIndices] | None = None
+
+    # ---- shapes ----------------------------------------------------------------------------------
+
+    def select_group(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The group's rows of an array of the state."""
+        if self.group.has_all_warps:
+            return array
+        sizes = array.shape[:3]
+        if self.group.common_warp_ids is not None:
+            return array if sizes[2] == 1 else array[:, :, self.group.common_warp_ids]
+        if sizes == (1, 1, 1):
+            first: NDArray[Any] = array[0, 0]
+            return first
+        if self._state_indices is None:
+            _, n_columns, per_cta = self.state.shape
+            ctas, warps = np.divmod(self.group.warp_indices, per_cta)
+            self._state_indices = (*np.divmod(ctas, n_columns), warps)
+        row, column, warp = self._state_indices
+        found: NDArray[Any] = array[
+            row if sizes[0] > 1 else 0, column if sizes[1] > 1 else 0, warp if sizes[2] > 1 else 0
+        ]
+        return found
+
+    def to_warp_rows(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array of the view with one row per warp, or one row where all are alike."""
+        if array.ndim == 2:
+            return array
+        if array.shape[:3] == (1, 1, 1):
+            first: NDArray[Any] = array[0, 0]
+            return first
+        n_lanes = array.shape[3]
+        return np.broadcast_to(array, (*self.shape, n_lanes)).reshape(-1, n_lanes)
+
+    def from_warp_rows(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """One row per warp as an array of the view."""
+        if not self.group.has_same_warps_in_ctas or rows.shape[0] == 1 or rows.ndim > 2:
+            return rows
+        return rows.reshape(*self.shape, rows.shape[1])
+
+    @property
+    def n_first_cta_warps(self) -> int | None:
+        """Warps of the first CTA, which come first; None where the group has other warps of other CTAs."""
+        n_ctas = prod(self.state.shape[:2])
+        return (
+            len(self.group.warp_indices) // n_ctas
+            if n_ctas == 1 or self.group.has_same_warps_in_ctas
+            else None
+        )
+
+    def select_first_cta(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Rows of the first CTA, one per warp or one for all, where `n_first` says how many it has."""
+        rows: NDArray[Any] = array if array.ndim == 2 else array[0, 0]
+        return rows if len(rows) == 1 else rows[: self.n_first_cta_warps]
+
+    def find_cta_uniform_rows(self, arrays: list[Value]) -> list[Value] | None:
+        """Rows of the first CTA, one per warp, where the group has all CTAs and they are alike, else None."""
+        n_ctas, each = prod(self.state.shape[:2]), self.n_first_cta_warps
+        if each is None:
+            return None
+        found: list[Value] = []
+        for array in arrays:
+            if array.ndim > 2 and array.shape[:2] == (1, 1):
+                found.append(array[0, 0])
+                continue
+            rows = self.to_warp_rows(array)
+            if len(rows) > 1:
+                table = rows.reshape(n_ctas, each, rows.shape[1])
+                if bool((table != table[:1]).any()):
+                    return None
+                rows = table[0]
+            found.append(rows)
+        return found
+
+    def to_warp_vector(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array of the view that was reduced over lanes, as one number per warp or one for all."""
+        if array.size == 1:
+            return array.reshape(1)
+        if array.ndim > 1:
+            return np.broadcast_to(array, self.shape).reshape(-1)
+        return array
+
+    # ---- registers -------------------------------------------------------------------------------
+
+    def read_value(self, slot: int) -> Value:
+        if self.group.has_all_warps:
+            return self.state.values[slot]
+        found = self.values.get(slot)
+        if found is None:
+            found = self.values[slot] = self.select_group(self.state.values[slot])
+        return found
+
+    def read_origin(self, slot: int) -> UnknownOrigins | None:
+        if self.group.has_all_warps:
+            known = self.state.origins[slot]
+            if known is not None and not known.any():
+                self.state.origins[slot] = None
+            return self.state.origins[slot]
+        if slot not in self.origins:
+            found = self.state.origins[slot]
+            own = None if found is None else self.select_group(found)
+            self.origins[slot] = own if own is not None and own.any() else None
+        return self.origins[slot]
+
+    def read_delta(self, slot: int) -> Deltas | None:
+        if self.group.has_all_warps:
+            known = self.state.deltas[slot]
+            if known is not None and not known.any():
+                self.state.deltas[slot] = None
+            return self.state.deltas[slot]
+        if slot not in self.deltas:
+            found = self.state.deltas[slot]
+            own = None if found is None else self.select_group(found)
+            self.deltas[slot] = own if own is not None and own.any() else None
+        return self.deltas[slot]
+
+    def write(
+        self,
+        slot: int,
+        value: Value,
+        origin: UnknownOrigins | None,
+        delta: Deltas | None = None,
+        lanes: BoolArray | None = None,
+    ) -> None:
+        """Set a register in `lanes` (all lanes of the group where None)."""
+        if lanes is None and not self.group.has_all_lanes:
+            lanes = self.mask
+        if lanes is not None:
+            value = np.where(lanes, value, self.read_value(slot))
+            origin = _merge_lanes(lanes, origin, self.read_origin(slot))
+            delta = _merge_lanes(lanes, delta, self.read_delta(slot))
+        self.n_words_written += value.size
+        if self.group.has_all_warps:
+            state = self.state
+            state.values[slot] = _add_leading_axes(value)
+            state.origins[slot] = None if origin is None else _add_leading_axes(origin)
+            state.deltas[slot] = None if delta is None else _add_leading_axes(delta)
+            state.exclusive_arrays -= {(0, slot), (1, slot), (2, slot)}
+            return
+        self.values[slot], self.origins[slot], self.deltas[slot] = value, origin, delta
+        self.dirty.add(slot)
+
+    def flush(self) -> None:
+        """Put what the group wrote back to the state."""
+        for slot in self.dirty:
+            self._write_back(0, self.state.values, slot, self.values[slot])
+            for kind, whole, own in (
+                (1, self.state.origins, self.origins[slot]),
+                (2, self.state.deltas, self.deltas.get(slot)),
+            ):
+                if own is None and whole[slot] is None:
+                    continue
+                dtype = np.int32 if kind == 1 else np.uint32
+                if whole[slot] is None:
+                    whole[slot] = np.zeros((1,) * _N_STATE_AXES, dtype=dtype)
+                self._write_back(kind, whole, slot, np.zeros((1, 1), dtype=dtype) if own is None else own)
+        self.dirty.clear()
+        self.values.clear()
+        self.origins.clear()
+        self.deltas.clear()
+
+    def _write_back(self, kind: int, arrays: list[Any], slot: int, own: NDArray[Any]) -> None:
+        current = arrays[slot]
+        shape = (*self.state.shape, max(current.shape[3], own.shape[-1]))
+        if self.group.common_warp_ids is not None:
+            own = _add_leading_axes(own)
+            shape = (*np.broadcast_shapes(current.shape[:2], own.shape[:2]), *shape[2:])
+        if current.shape != shape or (kind, slot) not in self.state.exclusive_arrays:
+            current = arrays[slot] = np.broadcast_to(current, shape).copy()
+            self.state.exclusive_arrays.add((kind, slot))
+        if self.group.common_warp_ids is None:
+            current.reshape(-1, shape[3])[self.group.warp_indices] = own
+        else:
+            current[:, :, self.group.common_warp_ids] = own
+
+
+def _add_leading_axes(array: NDArray[Any]) -> NDArray[Any]:
+    return (
+        array
+        if array.ndim == _N_STATE_AXES
+        else array.reshape((1,) * (_N_STATE_AXES - array.ndim) + array.shape)
+    )
+
+
+def collapse_uniform_axes(values: Value) -> Value:
+    """The same with one place along each axis on which nothing changes."""
+    places: list[slice] = [slice(None)] * values.ndim
+    for axis, size in enumerate(values.shape):
+        if size > 1:
+            places[axis] = slice(0, 1)
+            first = values[tuple(places)]
+            places[axis] = slice(1, 2)  # looked at before all others: mostly it differs
+            if bool((values[tuple(places)] == first).all()) and bool((values == first).all()):
+                values = first
+            places[axis] = slice(None)
+    return values
+
+
+def _merge_lanes(lanes: BoolArray, new: NDArray[Any] | None, old: NDArray[Any] | None) -> NDArray[Any] | None:
+    typed = old if new is None else new
+    if typed is None:
+        return None
+    found = np.where(lanes, 0 if new is None else new, 0 if old is None else old)
+    return found.astype(typed.dtype, copy=False) if found.any() else None
+
+
+def join_origins(first: UnknownOrigins | None, second: UnknownOrigins | None) -> UnknownOrigins | None:
+    """The origin of a value made of two: whichever is unknown, an uneven one if there is."""
+    if first is None:
+        return second
+    if second is None:
+        return first
+    joint: UnknownOrigins = np.maximum(first, second)
+    return joint
+
+
+def mark_divergent(origin: UnknownOrigins) -> UnknownOrigins:
+    """The same origins, of values whose unknown parts differ among lanes."""
+    found: UnknownOrigins = np.where(origin != 0, origin | DIVERGENT_FLAG, 0).astype(np.int32)
+    return found
+
+
+def make_divergent_origin(row: int) -> int:
+    """The origin of values of which nothing is known, made by an instruction."""
+    return (row + 1) | DIVERGENT_FLAG
+
+
+def drop_inactive_origins(origin: UnknownOrigins | None, active: BoolArray) -> UnknownOrigins | None:
+    """None where all that is not known belongs to lanes that are elsewhere or off."""
+    if origin is None or bool((np.where(active, origin, 0) != 0).any()):
+        return origin
+    return None

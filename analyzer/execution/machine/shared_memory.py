@@ -1,0 +1,288 @@
+"""Contents of shared memory that the slice needs, byte by byte."""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.execution.lowering.segments import LoweredAccess
+from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.execution.machine.register_state import (
+    Deltas,
+    RegisterView,
+    UnknownOrigins,
+    make_divergent_origin,
+)
+from analyzer.ir.opcode import OpKind
+from analyzer.ir.scheduling import WARP_SIZE
+
+IntArray = NDArray[np.int64]
+Addresses = NDArray[np.uint64]
+
+_WORD_BYTES = 4
+_KNOWN_WORD = np.uint32(0x01010101)  # of a word that is known
+_CTA_OFFSET_MASK = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
+_ATOMIC_OPERATIONS = {
+    "OR": np.bitwise_or,
+    "AND": np.bitwise_and,
+    "XOR": np.bitwise_xor,
+    "ADD": np.add,
+    "POPC": np.add,
+}
+
+
+def extract_cta_offsets(addresses: Addresses) -> Addresses:
+    """Places in a CTA's own shared memory, or in that of its cluster's CTA which the address names."""
+    found: Addresses = addresses & _CTA_OFFSET_MASK
+    return found
+
+
+class SharedMemoryTooLargeError(Exception):
+    """CTAs' shared memories differ, and take too much room together."""
+
+
+def align_shared_bytes(shared_bytes: int) -> int:
+    """Room for one CTA's shared memory."""
+    return -(-shared_bytes // 16) * 16
+
+
+class AbstractWord(Struct, frozen=True, eq=False):
+    """A register's worth of what was loaded."""
+
+    value: Value
+    origin: UnknownOrigins | None
+    delta: Deltas | None = None
+
+
+def read_abstract_word(view: RegisterView, slot: int) -> AbstractWord:
+    """What a store writes: a register, or zero."""
+    if slot < 0:
+        return AbstractWord(np.zeros((1, 1), dtype=np.uint32), None)
+    return AbstractWord(view.read_value(slot), view.read_origin(slot), view.read_delta(slot))
+
+
+class _StoreLanes(Struct, frozen=True, eq=False):
+    """Lanes that take part in a store, one number each: whose memory, where, and from which of `rows`."""
+
+    memory_rows: IntArray
+    byte_offsets: IntArray
+    active: BoolArray
+    is_in_bounds: BoolArray
+
+    def select(self, rows: Value) -> Value:
+        """Those lanes of an array of rows."""
+        taken: Value = np.broadcast_to(rows, self.active.shape)[self.active][self.is_in_bounds]
+        return taken
+
+
+class SharedMemory:
+    """What each CTA's shared memory holds, and which bytes of it are known.
+
+    ctas: place of each warp's CTA; start_bytes: of the system, before a CTA's own. While all CTAs store
+    alike, one row of bytes stands for all; then each has its own, and SharedMemoryTooLargeError is raised
+    where they take more than `room_bytes`.
+    """
+
+    def __init__(
+        self, ctas: IntArray, shared_bytes: int, reserved_bytes: int, capacity_bytes: int | None = None
+    ) -> None:
+        n_bytes = align_shared_bytes(shared_bytes)
+        self.cta_indices, self.n_ctas, self.n_bytes = ctas, int(ctas[-1]) + 1, n_bytes
+        self.is_too_large = capacity_bytes is not None and self.n_ctas * n_bytes > max(
+            capacity_bytes, n_bytes
+        )
+        self.values = np.zeros((1, n_bytes), dtype=np.uint8)
+        self.known = np.zeros((1, n_bytes), dtype=bool)
+        self.reserved_bytes = reserved_bytes
+        self.known[:, :reserved_bytes] = True  # the system's own bytes are zero at first
+        self._touched = self.known[0].copy()
+
+    # ---- what is known ---------------------------------------------------------------------------
+
+    def has_known_bytes(self, addresses: Addresses | None, width_bytes: int) -> bool:
+        """Some byte in the range of these addresses may be known in some CTA; None: any that code stored."""
+        if addresses is None:
+            return bool(self._touched[self.reserved_bytes :].any())
+        within = extract_cta_offsets(addresses)
+        return bool(self._touched[int(within.min()) : int(within.max()) + width_bytes].any())
+
+    def forget_all(self, view: RegisterView) -> None:
+        """Nothing is known any more in the group's CTAs."""
+        self._match_memory_rows(view, [])
+        self.known[np.unique(self._find_memory_rows(view))] = False
+
+    def _find_memory_rows(self, view: RegisterView) -> IntArray:
+        places = self.cta_indices[view.group.warp_indices]
+        return places if len(self.values) > 1 else np.zeros_like(places)
+
+    def _match_memory_rows(self, view: RegisterView, arrays: list[Value]) -> list[Value]:
+        """Arrays with one row per warp: of one CTA while all are alike, else of all, and memory likewise."""
+        if len(self.values) == 1:
+            alike = view.find_cta_uniform_rows(arrays)
+            if alike is not None:
+                return alike
+            self._split_by_cta()
+        return [view.to_warp_rows(array) for array in arrays]
+
+    def _split_by_cta(self) -> None:
+        """A row of bytes for each CTA; most of them were never touched, and stay without memory."""
+        if self.is_too_large:
+            raise SharedMemoryTooLargeError(f"{self.n_ctas} CTAs")
+        end = int(np.flatnonzero(self._touched).max(initial=-1)) + 1
+        values, known = self.values[:, :end], self.known[:, :end]
+        self.values = np.zeros((self.n_ctas, self.n_bytes), dtype=np.uint8)
+        self.known = np.zeros((self.n_ctas, self.n_bytes), dtype=bool)
+        self.values[:, :end], self.known[:, :end] = values, known
+
+    # ---- stores ----------------------------------------------------------------------------------
+
+    def store(
+        self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
+    ) -> None:
+        """Keep what the group stores; where addresses are unknown, nothing of its CTAs is known any more."""
+        if addresses is None:
+            self.forget_all(view)
+            return
+        data = [read_abstract_word(view, slot) for slot in access.data_slots]
+        is_plain = has_known_store_data(access, view)
+        if not is_plain and not self.has_known_bytes(addresses, access.width_bytes):
+            return
+        origins = [_FULLY_KNOWN if word.origin is None else word.origin for word in data]
+        active, table, *rest = self._match_memory_rows(
+            view, [active, addresses, *(word.value for word in data), *origins]
+        )
+        words, unknown = rest[: len(data)], rest[len(data) :]
+        lanes = self._make_store_lanes(view, access, active, table)
+        if not lanes.byte_offsets.size:
+            return
+        if (
+            access.atomic_operation
+            and not view.group.speculations
+            and self._apply_atomic(access, lanes, words, unknown)
+        ):
+            return
+        for place in range(max(1, access.width_bytes // 4)):
+            n_bytes = min(4, access.width_bytes)
+            if is_plain and place < len(data):
+                known = lanes.select(unknown[place]) == 0
+                self._write_bytes(lanes, 4 * place, n_bytes, lanes.select(words[place]), known)
+            else:
+                self._forget_bytes(lanes, 4 * place, n_bytes)
+
+    def _make_store_lanes(
+        self, view: RegisterView, access: LoweredAccess, active: BoolArray, addresses: Addresses
+    ) -> _StoreLanes:
+        n_rows = len(view.group.warp_indices)
+        places = self._find_memory_rows(view)
+        if len(self.values) == 1:
+            n_rows //= self.n_ctas
+            places = places[:n_rows]
+        shape = (n_rows, WARP_SIZE)
+        active = np.broadcast_to(active, shape)
+        at = extract_cta_offsets(np.broadcast_to(addresses, shape)[active]).astype(np.int64)
+        owner = np.broadcast_to(places[:, None], shape)[active]
+        inside = at + access.width_bytes <= self.n_bytes
+        return _StoreLanes(owner[inside], at[inside], active, inside)
+
+    def _write_bytes(
+        self, lanes: _StoreLanes, offset: int, n_bytes: int, words: WordArray, known: BoolArray
+    ) -> None:
+        """Store the low bytes of words."""
+        if n_bytes == _WORD_BYTES and not _has_unaligned(lanes.byte_offsets):
+            at = (lanes.byte_offsets + offset) // _WORD_BYTES
+            self.values.view(np.uint32)[lanes.memory_rows, at] = words
+            self.known.view(np.uint32)[lanes.memory_rows, at] = np.where(known, _KNOWN_WORD, np.uint32(0))
+            self._touched.view(np.uint32)[at] = _KNOWN_WORD
+            return
+        for byte in range(n_bytes):
+            at = lanes.byte_offsets + (offset + byte)
+            self.values[lanes.memory_rows, at] = (words >> np.uint32(8 * byte)).astype(np.uint8)
+            self.known[lanes.memory_rows, at] = known
+            self._touched[at] = True
+
+    def _forget_bytes(self, lanes: _StoreLanes, offset: int, n_bytes: int) -> None:
+        """Nothing is known of these bytes any more."""
+        at = lanes.byte_offsets + offset
+        low, high = int(at.min()), int(at.max()) + n_bytes
+        if not self._touched[low:high].any():
+            return
+        for byte in range(n_bytes):
+            self.known[lanes.memory_rows, at + byte] = False
+        self._touched[low:high] = self.known[:, low:high].any(axis=0)
+
+    def _apply_atomic(
+        self, access: LoweredAccess, lanes: _StoreLanes, words: list[Value], unknown: list[Value]
+    ) -> bool:
+        """Carry out an atomic on known words; False where that cannot be done."""
+        counts = access.atomic_operation == "POPC"  # POPC.INC: each lane adds one
+        if access.width_bytes != 4 or len(words) != (not counts) or (lanes.byte_offsets & 3).any():
+            return False
+        if any(origin is not _FULLY_KNOWN for origin in unknown) and any(o.any() for o in unknown):
+            return False
+        if not self.known[lanes.memory_rows, lanes.byte_offsets].all():
+            return False
+        added = lanes.select(np.ones((1, 1), dtype=np.uint32) if counts else words[0])
+        _ATOMIC_OPERATIONS[access.atomic_operation].at(
+            self.values.view(np.uint32), (lanes.memory_rows, lanes.byte_offsets >> 2), added
+        )
+        return True
+
+    # ---- loads -----------------------------------------------------------------------------------
+
+    def load(self, access: LoweredAccess, view: RegisterView, addresses: Addresses) -> list[AbstractWord]:
+        """What the group loads, register by register."""
+        places: IntArray = np.zeros((1, 1), dtype=np.int64)
+        if len(self.values) > 1:
+            places, addresses = (
+                self.cta_indices[view.group.warp_indices][:, None],
+                view.to_warp_rows(addresses),
+            )
+        addresses = extract_cta_offsets(addresses)
+        inside = addresses + np.uint64(access.width_bytes) <= self.n_bytes
+        at = np.where(inside, addresses, 0).astype(np.int64)
+        found: list[AbstractWord] = []
+        are_words = access.width_bytes >= _WORD_BYTES and not _has_unaligned(at)
+        for place in range(len(access.result_slots)):
+            if are_words:
+                target = np.minimum(at // _WORD_BYTES + place, self.n_bytes // _WORD_BYTES - 1)
+                value = self.values.view(np.uint32)[places, target]
+                known = inside & (self.known.view(np.uint32)[places, target] == _KNOWN_WORD)
+            else:
+                value, known = self._load_bytes(places, at + _WORD_BYTES * place, access.width_bytes, inside)
+            if access.is_signed and access.width_bytes < 4:
+                sign = np.uint32(1 << (8 * access.width_bytes - 1))
+                value = (value ^ sign) - sign
+            origin = None
+            if not known.all():
+                origin = view.from_warp_rows(
+                    np.where(known, 0, make_divergent_origin(access.row)).astype(np.int32)
+                )
+            found.append(AbstractWord(view.from_warp_rows(value), origin))
+        return found
+
+    def _load_bytes(
+        self, places: IntArray, at: IntArray, width: int, inside: BoolArray
+    ) -> tuple[Value, BoolArray]:
+        """The word of the bytes there, and whether all of them are known."""
+        value = np.zeros(np.broadcast_shapes(at.shape, places.shape), dtype=np.uint32)
+        known = np.broadcast_to(inside, value.shape)
+        for byte in range(min(_WORD_BYTES, width)):
+            target = np.minimum(at + byte, self.n_bytes - 1)
+            value |= self.values[places, target].astype(np.uint32) << np.uint32(8 * byte)
+            known = known & self.known[places, target]
+        return value, known
+
+
+def _has_unaligned(at: IntArray) -> bool:
+    """Some of these places are not those of words."""
+    return bool((at & (_WORD_BYTES - 1)).any())
+
+
+_FULLY_KNOWN: UnknownOrigins = np.zeros((1, 1), dtype=np.int32)
+
+
+def has_known_store_data(access: LoweredAccess, view: RegisterView) -> bool:
+    """Some of what is stored is known."""
+    if access.kind is not OpKind.STORE or access.n_matrices or view.group.speculations:
+        return False
+    words = [read_abstract_word(view, slot) for slot in access.data_slots]
+    return any(word.origin is None or not word.origin.all() for word in words)

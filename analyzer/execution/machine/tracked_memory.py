@@ -1,0 +1,278 @@
+"""Memory as execution sees it: lane addresses, and contents where the slice needs them."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.binding.constant_image import Allocation
+from analyzer.execution.footprint.hashing import sort_unique
+from analyzer.execution.lowering.segments import AddressExpression, LoweredAccess
+from analyzer.execution.lowering.step import BoolArray, Value
+from analyzer.execution.machine.budget import StopExecution
+from analyzer.execution.machine.register_state import (
+    RegisterView,
+    UnknownOrigins,
+    join_origins,
+    make_divergent_origin,
+)
+from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory, read_abstract_word
+from analyzer.ir.opcode import AddressSpace
+
+if TYPE_CHECKING:
+    from analyzer.execution.machine.cta_batch import CtaBatch
+
+IntArray = NDArray[np.int64]
+Addresses = NDArray[np.uint64]
+
+_MAX_STACK_OFFSETS = 64
+_MAX_STACK_WORDS = 2048  # a recursion that goes deeper is taken to have no end
+
+
+def compute_lane_addresses(
+    form: AddressExpression, view: RegisterView
+) -> tuple[Addresses, UnknownOrigins | None]:
+    """Byte address of each lane, and the origin of what is not known of it."""
+    total: Addresses | None = None
+    origin: UnknownOrigins | None = None
+    for term in form.terms:
+        low = view.read_value(term.slot)
+        origin = join_origins(origin, view.read_origin(term.slot))
+        if term.is_pair:
+            value = _combine_words(low, view.read_value(term.slot + 1))
+            origin = join_origins(origin, view.read_origin(term.slot + 1))
+        else:
+            value = low.astype(np.uint64)
+        if term.scale != 1:
+            value = value * np.uint64(term.scale)
+        total = value if total is None else total + value
+    offset = np.uint64(form.offset & 0xFFFFFFFFFFFFFFFF)
+    if total is None:
+        total = np.full((1, 1), offset, dtype=np.uint64)
+    elif offset:
+        total = total + offset
+    return (total if form.is_64_bit else total & np.uint64(0xFFFFFFFF)), origin
+
+
+def _combine_words(low: Value, high: Value) -> Addresses:
+    """uint64 of two words; two strided copies are cheaper than widening both."""
+    shape = np.broadcast_shapes(low.shape, high.shape)
+    words = np.empty((*shape, 2), dtype=np.uint32)
+    words[..., 0], words[..., 1] = low, high
+    pairs: Addresses = words.view(np.uint64)[..., 0]
+    return pairs
+
+
+def compute_address_strides(form: AddressExpression, view: RegisterView) -> IntArray | None:
+    """Bytes by which each lane's address grows per iteration of a loop that is being closed."""
+    total: IntArray | None = None
+    for term in form.terms:
+        for slot, shift in ((term.slot, 0), (term.slot + 1, 32)) if term.is_pair else ((term.slot, 0),):
+            delta = view.read_delta(slot)
+            if delta is not None:
+                step = delta.view(np.int32).astype(np.int64) << shift
+                step = step * term.scale
+                total = step if total is None else total + step
+    return total
+
+
+class OverwrittenBuffers:
+    """Bytes of supplied buffers that the kernel has stored to: what they hold now is not known."""
+
+    def __init__(self, allocations: Sequence[Allocation]) -> None:
+        self.stale_bytes = [
+            (a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None
+        ]
+        self.filled_allocations = [a for a in allocations if a.fill_word is not None]
+        self.overwritten_addresses: set[int] = set()  # addresses of allocations that have been stored to
+
+    def may_overwrite(self, active: BoolArray, addresses: Addresses | None) -> bool:
+        """A store by these lanes may change a supplied buffer."""
+        held = [a for a, _ in self.stale_bytes] + [
+            a for a in self.filled_allocations if a.address not in self.overwritten_addresses
+        ]
+        return any(addresses is None or bool((a.contains(addresses) & active).any()) for a in held)
+
+    def store(self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None) -> None:
+        for allocation in self.filled_allocations:
+            if addresses is None or bool((allocation.contains(addresses) & active).any()):
+                self.overwritten_addresses.add(allocation.address)
+        for allocation, lost in self.stale_bytes:
+            if addresses is None:
+                lost[:] = True
+                self.overwritten_addresses.add(allocation.address)
+                continue
+            inside = allocation.contains(addresses) & active
+            if inside.any():
+                self.overwritten_addresses.add(allocation.address)
+                offsets = np.broadcast_to(addresses, inside.shape)[inside] - np.uint64(allocation.address)
+                for byte in range(access.width_bytes):
+                    lost[np.minimum(offsets.astype(np.int64) + byte, len(lost) - 1)] = True
+
+    def mark_stale(
+        self, access: LoweredAccess, addresses: Addresses, loaded: "list[AbstractWord] | None"
+    ) -> "list[AbstractWord] | None":
+        """What was loaded, unknown where it is stale."""
+        if loaded is None:
+            return None
+        for allocation in self.filled_allocations:
+            if (
+                allocation.address in self.overwritten_addresses
+                and (inside := allocation.contains(addresses)).any()
+            ):
+                loaded = _mark_unknown(inside, access, loaded)
+        for allocation, lost in self.stale_bytes:
+            if (
+                allocation.address not in self.overwritten_addresses
+                or not (inside := allocation.contains(addresses)).any()
+            ):
+                continue
+            offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
+            stale = np.zeros(inside.shape, dtype=bool)
+            for byte in range(access.width_bytes):
+                stale |= lost[np.minimum(offsets + byte, len(lost) - 1)] & inside
+            if stale.any():
+                loaded = _mark_unknown(stale, access, loaded)
+        return loaded
+
+
+def _mark_unknown(
+    stale: BoolArray, access: LoweredAccess, loaded: "list[AbstractWord]"
+) -> "list[AbstractWord]":
+    origin = np.where(stale, make_divergent_origin(access.row), 0).astype(np.int32)
+    return [AbstractWord(word.value, join_origins(word.origin, origin)) for word in loaded]
+
+
+class TrackedMemory:
+    """Shared and local memory whose contents the slice needs."""
+
+    def __init__(self, batch: "CtaBatch") -> None:
+        self.batch = batch
+        self.shared: SharedMemory | None = None
+        self.local_slots: dict[int, int] = {}
+        self.speculative_slots: set[int] = set()  # words of the stack that were stored on assumption
+
+    def _ensure_shared(self) -> SharedMemory:
+        if self.shared is None:
+            shape = self.batch.launch_shape
+            self.shared = SharedMemory(
+                self.batch.cta_indices,
+                shape.shared_bytes,
+                shape.reserved_shared_bytes,
+                self.batch.shared_capacity_bytes,
+            )
+        return self.shared
+
+    def store(
+        self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
+    ) -> None:
+        """Keep what the group stores; where addresses are unknown, nothing of its CTAs is known any more."""
+        if access.space is AddressSpace.GENERIC:
+            self._store_generic(access, view, addresses)
+            return
+        if access.space is AddressSpace.LOCAL:
+            here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
+            self._store_local(access, view, here, addresses)
+            return
+        self._ensure_shared().store(access, view, active, addresses)
+
+    def has_known_bytes(self, addresses: Addresses | None, width_bytes: int) -> bool:
+        """Some byte in the range of these shared addresses is known."""
+        if self.shared is None:
+            return False
+        return self.shared.has_known_bytes(addresses, width_bytes)
+
+    def load(
+        self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
+    ) -> list[AbstractWord] | None:
+        """What the group loads, register by register; None where nothing of it is known."""
+        if access.space is AddressSpace.LOCAL:
+            return self._load_local(access, view, addresses, lanes)
+        return None if access.n_matrices else self._ensure_shared().load(access, view, addresses)
+
+    def _store_generic(self, access: LoweredAccess, view: RegisterView, addresses: Addresses | None) -> None:
+        """A generic store may reach shared or local memory, unless all of its addresses are far from both."""
+        if self.is_global_only(addresses):
+            return
+        if self.shared is not None:
+            self.shared.forget_all(view)
+        self._forget_local(access, view, None)
+
+    def is_global_only(self, addresses: Addresses | None) -> bool:
+        """Generic addresses that all lie in global memory."""
+        if addresses is None:
+            return False
+        windows = self.batch.image.windows
+        return not bool((windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses)).any())
+
+    def _forget_local(self, access: LoweredAccess, view: RegisterView, lanes: BoolArray | None) -> None:
+        unknown = np.full((1, 1), make_divergent_origin(access.row), dtype=np.int32)
+        for slot in self.local_slots.values():
+            view.write(slot, view.read_value(slot), unknown, None, lanes)
+
+    def _store_local(
+        self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
+    ) -> None:
+        """Words of the stack are kept like registers, one for each offset; if it is unknown, all are lost."""
+        places = None if addresses is None else find_stack_offsets(view, active, addresses)
+        if addresses is None or places is None or access.width_bytes < 4:
+            self._forget_local(access, view, None if view.group.has_all_lanes else view.mask)
+            return
+        for offset in places:
+            here = (
+                active if len(places) == 1 else active & (view.to_warp_rows(addresses) == np.uint64(offset))
+            )
+            mask = None if bool((here == view.group.mask).all()) else view.from_warp_rows(here)
+            for place, source in enumerate(access.data_slots):
+                slot = self.find_or_add_local_slot(offset + 4 * place, view)
+                if view.group.speculations:
+                    self.speculative_slots.add(slot)
+                word = read_abstract_word(view, source)
+                view.write(slot, word.value, word.origin, word.delta, mask)
+
+    def find_or_add_local_slot(self, address: int, view: RegisterView) -> int:
+        """Storage number that stands for a word of the stack."""
+        if address not in self.local_slots:
+            if len(self.local_slots) >= _MAX_STACK_WORDS:
+                raise StopExecution(
+                    f"stopped when more than {_MAX_STACK_WORDS:,} words of the stack were in use"
+                )
+            self.local_slots[address] = view.state.add_slot()
+        return self.local_slots[address]
+
+    def _load_local(
+        self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
+    ) -> list[AbstractWord] | None:
+        active = view.to_warp_rows(view.active if lanes is None else view.active & lanes)
+        active = np.broadcast_to(active, view.group.mask.shape)
+        places = find_stack_offsets(view, active, addresses)
+        if places is None or access.width_bytes < 4:
+            return None
+        found: list[AbstractWord] = []
+        for place in range(len(access.result_slots)):
+            slots = [self.local_slots.get(offset + 4 * place) for offset in places]
+            if len(slots) == 1 and slots[0] is not None:
+                slot = slots[0]
+                found.append(read_abstract_word(view, slot))
+                continue
+            value: Value = np.zeros((1, 1), dtype=np.uint32)
+            origin: UnknownOrigins = np.full((1, 1), make_divergent_origin(access.row), dtype=np.int32)
+            for offset, each in zip(places, slots, strict=True):
+                if each is not None:
+                    here = addresses == np.uint64(offset)
+                    value = np.where(here, view.read_value(each), value)
+                    own = view.read_origin(each)
+                    origin = np.where(here, 0 if own is None else own, origin).astype(np.int32)
+            found.append(AbstractWord(value, origin))
+        return found
+
+
+def find_stack_offsets(view: RegisterView, active: BoolArray, addresses: Addresses) -> list[int] | None:
+    """Different stack offsets of active lanes; None where there are too many."""
+    if addresses.size == 1:
+        return [int(addresses.reshape(1)[0])]
+    found = sort_unique(np.broadcast_to(view.to_warp_rows(addresses), active.shape)[active])
+    return (
+        found.tolist() if 0 < len(found) <= _MAX_STACK_OFFSETS and not (found & np.uint64(3)).any() else None
+    )

@@ -1,0 +1,141 @@
+"""What one CTA is heard to say to its mbarriers while it is executed."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from analyzer.execution.lowering.segments import MbarrierOperation, Segment
+from analyzer.execution.lowering.step import BoolArray
+from analyzer.execution.machine.tracked_memory import compute_lane_addresses
+from analyzer.ir.opcode import Semantics
+
+if TYPE_CHECKING:
+    from analyzer.execution.machine.register_state import RegisterView
+
+_CTA_ADDRESS_MASK = 0xFFFFFF  # address bits above say which CTA of the cluster
+_PARITY_BIT = 31
+_CTA_MASK_BIT = 16  # from which on a copy's register says to which CTAs it goes
+
+
+class MbarrierEvents(Struct, eq=False):
+    """What one instruction said: to which mbarriers, bytes and times.
+
+    parities: by warp and barrier, the first one that was asked for, with the turn in which it was; turns: in
+    which each warp said something, of all that any instruction was heard in; n_bytes: announced; n_ctas: to
+    which copies went that said so, each time counted; repeats: turns by warp, in which it waited for a phase
+    that it had waited for already, and so said nothing.
+    """
+
+    semantics: Semantics
+    barrier_addresses: set[int] = field(default_factory=set)
+    first_parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    timestamps: dict[int, list[int]] = field(default_factory=dict)
+    expected_bytes: float = 0.0
+    n_target_ctas: int = 0
+    n_events: int = 0
+    repeated_waits: dict[int, list[int]] = field(default_factory=dict)
+
+    def combine(self, other: "MbarrierEvents") -> "MbarrierEvents":
+        """With what another CTA said there; when, is this one's."""
+        return replace(
+            self,
+            barrier_addresses=self.barrier_addresses | other.barrier_addresses,
+            expected_bytes=self.expected_bytes + other.expected_bytes,
+            n_target_ctas=self.n_target_ctas + other.n_target_ctas,
+            n_events=self.n_events + other.n_events,
+        )
+
+
+class MbarrierRecorder(Struct, eq=False):
+    """Hears the first CTA of a batch.
+
+    heard, descriptors (of products of the tensor core): by row; runs: executions of segments by its warps;
+    has_missed: groups came by of which it is not known which warps are the first CTA's.
+    """
+
+    events: dict[int, MbarrierEvents] = field(default_factory=dict)
+    matrix_descriptors: dict[int, int] = field(default_factory=dict)
+    segment_runs: dict[int, int] = field(default_factory=dict)
+    has_missed_groups: bool = False
+    _timestamp: int = 0
+    _last_parities: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def record_segment(self, segment: Segment, view: "RegisterView") -> None:
+        """A group runs a segment."""
+        n_warps = view.n_first_cta_warps
+        if n_warps is None:
+            self.has_missed_groups = True
+        else:
+            self.segment_runs[segment.index] = self.segment_runs.get(segment.index, 0) + n_warps
+
+    def record_signal(self, signal: MbarrierOperation, view: "RegisterView", lanes: BoolArray | None) -> None:
+        """Something is said in `lanes` of a group, in all where None."""
+        n_warps = view.n_first_cta_warps
+        if n_warps is None:
+            return
+        if signal.address is None or signal.semantics is None:
+            self._record_matrix_descriptor(signal, view)
+            return
+        places, origin = compute_lane_addresses(signal.address, view)
+        shape = (n_warps, view.group.mask.shape[1])
+        chosen = view.group.mask[:n_warps]
+        if lanes is not None:
+            chosen = chosen & view.select_first_cta(lanes)
+        if origin is not None and bool((view.select_first_cta(origin).astype(np.bool_) & chosen).any()):
+            return
+        address = np.broadcast_to(view.select_first_cta(places), shape)
+        word = None
+        if signal.operand_slot is not None and is_register_known(view, signal.operand_slot, chosen):
+            word = np.broadcast_to(view.select_first_cta(view.read_value(signal.operand_slot)), shape)
+        events = self.events.setdefault(signal.row, MbarrierEvents(signal.semantics))
+        self._timestamp += 1
+        for row in np.flatnonzero(chosen.any(axis=1)).tolist():
+            lane = int(chosen[row].argmax())
+            place = int(address[row, lane]) & _CTA_ADDRESS_MASK
+            payload = None if word is None else int(word[row, lane])
+            events.barrier_addresses.add(place)
+            self._record_event(events, int(view.group.warp_indices[row]), place, payload)
+
+    def _record_event(self, events: MbarrierEvents, warp: int, place: int, payload: int | None) -> None:
+        """A warp says something at a barrier: a parity to wait for, bytes, or to which CTAs it copies."""
+        if events.semantics is Semantics.MBARRIER_WAIT and payload is not None:
+            parity = payload >> _PARITY_BIT
+            events.first_parities.setdefault((warp, place), (self._timestamp, parity))
+            if self._last_parities.get((warp, place)) == parity:
+                events.repeated_waits.setdefault(warp, []).append(self._timestamp)
+                return
+            self._last_parities[warp, place] = parity
+        elif events.semantics is Semantics.MBARRIER_COPY and payload is not None:
+            events.n_target_ctas += (payload >> _CTA_MASK_BIT).bit_count()
+        elif payload is not None:
+            events.expected_bytes += payload
+        events.n_events += 1
+        events.timestamps.setdefault(warp, []).append(self._timestamp)
+
+    def _record_matrix_descriptor(self, signal: MbarrierOperation, view: "RegisterView") -> None:
+        """The descriptor of a product, taken to be the same in all warps and rounds."""
+        if signal.operand_slot is not None and is_register_known(
+            view, signal.operand_slot, view.group.mask[: view.n_first_cta_warps]
+        ):
+            self.matrix_descriptors[signal.row] = int(
+                view.select_first_cta(view.read_value(signal.operand_slot)).reshape(-1)[0]
+            )
+
+    def count_executions(self, segments: tuple[Segment, ...]) -> dict[int, int]:
+        """How often warps came to each instruction, whether they said something there or not."""
+        return {
+            row: self.segment_runs[segment.index]
+            for segment in segments
+            if segment.index in self.segment_runs
+            for row in range(segment.start, segment.stop)
+        }
+
+
+def is_register_known(view: "RegisterView", slot: int, lanes: BoolArray) -> bool:
+    """Whether a register holds known words in these lanes of the first CTA; RZ says nothing."""
+    if slot < 0:
+        return False
+    unknown = view.read_origin(slot)
+    return unknown is None or not bool((view.select_first_cta(unknown).astype(np.bool_) & lanes).any())

@@ -1,0 +1,1 @@
+"""Whole launches: which CTAs are executed, the proof that they stand for all, the resulting profile."""

@@ -1,0 +1,453 @@
+"""How values depend on the CTA's place in the grid: not at all, evenly, or in another way.
+
+If every predicate compares values that grow evenly along each axis of the grid, each is monotone along each
+axis; where it is the same at all corners of a box of CTAs, it is the same in the whole box. So a box whose
+corners run alike, lane by lane and predicate by predicate, runs alike throughout. What is computed in
+steps that round is taken to grow in a box as it did between some CTAs, or not at all; that then is part of
+what corners must agree on.
+
+Words in shared memory depend on the place as what is stored there does. Where each instruction reaches is not
+known before some CTAs have run (`CtaObservations`); without that any may reach anywhere.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from itertools import chain
+
+from msgspec import Struct
+
+from analyzer.execution.lowering.call_returns import find_returning_calls
+from analyzer.execution.lowering.segments import (
+    Action,
+    ActionKind,
+    CompiledKernel,
+    LoweredAccess,
+    Segment,
+    Terminator,
+    TerminatorKind,
+)
+from analyzer.execution.lowering.slicing import Guard
+from analyzer.execution.lowering.spill_slots import find_first_spill_slot
+from analyzer.execution.lowering.step import AffineRule, ConstantRead, SpecialRead, Step, StepInput
+from analyzer.execution.lowering.worklist import Worklist
+from analyzer.execution.sampling.cta_observers import CtaObservations
+from analyzer.ir.opcode import AddressSpace, OpKind
+from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
+
+
+class AffinityKind(IntEnum):
+    """On the CTA's place: FIXED in a box whose corners run alike, EVEN along each axis, else OTHER.
+
+    ZERO: a word that nobody knows, for which zero stands (see `unknown_words`), or a product with one, but
+    for a float's sign: fixed, whatever it is multiplied by.
+    """
+
+    ZERO = 0
+    INVARIANT = 1
+    AFFINE = 2
+    NON_AFFINE = 3
+
+
+_CTA_INDEX_REGISTERS = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
+_READ_MODIFY_WRITE_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
+_CLUSTER_RANK_REGISTERS = frozenset({"SR_CgaCtaId"})
+_WORD_BYTES = 4
+_MAX_ACCESS_WORDS = 4  # of one access
+
+
+class CtaAffinity:
+    """Worst dependence of each register at the start of each block, and of decisions and addresses.
+
+    Words of a frame of spilled registers are numbered behind the registers.
+
+    to_check: logic operations taken to keep values even, which they do if they only join bits that do not
+    overlap (pid * 1024 | lane); `AffinityChecks` sees to that when they run. is_hopeful: so are steps that
+    round, which may do so between CTAs that are far enough apart.
+    compared: steps whose predicates compare what is even, so that boxes of CTAs must agree on them.
+    branches_evenly: no branch depends on the place in another way than by such predicates;
+    accesses_evenly: neither does a guard of a memory access or an address. lacks: something would depend less
+    on the place if it were known where instructions reach, or how steps round. rests_on_paces: something is
+    even if steps that round grow by their paces.
+    """
+
+    def __init__(
+        self,
+        kernel: CompiledKernel,
+        *,
+        has_clusters: bool,
+        has_buffer_contents: bool,
+        observations: CtaObservations | None = None,
+        is_optimistic: bool = False,
+    ) -> None:
+        self.kernel, self.observations, self.is_optimistic = (
+            kernel,
+            observations or CtaObservations(),
+            is_optimistic,
+        )
+        self.needs_observations = self.relies_on_coefficients = False
+        self.cluster_rank_affinity = AffinityKind.NON_AFFINE if has_clusters else AffinityKind.INVARIANT
+        self.has_buffer_contents = has_buffer_contents
+        self.has_affine_branches = self.has_affine_accesses = True
+        self.compared_steps: set[Step] = set()
+        self.steps_to_check: set[Step] = set()
+        self.returning_calls = _find_returning_calls(kernel)
+        self._guarded_writes: dict[
+            tuple[int, Guard], int
+        ] = {}  # written since the segment began, by slot and guard
+        self.has_observations = observations is not None
+        # Words of shared memory: wherever they lie, and those that each instruction stores.
+        self.shared_affinity = (
+            AffinityKind.NON_AFFINE if has_buffer_contents or has_clusters else AffinityKind.INVARIANT
+        )
+        self.stored_affinities: dict[int, int] = {}
+        self.entry_states: list[bytearray | None] = []
+        known = None
+        while (self.shared_affinity, self.stored_affinities) != known:  # what is stored may be read before
+            known = self.shared_affinity, dict(self.stored_affinities)
+            self.entry_states = [None] * len(kernel.segments)
+            self._solve()
+
+    def _solve(self) -> None:
+        self.entry_states[self.kernel.entry_segments[0]] = (
+            bytearray([AffinityKind.INVARIANT]) * N_REGISTER_UNITS
+        )
+        waiting = Worklist([self.kernel.entry_segments[0]])
+        for index in waiting:
+            waiting.add(self._transfer_segment(index))
+
+    def _transfer_segment(self, index: int) -> list[int]:
+        """Go through a segment; those behind it that find anything new."""
+        entry = self.entry_states[index]
+        assert entry is not None
+        state = bytearray(entry)
+        self._guarded_writes.clear()
+        for action in self.kernel.segments[index].actions:
+            self._transfer_action(action, state)
+        end = self.kernel.segments[index].terminator
+        decided = (*end.conditions, *((end.guard,) if end.guard else ()))
+        if any(_is_cta_dependent(state[slot]) for slot, _ in decided) or (
+            end.slot is not None and end.slot >= 0 and _is_cta_dependent(state[end.slot])
+        ):
+            self.has_affine_branches = False
+        ahead = self._propagate_to_successors(self.kernel.segments[index], state)
+        return [follower for follower, found in ahead if self._join_entry_state(follower, found)]
+
+    def _propagate_to_successors(self, segment: Segment, state: bytearray) -> Iterator[tuple[int, bytearray]]:
+        """What segments that may come next find: what a function does not write is as its caller left it."""
+        end = segment.terminator
+        call = self.returning_calls.get(segment.block) if end.kind is TerminatorKind.BRANCH else None
+        if call is not None and end.fall_through is not None:
+            yield end.fall_through, _keep_slots(state, call.preserved_slots)
+        for follower in end.successors:
+            behind = self.returning_calls.get(self.kernel.segments[follower].block - 1)
+            if end.kind is not TerminatorKind.INDIRECT or behind is None or follower == end.fall_through:
+                yield follower, self._refine_by_condition(end, follower, state)
+            elif segment.block in behind.callee_blocks:
+                yield follower, _keep_slots(state, behind.written_slots)
+
+    def _refine_by_condition(self, end: Terminator, follower: int, state: bytearray) -> bytearray:
+        """What is found where a branch went one way: what was written under its condition is."""
+        if (
+            end.kind is not TerminatorKind.BRANCH
+            or len(end.conditions) != 1
+            or end.target == end.fall_through
+        ):
+            return state
+        (condition,) = end.conditions
+        guard = condition if follower == end.target else _negate_guard(condition)
+        found = bytearray(state)
+        for (written, under), value in self._guarded_writes.items():
+            if under == guard:
+                found[written] = value
+        return found
+
+    def _join_entry_state(self, index: int, state: bytearray) -> bool:
+        known = self.entry_states[index]
+        if known is None:
+            self.entry_states[index] = bytearray(state)
+            return True
+        n_slots = max(len(known), len(state))
+        known.extend([AffinityKind.INVARIANT] * (n_slots - len(known)))
+        state.extend([AffinityKind.INVARIANT] * (n_slots - len(state)))
+        joint = bytearray(map(max, known, state))
+        if joint == known:
+            return False
+        self.entry_states[index] = joint
+        return True
+
+    def _transfer_action(self, action: Action, state: bytearray) -> None:
+        if action.kind is ActionKind.COMPUTE and action.step is not None:
+            self._transfer_step(action.step, action, state)
+            return
+        if action.accesses and action.guard is not None and _is_cta_dependent(state[action.guard[0]]):
+            self.has_affine_accesses = False
+        results: dict[int, int] = {}
+        for access in action.accesses:
+            results.update(self._transfer_access(access, action, state))
+        for slot in action.writes:
+            if slot >= 0:
+                self._write_register(state, slot, results.get(slot, AffinityKind.INVARIANT), action)
+
+    def _transfer_access(self, access: LoweredAccess, action: Action, state: bytearray) -> dict[int, int]:
+        """Dependence of what an access loads."""
+        slots = [
+            slot
+            for term in (access.address.terms if access.address else ())
+            for slot in ((term.slot, term.slot + 1) if term.is_pair else (term.slot,))
+        ]
+        place = max(
+            (self._read_register(slot, state, action.guard) for slot in slots), default=AffinityKind.INVARIANT
+        )
+        worst = place
+        fixed = [slot for slot, _ in access.lane_predicates]
+        if access.bulk is not None:
+            fixed += access.bulk.size_registers
+            worst = max(worst, *(state[slot] for slot in access.bulk.address_registers))
+        if worst == AffinityKind.NON_AFFINE or any(_is_cta_dependent(state[slot]) for slot in fixed):
+            self.has_affine_accesses = False
+        if access.space is AddressSpace.LOCAL and self.kernel.slice.tracks_spill_slots:
+            return self._transfer_spill(access, action, state)
+        if access.kind is not OpKind.LOAD and access.space in self.kernel.slice.tracked_spaces:
+            self._transfer_store(access, action, state, place)
+        if access.space is AddressSpace.SHARED:
+            result = self._find_loaded_affinity(access, place)
+        elif access.space is AddressSpace.LOCAL or (_is_cta_dependent(worst) and self.has_buffer_contents):
+            result = AffinityKind.NON_AFFINE  # what was stored there is not followed
+        else:
+            result = AffinityKind.INVARIANT if self.has_buffer_contents else AffinityKind.ZERO
+        return dict.fromkeys(access.result_slots, result)
+
+    def _transfer_store(self, access: LoweredAccess, action: Action, state: bytearray, place: int) -> None:
+        """What is stored where shared memory may be."""
+        if _is_cta_dependent(place) or access.space is AddressSpace.GENERIC:
+            self.shared_affinity = AffinityKind.NON_AFFINE
+            return
+        stored = max((state[slot] for slot in access.data_slots if slot >= 0), default=AffinityKind.INVARIANT)
+        masks = (*access.lane_predicates, *((action.guard,) if action.guard else ()))
+        is_mixed = access.width_bytes < _WORD_BYTES or access.kind in _READ_MODIFY_WRITE_KINDS
+        if any(_is_cta_dependent(state[slot]) for slot, _ in masks) or (
+            _is_cta_dependent(stored) and is_mixed
+        ):
+            stored = AffinityKind.NON_AFFINE
+        if is_mixed and _is_cta_dependent(self._find_reachable_affinity(access.row)):
+            stored = AffinityKind.NON_AFFINE  # of words, some bytes become others
+        self.stored_affinities[access.row] = max(
+            self.stored_affinities.get(access.row, AffinityKind.INVARIANT), stored
+        )
+
+    def _find_loaded_affinity(self, access: LoweredAccess, place: int) -> int:
+        """What is loaded from shared memory: as it was stored, if it is loaded as words from one place."""
+        found = self._find_reachable_affinity(access.row)
+        if not _is_cta_dependent(found) and not _is_cta_dependent(place):
+            return found
+        is_mixed = access.width_bytes < _WORD_BYTES or access.kind in _READ_MODIFY_WRITE_KINDS
+        return AffinityKind.NON_AFFINE if is_mixed or _is_cta_dependent(place) else found
+
+    def _find_reachable_affinity(self, row: int) -> int:
+        """Of words that an instruction may meet."""
+        found: int = self.shared_affinity
+        if not self.has_observations:
+            moves = any(map(_is_cta_dependent, self.stored_affinities.values()))
+            self.needs_observations |= moves
+            return AffinityKind.NON_AFFINE if moves else found
+        own = self.observations.shared_ranges.get(row)
+        if own is None:
+            return found
+        for other, stored in self.stored_affinities.items():
+            reach = self.observations.shared_ranges.get(other)
+            if reach is not None and reach.overlaps(own):
+                in_words = reach.is_word_aligned and own.is_word_aligned
+                found = max(
+                    found, stored if in_words or not _is_cta_dependent(stored) else AffinityKind.NON_AFFINE
+                )
+        return found
+
+    def _transfer_spill(self, access: LoweredAccess, action: Action, state: bytearray) -> dict[int, int]:
+        """Spilled registers are followed word by word."""
+        first = find_first_spill_slot(self.kernel.cfg.kernel.decode_form(access.row))
+        state.extend([AffinityKind.INVARIANT] * (first + _MAX_ACCESS_WORDS - len(state)))
+        is_narrow = access.width_bytes < _WORD_BYTES
+        for place, source in enumerate(access.data_slots):
+            stored = AffinityKind.INVARIANT if source < 0 else state[source]
+            self._write_register(
+                state, first + place, AffinityKind.NON_AFFINE if is_narrow else stored, action
+            )
+        return {
+            slot: AffinityKind.NON_AFFINE if is_narrow else state[first + place]
+            for place, slot in enumerate(access.result_slots)
+        }
+
+    def _write_register(self, state: bytearray, slot: int, result: int, action: Action) -> None:
+        guard = action.guard
+        if guard is None:
+            self._drop_guarded_writes(slot, None)
+            state[slot] = result
+            return
+        if _is_cta_dependent(state[guard[0]]):
+            result = AffinityKind.NON_AFFINE
+        self._drop_guarded_writes(slot, guard[0])
+        state[slot] = max(self._guarded_writes.get((slot, _negate_guard(guard)), state[slot]), result)
+        if guard[0] not in action.writes:
+            self._guarded_writes[slot, guard] = result
+
+    def _drop_guarded_writes(self, slot: int, predicate: int | None) -> None:
+        """What was written to a register under other predicates, and under it where it is one itself."""
+        gone = [
+            (to, by)
+            for to, by in self._guarded_writes
+            if (to == slot and by[0] != predicate) or by[0] == slot
+        ]
+        for key in gone:
+            del self._guarded_writes[key]
+
+    def _read_register(self, slot: int, state: bytearray, guard: Guard | None) -> int:
+        """What is read under a guard: what was written under it before, if that was."""
+        return state[slot] if guard is None else self._guarded_writes.get((slot, guard), state[slot])
+
+    def _read_operand(self, read: StepInput, state: bytearray, guard: Guard | None) -> int:
+        match read:
+            case int():
+                return self._read_register(read, state, guard)
+            case SpecialRead(name=name):
+                return (
+                    AffinityKind.AFFINE
+                    if name in _CTA_INDEX_REGISTERS
+                    else self.cluster_rank_affinity
+                    if name in _CLUSTER_RANK_REGISTERS
+                    else AffinityKind.INVARIANT
+                )
+            case ConstantRead(base=base):
+                moves = base is not None and _is_cta_dependent(self._read_register(base, state, guard))
+                return AffinityKind.NON_AFFINE if moves else AffinityKind.INVARIANT
+
+    def _transfer_step(self, step: Step, action: Action, state: bytearray) -> None:
+        inputs = self._read_inputs(step, state, action.guard)
+        if AffinityKind.NON_AFFINE not in inputs:
+            self.compared_steps.add(step)
+        results = self._compute_results(step, inputs)
+        kept = self._find_guarded_results(step, action, state)
+        for slot, result in results.items():
+            self._write_register(state, slot, result, action)
+        self._guarded_writes.update(kept)
+
+    def _find_guarded_results(
+        self, step: Step, action: Action, state: bytearray
+    ) -> dict[tuple[int, Guard], int]:
+        """What results are where a predicate holds under which they were written before, and this step's does
+        not say so."""
+        own = None if action.guard is None else action.guard[0]
+        found: dict[tuple[int, Guard], int] = {}
+        for slot, under in list(self._guarded_writes):
+            if slot not in step.writes or under[0] == own or under[0] in step.writes:
+                continue
+            result = self._compute_results(step, self._read_inputs(step, state, under))[slot]
+            if own is not None:
+                moves = _is_cta_dependent(self._read_register(own, state, under))
+                result = AffinityKind.NON_AFFINE if moves else max(result, self._guarded_writes[slot, under])
+            found[slot, under] = result
+        return found
+
+    def _read_inputs(self, step: Step, state: bytearray, guard: Guard | None) -> list[int]:
+        return [self._read_operand(read, state, guard) for read in step.reads]
+
+    def _compute_results(self, step: Step, inputs: list[int]) -> dict[int, int]:
+        """By register, of what a step reads."""
+        worst = self._join_inputs(step, inputs)
+        for read, affinity in zip(step.reads, inputs, strict=True):
+            if isinstance(read, int) and read >= PREDICATE_BASE and _is_cta_dependent(affinity):
+                worst = AffinityKind.NON_AFFINE
+        return {
+            slot: self._compute_result(step, inputs, worst, place)
+            for place, slot in enumerate(step.writes)
+            if slot >= 0
+        }
+
+    @staticmethod
+    def _join_inputs(step: Step, inputs: list[int]) -> int:
+        """Of all inputs; of a product with zero what is added to it."""
+        factors = [places for places in step.factors if places]
+        if any(all(inputs[place] == AffinityKind.ZERO for place in places) for places in factors):
+            multiplied = {place for places in factors for place in places}
+            others = [affinity for place, affinity in enumerate(inputs) if place not in multiplied]
+            return max(others, default=AffinityKind.ZERO)
+        return max((AffinityKind.INVARIANT, *inputs))
+
+    def _compute_result(self, step: Step, inputs: list[int], worst: int, place: int) -> int:
+        is_predicate = step.writes[place] >= PREDICATE_BASE
+        if worst != AffinityKind.AFFINE:
+            return worst
+        mixes = step.uses_active_mask and step.affine_rule is not AffineRule.LINEAR
+        if mixes or step.affine_rule is AffineRule.UNKNOWN:
+            # a special register that is read as it is
+            plain = len(step.reads) == 1 and isinstance(step.reads[0], SpecialRead) and not mixes
+            return AffinityKind.AFFINE if plain else AffinityKind.NON_AFFINE
+        if step.affine_rule is AffineRule.BITWISE:
+            if is_predicate or sum(map(_is_cta_dependent, inputs)) > 1:
+                return AffinityKind.NON_AFFINE
+            self.steps_to_check.add(step)
+            return AffinityKind.AFFINE
+        if all(any(_is_cta_dependent(inputs[place]) for place in places) for places in step.factors):
+            return AffinityKind.NON_AFFINE
+        decided = (
+            step.affine_rule is AffineRule.MONOTONE and step.compute_invariants is not None
+        )  # a sign that is extended
+        if is_predicate or decided:  # compared or carried: monotone, and part of what makes CTAs alike
+            return AffinityKind.INVARIANT
+        return self._classify_rounded(step) if place == step.rounded_index else self._classify_linear(step)
+
+    def _classify_rounded(self, step: Step) -> int:
+        """A word that was rounded grows by its pace, if any, which is part of what makes CTAs alike."""
+        if self.is_optimistic:
+            self.steps_to_check.add(step)
+            return AffinityKind.AFFINE
+        self.needs_observations |= not self.has_observations
+        coefficients = self.observations.coefficients.get(step)
+        if coefficients is None:
+            return AffinityKind.NON_AFFINE
+        self.relies_on_coefficients |= any(coefficients)
+        return AffinityKind.AFFINE if any(coefficients) else AffinityKind.INVARIANT
+
+    @staticmethod
+    def _classify_linear(step: Step) -> int:
+        return AffinityKind.NON_AFFINE if step.affine_rule is AffineRule.MONOTONE else AffinityKind.AFFINE
+
+
+class _ReturningCall(Struct, frozen=True, eq=False):
+    """A call that comes back behind it: blocks that run in between, and what they write and do not write."""
+
+    callee_blocks: frozenset[int]
+    written_slots: frozenset[int]
+    preserved_slots: frozenset[int]
+
+
+def _find_returning_calls(kernel: CompiledKernel) -> dict[int, _ReturningCall]:
+    """By block that ends in it."""
+    every = frozenset(range(N_REGISTER_UNITS))
+    found = {}
+    for caller, inside in find_returning_calls(kernel.cfg).items():
+        actions = [
+            action for segment in kernel.segments if segment.block in inside for action in segment.actions
+        ]
+        written = every.intersection(chain.from_iterable(action.writes for action in actions))
+        found[caller] = _ReturningCall(inside, written, every - written)
+    return found
+
+
+def _negate_guard(guard: Guard) -> Guard:
+    return guard[0], not guard[1]
+
+
+def _keep_slots(state: bytearray, slots: frozenset[int]) -> bytearray:
+    """Of these registers, and of all words of the frame; the others come from elsewhere."""
+    left = bytearray(state)
+    for slot in range(N_REGISTER_UNITS):
+        if slot not in slots:
+            left[slot] = AffinityKind.ZERO
+    return left
+
+
+def _is_cta_dependent(affinity: int) -> bool:
+    return affinity > AffinityKind.INVARIANT
+
+
+__all__ = ["AffinityKind", "CtaAffinity"]

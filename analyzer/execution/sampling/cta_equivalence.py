@@ -1,0 +1,270 @@
+"""Proofs that CTAs of a grid run alike, so that a few of each box of them stand for all."""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analyzer.execution.lowering.step import Step
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.machine.access_log import AccessLog, reject_all
+from analyzer.execution.machine.budget import Budget, StopExecution
+from analyzer.execution.machine.cta_batch import MAX_TRACKED_SHARED_BYTES, CtaBatch
+from analyzer.execution.profile.cta_boxes import (
+    CtaBox,
+    GridVector,
+    delinearize_ctas,
+    find_uniform_boxes,
+    linearize_cta,
+    split_by_stride,
+)
+from analyzer.execution.sampling.affinity_checks import MAX_STRIDE_CTAS, AffinityChecks
+from analyzer.execution.sampling.cta_affinity import CtaAffinity
+from analyzer.execution.sampling.cta_observers import (
+    CornerObserver,
+    CtaObservations,
+    CtaPositions,
+    ExecutionObserver,
+    SignatureArray,
+    SignatureObserver,
+    merge_observed_ranges,
+)
+from analyzer.execution.sampling.cta_samples import CtaSample, find_grid_rows, make_box_sample
+from analyzer.execution.sampling.execution_task import ExecutionTask
+
+IntArray = NDArray[np.int64]
+
+_PROOF_BUDGET_DIVISOR = 2  # part of the budget to prove CTAs alike
+_MAX_PROOF_ATTEMPTS = 2
+_MAX_STRIDE_SEARCHES = 3  # for CTAs that are far enough apart
+_UNIT_STRIDE: GridVector = (1, 1, 1)
+
+
+def make_partial_budget(task: ExecutionTask, divisor: int) -> Budget:
+    return Budget(task.options.step_limit // divisor)
+
+
+def make_batch(task: ExecutionTask, sample: CtaSample, first: int, size: int) -> CtaBatch:
+    """So many CTAs of a sample, to be executed together."""
+    shape = task.shape
+    numbers, weights = sample.cta_numbers[first : first + size], sample.weights[first : first + size]
+    cta_shape = find_grid_rows(shape.grid, numbers) if sample.is_exhaustive else None
+    batch = CtaBatch(task.kernel, task.image, shape, numbers, weights, cta_shape, MAX_TRACKED_SHARED_BYTES)
+    batch.neighbor_ctas, batch.box_counts = sample.neighbor_ctas, sample.box_counts
+    return batch
+
+
+class EquivalenceProver:
+    """Which CTAs are proven alike.
+
+    stride: between CTAs that may be; dependence: on the CTA's place, for CTAs that are so far apart.
+    """
+
+    def __init__(
+        self, task: ExecutionTask, make_machine: Callable[[CtaBatch, Budget], AbstractMachine]
+    ) -> None:
+        self.task, self.make_machine = task, make_machine
+        self.cta_stride: GridVector = _UNIT_STRIDE
+        self._affinity: CtaAffinity | None = None
+
+    @property
+    def is_affine(self) -> bool:
+        """Whether boxes of CTAs may stand for others in their ways and in their memory accesses."""
+        return self.affinity.has_affine_branches and self.affinity.has_affine_accesses
+
+    @property
+    def has_affine_control_flow(self) -> bool:
+        """Whether boxes of CTAs may stand for others in their ways.
+
+        Where paces alone say so, they must in their memory accesses too: there may be as many ways as CTAs.
+        """
+        found = self.affinity
+        return found.has_affine_branches and (found.has_affine_accesses or not found.relies_on_coefficients)
+
+    @property
+    def affinity(self) -> CtaAffinity:
+        """On the CTA's place; the CTAs at the corners of the grid are run where that says more.
+
+        Where those side by side are not alike, CTAs may be that are further apart.
+        """
+        if self._affinity is None:
+            found = self._affinity = self._compute_affinity()
+            if not (found.has_affine_branches and found.has_affine_accesses) and self._try_wider_stride(
+                found
+            ):
+                self._affinity = self._compute_affinity()
+        return self._affinity
+
+    def _compute_affinity(self) -> CtaAffinity:
+        found = self._analyze_affinity(None)
+        observations = self._observe_corners() if found.needs_observations else None
+        return found if observations is None else self._analyze_affinity(observations)
+
+    def _analyze_affinity(
+        self, observations: CtaObservations | None, *, is_optimistic: bool = False
+    ) -> CtaAffinity:
+        task = self.task
+        return CtaAffinity(
+            task.kernel,
+            has_clusters=task.shape.cluster.count > 1,
+            has_buffer_contents=task.image.has_contents,
+            observations=observations,
+            is_optimistic=is_optimistic,
+        )
+
+    # ---- CTAs that are further apart -------------------------------------------------------------
+
+    def try_affine_strides(self, affinity_checks: AffinityChecks | None) -> bool:
+        """CTAs that are further apart along an axis may be alike where those side by side are not.
+
+        They are taken from now on; only once, so that there is an end.
+        """
+        strides = (
+            None
+            if affinity_checks is None or self.cta_stride != _UNIT_STRIDE
+            else affinity_checks.affine_strides
+        )
+        if strides is None or not _is_useful_stride(strides):
+            return False
+        self.cta_stride, self._affinity = strides, None
+        return True
+
+    def _try_wider_stride(self, found: CtaAffinity) -> bool:
+        """Move so far apart that what is rounded grows evenly too, or, where that is too far, what is not."""
+        if self.cta_stride != _UNIT_STRIDE:
+            return False
+        observations = found.observations if found.has_observations else None
+        optimistic = self._analyze_affinity(observations, is_optimistic=True)
+        stride = self._find_affine_stride(optimistic) if optimistic.has_affine_branches else None
+        if stride is not None and _is_useful_stride(stride):
+            self.cta_stride, self._affinity = stride, None
+            return True
+        if stride == _UNIT_STRIDE and found.steps_to_check <= optimistic.steps_to_check:
+            return False  # nothing is uneven that shows
+        return self.try_affine_strides(self._check_at_stride(found.steps_to_check, _UNIT_STRIDE))
+
+    def _find_affine_stride(self, optimistic: CtaAffinity) -> GridVector | None:
+        """What follows from rounded words shows in CTAs that are so far apart that these grow evenly."""
+        stride = _UNIT_STRIDE
+        for _ in range(_MAX_STRIDE_SEARCHES):
+            affinity_checks = self._check_at_stride(optimistic.steps_to_check, stride)
+            if affinity_checks.affine_strides is None:
+                return None
+            x, y, z = map(int.__mul__, stride, affinity_checks.affine_strides)
+            stride = x, y, z
+            if not affinity_checks.has_uneven_rounding:
+                return stride
+        return None
+
+    def _check_at_stride(self, steps: set[Step], stride: GridVector) -> AffinityChecks:
+        """Whether operations keep what grows even between the grid's first CTA and those so far from it."""
+        grid = self.task.shape.grid
+        affinity_checks = AffinityChecks(steps)
+        if not steps:
+            return affinity_checks
+        sample = make_box_sample(grid, split_by_stride(grid, stride)[:1], affinity_checks)
+        machine = self._make_unlogged_machine(
+            make_batch(self.task, sample, 0, len(sample.cta_numbers)),
+            make_partial_budget(self.task, _PROOF_BUDGET_DIVISOR),
+        )
+        machine.affinity_checks = affinity_checks
+        machine.start()
+        with suppress(StopExecution):
+            machine.run()
+        return affinity_checks
+
+    # ---- what is seen ----------------------------------------------------------------------------
+
+    def _observe_corners(self) -> CtaObservations | None:
+        """None where these CTAs do not come to their end."""
+        grid = self.task.shape.grid
+        kind_of = {
+            linearize_cta(grid, at): kind
+            for kind, box in enumerate(split_by_stride(grid, self.cta_stride))
+            for at in (*box.iter_corners(), *box.iter_axis_neighbors())
+        }
+        numbers, kinds = np.array(sorted(kind_of.items()), dtype=np.int64).T
+        observer = CornerObserver(CtaPositions(kinds, self._compute_box_positions(numbers)))
+        try:
+            self._run_observed(numbers, observer, make_partial_budget(self.task, _PROOF_BUDGET_DIVISOR))
+        except StopExecution:
+            return None
+        return observer.build_observations()
+
+    def _compute_box_positions(self, numbers: IntArray) -> IntArray:
+        """How many CTAs of their box come before these along each axis."""
+        places = np.stack(delinearize_ctas(self.task.shape.grid, numbers))
+        turns: IntArray = places // np.array(self.cta_stride)[:, None]
+        return turns
+
+    # ---- proofs ----------------------------------------------------------------------------------
+
+    def prove(self) -> CtaSample | None:
+        """Boxes of CTAs that are proven alike, None where they cannot be.
+
+        The proof stands where instructions reach no further into shared memory than it takes them to; else
+        it is made once more.
+        """
+        budget = make_partial_budget(self.task, _PROOF_BUDGET_DIVISOR)
+        for _ in range(_MAX_PROOF_ATTEMPTS):
+            dependence = self.affinity
+            if not self.has_affine_control_flow:
+                return None
+            observers: list[SignatureObserver] = []
+            boxes = self._find_proven_boxes(observers, budget)
+            if boxes is None:
+                return None
+            shared_ranges = merge_observed_ranges(observers)
+            if not dependence.has_observations or dependence.observations.covers_ranges(shared_ranges):
+                return make_box_sample(self.task.shape.grid, boxes, AffinityChecks(dependence.steps_to_check))
+            self._affinity = self._analyze_affinity(dependence.observations.with_shared_ranges(shared_ranges))
+        return None
+
+    def _find_proven_boxes(self, observers: list[SignatureObserver], budget: Budget) -> list[CtaBox] | None:
+        """Boxes whose corners run alike; signers: what looked at them."""
+
+        def signatures(numbers: IntArray) -> SignatureArray:
+            observers.append(self._observe_signatures(numbers, budget))
+            return observers[-1].compute_cta_signatures(len(numbers))
+
+        try:
+            return find_uniform_boxes(self.task.shape.grid, signatures, self.cta_stride)
+        except StopExecution:
+            return None
+
+    def _observe_signatures(self, numbers: IntArray, budget: Budget) -> SignatureObserver:
+        """What gives CTAs equal numbers where all warps take the same ways with the same predicates.
+
+        Raises StopExecution where they do not come to their end.
+        """
+        n_warps = len(numbers) * self.task.shape.warps_per_cta
+        dependence = self.affinity
+        observer = SignatureObserver(
+            n_warps,
+            dependence.compared_steps,
+            dependence.observations.coefficients,
+            self._compute_box_positions(numbers),
+        )
+        self._run_observed(numbers, observer, budget)
+        return observer
+
+    def _run_observed(self, numbers: IntArray, observer: ExecutionObserver, budget: Budget) -> None:
+        """Run some CTAs of which only the ways that they take matter. Raises StopExecution."""
+        batch = CtaBatch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(len(numbers)))
+        machine = self._make_unlogged_machine(batch, budget)
+        machine.observer = observer
+        machine.start()
+        machine.run()
+
+    def _make_unlogged_machine(self, batch: CtaBatch, budget: Budget) -> AbstractMachine:
+        """A machine of which only the ways matter that CTAs take."""
+        machine = self.make_machine(batch, budget)
+        machine.counters.memory_log = AccessLog(batch, access_filter=reject_all)
+        return machine
+
+
+def _is_useful_stride(stride: GridVector) -> bool:
+    """Further apart, but not so far that all CTAs are looked at."""
+    return 1 < math.prod(stride) <= MAX_STRIDE_CTAS

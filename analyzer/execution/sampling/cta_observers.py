@@ -1,0 +1,257 @@
+"""What is seen of steps and of shared memory while some CTAs run, for the proof that others are like them.
+
+First the CTAs at the corners of the grid show where each instruction reaches into shared memory, and by how
+much steps that round (a shift to the right, a division) grow from one CTA to the next. `CtaAffinity` takes
+both for true; runs that prove CTAs alike then see whether they are: what a step rounds grows evenly, so where
+its word has grown by its pace times the distance at both ends of a row of CTAs, it has at all in between.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.execution.footprint.hashing import make_hash_factors
+from analyzer.execution.lowering.segments import LoweredAccess
+from analyzer.execution.lowering.step import BoolArray, Step, Value
+from analyzer.execution.machine.convergence import pack_lanes
+from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.machine.register_state import RegisterView, WarpIndices
+from analyzer.execution.machine.shared_memory import extract_cta_offsets
+from analyzer.execution.machine.tracked_memory import Addresses
+from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
+from analyzer.ir.scheduling import WARP_SIZE
+
+IntArray = NDArray[np.int64]
+SignatureArray = NDArray[np.uint64]
+
+_HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_LANE_HASH_FACTORS = make_hash_factors(WARP_SIZE)
+_WORD_BYTES = 4
+_UNBOUNDED_ADDRESS = 1 << 62
+_ZERO_COEFFICIENTS: GridVector = (0, 0, 0)
+
+
+class SharedRange(Struct, frozen=True):
+    """Bytes [low, high) of shared memory that an instruction meets; in_words: at words' places only."""
+
+    low: int
+    high: int
+    is_word_aligned: bool
+
+    def overlaps(self, other: "SharedRange") -> bool:
+        return self.low < other.high and other.low < self.high
+
+    def union(self, other: "SharedRange") -> "SharedRange":
+        low, high = min(self.low, other.low), max(self.high, other.high)
+        return SharedRange(low, high, self.is_word_aligned and other.is_word_aligned)
+
+
+WHOLE_SHARED_RANGE = SharedRange(0, _UNBOUNDED_ADDRESS, is_word_aligned=False)
+
+
+class CtaObservations(Struct, frozen=True, eq=False):
+    """Reach of each instruction, by row; paces: by how much the words of steps that round grow from one CTA
+    of a box to the next along each axis, where that was the same everywhere.
+    """
+
+    shared_ranges: Mapping[int, SharedRange] = {}
+    coefficients: Mapping[Step, GridVector] = {}
+
+    def covers_ranges(self, shared_ranges: Mapping[int, SharedRange]) -> bool:
+        """Whether instructions reached no further."""
+        return all(
+            row in self.shared_ranges and self.shared_ranges[row].union(reach) == self.shared_ranges[row]
+            for row, reach in shared_ranges.items()
+        )
+
+    def with_shared_ranges(self, shared_ranges: Mapping[int, SharedRange]) -> "CtaObservations":
+        """The same, where instructions reach so far as well."""
+        return CtaObservations(_merge_ranges([self.shared_ranges, shared_ranges]), self.coefficients)
+
+
+class ExecutionObserver(Protocol):
+    """Looks on while a machine runs."""
+
+    def observe_step(
+        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
+    ) -> None:
+        """What a step made of what it read."""
+
+    def observe_shared_access(
+        self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None
+    ) -> None:
+        """Where lanes meet shared memory whose contents are kept; None: anywhere."""
+
+    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
+        """Iterations taken at once: how many of each warp, and what one of them came to."""
+
+
+class _SharedRangeObserver:
+    """Where instructions met shared memory."""
+
+    def __init__(self) -> None:
+        self.shared_ranges: dict[int, SharedRange] = {}
+
+    def observe_shared_access(
+        self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None
+    ) -> None:
+        found = WHOLE_SHARED_RANGE if addresses is None else _find_shared_range(access, active, addresses)
+        if found is not None:
+            known = self.shared_ranges.get(access.row)
+            self.shared_ranges[access.row] = found if known is None else known.union(found)
+
+
+class CtaPositions(Struct, frozen=True, eq=False):
+    """Where CTAs lie: kinds[cta]: their strided box; turns[axis, cta]: how many of it come before."""
+
+    box_ids: IntArray
+    positions: IntArray
+
+
+class CornerObserver(_SharedRangeObserver):
+    """Watches CTAs of which nothing is known yet; only those of one kind are compared."""
+
+    def __init__(self, cta_positions: CtaPositions) -> None:
+        super().__init__()
+        self.cta_positions = cta_positions
+        self.coefficients: dict[Step, GridVector | None] = {}
+
+    def observe_step(
+        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
+    ) -> None:
+        if step.rounded_index is None or self.coefficients.get(step, _ZERO_COEFFICIENTS) is None:
+            return
+        coefficients = _find_coefficients(results[step.rounded_index], view, self.cta_positions)
+        self.coefficients[step] = (
+            coefficients if self.coefficients.get(step, coefficients) == coefficients else None
+        )
+
+    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
+        """They round as those that run one by one; of shared memory they meet nothing that is known."""
+
+    def build_observations(self) -> CtaObservations:
+        return CtaObservations(
+            self.shared_ranges, {step: pace for step, pace in self.coefficients.items() if pace is not None}
+        )
+
+
+class SignatureObserver(_SharedRangeObserver):
+    """Gives each warp a number: equal where warps take the same ways, lane by lane, with the same predicates.
+
+    compared: steps whose predicates count; paces: steps of which results count as well, less what they grow
+    by up to each CTA; turns: see `Places`.
+    """
+
+    def __init__(
+        self,
+        n_warps: int,
+        compared_steps: set[Step],
+        coefficients: Mapping[Step, GridVector],
+        positions: IntArray,
+    ) -> None:
+        super().__init__()
+        self.warp_signatures: SignatureArray = np.zeros(n_warps, dtype=np.uint64)
+        self.compared_steps, self.coefficients, self.positions = compared_steps, coefficients, positions
+
+    def observe_step(
+        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
+    ) -> None:
+        if step not in self.compared_steps:
+            return
+        for place, value in enumerate(
+            results if step.compute_invariants is None else (*results, *step.compute_invariants(*words))
+        ):
+            if value.dtype == np.bool_:
+                bits = np.broadcast_to(view.to_warp_rows(value), view.group.mask.shape) & view.group.mask
+                self._mix_into_signatures(
+                    view.group.warp_indices, pack_lanes(bits) + np.uint64(step.writes[0] + 2)
+                )
+            elif place == step.rounded_index and step in self.coefficients:
+                left = view.to_warp_rows(value) - self._compute_growth(self.coefficients[step], view)
+                shown = np.where(view.group.mask, left, 0).astype(np.uint64)
+                self._mix_into_signatures(view.group.warp_indices, shown @ _LANE_HASH_FACTORS)
+
+    def _compute_growth(self, coefficients: GridVector, view: RegisterView) -> Value:
+        """By how much a step's words have grown up to the CTAs of a group's warps."""
+        if not any(coefficients):
+            return np.zeros((1, 1), dtype=np.uint32)
+        ctas = view.group.warp_indices // view.state.shape[2]
+        grown: Value = (np.array(coefficients, dtype=np.int64) @ self.positions[:, ctas])[:, None].astype(
+            np.uint32
+        )
+        return grown
+
+    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
+        """Add how many there were, and through which segments."""
+        factors = make_hash_factors(len(counters.segment_runs)).view(np.int64)
+        period = factors @ counters.segment_runs[:, rows] + 3 * (factors @ counters.active_lanes[:, rows])
+        self._mix_into_signatures(rows, (period + repeats[rows]).astype(np.uint64))
+
+    def compute_cta_signatures(self, n_ctas: int) -> SignatureArray:
+        """One number for each CTA."""
+        mixed = np.zeros(n_ctas, dtype=np.uint64)
+        for column in self.warp_signatures.reshape(n_ctas, -1).T:
+            mixed = mixed * _HASH_MULTIPLIER + column
+        return mixed
+
+    def _mix_into_signatures(self, rows: WarpIndices, more: SignatureArray) -> None:
+        self.warp_signatures[rows] = self.warp_signatures[rows] * _HASH_MULTIPLIER + more
+
+
+def merge_observed_ranges(observers: Iterable[SignatureObserver]) -> Mapping[int, SharedRange]:
+    """How far instructions reached in any of these runs."""
+    return _merge_ranges([watcher.shared_ranges for watcher in observers])
+
+
+def _merge_ranges(maps: Iterable[Mapping[int, SharedRange]]) -> Mapping[int, SharedRange]:
+    found: dict[int, SharedRange] = {}
+    for reaches in maps:
+        for row, reach in reaches.items():
+            found[row] = found[row].union(reach) if row in found else reach
+    return found
+
+
+def _find_shared_range(access: LoweredAccess, active: BoolArray, addresses: Addresses) -> SharedRange | None:
+    """From the first byte to the last one that active lanes meet."""
+    shape = np.broadcast_shapes(active.shape, addresses.shape)
+    if active.all():
+        places = extract_cta_offsets(addresses)
+    else:
+        places = extract_cta_offsets(np.broadcast_to(addresses, shape)[np.broadcast_to(active, shape)])
+    if not places.size:
+        return None
+    in_words = access.width_bytes >= _WORD_BYTES and not bool((places & np.uint64(_WORD_BYTES - 1)).any())
+    return SharedRange(int(places.min()), int(places.max()) + access.width_bytes, in_words)
+
+
+def _find_coefficients(value: Value, view: RegisterView, places: CtaPositions) -> GridVector | None:
+    """By how much each warp's lanes grow from one CTA of their kind to the next, None where not all do so.
+
+    A word is taken to grow by less than half of its range over the grid.
+    """
+    rows = view.to_warp_rows(value)
+    if value.dtype == np.bool_ or len(rows) == 1:
+        return _ZERO_COEFFICIENTS
+    n_warps = view.state.shape[2]
+    ctas, warps = np.divmod(view.group.warp_indices, n_warps)
+    _, first, which = np.unique(
+        places.box_ids[ctas] * n_warps + warps, return_index=True, return_inverse=True
+    )
+    grown = np.where(view.group.mask, rows - rows[first[which]], 0)
+    distances = places.positions[:, ctas] - places.positions[:, ctas[first[which]]]
+    x, y, z = (_find_coefficient_along(axis, grown, distances, view.group.mask) for axis in range(N_AXES))
+    expected = (np.array([x, y, z]) @ distances)[:, None].astype(np.uint32)
+    return (x, y, z) if not bool(((grown != expected) & view.group.mask).any()) else None
+
+
+def _find_coefficient_along(axis: int, grown: Value, distances: IntArray, mask: BoolArray) -> int:
+    """As the first warp shows that lies further on along this axis alone."""
+    others = np.delete(distances, axis, axis=0)
+    beside = np.flatnonzero((distances[axis] > 0) & ~others.any(axis=0) & mask.any(axis=1))
+    if not len(beside):
+        return 0
+    row = beside[0]
+    return int(grown[row, mask[row].argmax()].view(np.int32)) // int(distances[axis, row])

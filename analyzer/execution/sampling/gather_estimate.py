@@ -1,0 +1,233 @@
+"""What requests come to whose addresses hang on words that nobody knows: a few CTAs run on random ones.
+
+See `RandomData`. They tell how many sectors and passes a request takes, and how large the table is that
+requests come back to. So many random places among T sectors find S different ones, S = T (1 - exp(-n / T)).
+Where they do not come back often, or come to new places till the end, no bound of the table can be told, and
+none is taken to be there: CTAs of other rows may have other ones.
+"""
+
+import math
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.execution.binding.constant_banks import AddressWindows
+from analyzer.execution.footprint.hashing import sort_unique
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.lowering.segments import LoweredAccess
+from analyzer.execution.machine.access_totals import AccessTotals
+from analyzer.execution.machine.budget import Budget, StopExecution
+from analyzer.execution.machine.cta_batch import CtaBatch, limit_ctas_by_memory
+from analyzer.execution.machine.random_data import RandomData, TargetBuffer
+from analyzer.execution.machine.request_measurement import add_to_totals
+from analyzer.execution.machine.request_tables import RequestTable
+from analyzer.execution.sampling.execution_task import ExecutionTask
+from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
+from analyzer.execution.traces.launch_recording import RecordingMachine
+from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+
+_STEP_LIMIT = 4000  # about as long as a tenth of a second
+_MAX_SAMPLED_CTAS = 256
+_MIN_SAMPLED_CTAS = 2
+_TARGET_WARPS = 1024
+_MAX_MEASURED_REQUESTS = 4096  # requests of an instruction
+_MIN_VISITS_PER_SECTOR = 3  # times that each place of a table is come to before it counts as one
+_MIN_PRIVATE_TABLE_SHARE = 0.5  # of as many tables as CTAs: where all are so large together, each has its own
+_MIN_EARLY_SECTOR_SHARE = (
+    0.75  # of a table's places that half of the requests come to: who walks on finds half of them
+)
+_MIN_SCATTERED_LANE_SHARE = 0.9  # of lanes: where as many sectors are asked for, each goes its own way
+_OWNER_BIT = 48  # above the sectors of allocations
+_BISECTION_STEPS = 60
+
+
+class GatherEstimate(Struct, frozen=True):
+    """Of an instruction: sectors and passes of a request, and sectors of the table that the grid's requests
+    lead into, None where nothing bounds it.
+
+    is_scattered: each lane has a sector of its own.
+    """
+
+    sectors_per_request: float
+    wavefronts_per_request: float
+    table_sectors: float | None
+    is_scattered: bool = False
+
+
+class GatherTraffic(Struct):
+    """Of a grid's requests at random places of the same memory: sectors, and bytes read and written.
+
+    Where lanes go their own ways and nothing bounds the table, it has as many elements as lanes ask for: each
+    is taken once on average, as by a permutation. Of rows that are looked up nobody knows how many meet.
+    """
+
+    n_sectors: float = 0.0
+    read_bytes: float = 0.0
+    written_bytes: float = 0.0
+
+    def find_table_bytes(self, estimate: GatherEstimate) -> float | None:
+        """Of the table; None where not known."""
+        if estimate.table_sectors is not None:
+            return estimate.table_sectors * SECTOR_BYTES
+        return max(self.read_bytes, self.written_bytes) if estimate.is_scattered else None
+
+
+InstructionKey = tuple[int, AddressSpace]
+
+
+def estimate_gathers(
+    task: ExecutionTask, wanted: Collection[InstructionKey], tables: Mapping[int, TargetBuffer]
+) -> dict[InstructionKey, GatherEstimate]:
+    """What instructions come to, as far as a few CTAs reach them; tables: of a known size, by row."""
+    recorder = _GatherRecorder(task, wanted)
+    kernel, shape = task.kernel, task.shape
+    n_ctas = min(
+        shape.grid.count, max(_MIN_SAMPLED_CTAS, min(_MAX_SAMPLED_CTAS, _TARGET_WARPS // shape.warps_per_cta))
+    )
+    n_ctas = limit_ctas_by_memory(kernel, shape, n_ctas)
+    numbers = np.unique(np.linspace(0, shape.grid.count - 1, n_ctas).astype(np.int64))
+    batch = CtaBatch(kernel, task.image, shape, numbers, np.ones(len(numbers)))
+    words = RandomData(kernel, batch.unknown_words, tables, has_pitches=True)
+    machine = RecordingMachine(
+        kernel, batch, task.options.branch_decider, recorder, Budget(_STEP_LIMIT), random_data=words
+    )
+    machine.start()
+    with suppress(StopExecution):  # what was seen till then tells enough
+        machine.run()
+    return recorder.build_estimates(len(numbers), tables)
+
+
+class _GatherRecorder:
+    """A `ExecutionRecorder` that measures the wanted instructions."""
+
+    def __init__(self, task: ExecutionTask, wanted: Collection[InstructionKey]) -> None:
+        self.task = task
+        actions = [action for segment in task.kernel.segments for action in segment.actions]
+        self.accesses = {
+            access.row: access
+            for action in actions
+            for access in action.accesses
+            if (access.row, access.space) in wanted and not _is_shared_side(task, access)
+        }
+        self.totals = {row: AccessTotals(access) for row, access in self.accesses.items()}
+        self.touched_sectors: dict[int, list[NDArray[np.uint64]]] = {row: [] for row in self.accesses}
+        self.owner_ctas: dict[int, list[NDArray[np.int64]]] = {row: [] for row in self.accesses}
+
+    def record_run(self, start: int, stop: int, warps: WarpArray, active: LaneMaskArray) -> None:
+        """See `ExecutionRecorder`."""
+
+    def record_guard(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
+        """See `ExecutionRecorder`."""
+
+    def record_unknown_access(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
+        """See `ExecutionRecorder`."""
+
+    def record_access(
+        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
+    ) -> None:
+        """See `ExecutionRecorder`. Raises StopExecution where enough is known of all."""
+        access = self.accesses.get(row)
+        if access is None or self.totals[row].requests >= _MAX_MEASURED_REQUESTS:
+            return
+        if access.space is AddressSpace.GENERIC:
+            windows = AddressWindows()
+            active = active & ~(windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses))
+        requests = RequestTable(
+            weights=np.ones(len(warps)),
+            counts=np.ones(1, dtype=np.int64),
+            active=active.copy(),
+            addresses=addresses.copy(),
+            steps=None,
+        )
+        add_to_totals(self.totals[row], requests)
+        if access.space in GLOBAL_SPACES:
+            self._add_sectors(row, warps, active, addresses)
+        if all(totals.requests >= _MAX_MEASURED_REQUESTS for totals in self.totals.values()):
+            raise StopExecution("enough is known")
+
+    def _add_sectors(
+        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
+    ) -> None:
+        """Sectors that each request touches, each once; a lane's first one stands for its others."""
+        sectors = np.sort(np.where(active, addresses // np.uint64(SECTOR_BYTES), np.uint64(0)), axis=1)
+        is_new = np.ones(sectors.shape, np.bool_)
+        is_new[:, 1:] = sectors[:, 1:] != sectors[:, :-1]
+        is_new &= sectors > 0
+        self.touched_sectors[row].append(sectors[is_new])
+        ctas = warps // self.task.shape.warps_per_cta
+        self.owner_ctas[row].append(np.broadcast_to(ctas[:, None], sectors.shape)[is_new])
+
+    def build_estimates(
+        self, n_ctas: int, tables: Mapping[int, TargetBuffer]
+    ) -> dict[InstructionKey, GatherEstimate]:
+        """What is known of each instruction that ran."""
+        found: dict[InstructionKey, GatherEstimate] = {}
+        for row, totals in self.totals.items():
+            if totals.requests:
+                found[row, totals.access.space] = GatherEstimate(
+                    sectors_per_request=totals.sectors / totals.requests,
+                    wavefronts_per_request=totals.wavefronts / totals.requests,
+                    table_sectors=self._estimate_table_sectors(row, n_ctas, tables.get(row)),
+                    is_scattered=totals.sectors >= _MIN_SCATTERED_LANE_SHARE * totals.lanes,
+                )
+        return found
+
+    def _estimate_table_sectors(self, row: int, n_ctas: int, known: TargetBuffer | None) -> float | None:
+        """Sectors that requests of the whole grid come back to."""
+        if not self.touched_sectors[row]:
+            return None
+        if known is not None:
+            return max(1.0, known.size_bytes / SECTOR_BYTES)
+        places, owners = np.concatenate(self.touched_sectors[row]), np.concatenate(self.owner_ctas[row])
+        n_places, n_grid = len(places), self.task.shape.grid.count
+        own = places ^ owners.view(np.uint64) << np.uint64(_OWNER_BIT)
+        together, alone = (
+            _estimate_bounded_table_sectors(places, n_places),
+            _estimate_bounded_table_sectors(own, n_places / n_ctas, n_ctas),
+        )
+        if (
+            alone is not None
+            and (together is None or together >= _MIN_PRIVATE_TABLE_SHARE * n_ctas * alone)
+            and n_ctas > 1
+        ):
+            return alone * n_grid
+        return together
+
+
+def _is_shared_side(task: ExecutionTask, access: LoweredAccess) -> bool:
+    """The side of a copy to shared memory that recorders are not told of."""
+    opcode = task.kernel.cfg.kernel.find_opcode(access.row)
+    return opcode.kind is OpKind.ASYNC_COPY and access.kind is OpKind.STORE
+
+
+def _estimate_bounded_table_sectors(
+    places: NDArray[np.uint64], n_places: float, n_parts: int = 1
+) -> float | None:
+    """The table of so many parts that are alike, each with its places; None where ever more are new."""
+    seen = len(sort_unique(places))
+    table = estimate_table_size(n_places, seen / n_parts)
+    is_all = (
+        table is not None and len(sort_unique(places[: len(places) // 2])) >= _MIN_EARLY_SECTOR_SHARE * seen
+    )
+    return table if is_all else None
+
+
+def estimate_distinct_sectors(table_bytes: float, n_sectors: float) -> float:
+    """Different ones among so many at random places of a table."""
+    table = max(1.0, table_bytes / SECTOR_BYTES)
+    return table * -math.expm1(-n_sectors / table)
+
+
+def estimate_table_size(n_places: float, n_distinct: float) -> float | None:
+    """The table of which so many random places find so many different ones; None for one without an end."""
+    if n_distinct * _MIN_VISITS_PER_SECTOR > n_places:
+        return None
+    low, high = n_distinct, n_distinct * n_places
+    for _ in range(_BISECTION_STEPS):  # what is found grows with the table
+        middle = math.sqrt(low * high)
+        seen = -middle * math.expm1(-n_places / middle)
+        low, high = (middle, high) if seen < n_distinct else (low, middle)
+    return low

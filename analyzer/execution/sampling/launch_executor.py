@@ -1,0 +1,425 @@
+"""Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
+from analyzer.execution.binding.image_builder import ConstantImage
+from analyzer.execution.lowering.kernel_compiler import compile_kernel
+from analyzer.execution.lowering.segments import CompiledKernel
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.machine.access_log import AccessLog
+from analyzer.execution.machine.budget import Budget, EndlessLoop, StopExecution
+from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
+from analyzer.execution.machine.random_data import find_target_buffers
+from analyzer.execution.machine.shared_memory import SharedMemoryTooLargeError
+from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.sampling.affinity_checks import AffinityChecks
+from analyzer.execution.sampling.cta_equivalence import EquivalenceProver, make_batch, make_partial_budget
+from analyzer.execution.sampling.cta_samples import (
+    HARD_MAX_EXHAUSTIVE_WARPS,
+    MAX_EXHAUSTIVE_WARPS,
+    CtaSample,
+    find_busy_strata,
+    make_exhaustive_sample,
+    make_grid_prefix,
+    make_scattered_sample,
+    stratify_sample,
+)
+from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
+from analyzer.execution.sampling.grid_axes import MIN_CTAS_TO_SPLIT, GridAxesFinder, GridAxesFound
+from analyzer.execution.sampling.launch_sums import LaunchSums, collect_batch
+from analyzer.execution.sampling.profile_builder import ProfileBuilder
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import LoopForest
+from analyzer.ir.launch import Launch
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:
+    from analyzer.execution.sampling.gather_estimate import GatherEstimate, InstructionKey
+
+IntArray = NDArray[np.int64]
+
+_EXHAUSTIVE_BUDGET_DIVISOR = (
+    4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
+)
+_FALLBACK_DIVISOR = 4  # part of it to execute some where all were too many
+_N_FALLBACK_CTAS = 16
+_N_ADJACENT_WARPS = 2048  # of neighbouring CTAs, where others that lie apart were executed
+_MAX_EXPECTED_BUDGET_SHARE = (
+    0.7  # of the budget that a grid may be expected to take: CTAs that part ways take more
+)
+_MIN_STEPS_WORTH_PROOF = 5000  # that are never worth a proof
+_PROOF_COST_RUNS = 8  # that it takes to prove CTAs alike, and to execute some of each box
+_BUSY_CHECK_STEPS = 400
+_MAX_BATCH_WARPS = 16384
+
+
+class ExecutionResult(Struct, frozen=True, eq=False):
+    """What a launch came to.
+
+    log: requests of all CTAs, or of some that others are proven to go on from; None where there are more than
+    are kept. ears: what the first CTA said to its mbarriers, None where that is to be heard apart.
+    is_endless: it was given up in a loop without an end.
+    """
+
+    profile: ExecutionProfile
+    memory_log: AccessLog | None
+    mbarrier_recorder: MbarrierRecorder | None
+    is_endless: bool
+
+
+def execute_launch(
+    cfg: Cfg,
+    loop_forest: LoopForest,
+    launch: Launch,
+    shape: LaunchShape,
+    image: ConstantImage,
+    options: ExecutionOptions | None = None,
+    compiled: CompiledKernel | None = None,
+) -> ExecutionResult:
+    """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile.
+
+    Raises UsageError where an address is not aligned to its access, which no launch that works has.
+    """
+    kernel = compiled or compile_kernel(
+        cfg, loop_forest, knows_memory=image.has_contents, knows_tensors=bool(image.tensors)
+    )
+    task = ExecutionTask(
+        kernel, image, shape, options or ExecutionOptions(branch_decider=BranchDecider(kernel))
+    )
+    executor = LaunchExecutor(task)
+    sample, sums = executor.run()
+    _check_alignment(kernel, sums)
+    shares = _find_distinct_row_shares(task, launch, sample, sums)
+    profile = ProfileBuilder(
+        task, launch, sample, sums, _estimate_unknown_gathers(task, sums), shares
+    ).build()
+    return ExecutionResult(
+        profile, _find_complete_log(sample, sums), sums.mbarrier_recorder, executor.is_endless
+    )
+
+
+def _estimate_unknown_gathers(
+    task: ExecutionTask, sums: LaunchSums
+) -> "Mapping[InstructionKey, GatherEstimate]":
+    """What addresses come to that hang on words that nobody knows; nothing where there are none."""
+    wanted = {
+        (totals.access.row, totals.access.space): totals
+        for totals in sums.access_totals.values()
+        if totals.trust < AddressConfidence.LANE_PATTERN
+        and totals.access.address is not None
+        and totals.access.bulk is None
+    }
+    if not wanted:
+        return {}
+    from analyzer.execution.sampling.gather_estimate import estimate_gathers
+
+    return estimate_gathers(
+        task,
+        wanted,
+        find_target_buffers(task.image, ((t.access.row, t.base_address) for t in wanted.values())),
+    )
+
+
+def _find_distinct_row_shares(
+    task: ExecutionTask, launch: Launch, sample: CtaSample, sums: LaunchSums
+) -> "Mapping[InstructionKey, float]":
+    """Distinct part of what is read of rows that unknown words name, as far as the grid's first CTAs tell.
+
+    CTAs spread over the grid do not meet in the rows that they share with their neighbours.
+    """
+    names_rows = any(totals.trust is AddressConfidence.INDEXED_ROW for totals in sums.access_totals.values())
+    if sample.has_affine_accesses or sums.stop_reason or not names_rows:
+        return {}
+    options = replace(task.options, step_limit=task.options.step_limit // _FALLBACK_DIVISOR)
+    first = make_grid_prefix(task.shape.grid, _N_ADJACENT_WARPS // task.shape.warps_per_cta)
+    part = ExecutionTask(task.kernel, task.image, replace(task.shape, grid=first), options)
+    return ProfileBuilder(part, launch, *LaunchExecutor(part).run()).compute_distinct_row_shares()
+
+
+def _find_complete_log(sample: CtaSample, sums: LaunchSums) -> AccessLog | None:
+    log = sums.memory_log
+    is_all = sample.is_exhaustive or (sample.is_proven and sample.has_affine_accesses)
+    return (
+        log
+        if is_all and log is not None and log.global_records is not None and not sums.stop_reason
+        else None
+    )
+
+
+def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
+    """Raises UsageError where an access that surely runs would fault."""
+    code = kernel.cfg.kernel
+    for totals in sums.access_totals.values():
+        row = totals.access.row
+        is_sure = (
+            totals.trust is AddressConfidence.EXACT
+            and not totals.is_speculative
+            and not sums.speculative_instructions
+        )
+        if totals.misaligned_address is not None and is_sure:
+            raise UsageError(
+                f"{code.name} would fault: {code.decode_form(row).text} at {int(code.addresses[row]):#06x} "
+                f"has an address that is no multiple of {totals.access.width_bytes}, "
+                f"as {totals.misaligned_address:#x}",
+                hint="check the pointers, strides and offsets among the arguments",
+            )
+
+
+class _ProbeRun(Struct, frozen=True, eq=False):
+    """What some CTAs came to, by which a grid was judged, and the budget of which that was paid."""
+
+    sums: LaunchSums
+    budget: Budget
+
+    def is_valid_within(self, budget: Budget) -> bool:
+        """Whether it would come to the same with another budget."""
+        is_done = not self.sums.stop_reason and self.budget.spent_steps <= budget.step_limit
+        return is_done or self.budget.step_limit == budget.step_limit
+
+
+class LaunchExecutor:
+    """Chooses CTAs, executes them within the budget, and falls back on fewer where that was too much."""
+
+    def __init__(self, task: ExecutionTask, make_log: Callable[[CtaBatch], AccessLog] = AccessLog) -> None:
+        self.task, self.make_log = task, make_log
+        self.budget = Budget(task.options.step_limit)
+        self.is_endless = False
+        self.prover = EquivalenceProver(task, self._make_machine)
+        self._probe_run: _ProbeRun | None = None
+
+    def run(self) -> tuple[CtaSample, LaunchSums]:
+        """What was executed in the end, and what it came to."""
+        samples = self._choose_samples()
+        sample = samples[0]
+        if sample.is_exhaustive and self._count_warps() > MAX_EXHAUSTIVE_WARPS // 4:
+            if self.prover.has_affine_control_flow:
+                self.budget = make_partial_budget(self.task, _EXHAUSTIVE_BUDGET_DIVISOR)
+            if (
+                not (self.prover.is_affine and self.task.options.max_exhaustive_warps)
+                and self._exceeds_budget()
+            ):
+                return self._execute_fallback()
+        sums = self._execute_sample(sample)
+        if not sample.is_proof_intact and self.prover.try_affine_strides(sample.affinity_checks):
+            samples = self._make_reduced_samples()
+            sample = samples[0]
+            sums = self._execute_sample(sample)
+        if not sample.is_proof_intact:
+            samples = (self._make_unproven_sample(),)
+            sample = samples[0]
+            sums = self._execute_sample(sample)
+        if sums.stop_reason and len(sample.cta_numbers) > 2 * _N_FALLBACK_CTAS and not sample.neighbor_ctas:
+            return self._execute_fallback()
+        return self._add_memory_accesses(samples, sums)
+
+    def _exceeds_budget(self) -> bool:
+        """Whether the whole grid takes more than may be spent, to judge by some of its CTAs.
+
+        Where boxes of CTAs stand for all of it, no more than their proof is taken to cost.
+        """
+        grid, some, limit = self.task.shape.grid, self._fallback_sample, self.budget.step_limit
+        if len(some.cta_numbers) > grid.count // _FALLBACK_DIVISOR:
+            return False
+        self._probe_run = _ProbeRun(self._execute_sample(some), self.budget)
+        spent, expected = (
+            self.budget.spent_steps,
+            self.budget.estimate_steps(grid.count / len(some.cta_numbers)),
+        )
+        self.budget = Budget(limit)
+        most = _MAX_EXPECTED_BUDGET_SHARE * limit
+        if self.prover.is_affine:
+            most = min(most, max(_MIN_STEPS_WORTH_PROOF, _PROOF_COST_RUNS * spent))
+        return expected > most
+
+    def _execute_fallback(self) -> tuple[CtaSample, LaunchSums]:
+        """What some CTAs come to."""
+        for samples in self._iter_fallback_samples():
+            self.budget = make_partial_budget(self.task, _FALLBACK_DIVISOR)
+            sums = self._execute_or_reuse(samples[0])
+            if not samples[0].is_proof_intact:
+                self.prover.try_affine_strides(samples[0].affinity_checks)
+                continue
+            self.budget = make_partial_budget(self.task, _FALLBACK_DIVISOR)
+            sample, sums = self._add_memory_accesses(samples, sums)
+            if not sums.stop_reason:
+                break
+        return sample, sums
+
+    def _execute_or_reuse(self, sample: CtaSample) -> LaunchSums:
+        """What a sample comes to; that by which the grid was judged is not executed once more."""
+        probe_run = self._probe_run
+        if (
+            sample is not self._fallback_sample
+            or probe_run is None
+            or not probe_run.is_valid_within(self.budget)
+        ):
+            return self._execute_sample(sample)
+        self._probe_run, self.budget = None, probe_run.budget
+        return probe_run.sums
+
+    @cached_property
+    def _fallback_sample(self) -> CtaSample:
+        """CTAs spread over the grid."""
+        return make_scattered_sample(self.task.shape.grid, _N_FALLBACK_CTAS)
+
+    def _add_memory_accesses(
+        self, samples: tuple[CtaSample, ...], sums: LaunchSums
+    ) -> tuple[CtaSample, LaunchSums]:
+        """What the first sample came to, with the memory accesses of a second one where there is one."""
+        if len(samples) == 1:
+            return samples[0], sums
+        more = self._execute_sample(samples[1])
+        sums.access_totals, sums.stop_reason, sums.memory_log = (
+            more.access_totals,
+            sums.stop_reason or more.stop_reason,
+            None,
+        )
+        return replace(samples[0], has_affine_accesses=False, notes=samples[1].notes), sums
+
+    # ---- which CTAs ------------------------------------------------------------------------------
+
+    def _choose_samples(self) -> tuple[CtaSample, ...]:
+        if self._count_warps() <= (self.task.options.max_exhaustive_warps or MAX_EXHAUSTIVE_WARPS):
+            return (make_exhaustive_sample(self.task.shape.grid),)
+        return self._make_reduced_samples()
+
+    def _count_warps(self) -> int:
+        return self.task.shape.grid.count * self.task.shape.warps_per_cta
+
+    def _make_unproven_sample(self) -> CtaSample:
+        """The whole grid where that can be afforded, else a sample."""
+        grid = self.task.shape.grid
+        if self._count_warps() <= HARD_MAX_EXHAUSTIVE_WARPS:
+            return make_exhaustive_sample(grid)
+        sample, strata = make_scattered_sample(grid), find_busy_strata(grid, self._is_busy)
+        return sample if strata is None else stratify_sample(sample, grid, strata)
+
+    def _is_busy(self, number: int) -> bool:
+        """A CTA has not ended after a few steps: those of a grid larger than the work end at once."""
+        numbers = np.array([number], dtype=np.int64)
+        batch = CtaBatch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(1))
+        machine = self._make_machine(batch, Budget(_BUSY_CHECK_STEPS))
+        machine.start()
+        with suppress(StopExecution):
+            machine.run()
+        return bool(machine.live_lanes.any())
+
+    def _make_reduced_samples(self) -> tuple[CtaSample, ...]:
+        """CTAs for a grid too large to be executed whole; a second sample is for memory, if need be.
+
+        Boxes of CTAs that are proven alike where branches allow it, else the whole grid if it can be
+        afforded, else CTAs spread over it.
+        """
+        affords_whole = self._count_warps() <= HARD_MAX_EXHAUSTIVE_WARPS
+        proven = None if affords_whole and not self.prover.is_affine else self.prover.prove()
+        if proven is None:
+            return (self._make_unproven_sample(),)
+        return (proven,) if self.prover.is_affine else (proven, self._make_unproven_sample())
+
+    def _iter_fallback_samples(self) -> Iterator[tuple[CtaSample, ...]]:
+        """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some; where
+        these are too many as well, CTAs spread over the grid.
+
+        Memory of boxes is looked at in CTAs spread over the grid, each of which stands for its box.
+        """
+        grid = self.task.shape.grid
+        few, stride = self._fallback_sample, None
+        while stride != self.prover.cta_stride:
+            stride = self.prover.cta_stride
+            proven = self.prover.prove()
+            if proven is not None and len(proven.cta_numbers) <= grid.count // _FALLBACK_DIVISOR:
+                spread = stratify_sample(few, grid, list(proven.boxes))
+                yield (proven,) if self.prover.is_affine else (proven, spread)
+        yield (few,)
+
+    # ---- execution -------------------------------------------------------------------------------
+
+    def _execute_sample(self, sample: CtaSample) -> LaunchSums:
+        n_segments, n_loops = len(self.task.kernel.segments), len(self.task.kernel.loop_forest.loops)
+        sums = LaunchSums(np.zeros(n_segments), np.zeros(n_segments), np.zeros(n_loops))
+        for machine, stop_reason in self.run_batches(sample):
+            collect_batch(machine, stop_reason, sums)
+            is_all = len(machine.batch.cta_numbers) == len(sample.cta_numbers)
+            sums.memory_log = machine.counters.memory_log if is_all else None
+            if (
+                machine.mbarrier_recorder is not None
+                and not machine.mbarrier_recorder.has_missed_groups
+                and not stop_reason
+            ):
+                sums.mbarrier_recorder = machine.mbarrier_recorder
+        return sums
+
+    def run_batches(self, sample: CtaSample) -> Iterator[tuple[AbstractMachine, str]]:
+        """Machines that have run, and why the last was stopped, if it was."""
+        first, size = 0, self._choose_batch_size(sample)
+        while first < len(sample.cta_numbers):
+            batch = make_batch(self.task, sample, first, size)
+            try:
+                machine, stopped = self._run_batch(batch, sample.affinity_checks)
+            except SharedMemoryTooLargeError:
+                if sample.affinity_checks is not None:  # neighbours that are apart would prove nothing
+                    sample.affinity_checks.invalidate()
+                    return
+                size = self._shrink_batch_size(sample, size)
+                continue
+            yield machine, stopped
+            if stopped:
+                break
+            first += size
+
+    def _choose_batch_size(self, sample: CtaSample) -> int:
+        if not sample.is_exhaustive:
+            return len(sample.cta_numbers)  # neighbours stay together
+        return self._align_batch_size(sample, max(1, _MAX_BATCH_WARPS // self.task.shape.warps_per_cta))
+
+    def _shrink_batch_size(self, sample: CtaSample, size: int) -> int:
+        """So many CTAs at once that all of their shared memories can be kept."""
+        size = limit_ctas_by_memory(self.task.kernel, self.task.shape, size)
+        return self._align_batch_size(sample, size) if sample.is_exhaustive else size
+
+    def _align_batch_size(self, sample: CtaSample, size: int) -> int:
+        """At most so many CTAs: whole rows of the grid, else a power of two, as groups of tiles are."""
+        if size >= len(sample.cta_numbers):
+            return size
+        width = self.task.shape.grid.x
+        return size // width * width if 1 < width <= size else 1 << size.bit_length() - 1
+
+    def _make_machine(self, batch: CtaBatch, budget: Budget) -> AbstractMachine:
+        machine = AbstractMachine(self.task.kernel, batch, self.task.options.branch_decider, budget)
+        machine.counters.memory_log = self.make_log(batch)
+        if self.task.options.accelerates_loops:
+            machine.loop_header_callback = LoopAccelerator(machine)
+        return machine
+
+    def _run_batch(
+        self, batch: CtaBatch, affinity_checks: AffinityChecks | None
+    ) -> tuple[AbstractMachine, str]:
+        """A machine that has run, and why it was stopped."""
+        machine = self._make_machine(batch, self.budget)
+        machine.affinity_checks = affinity_checks
+        if self.task.kernel.slice.tracks_mbarriers and batch.cta_numbers[0] == 0:
+            machine.mbarrier_recorder = MbarrierRecorder()
+        if not batch.neighbor_ctas and batch.cta_shape[0] >= MIN_CTAS_TO_SPLIT and batch.cta_shape[1] == 1:
+            machine.axes_finder = GridAxesFinder(batch.cta_shape[0])
+        machine.start()
+        stop_reason = ""
+        try:
+            machine.run()
+        except GridAxesFound as found:
+            return self._run_batch(batch.reorder_ctas(found.cta_order, found.shape), affinity_checks)
+        except StopExecution as stop:
+            stop_reason, self.is_endless = str(stop), isinstance(stop, EndlessLoop)
+        machine.counters.memory_log.finish()
+        return machine, stop_reason

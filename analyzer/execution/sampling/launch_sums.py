@@ -1,0 +1,124 @@
+"""What the machines of a launch add up to."""
+
+import numpy as np
+from msgspec import Struct, field
+from numpy.typing import NDArray
+
+from analyzer.execution.footprint.hashing import make_hash_factors
+from analyzer.execution.machine.abstract_machine import AbstractMachine
+from analyzer.execution.machine.access_log import AccessLog
+from analyzer.execution.machine.access_totals import AccessKey, AccessTotals
+from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
+from analyzer.execution.profile.execution_profile import WarpClass
+from analyzer.flow.cfg import Cfg
+
+IntArray = NDArray[np.int64]
+
+
+class LaunchSums(Struct, eq=False):
+    """Sums over the batches of a launch, and the log of the only one where there is but one.
+
+    stopped: why one of them did not come to its end; ears: what the first CTA was heard to say; tickets:
+    atomics whose numbers were taken to be unlike others (see `tickets`).
+    """
+
+    segment_executions: NDArray[np.float64]
+    segment_active_lanes: NDArray[np.float64]
+    loop_entries: NDArray[np.float64]
+    access_totals: dict[AccessKey, AccessTotals] = field(default_factory=dict)
+    speculative_instructions: dict[int, float] = field(default_factory=dict)
+    speculative_blocks: set[int] = field(default_factory=set)
+    branch_origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    atomic_counters: set[int] = field(default_factory=set)
+    warp_classes: list[WarpClass] = field(default_factory=list)
+    memory_log: AccessLog | None = None
+    mbarrier_recorder: MbarrierRecorder | None = None
+    stop_reason: str = ""
+
+
+def collect_batch(machine: AbstractMachine, stop_reason: str, sums: LaunchSums) -> None:
+    """Add what one batch did."""
+    tally, batch = machine.counters, machine.batch
+    sums.stop_reason = sums.stop_reason or stop_reason
+    sums.segment_executions += _sum_weighted(tally.segment_runs, batch.warp_weights)
+    sums.segment_active_lanes += _sum_weighted(tally.active_lanes, batch.warp_weights)
+    sums.loop_entries += _sum_weighted(tally.loop_entries, batch.warp_weights)
+    for key, totals in tally.memory_log.totals.items():
+        _merge_totals(sums.access_totals, key, totals)
+    for row, weight in tally.speculative_instructions.items():
+        sums.speculative_instructions[row] = sums.speculative_instructions.get(row, 0.0) + weight
+        sums.branch_origins.setdefault(row, batch.describe_origin(batch.branch_origins[row]))
+    sums.atomic_counters |= batch.unknown_words.atomic_counters
+    sums.speculative_blocks |= tally.speculative_blocks
+    for row in tally.speculative_instructions:
+        sums.speculative_blocks |= batch.branch_regions.find_blocks(row, batch.find_reconvergence_block(row))
+    entries = list(machine.kernel.entry_segments)
+    blocks = tally.segment_runs[entries]
+    beside = _find_warps_beside_busier(blocks, machine.kernel.cfg, batch)
+    sums.warp_classes += _group_warps(blocks, tally.active_lanes[entries], beside, batch)
+
+
+def _sum_weighted(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows added up; one weight for all need not make numbers of [row, warp] of them first."""
+    if bool((weights == weights[:1]).all()):
+        once: NDArray[np.float64] = table.sum(axis=1) * weights[0]
+        return once
+    weighed: NDArray[np.float64] = table @ weights
+    return weighed
+
+
+def _merge_totals(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more: AccessTotals) -> None:
+    own = accesses.get(key)
+    if own is None:
+        accesses[key] = more
+        return
+    own.requests += more.requests
+    own.lanes += more.lanes
+    own.sectors += more.sectors
+    own.wavefronts += more.wavefronts
+    own.trust = min(own.trust, more.trust)
+    own.base_address = more.base_address if own.base_address is None else own.base_address
+    own.index_loads |= more.index_loads
+    own.is_speculative |= more.is_speculative
+    own.is_exhaustive &= more.is_exhaustive
+    own.misaligned_address = own.misaligned_address or more.misaligned_address
+    own.footprint.merge(more.footprint)
+
+
+_BUSIER_WARP_RATIO = 10
+
+
+def _find_warps_beside_busier(blocks: IntArray, cfg: Cfg, batch: CtaBatch) -> NDArray[np.bool_]:
+    """Warps in whose CTA another one executes much more."""
+    work = np.array([len(block) for block in cfg.blocks]) @ blocks
+    most = np.zeros(int(batch.cta_indices.max(initial=-1)) + 1, dtype=np.int64)
+    np.maximum.at(most, batch.cta_indices, work)
+    found: NDArray[np.bool_] = work * _BUSIER_WARP_RATIO <= most[batch.cta_indices]
+    return found
+
+
+def _group_warps(
+    blocks: IntArray, lanes: IntArray, beside: NDArray[np.bool_], batch: CtaBatch
+) -> list[WarpClass]:
+    """Warps with equal counts and lanes in every block."""
+    factors = make_hash_factors(2 * len(blocks)).view(np.int64)
+    keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
+    _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
+    n_warp_slots = batch.launch_shape.warps_per_cta
+    places = which.reshape(-1) * n_warp_slots + batch.warp_ids
+    n_beside = np.bincount(which.reshape(-1), weights=batch.warp_weights * beside, minlength=len(firsts))
+    sizes = np.bincount(places, weights=batch.warp_weights, minlength=len(firsts) * n_warp_slots)
+    return [
+        WarpClass(
+            n_warps=round(float(slot_counts.sum())),
+            block_counts=blocks[:, first].copy(),
+            block_active_lanes=lanes[:, first].copy(),
+            example_warp=(int(batch.cta_numbers[batch.cta_indices[first]]), int(batch.warp_ids[first])),
+            warp_slot_counts=tuple(slot_counts.tolist()),
+            n_beside_busier_warp=round(float(others)),
+        )
+        for first, slot_counts, others in zip(
+            firsts.tolist(), sizes.reshape(-1, n_warp_slots), n_beside, strict=True
+        )
+    ]

@@ -1,0 +1,428 @@
+"""From the sums of a launch to its profile: what is exact, assumed or unknown, and why."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.execution.binding.constant_image import ALLOCATION_SPACING_BYTES
+from analyzer.execution.footprint.footprint import count_union_bytes, count_union_sectors
+from analyzer.execution.footprint.grid_traffic import RequestedBytes, build_grid_traffic
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.machine.access_totals import READ_KINDS, WRITE_KINDS, AccessTotals
+from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.execution.profile.execution_profile import (
+    BlockPart,
+    ExecutionProfile,
+    GlobalTraffic,
+    MemoryAccess,
+    UnknownBranch,
+    WarpClass,
+)
+from analyzer.execution.profile.provenance import Provenance, find_worst_provenance
+from analyzer.execution.sampling.cta_samples import CtaSample
+from analyzer.execution.sampling.execution_task import ExecutionTask
+from analyzer.execution.sampling.gather_estimate import (
+    GatherEstimate,
+    GatherTraffic,
+    InstructionKey,
+    estimate_distinct_sectors,
+)
+from analyzer.execution.sampling.launch_sums import LaunchSums
+from analyzer.ir.launch import Launch
+from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+
+IntArray = NDArray[np.int64]
+
+
+class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
+    """Puts a profile together.
+
+    surmised: what addresses come to that hang on words that nobody knows; row_shares: distinct part of the
+    bytes of rows that such words name, where only neighbours among the CTAs could tell.
+    """
+
+    task: ExecutionTask
+    launch: Launch
+    sample: CtaSample
+    sums: LaunchSums
+    gather_estimates: Mapping[InstructionKey, GatherEstimate] = {}
+    distinct_row_shares: Mapping[InstructionKey, float] = {}
+
+    def compute_distinct_row_shares(self) -> Mapping[InstructionKey, float]:
+        """Distinct part of what is read of rows that words name; without those of which it is not known."""
+        found: dict[InstructionKey, float] = {}
+        for sizes in self._group_by_instruction():
+            n_bytes, n_distinct = sum(map(_count_requested_bytes, sizes)), self._count_gathered_bytes(sizes)
+            if n_bytes and n_distinct is not None:
+                found[_make_instruction_key(sizes)] = n_distinct / n_bytes
+        return found
+
+    def build(self) -> ExecutionProfile:
+        """The profile."""
+        blocks = self._find_block_provenance()
+        entries = list(self.task.kernel.entry_segments)
+        accesses = tuple(self._build_access(sizes, blocks) for sizes in self._group_by_instruction())
+        return ExecutionProfile(
+            launch=self.launch,
+            n_warps=self.task.shape.grid.count * self.task.shape.warps_per_cta,
+            n_sampled_ctas=len(self.sample.cta_numbers),
+            warp_classes=_merge_warp_classes(self.sums.warp_classes),
+            block_executions=_round_to_int(self.sums.segment_executions)[entries],
+            block_active_lanes=_round_to_int(self.sums.segment_active_lanes)[entries],
+            block_parts=self._build_block_parts(),
+            cta_boxes=self.sample.boxes if self.sample.has_affine_accesses else (),
+            block_provenance=blocks,
+            loop_entries=self.sums.loop_entries,
+            accesses=accesses,
+            traffic=self._build_traffic(),
+            unknown_branches=self._build_unknown_branches(),
+            provenance=find_worst_provenance(blocks),
+            assumptions=self._collect_assumptions(),
+        )
+
+    def _sort_totals(self) -> list[AccessTotals]:
+        return [
+            self.sums.access_totals[key]
+            for key in sorted(self.sums.access_totals, key=lambda k: (k[0], k[1].value, k[2]))
+        ]
+
+    def _group_by_instruction(self) -> list[list[AccessTotals]]:
+        """Totals of each instruction in each memory: several where copies are of several sizes."""
+        found: dict[InstructionKey, list[AccessTotals]] = {}
+        for totals in self._sort_totals():
+            found.setdefault((totals.access.row, totals.access.space), []).append(totals)
+        return list(found.values())
+
+    def _build_block_parts(self) -> tuple[BlockPart, ...]:
+        """Segments of blocks in which lanes of a warp meet, so that its parts run unequally often."""
+        segments, warps, lanes = (
+            self.task.kernel.segments,
+            _round_to_int(self.sums.segment_executions),
+            _round_to_int(self.sums.segment_active_lanes),
+        )
+        first = self.task.kernel.entry_segments
+        cut = {s.block for s in segments if warps[s.index] != warps[first[s.block]]}
+        return tuple(
+            BlockPart(s.block, s.start, s.stop, int(warps[s.index]), int(lanes[s.index]))
+            for s in segments
+            if s.block in cut and s.stop > s.start
+        )
+
+    def _find_block_provenance(self) -> tuple[Provenance, ...]:
+        if self.sums.stop_reason:
+            return (Provenance.UNKNOWN,) * len(self.task.kernel.cfg.blocks)
+        base = Provenance.EXACT if self.sample.is_proven else Provenance.ASSUMED
+        return tuple(
+            Provenance.ASSUMED if block.index in self.sums.speculative_blocks else base
+            for block in self.task.kernel.cfg.blocks
+        )
+
+    def _build_access(self, sizes: Sequence[AccessTotals], blocks: tuple[Provenance, ...]) -> MemoryAccess:
+        access = sizes[0].access
+        in_global = access.space in GLOBAL_SPACES
+        has_sectors = (in_global or access.space is AddressSpace.LOCAL) and all(
+            map(_has_known_sectors, sizes)
+        )
+        has_place = in_global and all(self._has_known_place(totals) for totals in sizes)
+        found = MemoryAccess(
+            row=access.row,
+            space=access.space,
+            is_store=access.kind in (OpKind.STORE, OpKind.REDUCTION),
+            requests=round(sum(totals.requests for totals in sizes)),
+            lanes=round(sum(totals.lanes for totals in sizes)),
+            bytes=sum(map(_count_requested_bytes, sizes)),
+            sectors=round(sum(totals.sectors for totals in sizes)) if has_sectors else None,
+            wavefronts=round(sum(totals.wavefronts for totals in sizes))
+            if all(map(_has_known_addresses, sizes))
+            else None,
+            unique_bytes=count_union_bytes([totals.footprint for totals in sizes]) if has_place else None,
+            provenance=find_worst_provenance(self._find_provenance(totals, blocks) for totals in sizes),
+            is_indirect=any(totals.trust is AddressConfidence.INDEXED_ROW for totals in sizes),
+            gathered_bytes=self._count_gathered_bytes(sizes),
+            unique_sectors=count_union_sectors([totals.footprint for totals in sizes])
+            if has_place and access.bulk is not None
+            else None,
+            base_address=next(
+                (totals.base_address for totals in sizes if totals.base_address is not None), None
+            ),
+        )
+        estimate = self.gather_estimates.get((access.row, access.space))
+        return found if estimate is None else self._apply_gather_estimate(found, estimate)
+
+    def _find_provenance(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> Provenance:
+        own = blocks[self.task.kernel.cfg.block_of[totals.access.row]]
+        if totals.is_speculative or totals.trust is not AddressConfidence.EXACT:
+            own = find_worst_provenance((own, Provenance.ASSUMED))
+        if not _has_known_addresses(totals) and totals.access.kind is not OpKind.BULK_COPY:
+            return Provenance.UNKNOWN
+        if not totals.is_exhaustive or not self.sample.has_affine_accesses:
+            return find_worst_provenance((own, Provenance.ASSUMED))
+        return own
+
+    def _has_known_place(self, totals: AccessTotals) -> bool:
+        return totals.has_usable_footprint and self._has_known_patterns(totals)
+
+    def _has_known_patterns(self, totals: AccessTotals) -> bool:
+        return _has_known_addresses(totals) and self._has_grid_footprints and totals.is_exhaustive
+
+    def _count_gathered_bytes(self, sizes: Sequence[AccessTotals]) -> int | None:
+        """Distinct bytes at most: each different word names a row, and all is read of it that is of any."""
+        namers = frozenset[int]().union(*(totals.index_loads for totals in sizes))
+        if namers and (share := self.distinct_row_shares.get(_make_instruction_key(sizes))) is not None:
+            return round(share * sum(map(_count_requested_bytes, sizes)))
+        if not namers or not all(map(self._has_known_patterns, sizes)):
+            return None
+        words = [self._count_distinct_words(row) for row in sorted(namers)]
+        of_a_row = count_union_bytes([totals.footprint for totals in sizes])
+        known = [number for number in words if number is not None]
+        if of_a_row is None or len(known) < len(words):
+            return None
+        return min(sum(map(_count_requested_bytes, sizes)), round(of_a_row * sum(known)))
+
+    def _count_distinct_words(self, row: int) -> float | None:
+        """That an instruction loads over the grid; a wide load's are taken as one."""
+        loads = [totals for key, totals in self.sums.access_totals.items() if key[0] == row]
+        if not loads or not all(map(self._has_known_place, loads)):
+            return None
+        found = count_union_bytes([totals.footprint for totals in loads])
+        return None if found is None else found / loads[0].access.lane_bytes
+
+    @property
+    def _has_grid_footprints(self) -> bool:
+        """Footprints hold the whole grid's accesses."""
+        return self.sample.has_affine_accesses and not self.sums.stop_reason
+
+    def _build_traffic(self) -> GlobalTraffic:
+        def sum_requests(kinds: frozenset[OpKind]) -> RequestedBytes:
+            chosen = [
+                totals
+                for totals in self._sort_totals()
+                if totals.access.space in GLOBAL_SPACES and totals.access.kind in kinds
+            ]
+            n_bytes = sum(map(_count_requested_bytes, chosen))
+            placed = [totals for totals in chosen if totals.has_complete_footprint]
+            tables = self._find_table_sectors(
+                [totals for totals in chosen if not totals.has_complete_footprint]
+            )
+            if not self._has_grid_footprints or tables is None:
+                return RequestedBytes(n_bytes, None)
+            return RequestedBytes(n_bytes, [totals.footprint for totals in placed], tables)
+
+        return build_grid_traffic(sum_requests(READ_KINDS), sum_requests(WRITE_KINDS))
+
+    def _apply_gather_estimate(self, found: MemoryAccess, estimate: GatherEstimate) -> MemoryAccess:
+        """With what random words come to where nothing else is known."""
+        in_global = found.space in GLOBAL_SPACES
+        sectors, wavefronts = found.sectors, found.wavefronts
+        if sectors is None and (in_global or found.space is AddressSpace.LOCAL):
+            sectors = round(found.requests * estimate.sectors_per_request)
+        if wavefronts is None:
+            wavefronts = round(found.requests * estimate.wavefronts_per_request)
+        found = replace(found, sectors=sectors, wavefronts=wavefronts, provenance=Provenance.ASSUMED)
+        lookups = (
+            self._gathers_by_allocation.get(_align_to_allocation(found.base_address)) if in_global else None
+        )
+        if lookups is None:
+            return found
+        table = lookups.find_table_bytes(estimate)
+        if table is None:
+            return replace(found, is_indirect=True, unique_bytes=None)
+        n_sectors = max(1.0, lookups.n_sectors)
+        return replace(
+            found,
+            is_indirect=True,
+            unique_bytes=round(estimate_distinct_sectors(table, sectors or 0) * SECTOR_BYTES),
+            table_bytes=table,
+            first_touch_share=estimate_distinct_sectors(table, n_sectors) / n_sectors,
+        )
+
+    def _find_table_sectors(self, looked_up: Sequence[AccessTotals]) -> Mapping[int, float] | None:
+        """Sectors of tables that random places touch, by where they lie; None where not known."""
+        found: dict[int, float] = {}
+        for totals in looked_up:
+            estimate = self.gather_estimates.get((totals.access.row, totals.access.space))
+            lookups = self._gathers_by_allocation.get(_find_allocation(totals))
+            table = None if estimate is None or lookups is None else lookups.find_table_bytes(estimate)
+            if table is None or lookups is None:
+                return None
+            touched = estimate_distinct_sectors(table, lookups.n_sectors)
+            found[_find_allocation(totals)] = max(found.get(_find_allocation(totals), 0.0), touched)
+        return found
+
+    @cached_property
+    def _gathers_by_allocation(self) -> Mapping[int, GatherTraffic]:
+        """What requests at random places come to, by the memory that they lead into."""
+        found: dict[int, GatherTraffic] = {}
+        for totals in self._sort_totals():
+            estimate = self.gather_estimates.get((totals.access.row, totals.access.space))
+            if estimate is None or totals.access.space not in GLOBAL_SPACES:
+                continue
+            own = found.setdefault(_find_allocation(totals), GatherTraffic())
+            own.n_sectors += totals.sectors or totals.requests * estimate.sectors_per_request
+            own.read_bytes += _count_requested_bytes(totals) * (totals.access.kind in READ_KINDS)
+            own.written_bytes += _count_requested_bytes(totals) * (totals.access.kind in WRITE_KINDS)
+        return found
+
+    def _build_unknown_branches(self) -> tuple[UnknownBranch, ...]:
+        lengths = np.array([segment.stop - segment.start for segment in self.task.kernel.segments])
+        total = float(self.sums.segment_executions @ lengths) or 1.0
+        found = []
+        for row, weight in sorted(self.sums.speculative_instructions.items(), key=lambda item: -item[1]):
+            text, origin_row = self.sums.branch_origins[row]
+            found.append(
+                UnknownBranch(
+                    row=row,
+                    origin=text or self._format_origin(origin_row),
+                    origin_row=origin_row,
+                    rule=self.task.options.branch_decider.reasons.get(row, "all ways taken"),
+                    hint=self._format_hint(row, origin_row),
+                    instruction_share=min(1.0, weight / total),
+                )
+            )
+        return tuple(found)
+
+    def _format_origin(self, row: int | None) -> str:
+        if row is None:
+            return ""
+        kernel = self.task.kernel.cfg.kernel
+        return f"{int(kernel.addresses[row]):#06x} {kernel.decode_form(row).text}"
+
+    def _format_hint(self, row: int, origin_row: int | None) -> str:
+        kernel, cfg = self.task.kernel.cfg.kernel, self.task.kernel.cfg
+        address = int(kernel.addresses[row])
+        loop = self.task.options.branch_decider.find_loop_of_branch(row)
+        hint = f"--taken {address:#x}=SHARE"
+        if loop is not None:
+            header = int(kernel.addresses[cfg.blocks[loop.header].start])
+            hint = f"--trip {header:#x}=N"
+        if origin_row is not None and kernel.find_opcode(origin_row).space in GLOBAL_SPACES:
+            return f"--arg WHICH=@data.npy for what it loads, or {hint}"
+        return hint
+
+    def _collect_assumptions(self) -> tuple[str, ...]:
+        notes = list(self.task.image.assumptions)
+        cfg = self.task.kernel.cfg
+        first = self.task.kernel.entry_segments
+        outside = [
+            row
+            for row in cfg.external_call_rows
+            if self.sums.segment_executions[first[cfg.block_of[row]]] > 0
+        ]
+        if outside:
+            notes.append(
+                f"calls of functions that the input does not have (malloc, printf or of another file) at "
+                f"{len(outside)} places: what runs there is not counted"
+            )
+        if self.sums.stop_reason:
+            notes.append(
+                f"execution came to no end: {self.sums.stop_reason}; counts are of what ran until then"
+            )
+        notes += self.sample.notes
+        if self.sums.atomic_counters:
+            places = ", ".join(
+                f"{int(cfg.kernel.addresses[row]):#06x}" for row in sorted(self.sums.atomic_counters)
+            )
+            notes.append(
+                f"the atomic at {places} counts: what the one of many does that gets a certain number, "
+                "as the last CTA of a grid, is not counted"
+            )
+        estimated = [
+            t for t in self._sort_totals() if AddressConfidence.NONE < t.trust < AddressConfidence.EXACT
+        ]
+        if estimated:
+            addresses = [
+                f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in estimated
+            ]
+            names_rows = any(t.trust is AddressConfidence.INDEXED_ROW for t in estimated)
+            notes.append(_format_zero_word_note(list(dict.fromkeys(addresses)), names_rows=names_rows))
+        scattered = [
+            t
+            for t in self._sort_totals()
+            if t.trust is AddressConfidence.NONE and t.access.row in self._estimated_rows
+        ]
+        if scattered:
+            addresses = [
+                f"{int(self.task.kernel.cfg.kernel.addresses[t.access.row]):#06x}" for t in scattered
+            ]
+            notes.append(_format_random_word_note(list(dict.fromkeys(addresses))))
+        return tuple(notes)
+
+    @property
+    def _estimated_rows(self) -> frozenset[int]:
+        return frozenset(row for row, _ in self.gather_estimates)
+
+
+def _make_instruction_key(sizes: Sequence[AccessTotals]) -> InstructionKey:
+    return sizes[0].access.row, sizes[0].access.space
+
+
+def _find_allocation(totals: AccessTotals) -> int:
+    return _align_to_allocation(totals.base_address)
+
+
+def _align_to_allocation(address: int | None) -> int:
+    """Where the memory lies that an address belongs to."""
+    return 0 if address is None else address - address % ALLOCATION_SPACING_BYTES
+
+
+def _count_requested_bytes(totals: AccessTotals) -> int:
+    return round(totals.lanes) * totals.access.lane_bytes
+
+
+def _has_known_addresses(totals: AccessTotals) -> bool:
+    return totals.trust is not AddressConfidence.NONE and totals.access.address is not None
+
+
+def _has_known_sectors(totals: AccessTotals) -> bool:
+    """Of a copy whose size is known, wherever it goes."""
+    return _has_known_addresses(totals) or (totals.access.bulk is not None and totals.access.width_bytes > 0)
+
+
+def _format_zero_word_note(addresses: Sequence[str], *, names_rows: bool) -> str:
+    """names_rows: some of the words are loaded, and name rows that may lie anywhere."""
+    more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+    rows = "; rows that loaded ones name may lie anywhere" if names_rows else ""
+    return (
+        f"the address at {addresses[0]}{more} hangs on words that are the same for all lanes of a warp and "
+        f"that neither an argument nor a buffer gives: taken as 0{rows}"
+    )
+
+
+def _format_random_word_note(addresses: Sequence[str]) -> str:
+    more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
+    return (
+        f"where lanes go at {addresses[0]}{more} hangs on words that are not given: anywhere that the code's "
+        "masks and widths allow (--arg WHICH=@data.npy gives them, ptr:BYTES a table's size)"
+    )
+
+
+def _round_to_int(sums: NDArray[np.float64]) -> IntArray:
+    found: IntArray = np.rint(sums).astype(np.int64)
+    return found
+
+
+def _merge_warp_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
+    """Classes of several chunks: equal ones become one; most numerous first."""
+    found: dict[tuple[bytes, bytes], WarpClass] = {}
+    for one in classes:
+        key = (one.block_counts.tobytes(), one.block_active_lanes.tobytes())
+        known = found.get(key)
+        found[key] = (
+            one
+            if known is None
+            else WarpClass(
+                n_warps=known.n_warps + one.n_warps,
+                block_counts=known.block_counts,
+                block_active_lanes=known.block_active_lanes,
+                example_warp=known.example_warp,
+                warp_slot_counts=tuple(
+                    a + b for a, b in zip(known.warp_slot_counts, one.warp_slot_counts, strict=True)
+                ),
+                n_beside_busier_warp=known.n_beside_busier_warp + one.n_beside_busier_warp,
+            )
+        )
+    return tuple(sorted(found.values(), key=lambda c: -c.n_warps))

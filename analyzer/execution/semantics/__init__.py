@@ -1,5 +1,0 @@
-"""What instructions compute: `compile_step` turns one into a function over arrays of lanes."""
-
-from analyzer.execution.semantics.table import compile_step
-
-__all__ = ["compile_step"]

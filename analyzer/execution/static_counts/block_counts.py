@@ -1,0 +1,231 @@
+"""How often each block of a kernel runs per warp, from trip counts and assumed branch odds.
+
+Exact counts from launch facts come with abstract execution; until then each count says what it rests on.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
+from analyzer.execution.static_counts.trip_counts import find_constant_trip_count
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import Loop, LoopForest
+from analyzer.ir.module import SourceLine
+from analyzer.text.errors import UsageError
+
+ASSUMED_TRIP_COUNT = 16
+
+
+class LoopTripCount(Struct, frozen=True):
+    """Iterations of one loop each time it is entered."""
+
+    loop: int
+    count: float
+    provenance: Provenance
+    reason: str
+    rule: "TripCountRule | None" = None
+
+
+class TripCountRule(Struct, frozen=True):
+    """What the user says of trip counts: for the loop at an address or a source line, or for all."""
+
+    count: int
+    address: int | None = None
+    source: str = ""
+
+    @property
+    def is_general(self) -> bool:
+        """For every loop that nothing else settles."""
+        return self.address is None and not self.source
+
+    def matches(self, address: int, origin: SourceLine | None) -> bool:
+        """Whether the rule is for the loop whose header stands there; any tail of the path will do."""
+        if self.address is not None:
+            return self.address == address
+        place = "" if origin is None else f"/{origin.file}:{origin.line}"
+        return bool(self.source) and place.endswith("/" + self.source.lstrip("/"))
+
+    def __str__(self) -> str:
+        where = self.source if self.address is None else hex(self.address)
+        return f"{where}={self.count}" if where else str(self.count)
+
+
+class BlockCounts(Struct, frozen=True):
+    """Executions of each block by one warp that lives through the kernel; `per_warp[b]` for block b."""
+
+    per_warp: tuple[float, ...]
+    trips: tuple[LoopTripCount, ...]
+    provenance: Provenance
+    assumptions: tuple[str, ...]
+
+
+def parse_trip_count_rule(text: str) -> TripCountRule:
+    """`64`, `0x370=64` or `kernel.py:41=64`. Raises UsageError."""
+    where, _, value = text.rpartition("=")
+    try:
+        count = int(value, 0)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise UsageError(
+            f"--trip {text}: {value!r} is not a count", hint="write --trip 64 or --trip 0x370=64"
+        )
+    if not where:
+        return TripCountRule(count)
+    try:
+        return TripCountRule(count, address=int(where, 16))
+    except ValueError:
+        return TripCountRule(count, source=where)
+
+
+def count_block_executions(
+    cfg: Cfg, loop_forest: LoopForest, rules: tuple[TripCountRule, ...] = ()
+) -> BlockCounts:
+    """Block counts of one warp."""
+    trips = tuple(_find_trip_count(cfg, loop_forest, loop, rules) for loop in loop_forest.loops)
+    counts, odds = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
+    assumptions = [
+        f"loop at {_format_header(cfg, loop_forest.loops[trip.loop])}: {trip.count:g} trips {trip.reason}"
+        for trip in trips
+        if trip.provenance is not Provenance.EXACT
+    ]
+    if odds.n_even:
+        assumptions.append(f"forward branches taken as often as not: {odds.n_even}")
+    if odds.n_ruled:
+        assumptions.append(
+            f"forward branches settled by rule (slow paths, early ends, ways around loops): {odds.n_ruled}"
+        )
+    if cfg.unresolved_branches:
+        assumptions.append(
+            f"{len(cfg.unresolved_branches)} indirect branches: the dump holds no table, targets are guessed"
+        )
+    exact = not assumptions
+    return BlockCounts(
+        per_warp=counts,
+        trips=trips,
+        provenance=Provenance.EXACT if exact else Provenance.ASSUMED,
+        assumptions=tuple(assumptions),
+    )
+
+
+def _find_trip_count(
+    cfg: Cfg, loop_forest: LoopForest, loop: Loop, rules: tuple[TripCountRule, ...]
+) -> LoopTripCount:
+    row = cfg.blocks[loop.header].start
+    address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
+    for rule in rules:
+        if rule.matches(address, origin):
+            return LoopTripCount(loop.index, rule.count, Provenance.ASSUMED, "given by --trip", rule)
+    constant = find_constant_trip_count(cfg, loop_forest, loop)
+    if constant is not None:
+        return LoopTripCount(loop.index, constant, Provenance.EXACT, "from constant bounds")
+    if not loop.exit_edges:
+        return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
+    for rule in rules:
+        if rule.is_general:
+            return LoopTripCount(loop.index, rule.count, Provenance.ASSUMED, "given by --trip", rule)
+    return LoopTripCount(loop.index, ASSUMED_TRIP_COUNT, Provenance.ASSUMED, "assumed: no bound is known")
+
+
+def _format_header(cfg: Cfg, loop: Loop) -> str:
+    row = cfg.blocks[loop.header].start
+    origin = cfg.kernel.find_source_line(row)
+    return f"{int(cfg.kernel.addresses[row]):#06x}" + (f" ({origin})" if origin else "")
+
+
+class _BranchCounts(Struct, frozen=True):
+    """Two-way branches whose odds were taken as even, and those that a rule settled."""
+
+    n_even: int
+    n_ruled: int
+
+
+def _propagate_counts(
+    cfg: Cfg, loop_forest: LoopForest, trips: Mapping[int, float]
+) -> tuple[tuple[float, ...], _BranchCounts]:
+    """Flow from the entry in reverse postorder; a loop's header multiplies, its exits carry what came in."""
+    counts = [0.0] * len(cfg.blocks)
+    inflow = [0.0] * len(cfg.blocks)
+    entered = [0.0] * len(loop_forest.loops)
+    header_of = {loop.header: loop for loop in loop_forest.loops}
+    back_edges = {(latch, loop.header) for loop in loop_forest.loops for latch in loop.latches}
+    callees: dict[int, list[int]] = {}
+    for caller, callee in cfg.call_edges:
+        callees.setdefault(caller, []).append(callee)
+    inflow[loop_forest.reverse_postorder[0]] = 1.0
+    even = ruled = 0
+    for block in loop_forest.reverse_postorder:
+        counts[block] = inflow[block]
+        loop = header_of.get(block)
+        if loop is not None:
+            entered[loop.index] = inflow[block]
+            counts[block] = inflow[block] * max(trips[loop.index], 0)
+        for callee in callees.get(block, ()):
+            inflow[callee] += counts[block]
+        staying, leaving = [], 0.0
+        for target in cfg.successors[block]:
+            left = _find_outermost_exited_loop(loop_forest, block, target)
+            if left is None:
+                staying.append(target)
+                continue
+            share = entered[left.index] / len(left.exit_edges)
+            inflow[target] += share
+            leaving += share
+        odds = estimate_branch_probabilities(cfg, loop_forest, block, staying)
+        even += len(odds) > 1 and max(odds) < 1
+        ruled += len(odds) > 1 and max(odds) == 1
+        for target, share in zip(staying, odds, strict=True):
+            if (block, target) not in back_edges:
+                inflow[target] += max(0.0, counts[block] - leaving) * share
+    return tuple(counts), _BranchCounts(even, ruled)
+
+
+def _find_outermost_exited_loop(loop_forest: LoopForest, block: int, target: int) -> Loop | None:
+    """The largest loop that the edge leaves."""
+    left = None
+    for index in loop_forest.find_enclosing_loops(block):
+        if target not in loop_forest.loops[index].blocks:
+            left = loop_forest.loops[index]
+    return left
+
+
+def estimate_branch_probabilities(
+    cfg: Cfg, loop_forest: LoopForest, block: int, targets: list[int]
+) -> list[float]:
+    """Share of a block's executions that go on to each target.
+
+    Not taken: ways for unlikely numbers, slow paths (calls of division or sqrt), early ends, ways around a
+    loop; else all alike (heuristics of Ball and Larus, Branch Prediction for Free, 1993).
+    """
+    if len(targets) < 2:
+        return [1.0] * len(targets)
+    likely = find_likely_successor(cfg, block)
+    if likely in targets:
+        return [float(target == likely) for target in targets]
+    warm = [t for t in targets if t not in cfg.calling_blocks] or targets
+    warm = [t for t in warm if not _is_early_exit(cfg, t)] or warm
+    into_loops = _drop_loop_bypasses(
+        [t for t in warm if loop_forest.dominates_loop_header(t)], cfg, loop_forest
+    )
+    taken = into_loops if len(into_loops) == 1 else warm
+    return [1.0 / len(taken) if target in taken else 0.0 for target in targets]
+
+
+def _drop_loop_bypasses(targets: list[int], cfg: Cfg, loop_forest: LoopForest) -> list[int]:
+    """Without those at which another one's way comes out: they lead around its loop, to a later one."""
+
+    def leads_to(other: int, target: int) -> bool:
+        return any(loop_forest.dominates(other, before) for before in cfg.predecessors[target])
+
+    inner = [t for t in targets if not any(leads_to(other, t) for other in targets if other != t)]
+    return inner or targets
+
+
+_MAX_EXIT_BLOCK_INSTRUCTIONS = 3
+
+
+def _is_early_exit(cfg: Cfg, block: int) -> bool:
+    """A block that does little but end the thread."""
+    return not cfg.successors[block] and len(cfg.blocks[block]) <= _MAX_EXIT_BLOCK_INSTRUCTIONS

@@ -1,0 +1,1 @@
+"""Executions recorded warp by warp, and recorded traces turned into execution profiles."""

@@ -1,0 +1,366 @@
+"""The address stream of a few CTAs that share an SM: what a cache model is fed with.
+
+CTAs of a grid's first wave go to SMs in turn, so SM s holds CTAs s, s + n_sms, s + 2 n_sms and so on. They
+are executed side by side, and their requests are put in the order in which warps would make them that issue
+one instruction each in turn; hardware's order is not known. Loops run one trip at a time, for as long as the
+limits allow.
+"""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.binding.constant_banks import AddressWindows
+from analyzer.execution.binding.image_builder import ConstantImage
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.lowering.segments import CompiledKernel
+from analyzer.execution.machine.budget import Budget, StopExecution
+from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
+from analyzer.execution.machine.random_data import RandomData, TargetBuffer
+from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
+from analyzer.execution.traces.launch_recording import RecordingMachine
+from analyzer.ir.module import Kernel
+from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
+from analyzer.ir.scheduling import WARP_SIZE
+
+_Number = TypeVar("_Number", np.uint8, np.int32, np.int64, np.uint64)
+
+IntArray = NDArray[np.int64]
+RowArray = NDArray[np.int32]
+ByteArray = NDArray[np.uint8]
+
+_STREAM_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSpace.LOCAL})
+_STREAM_KINDS = frozenset({OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION, OpKind.ASYNC_COPY})
+_STORE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION})
+_MAX_PENDING_REQUESTS = 512
+_SEGMENT_OVERHEAD_ACTIONS = 10  # what going from block to block costs
+_WORD_BYTES = 4
+_WORDS_PER_SECTOR = np.uint64(SECTOR_BYTES // _WORD_BYTES)  # one for each word of a sector
+_SECTOR_WORD_MASK = np.uint64((1 << SECTOR_BYTES // _WORD_BYTES) - 1)
+# Local memory of a warp lies by itself: nothing else has addresses up here.
+_LOCAL_BASE_ADDRESS = 1 << 56
+_LOCAL_SPACING_BITS = 36
+
+
+class StreamLimits(Struct, frozen=True):
+    """How much is recorded: sectors, and instructions of the slice that some warps run together.
+
+    Together some 0.3 s of work; counted, so that the same launch always stops at the same place.
+    """
+
+    max_sectors: int = 200_000
+    max_actions: int = 12_000
+
+
+class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
+    """Sectors of global, generic and local memory that some co-resident CTAs ask for, in order.
+
+    One entry for each distinct sector of a request, [n] all: rows, the instruction; warps, the number of
+    the warp among those recorded (place of its CTA in `ctas` * warps_per_cta + warp); sectors, address of
+    the sector's first byte; words, a bit for each 4-byte word of it that is touched; is_store (reductions
+    too); requests, number of the request, never falling; turns, instructions that its warp had issued by
+    then. Within a request sectors ascend. Local memory is interleaved word by word and lies apart from all
+    else.
+
+    lost: (row, requests) whose addresses nothing decides, or which engines make (bulk copies, textures);
+    hanging: rows of branches that a guess decided. is_complete: the CTAs ran to their end, else `stopped`
+    says what was used up.
+    """
+
+    ctas: tuple[int, ...]
+    warps_per_cta: int
+    rows: RowArray
+    warps: RowArray
+    sectors: AddressArray
+    word_masks: ByteArray
+    is_store: NDArray[np.bool_]
+    request_numbers: IntArray
+    issue_indices: IntArray
+    unknown_requests: tuple[tuple[int, int], ...]
+    speculative_rows: tuple[int, ...]
+    stop_reason: str = ""
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.stop_reason
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def find_co_resident_ctas(
+    n_ctas: int,
+    *,
+    n_sms: int,
+    ctas_per_sm: int,
+    sectors_per_cta: float | None = None,
+    limits: StreamLimits | None = None,
+    sm: int = 0,
+    first: int = 0,
+) -> tuple[int, ...]:
+    """CTAs of the wave that begins at `first` on one SM, handed out in turn: all, or as many as fit.
+
+    sectors_per_cta: of global and local memory, as an executed profile says; None where nobody knows.
+    Of CTAs that do not fit whole one is left: what it reads again it then does so soonest.
+    """
+    held = range(first + sm, min(n_ctas, first + n_sms * ctas_per_sm), n_sms)
+    if sectors_per_cta:
+        fitting = int((limits or StreamLimits()).max_sectors / sectors_per_cta)
+        held = held[: max(1, fitting)]
+    return tuple(held)
+
+
+def record_address_stream(
+    kernel: CompiledKernel,
+    image: ConstantImage,
+    shape: LaunchShape,
+    ctas: tuple[int, ...],
+    *,
+    branch_decider: BranchDecider | None = None,
+    limits: StreamLimits | None = None,
+    tables: Mapping[int, TargetBuffer] | None = None,
+) -> AddressStream:
+    """Execute these CTAs side by side and keep what they ask of memory, up to the limits.
+
+    CTAs whose shared memory takes too much room together are left out from the end. tables: that rows of
+    instructions lead into by words that nobody knows (`RandomData`), where their size is known.
+    """
+    limits = limits or StreamLimits()
+    ctas = ctas[: limit_ctas_by_memory(kernel, shape, len(ctas))]
+    numbers = np.array(ctas, dtype=np.int64)
+    batch = CtaBatch(kernel, image, shape, numbers, np.ones(len(numbers)))
+    recorder = _StreamRecorder(kernel.cfg.kernel, numbers, shape.warps_per_cta, limits.max_sectors)
+    decide = branch_decider or BranchDecider(kernel)
+    words = RandomData(kernel, batch.unknown_words, tables)
+    machine = RecordingMachine(
+        kernel, batch, decide, recorder, _ActionBudget(limits.max_actions), random_data=words
+    )
+    stop_reason = ""
+    machine.start()
+    try:
+        machine.run()
+    except StopExecution as stop:
+        stop_reason = str(stop)
+    return recorder.build_stream(tuple(sorted(machine.counters.speculative_instructions)), stop_reason)
+
+
+class _ActionBudget(Budget):
+    """A budget of actions: warps are so few that each costs the same, however many it is done for."""
+
+    __slots__ = ()
+
+    def spend(self, n_actions: int, n_words: int) -> None:
+        """See `Budget`. Raises StopExecution."""
+        self.spent_steps += _SEGMENT_OVERHEAD_ACTIONS + n_actions
+        if self.spent_steps > self.step_limit:
+            raise StopExecution(f"more than {self.step_limit:,} instructions")
+
+
+class _PendingRequests(Struct):
+    """Requests of one call: place among warps, turn and lanes of each, at one instruction."""
+
+    row: int
+    warps: IntArray
+    issue_indices: IntArray
+    active: LaneMaskArray
+    addresses: AddressArray
+
+
+class _MeasuredRequests(Struct):
+    """Requests whose sectors are known: `counts` of them each, one after the other in `sectors`, `words`."""
+
+    rows: RowArray
+    warps: IntArray
+    issue_indices: IntArray
+    sector_counts: IntArray
+    sectors: AddressArray
+    word_masks: ByteArray
+
+
+class _StreamRecorder:
+    """A `ExecutionRecorder` that keeps sectors of global, generic and local memory."""
+
+    def __init__(self, kernel: Kernel, ctas: IntArray, warps_per_cta: int, max_sectors: int) -> None:
+        self.kernel, self.ctas, self.warps_per_cta = kernel, ctas, warps_per_cta
+        self.max_sectors, self.n_sectors = max_sectors, 0
+        self.stop_row = 0
+        self.running_warps: WarpArray = np.zeros(0, dtype=np.int64)
+        self.running_indices: IntArray = self.running_warps
+        self.issued_counts: IntArray = np.zeros(len(ctas) * warps_per_cta, dtype=np.int64)
+        self.unknown_requests: dict[int, int] = {}
+        self.pending: list[_PendingRequests] = []
+        self.n_pending = 0
+        self.is_row_streamed: list[bool] = kernel.form_table.make_opcode_mask(_is_streamed)[
+            kernel.opcode_ids
+        ].tolist()
+        self.measured_parts: list[_MeasuredRequests] = []
+
+    def record_run(self, start: int, stop: int, warps: WarpArray, active: LaneMaskArray) -> None:
+        """See `ExecutionRecorder`."""
+        self.running_warps, self.running_indices = warps, self._find_warp_indices(warps)
+        self.issued_counts[self.running_indices] += stop - start
+        self.stop_row = stop
+
+    def record_guard(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
+        """See `ExecutionRecorder`: what a guard leaves stands in the access."""
+
+    def record_access(
+        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
+    ) -> None:
+        """See `ExecutionRecorder`. Raises StopExecution where there are more sectors than wanted."""
+        if not self.is_row_streamed[row]:
+            return
+        places = self.running_indices if warps is self.running_warps else self._find_warp_indices(warps)
+        runs: NDArray[np.bool_] = np.any(active, axis=1)
+        if not runs.all():
+            places, active, addresses = places[runs], active[runs], addresses[runs]
+        turns = self.issued_counts[places] - (self.stop_row - row)
+        self.pending.append(_PendingRequests(row, places, turns, active.copy(), addresses.astype(np.uint64)))
+        self.n_pending += len(places)
+        if self.n_pending >= _MAX_PENDING_REQUESTS:
+            self._flush_pending()
+            if self.n_sectors > self.max_sectors:
+                raise StopExecution(f"more than {self.max_sectors:,} sectors")
+
+    def record_unknown_access(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
+        """See `ExecutionRecorder`."""
+        if self.kernel.find_opcode(row).space not in (*_STREAM_SPACES, AddressSpace.TEXTURE):
+            return
+        self.unknown_requests[row] = self.unknown_requests.get(row, 0) + int(active.any(axis=1).sum())
+
+    def _find_warp_indices(self, warps: WarpArray) -> IntArray:
+        ctas, own = np.divmod(warps, self.warps_per_cta)
+        places: IntArray = np.searchsorted(self.ctas, ctas) * self.warps_per_cta + own
+        return places
+
+    def _flush_pending(self) -> None:
+        """Turn what is held into sectors, instructions of one kind together."""
+        by_kind: dict[tuple[AddressSpace | None, int], list[_PendingRequests]] = {}
+        for held in self.pending:
+            opcode = self.kernel.find_opcode(held.row)
+            by_kind.setdefault((opcode.space, opcode.width_bytes), []).append(held)
+        for (space, width), group in by_kind.items():
+            self._measure_group(group, space, width)
+        self.pending.clear()
+        self.n_pending = 0
+
+    def _measure_group(self, group: list[_PendingRequests], space: AddressSpace | None, width: int) -> None:
+        sizes = [len(held.warps) for held in group]
+        rows = np.repeat(np.array([held.row for held in group], dtype=np.int32), sizes)
+        warps = np.concatenate([held.warps for held in group])
+        turns = np.concatenate([held.issue_indices for held in group])
+        active = np.concatenate([held.active for held in group])
+        addresses = np.concatenate([held.addresses for held in group])
+        if space is AddressSpace.GENERIC:
+            windows = AddressWindows()
+            active = active & ~(windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses))
+            kept: NDArray[np.bool_] = np.any(active, axis=1)
+            rows, warps, turns = rows[kept], warps[kept], turns[kept]
+            active, addresses = active[kept], addresses[kept]
+        if space is AddressSpace.LOCAL:
+            keys, active = _make_local_keys(addresses, active, warps, width)
+        else:
+            keys, active = _make_global_keys(addresses, active, width)
+        self.measured_parts.append(
+            _MeasuredRequests(rows, warps, turns, *_find_distinct_sectors(keys, active))
+        )
+        self.n_sectors += len(self.measured_parts[-1].sectors)
+
+    def build_stream(self, speculative_rows: tuple[int, ...], stop_reason: str) -> AddressStream:
+        """All that was told, warps taking turns."""
+        if self.pending:
+            self._flush_pending()
+        rows = _concatenate([part.rows for part in self.measured_parts], np.int32)
+        warps = _concatenate([part.warps for part in self.measured_parts], np.int64)
+        turns = _concatenate([part.issue_indices for part in self.measured_parts], np.int64)
+        counts = _concatenate([part.sector_counts for part in self.measured_parts], np.int64)
+        sectors = _concatenate([part.sectors for part in self.measured_parts], np.uint64)
+        words = _concatenate([part.word_masks for part in self.measured_parts], np.uint8)
+        order = np.argsort(turns * len(self.issued_counts) + warps, kind="stable")
+        starts = np.cumsum(counts) - counts
+        counts = counts[order]
+        ends = np.cumsum(counts)
+        places = np.arange(len(sectors)) + np.repeat(starts[order] - (ends - counts), counts)
+        rows = np.repeat(rows[order], counts)
+        return AddressStream(
+            ctas=tuple(self.ctas.tolist()),
+            warps_per_cta=self.warps_per_cta,
+            rows=rows,
+            warps=np.repeat(warps[order], counts).astype(np.int32),
+            sectors=sectors[places],
+            word_masks=words[places],
+            is_store=self.kernel.form_table.make_opcode_mask(_is_store)[self.kernel.opcode_ids][rows],
+            request_numbers=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
+            issue_indices=np.repeat(turns[order], counts),
+            unknown_requests=tuple(sorted(self.unknown_requests.items())),
+            speculative_rows=speculative_rows,
+            stop_reason=stop_reason,
+        )
+
+
+def _concatenate(parts: list[NDArray[_Number]], dtype: type[_Number]) -> NDArray[_Number]:
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
+
+
+def _is_streamed(opcode: Opcode) -> bool:
+    return opcode.kind in _STREAM_KINDS and opcode.space in _STREAM_SPACES
+
+
+def _is_store(opcode: Opcode) -> bool:
+    return opcode.kind in _STORE_KINDS
+
+
+def _make_global_keys(
+    addresses: AddressArray, active: LaneMaskArray, width: int
+) -> tuple[AddressArray, LaneMaskArray]:
+    """Sectors of each lane with the words touched of each; [n, 32], or [n, 64] where a lane touches two."""
+    size, word = np.uint64(SECTOR_BYTES), np.uint64(_WORD_BYTES)
+    start, last = addresses % size, np.uint64(max(width, 1) - 1)
+    first_word, last_word = start // word, (start + last) // word
+    words = (np.uint64(2) << last_word) - (np.uint64(1) << first_word)
+    first = addresses // size
+    keys = first << _WORDS_PER_SECTOR | words & _SECTOR_WORD_MASK
+    if bool(((last_word < _WORDS_PER_SECTOR) | ~active).all()):
+        return keys, active
+    more = (first + np.uint64(1)) << _WORDS_PER_SECTOR | words >> _WORDS_PER_SECTOR
+    return np.concatenate([keys, more], axis=1), np.concatenate(
+        [active, active & (last_word >= _WORDS_PER_SECTOR)], axis=1
+    )
+
+
+def _make_local_keys(
+    addresses: AddressArray, active: LaneMaskArray, warps: IntArray, width: int
+) -> tuple[AddressArray, LaneMaskArray]:
+    """The same where each word of a thread lies beside that word of its neighbours, [n, 32 k]."""
+    word, n_words = np.uint64(_WORD_BYTES), max(1, width // _WORD_BYTES)
+    base = np.uint64(_LOCAL_BASE_ADDRESS) + (warps.astype(np.uint64) << np.uint64(_LOCAL_SPACING_BITS))
+    lane = np.arange(WARP_SIZE, dtype=np.uint64) * word
+    row_bytes = np.uint64(WARP_SIZE * _WORD_BYTES)
+    tables = [
+        _make_global_keys(
+            base[:, None] + (addresses // word + np.uint64(k)) * row_bytes + lane, active, _WORD_BYTES
+        )[0]
+        for k in range(n_words)
+    ]
+    return np.concatenate(tables, axis=1), np.tile(active, (1, n_words))
+
+
+def _find_distinct_sectors(
+    keys: AddressArray, active: LaneMaskArray
+) -> tuple[IntArray, AddressArray, ByteArray]:
+    """How many distinct sectors each row has in its active places, their addresses, and words touched."""
+    leads = active.argmax(axis=1)
+    filled = np.where(active, keys, keys[np.arange(len(keys)), leads][:, None])
+    filled.sort(axis=1)
+    sectors = filled >> _WORDS_PER_SECTOR
+    new = np.ones(filled.shape, dtype=np.bool_)
+    np.not_equal(sectors[:, 1:], sectors[:, :-1], out=new[:, 1:])
+    counts: IntArray = new.sum(axis=1, dtype=np.int64)
+    starts = np.flatnonzero(new)
+    words = (filled & _SECTOR_WORD_MASK).astype(np.uint8).reshape(-1)
+    touched = np.bitwise_or.reduceat(words, starts) if len(starts) else words
+    return counts, sectors[new] * np.uint64(SECTOR_BYTES), touched

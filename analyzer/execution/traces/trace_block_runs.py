@@ -1,0 +1,164 @@
+"""Runs of warps through blocks, as a trace has them, and the lanes that were in each.
+
+A tracer writes for each instruction the lanes that its guard leaves. Where every instruction of a block has a
+guard, lanes that pass the block leave no sign there; they are found by where they were before and came after.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.module import InstructionForm
+from analyzer.ir.opcode import OpKind
+from analyzer.ir.operand import Predicate
+from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.ir.trace import IntArray, MaskArray
+
+_NO_INDEX = -1
+_MAX_HIDDEN_BLOCKS = 4  # hidden blocks that a lane passes one after the other
+
+
+class LaneSuccessors(Struct, frozen=True, eq=False):
+    """Blocks as lanes go through them.
+
+    taken[b], fallen[b]: where lanes go from block b that are in the mask of its last instruction, and those
+    that are not, -1 for nowhere known; where not told[b], lanes may go either way. hidden[b]: every
+    instruction has a guard. head[r]: the instruction at row r comes before lanes may join in its block, at
+    WARPSYNC, or is that one.
+    """
+
+    taken: IntArray
+    fallthrough: IntArray
+    is_decided: NDArray[np.bool_]
+    is_fully_predicated: NDArray[np.bool_]
+    is_before_reconvergence: NDArray[np.bool_]
+
+    def find_successors(self, block: IntArray, took: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+        """The one or two blocks that a lane may come to from another."""
+        taken, fallen, told = self.taken[block], self.fallthrough[block], self.is_decided[block]
+        return np.where(took & told, taken, fallen), np.where(told, _NO_INDEX, taken)
+
+
+@lru_cache(maxsize=8)
+def build_lane_successors(cfg: Cfg) -> LaneSuccessors:
+    """What the code says of the ways of lanes."""
+    kernel = cfg.kernel
+    taken, fallen, told, hidden = [], [], [], []
+    head = np.ones(len(kernel), dtype=bool)
+    for block in cfg.blocks:
+        forms = [kernel.decode_form(row) for row in range(block.start, block.stop)]
+        kinds = [form.opcode.kind for form in forms]
+        if OpKind.WARP_SYNC in kinds:
+            head[block.start + kinds.index(OpKind.WARP_SYNC) + 1 : block.stop] = False
+        hidden.append(not any(form.is_unconditional for form in forms))
+        ends = _find_branch_targets(cfg, block.index, forms[-1])
+        taken.append(ends[0])
+        fallen.append(ends[1])
+        told.append(not any(isinstance(operand, Predicate) for operand in forms[-1].operands))
+    return LaneSuccessors(np.array(taken), np.array(fallen), np.array(told), np.array(hidden), head)
+
+
+def _find_branch_targets(cfg: Cfg, block: int, last: InstructionForm) -> tuple[int, int]:
+    following = block + 1 if block + 1 < len(cfg.blocks) else _NO_INDEX
+    match last.opcode.kind:
+        case OpKind.BRANCH if not {"DIV", "CONV"} & set(last.opcode.modifiers):
+            return cfg.taken_targets.get(block, _NO_INDEX), following
+        case OpKind.EXIT:
+            return _NO_INDEX, following
+        case kind if kind in _CONTROL_TRANSFER_KINDS:
+            return _NO_INDEX, _NO_INDEX
+        case _:
+            return following, following
+
+
+_CONTROL_TRANSFER_KINDS = frozenset(
+    {OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL, OpKind.RETURN, OpKind.EXIT}
+)
+
+
+class TracedBlockRuns(Struct, frozen=True, eq=False):
+    """Runs in order, one warp after the other; masks: lanes in the run, last: those of its last instruction.
+
+    Where the last instruction of the block is not there, `ended` is false.
+    """
+
+    warp: IntArray
+    block: IntArray
+    masks: MaskArray
+    last_masks: MaskArray
+    is_complete: NDArray[np.bool_]
+
+
+def split_block_runs(cfg: Cfg, row: IntArray, warp: IntArray, masks: MaskArray) -> TracedBlockRuns:
+    """A run ends where the warp or the block changes, or the instruction does not come later in it.
+
+    Its lanes are those that any of its instructions had, up to where lanes may join.
+    """
+    block = np.array(cfg.block_of, dtype=np.int64)[row]
+    ends = (np.diff(warp) != 0) | (np.diff(block) != 0) | (np.diff(row) <= 0)
+    begins = np.flatnonzero(np.concatenate(([True], ends)))
+    lasts = np.append(begins[1:], len(row)) - 1
+    successors = build_lane_successors(cfg)
+    found = np.bitwise_or.reduceat(
+        np.where(successors.is_before_reconvergence[row], masks, np.uint32(0)), begins
+    )
+    found = np.where(found == 0, np.bitwise_or.reduceat(masks, begins), found)
+    stops = np.array([one.stop for one in cfg.blocks], dtype=np.int64)
+    runs = TracedBlockRuns(
+        warp[begins], block[begins], found, masks[lasts], row[lasts] == stops[block[begins]] - 1
+    )
+    return _add_hidden_lanes(runs, successors) if successors.is_fully_predicated.any() else runs
+
+
+class _HiddenRuns(Struct, frozen=True, eq=False):
+    """Runs of hidden blocks, by block and then in order."""
+
+    runs: TracedBlockRuns
+    run_indices: IntArray
+    sort_keys: IntArray
+
+    @staticmethod
+    def build_sorted(runs: TracedBlockRuns, hidden: IntArray) -> "_HiddenRuns":
+        keys = runs.block[hidden] * len(runs.block) + hidden
+        order = np.argsort(keys)
+        return _HiddenRuns(runs, hidden[order], keys[order])
+
+    def find_between(self, block: IntArray, before: IntArray, after: IntArray) -> IntArray:
+        """The first run of each block between two runs; -1 where there is none."""
+        sought = block * len(self.runs.block) + before
+        place = np.minimum(np.searchsorted(self.sort_keys, sought), len(self.sort_keys) - 1)
+        found = self.run_indices[place]
+        is_there = (self.sort_keys[place] >= sought) & (self.runs.block[found] == block) & (found < after)
+        return np.where(is_there, found, _NO_INDEX)
+
+
+def _add_hidden_lanes(runs: TracedBlockRuns, successors: LaneSuccessors) -> TracedBlockRuns:
+    """Lanes that passed blocks in which every instruction has a guard."""
+    hidden = np.flatnonzero(successors.is_fully_predicated[runs.block])
+    if not len(hidden):
+        return runs
+    hidden_runs = _HiddenRuns.build_sorted(runs, hidden)
+    masks = runs.masks.copy()
+    for lane in range(WARP_SIZE):
+        bit = np.uint32(1 << lane)
+        at = np.flatnonzero(runs.masks & bit)
+        before, after = at[:-1], at[1:]
+        same = (runs.warp[before] == runs.warp[after]) & runs.is_complete[before]
+        before, after = before[same], after[same]
+        took = (runs.last_masks[before] & bit) != 0
+        for _ in range(_MAX_HIDDEN_BLOCKS):
+            first, second = successors.find_successors(runs.block[before], took)
+            open_ = (first != runs.block[after]) & (second != runs.block[after])
+            before, after, first, second = before[open_], after[open_], first[open_], second[open_]
+            if not len(before):
+                break
+            passed = hidden_runs.find_between(first, before, after)
+            passed = np.where(passed < 0, hidden_runs.find_between(second, before, after), passed)
+            before, after = passed[passed >= 0], after[passed >= 0]
+            took = np.zeros(len(before), dtype=bool)
+            masks[before] |= bit
+    return replace(runs, masks=masks)

@@ -1,0 +1,29 @@
+"""Parameters and constants of the kernels in an object or library, from the cubins in it."""
+
+from analyzer.frontend.cubin_info import parse_cubin
+from analyzer.frontend.disassembler import extract_cubins
+from analyzer.frontend.kernel_metadata import KernelMetadata
+from analyzer.text.errors import InputError, ToolError
+
+BinaryMetadata = dict[tuple[str, str], KernelMetadata | None]
+
+
+def read_binary_metadata(path: str) -> BinaryMetadata:
+    """What the cubins in a file state, by architecture and kernel; nothing where they cannot be had.
+
+    The disassembler reads the same file: it says what is wrong with it.
+    """
+    found: BinaryMetadata = {}
+    try:
+        for cubin in extract_cubins(path):
+            for name, metadata in parse_cubin(cubin.content).metadata.items():
+                merge_metadata(found, cubin.arch, name, metadata)
+    except (InputError, OSError, ToolError):
+        return {}
+    return found
+
+
+def merge_metadata(found: BinaryMetadata, arch: str, name: str, metadata: KernelMetadata) -> None:
+    """What one cubin states; None for a kernel that is there twice, and differs."""
+    key = (arch, name)
+    found[key] = metadata if found.get(key, metadata) == metadata else None

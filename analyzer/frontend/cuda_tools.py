@@ -1,0 +1,122 @@
+"""Finds NVIDIA's disassemblers: cuobjdump and nvdisasm."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+TOOL_NAMES = ("cuobjdump", "nvdisasm")
+_VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)")
+_RELEASE_NUMBERS = re.compile(r"\d+")
+_VERSION_TIMEOUT_S = 10
+_CUDA_ROOT = Path("/usr/local")
+
+
+class CudaTool(Struct, frozen=True):
+    """An executable, where the search met it, and its version where that was asked for, else ``""``."""
+
+    name: str
+    path: str
+    found_in: str
+    version: str = ""
+
+    @property
+    def folder(self) -> str:
+        return os.path.dirname(self.path)
+
+
+def find_tool(name: str) -> CudaTool | None:
+    """The first tool of this name on PATH, in CUDA's folders, in Triton, or in NVIDIA's wheels.
+
+    Starts no process: `version` is left empty, see `query_version`.
+    """
+    for origin, folder in _list_search_paths(name):
+        # An empty path would make which() fall back to PATH.
+        if folder and (found := shutil.which(name, path=folder)):
+            return CudaTool(name, os.path.abspath(found), origin)
+    return None
+
+
+def query_version(tool: CudaTool) -> CudaTool:
+    """The tool with the version that it prints; empty where it prints none or does not run."""
+    try:
+        done = subprocess.run(
+            [tool.path, "--version"],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return tool
+    match = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    return replace(tool, version=match[1] if match else "")
+
+
+def find_all_tools() -> tuple[CudaTool, ...]:
+    """The tools that are found, each with its version; of `TOOL_NAMES`, those left out are missing."""
+    found = (find_tool(name) for name in TOOL_NAMES)
+    return tuple(query_version(tool) for tool in found if tool is not None)
+
+
+def make_tool_environment(tool: CudaTool) -> dict[str, str]:
+    """Environment in which cuobjdump finds the nvdisasm it calls: beside it, else where the search met it."""
+    disassembler = find_tool("nvdisasm")
+    folders = [tool.folder]
+    if disassembler is not None:
+        folders.append(disassembler.folder)
+    return {**os.environ, "PATH": os.pathsep.join([*folders, os.environ.get("PATH", os.defpath)])}
+
+
+def _list_search_paths(name: str) -> Iterator[tuple[str, str]]:
+    """(origin, search path) of each place, in order of trust."""
+    yield "PATH", os.environ.get("PATH", os.defpath)
+    for variable in ("CUDA_HOME", "CUDA_PATH"):
+        if root := os.environ.get(variable):
+            yield variable, os.path.join(root, "bin")
+    for root_path in _list_installed_toolkits():
+        yield str(root_path), str(root_path / "bin")
+    if folder := _find_triton_folder():
+        yield "triton", str(folder)
+    if folder := _find_wheel_folder(name):
+        yield f"nvidia-cuda-{name}", str(folder)
+
+
+def _list_installed_toolkits() -> list[Path]:
+    """`/usr/local/cuda`, which the administrator chose, then `cuda-*` from the newest."""
+    versioned = sorted(_CUDA_ROOT.glob("cuda-*"), key=_parse_release, reverse=True)
+    return [_CUDA_ROOT / "cuda", *versioned]
+
+
+def _parse_release(root: Path) -> tuple[int, ...]:
+    return tuple(int(number) for number in _RELEASE_NUMBERS.findall(root.name))
+
+
+def _find_triton_folder() -> Path | None:
+    """The folder of tools in Triton's wheel; Triton itself is not imported."""
+    try:
+        spec = find_spec("triton")
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "backends" / "nvidia" / "bin"
+
+
+def _find_wheel_folder(name: str) -> Path | None:
+    """The folder that NVIDIA's wheel of one tool put it in; the layout changes between releases."""
+    try:
+        files = distribution(f"nvidia-cuda-{name}").files or []
+    except PackageNotFoundError:
+        return None
+    for file in files:
+        if file.stem == name and file.parent.name == "bin":
+            return Path(str(file.locate())).parent
+    return None

@@ -1,0 +1,254 @@
+"""Cubins, objects, libraries and archives as SASS text, through NVIDIA's own disassemblers."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from tempfile import NamedTemporaryFile, TemporaryDirectory, TemporaryFile
+from typing import IO
+
+from msgspec import Struct
+
+from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_tool_environment
+from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
+from analyzer.frontend.resource_usage import read_resource_usage
+from analyzer.frontend.sass_diagnostics import MIN_ARCH
+from analyzer.ir.module import KernelResources
+from analyzer.text.errors import InputError, ToolError
+
+# nvdisasm takes time and memory out of proportion on the largest files.
+_MAX_NVDISASM_BYTES = 24_000_000
+_CHUNK_BYTES = 4 << 20
+_MAX_MESSAGE_BYTES = 4096
+_MAX_MESSAGE_CHARACTERS = 200
+_HINT_INSTALL = "put CUDA's bin folder on PATH, or: pip install 'warplens[tools]'"
+_HINT_RELEASE = "use another CUDA release's tools: 12.x read sm_70 and older, the newest read the newest GPUs"
+_HINT_DAMAGED = "the file is damaged, or holds no code for a GPU (PTX alone must be assembled with ptxas)"
+_RELEASE_MISMATCH = re.compile(
+    r"deprecated|[Cc]annot decode architecture|not defined for option|[Uu]nsupported arch"
+)
+_ARCHIVE_MEMBER_LINE = re.compile(rb"^member [^\n]*\n", re.M)
+_CUBIN_NAME = re.compile(r"\.(sm_\d+[a-z]?)\.cubin$")
+_ARCH_NUMBER = re.compile(r"sm_(\d+)")
+
+
+class _ToolCommand(Struct, frozen=True):
+    """One way to disassemble a file."""
+
+    tool: CudaTool
+    arguments: tuple[str, ...]
+    folder: str | None = None
+
+
+class Cubin(Struct, frozen=True):
+    """One of the images in a file."""
+
+    arch: str
+    content: bytes
+
+
+def disassemble(
+    path: str, *, archs: Sequence[str] | None = None, refused: list[str] | None = None
+) -> Iterator[bytes]:
+    """SASS text of a binary, in pieces cut anywhere, as the tool prints it.
+
+    archs: the architectures in a file of several, as `read_binary_resource_usage` finds them; looked up where
+    None. refused: takes one message for each architecture that the tool cannot read; where it reads none, or
+    nothing takes the messages, that is an error.
+
+    Raises InputError where the file cannot be opened, ToolError where no tool is found or none can read it.
+    """
+    found = _detect_file_format(path)
+    if found is InputFormat.CUBIN and os.path.getsize(path) < _MAX_NVDISASM_BYTES:
+        return _run_first_working(_make_cubin_commands(path))
+    cuobjdump = _find_cuobjdump()
+    if archs is None:
+        archs = () if found is InputFormat.CUBIN else _collect_archs(read_binary_resource_usage(path))
+    numbers = sorted({int(match[1]) for arch in archs if (match := _ARCH_NUMBER.match(arch))})
+    if len(numbers) < 2:
+        chunks = _run_command(_ToolCommand(cuobjdump, ("-sass", os.path.abspath(path))))
+    else:
+        chunks = _disassemble_each_arch(
+            cuobjdump, path, [number for number in numbers if number >= MIN_ARCH], refused
+        )
+    return _remove_member_lines(chunks) if found is InputFormat.ARCHIVE else chunks
+
+
+def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResources]:
+    """Resources by (architecture, kernel) of a file with several images; see `read_resource_usage`.
+
+    Raises ToolError where cuobjdump is missing or finds no GPU code.
+    """
+    with NamedTemporaryFile(prefix="warplens-", suffix=".res") as file:
+        for chunk in _run_command(_ToolCommand(_find_cuobjdump(), ("-res-usage", os.path.abspath(path)))):
+            file.write(chunk)
+        file.flush()
+        try:
+            return read_resource_usage(Path(file.name))
+        except ValueError as error:
+            raise ToolError(f"{path}: cuobjdump -res-usage printed what cannot be read: {error}") from error
+
+
+def extract_cubins(path: str) -> Iterator[Cubin]:
+    """The cubins in an object or library, as cuobjdump takes them out into a folder of our own.
+
+    Raises ToolError where cuobjdump is missing or fails.
+    """
+    with TemporaryDirectory(prefix="warplens-") as folder:
+        for _ in _run_command(
+            _ToolCommand(_find_cuobjdump(), ("-xelf", "all", os.path.abspath(path)), folder)
+        ):
+            pass
+        for found in sorted(Path(folder).iterdir()):
+            if match := _CUBIN_NAME.search(found.name):
+                yield Cubin(match[1], found.read_bytes())
+                found.unlink()
+
+
+def _collect_archs(usage: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    return tuple({arch for arch, _ in usage})
+
+
+def _detect_file_format(path: str) -> InputFormat:
+    try:
+        with open(path, "rb") as file:
+            return detect_format(file.read(HEAD_BYTES))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint="check the path") from None
+
+
+def _find_cuobjdump() -> CudaTool:
+    tool = find_tool("cuobjdump")
+    if tool is None:
+        raise ToolError("cuobjdump is not found, and reading this file needs it", hint=_HINT_INSTALL)
+    if find_tool("nvdisasm") is None:
+        raise ToolError("cuobjdump is found but not nvdisasm, which it calls", hint=_HINT_INSTALL)
+    return tool
+
+
+def _make_cubin_commands(path: str) -> list[_ToolCommand]:
+    """The ways to read a cubin, the most telling first: nvdisasm gives labels, jump tables and lines."""
+    file = os.path.abspath(path)
+    commands = []
+    disassembler, cuobjdump = find_tool("nvdisasm"), find_tool("cuobjdump")
+    if disassembler is None:
+        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=_HINT_INSTALL)
+    commands += [
+        _ToolCommand(disassembler, ("-c", "-hex", "-gi", file)),
+        _ToolCommand(disassembler, ("-c", "-hex", file)),
+    ]
+    if cuobjdump is not None:
+        commands.append(_ToolCommand(cuobjdump, ("-sass", file)))
+    return commands
+
+
+def _run_first_working(commands: Sequence[_ToolCommand]) -> Iterator[bytes]:
+    """Output of the first command that prints something; what fails later than that has failed."""
+    first_error: ToolError | None = None
+    for command in commands:
+        started = False
+        try:
+            for chunk in _run_command(command):
+                started = True
+                yield chunk
+            return
+        except ToolError as error:
+            if started:
+                raise
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
+
+
+def _disassemble_each_arch(
+    cuobjdump: CudaTool, path: str, numbers: Sequence[int], refused: list[str] | None
+) -> Iterator[bytes]:
+    """One run for each architecture: cuobjdump gives up the whole file at the first it cannot read."""
+    errors = []
+    for number in numbers:
+        started = False
+        try:
+            for chunk in _run_command(
+                _ToolCommand(cuobjdump, ("-sass", "-arch", f"sm_{number}", os.path.abspath(path)))
+            ):
+                started = True
+                yield chunk
+        except ToolError as error:
+            if started or refused is None:
+                raise
+            errors.append(error)
+            refused.append(f"sm_{number} code is left out: {error}")
+    if len(errors) == len(numbers):
+        raise errors[0] if errors else ToolError(f"{path}: no code for sm_{MIN_ARCH} or later")
+
+
+def _remove_member_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Leaves out the lines that name an archive's members, which are no part of a dump."""
+    rest = b""
+    for chunk in chunks:
+        text = rest + chunk
+        end = text.rfind(b"\n") + 1
+        yield _ARCHIVE_MEMBER_LINE.sub(b"", text[:end])
+        rest = text[end:]
+    yield rest
+
+
+def _run_command(command: _ToolCommand) -> Iterator[bytes]:
+    """Standard output of a command, in pieces; ToolError where it fails or prints nothing."""
+    with TemporaryFile() as messages:
+        process = _start_process(command, messages)
+        n_bytes = 0
+        try:
+            assert process.stdout is not None
+            while chunk := process.stdout.read(_CHUNK_BYTES):
+                n_bytes += len(chunk)
+                yield chunk
+            status = process.wait()
+        finally:
+            _stop_process(process)
+        if status != 0 or n_bytes == 0:
+            raise _make_tool_error(command, status, _read_last_message(messages))
+
+
+def _start_process(command: _ToolCommand, messages: IO[bytes]) -> subprocess.Popen[bytes]:
+    tool = command.tool
+    try:
+        return subprocess.Popen(
+            [tool.path, *command.arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=messages,
+            cwd=command.folder,
+            env=make_tool_environment(tool),
+        )
+    except OSError as error:
+        raise ToolError(
+            f"{tool.path} does not start: {error.strerror or error}", hint=_HINT_INSTALL
+        ) from None
+
+
+def _stop_process(process: subprocess.Popen[bytes]) -> None:
+    """Stop the process where it still runs, and reap it."""
+    if process.poll() is None:
+        process.kill()
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
+
+
+def _read_last_message(messages: IO[bytes]) -> str:
+    """The last line of standard error, less the tool's own prefix."""
+    size = messages.seek(0, os.SEEK_END)
+    messages.seek(max(0, size - _MAX_MESSAGE_BYTES))
+    lines = [line for line in messages.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    if not lines:
+        return ""
+    return re.sub(r"^\w+ (?:fatal|error|info)\s*:\s*", "", lines[-1].strip())[:_MAX_MESSAGE_CHARACTERS]
+
+
+def _make_tool_error(command: _ToolCommand, status: int, said: str) -> ToolError:
+    file = command.arguments[-1]
+    how = "was killed" if status < 0 else "failed" if status else "found nothing to print"
+    message = f"{command.tool.name} {how} on {file}" + (f": {said}" if said else "")
+    return ToolError(message, hint=_HINT_RELEASE if _RELEASE_MISMATCH.search(said) else _HINT_DAMAGED)

@@ -1,0 +1,403 @@
+"""Instruction texts to `InstructionForm`s.
+
+A text is cut into guard, mnemonic and operand pieces; a piece with its numbers taken out is a template.
+Each distinct template goes through the grammar once; every other piece like it is decoded by filling its
+own numbers into the patterns kept from that parse. A text of which some part is refused is parsed as a
+whole, once for each distinct combination of mnemonic and templates (a shape): a comma inside a symbol's name
+cuts it wrongly.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+from lark import Token, Tree
+from lark.exceptions import UnexpectedInput
+from msgspec import Struct
+
+from analyzer.frontend.grammar import load_parser
+from analyzer.ir.module import InstructionForm
+from analyzer.ir.opcode import Opcode
+from analyzer.ir.operand import (
+    Address,
+    BarrierRegister,
+    ConstantBankOperand,
+    DescriptorOperand,
+    Immediate,
+    Label,
+    Operand,
+    Predicate,
+    PredicateFile,
+    PredicateFileOperand,
+    Register,
+    RegisterFile,
+    ScoreboardList,
+    SpecialOperand,
+    UnparsedOperand,
+)
+from analyzer.isa.opcode_table import resolve_opcode
+from analyzer.isa.register_operands import find_defs_and_uses
+
+MAX_TEXT_CHARACTERS = 4096
+_MNEMONIC = re.compile(r"[A-Z][A-Z0-9_]*(?:\.[A-Za-z0-9_]+)*")
+_GUARD = re.compile(r"@(!?)(U?P)(\d+|T)")
+_OPERAND_NUMBER = re.compile(
+    r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)(\d+|[ZT])|(0x[0-9a-f]+)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?))(?!\w)"
+)
+_SYMBOL_OPERAND = re.compile(r"`\([^)`]*\)|\d+@\w+\(+[^()]*\)+")  # as the grammar's BACKQUOTED and RELOCATION
+_NUMBER_PLACEHOLDERS = ("", "#", "#x", "#.")  # by the group of _NUMBER: register, hexadecimal, decimal
+
+NumberTexts = tuple[str, ...]
+OperandFactory = Callable[[NumberTexts], Operand]
+
+
+class SassSyntaxError(Exception):
+    """An instruction text that the grammar refuses; `column` counts characters of the text from 0."""
+
+    def __init__(self, column: int, expected: str) -> None:
+        super().__init__(expected)
+        self.column = column
+
+
+class _OperandPiece(Struct, frozen=True):
+    """One operand text: its template, its numbers, and where they stand."""
+
+    template: str
+    numbers: NumberTexts
+    positions: tuple[int, ...]
+
+
+class FormDecoder:
+    """Decodes the instruction texts of one module; remembers shapes, templates and pieces."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[str, _OperandPiece] = {}
+        self._factories: dict[str, tuple[OperandFactory, ...]] = {}
+        self._operands: dict[str, tuple[Operand, ...]] = {}
+        self._shapes: set[tuple[str, ...]] = set()
+        self.syntax_errors: dict[str, SassSyntaxError] = {}
+
+    def check_syntax(self, text: str) -> Opcode:
+        """Check a text's shape against the grammar, once for each shape; returns its opcode.
+
+        Raises SassSyntaxError where the shape is not SASS.
+        """
+        guard, mnemonic, pieces = _split_text(text)
+        key = ("@" if guard else "", mnemonic, *[self._find_piece(piece).template for piece in pieces])
+        if key not in self._shapes:
+            if not self._has_valid_parts(guard, mnemonic, pieces):
+                self._parse_shape(text)
+            self._shapes.add(key)
+        return resolve_opcode(mnemonic)
+
+    def accept_unparsed(self, text: str, error: SassSyntaxError) -> Opcode:
+        """Take a text whose operands the grammar refuses but whose encoding proves it an instruction."""
+        _, mnemonic, _ = _split_text(text)
+        if not _MNEMONIC.fullmatch(mnemonic):
+            raise error
+        self.syntax_errors[text] = error
+        return resolve_opcode(mnemonic)
+
+    def decode(self, text: str) -> InstructionForm:
+        """The form of an admitted text."""
+        guard_text, mnemonic, pieces = _split_text(text)
+        guard = _parse_guard(guard_text)
+        opcode = resolve_opcode(mnemonic)
+        if text in self.syntax_errors:
+            operands: tuple[Operand, ...] = tuple(UnparsedOperand(piece) for piece in pieces)
+        else:
+            operands = self._decode_pieces(pieces)
+        written, read = find_defs_and_uses(opcode, guard, operands)
+        return InstructionForm(
+            text=text, guard=guard, opcode=opcode, operands=operands, defs=written, uses=read
+        )
+
+    def _find_piece(self, text: str) -> _OperandPiece:
+        piece = self._pieces.get(text)
+        if piece is None:
+            piece = self._pieces[text] = _make_piece(text)
+        return piece
+
+    def _has_valid_parts(self, guard: str, mnemonic: str, pieces: list[str]) -> bool:
+        """The grammar takes every part, and then the whole, which is nothing but the parts in this order."""
+        if (guard and _parse_guard(guard) is None) or not _MNEMONIC.fullmatch(mnemonic):
+            return False
+        try:
+            for piece in pieces:
+                self._find_factories(piece)
+        except UnexpectedInput:
+            return False
+        return True
+
+    def _find_factories(self, text: str) -> tuple[OperandFactory, ...]:
+        """Raises UnexpectedInput where the piece is no list of operands."""
+        piece = self._find_piece(text)
+        factories = self._factories.get(piece.template)
+        if factories is None:
+            factories = self._factories[piece.template] = _build_factories(text, piece.positions)
+        return factories
+
+    def _parse_shape(self, text: str) -> None:
+        try:
+            load_parser("sass").parse(text, start="instruction")
+        except UnexpectedInput as error:
+            column = getattr(error, "pos_in_stream", None)
+            raise SassSyntaxError(len(text) if column is None or column < 0 else column, "") from error
+
+    def _decode_pieces(self, pieces: list[str]) -> tuple[Operand, ...]:
+        """Operands piece by piece; a comma that is part of an operand has cut it, so then all at once."""
+        operands: tuple[Operand, ...] = ()
+        try:
+            for piece in pieces:
+                operands += self._decode_piece(piece)
+            return operands
+        except UnexpectedInput:
+            return self._decode_piece(", ".join(pieces))
+
+    def _decode_piece(self, text: str) -> tuple[Operand, ...]:
+        operands = self._operands.get(text)
+        if operands is None:
+            factories, numbers = self._find_factories(text), self._find_piece(text).numbers
+            operands = self._operands[text] = tuple(make(numbers) for make in factories)
+        return operands
+
+
+def _split_text(text: str) -> tuple[str, str, list[str]]:
+    """(guard, mnemonic, operand pieces); a piece may hold two operands that no comma separates."""
+    guard = ""
+    if text.startswith("@"):
+        guard, _, text = text.partition(" ")
+        text = text.lstrip()
+    mnemonic, _, rest = text.partition(" ")
+    rest = rest.strip()
+    pieces = rest.split(", ") if rest else []
+    # Only where two blanks stand together can a piece have one at its ends.
+    return guard, mnemonic, [piece.strip() for piece in pieces] if "  " in rest else pieces
+
+
+def _make_piece(text: str) -> _OperandPiece:
+    if "`" in text or "@" in text:  # a symbol's name is not a number, whatever digits it has
+        return (
+            _OperandPiece(text[0] + "@", (text,), (0,))
+            if _SYMBOL_OPERAND.fullmatch(text)
+            else _OperandPiece(text, (), ())
+        )
+    numbers, places, parts, last = [], [], [], 0
+    for match in _OPERAND_NUMBER.finditer(text):
+        group = match.lastindex or 0
+        start, end = match.span(group)
+        numbers.append(match[group])
+        places.append(start)
+        parts += [text[last:start], _NUMBER_PLACEHOLDERS[group]]
+        last = end
+    parts.append(text[last:])
+    return _OperandPiece("".join(parts), tuple(numbers), tuple(places))
+
+
+@cache
+def _parse_guard(text: str) -> Predicate | None:
+    match = _GUARD.fullmatch(text)
+    if match is None:
+        return None
+    index = None if match[3] == "T" else int(match[3])
+    return Predicate(PredicateFile(match[2]), index, is_negated=bool(match[1]))
+
+
+def _build_factories(text: str, places: tuple[int, ...]) -> tuple[OperandFactory, ...]:
+    """One maker for each operand of a piece, from the grammar's tree of one example."""
+    tree = load_parser("sass").parse(text, start="operands")
+    slots = {place: slot for slot, place in enumerate(places)}
+    return tuple(
+        _FACTORY_BUILDERS[str(child.data)](child, slots) for child in tree.children if isinstance(child, Tree)
+    )
+
+
+NumberSlots = dict[int, int]
+Node = Tree[Token]
+NumberReader = Callable[[NumberTexts], str]
+
+
+def _make_number_reader(token: Token, prefix: int, slots: NumberSlots) -> NumberReader:
+    """How to get a token's number from an instruction's numbers; a literal where it is no slot."""
+    slot = slots.get((token.start_pos or 0) + prefix)
+    if slot is None:
+        literal = str(token)[prefix:]
+        return lambda numbers: literal
+    return lambda numbers: numbers[slot]
+
+
+def _find_tokens(node: Node, kind: str) -> list[Token]:
+    return [child for child in node.children if isinstance(child, Token) and child.type == kind]
+
+
+def _read_suffixes(node: Node) -> tuple[str, ...]:
+    return tuple(str(token)[1:] for token in _find_tokens(node, "SUFFIX"))
+
+
+def _read_sign(node: Node) -> str:
+    signs = _find_tokens(node, "SIGN")
+    return str(signs[0]) if signs else ""
+
+
+def _build_register(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], Register]:
+    token = _find_tokens(node, "REGISTER")[0]
+    file = RegisterFile.UNIFORM if token.startswith("U") else RegisterFile.GENERAL
+    read = _make_number_reader(token, len(file.value), slots)
+    sign, suffixes = _read_sign(node), _read_suffixes(node)
+    absolute = node.data == "absolute_register"
+
+    def make(numbers: NumberTexts) -> Register:
+        digits = read(numbers)
+        return Register(
+            file=file,
+            index=None if digits == "Z" else int(digits),
+            is_negated=sign == "-",
+            is_absolute=absolute,
+            is_inverted=sign == "~",
+            suffixes=suffixes,
+        )
+
+    return make
+
+
+def _build_predicate(node: Node, slots: NumberSlots) -> OperandFactory:
+    token = _find_tokens(node, "PREDICATE")[0]
+    file = PredicateFile.UNIFORM if token.startswith("U") else PredicateFile.GENERAL
+    read = _make_number_reader(token, len(file.value), slots)
+    negated = bool(_find_tokens(node, "NOT"))
+
+    def make(numbers: NumberTexts) -> Operand:
+        digits = read(numbers)
+        return Predicate(file, None if digits == "T" else int(digits), negated)
+
+    return make
+
+
+def _build_predicate_file(node: Node, slots: NumberSlots) -> OperandFactory:
+    token = _find_tokens(node, "PREDICATE_SET")[0]
+    value = PredicateFileOperand(PredicateFile.UNIFORM if token.startswith("U") else PredicateFile.GENERAL)
+    return lambda numbers: value
+
+
+def _build_integer(node: Node, slots: NumberSlots) -> OperandFactory:
+    read = _make_number_reader(_find_tokens(node, "HEX")[0], 0, slots)
+    factor, suffixes = -1 if _read_sign(node) == "-" else 1, _read_suffixes(node)
+    return lambda numbers: Immediate(factor * int(read(numbers), 16), suffixes)
+
+
+def _build_decimal(node: Node, slots: NumberSlots) -> OperandFactory:
+    read = _make_number_reader((_find_tokens(node, "DECIMAL") or _find_tokens(node, "COUNT"))[0], 0, slots)
+    factor, suffixes = -1.0 if _read_sign(node) == "-" else 1.0, _read_suffixes(node)
+    return lambda numbers: Immediate(factor * float(read(numbers)), suffixes)
+
+
+def _build_named_float(node: Node, slots: NumberSlots) -> OperandFactory:
+    text = str(_find_tokens(node, "NAMED_FLOAT")[0])
+    value = Immediate(float(text.replace("Q", "").replace("S", "")), _read_suffixes(node))
+    return lambda numbers: value
+
+
+def _build_offset(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], int]:
+    hexes = _find_tokens(node, "HEX")
+    read = _make_number_reader((hexes or _find_tokens(node, "COUNT"))[0], 0, slots)
+    factor, radix = -1 if _read_sign(node) == "-" else 1, 16 if hexes else 10
+    return lambda numbers: factor * int(read(numbers), radix)
+
+
+def _find_children(node: Node, name: str) -> list[Node]:
+    return [child for child in node.children if isinstance(child, Tree) and child.data == name]
+
+
+def _build_sum(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], tuple[tuple[Register, ...], int]]:
+    bases = [_build_register(child, slots) for child in _find_children(node, "register")]
+    offsets = [_build_offset(child, slots) for child in _find_children(node, "offset")]
+
+    def make(numbers: NumberTexts) -> tuple[tuple[Register, ...], int]:
+        return tuple(base(numbers) for base in bases), sum(offset(numbers) for offset in offsets)
+
+    return make
+
+
+def _build_constant(node: Node, slots: NumberSlots) -> OperandFactory:
+    bank_node = _find_children(node, "bank")[0]
+    hexes = _find_tokens(bank_node, "HEX")
+    read_bank = _make_number_reader(hexes[0], 0, slots) if hexes else None
+    inner = _build_sum(node, slots)
+    sign, suffixes = _read_sign(node), _read_suffixes(node)
+    absolute = node.data == "absolute_constant"
+    bindless = [_build_register(child, slots) for child in _find_children(bank_node, "register")]
+
+    def make(numbers: NumberTexts) -> Operand:
+        bases, offset = inner(numbers)
+        bases += tuple(base(numbers) for base in bindless)
+        return ConstantBankOperand(
+            bank=-1 if read_bank is None else int(read_bank(numbers), 16),
+            offset=offset,
+            base=bases[0] if bases else None,
+            is_negated=sign == "-",
+            is_absolute=absolute,
+            is_inverted=sign == "~",
+            suffixes=suffixes,
+        )
+
+    return make
+
+
+def _build_address(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], Address]:
+    inner = _build_sum(node, slots)
+    return lambda numbers: Address(*inner(numbers))
+
+
+def _build_descriptor(node: Node, slots: NumberSlots) -> OperandFactory:
+    kind, nodes = str(_find_tokens(node, "DESCRIPTOR")[0]), _find_children(node, "address")
+    suffixes = _read_suffixes(nodes[-1])  # printed after the last bracket
+    addresses = [_build_address(child, slots) for child in nodes]
+
+    def make(numbers: NumberTexts) -> Operand:
+        first, *rest = (address(numbers) for address in addresses)
+        return DescriptorOperand(kind, first, rest[0] if rest else None, suffixes)
+
+    return make
+
+
+def _build_barrier(node: Node, slots: NumberSlots) -> OperandFactory:
+    token = _find_tokens(node, "BARRIER")[0]
+    file = token.rstrip("0123456789")
+    read = _make_number_reader(token, len(file), slots)
+    return lambda numbers: BarrierRegister(file, int(read(numbers)))
+
+
+def _build_scoreboard_list(node: Node, slots: NumberSlots) -> OperandFactory:
+    readers = [_make_number_reader(token, 0, slots) for token in _find_tokens(node, "COUNT")]
+    return lambda numbers: ScoreboardList(tuple(int(read(numbers)) for read in readers))
+
+
+def _build_special(node: Node, slots: NumberSlots) -> OperandFactory:
+    value = SpecialOperand(".".join((str(_find_tokens(node, "SPECIAL")[0]), *_read_suffixes(node))))
+    return lambda numbers: value
+
+
+def _build_label(node: Node, slots: NumberSlots) -> OperandFactory:
+    token = node.children[0]
+    assert isinstance(token, Token)
+    read = _make_number_reader(token, 0, slots)
+    return lambda numbers: Label(read(numbers))
+
+
+_FACTORY_BUILDERS: dict[str, Callable[[Node, NumberSlots], OperandFactory]] = {
+    "register": _build_register,
+    "absolute_register": _build_register,
+    "predicate": _build_predicate,
+    "predicate_set": _build_predicate_file,
+    "integer": _build_integer,
+    "number": _build_decimal,
+    "named_float": _build_named_float,
+    "constant": _build_constant,
+    "absolute_constant": _build_constant,
+    "address": _build_address,
+    "described": _build_descriptor,
+    "barrier": _build_barrier,
+    "listed": _build_scoreboard_list,
+    "special": _build_special,
+    "label": _build_label,
+}

@@ -1,0 +1,136 @@
+"""Kernels under construction: distinct texts interned, columns gathered, then frozen into `Kernel`s."""
+
+import re
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from analyzer.frontend.arch_lookup import find_arch_entry
+from analyzer.frontend.instruction_decoder import MAX_TEXT_CHARACTERS, FormDecoder, SassSyntaxError
+from analyzer.ir.module import (
+    INSTRUCTION_BYTES,
+    FormTable,
+    IdArray,
+    IntArray,
+    Kernel,
+    KernelResources,
+    SourceLine,
+    WordArray,
+)
+from analyzer.ir.opcode import Opcode
+
+_BRANCH_TARGETS_ANNOTATION = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
+
+
+class TextInterner(dict[bytes, int]):
+    """Distinct instruction texts to ids; each new one is checked once."""
+
+    def __init__(self, decoder: FormDecoder) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.texts: list[str] = []
+        self.opcode_ids: list[int] = []
+        self.opcodes: dict[Opcode, int] = {}
+        self.branch_annotations: dict[int, tuple[str, ...]] = {}
+        self.syntax_errors: dict[int, SassSyntaxError] = {}
+
+    def __missing__(self, raw: bytes) -> int:
+        text = raw.decode("utf-8").strip()
+        annotation = None
+        if "(*" in text:
+            annotation = _BRANCH_TARGETS_ANNOTATION.search(text)
+            text = text.partition("(*")[0].rstrip()
+        number = len(self.texts)
+        opcode = self._check_syntax(text, number)
+        if annotation:
+            self.branch_annotations[number] = tuple(annotation[1].split(","))
+        self.texts.append(text)
+        self.opcode_ids.append(self.opcodes.setdefault(opcode, len(self.opcodes)))
+        self[raw] = number
+        return number
+
+    def _check_syntax(self, text: str, number: int) -> Opcode:
+        if len(text) > MAX_TEXT_CHARACTERS:
+            raise SassSyntaxError(MAX_TEXT_CHARACTERS, "too long")
+        try:
+            return self.decoder.check_syntax(text)
+        except SassSyntaxError as error:
+            self.syntax_errors[number] = error
+            return self.decoder.accept_unparsed(text, error)
+
+
+class KernelBuilder(Struct):
+    """A kernel while its lines are read."""
+
+    name: str
+    arch: str
+    line: int
+    text_ids: list[IdArray] = field(default_factory=list)
+    addresses: list[int] = field(default_factory=list)
+    control_words: list[WordArray] = field(default_factory=list)
+    labels: list[tuple[str, int]] = field(default_factory=list)
+    source_line_marks: list[tuple[int, int]] = field(default_factory=list)
+    is_entry: bool = True
+    has_encodings: bool = True
+
+    def compute_next_address(self) -> int:
+        """Address that the next instruction will have."""
+        return self.addresses[-1] + INSTRUCTION_BYTES if self.addresses else 0
+
+
+def build_kernel(
+    builder: KernelBuilder,
+    form_table: FormTable,
+    branch_annotations: dict[int, tuple[str, ...]],
+    origins: tuple[SourceLine, ...],
+    usage: dict[tuple[str, str], KernelResources],
+) -> Kernel:
+    """The kernel with its columns as arrays and the resources that `usage` gives for it."""
+    ids = np.concatenate(builder.text_ids)
+    addresses = np.array(builder.addresses, dtype=np.int64)
+    words = np.concatenate(builder.control_words) if builder.has_encodings and builder.control_words else None
+    kernel = Kernel(
+        name=builder.name,
+        arch=builder.arch,
+        form_table=form_table,
+        text_ids=ids,
+        addresses=addresses,
+        control_words=words,
+        line=builder.line,
+        labels=tuple(builder.labels),
+        branch_targets=_resolve_branch_targets(builder, ids, addresses, branch_annotations),
+        source_line_ids=_expand_source_line_ids(builder.source_line_marks, len(ids)),
+        source_lines=origins,
+        is_entry=builder.is_entry,
+    )
+    found = find_arch_entry(usage, builder.arch, builder.name)
+    return kernel if found is None else replace(kernel, resources=found)
+
+
+def _resolve_branch_targets(
+    builder: KernelBuilder,
+    ids: IdArray,
+    addresses: IntArray,
+    branch_annotations: dict[int, tuple[str, ...]],
+) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    if not branch_annotations:
+        return ()
+    places = dict(builder.labels)
+    rows = np.flatnonzero(np.isin(ids, list(branch_annotations)))
+    return tuple(
+        (
+            int(addresses[row]),
+            tuple(places[label] for label in branch_annotations[int(ids[row])] if label in places),
+        )
+        for row in rows
+    )
+
+
+def _expand_source_line_ids(marks: list[tuple[int, int]], n: int) -> IdArray | None:
+    if not marks:
+        return None
+    column = np.full(n, -1, dtype=np.int32)
+    for row, number in marks:
+        column[row:] = number
+    return column

@@ -1,0 +1,309 @@
+"""Any input to a `Module`: what it is, who reads it, and what lies beside it."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzer.frontend.arch_lookup import find_arch_entry
+from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
+from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
+from analyzer.frontend.resource_usage import read_resource_usage
+from analyzer.frontend.sass_parser import parse_sass
+from analyzer.frontend.triton_metadata import TritonMetadata, add_triton_metadata, read_triton_metadata
+from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, KernelResources, Module
+from analyzer.text.errors import InputError
+from analyzer.text.source import Diagnostic, Severity
+
+if TYPE_CHECKING:
+    from analyzer.frontend.cubin_info import CubinInfo
+
+STANDARD_INPUT = "-"
+_CHUNK_BYTES = 8 << 20
+_UTF8_BOM = b"\xef\xbb\xbf"
+_USAGE_SUFFIXES = (".res", ".res-usage")
+_ELF_SUFFIXES = (".elf", ".elf.txt")
+_ELF_MAGIC = b"\x7fELF"
+_MIN_RESERVED_SHARED_ARCH = 90
+_RESERVED_SHARED_BYTES = 1024
+_ARCH = re.compile(r"sm_(\d+)")
+_BINARY_FORMATS = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
+
+
+class _UnsupportedFormat(Struct, frozen=True):
+    """Why a format is not read, and what to do."""
+
+    message: str
+    hint: str
+
+
+_UNSUPPORTED_FORMATS = {
+    InputFormat.PTX: _UnsupportedFormat(
+        "this is PTX, from which ptxas has yet to make instructions",
+        "assemble it first: ptxas -arch=sm_90 kernel.ptx -o kernel.cubin",
+    ),
+    InputFormat.TRITON_IR: _UnsupportedFormat(
+        "this is Triton's intermediate code, not instructions",
+        "take the .cubin that lies beside it in Triton's cache (~/.triton/cache)",
+    ),
+    InputFormat.EMPTY: _UnsupportedFormat(
+        "the input is empty", "make a dump with: cuobjdump -sass kernel.cubin > kernel.sass"
+    ),
+    InputFormat.UTF16: _UnsupportedFormat(
+        "the text is UTF-16, as PowerShell's `>` writes it",
+        "dump again with: cuobjdump -sass kernel.cubin | Out-File -Encoding utf8 kernel.sass",
+    ),
+    InputFormat.UNKNOWN_BINARY: _UnsupportedFormat(
+        "this is neither text nor a binary that holds GPU code",
+        "give a SASS dump, a cubin, a fatbin, or an ELF object or library; unpack it if it is compressed",
+    ),
+}
+
+
+def read_module(path: str, *, usage_path: str | None = None) -> Module:
+    """Read a SASS dump, a GPU binary or a trace, told apart by content; ``-`` is standard input.
+
+    usage_path: `cuobjdump -res-usage` text; without it `NAME.res` or `NAME.res-usage` beside a dump is taken.
+    Cubins give parameters and constants of their kernels, also those in objects and libraries.
+    `NAME.elf` or `NAME.elf.txt` (`cuobjdump -elf` text), or `NAME.cubin`, beside a dump gives parameters and
+    constants, and so does such text in the dump itself.
+    Triton's `NAME.json` beside the input gives block size, dynamic shared memory and the arguments' names.
+    `shared_bytes` of the kernels leaves out what the system reserves in each CTA (1024 bytes from sm_90 on).
+
+    Raises InputError where the input cannot be read as what it is, ToolError where a CUDA tool is missing
+    or fails.
+    """
+    usage = None if usage_path is None else _read_usage_file(Path(usage_path))
+    with _open_input(path) as file:
+        module, is_dump = _read_input(path, file)
+    if usage is None and is_dump:
+        usage = _read_sibling_usage(path)
+    if is_dump and (find_metadata := _make_sibling_metadata_finder(path)) is not None:
+        module = add_kernel_metadata(module, find_metadata)
+    if usage:
+        module = _add_resources(module, lambda kernel: find_arch_entry(usage, kernel.arch, kernel.name))
+    metadata = _read_sibling_triton_metadata(path)
+    return replace(module, kernels=tuple(_finalize_kernel(kernel, metadata) for kernel in module.kernels))
+
+
+@contextmanager
+def _open_input(path: str) -> Iterator[BinaryIO]:
+    """The input as a binary file; whatever the system refuses is an InputError."""
+    try:
+        if path == STANDARD_INPUT:
+            yield sys.stdin.buffer
+        else:
+            with open(path, "rb") as file:
+                yield file
+    except IsADirectoryError:
+        raise InputError(f"{path}: this is a folder", hint="name one of the files in it") from None
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file", hint=f"looked in {Path.cwd()}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path!s}: {reason}", hint="check the path and its permissions") from None
+
+
+def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
+    """The module, and whether it was read from a text dump."""
+    head = file.read(HEAD_BYTES)
+    found = detect_format(head)
+    if refusal := _UNSUPPORTED_FORMATS.get(found):
+        raise InputError(f"{_make_display_path(path)}: {refusal.message}", hint=refusal.hint)
+    if found is InputFormat.TRACE:
+        from analyzer.frontend.trace_files import read_trace_module
+
+        return read_trace_module(
+            _make_display_path(path), _read_chunks(head.removeprefix(_UTF8_BOM), file)
+        ), False
+    if found not in _BINARY_FORMATS:
+        return _read_dump(_make_display_path(path), head.removeprefix(_UTF8_BOM), file), True
+    if path != STANDARD_INPUT:
+        return _read_binary(path, path, found), False
+    from tempfile import NamedTemporaryFile
+
+    with NamedTemporaryFile(prefix="warplens-") as copy:
+        for chunk in _read_chunks(head, file):
+            copy.write(chunk)
+        copy.flush()
+        return _read_binary(_make_display_path(path), copy.name, found), False
+
+
+def _read_dump(display_path: str, head: bytes, file: BinaryIO) -> Module:
+    """A text dump, which `cuobjdump -elf -sass` begins with tables."""
+    if b"ELF:" not in head and b"elf:" not in head:
+        return parse_sass(display_path, _read_chunks(head, file))
+    from analyzer.frontend.elf_text import ElfTextFilter
+
+    tables = ElfTextFilter()
+    module = parse_sass(display_path, tables.filter_chunks(_read_chunks(head, file)))
+    metadata = tables.collect_metadata()
+    return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
+
+
+def _make_display_path(path: str) -> str:
+    return "<stdin>" if path == STANDARD_INPUT else path
+
+
+def _read_chunks(head: bytes, file: BinaryIO) -> Iterator[bytes]:
+    return chain([head], iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+
+def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
+    from analyzer.frontend.binary_metadata import read_binary_metadata
+    from analyzer.frontend.disassembler import disassemble, read_binary_resource_usage
+
+    if found is InputFormat.CUBIN:
+        stated = _read_cubin_info(display_path, path)
+        module = parse_sass(display_path, disassemble(path))
+        module = _add_resources(module, lambda kernel: stated.resources.get(kernel.name))
+        return add_kernel_metadata(module, lambda kernel: stated.metadata.get(kernel.name))
+    usage = read_binary_resource_usage(path)
+    refused: list[str] = []
+    archs = sorted({arch for arch, _ in usage})
+    module = parse_sass(display_path, disassemble(path, archs=archs, refused=refused))
+    notes = tuple(Diagnostic(Severity.WARNING, "unsupported-architecture", text) for text in refused)
+    module = replace(module, diagnostics=(*module.diagnostics, *notes))
+    module = _add_resources(module, lambda kernel: find_arch_entry(usage, kernel.arch, kernel.name))
+    metadata = read_binary_metadata(path)
+    return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
+
+
+def _read_cubin_info(display_path: str, path: str) -> "CubinInfo":
+    from analyzer.frontend.cubin_info import parse_cubin
+
+    try:
+        return parse_cubin(Path(path).read_bytes())
+    except InputError as error:
+        raise InputError(f"{display_path}: {error}", hint=error.diagnostic.hint) from None
+
+
+def _read_usage_file(path: Path) -> dict[tuple[str, str], KernelResources]:
+    hint = "make it with: cuobjdump -res-usage kernel.cubin > kernel.res"
+    try:
+        usage = read_resource_usage(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint=hint) from None
+    except ValueError:
+        raise InputError(f"{path}: this is not resource usage as cuobjdump prints it", hint=hint) from None
+    if not usage:
+        raise InputError(f"{path}: no resource usage found", hint=hint)
+    return usage
+
+
+def _read_sibling_usage(path: str) -> dict[tuple[str, str], KernelResources] | None:
+    for suffix in _USAGE_SUFFIXES:
+        if (sibling := _find_sibling(path, suffix)) is not None:
+            return _read_usage_file(sibling)
+    return None
+
+
+def _make_sibling_metadata_finder(path: str) -> Callable[[Kernel], KernelMetadata | None] | None:
+    """What finds the facts of a kernel in a file beside the dump; None where there is no such file."""
+    for suffix in (*_ELF_SUFFIXES, ".cubin"):
+        if (sibling := _find_sibling(path, suffix)) is None:
+            continue
+        try:
+            with sibling.open("rb") as file:
+                is_binary = file.read(len(_ELF_MAGIC)) == _ELF_MAGIC
+        except OSError as error:
+            raise InputError(f"{sibling}: {error.strerror or error}", hint="check its permissions") from None
+        return _make_cubin_metadata_finder(sibling) if is_binary else _make_elf_text_metadata_finder(sibling)
+    return None
+
+
+def _make_cubin_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetadata | None]:
+    """Facts of kernels whose code is as long in the cubin as in the dump: it may be of another build."""
+    stated = _read_cubin_info(str(path), str(path))
+
+    def find(kernel: Kernel) -> KernelMetadata | None:
+        same = stated.code_bytes.get(kernel.name) == len(kernel) * INSTRUCTION_BYTES
+        return stated.metadata.get(kernel.name) if same else None
+
+    return find
+
+
+def _make_elf_text_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetadata | None]:
+    from analyzer.frontend.elf_text import read_elf_text
+
+    hint = "make it with: cuobjdump -elf kernel.cubin > kernel.elf"
+    try:
+        metadata = read_elf_text(path)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint=hint) from None
+    if not metadata:
+        raise InputError(f"{path}: this is not what cuobjdump -elf prints", hint=hint)
+    return lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name)
+
+
+def _find_sibling(path: str, suffix: str) -> Path | None:
+    """The file of the same stem with this suffix, if it exists and is not the input itself."""
+    own = Path(path)
+    if path == STANDARD_INPUT or not own.name or own.suffix == suffix:
+        return None
+    sibling = own.with_suffix(suffix)
+    return sibling if sibling.is_file() else None
+
+
+def _add_resources(module: Module, find: Callable[[Kernel], KernelResources | None]) -> Module:
+    kernels = []
+    for kernel in module.kernels:
+        found = find(kernel)
+        kernels.append(
+            kernel if found is None else replace(kernel, resources=_merge_resources(kernel.resources, found))
+        )
+    return replace(module, kernels=tuple(kernels))
+
+
+def _merge_resources(base: KernelResources, over: KernelResources) -> KernelResources:
+    """`over` where it says something, `base` elsewhere."""
+
+    def pick(first: int | None, second: int | None) -> int | None:
+        return second if first is None else first
+
+    return KernelResources(
+        registers=pick(over.registers, base.registers),
+        has_exact_registers=over.has_exact_registers
+        if over.registers is not None
+        else base.has_exact_registers,
+        shared_bytes=pick(over.shared_bytes, base.shared_bytes),
+        dynamic_shared_bytes=pick(over.dynamic_shared_bytes, base.dynamic_shared_bytes),
+        local_bytes=pick(over.local_bytes, base.local_bytes),
+        stack_bytes=pick(over.stack_bytes, base.stack_bytes),
+        barriers=pick(over.barriers, base.barriers),
+        block_threads=pick(over.block_threads, base.block_threads),
+        has_exact_block_threads=(
+            over.has_exact_block_threads if over.block_threads is not None else base.has_exact_block_threads
+        ),
+    )
+
+
+def _read_sibling_triton_metadata(path: str) -> TritonMetadata | None:
+    """Triton's metadata beside the input; None where that file is missing or is something else."""
+    sibling = _find_sibling(path, ".json")
+    return None if sibling is None else read_triton_metadata(sibling)
+
+
+def _finalize_kernel(kernel: Kernel, metadata: TritonMetadata | None) -> Kernel:
+    """The kernel without the system's shared memory, and with what Triton's metadata adds."""
+    resources = _subtract_reserved_shared(kernel.resources, kernel.arch)
+    if resources is not kernel.resources:
+        kernel = replace(kernel, resources=resources)
+    if metadata is not None and metadata.name == kernel.name:
+        kernel = add_triton_metadata(kernel, metadata)
+    return kernel
+
+
+def _subtract_reserved_shared(resources: KernelResources, arch: str) -> KernelResources:
+    """From sm_90 on the tools count the reserve of each CTA as the kernel's own; occupancy adds it again."""
+    match = _ARCH.match(arch)
+    stated = resources.shared_bytes
+    if match is None or int(match[1]) < _MIN_RESERVED_SHARED_ARCH or stated is None:
+        return resources
+    return replace(resources, shared_bytes=max(0, stated - _RESERVED_SHARED_BYTES))

@@ -1,0 +1,107 @@
+"""What a reader of SASS has to tell: skipped code, odd lines, gaps, unknown opcodes and operands."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from msgspec import Struct, field
+
+from analyzer.frontend.instruction_decoder import MAX_TEXT_CHARACTERS, SassSyntaxError
+from analyzer.ir.module import Kernel
+from analyzer.text.errors import InputError
+from analyzer.text.source import Diagnostic, Location, Severity
+
+MIN_ARCH = 70
+HINT_PTX = "compile for a GPU: nvcc -arch=sm_90, or ptxas -arch=sm_90 kernel.ptx -o kernel.cubin"
+HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
+HINT_DUMP_AGAIN = "dump again with cuobjdump -sass"
+
+
+class Occurrences(Struct):
+    """How often something was met, and where first."""
+
+    count: int = 0
+    first: Location | None = None
+
+    def add(self, where: Callable[[], Location], count: int = 1) -> None:
+        """Count it; its place is asked for the first time only."""
+        self.count += count
+        if self.first is None:
+            self.first = where()
+
+
+class SassDiagnostics(Struct):
+    """Collected while a dump is read."""
+
+    path: str
+    skipped_archs: dict[str, Occurrences] = field(default_factory=dict)
+    unrecognized_lines: Occurrences = field(default_factory=Occurrences)
+    address_gaps: Occurrences = field(default_factory=Occurrences)
+    unparsed_locations: dict[int, Location] = field(default_factory=dict)
+
+    def make_no_kernel_error(self) -> InputError:
+        """The error for a dump without a kernel."""
+        if self.skipped_archs:
+            return InputError(
+                f"{', '.join(sorted(self.skipped_archs))} code: encodings before sm_{MIN_ARCH} are not read",
+                location=next(iter(self.skipped_archs.values())).first,
+                hint=f"compile for sm_{MIN_ARCH} or later and dump again",
+            )
+        return InputError(f"{self.path}: no instruction found", hint=HINT_DUMP)
+
+    def build_warnings(self, kernels: tuple[Kernel, ...]) -> Iterator[Diagnostic]:
+        """Warnings, each with how often and where first."""
+        for arch, places in sorted(self.skipped_archs.items()):
+            message = f"{arch} code is skipped: encodings before sm_{MIN_ARCH} are not read"
+            yield _make_warning("unsupported-architecture", message, places.first, places.count)
+        if self.unrecognized_lines.count:
+            message = "lines that no CUDA tool prints were skipped"
+            yield _make_warning(
+                "unrecognized-line", message, self.unrecognized_lines.first, self.unrecognized_lines.count
+            )
+        if self.address_gaps.count:
+            message = "addresses leave gaps: instructions are missing from the dump"
+            yield _make_warning(
+                "missing-instructions", message, self.address_gaps.first, self.address_gaps.count
+            )
+        yield from _warn_unknown_opcodes(kernels)
+        yield from self._warn_unparsed(kernels)
+
+    def _warn_unparsed(self, kernels: tuple[Kernel, ...]) -> Iterator[Diagnostic]:
+        if not self.unparsed_locations:
+            return
+        texts = kernels[0].form_table.texts
+        counts = sum(np.bincount(kernel.text_ids, minlength=len(texts)) for kernel in kernels)
+        for number, location in self.unparsed_locations.items():
+            message = f"operands not understood: {texts[number][:60]}"
+            yield _make_warning("operand-syntax", message, location, int(np.asarray(counts)[number]))
+
+
+def _warn_unknown_opcodes(kernels: tuple[Kernel, ...]) -> Iterator[Diagnostic]:
+    counts: dict[str, int] = {}
+    opcodes = kernels[0].form_table.opcodes
+    unknown = [number for number, opcode in enumerate(opcodes) if not opcode.is_known]
+    for number in unknown:
+        count = sum(int(np.count_nonzero(kernel.opcode_ids == number)) for kernel in kernels)
+        counts[opcodes[number].name] = counts.get(opcodes[number].name, 0) + count
+    for name, count in sorted(counts.items()):
+        yield Diagnostic(
+            Severity.WARNING,
+            "unknown-opcode",
+            f"opcode {name} is not in the table; it is taken as a plain ALU instruction",
+            hint="add a line to hwdb/isa/opcodes.toml",
+            count=count,
+        )
+
+
+def _make_warning(code: str, message: str, location: Location | None, count: int) -> Diagnostic:
+    return Diagnostic(Severity.WARNING, code, message, location, count=count)
+
+
+def make_syntax_error(error: SassSyntaxError, location: Location) -> InputError:
+    """A text that the grammar refuses and no encoding vouches for."""
+    if error.column >= MAX_TEXT_CHARACTERS:
+        message = f"an instruction of more than {MAX_TEXT_CHARACTERS} characters"
+    else:
+        message = "this is not a SASS instruction"
+    hint = f"the line is damaged or from another tool: {HINT_DUMP_AGAIN}"
+    return InputError(message, location=location, hint=hint)

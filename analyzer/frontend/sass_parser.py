@@ -1,0 +1,322 @@
+"""SASS text of cuobjdump and nvdisasm to a `Module`.
+
+The scanner takes the text in chunks, splits lines with one compiled expression, interns each distinct
+instruction text, and keeps per kernel only columns; see facts/FORMATS.md for what the tools print.
+"""
+
+import gc
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+
+from analyzer.frontend.instruction_decoder import FormDecoder, SassSyntaxError
+from analyzer.frontend.kernel_builder import KernelBuilder, TextInterner, build_kernel
+from analyzer.frontend.resource_usage import parse_usage_function, parse_usage_line
+from analyzer.frontend.sass_diagnostics import (
+    HINT_DUMP,
+    HINT_DUMP_AGAIN,
+    HINT_PTX,
+    MIN_ARCH,
+    Occurrences,
+    SassDiagnostics,
+    make_syntax_error,
+)
+from analyzer.frontend.sass_lines import (
+    ARCH,
+    ARCH_FLAG,
+    DATA_DIRECTIVE,
+    ENCODING_WORD,
+    FUNCTION_HEADER,
+    IGNORED_PREFIXES,
+    INSTRUCTION_START,
+    LABEL,
+    SOURCE_LINE,
+    TEXT_SECTION,
+    OverlongLineError,
+    SassChunk,
+    split_at_line_ends,
+)
+from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, KernelResources, Module, SourceFormat, SourceLine
+from analyzer.text.errors import InputError
+from analyzer.text.source import Location
+
+_WORD_HEX_DIGITS = 16
+
+
+def parse_sass(path: str, chunks: Iterable[bytes]) -> Module:
+    """Read SASS text; `chunks` are consecutive pieces of it, cut anywhere.
+
+    Raises InputError, with line, column and caret, where the text is not what the tools print.
+    """
+    with _pause_garbage_collection():
+        return _SassParser(path).parse(chunks)
+
+
+@contextmanager
+def _pause_garbage_collection() -> Iterator[None]:
+    """The scanner makes millions of tuples and no cycle: the collector would look through them in vain."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _SassParser:
+    """State of one pass over a dump."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.decoder = FormDecoder()
+        self.interner = TextInterner(self.decoder)
+        self.diagnostics = SassDiagnostics(path)
+        self.kernels: list[KernelBuilder] = []
+        self.current_kernel: KernelBuilder | None = None
+        self.arch = ""
+        self.source_format = SourceFormat.CUOBJDUMP
+        self.usage: dict[tuple[str, str], KernelResources] = {}
+        self.usage_name = self.usage_arch = ""
+        self.has_ptx = False
+        self.source_lines: dict[SourceLine, int] = {}
+
+    def parse(self, chunks: Iterable[bytes]) -> Module:
+        line = 1
+        try:
+            for data in split_at_line_ends(chunks):
+                chunk = SassChunk(self.path, data, line)
+                _check_utf8(chunk)
+                self._parse_chunk(chunk)
+                line += chunk.n_lines
+        except OverlongLineError:
+            location = Location(self.path, line, 1, "")
+            raise InputError("a line of more than 32 MiB", location=location, hint=HINT_DUMP) from None
+        if line == 1:
+            raise InputError(f"{self.path}: the file is empty", hint=HINT_DUMP)
+        return self._build_module()
+
+    def _parse_chunk(self, chunk: SassChunk) -> None:
+        matches = chunk.matches
+        others = [i for i, match in enumerate(matches) if match[3]]
+        position = 0
+        for other in (*others, len(matches)):
+            if other > position:
+                self._add_instructions(chunk, position, other)
+            if other < len(matches):
+                self._parse_other_line(chunk, other)
+            position = other + 1
+
+    def _add_instructions(self, chunk: SassChunk, start: int, stop: int) -> None:
+        """Instructions [start, stop) of the chunk's lines, which stand together."""
+        kernel = self.current_kernel
+        if kernel is None:
+            raise InputError(
+                "an instruction stands before any function header",
+                location=chunk.locate_start(start),
+                hint="keep the `Function : NAME` line of cuobjdump, or the .section lines of nvdisasm",
+            )
+        if _is_unsupported_arch(kernel.arch):
+            places = self.diagnostics.skipped_archs.setdefault(kernel.arch, Occurrences())
+            places.add(lambda: chunk.locate_start(start), stop - start)
+            return
+        addresses, texts, words, _ = zip(*chunk.matches[start:stop], strict=True)
+        ids = self._intern_texts(chunk, texts, words, start)
+        numbers = [int(address, 16) for address in addresses]
+        self._check_order(chunk, kernel, numbers, start)
+        kernel.text_ids.append(np.array(ids, dtype=np.int32))
+        kernel.addresses += numbers
+        _add_control_words(kernel, words)
+
+    def _intern_texts(
+        self, chunk: SassChunk, texts: tuple[bytes, ...], words: tuple[bytes, ...], start: int
+    ) -> list[int]:
+        failures, known = self.interner.syntax_errors, self.interner
+        n_failed = len(failures)
+        try:
+            ids = list(map(known.__getitem__, texts))
+        except SassSyntaxError as error:
+            place = next(i for i, text in enumerate(texts) if text not in known)
+            raise make_syntax_error(error, chunk.locate_text(start + place, error.column)) from None
+        if len(failures) == n_failed:
+            return ids
+        # An encoding proves that the tool meant an instruction; without one, odd text is an error.
+        for place, number in enumerate(ids):
+            if number in failures and number not in self.diagnostics.unparsed_locations:
+                location = chunk.locate_text(start + place, failures[number].column)
+                if not words[place]:
+                    raise make_syntax_error(failures[number], location)
+                self.diagnostics.unparsed_locations[number] = location
+        return ids
+
+    def _check_order(self, chunk: SassChunk, kernel: KernelBuilder, numbers: list[int], start: int) -> None:
+        previous = kernel.addresses[-1] if kernel.addresses else -INSTRUCTION_BYTES
+        if numbers[-1] - previous == INSTRUCTION_BYTES * len(numbers) and numbers == sorted(numbers):
+            return
+        for place, number in enumerate(numbers, start):
+            if number <= max(previous, -1):
+                raise InputError(
+                    f"address {number:#06x} does not follow {previous:#06x}",
+                    location=chunk.locate_start(place),
+                    hint=f"lines were lost or doubled: {HINT_DUMP_AGAIN}",
+                )
+            if number != previous + INSTRUCTION_BYTES:
+                self.diagnostics.address_gaps.add(partial(chunk.locate_start, place))
+            previous = number
+
+    def _parse_other_line(self, chunk: SassChunk, index: int) -> None:
+        line = chunk.matches[index][3]
+        stripped = line.strip()
+        if (
+            not stripped
+            or self._parse_header_line(chunk, line, stripped)
+            or self._is_ignorable(line, stripped)
+        ):
+            return
+        if INSTRUCTION_START.match(line) and not ENCODING_WORD.match(line):
+            raise InputError(
+                "an instruction line ends before its `;`",
+                location=chunk.locate_end(index),
+                hint=f"the dump is cut off or damaged: {HINT_DUMP_AGAIN}",
+            )
+        self._check_not_ptx_only()
+        if not self.kernels and not self.arch:
+            raise InputError("this is not a SASS dump", location=chunk.locate_start(index), hint=HINT_DUMP)
+        self.diagnostics.unrecognized_lines.add(partial(chunk.locate_start, index))
+
+    def _is_ignorable(self, line: bytes, stripped: bytes) -> bool:
+        """Lines that say nothing: directives, comments, data, and the words of code that is skipped."""
+        if ENCODING_WORD.match(line):
+            return self.current_kernel is None or _is_unsupported_arch(self.current_kernel.arch)
+        return bool(DATA_DIRECTIVE.match(line)) or stripped.startswith((b".", b"//", b"#", *IGNORED_PREFIXES))
+
+    def _parse_header_line(self, chunk: SassChunk, line: bytes, stripped: bytes) -> bool:
+        """Take a line that carries facts; False where it is none."""
+        if match := FUNCTION_HEADER.match(line):
+            self._begin_kernel(chunk, line, match[1])
+        elif match := TEXT_SECTION.match(line):
+            self.source_format = SourceFormat.NVDISASM
+            self._begin_kernel(chunk, line, match[1])
+        elif stripped.startswith((b"code for ", b".target")):
+            if match := ARCH.search(stripped):
+                self._set_arch(match[1].decode(), b"code for" in stripped)
+        elif stripped.startswith(b".headerflags"):
+            self._parse_header_flags(stripped)
+        else:
+            return self._parse_function_line(line, stripped)
+        return True
+
+    def _parse_function_line(self, line: bytes, stripped: bytes) -> bool:
+        """Lines that say something of the function they stand in."""
+        if match := LABEL.match(line):
+            self._add_label(match[1].decode())
+        elif match := SOURCE_LINE.search(line):
+            self._add_source_line(match)
+        elif stripped.startswith(b".other") and self.current_kernel is not None:
+            self.current_kernel.is_entry = b"STO_CUDA_ENTRY" in stripped
+        elif name := parse_usage_function(line):
+            self.usage_name = name
+        elif stripped.startswith(b"Fatbin ptx code"):
+            self.has_ptx = True
+        elif stripped.startswith(b"REG:"):
+            self.usage[self.usage_arch, self.usage_name] = parse_usage_line(stripped.decode())
+        elif stripped.startswith(b"arch =") and (match := ARCH.search(stripped)):
+            self.usage_arch = f"sm_{match[1].decode()}"
+        else:
+            return False
+        return True
+
+    def _begin_kernel(self, chunk: SassChunk, line: bytes, name: bytes) -> None:
+        self.current_kernel = KernelBuilder(
+            name=name.decode(), arch=self.arch, line=chunk.find_line_number(line)
+        )
+        self.kernels.append(self.current_kernel)
+
+    def _set_arch(self, number: str, starts_image: bool) -> None:
+        self.arch = f"sm_{number}"
+        if starts_image:
+            self.current_kernel = None
+        elif self.current_kernel is not None and not self.current_kernel.addresses:
+            self.current_kernel.arch = self.arch
+
+    def _parse_header_flags(self, stripped: bytes) -> None:
+        match = ARCH_FLAG.search(stripped)
+        if match and not self.arch:
+            self._set_arch(match[1].decode(), False)
+
+    def _add_label(self, name: str) -> None:
+        if self.current_kernel is not None and not _is_unsupported_arch(self.current_kernel.arch):
+            self.current_kernel.labels.append((name, self.current_kernel.compute_next_address()))
+
+    def _add_source_line(self, match: re.Match[bytes]) -> None:
+        if self.current_kernel is None:
+            return
+        inlined = None
+        if match[3]:
+            inlined = SourceLine(match[3].decode(), int(match[4]))
+        origin = SourceLine(match[1].decode(), int(match[2]), inlined)
+        number = self.source_lines.setdefault(origin, len(self.source_lines))
+        marks, row = self.current_kernel.source_line_marks, len(self.current_kernel.addresses)
+        if not marks or marks[-1][0] != row:  # of a chain of inlined lines the innermost comes first
+            marks.append((row, number))
+
+    def _check_not_ptx_only(self) -> None:
+        """Raises InputError."""
+        if not self.kernels and not self.arch and self.has_ptx:
+            raise InputError(f"{self.path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
+
+    def _build_module(self) -> Module:
+        self._check_not_ptx_only()
+        if not self.kernels and not self.arch:
+            raise InputError(f"{self.path}: no kernel found", hint=HINT_DUMP)
+        form_table = FormTable(
+            texts=tuple(self.interner.texts),
+            opcode_ids=np.array(self.interner.opcode_ids, dtype=np.int32),
+            opcodes=tuple(self.interner.opcodes),
+            decode=self.decoder.decode,
+        )
+        origins = tuple(self.source_lines)
+        kernels = tuple(
+            build_kernel(builder, form_table, self.interner.branch_annotations, origins, self.usage)
+            for builder in self.kernels
+            if builder.addresses
+        )
+        if not kernels:
+            raise self.diagnostics.make_no_kernel_error()
+        return Module(
+            path=self.path,
+            source_format=self.source_format,
+            kernels=kernels,
+            form_table=form_table,
+            diagnostics=tuple(self.diagnostics.build_warnings(kernels)),
+        )
+
+
+def _is_unsupported_arch(arch: str) -> bool:
+    number = arch[3:].rstrip("af")
+    return bool(number) and int(number) < MIN_ARCH
+
+
+def _check_utf8(chunk: SassChunk) -> None:
+    if chunk.data.isascii():
+        return
+    try:
+        chunk.data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "the text is not UTF-8",
+            location=chunk.locate(error.start),
+            hint="re-create the dump; a shell that writes UTF-16 needs `| Out-File -Encoding utf8`",
+        ) from None
+
+
+def _add_control_words(kernel: KernelBuilder, words: tuple[bytes, ...]) -> None:
+    joined = b"".join(words)
+    if len(joined) == _WORD_HEX_DIGITS * len(words):
+        raw = np.frombuffer(bytes.fromhex(joined.decode()), dtype=">u8")
+        kernel.control_words.append(raw.astype(np.uint64))
+    else:
+        kernel.has_encodings = False

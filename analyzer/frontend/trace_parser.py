@@ -1,0 +1,405 @@
+"""Instruction traces of NVBit's Accel-Sim tracer to `Trace` values.
+
+Read are tracer versions 1 to 6, as written (`kernel-1.trace`: each line says its CTA and warp) and grouped by
+thread block (`kernel-1.traceg`). Lines are split by one compiled expression; each distinct instruction text
+meets the grammar once.
+"""
+
+import gc
+from collections.abc import Iterable
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.frontend.address_lists import AddressListBuilder, AddressListError
+from analyzer.frontend.trace_headers import ThreadBlockTracker, TraceHeaderBuilder
+from analyzer.frontend.trace_lines import (
+    TraceChunk,
+    TracedForm,
+    TraceSyntaxError,
+    find_address_list_error,
+    parse_form,
+    split_into_chunks,
+)
+from analyzer.ir.trace import (
+    IdArray,
+    IntArray,
+    MaskArray,
+    Trace,
+    TracedInstruction,
+    TraceHeader,
+    unpack_lane_masks,
+)
+from analyzer.text.errors import InputError
+from analyzer.text.source import Location
+
+RETRACE_HINT = (
+    "trace again with Accel-Sim's tracer, or dump the program: cuobjdump -sass program > program.sass"
+)
+MAX_INSTRUCTIONS = 200_000_000
+_MAX_PC = 1 << 32
+_MAX_WARP_PREFIX_BYTES = 200
+_WARP_PREFIX_VERSIONS = ("", "0", "1", "2")  # versions whose grouped lines still have their places
+_WARP_PREFIX_WORDS = 4  # CTA x, y, z and warp
+_INSTRUCTION_BYTES = 16
+_IMMEDIATE_LIMIT = 1 << 63
+_TMA_MNEMONICS = ("UTMA", "UBLK")  # copies by the tensor memory accelerator: their lists say something else
+_TWO_ADDRESS_MNEMONIC = "LDGSTS"  # traced once for each of its two addresses, the shared one first
+
+
+def parse_trace(path: str, chunks: Iterable[bytes]) -> Trace:
+    """Read one trace; `chunks` are consecutive pieces of it, cut anywhere.
+
+    Raises InputError, with line, column and caret, where the text is not what the tracer writes.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()  # millions of tuples and no cycle: the collector would look through them in vain
+    try:
+        return _TraceParser(path).parse(chunks)
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _FormInterner(dict[bytes, int]):
+    """Distinct instruction texts to ids; texts that differ in the width alone are one instruction."""
+
+    def __init__(self) -> None:
+        super().__init__({b"": -1})
+        self.forms: list[TracedForm] = []
+        self.instruction_by_content: dict[tuple[object, ...], int] = {}
+        self.instruction_by_form: list[int] = []
+
+    def __missing__(self, raw: bytes) -> int:
+        form = parse_form(raw.decode())
+        identity = (form.destinations, form.mnemonic, form.sources)
+        number = self[raw] = len(self.forms)
+        self.forms.append(form)
+        self.instruction_by_form.append(self.instruction_by_content.setdefault(identity, number))
+        return number
+
+
+class _ProgramCounterInterner(dict[bytes, int]):
+    """Program counters, each text converted once."""
+
+    def __missing__(self, raw: bytes) -> int:
+        value = int(raw, 16)
+        if value >= _MAX_PC:
+            raise TraceSyntaxError(0, "no function is as large as that")
+        self[raw] = value
+        return value
+
+
+class _WarpPrefixInterner(dict[bytes, int]):
+    """`31 0 0 3 ` before an ungrouped line to the global warp number."""
+
+    def __init__(self, header: TraceHeader) -> None:
+        super().__init__()
+        self.header = header
+
+    def __missing__(self, raw: bytes) -> int:
+        words = raw.split()
+        if len(words) < _WARP_PREFIX_WORDS or len(raw) > _MAX_WARP_PREFIX_BYTES:
+            raise TraceSyntaxError(0, "thread block and warp are missing before the program counter")
+        x, y, z, warp = map(int, words[:_WARP_PREFIX_WORDS])
+        grid, warps = self.header.grid, self.header.warps_per_cta
+        if x >= grid.x or y >= grid.y or z >= grid.z or warp >= warps:
+            raise TraceSyntaxError(0, f"this warp is outside of a grid of {grid} with {warps} warps each")
+        number = self[raw] = (x + grid.x * (y + grid.y * z)) * warps + warp
+        return number
+
+
+class _InstructionColumns(Struct, frozen=True):
+    """Instruction lines of a chunk as columns; rows: their matches."""
+
+    rows: IntArray
+    form_ids: IdArray
+    program_counters: IntArray
+    masks: MaskArray
+
+
+class _TraceParser:
+    """State of one pass over a trace."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.header_builder = TraceHeaderBuilder()
+        self.header: TraceHeader | None = None
+        self.block_tracker: ThreadBlockTracker | None = None
+        self.warp_prefixes: _WarpPrefixInterner | None = None
+        self.forms, self.program_counters = _FormInterner(), _ProgramCounterInterner({b"": -1})
+        self.instruction_indices: dict[int, int] = {}
+        self.instructions: list[TracedInstruction] = []
+        self.instruction_ids: list[IdArray] = []
+        self.masks: list[MaskArray] = []
+        self.warp_ids: list[IntArray] = []
+        self.access_positions: list[IntArray] = []
+        self.address_lists = AddressListBuilder()
+        self.n_instructions = 0
+
+    def parse(self, chunks: Iterable[bytes]) -> Trace:
+        n_lines = 0
+        for chunk in split_into_chunks(self.path, chunks):
+            self._parse_chunk(chunk)
+            n_lines += chunk.n_lines
+        where = Location(self.path, n_lines + 1, 1, "")
+        if self.header is None or not self.n_instructions:
+            raise InputError(f"{self.path}: no instruction found in the trace", hint=RETRACE_HINT)
+        if self.block_tracker is not None and self.block_tracker.in_block:
+            raise InputError(
+                "the trace ends in the middle of a thread block", location=where, hint=RETRACE_HINT
+            )
+        return self._build_trace(self.header)
+
+    def _parse_chunk(self, chunk: TraceChunk) -> None:
+        others = [place for place, match in enumerate(chunk.matches) if match[5]]
+        begin = 0
+        for other in (*others, len(chunk.matches)):
+            if other > begin:
+                self._begin_instructions(chunk, begin, other)
+            if other < len(chunk.matches):
+                self._parse_other_line(chunk, other)
+            begin = other + 1
+        if len(others) < len(chunk.matches):
+            self._add_instructions(chunk)
+
+    def _begin_instructions(self, chunk: TraceChunk, begin: int, end: int) -> None:
+        """Lines [begin, end) are instructions: of the current warp, or with their places."""
+        header = self._finish_header(chunk, begin)
+        if self.block_tracker is not None and self.block_tracker.in_block:
+            try:
+                self.block_tracker.add_instructions(end - begin)
+            except TraceSyntaxError as error:
+                raise chunk.make_error(begin, error.message) from None
+        elif self.block_tracker is not None and self.block_tracker.warp_ids:
+            raise chunk.make_error(begin, "an instruction stands outside of #BEGIN_TB and #END_TB")
+        elif self.warp_prefixes is None:
+            self.warp_prefixes = _WarpPrefixInterner(header)
+
+    def _finish_header(self, chunk: TraceChunk, index: int) -> TraceHeader:
+        if self.header is None:
+            try:
+                self.header = self.header_builder.build()
+            except TraceSyntaxError as error:
+                raise chunk.make_error(index, error.message, hint=RETRACE_HINT) from None
+            self.block_tracker = ThreadBlockTracker(self.header)
+        return self.header
+
+    def _parse_other_line(self, chunk: TraceChunk, index: int) -> None:
+        raw = chunk.matches[index][5]
+        text = raw.strip()
+        if not text or (text.startswith(b"#") and not text.startswith((b"#BEGIN", b"#END"))):
+            return
+        try:
+            line = raw.decode("utf-8").rstrip()
+            if text.startswith(b"-") and self.header is None:
+                self.header_builder.parse_line(line)
+            elif (
+                text.startswith((b"#", b"thread", b"warp", b"insts", b"cluster"))
+                and self.warp_prefixes is None
+            ):
+                self._finish_header(chunk, index)
+                assert self.block_tracker is not None
+                self.block_tracker.parse_marker(line)
+            else:
+                raise chunk.make_line_error(index)
+        except UnicodeDecodeError as error:
+            raise chunk.make_error(index, "the text is not UTF-8", column=error.start) from None
+        except TraceSyntaxError as error:
+            raise chunk.make_error(index, error.message, column=error.column) from None
+
+    def _add_instructions(self, chunk: TraceChunk) -> None:
+        """The instruction lines of a chunk, all at once."""
+        places, counters, masks, forms, tails, _ = zip(*chunk.matches, strict=True)
+        form_ids = np.array(_look_up(chunk, self.forms, forms, 4), dtype=np.int32)
+        pcs = np.array(_look_up(chunk, self.program_counters, counters, 2), dtype=np.int64)
+        rows = np.flatnonzero(form_ids >= 0)
+        words = np.frombuffer(bytes.fromhex(b"".join(masks).decode()), dtype=">u4").astype(np.uint32)
+        lines = _InstructionColumns(rows, form_ids[rows], pcs[rows], words)
+        if self.n_instructions + len(rows) > MAX_INSTRUCTIONS:
+            raise chunk.make_error(int(rows[0]), "the trace is too long", hint="trace fewer thread blocks")
+        self._check_warp_prefixes(chunk, places)
+        self._add_addresses(chunk, lines, tails)
+        self.instruction_ids.append(self._index_instructions(lines, places, tails))
+        self.masks.append(words)
+        self.n_instructions += len(rows)
+
+    def _check_warp_prefixes(self, chunk: TraceChunk, places: tuple[bytes, ...]) -> None:
+        if self.warp_prefixes is not None:
+            rows = [row for row, match in enumerate(chunk.matches) if not match[5]]
+            used = tuple(places[row] for row in rows)
+            if self.warp_prefixes.header.has_source_lines:  # the last number is the source line
+                used = tuple(place[: place.rstrip().rfind(b" ") + 1] for place in used)
+            self.warp_ids.append(np.array(_look_up(chunk, self.warp_prefixes, used, 1, rows), dtype=np.int64))
+            return
+        assert self.header is not None
+        is_old = self.header.tracer_version.partition(".")[0] in _WARP_PREFIX_VERSIONS
+        expected = self.header.has_source_lines + (_WARP_PREFIX_WORDS if is_old else 0)
+        for place in set(places):
+            if place.count(b" ") != expected or len(place) > _MAX_WARP_PREFIX_BYTES:
+                index = next((i for i, m in enumerate(chunk.matches) if m[0] == place and not m[5]), -1)
+                if index >= 0:
+                    raise chunk.make_error(
+                        index, f"{expected} numbers are expected before the program counter"
+                    )
+
+    def _add_addresses(self, chunk: TraceChunk, lines: _InstructionColumns, tails: tuple[bytes, ...]) -> None:
+        forms = self.forms.forms
+        listed = np.array(
+            [f.width_bytes > 0 and not f.mnemonic.startswith(_TMA_MNEMONICS) for f in forms], dtype=bool
+        )
+        opaque = np.array([f.mnemonic.startswith(_TMA_MNEMONICS) for f in forms], dtype=bool)
+        at = np.flatnonzero(listed[lines.form_ids])
+        rows = lines.rows[at].tolist()
+        lanes = _count_lanes(lines.masks[at])
+        try:
+            self.address_lists.add_lists([tails[row] for row in rows], lanes.tolist())
+        except AddressListError as bad:
+            raise _make_address_error(chunk, rows[bad.index], int(lanes[bad.index]), True) from None
+        self.access_positions.append(at + self.n_instructions)
+        plain = lines.rows[~(listed | opaque)[lines.form_ids]].tolist()
+        for tail in {tails[row] for row in plain}:
+            if not _are_immediates(tail):
+                row = next(row for row in plain if tails[row] == tail)
+                raise _make_address_error(chunk, row, 0, False)
+
+    def _index_instructions(
+        self, lines: _InstructionColumns, places: tuple[bytes, ...], tails: tuple[bytes, ...]
+    ) -> IdArray:
+        """Places of the lines' instructions in `instructions`; new ones are added."""
+        of = np.array(self.forms.instruction_by_form, dtype=np.int64)
+        keys, first, inverse = np.unique(
+            (lines.program_counters << 31) | of[lines.form_ids], return_index=True, return_inverse=True
+        )
+        for key, place in sorted(zip(keys.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]):
+            if key not in self.instruction_indices:
+                self.instruction_indices[key] = len(self.instructions)
+                row = int(lines.rows[place])
+                self.instructions.append(self._make_instruction(lines, place, places[row], tails[row]))
+        numbers = np.array([self.instruction_indices[key] for key in keys.tolist()], dtype=np.int32)
+        self._widen_instructions(lines, numbers[inverse])
+        return numbers[inverse]
+
+    def _make_instruction(
+        self, lines: _InstructionColumns, place: int, before: bytes, tail: bytes
+    ) -> TracedInstruction:
+        form = self.forms.forms[int(lines.form_ids[place])]
+        words = before.split()
+        assert self.header is not None
+        return TracedInstruction(
+            pc=int(lines.program_counters[place]),
+            address=int(lines.program_counters[place]),
+            mnemonic=form.mnemonic,
+            destinations=form.destinations,
+            sources=form.sources,
+            width_bytes=form.width_bytes,
+            immediate=int(tail.split()[0]) if not form.width_bytes and tail.strip() else 0,
+            source_line=int(words[-1]) if self.header.has_source_lines and words else 0,
+        )
+
+    def _widen_instructions(self, lines: _InstructionColumns, numbers: IdArray) -> None:
+        """An instruction first met without addresses may have some later."""
+        widths = np.array([form.width_bytes for form in self.forms.forms], dtype=np.int64)[lines.form_ids]
+        largest = np.zeros(len(self.instructions), dtype=np.int64)
+        np.maximum.at(largest, numbers, widths)
+        for place in np.flatnonzero(largest).tolist():
+            if self.instructions[place].width_bytes < largest[place]:
+                self.instructions[place] = replace(self.instructions[place], width_bytes=int(largest[place]))
+
+    def _build_trace(self, header: TraceHeader) -> Trace:
+        ids, masks = np.concatenate(self.instruction_ids), np.concatenate(self.masks)
+        access_at = np.concatenate(self.access_positions)
+        access_ids = np.arange(len(access_at), dtype=np.int64)
+        if self.warp_prefixes is not None:
+            warps_of = np.concatenate(self.warp_ids)
+        else:
+            assert self.block_tracker is not None
+            numbers = np.array(self.block_tracker.warp_ids, dtype=np.int64)
+            warps_of = np.repeat(numbers, self.block_tracker.instruction_counts)
+        order = np.argsort(warps_of, kind="stable")
+        order = order[
+            ~_find_doubled_lines(ids[order], warps_of[order], self._find_two_address_instructions())
+        ]
+        has_access = np.full(len(ids), -1, dtype=np.int64)
+        has_access[access_at] = access_ids
+        moved = has_access[order]
+        warps = np.unique(warps_of) if self.warp_prefixes is not None else np.sort(numbers)
+        starts = np.searchsorted(warps_of[order], np.append(warps, header.n_warps))
+        rank, instructions = _sort_by_address(self.instructions)
+        return Trace(
+            path=self.path,
+            header=header,
+            instructions=instructions,
+            instruction_ids=rank[ids[order]],
+            masks=masks[order],
+            warp_ids=warps,
+            warp_starts=starts.astype(np.int64),
+            access_positions=np.flatnonzero(moved >= 0),
+            address_rows=moved[moved >= 0],
+            addresses=self.address_lists.build_table(),
+        )
+
+    def _find_two_address_instructions(self) -> NDArray[np.bool_]:
+        return np.array([i.mnemonic.startswith(_TWO_ADDRESS_MNEMONIC) for i in self.instructions], dtype=bool)
+
+
+def _look_up(
+    chunk: TraceChunk,
+    known: dict[bytes, int],
+    texts: tuple[bytes, ...],
+    group: int,
+    rows: list[int] | None = None,
+) -> list[int]:
+    """The numbers of texts, which are a part of the lines `rows`, or of all lines."""
+    try:
+        return list(map(known.__getitem__, texts))
+    except TraceSyntaxError as error:
+        index = next(place for place, text in enumerate(texts) if text not in known)
+        index = index if rows is None else rows[index]
+        raise chunk.make_error(index, error.message, group=group, column=error.column) from None
+
+
+def _make_address_error(chunk: TraceChunk, index: int, lanes: int, has_addresses: bool) -> InputError:
+    fault = find_address_list_error(chunk.matches[index][4].decode(), lanes, has_addresses)
+    return chunk.make_error(index, fault.message, group=5, column=fault.column)
+
+
+def _are_immediates(tail: bytes) -> bool:
+    words = tail.split()
+    try:
+        return len(words) <= 2 and all(abs(int(word)) < _IMMEDIATE_LIMIT for word in words)
+    except ValueError:
+        return False
+
+
+def _count_lanes(masks: MaskArray) -> IntArray:
+    lanes: IntArray = unpack_lane_masks(masks).sum(axis=1, dtype=np.int64)
+    return lanes
+
+
+def _find_doubled_lines(ids: IdArray, warps: IntArray, is_twice: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The first of two lines that stand for one instruction with two addresses."""
+    doubled = np.zeros(len(ids), dtype=bool)
+    doubled[:-1] = is_twice[ids[:-1]] & (ids[:-1] == ids[1:]) & (warps[:-1] == warps[1:])
+    return doubled
+
+
+def _sort_by_address(instructions: list[TracedInstruction]) -> tuple[IdArray, tuple[TracedInstruction, ...]]:
+    """Instructions in address order, and where each went.
+
+    A called function of another section has offsets of its own, which collide with the kernel's: what comes
+    second at an offset is put behind all the rest.
+    """
+    span = max(instruction.pc for instruction in instructions) + _INSTRUCTION_BYTES
+    taken: dict[int, int] = {}
+    placed = []
+    for instruction in instructions:
+        layer = taken.get(instruction.pc, 0)
+        taken[instruction.pc] = layer + 1
+        placed.append(replace(instruction, address=instruction.pc + layer * span))
+    order = sorted(range(len(placed)), key=lambda number: placed[number].address)
+    rank = np.empty(len(placed), dtype=np.int32)
+    rank[order] = np.arange(len(placed), dtype=np.int32)
+    return rank, tuple(placed[number] for number in order)

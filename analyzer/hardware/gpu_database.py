@@ -1,0 +1,230 @@
+"""Finds, merges and checks hardware files.
+
+Search order: a path, the user's folder (`WARPLENS_HWDB`, else `~/.config/warplens/gpu`), the shipped files.
+"""
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import tomli
+
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.schema import Arch, GpuFile
+from analyzer.resources import find_data_folder
+from analyzer.text.errors import HardwareError
+from analyzer.text.source import Location
+
+_VENDOR_PREFIX = re.compile(r"^(nvidia|geforce|amd|instinct|tesla|quadro)-")
+_ERROR_KEY_PATH = re.compile(r"`\$\.?([^`]*)`")
+_MAX_INHERITANCE_DEPTH = 8
+
+TomlTable = dict[str, Any]
+_FileT = TypeVar("_FileT", Arch, GpuFile)
+
+
+def find_user_folder() -> Path:
+    """Folder of the user's own GPU files."""
+    override = os.environ.get("WARPLENS_HWDB")
+    base = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config"))
+    return Path(override) if override else base / "warplens" / "gpu"
+
+
+def find_gpu_paths() -> dict[str, Path]:
+    """All GPU files by key, the user's own before ours."""
+    folders = (find_data_folder("hwdb") / "gpu", find_user_folder())
+    return {
+        path.stem: path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.toml"))
+    }
+
+
+def normalize_gpu_name(name: str) -> str:
+    """`NVIDIA GeForce RTX 5090` and `rtx_5090` both become `rtx-5090`; `RTX 3080 Laptop GPU` is a GPU too."""
+    text = re.sub(r"[\s_-]+", "-", name.strip().lower())
+    while (shorter := _VENDOR_PREFIX.sub("", text)) != text:
+        text = shorter
+    return text.removesuffix("-gpu")
+
+
+def load_gpu(name: str) -> Gpu:
+    """A GPU by name, alias or path of a TOML file.
+
+    Raises HardwareError naming the nearest GPUs where nothing fits, or the place in a faulty file.
+    """
+    path = Path(name)
+    if path.suffix == ".toml" or os.sep in name:
+        if not path.is_file():
+            raise HardwareError(f"{name}: no such hardware file")
+        return _read_gpu(path.stem, path)
+    paths = find_gpu_paths()
+    key = _find_gpu_key(name, paths)
+    return _read_gpu(key, paths[key])
+
+
+def load_all_gpus(*, kernels_only: bool = False) -> tuple[Gpu, ...]:
+    """Every known GPU, in order of architecture and name."""
+    gpus = [_read_gpu(key, path) for key, path in find_gpu_paths().items()]
+    if kernels_only:
+        gpus = [gpu for gpu in gpus if gpu.arch is not None]
+    return tuple(sorted(gpus, key=lambda gpu: (_make_arch_sort_key(gpu.file.arch), gpu.key)))
+
+
+def strip_arch_suffix(arch: str) -> str:
+    """`sm_90a` and `sm_100f` are built for features of sm_90 and sm_100."""
+    return re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
+
+
+@cache
+def list_known_archs() -> tuple[str, ...]:
+    """Names of the architectures that have a file."""
+    return tuple(
+        sorted((p.stem for p in (find_data_folder("hwdb") / "arch").glob("*.toml")), key=_make_arch_sort_key)
+    )
+
+
+@cache
+def load_arch(name: str) -> Arch:
+    """An architecture by name, its parents merged in."""
+    path = find_data_folder("hwdb") / "arch" / f"{strip_arch_suffix(name)}.toml"
+    if not path.is_file():
+        raise HardwareError(
+            f"no figures for architecture {name}", hint=f"known: {', '.join(list_known_archs())}"
+        )
+    return _convert_table(_read_merged_toml(path), Arch, path)
+
+
+def _make_arch_sort_key(name: str) -> tuple[int, str]:
+    digits = re.sub(r"\D", "", strip_arch_suffix(name))
+    return (int(digits) if name.startswith("sm_") and digits else 10_000, name)
+
+
+@cache
+def _read_gpu(key: str, path: Path) -> Gpu:
+    file = _convert_table(_read_merged_toml(path), GpuFile, path)
+    arch = load_arch(file.arch) if file.support == "kernels" else None
+    return Gpu(key=key, file=file, arch=arch)
+
+
+def _find_gpu_key(name: str, paths: dict[str, Path]) -> str:
+    wanted = normalize_gpu_name(name)
+    if wanted in paths:
+        return wanted
+    aliases = _read_aliases()
+    if wanted in aliases:
+        return aliases[wanted]
+    starts = [key for key in paths if key.startswith(f"{wanted}-")]
+    if len(starts) == 1:
+        return starts[0]
+    import difflib
+
+    near = difflib.get_close_matches(wanted, [*paths, *aliases], n=4, cutoff=0.25)
+    keys = dict.fromkeys([*starts, *(aliases.get(n, n) for n in near)])
+    raise HardwareError(
+        f"no GPU is called {name!r}",
+        hint=f"nearest: {', '.join(keys) or 'none'}; `warplens gpus` lists all",
+    )
+
+
+@cache
+def _read_aliases() -> dict[str, str]:
+    """Alias to key; read with a light pass, since validation of every file takes its time."""
+    found: dict[str, str] = {}
+    for key, path in find_gpu_paths().items():
+        match = re.search(r"^aliases = \[(.*?)\]", path.read_text(encoding="utf-8"), re.M | re.S)
+        for alias in re.findall(r'"([^"]+)"', match[1]) if match else ():
+            found[normalize_gpu_name(alias)] = key
+    return found
+
+
+def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
+    """A file's tables over those of the file that it inherits from."""
+    if depth > _MAX_INHERITANCE_DEPTH:
+        raise HardwareError(f"{path}: `inherits` goes in a circle")
+    table = _read_toml(path)
+    parent_name = table.get("inherits")
+    if parent_name is None:
+        return table
+    if not isinstance(parent_name, str):
+        raise HardwareError(f"{path}: `inherits` must be a name")
+    parent = path.parent / f"{parent_name}.toml"
+    if not parent.is_file():
+        parent = find_data_folder("hwdb") / path.parent.name / f"{parent_name}.toml"
+    if not parent.is_file():
+        parent = find_data_folder("hwdb") / "gpu" / f"{parent_name}.toml"
+    if not parent.is_file():
+        location = _locate_key(path, "inherits")
+        raise HardwareError(f"no file {parent_name!r} to inherit from", location=location)
+    inherited = {
+        k: v for k, v in _read_merged_toml(parent, depth + 1).items() if k not in _NOT_INHERITED_KEYS
+    }
+    return _merge_tables(inherited, table)
+
+
+_NOT_INHERITED_KEYS = frozenset({"aliases", "inherits", "note", "typical_gpu"})
+
+
+def _read_toml(path: Path) -> TomlTable:
+    try:
+        return tomli.loads(path.read_text(encoding="utf-8"))
+    except tomli.TOMLDecodeError as error:
+        match = re.search(r"line (\d+), column (\d+)", str(error))
+        line, column = (int(match[1]), int(match[2])) if match else (1, 1)
+        text = path.read_text(encoding="utf-8").splitlines()
+        shown = text[line - 1] if line <= len(text) else ""
+        reason = str(error).partition(" (at")[0]
+        raise HardwareError(
+            f"not TOML: {reason}", location=Location(str(path), line, column, shown)
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise HardwareError(f"{path}: {error}") from None
+
+
+def _merge_tables(base: TomlTable, over: TomlTable) -> TomlTable:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        is_figure = isinstance(value, dict) and "value" in value
+        both = isinstance(old, dict) and isinstance(value, dict)
+        merged[key] = _merge_tables(old, value) if both and not is_figure and old else value
+    return merged
+
+
+def _convert_table(table: TomlTable, kind: type[_FileT], path: Path) -> _FileT:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:
+        message, _, where = str(error).partition(" - at ")
+        match = _ERROR_KEY_PATH.search(where)
+        keys = match[1] if match else ""
+        raise HardwareError(
+            f"{message} at {keys or 'the top level'}",
+            location=_locate_key(path, keys),
+            hint="`warplens gpus NAME --explain` shows a complete file's figures",
+        ) from None
+
+
+def _locate_key(path: Path, keys: str) -> Location:
+    """Line of a key path such as `memory.bandwidth_gbps.value`, the nearest parent where it is missing."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    wanted = [key for key in re.split(r"[.\[\]]+", keys) if key and key != "..."]
+    table, best, best_depth = "", 1, 0
+    for number, line in enumerate(lines, start=1):
+        if header := re.match(r"\s*\[([^\]]+)\]", line):
+            table = header[1]
+            depth = _count_prefix_keys([*table.split(".")], wanted)
+        elif key := re.match(r"\s*([\w-]+)\s*=", line):
+            depth = _count_prefix_keys([*(table.split(".") if table else []), key[1]], wanted)
+        else:
+            continue
+        if depth > best_depth:
+            best, best_depth = number, depth
+    text = lines[best - 1] if lines else ""
+    return Location(str(path), best, 1, text, max(1, len(text.split("=")[0].rstrip())))
+
+
+def _count_prefix_keys(have: list[str], wanted: list[str]) -> int:
+    """Length of `have` where it is a prefix of `wanted`, else 0."""
+    return len(have) if have == wanted[: len(have)] else 0

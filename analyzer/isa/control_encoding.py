@@ -1,0 +1,57 @@
+"""Control fields of the 128-bit instruction word, Volta and later.
+
+Bit places within the upper 64 bits (facts/FORMATS.md section 7, checked there on 4.3 M instructions):
+
+    41-44 stall cycles   45 no-yield   46-48 write barrier   49-51 read barrier
+    52-57 wait mask      58-61 reuse mask
+"""
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.ir.control_code import ControlCode
+from analyzer.ir.module import WordArray
+
+NO_BARRIER = 7
+N_SCOREBOARDS = 6
+
+
+class ControlCodeColumns(Struct, frozen=True, eq=False):
+    """The fields of many instructions as arrays of shape [n]."""
+
+    stall_cycles: NDArray[np.uint8]
+    has_yield: NDArray[np.bool_]
+    write_barrier: NDArray[np.uint8]
+    read_barrier: NDArray[np.uint8]
+    wait_mask: NDArray[np.uint8]
+    reuse_mask: NDArray[np.uint8]
+
+
+def decode_control_code_columns(words: WordArray) -> ControlCodeColumns:
+    """All fields of upper instruction words `words`, shape [n]."""
+
+    def field(shift: int, mask: int) -> NDArray[np.uint8]:
+        return ((words >> np.uint64(shift)) & np.uint64(mask)).astype(np.uint8)
+
+    return ControlCodeColumns(
+        stall_cycles=field(41, 15),
+        has_yield=field(45, 1) == 0,
+        write_barrier=field(46, 7),
+        read_barrier=field(49, 7),
+        wait_mask=field(52, 63),
+        reuse_mask=field(58, 15),
+    )
+
+
+def decode_control_code(word: int) -> ControlCode:
+    """The fields of one upper instruction word."""
+    write, read = word >> 46 & 7, word >> 49 & 7
+    return ControlCode(
+        stall_cycles=word >> 41 & 15,
+        has_yield=not word >> 45 & 1,
+        write_barrier=None if write == NO_BARRIER else write,
+        read_barrier=None if read == NO_BARRIER else read,
+        wait_mask=word >> 52 & 63,
+        reuse_mask=word >> 58 & 15,
+    )

@@ -1,0 +1,87 @@
+"""Matrix multiply shapes read from an instruction's modifiers; words and types in `hwdb/isa/mma.toml`."""
+
+import re
+from functools import cache
+
+import msgspec
+import tomli
+
+from analyzer.ir.opcode import DataType, MmaShape
+from analyzer.ir.scheduling import TensorRate
+from analyzer.isa.schema import MmaFamilyRow, MmaTable
+from analyzer.resources import find_data_folder
+
+_WARPGROUP_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
+_FP16_ACCUMULATION_RATES = {
+    TensorRate.F16: TensorRate.F16_ACC16,
+    TensorRate.FP8: TensorRate.FP8_ACC16,
+    TensorRate.FP6: TensorRate.FP8_ACC16,
+}
+_ACCUMULATOR_BITS = {DataType.F16: 16, DataType.F32: 32, DataType.F64: 64, DataType.S32: 32}
+# Tile of a tcgen05 instruction whose descriptor is not known: the largest of one CTA (PTX ISA, tcgen05.mma).
+DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N = 128, 256
+
+
+@cache
+def load_mma_table() -> MmaTable:
+    """The shipped table of matrix shapes and types."""
+    text = (find_data_folder("hwdb") / "isa" / "mma.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomli.loads(text), MmaTable)
+
+
+def find_mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:
+    """Shape and rate of a matrix instruction, None where `name` is no matrix family.
+
+    AMALI equation 25 counts m*n*k fused multiply-adds from the modifiers.
+    """
+    table = load_mma_table()
+    family = table.families.get(name)
+    if family is None:
+        return None
+    types = [table.types[m] for m in modifiers if m in table.types]
+    accumulator_bits, inputs = _split_types(types, family)
+    extents = _find_extents(modifiers, table) or _make_tcgen05_extents(name, inputs, family, table)
+    rate = table.rates[inputs]
+    if family.in_bytes and rate is TensorRate.FP4:
+        rate = TensorRate.FP6
+    if accumulator_bits == 16:
+        rate = _FP16_ACCUMULATION_RATES.get(rate, rate)
+    return MmaShape(
+        m=extents[0],
+        n=extents[1],
+        k=extents[2],
+        is_sparse="SP" in modifiers,
+        tensor_rate=rate,
+        accumulator_bits=accumulator_bits,
+        n_warps=family.warps,
+    )
+
+
+def _split_types(types: list[DataType], family: MmaFamilyRow) -> tuple[int, DataType]:
+    """Accumulator bits and input type: the accumulator, where printed, comes first; of two inputs
+    the wider one sets the rate.
+    """
+    table = load_mma_table()
+    bits = family.default_accumulator_bits
+    if types and types[0] in _ACCUMULATOR_BITS:
+        bits, types = _ACCUMULATOR_BITS[types[0]], types[1:]
+    inputs = [t for t in types if t in table.rates]  # sm_70 names C's type as well as D's
+    return bits, max(inputs, key=lambda t: table.bits[t], default=family.default_input)
+
+
+def _find_extents(modifiers: tuple[str, ...], table: MmaTable) -> tuple[int, int, int] | None:
+    for word in modifiers:
+        if word in table.shapes:
+            return table.shapes[word]
+        match = _WARPGROUP_SHAPE.fullmatch(word)
+        if match:
+            return int(match[1]), int(match[2]), int(match[3])
+    return None
+
+
+def _make_tcgen05_extents(
+    name: str, inputs: DataType, family: MmaFamilyRow, table: MmaTable
+) -> tuple[int, int, int]:
+    """tcgen05: K follows from the bytes of one instruction; M and N stand in a descriptor register."""
+    k = family.k_bytes * 8 // table.bits[inputs] if family.k_bytes else 16
+    return DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N, k

@@ -1,0 +1,251 @@
+"""Which scalar registers an instruction writes and reads, from the opcode's row and its operands.
+
+A storage number names one 32-bit register or one predicate: R0..R254 are 0..254, UR0..UR126 follow
+at `UNIFORM_REGISTER_BASE`, predicates at `PREDICATE_BASE`, uniform predicates at `UNIFORM_PREDICATE_BASE`.
+"""
+
+import re
+from functools import cache, lru_cache
+
+from msgspec import Struct
+
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, MmaShape, Opcode, OpKind
+from analyzer.ir.operand import (
+    Address,
+    ConstantBankOperand,
+    DescriptorOperand,
+    Immediate,
+    Operand,
+    Predicate,
+    PredicateFile,
+    PredicateFileOperand,
+    Register,
+    RegisterFile,
+)
+from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.isa.mma_shapes import load_mma_table
+
+UNIFORM_REGISTER_BASE = 256
+PREDICATE_BASE = 384  # 127 uniform registers from sm_100 on
+UNIFORM_PREDICATE_BASE = 392
+N_REGISTER_UNITS = 400
+_N_PREDICATES = 7
+_REGISTER_BITS = 32
+
+RegisterUnits = tuple[int, ...]
+_OperandTypes = tuple[type[Operand], ...]  # of an instruction's operands
+_PREDICATE_TYPES = (Predicate, PredicateFileOperand)
+
+
+def format_register_unit(number: int) -> str:
+    """`R5`, `UR4`, `P0`, `UP1` for a storage number."""
+    if number >= UNIFORM_PREDICATE_BASE:
+        return f"UP{number - UNIFORM_PREDICATE_BASE}"
+    if number >= PREDICATE_BASE:
+        return f"P{number - PREDICATE_BASE}"
+    if number >= UNIFORM_REGISTER_BASE:
+        return f"UR{number - UNIFORM_REGISTER_BASE}"
+    return f"R{number}"
+
+
+def find_register_unit(register: Register) -> int:
+    """Storage number of one register; -1 for RZ and URZ, which hold nothing."""
+    return (_find_register_units(register, 1) or (-1,))[0]
+
+
+def find_predicate_unit(predicate: Predicate) -> int:
+    """Storage number of a predicate; -1 for PT and UPT."""
+    return (_find_predicate_units(predicate) or (-1,))[0]
+
+
+def find_defs_and_uses(
+    opcode: Opcode, guard: Predicate | None, operands: tuple[Operand, ...]
+) -> tuple[RegisterUnits, RegisterUnits]:
+    """(written, read) storage numbers of one instruction, guard included among the read."""
+    layout = _make_operand_layout(opcode, tuple(map(type, operands)))
+    written: RegisterUnits = ()
+    read: RegisterUnits = () if guard is None else _find_predicate_units(guard)
+    for place, (operand, width) in enumerate(zip(operands, layout.widths, strict=True)):
+        if isinstance(operand, PredicateFileOperand):
+            found = _find_masked_predicates(operand, operands)
+        elif isinstance(operand, Address) and place >= layout.n_defs:
+            found = find_address_units(opcode, place, operand)
+        else:
+            found = _find_operand_units(operand, width)
+        if place < layout.n_defs:
+            written += found
+        if place >= layout.n_defs or (place == 0 and layout.is_first_read):
+            read += found
+    return written, read
+
+
+class _OperandLayout(Struct, frozen=True):
+    """What operands of these kinds are to an opcode: so many are written; widths in 32-bit registers, as if
+    each were a register; adds: the first one is read as well.
+    """
+
+    n_defs: int
+    widths: tuple[int, ...]
+    is_first_read: bool
+
+
+@cache
+def _make_operand_layout(opcode: Opcode, kinds: _OperandTypes) -> _OperandLayout:
+    n_written = _count_defs(opcode.destination_pattern, kinds)
+    widths = _find_register_widths(opcode, kinds, n_written)
+    return _OperandLayout(n_written, tuple(widths), opcode.destination_pattern.startswith("m"))
+
+
+def is_partial_predicate_write(operands: tuple[Operand, ...]) -> bool:
+    """Whether an instruction may leave as they were some predicates that `find_defs_and_uses` says it
+    writes.
+    """
+    return _find_predicate_mask(operands) is None and any(
+        isinstance(o, PredicateFileOperand) for o in operands
+    )
+
+
+def _find_predicate_mask(operands: tuple[Operand, ...]) -> int | None:
+    """The mask that P2R and R2P end with, where it is told."""
+    match operands:
+        case (*_, Immediate(value=int() as mask)):
+            return mask
+        case _:
+            return None
+
+
+def _find_masked_predicates(predicates: PredicateFileOperand, operands: tuple[Operand, ...]) -> RegisterUnits:
+    """Of the whole file those that the mask names."""
+    mask = _find_predicate_mask(operands)
+    base = PREDICATE_BASE if predicates.file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
+    return tuple(base + place for place in range(_N_PREDICATES) if mask is None or mask >> place & 1)
+
+
+def find_address_units(opcode: Opcode, place: int, address: Address) -> RegisterUnits:
+    """Storage numbers that the address at operand `place` is summed from."""
+    wide = is_64bit_address(opcode, place)
+    return tuple(
+        number
+        for base in address.bases
+        for number in _find_register_units(base, 2 if is_register_pair(base, wide) else 1)
+    )
+
+
+def is_64bit_address(opcode: Opcode, place: int) -> bool:
+    """64-bit address: `.E` says so; LDGSTS names its shared side first, which is never wide."""
+    if opcode.kind is OpKind.ASYNC_COPY and place == 0:
+        return False
+    return opcode.space in GLOBAL_SPACES and "E" in opcode.modifiers
+
+
+def is_register_pair(base: Register, wide: bool) -> bool:
+    """`R2.64`, and in a wide address all but `R2.U32`: Volta and Turing print no `.64`."""
+    return "64" in base.suffixes or (wide and "U32" not in base.suffixes)
+
+
+@cache
+def _parse_destination_pattern(writes: str) -> tuple[tuple[str, bool], ...]:
+    """`rp?p?` as ((r, needed), (p, optional), (p, optional))."""
+    return tuple((letter, mark == "?") for letter, mark in re.findall(r"([rpm])(\??)", writes))
+
+
+def _count_defs(writes: str, kinds: _OperandTypes) -> int:
+    place = 0
+    for letter, optional in _parse_destination_pattern(writes):
+        if place >= len(kinds):
+            break
+        wanted = (Register,) if letter == "r" else _PREDICATE_TYPES
+        if kinds[place] in wanted:
+            place += 1
+        elif not optional:
+            break
+    return place
+
+
+def _find_register_widths(opcode: Opcode, kinds: _OperandTypes, n_written: int) -> list[int]:
+    """32-bit registers of each operand, as if it were a register."""
+    if opcode.mma_shape is not None:
+        return _find_mma_register_widths(opcode.mma_shape, opcode.name, kinds)
+    if opcode.kind in MEMORY_KINDS and opcode.width_bytes:
+        # A 256-bit access has two groups of registers; a store's data are what it reads.
+        data = kinds if opcode.kind is OpKind.STORE else kinds[:n_written]
+        n_data = max(1, data.count(Register))
+        return [max(1, opcode.width_bytes // (4 * n_data))] * len(kinds)
+    if not opcode.registers_by_operand:
+        return [opcode.operand_registers] * len(kinds)
+    widths = iter(opcode.registers_by_operand)
+    return [1 if kind in _PREDICATE_TYPES else next(widths, opcode.operand_registers) for kind in kinds]
+
+
+def _find_mma_register_widths(shape: MmaShape, name: str, kinds: _OperandTypes) -> list[int]:
+    """Fragment sizes of D, A, B, C in registers: elements x bits over the lanes that hold them."""
+    bits_of = load_mma_table().bits
+    family = load_mma_table().families[name]
+    input_bits = next(
+        (bits_of[t] for t, rate in load_mma_table().rates.items() if rate is shape.tensor_rate),
+        bits_of[family.default_input],
+    )
+
+    def registers(elements: int, bits: int) -> int:
+        return max(1, elements * bits // (WARP_SIZE * _REGISTER_BITS * shape.n_warps))
+
+    result = registers(shape.m * shape.n, shape.accumulator_bits)
+    a = registers(shape.m * shape.k // (2 if shape.is_sparse else 1), input_bits)
+    b = registers(shape.n * shape.k, input_bits)
+    places = iter((result, a, b, result, 1, 1))
+    widths = []
+    for place, kind in enumerate(kinds):
+        if kind in _PREDICATE_TYPES:
+            widths.append(1)
+        elif place > 1 and kinds[place - 1] is DescriptorOperand and shape.n_warps > 1:
+            widths.append(result)
+        else:
+            widths.append(next(places, 1))
+    return widths
+
+
+@lru_cache(maxsize=1 << 14)
+def _find_operand_units(operand: Operand, width: int) -> RegisterUnits:
+    match operand:
+        case Register(suffixes=suffixes):
+            # A packed instruction may take one plain float: FFMA2 R4, R6.F32x2.HI_LO, R8.F32, ...
+            return _find_register_units(operand, 1 if "F32" in suffixes else width)
+        case Predicate():
+            return _find_predicate_units(operand)
+        case ConstantBankOperand(base=base):
+            return () if base is None else _find_register_units(base, 1)
+        case Address(bases=bases):
+            return tuple(number for base in bases for number in _find_register_units(base, 1))
+        case DescriptorOperand(kind=kind, descriptor=descriptor, address=address):
+            words = 2 if kind in {"desc", "gdesc"} else 1
+            inner = tuple(n for base in descriptor.bases for n in _find_register_units(base, words))
+            return inner if address is None else inner + _find_pair_units(address)
+        case _:
+            return ()
+
+
+def _find_pair_units(address: Address) -> RegisterUnits:
+    return tuple(
+        n
+        for base in address.bases
+        for n in _find_register_units(base, 2 if is_register_pair(base, False) else 1)
+    )
+
+
+def _find_register_units(register: Register, width: int) -> RegisterUnits:
+    if register.index is None:
+        return ()
+    if register.file is RegisterFile.UNIFORM:
+        first, limit = UNIFORM_REGISTER_BASE + register.index, PREDICATE_BASE
+    else:
+        first, limit = register.index, UNIFORM_REGISTER_BASE
+    if width <= 1 and first < limit:
+        return (first,)
+    return tuple(range(first, min(first + max(width, 1), limit)))
+
+
+def _find_predicate_units(predicate: Predicate) -> RegisterUnits:
+    if predicate.index is None or predicate.index >= _N_PREDICATES:
+        return ()
+    general = predicate.file is PredicateFile.GENERAL
+    return ((PREDICATE_BASE if general else UNIFORM_PREDICATE_BASE) + predicate.index,)

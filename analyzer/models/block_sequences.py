@@ -1,0 +1,29 @@
+"""Blocks in the order in which a walk visits them."""
+
+from msgspec import Struct
+
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import LoopForest
+
+
+class BlockSequence(Struct, frozen=True):
+    """Blocks in address order: those of one innermost loop, or one block outside of any."""
+
+    blocks: tuple[int, ...]
+    loop: int | None
+
+
+def split_into_block_sequences(cfg: Cfg, loop_forest: LoopForest) -> tuple[BlockSequence, ...]:
+    """All blocks as runs."""
+    inner = {loop.index for loop in loop_forest.loops} - {loop.parent for loop in loop_forest.loops}
+    sequences: list[list[int]] = []
+    loops: list[int | None] = []
+    for block in range(len(cfg.blocks)):
+        loop = loop_forest.loop_of[block]
+        key = loop if loop in inner else None
+        if sequences and key is not None and key == loops[-1]:
+            sequences[-1].append(block)
+        else:
+            sequences.append([block])
+            loops.append(key)
+    return tuple(BlockSequence(tuple(run), loop) for run, loop in zip(sequences, loops, strict=True))

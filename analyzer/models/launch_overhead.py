@@ -1,0 +1,53 @@
+"""Kernel launch latency and the rate at which CTAs are handed out."""
+
+import math
+
+from analyzer.execution.binding.constant_reads import find_constant_reads
+from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.models.interface import ModelInput, Stall
+
+_INSTRUCTION_BYTES = 16
+
+
+def compute_launch_latency_cycles(model_input: ModelInput, clock_mhz: float) -> float:
+    """KLL = s GS + k, s = alpha BS^2 + beta BS + gamma (AMALI, equations 27 and 28), BS in warps.
+
+    BS only makes sense in warps (facts/kll.md). A GPU without coefficients takes k from its launch overhead
+    and s from the rate at which it hands out CTAs, whatever their size.
+    """
+    fit = model_input.gpu.file.launch.latency
+    if fit is None:
+        return compute_cta_dispatch_cycles(model_input, clock_mhz) + compute_launch_overhead_cycles(
+            model_input, clock_mhz
+        )
+    warps = math.ceil(model_input.block_threads / WARP_SIZE)
+    slope = fit.alpha.value * warps**2 + fit.beta.value * warps + fit.gamma.value
+    return slope * model_input.grid_ctas + fit.intercept_cycles.value
+
+
+def compute_cold_miss_shares(model_input: ModelInput) -> dict[Stall, float]:
+    """How KLL divides into misses of the constant and of the instruction cache; shares sum to one.
+
+    AMALI gives their sum alone. Here it is divided by the cache lines that a cold start fetches: of the
+    constants that the code reads, and of the code that runs.
+    """
+    memory = model_input.arch.memory
+    words = find_constant_reads(model_input.kernel).words
+    constant_line = memory.constant_line_bytes.value
+    constants = len({word // constant_line for word in words})
+    executed = int((model_input.execution_counts > 0).sum()) * _INSTRUCTION_BYTES
+    code = max(1, math.ceil(executed / memory.line_bytes.value))
+    return {
+        Stall.IMC_MISS: constants / (constants + code),
+        Stall.NO_INSTRUCTIONS: code / (constants + code),
+    }
+
+
+def compute_cta_dispatch_cycles(model_input: ModelInput, clock_mhz: float) -> float:
+    """Cycles that handing out all CTAs takes."""
+    return model_input.grid_ctas / model_input.gpu.file.launch.ctas_per_us.value * clock_mhz
+
+
+def compute_launch_overhead_cycles(model_input: ModelInput, clock_mhz: float) -> float:
+    """Cycles around an empty kernel."""
+    return model_input.gpu.file.launch.overhead_us.value * clock_mhz

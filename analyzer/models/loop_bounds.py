@@ -1,0 +1,148 @@
+"""Bounds of a loop's iteration: recurrence, pipes, issue, memory, and what one warp's walk says."""
+
+import numpy as np
+from msgspec import Struct
+
+from analyzer.demand.opcode_costs import FloatArray
+from analyzer.demand.warp_demand import WarpDemand, compute_warp_demand
+from analyzer.flow.loops import Loop
+from analyzer.isa.register_operands import N_REGISTER_UNITS
+from analyzer.models.bounds import ISSUE_BOUND, LATENCY_BOUND, compute_gpu_bounds, compute_sm_bounds
+from analyzer.models.interface import ModelInput, Stall, sort_largest_first
+from analyzer.models.miss_rates import compute_memory_latency_cycles, estimate_miss_rates
+from analyzer.models.model_result import find_clock_mhz
+from analyzer.models.timeline import WarpTimeline
+
+RECURRENCE_BOUND = "recurrence"
+_MAX_RECURRENCE_INSTRUCTIONS = 4000
+_RECURRENCE_ITERATIONS = 4
+
+
+class LoopBounds(Struct, frozen=True, kw_only=True):
+    """One loop on one GPU, per iteration and with the resident warps of a full SM.
+
+    cycles_per_iteration: the longest of the bounds; stack: where one warp alone spends its cycles;
+    demand: of one warp and iteration.
+    """
+
+    loop: Loop
+    cycles_per_iteration: float
+    bound: str
+    bounds_cycles: dict[str, float]
+    cpi_stack: dict[Stall, float]
+    demand: WarpDemand
+
+    @property
+    def busiest_resource(self) -> str:
+        """The resource that an iteration needs longest, empty where it needs none."""
+        needed = self._select_resource_cycles()
+        return max(needed, key=lambda name: needed[name], default="")
+
+    @property
+    def busiest_resource_share(self) -> float:
+        """Part of an iteration for which that resource works."""
+        needed = self._select_resource_cycles()
+        return max(needed.values(), default=0.0) / self.cycles_per_iteration if needed else 0.0
+
+    def _select_resource_cycles(self) -> dict[str, float]:
+        waits = (LATENCY_BOUND, RECURRENCE_BOUND)
+        return {name: cycles for name, cycles in self.bounds_cycles.items() if name not in waits}
+
+
+def compute_loop_bounds(model_input: ModelInput, timeline: WarpTimeline) -> tuple[LoopBounds, ...]:
+    """Bounds of all loops, in order; inner ones count with their trips."""
+    analyzer = _LoopAnalyzer(model_input, timeline)
+    return tuple(map(analyzer.analyze, model_input.loop_forest.loops))
+
+
+class _LoopAnalyzer:
+    """What all loops of a kernel are judged by."""
+
+    def __init__(self, model_input: ModelInput, timeline: WarpTimeline) -> None:
+        self.model_input, self.timeline = model_input, timeline
+        self.miss_rates = estimate_miss_rates(model_input)
+        self.clock_mhz = find_clock_mhz(model_input)
+        latency = compute_memory_latency_cycles(model_input, self.miss_rates)
+        costs = model_input.costs
+        self.latency_by_opcode_cycles = np.where(costs.is_memory_load, latency, costs.latency_cycles)
+        self.enclosing_loops = {loop.parent for loop in model_input.loop_forest.loops}
+
+    def analyze(self, loop: Loop) -> LoopBounds:
+        """Bounds of one loop."""
+        model_input, miss_rates = self.model_input, self.miss_rates
+        rows, weights = self._count_per_iteration(loop)
+        demand = compute_warp_demand(
+            model_input.kernel.opcode_ids, weights, model_input.costs, model_input.access_bytes, rows
+        )
+        ctas = model_input.occupancy.ctas_per_sm
+        bounds = compute_sm_bounds(model_input, ctas, miss_rates, demand)
+        shared = compute_gpu_bounds(
+            model_input, ctas * model_input.gpu.sm_count, miss_rates, self.clock_mhz, demand
+        )
+        bounds |= {name: max(cycles, bounds.get(name, 0.0)) for name, cycles in shared.items()}
+        stack = self.timeline.sum_by_stall(weights, rows)
+        bounds[LATENCY_BOUND] = sum(stack.values())
+        recurrence = self._compute_recurrence_cycles(loop)
+        if recurrence:
+            bounds[RECURRENCE_BOUND] = recurrence
+        candidates = {name: cycles for name, cycles in bounds.items() if name != RECURRENCE_BOUND}
+        bound = max(candidates, key=lambda name: candidates[name], default=ISSUE_BOUND)
+        cycles = candidates.get(bound, 0.0)
+        if bound == LATENCY_BOUND and recurrence >= 0.9 * cycles:
+            bound = RECURRENCE_BOUND
+        return LoopBounds(
+            loop=loop,
+            cycles_per_iteration=cycles,
+            bound=bound,
+            bounds_cycles=sort_largest_first(bounds),
+            cpi_stack=sort_largest_first(stack),
+            demand=demand,
+        )
+
+    def _count_per_iteration(self, loop: Loop) -> tuple[slice, FloatArray]:
+        """The rows from the loop's first to its last, and how often an iteration executes each; those of
+        blocks in between that are none of the loop's count nothing.
+        """
+        counts, blocks = self.model_input.block_counts.per_warp, self.model_input.cfg.blocks
+        first, last = blocks[min(loop.blocks)].start, blocks[max(loop.blocks)].stop
+        iterations = counts[loop.header]
+        weights = np.zeros(last - first)
+        for number in loop.blocks:
+            block = blocks[number]
+            weights[block.start - first : block.stop - first] = (
+                counts[number] / iterations if iterations else 1.0
+            )
+        return slice(first, last), weights
+
+    def _compute_recurrence_cycles(self, loop: Loop) -> float:
+        """Longest dependence cycle through registers, with nothing else in the way.
+
+        The body is run as pure data flow until the time of its latest result grows evenly. Bodies with inner
+        loops or of thousands of instructions give 0: not computed.
+        """
+        kernel, blocks = self.model_input.kernel, self.model_input.cfg.blocks
+        body = [blocks[number] for number in sorted(loop.blocks)]
+        if loop.index in self.enclosing_loops or sum(map(len, body)) > _MAX_RECURRENCE_INSTRUCTIONS:
+            return 0.0
+        forms = [form for block in body for form in kernel.decode_forms(block.start, block.stop)]
+        ids = np.concatenate([kernel.opcode_ids[block.start : block.stop] for block in body])
+        # What the loop never writes is ready all the time.
+        places = {number for form in forms for number in form.defs}
+        flow = [
+            (tuple(filter(places.__contains__, form.uses)), form.defs, cycles)
+            for form, cycles in zip(forms, self.latency_by_opcode_cycles[ids].tolist(), strict=True)
+            if form.defs
+        ]
+        ready = [0.0] * N_REGISTER_UNITS
+        growth = before = 0.0
+        for _ in range(_RECURRENCE_ITERATIONS):
+            for read, written, cycles in flow:
+                done = cycles
+                for number in read:
+                    if ready[number] + cycles > done:
+                        done = ready[number] + cycles
+                for number in written:
+                    ready[number] = done
+            latest = max((ready[place] for place in places), default=0.0)
+            growth, before = latest - before, latest
+        return growth

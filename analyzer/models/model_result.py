@@ -1,0 +1,201 @@
+"""What a model answers: a prediction with the stalls that it is summed from."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.hardware.schema import HardwareParameter
+from analyzer.ir.scheduling import Basis, Pipe
+from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
+from analyzer.models.bounds import (
+    DRAM_BOUND,
+    compute_gpu_bounds,
+    compute_sm_bounds,
+    convert_to_bytes_per_cycle,
+)
+from analyzer.models.interface import ModelInput, Prediction, find_weakest_basis, sort_largest_first
+from analyzer.models.miss_rates import MissRates, describe_miss_rates, estimate_miss_rates
+from analyzer.models.residuals import measure_scattered_atomic_share
+from analyzer.models.stalls import StallProfile
+from analyzer.models.timeline import WarpTimeline
+
+# What a model itself may be off by on top of memory placement: not yet measured, so wide.
+MODEL_ERROR_SHARE = 0.35
+_SHORT_ROW_TOLERANCE_FACTOR = 1.01
+_FP32_BOUND_MIN_SHARE = 0.75
+
+
+class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
+    """A prediction with the situation, the stalls and the walk that it rests on."""
+
+    model_input: ModelInput
+    prediction: Prediction
+    stalls: StallProfile
+    timeline: WarpTimeline
+
+
+class CycleRange(Struct, frozen=True):
+    """Cycles with all requests served in L1, and with all of them from DRAM; is_whole: with the model's own
+    error in it.
+    """
+
+    low_cycles: float
+    high_cycles: float
+    includes_model_error: bool = False
+
+
+def find_clock_mhz(model_input: ModelInput) -> float:
+    """SM clock under this kernel's load."""
+    return _find_clock(model_input).value
+
+
+def _find_clock(model_input: ModelInput) -> HardwareParameter:
+    """The launch's own where it says one, else the GPU's."""
+    if model_input.clock_mhz is not None:
+        return HardwareParameter(value=model_input.clock_mhz, basis=Basis.MEASURED, source="the launch")
+    rate = model_input.dominant_tensor_rate
+    return model_input.gpu.find_clock_mhz(
+        tensor=rate, fills_float=rate is None and _is_fp32_bound(model_input)
+    )
+
+
+def _is_fp32_bound(model_input: ModelInput) -> bool:
+    """Whether FP32 work takes most of the time of a launch that is bound by throughput."""
+    if model_input.gpu.file.clock.sustained_float_mhz is None:
+        return False
+    miss_rates, demand = estimate_miss_rates(model_input), model_input.demand
+    boost_mhz = model_input.gpu.file.clock.boost_mhz.value
+    bounds = compute_sm_bounds(
+        model_input, model_input.grid_ctas / model_input.gpu.sm_count, miss_rates, demand
+    )
+    bounds |= compute_gpu_bounds(model_input, model_input.grid_ctas, miss_rates, boost_mhz, demand)
+    traffic = None if model_input.profile is None else model_input.profile.traffic
+    if traffic is not None and model_input.dram_read_sectors is not None:
+        sectors = model_input.dram_read_sectors + (traffic.written_unique_sectors or 0)
+        bounds[DRAM_BOUND] = (
+            sectors * SECTOR_BYTES / convert_to_bytes_per_cycle(model_input.gpu.peak_dram_gbps, boost_mhz)
+        )
+    return bounds.get(Pipe.FMA.value, 0.0) > _FP32_BOUND_MIN_SHARE * max(bounds.values(), default=0.0)
+
+
+def make_prediction(
+    model_input: ModelInput,
+    model: str,
+    stalls: StallProfile,
+    *,
+    bound: str,
+    bounds_cycles: dict[str, float],
+    cycle_range: CycleRange,
+    miss_rates: MissRates,
+    notes: tuple[str, ...] = (),
+) -> Prediction:
+    """The prediction whose cycles are the sum of the stalls.
+
+    The interval spans from all of memory's requests hitting L1 to all of them going to DRAM, widened by
+    what the model itself may be off.
+    """
+    clock = _find_clock(model_input)
+    cycles, occupancy = stalls.total_cycles, model_input.occupancy
+    error = 0.0 if cycle_range.includes_model_error else MODEL_ERROR_SHARE
+    return Prediction(
+        gpu=model_input.gpu.key,
+        model=model,
+        cycles=cycles,
+        time_us=cycles / clock.value,
+        time_us_low=min(cycle_range.low_cycles, cycles) / clock.value * (1 - error),
+        time_us_high=max(cycle_range.high_cycles, cycles) / clock.value * (1 + error),
+        bound=bound,
+        occupancy=occupancy.theoretical_occupancy,
+        occupancy_limiter=occupancy.limiter.value,
+        ctas_per_sm=occupancy.ctas_per_sm,
+        waves=model_input.waves,
+        clock_mhz=clock.value,
+        cpi_stack=stalls.sum_by_stall(),
+        bounds_cycles=sort_largest_first(bounds_cycles),
+        basis=find_weakest_basis(clock.basis, model_input.gpu.peak_dram_gbps.basis, Basis.ASSUMED),
+        assumptions=(
+            *_list_assumptions(model_input, miss_rates, queues_atomics=cycle_range.includes_model_error),
+            *notes,
+        ),
+    )
+
+
+def _list_assumptions(
+    model_input: ModelInput, miss_rates: MissRates, *, queues_atomics: bool
+) -> tuple[str, ...]:
+    notes = list(model_input.block_counts.assumptions)
+    if model_input.grid is None:
+        notes.append(f"grid not given: one full wave, {model_input.grid_ctas} CTAs")
+    resources = model_input.kernel.resources
+    if model_input.block is None:
+        notes.append(f"block size not given: {model_input.block_threads} threads")
+    if not resources.has_exact_registers:
+        notes.append("registers read off the code; add -res-usage text for the exact number")
+    if resources.shared_bytes is None:
+        notes.append("static shared memory not given: none assumed")
+    if model_input.demand.global_bytes:
+        notes.append(describe_miss_rates(model_input, miss_rates, queues_atomics=queues_atomics))
+    if model_input.kernel.control_words is None:
+        notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
+    return (*notes, *_describe_unknowns(model_input))
+
+
+def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
+    """What addresses, copies and products leave open."""
+    if measure_scattered_atomic_share(model_input):
+        yield (
+            "atomics at addresses that come from data are taken to meet as random ones do; where more do, "
+            "each waits for the one before (--arg WHICH=@data.npy settles it)"
+        )
+    if _has_copies_of_unknown_size(model_input):
+        yield "bulk copies (TMA): their bytes do not stand in the code and are left out"
+    if (rows := _find_short_row_copies(model_input)).size:
+        more = f" and {rows.size - 1} more" if rows.size > 1 else ""
+        yield (
+            f"boxes copied at {int(model_input.kernel.addresses[rows[0]]):#06x}{more} are taken to lie side "
+            f"by side, and so to have rows of {_estimate_row_bytes(model_input, int(rows[0])):.0f} bytes: "
+            "--arg WHICH=tensormap:TYPE:EXTENTS:BOX settles it"
+        )
+    if model_input.n_unknown_mma_tiles:
+        tile = f"{DEFAULT_TCGEN05_TILE_M}x{DEFAULT_TCGEN05_TILE_N}"
+        n_unknown = model_input.n_unknown_mma_tiles
+        yield f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken"
+    ahead = (
+        0.0
+        if model_input.mbarrier_pipelines is None
+        else count_prefetched_bytes(model_input.mbarrier_pipelines)
+    )
+    if ahead > model_input.shared_bytes_per_cta:
+        yield (
+            f"copies put at least {ahead:,.0f} bytes into shared memory; the launch "
+            f"gives {model_input.shared_bytes_per_cta:,}: say --dynamic-shared, "
+            "or more CTAs are taken to fit than do"
+        )
+
+
+def _find_short_row_copies(model_input: ModelInput) -> NDArray[np.int64]:
+    """Copies of boxes that nobody described, whose rows are shorter than a line."""
+    moved = model_input.access_bytes
+    is_short = (
+        moved.tma_requests * LINE_BYTES
+        > moved.global_bytes * moved.box_sector_utilization * _SHORT_ROW_TOLERANCE_FACTOR
+    )
+    placed = [] if model_input.profile is None else [a.row for a in model_input.profile.accesses if a.sectors]
+    is_short[placed] = False
+    return np.flatnonzero(is_short & (model_input.execution_counts > 0))
+
+
+def _estimate_row_bytes(model_input: ModelInput, row: int) -> float:
+    moved = model_input.access_bytes
+    return float(moved.global_bytes[row] * moved.box_sector_utilization[row] / moved.tma_requests[row])
+
+
+def _has_copies_of_unknown_size(model_input: ModelInput) -> bool:
+    """Whether a copy is executed whose mbarrier does not tell how much comes."""
+    is_copy = model_input.costs.is_tma_copy[model_input.kernel.opcode_ids] > 0
+    is_unknown = (model_input.access_bytes.global_bytes == 0) & (model_input.execution_counts > 0)
+    return bool((is_copy & is_unknown).any())

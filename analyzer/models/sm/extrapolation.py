@@ -1,0 +1,395 @@
+"""From the simulation of a few CTAs and loop visits to a whole launch."""
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzer.models.sm.iteration_plan import (
+    MIN_OUTER_ITERATIONS,
+    count_outer_iterations,
+    has_long_loop_nest,
+    plan_sequences,
+    plan_truncated_sequences,
+)
+from analyzer.models.sm.simulation_state import SimulationResult, SmParameters
+from analyzer.models.sm.sm_simulator import TENSOR_PIPE_INDEX, simulate_ctas
+from analyzer.models.sm.warp_program import StepSequence, WarpProgram
+
+# Steps of a simulation: more change predictions by little and take longer.
+STEP_BUDGET = 80_000
+_PIPELINE_STEP_BUDGET = (
+    12_000  # a pipeline soon goes round alike: docs/blackwell.md is the same as with 40,000
+)
+ALL_ITERATIONS = 10**12
+_MIN_ITERATIONS = 6
+_MAX_ITERATIONS = 24
+_DEFAULT_WAVES, _MAX_WAVES = 2, 8
+_CONVERGED_CHANGE_SHARE = 0.005
+# Waves of CTAs that are played to their end where CTAs are more than a few, within so many steps; where no
+# loop would be cut short, within twice as many, and never fewer than tell the pace.
+_MAX_WHOLE_WAVES, _MIN_WHOLE_WAVES = 8, 3
+_WHOLE_STEP_BUDGET = 3 * STEP_BUDGET
+_UNTRUNCATED_STEP_BUDGET = 2 * _WHOLE_STEP_BUDGET
+_MIN_WAVES_STEP_BUDGET = 5 * STEP_BUDGET  # of the fewest waves: about what two plays with fewer visits take
+_FEW_CTAS_PER_SM = 4  # of so few CTAs nothing hides that one follows another
+# Of long loops whose CTAs take turns at the tensor core, or that have others inside, where waves to their end
+# are too many steps. The further apart two plays are, the less a line through them errs: of 30 products and
+# attention kernels those of 12 and 6 visits were up to 29 % off a whole play, those of 24 and 6 up to 13 %.
+_EXTRAPOLATED_ITERATIONS = (24, 12, 6, 4)
+_FEWER_ITERATIONS_DIVISOR = 4
+
+
+class SmEstimate(Struct, frozen=True, eq=False):
+    """cycles of the busiest SM; played: the simulation that its waits are taken from; visits: of each run at
+    most in it; visited: how often each role went through the run at each first step, where runs were played
+    in their order.
+    """
+
+    cycles: float
+    simulated: SimulationResult
+    max_iterations: int
+    simulated_iterations: tuple[Counter[int], ...] = ()
+
+    def count_simulated_iterations(self, role: int, run: StepSequence) -> int:
+        """Visits of a run that were played."""
+        if self.simulated_iterations:
+            return self.simulated_iterations[role][run.start]
+        return run.limit_iterations(self.max_iterations)
+
+
+def simulates_whole_warps(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
+) -> bool:
+    """Whether warps are played from end to end: all of the CTAs, or some of them."""
+    return not parameters.pipelines and (
+        not _is_truncated(warp_programs)
+        or _has_few_steps(warp_programs, parameters, n_ctas)
+        or _count_whole_waves(warp_programs, parameters) >= _MIN_WHOLE_WAVES
+    )
+
+
+def _has_few_steps(warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int) -> bool:
+    return _count_steps_per_cta(warp_programs, parameters, ALL_ITERATIONS) * n_ctas <= 2 * STEP_BUDGET
+
+
+def _count_whole_waves(warp_programs: tuple[WarpProgram, ...], parameters: SmParameters) -> int:
+    """Waves of CTAs that can be played to their end."""
+    if parameters.ctas_per_sm <= _FEW_CTAS_PER_SM:
+        return 0
+    steps = _count_steps_per_cta(warp_programs, parameters, ALL_ITERATIONS) * parameters.ctas_per_sm
+    if not _is_truncated(warp_programs):
+        return max(_MIN_WHOLE_WAVES, min(_MAX_WHOLE_WAVES, int(_UNTRUNCATED_STEP_BUDGET / steps)))
+    return min(_MAX_WHOLE_WAVES, int(_WHOLE_STEP_BUDGET / steps))
+
+
+def estimate_sm_cycles(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
+) -> SmEstimate:
+    """Cycles in which an SM runs so many CTAs, one after another in its slots."""
+    slots = parameters.ctas_per_sm
+    if parameters.pipelines:
+        return _estimate_pipelined(warp_programs, parameters, n_ctas)
+    if _has_few_steps(warp_programs, parameters, n_ctas):
+        return _estimate_from_whole_ctas(
+            warp_programs, replace(parameters, max_iterations=ALL_ITERATIONS), n_ctas, math.inf
+        )
+    if (whole_waves := _count_whole_waves(warp_programs, parameters)) >= _MIN_WHOLE_WAVES:
+        return _estimate_from_whole_ctas(
+            warp_programs, replace(parameters, max_iterations=ALL_ITERATIONS), n_ctas, whole_waves
+        )
+    are_truncated = _is_truncated(warp_programs)
+    if are_truncated and (_uses_tensor_core(warp_programs) or any(map(has_long_loop_nest, warp_programs))):
+        found = _extrapolate_iterations(
+            warp_programs, replace(parameters, max_iterations=ALL_ITERATIONS), n_ctas
+        )
+        if found is not None:
+            return found
+    full, rest = divmod(n_ctas, slots)
+    at_once, waves = min(n_ctas, slots), max(1, min(full, _DEFAULT_WAVES))
+    max_iterations = _find_max_iterations(warp_programs, parameters, STEP_BUDGET / (at_once * waves))
+    parameters = replace(parameters, max_iterations=_MIN_ITERATIONS)
+    parameters, first = (
+        _simulate_until_converged(warp_programs, parameters, at_once, max_iterations)
+        if are_truncated
+        else (parameters, None)
+    )
+    if first is None or parameters.max_iterations == max_iterations:
+        per_wave = slots * _count_steps_per_cta(warp_programs, parameters, parameters.max_iterations)
+        waves = max(waves, min(full, _MAX_WAVES, int(STEP_BUDGET / per_wave)))
+    simulated = first if first and waves == 1 else simulate_ctas(warp_programs, parameters, at_once * waves)
+    wave = simulated.cycles / waves + (
+        _extrapolate_truncated_cycles(warp_programs, parameters, first) if first else 0.0
+    )
+    cycles = max(1, full) * wave
+    if full and rest:
+        tail = simulate_ctas(warp_programs, parameters, rest)
+        cycles += min(tail.cycles + _extrapolate_truncated_cycles(warp_programs, parameters, tail), wave)
+    return SmEstimate(cycles, simulated, parameters.max_iterations)
+
+
+def _estimate_from_whole_ctas(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int, waves: float
+) -> SmEstimate:
+    """All CTAs, or some waves of them, are played to their end; later ones come at the pace of these."""
+    slots, max_ctas = parameters.ctas_per_sm, waves * parameters.ctas_per_sm
+    in_order = _order_long_nests(warp_programs)
+    simulated = simulate_ctas(in_order, parameters, int(min(n_ctas, max_ctas)))
+    cycles = simulated.cycles
+    if n_ctas > max_ctas:
+        cycles += (n_ctas - max_ctas) * _compute_cta_interval_cycles(sorted(simulated.cta_end_cycles), slots)
+    simulated_iterations = (
+        tuple(_count_iterations(warp_program.sequences) for warp_program in in_order)
+        if in_order is not warp_programs
+        else ()
+    )
+    return SmEstimate(cycles, simulated, parameters.max_iterations, simulated_iterations)
+
+
+def _order_long_nests(warp_programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
+    """Long loops that have more than one run inside, round by round: what loads for a later round comes
+    before the products of this one, not before all of them.
+    """
+    return (
+        _truncate_iterations(warp_programs, ALL_ITERATIONS)
+        if any(map(has_long_loop_nest, warp_programs))
+        else warp_programs
+    )
+
+
+def _count_affordable_waves(steps_per_cta: float, parameters: SmParameters) -> int:
+    """Waves of CTAs that can be played, and no fewer than tell the pace."""
+    affordable = int(_WHOLE_STEP_BUDGET / (steps_per_cta * parameters.ctas_per_sm))
+    return max(_MIN_WHOLE_WAVES, min(_MAX_WHOLE_WAVES, affordable))
+
+
+def _extrapolate_iterations(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
+) -> SmEstimate | None:
+    """Some waves of CTAs are played to their end, or with fewer visits of long loops, twice: a straight line
+    then tells what all visits take. None where that would be too many steps.
+    """
+    least_ctas = min(n_ctas, _MIN_WHOLE_WAVES * parameters.ctas_per_sm)
+    per_cta = _count_steps_per_cta(warp_programs, parameters, ALL_ITERATIONS)
+    if per_cta * least_ctas <= _MIN_WAVES_STEP_BUDGET:
+        return _estimate_from_whole_ctas(
+            warp_programs, parameters, n_ctas, _count_affordable_waves(per_cta, parameters)
+        )
+    for iterations in _EXTRAPOLATED_ITERATIONS:
+        fewer, more = (
+            _truncate_iterations(warp_programs, most)
+            for most in (iterations // _FEWER_ITERATIONS_DIVISOR, iterations)
+        )
+        steps = _StepCounts(
+            *(_count_steps_per_cta(some, parameters, ALL_ITERATIONS) for some in (warp_programs, more, fewer))
+        )
+        if steps.simulated * least_ctas <= _WHOLE_STEP_BUDGET:
+            waves = _count_affordable_waves(steps.simulated, parameters)
+            break
+    else:
+        return None
+    found = _estimate_from_whole_ctas(more, parameters, n_ctas, waves)
+    left = steps.extrapolate_cycles(
+        found.cycles, lambda: _estimate_from_whole_ctas(fewer, parameters, n_ctas, waves).cycles
+    )
+    return SmEstimate(
+        found.cycles + left,
+        found.simulated,
+        ALL_ITERATIONS,
+        tuple(_count_iterations(warp_program.sequences) for warp_program in more),
+    )
+
+
+class _StepCounts(Struct, frozen=True):
+    """All steps, those that were played, and those of a play with fewer visits."""
+
+    all_steps: float
+    simulated: float
+    fewer: float
+
+    def extrapolate_cycles(self, cycles: float, simulate_fewer: Callable[[], float]) -> float:
+        """Cycles of what was not played, on a straight line through both plays; cycles: of the longer one."""
+        if not self.all_steps > self.simulated > self.fewer:
+            return 0.0
+        longer = max(0.0, cycles - simulate_fewer())
+        return longer * (self.all_steps - self.simulated) / (self.simulated - self.fewer)
+
+
+def _truncate_iterations(
+    warp_programs: tuple[WarpProgram, ...], max_iterations: int
+) -> tuple[WarpProgram, ...]:
+    """In the order in which a warp comes to them, so that there are no spans any more."""
+    return tuple(
+        replace(
+            warp_program, sequences=plan_truncated_sequences(warp_program, max_iterations), outer_loops=()
+        )
+        for warp_program in warp_programs
+    )
+
+
+def _compute_cta_interval_cycles(ends: list[float], slots: int) -> float:
+    """Cycles between the ends of CTAs: how much later those of the last wave but one ended than the first's.
+
+    CTAs of the first wave load at the same time, those of the last find an SM that empties: neither tells how
+    long one takes among others that are further on.
+    """
+    last = len(ends) - slots
+    return (sum(ends[last - slots : last]) - sum(ends[:slots])) / slots / (last - slots)
+
+
+def _is_truncated(warp_programs: tuple[WarpProgram, ...]) -> bool:
+    """Whether a run is long enough to be cut short, where CTAs are not played to their end."""
+    return any(
+        run.limit_iterations(_MIN_ITERATIONS) < run.iterations
+        for warp_program in warp_programs
+        for run in warp_program.sequences
+    )
+
+
+def _simulate_until_converged(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int, max_iterations: int
+) -> tuple[SmParameters, SimulationResult]:
+    """CTAs that come together, with so many visits of long runs that more say the same, or the most."""
+    simulated = simulate_ctas(warp_programs, parameters, n_ctas)
+    before, now = 0.0, simulated.cycles + _extrapolate_truncated_cycles(warp_programs, parameters, simulated)
+    while parameters.max_iterations < max_iterations and abs(now - before) > _CONVERGED_CHANGE_SHARE * now:
+        parameters = replace(parameters, max_iterations=2 * parameters.max_iterations)
+        simulated = simulate_ctas(warp_programs, parameters, n_ctas)
+        before, now = (
+            now,
+            simulated.cycles + _extrapolate_truncated_cycles(warp_programs, parameters, simulated),
+        )
+    return parameters, simulated
+
+
+def _estimate_pipelined(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
+) -> SmEstimate:
+    """Warps that hand work to each other go through their loops together: all are cut alike."""
+    at_once = min(n_ctas, parameters.ctas_per_sm)
+    pipelines = _PipelinedCtas(warp_programs, replace(parameters, max_iterations=ALL_ITERATIONS), at_once)
+    outer_iterations = max(map(count_outer_iterations, warp_programs))
+    part = min(
+        1.0,
+        (STEP_BUDGET if outer_iterations else _PIPELINE_STEP_BUDGET) / pipelines.count_steps(warp_programs),
+    )
+    if part < 1.0 and outer_iterations * part / 2 < MIN_OUTER_ITERATIONS <= outer_iterations:
+        cycles, simulated, plan = _extrapolate_outer_iterations(pipelines, outer_iterations, part)
+    else:
+        cycles, simulated, plan = _extrapolate_parts(pipelines, part)
+    simulated_iterations = tuple(_count_iterations(warp_program.sequences) for warp_program in plan)
+    return SmEstimate(cycles * n_ctas / at_once, simulated, ALL_ITERATIONS, simulated_iterations)
+
+
+class _PipelinedCtas(Struct, frozen=True, eq=False):
+    """Roles of a CTA, as many as are resident at once."""
+
+    warp_programs: tuple[WarpProgram, ...]
+    parameters: SmParameters
+    n_ctas: int
+
+    def plan(self, part: float, inner: float | None = None) -> tuple[WarpProgram, ...]:
+        """See `plan_sequences`."""
+        return tuple(
+            replace(warp_program, sequences=plan_sequences(warp_program, part, inner))
+            for warp_program in self.warp_programs
+        )
+
+    def count_steps(self, warp_programs: tuple[WarpProgram, ...]) -> float:
+        return _count_steps_per_cta(warp_programs, self.parameters, ALL_ITERATIONS) * self.n_ctas
+
+    def simulate(self, warp_programs: tuple[WarpProgram, ...]) -> SimulationResult:
+        return simulate_ctas(warp_programs, self.parameters, self.n_ctas)
+
+
+def _extrapolate_parts(
+    pipelines: _PipelinedCtas, part: float
+) -> tuple[float, SimulationResult, tuple[WarpProgram, ...]]:
+    """From two parts of the visits a straight line gives all of them."""
+    whole = pipelines.plan(part)
+    simulated = pipelines.simulate(whole)
+    if part == 1.0:
+        return simulated.cycles, simulated, whole
+    half = pipelines.plan(part / 2)
+    steps = _StepCounts(*map(pipelines.count_steps, (pipelines.warp_programs, whole, half)))
+    left = steps.extrapolate_cycles(simulated.cycles, lambda: pipelines.simulate(half).cycles)
+    return simulated.cycles + left, simulated, whole
+
+
+def _extrapolate_outer_iterations(
+    pipelines: _PipelinedCtas, outer_iterations: float, part: float
+) -> tuple[float, SimulationResult, tuple[WarpProgram, ...]]:
+    """Where outer rounds are too long to be played whole: what a round takes, and what its inner loops do.
+
+    Two rounds with more of their inner loops than half of them, and a third round, tell the two apart.
+    """
+    inner = min(1.0, outer_iterations * part / MIN_OUTER_ITERATIONS)
+    first = MIN_OUTER_ITERATIONS / outer_iterations
+    plan = pipelines.plan(first, inner)
+    simulated = pipelines.simulate(plan)
+    fewer = pipelines.simulate(pipelines.plan(first, inner / 2)).cycles
+    more = pipelines.simulate(
+        pipelines.plan((MIN_OUTER_ITERATIONS + 1.0) / outer_iterations, inner / 2)
+    ).cycles
+    whole_inner = max(0.0, simulated.cycles - fewer) / MIN_OUTER_ITERATIONS / (inner / 2)
+    outer_iteration = max(0.0, more - fewer - whole_inner * inner / 2) + whole_inner
+    left = (outer_iterations - MIN_OUTER_ITERATIONS) * outer_iteration + MIN_OUTER_ITERATIONS * (
+        1.0 - inner
+    ) * whole_inner
+    return simulated.cycles + left, simulated, plan
+
+
+def _count_iterations(plan: list[StepSequence]) -> Counter[int]:
+    iterations: Counter[int] = Counter()
+    for run in plan:
+        iterations[run.start] += run.iterations
+    return iterations
+
+
+def _count_steps_per_cta(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, max_iterations: int
+) -> float:
+    per = [
+        sum((run.stop - run.start) * run.limit_iterations(max_iterations) for run in warp_program.sequences)
+        for warp_program in warp_programs
+    ]
+    return float(sum(per[role] for role in parameters.role_by_warp))
+
+
+def _find_max_iterations(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, steps_per_cta: float
+) -> int:
+    """Most visits of a run for which a CTA takes no more steps."""
+    iterations = _MIN_ITERATIONS
+    while (
+        iterations < _MAX_ITERATIONS
+        and _count_steps_per_cta(warp_programs, parameters, iterations * 2) <= steps_per_cta
+    ):
+        iterations *= 2
+    return iterations
+
+
+def _uses_tensor_core(warp_programs: tuple[WarpProgram, ...]) -> bool:
+    return any(
+        pipe == TENSOR_PIPE_INDEX
+        for warp_program in warp_programs
+        for pipes in warp_program.pipe_cycles
+        for pipe, *_ in pipes
+    )
+
+
+def _extrapolate_truncated_cycles(
+    warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, simulated: SimulationResult
+) -> float:
+    """Cycles of the visits that were left out, of the role that has most."""
+    most = 0.0
+    for number, warp_program in enumerate(warp_programs):
+        total = 0.0
+        for place, run in enumerate(warp_program.sequences):
+            progress = simulated.iteration_progress.get((number, place, 0))
+            if progress is not None:
+                total += (run.iterations - parameters.max_iterations) * progress.cycles_per_iteration
+        most = max(most, total)
+    return most

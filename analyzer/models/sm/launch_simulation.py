@@ -1,0 +1,288 @@
+"""A launch as the simulation of one SM takes it: scripts, figures, how many CTAs come to the busiest SM."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.demand.opcode_costs import FloatArray
+from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline
+from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
+from analyzer.models.sm.extrapolation import (
+    ALL_ITERATIONS,
+    SmEstimate,
+    estimate_sm_cycles,
+    simulates_whole_warps,
+)
+from analyzer.models.sm.resource_demand import ResourceDemand, StepKind, measure_resource_demand
+from analyzer.models.sm.simulation_state import PipelineParameters, SmParameters
+from analyzer.models.sm.sm_simulator import N_WAIT_COLUMNS
+from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
+from analyzer.models.sm.warp_roles import WarpRoles, find_warp_roles
+from analyzer.models.timeline import compute_result_latencies
+from analyzer.models.timeline_builder import make_timeline_options
+from analyzer.models.timeline_warp import InstructionTiming
+
+# Waves of CTAs in which the longest one may be what a launch takes.
+_MAX_LONGEST_CTA_WAVES = 2
+
+
+class WarpCycles(Struct, frozen=True, eq=False):
+    """Cycles of warps in proportion: selected [n], waits [n, N_WAITS], and what stall counts add [n]."""
+
+    selected: FloatArray
+    waits: FloatArray
+    stall_count_cycles: FloatArray
+
+    @property
+    def total_cycles(self) -> float:
+        return float(self.selected.sum() + self.waits.sum() + self.stall_count_cycles.sum())
+
+
+class LaunchSimulation(Struct, frozen=True, eq=False):
+    """The busiest SM: n_ctas one after another in its slots, in `cycles`; idle_share: CTAs of the grid that
+    find no work; least_cycles: of the CTA that has most to do, where few others can hide it.
+    """
+
+    warp_programs: tuple[WarpProgram, ...]
+    resource_demand: ResourceDemand
+    parameters: SmParameters
+    n_ctas: int
+    idle_cta_share: float
+    estimate: SmEstimate
+    min_cycles: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        return max(self.estimate.cycles, self.min_cycles)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a report says of it."""
+        notes = []
+        cold_share = self.resource_demand.cold_share
+        if not cold_share:
+            notes.append(
+                "all data are in the L2 from the last such launch: nothing comes from DRAM (--cold-l2)"
+            )
+        elif cold_share < 1.0:
+            notes.append(
+                f"{1.0 - cold_share:.0%} of the data are in the L2 from the last such launch (--cold-l2)"
+            )
+        if self.idle_cta_share:
+            idle = f"{self.idle_cta_share:.0%}"
+            notes.append(
+                f"{idle} of the CTAs find little or no work, and count for the time to hand them out"
+            )
+        return tuple(notes)
+
+    def iterate_programs(self) -> Iterator[tuple[WarpProgram, int]]:
+        """Each script with the warps of a CTA that follow it."""
+        for number, warp_program in enumerate(self.warp_programs):
+            yield warp_program, self.parameters.role_by_warp.count(number)
+
+    def sum_warp_cycles(self, n_rows: int) -> WarpCycles:
+        """Of all warps of the played CTAs, by instruction."""
+        selected, stall_count_cycles = np.zeros(n_rows), np.zeros(n_rows)
+        waits = np.zeros((n_rows, N_WAIT_COLUMNS))
+        simulated = self.estimate.simulated
+        n_ctas = max(1, simulated.n_ctas)
+        for role, ((warp_program, n_warps), found) in enumerate(
+            zip(self.iterate_programs(), simulated.waits, strict=True)
+        ):
+            table = np.array(found).reshape(len(warp_program), N_WAIT_COLUMNS) / n_ctas
+            for sequence in warp_program.sequences:
+                table[sequence.start : sequence.stop] *= sequence.iterations / max(
+                    1, self.estimate.count_simulated_iterations(role, sequence)
+                )
+                for step in range(sequence.start, sequence.stop):
+                    rows = slice(warp_program.first_row[step], warp_program.last_row[step] + 1)
+                    times = n_warps * sequence.iterations
+                    selected[rows] += times * warp_program.share[step]
+                    extra_cycles = times * (warp_program.stall_cycles[step] - warp_program.issue_slots[step])
+                    stall_count_cycles[rows] += extra_cycles / (rows.stop - rows.start)
+            np.add.at(waits, np.array(warp_program.last_row), table)
+        return WarpCycles(selected, waits, np.maximum(stall_count_cycles, 0.0))
+
+
+def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: float) -> LaunchSimulation:
+    """Simulate the SM that gets most CTAs."""
+    warp_roles = find_warp_roles(model_input)
+    sms = model_input.gpu.sm_count
+    mean_ctas = warp_roles.n_busy_ctas / sms
+    n_ctas = max(1, math.ceil(mean_ctas - 1e-9))
+    busy_ctas = warp_roles.n_busy_ctas / min(sms, max(1.0, warp_roles.n_busy_ctas))
+    resource_demand = measure_resource_demand(
+        model_input,
+        miss_rates,
+        clock_mhz,
+        mean_load_share=min(1.0, busy_ctas / n_ctas) * warp_roles.mean_work_share,
+    )
+    options = make_timeline_options(
+        model_input, model_input.execution_counts, miss_rates, cold_share=resource_demand.cold_share
+    )
+    latency = compute_result_latencies(model_input.kernel, model_input.costs, options)
+    latency = latency + resource_demand.spill_cycles
+    for row in np.flatnonzero(resource_demand.step_kind == StepKind.BULK_COPY_IN).tolist():
+        latency[row] += compute_memory_latency_cycles(
+            model_input, MissRates(1.0, resource_demand.copied_dram_share)
+        )
+    timing = InstructionTiming(model_input.kernel, model_input.costs, latency, options.read_release_cycles)
+    path = model_input.arch.memory
+    launch, store_factor = model_input.gpu.file.launch, model_input.gpu.file.l2.store_factor
+    launch_cycles = sms * clock_mhz / launch.ctas_per_us.value
+    parameters = SmParameters(
+        n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
+        role_by_warp=warp_roles.role_by_warp,
+        ctas_per_sm=model_input.occupancy.ctas_per_sm,
+        load_store_queue_cycles=path.path_queue_cycles.value,
+        l2_burst_cycles=path.l2_burst_cycles.value,
+        store_queue_cycles=path.store_queue_cycles.value,
+        dram_load_cycles=path.dram_load_cycles.value,
+        cta_launch_interval_cycles=launch_cycles,
+        read_release_cycles=options.read_release_cycles,
+        max_iterations=ALL_ITERATIONS,
+        max_ldgsts_in_flight=int(path.ldgsts_per_warp.value) if path.ldgsts_per_warp else 0,
+        l2_store_factor=store_factor.value if store_factor is not None else 0.0,
+    )
+    cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, n_ctas)
+    min_cycles = 0.0
+    if warp_roles.busiest_cta is not None and n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm:
+        busiest_programs = _build_cta_programs(
+            model_input,
+            warp_roles.busiest_cta,
+            timing,
+            _scale_shared_demand(resource_demand, warp_roles.busiest_cta.mean_work_share),
+            parameters,
+            1,
+        )
+        min_cycles = estimate_sm_cycles(busiest_programs.warp_programs, busiest_programs.parameters, 1).cycles
+    return LaunchSimulation(
+        warp_programs=cta_programs.warp_programs,
+        resource_demand=resource_demand,
+        parameters=cta_programs.parameters,
+        n_ctas=n_ctas,
+        idle_cta_share=1.0 - warp_roles.n_busy_ctas / max(1, model_input.grid_ctas),
+        estimate=estimate_sm_cycles(cta_programs.warp_programs, cta_programs.parameters, n_ctas),
+        min_cycles=min_cycles,
+    )
+
+
+class _CtaPrograms(Struct, frozen=True, eq=False):
+    """What the warps of a CTA do, and the SM's figures with their roles."""
+
+    warp_programs: tuple[WarpProgram, ...]
+    parameters: SmParameters
+
+
+def _build_cta_programs(
+    model_input: ModelInput,
+    warp_roles: WarpRoles,
+    timing: InstructionTiming,
+    resource_demand: ResourceDemand,
+    parameters: SmParameters,
+    n_ctas: int,
+) -> _CtaPrograms:
+    warp_programs = _build_warp_programs(model_input, warp_roles, timing, resource_demand)
+    parameters = replace(
+        parameters,
+        role_by_warp=warp_roles.role_by_warp,
+        pipelines=_make_all_pipeline_parameters(model_input, warp_programs, warp_roles),
+    )
+    if (
+        warp_roles.merged_by_loops is not None
+        and not parameters.pipelines
+        and not simulates_whole_warps(warp_programs, parameters, n_ctas)
+    ):
+        # where loops are cut short, warps that have priority would leave the others' visits to be added;
+        # those that hand buffers to each other keep to each other's pace
+        return _build_cta_programs(
+            model_input, warp_roles.merged_by_loops, timing, resource_demand, parameters, n_ctas
+        )
+    return _CtaPrograms(warp_programs, parameters)
+
+
+def _scale_shared_demand(resource_demand: ResourceDemand, mean_work_share: float) -> ResourceDemand:
+    """While the busiest CTA works, others that have less to do leave it their share of L2 and DRAM."""
+    return replace(
+        resource_demand,
+        l2_cycles=resource_demand.l2_cycles * mean_work_share,
+        dram_cycles=resource_demand.dram_cycles * mean_work_share,
+        atomic_cycles=resource_demand.atomic_cycles * mean_work_share,
+    )
+
+
+def _build_warp_programs(
+    model_input: ModelInput, warp_roles: WarpRoles, timing: InstructionTiming, resource_demand: ResourceDemand
+) -> tuple[WarpProgram, ...]:
+    return tuple(
+        build_warp_program(model_input, weights, timing, resource_demand)
+        for weights in warp_roles.execution_counts
+    )
+
+
+_ARRIVAL_KINDS = frozenset(
+    {int(StepKind.MBARRIER_ARRIVE), int(StepKind.MBARRIER_COMMIT), int(StepKind.BULK_COPY_IN)}
+)
+
+
+def _make_all_pipeline_parameters(
+    model_input: ModelInput, warp_programs: tuple[WarpProgram, ...], warp_roles: WarpRoles
+) -> tuple[PipelineParameters, ...]:
+    """Arrivals that end a phase: of each warp and of all, over the waits of a warp, which goes through every
+    phase.
+    """
+    if model_input.mbarrier_pipelines is None:
+        return ()
+    arrival_counts = np.zeros((len(model_input.mbarrier_pipelines.pipelines), len(warp_programs)))
+    wait_counts = np.zeros_like(arrival_counts)
+    for number, warp_program in enumerate(warp_programs):
+        for sequence in warp_program.sequences:
+            for step in range(sequence.start, sequence.stop):
+                pipeline = warp_program.pipeline[step]
+                if pipeline >= 0 and warp_program.kind[step] in _ARRIVAL_KINDS:
+                    arrival_counts[pipeline, number] += (
+                        sequence.iterations * warp_program.arrivals[step] * warp_program.iteration_share[step]
+                    )
+                elif pipeline >= 0:
+                    wait_counts[pipeline, number] += (
+                        sequence.iterations * warp_program.share[step] * warp_program.iteration_share[step]
+                    )
+    n_warps = np.array([warp_roles.role_by_warp.count(number) for number in range(len(warp_programs))])
+    return tuple(
+        _make_pipeline_parameters(pipeline, arrival_counts[number], float(wait_counts[number].max()), n_warps)
+        for number, pipeline in enumerate(model_input.mbarrier_pipelines.pipelines)
+    )
+
+
+def _make_pipeline_parameters(
+    pipeline: MbarrierPipeline, arrival_counts: FloatArray, waits: float, n_warps: NDArray[np.int64]
+) -> PipelineParameters:
+    each = [
+        _compute_arrivals_per_phase(arrivals, waits, pipeline.n_stages)
+        for arrivals in arrival_counts.tolist()
+    ]
+    if all(arrivals.is_integer() for arrivals in each):
+        return PipelineParameters(float(np.dot(each, n_warps)), pipeline.n_free_waits, tuple(each))
+    return PipelineParameters(
+        _compute_arrivals_per_phase(float(arrival_counts @ n_warps), waits, pipeline.n_stages),
+        pipeline.n_free_waits,
+    )
+
+
+_RAMP_ARRIVAL_TOLERANCE = 0.03  # of arrivals, where loops are counted in the mean
+
+
+def _compute_arrivals_per_phase(arrivals: float, waits: float, n_stages: int) -> float:
+    """Who fills a pipeline before its first wait leaves as many phases at its end that nobody waits for."""
+    if not waits:
+        return math.inf
+    each = arrivals / waits
+    if abs(each - round(each)) < _RAMP_ARRIVAL_TOLERANCE * each:
+        return float(round(each))
+    fewest = arrivals / (waits + n_stages)
+    return float(math.floor(each)) if math.floor(each) >= fewest else each

@@ -1,0 +1,85 @@
+"""Register ports: each bank of a sub-core's register file gives one operand of a warp a cycle.
+
+Registers lie in banks by their number. An operand that the instruction before has left in the reuse cache of
+its slot is not read again. Instructions of a fixed latency read all operands at once, so the bank that is
+asked for most decides (Huerta et al., MICRO 2025, find one port for each of two banks on Ampere).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray
+from analyzer.flow.cfg import Cfg
+from analyzer.ir.module import InstructionForm
+from analyzer.ir.operand import Operand, Predicate, Register, RegisterFile
+from analyzer.ir.scheduling import Pipe
+from analyzer.isa.register_operands import UNIFORM_REGISTER_BASE
+
+_FIXED_LATENCY_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16))
+_REUSE_SUFFIX = "reuse"
+
+
+def count_port_cycles(cfg: Cfg, pipes: Sequence[int], n_banks: int) -> FloatArray:
+    """Cycles of the busiest bank for each instruction, [n]; 0 for those that do not read at a fixed time.
+
+    pipes: of each instruction.
+    """
+    kernel = cfg.kernel
+    text_ids = kernel.text_ids.tolist()
+    known: dict[int, _RegisterReads] = {}
+    cycles = np.zeros(len(kernel))
+    for block in cfg.blocks:
+        cached_registers: dict[int, int] = {}
+        for row in range(block.start, block.stop):
+            if pipes[row] not in _FIXED_LATENCY_PIPES:
+                continue
+            reads = known.get(text_ids[row])
+            if reads is None:
+                reads = known[text_ids[row]] = _find_register_reads(kernel.decode_form(row))
+            reads_per_bank = [0] * n_banks
+            for slot, number in reads.by_operand_slot.items():
+                reads_per_bank[number % n_banks] += cached_registers.get(slot) != number
+            for number in reads.others:
+                reads_per_bank[number % n_banks] += 1
+            cycles[row] = max(reads_per_bank)
+            cached_registers = reads.reused_by_slot
+    return cycles
+
+
+class _RegisterReads(Struct, frozen=True):
+    """Registers that an instruction reads by slot, those that stay in the reuse cache, and second halves."""
+
+    by_operand_slot: dict[int, int]
+    reused_by_slot: dict[int, int]
+    others: tuple[int, ...]
+
+
+def _find_register_reads(form: InstructionForm) -> _RegisterReads:
+    registers = {
+        slot: operand
+        for slot, operand in enumerate(_select_source_operands(form.operands))
+        if isinstance(operand, Register) and operand.file is RegisterFile.GENERAL
+    }
+    slots = {slot: register.index for slot, register in registers.items() if register.index is not None}
+    named = set(slots.values())
+    return _RegisterReads(
+        by_operand_slot=slots,
+        reused_by_slot={
+            slot: number for slot, number in slots.items() if _REUSE_SUFFIX in registers[slot].suffixes
+        },
+        others=tuple(
+            number for number in form.uses if number < UNIFORM_REGISTER_BASE and number not in named
+        ),
+    )
+
+
+def _select_source_operands(operands: Sequence[Operand]) -> Sequence[Operand]:
+    """Operands behind the result, without predicates: these have no slot.
+
+    A comparison writes two predicates and has no other result.
+    """
+    is_comparison = len(operands) > 1 and all(isinstance(one, Predicate) for one in operands[:2])
+    values = [operand for operand in operands if not isinstance(operand, Predicate)]
+    return values if is_comparison else values[1:]

@@ -1,0 +1,478 @@
+"""What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
+
+import math
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from analyzer.demand.access_bytes import WAVEFRONT_BYTES
+from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES, FloatArray
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
+from analyzer.ir.opcode import (
+    ATOMIC_KINDS,
+    BULK_WRITE_SEMANTICS,
+    GLOBAL_SPACES,
+    MEMORY_KINDS,
+    AddressSpace,
+    Opcode,
+    OpKind,
+    Semantics,
+)
+from analyzer.ir.scheduling import Pipe, SchedClass
+from analyzer.models.contention import compute_noc_bytes_per_cycle
+from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import (
+    MissRates,
+    count_unique_copied_bytes,
+    find_gather_miss_rates,
+    find_l2_retained_share,
+    mask_bulk_writes,
+    scale_dram_cycles_to_clock,
+)
+from analyzer.models.sm.register_ports import count_port_cycles
+from analyzer.models.sm.spill_reuse import measure_spill_reuse
+from analyzer.models.sm.store_traffic import compute_store_dram_shares
+
+_GIGA, _MEGA = 1e9, 1e6
+# Pipes of the whole SM; their issue cycles in hwdb are those of a sub-core with a fourth of it.
+SM_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.TMA))
+_REGISTER_BYTES = 4
+
+
+class StepKind(IntEnum):
+    """What the last instruction of a step asks of the SM."""
+
+    NONE = 0
+    RESULT = 1  # of a pipe of the sub-core, guarded by a scoreboard
+    SHARED_MEMORY = 2
+    LOAD = 3
+    STORE = 4
+    CTA_BARRIER = 5
+    MBARRIER_WAIT = 6  # for a ring of mbarriers
+    MBARRIER_ARRIVE = 7
+    MBARRIER_COMMIT = 8  # arrives when the warp's products are done
+    BULK_COPY_IN = 9  # arrives when its bytes are there
+    BULK_COPY_OUT = 10  # to global memory; the copy engine queues by itself
+
+
+OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
+
+
+class ResourceDemand(Struct, frozen=True, eq=False):
+    """Of each instruction's execution by a warp, [n].
+
+    act: see `StepKind`; ring_uses: of mbarriers, by row; commit_cycles: from the end of the last product's
+    interval to its arrival there; matrix_cycles: interval of a product that its warp does not wait for;
+    path_cycles: of the SM's load/store path, barriers among them; tag_cycles: of the tags of its L1;
+    l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
+    for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
+    longer than from the L1; spread_cycles: that a copy to shared memory takes longer than another at most;
+    lost_share: of the data, that which the last launch has not left in the L2; copied_dram_share: of what
+    the copy engine brings; port_cycles: of the register file's ports.
+    """
+
+    step_kind: NDArray[np.int8]
+    mbarrier_uses: Mapping[int, PipelineUse]
+    commit_cycles: float
+    async_mma_cycles: FloatArray
+    load_store_cycles: FloatArray
+    tag_cycles: FloatArray
+    l2_cycles: FloatArray
+    dram_cycles: FloatArray
+    atomic_cycles: FloatArray
+    sm_pipes: frozenset[int]
+    spill_cycles: FloatArray
+    spread_cycles: FloatArray
+    cold_share: float
+    copied_dram_share: float
+    port_cycles: list[float]
+
+
+def measure_resource_demand(
+    model_input: ModelInput, miss_rates: MissRates, clock_mhz: float, *, mean_load_share: float
+) -> ResourceDemand:
+    """balance: mean CTAs of an SM that has any over those of the busiest one."""
+    kernel, costs, arch = model_input.kernel, model_input.costs, model_input.arch
+    ids = kernel.opcode_ids
+    subcores = arch.limits.subcores_per_sm.value
+    on_path = np.isin(costs.pipe[ids], list(SM_PIPES))
+    load_store = np.where(on_path, costs.issue_cycles[ids] / subcores, 0.0)
+    acts = _classify_rows(model_input)
+    by_lines = _compute_line_cycles(model_input)
+    tags = np.where(by_lines > 0, load_store + by_lines, 0.0)
+    is_store = acts == StepKind.STORE
+    held = by_lines * np.where(is_store, arch.memory.store_line_cycles.value, 1.0)
+    load_store += _compute_extra_load_store_cycles(
+        model_input, load_store, held * arch.memory.line_path_share.value
+    )
+    spills, cold_share = measure_spill_reuse(model_input), _compute_cold_share(model_input)
+    is_local = spills.is_local
+    l2_share, dram_share = _find_miss_rates(model_input, miss_rates)
+    load_store += _compute_l1_fill_cycles(model_input, l2_share)
+    load_store[_mask_barrier_rows(model_input)] = arch.memory.barrier_path_cycles.value
+    copies, copied_share = _list_bulk_copy_rows(model_input), _find_copied_dram_share(model_input, miss_rates)
+    dram_share[copies] = copied_share * _compute_merged_sector_share(model_input)[copies]
+    lone = _compute_lone_sector_share(model_input)
+    dram_share *= 1.0 + lone * (arch.memory.lone_sector_dram_factor.value - 1.0)
+    dram_share *= cold_share
+    l2_share[is_local] = spills.l1_miss_rate[is_local]
+    dram_share[is_local] = spills.dram_share[is_local] * arch.memory.spill_dram_factor.value
+    per_cycle = _GIGA / (clock_mhz * _MEGA)
+    sms = min(model_input.gpu.sm_count, max(1, model_input.grid_ctas))
+    l2 = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms)
+    dram = model_input.gpu.sustained_dram_gbps.value * per_cycle / sms
+    moved = (model_input.access_bytes.global_bytes + model_input.access_bytes.local_bytes) * mean_load_share
+    slowest = arch.memory.copy_stream_factor.value * dram
+    l2_cycles = moved * l2_share / l2
+    by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
+    l2_cycles = np.maximum(l2_cycles, by_lines)
+    l2_cycles[copies] = np.maximum(l2_cycles, moved * dram_share / slowest)[copies]
+    l2_cycles = np.maximum(l2_cycles, _compute_copy_engine_cycles(model_input) * mean_load_share)
+    return ResourceDemand(
+        step_kind=acts,
+        mbarrier_uses=_find_mbarrier_uses(model_input),
+        commit_cycles=_compute_commit_cycles(model_input),
+        async_mma_cycles=_compute_async_mma_cycles(model_input),
+        load_store_cycles=load_store,
+        tag_cycles=tags,
+        l2_cycles=l2_cycles,
+        dram_cycles=moved * dram_share / dram,
+        atomic_cycles=_compute_atomic_cycles(model_input) * sms * mean_load_share,
+        sm_pipes=SM_PIPES,
+        spill_cycles=spills.added_latency_cycles,
+        spread_cycles=_compute_spread_cycles(model_input, dram_share),
+        cold_share=cold_share,
+        copied_dram_share=copied_share * cold_share,
+        port_cycles=_count_port_cycles(model_input),
+    )
+
+
+def _compute_l2_bytes_per_cycle(model_input: ModelInput, clock_mhz: float, busy_sms: int) -> float:
+    """What a busy SM gets of the L2: shares of those without a CTA too, up to its port's width."""
+    whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
+    port = model_input.arch.memory.l2_port_bytes_per_cycle.value
+    return max(whole / model_input.gpu.sm_count, min(port, whole / busy_sms))
+
+
+def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:
+    """Cycles of an SM's share of the L2 for a line of a scattered store, before stores count for more than
+    loads there: what a line was seen to take holds that."""
+    factor = model_input.gpu.file.l2.store_factor
+    return model_input.arch.memory.l2_store_line_cycles.value / (1.0 if factor is None else factor.value)
+
+
+def _mask_barrier_rows(model_input: ModelInput) -> NDArray[np.bool_]:
+    """Barriers of a CTA: the same queues lead to them as to memory."""
+    barriers = model_input.kernel.form_table.make_opcode_mask(
+        lambda opcode: opcode.sched_class is SchedClass.CTA_BARRIER
+    )
+    return barriers[model_input.kernel.opcode_ids]
+
+
+def _count_port_cycles(model_input: ModelInput) -> list[float]:
+    """None for code with matrix products: these read the same ports in a way that nobody has measured."""
+    if model_input.demand.tensor_fma:
+        return [0.0] * len(model_input.kernel)
+    pipes = model_input.costs.pipe[model_input.kernel.opcode_ids].tolist()
+    n_banks = int(model_input.arch.limits.register_banks.value)
+    cycles: list[float] = count_port_cycles(model_input.cfg, pipes, n_banks).tolist()
+    return cycles
+
+
+def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
+    kernel = model_input.kernel
+    of_opcode = np.zeros(len(kernel.form_table.opcodes), dtype=np.int8)
+    for number, opcode in enumerate(kernel.form_table.opcodes):
+        act = StepKind.NONE
+        if PIPES[model_input.costs.pipe[number]] is Pipe.LSU:
+            act = StepKind.SHARED_MEMORY
+        if opcode.kind in MEMORY_KINDS and opcode.space in (*GLOBAL_SPACES, AddressSpace.LOCAL):
+            is_store = opcode.kind in (OpKind.STORE, OpKind.REDUCTION)
+            act = StepKind.STORE if is_store else StepKind.LOAD
+            if opcode.semantics in BULK_WRITE_SEMANTICS:
+                act = StepKind.BULK_COPY_OUT
+        of_opcode[number] = act
+    acts = of_opcode[kernel.opcode_ids]
+    for row, use in _find_mbarrier_uses(model_input).items():
+        acts[row] = _STEP_KIND_BY_SEMANTICS[use.semantics]
+    return acts
+
+
+def _find_mbarrier_uses(model_input: ModelInput) -> Mapping[int, PipelineUse]:
+    return {} if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.uses
+
+
+_STEP_KIND_BY_SEMANTICS = {
+    Semantics.MBARRIER_WAIT: StepKind.MBARRIER_WAIT,
+    Semantics.MBARRIER_ARRIVE: StepKind.MBARRIER_ARRIVE,
+    Semantics.MBARRIER_COMMIT: StepKind.MBARRIER_COMMIT,
+    Semantics.MBARRIER_COPY: StepKind.BULK_COPY_IN,
+}
+
+
+def _compute_async_mma_cycles(model_input: ModelInput) -> FloatArray:
+    """Products of warpgroups and of the tensor core run on while their warp does not wait, [n]; so do copies
+    to tensor memory, which come between products in their order.
+
+    Where nobody knows which warp makes the tensor core's products, each makes a part of them.
+    """
+    costs = model_input.costs
+    makers = model_input.occupancy.warps_per_cta if model_input.profile is None else 1
+    queued = _mask_tensor_core_opcodes(model_input) | model_input.kernel.form_table.make_opcode_mask(
+        lambda opcode: opcode.sched_class is SchedClass.TENSOR_CORE_COPY
+    )
+    cycles = np.where(queued, costs.issue_cycles / makers, costs.wgmma_cycles)
+    return cycles[model_input.kernel.opcode_ids]
+
+
+def _mask_tensor_core_opcodes(model_input: ModelInput) -> NDArray[np.bool_]:
+    return model_input.kernel.form_table.make_opcode_mask(
+        lambda opcode: opcode.sched_class is SchedClass.MMA_TENSOR_CORE
+    )
+
+
+def _compute_commit_cycles(model_input: ModelInput) -> float:
+    """The latency of a product is told until its waiting warp goes on."""
+    costs, chosen = model_input.costs, _mask_tensor_core_opcodes(model_input)
+    if not chosen.any():
+        return 0.0
+    waits = model_input.arch.sched[SchedClass.MBARRIER].latency_cycles.value
+    return max(0.0, float((costs.latency_cycles - costs.issue_cycles)[chosen].max(initial=0.0)) - waits)
+
+
+def _compute_line_cycles(model_input: ModelInput) -> FloatArray:
+    """Cycles for the lines of a request to global memory beyond those that come at once, [n]."""
+    memory = model_input.arch.memory
+    sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
+    more = np.maximum(_count_lines(model_input, sectors) - memory.lines_per_pass.value, 0.0)
+    cycles = np.where(sectors > 0, more * memory.line_pass_cycles.value, 0.0)
+    cycles[_list_copy_engine_rows(model_input)] = 0.0  # the copy engine has a path of its own
+    return cycles
+
+
+def _compute_extra_load_store_cycles(
+    model_input: ModelInput, base: FloatArray, by_lines: FloatArray
+) -> FloatArray:
+    """Cycles of the load/store path beyond those of a request's first pass."""
+    arch, moved = model_input.arch, model_input.access_bytes
+    form_table, ids = model_input.kernel.form_table, model_input.kernel.opcode_ids
+    phases = np.array([_count_phases(opcode) for opcode in form_table.opcodes], dtype=float)[ids]
+    more = arch.memory.shared_pass_cycles.value
+    shared = _compute_pass_cycles(base, moved.shared_bytes / WAVEFRONT_BYTES, phases, more)
+    by_bytes = np.maximum(
+        _count_requested_bytes(model_input) / arch.memory.l1_bytes_per_cycle_per_sm.value - base, 0.0
+    )
+    passes, share = _count_load_passes(model_input)
+    by_passes = np.where(passes > 0, _compute_pass_cycles(base, passes, phases, more) * share, by_bytes)
+    extra = np.where(_mask_ldgsts(model_input), 0.0, shared + np.maximum(by_lines, by_passes))
+    extra[_list_copy_engine_rows(model_input)] = 0.0
+    return extra
+
+
+def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
+    kernel = model_input.kernel
+    found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(
+        lambda opcode: opcode.kind is OpKind.ASYNC_COPY
+    )
+    return found[kernel.opcode_ids]
+
+
+def _compute_pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArray, more: float) -> FloatArray:
+    """Cycles that passes of `more` each take beyond the base, [n].
+
+    The passes of a wide load without conflicts follow its first, whose cycles are the base; those that
+    conflicts add hide what the base has beyond a pass.
+    """
+    follow = (np.minimum(passes, phases) - 1.0) * more
+    cycles: FloatArray = np.maximum(np.maximum(follow, passes * more - base), 0.0)
+    return cycles
+
+
+def _count_phases(opcode: Opcode) -> int:
+    """Of a load of all lanes; the issue cycles of a load of matrices are of all of them."""
+    is_matrix = opcode.sched_class is SchedClass.SHARED_MATRIX
+    return 1 if is_matrix else max(1, opcode.width_bytes // _REGISTER_BYTES)
+
+
+def _iterate_global_accesses(model_input: ModelInput) -> Iterator[tuple[MemoryAccess, float]]:
+    """What reached global memory, and how often warps executed its instruction."""
+    if model_input.profile is None:
+        return
+    for access in model_input.profile.accesses:
+        runs = float(model_input.profile.block_executions[model_input.cfg.block_of[access.row]])
+        if access.space in GLOBAL_SPACES and runs:
+            yield access, runs
+
+
+def _count_requested_bytes(model_input: ModelInput) -> FloatArray:
+    """Bytes that the lanes of a request to global memory ask for, [n]."""
+    asked = model_input.costs.global_bytes[model_input.kernel.opcode_ids].copy()
+    for access, runs in _iterate_global_accesses(model_input):
+        asked[access.row] = access.bytes / runs
+    asked[model_input.access_bytes.global_bytes == 0] = 0.0
+    return asked
+
+
+def _compute_l1_fill_cycles(model_input: ModelInput, l2_share: FloatArray) -> FloatArray:
+    """Cycles of the load/store path in which loads write what they miss into the L1, [n]."""
+    form_table, ids = model_input.kernel.form_table, model_input.kernel.opcode_ids
+    loads = form_table.make_opcode_mask(
+        lambda opcode: opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
+    )
+    rows = model_input.access_bytes.global_bytes / WAVEFRONT_BYTES
+    return np.where(loads[ids], rows * l2_share * model_input.arch.memory.line_fill_cycles.value, 0.0)
+
+
+def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]:
+    """Of loads from global memory: passes of a request through the banks of the L1, 0 where they are not
+    known, and the share of executions that ask for anything, both [n]."""
+    passes, share = np.zeros(len(model_input.kernel)), np.ones(len(model_input.kernel))
+    for access, runs in _iterate_global_accesses(model_input):
+        is_load = model_input.kernel.find_opcode(access.row).kind is OpKind.LOAD
+        if is_load and access.requests and access.wavefronts:
+            passes[access.row] = access.wavefronts / access.requests
+            share[access.row] = access.requests / runs
+    return passes, share
+
+
+def _compute_lone_sector_share(model_input: ModelInput) -> FloatArray:
+    """Of requests that load from global memory, the part that asks for one sector and no other, [n].
+
+    Their neighbours come from other warps at another time: the DRAM opens a row for each. So it does for
+    each line of which lanes that go anywhere ask for one sector.
+    """
+    lone = np.zeros(len(model_input.kernel))
+    caches = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
+    for access, _ in _iterate_global_accesses(model_input):
+        if not access.is_store and access.requests and access.sectors:
+            scatters = access.is_indirect and access.row in caches
+            lines = caches[access.row].lines_per_request if scatters else 1.0
+            lone[access.row] = max(0.0, 2.0 - access.sectors / access.requests / lines)
+    return lone
+
+
+def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
+    """Cache lines of a request to global memory, [n]; without addresses as few as its bytes allow."""
+    lines = sectors / 4.0
+    if model_input.cache_rates is not None:
+        for row, rates in model_input.cache_rates.by_row.items():
+            lines[row] = rates.lines_per_request
+    return lines
+
+
+def _compute_atomic_cycles(model_input: ModelInput) -> FloatArray:
+    """Cycles of the unit of the L2 that serves a request's line, over those that work side by side, [n].
+
+    Lanes that add floating-point numbers to one word go one after the other; those that add whole numbers
+    are combined on their way, some at a time.
+    """
+    found, memory = np.zeros(len(model_input.kernel)), model_input.arch.memory
+    for access, runs in _iterate_global_accesses(model_input):
+        opcode = model_input.kernel.find_opcode(access.row)
+        is_engine = opcode.semantics is Semantics.BULK_REDUCTION
+        if (is_engine or opcode.kind in ATOMIC_KINDS) and access.sectors and access.requests:
+            units = max(1.0, _count_atomic_target_bytes(access) / memory.atomic_slice_bytes.value)
+            cycles = memory.atomic_line_cycles.value * (0.5 + 0.5 * access.sectors / access.requests)
+            turns = 0.0 if is_engine else (access.wavefronts or 0) / access.requests
+            if opcode.flops:
+                cycles += max(0.0, turns - 1.0) * memory.atomic_float_cycles.value
+            else:
+                cycles *= max(1.0, turns / memory.atomic_combined_lanes.value)
+            found[access.row] = cycles * access.requests / runs / units
+    return found
+
+
+def _count_atomic_target_bytes(access: MemoryAccess) -> float:
+    """Of the memory that an atomic goes to; where words that nobody knows lead anywhere, no two meet."""
+    if access.unique_bytes is None and access.is_indirect:
+        return float((access.sectors or 0) * SECTOR_BYTES)
+    return float(access.unique_bytes or 0)
+
+
+def _find_miss_rates(model_input: ModelInput, miss_rates: MissRates) -> tuple[FloatArray, FloatArray]:
+    """Of each instruction's sectors, those that go beyond the L1 and beyond the L2."""
+    n = len(model_input.kernel)
+    l2, dram = np.full(n, miss_rates.l1_miss_rate), np.full(n, miss_rates.dram_share)
+    if model_input.cache_rates is not None:
+        for row, found in model_input.cache_rates.by_row.items():
+            l2[row], dram[row] = found.l1_miss_rate, found.dram_share
+    looked_up = find_gather_miss_rates(model_input)
+    for row, served in looked_up.items():
+        l2[row], dram[row] = served.l1_miss_rate, served.dram_share
+    for row, share in compute_store_dram_shares(model_input, looked_up).items():
+        l2[row], dram[row] = 1.0, share
+    return l2, dram
+
+
+def _list_bulk_copy_rows(model_input: ModelInput) -> list[int]:
+    uses = _find_mbarrier_uses(model_input).items()
+    return [row for row, use in uses if use.semantics is Semantics.MBARRIER_COPY]
+
+
+def _compute_merged_sector_share(model_input: ModelInput) -> FloatArray:
+    """Of the sectors of boxes, those that are left where boxes side by side meet in them, [n]."""
+    left = model_input.access_bytes.box_sector_utilization.copy()
+    for access, _ in _iterate_global_accesses(model_input):
+        if access.unique_sectors and access.unique_bytes and access.sectors:
+            apart = access.sectors / access.bytes
+            left[access.row] = min(1.0, access.unique_sectors / access.unique_bytes / apart)
+    return left
+
+
+def _list_copy_engine_rows(model_input: ModelInput) -> list[int]:
+    """Copies of the engine in either direction."""
+    return _list_bulk_copy_rows(model_input) + np.flatnonzero(mask_bulk_writes(model_input)).tolist()
+
+
+def _compute_copy_engine_cycles(model_input: ModelInput) -> FloatArray:
+    """Cycles in which the copy engine makes its requests, [n]: short rows of a box take as long as lines."""
+    each = model_input.arch.memory.copy_request_cycles
+    return model_input.access_bytes.tma_requests * (each.value if each is not None else 0.0)
+
+
+def _compute_spread_cycles(model_input: ModelInput, dram_share: FloatArray) -> FloatArray:
+    is_copy, spread = _mask_ldgsts(model_input), model_input.arch.memory.dram_spread_cycles
+    if spread is None:
+        return np.zeros(len(is_copy))
+    is_copy[_list_bulk_copy_rows(model_input)] = True
+    cycles = scale_dram_cycles_to_clock(model_input, spread.value)
+    return np.where(is_copy, cycles * np.minimum(1.0, dram_share), 0.0)
+
+
+def _find_copied_dram_share(model_input: ModelInput, miss_rates: MissRates) -> float:
+    """Of the copy engine's bytes: each tile once for a wave of CTAs, else as other loads are served."""
+    share = (
+        None if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.distinct_tile_share
+    )
+    return miss_rates.dram_share if share is None else share
+
+
+def _count_bytes_beyond_l1(model_input: ModelInput, profile: ExecutionProfile) -> float:
+    """Bytes of all sectors that are asked for beyond the L1, which different ones are no more than."""
+    recorded = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
+    total = 0.0
+    for access in profile.accesses:
+        if access.space in GLOBAL_SPACES:
+            share = recorded[access.row].l1_miss_rate if access.row in recorded else 1.0
+            total += math.inf if access.sectors is None else access.sectors * SECTOR_BYTES * share
+    return total
+
+
+def _compute_cold_share(model_input: ModelInput) -> float:
+    """Of all that this launch touches, the part that the last one has not left in the L2."""
+    profile = model_input.profile
+    if profile is None or profile.traffic is None or model_input.l2_is_cold:
+        return 1.0
+    sectors, l2 = profile.traffic.unique_sectors, model_input.gpu.file.l2
+    kept = find_l2_retained_share(model_input)
+    if sectors is None:
+        return float(_count_bytes_beyond_l1(model_input, profile) > kept * l2.size_bytes.value)
+    touched = count_unique_copied_bytes(model_input) + sectors * SECTOR_BYTES
+    used = touched / l2.size_bytes.value
+    lost = l2.lost_share.value if l2.lost_share is not None else kept
+    return float(used > kept) if lost <= kept else min(1.0, max(0.0, (used - kept) / (lost - kept)))

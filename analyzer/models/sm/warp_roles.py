@@ -1,0 +1,335 @@
+"""Which warps make up a CTA, and how many CTAs of the grid have work at all."""
+
+import math
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from analyzer.demand.opcode_costs import FloatArray
+from analyzer.demand.tcgen05_tiles import has_cta_pair_mma
+from analyzer.demand.warp_demand import count_instruction_executions
+from analyzer.execution.profile.execution_profile import WarpClass
+from analyzer.ir.opcode import MEMORY_KINDS, OpKind
+from analyzer.models.interface import ModelInput
+from analyzer.models.lockstep_roles import MAX_ROLES, average_execution_counts, group_warps_by_loops
+
+_MAX_IDLE_WORK_SHARE = 0.1
+_MIN_IDLE_CTA_SHARE = 0.05
+_SIMILAR_WORK_TOLERANCE = 0.03
+_MAX_KINDS_PER_ROLE = 6
+_LOAD_COST_INSTRUCTIONS = 20.0  # instructions that one which waits for memory is worth
+
+
+class WarpRoles(Struct, frozen=True, eq=False):
+    """weights: executions of each instruction by the mean warp of each role, [n]; roles: of each warp of a
+    CTA, one for warps that enter the same loops and do nearly the same; working_ctas: CTAs of the grid that
+    do more than look whether there is work; evenness: what the mean CTA executes over what the one that is
+    played does; joined: with one role for all warps that enter the same loops, None where that is no other;
+    busiest: the CTA that has most to do, None where that is hardly more, or is what is played.
+    """
+
+    execution_counts: tuple[FloatArray, ...]
+    role_by_warp: tuple[int, ...]
+    n_busy_ctas: float
+    mean_work_share: float = 1.0
+    merged_by_loops: "WarpRoles | None" = None
+    busiest_cta: "WarpRoles | None" = None
+
+
+def find_warp_roles(model_input: ModelInput) -> WarpRoles:
+    """The mean working CTA; the busiest one where each has an SM of its own, as the last ends the launch."""
+    n_warps = max(1, model_input.occupancy.warps_per_cta)
+    profile = model_input.profile
+    grid = float(model_input.grid_ctas)
+    if profile is None or not profile.warp_classes:
+        return WarpRoles((model_input.execution_counts,), (0,) * n_warps, grid)
+    is_pipelined = model_input.mbarrier_pipelines is not None  # then it matters which warps make up one CTA
+    found = _split_by_work(model_input, profile.warp_classes, n_warps, is_pipelined=is_pipelined)
+    busy, idle, ctas = found.busy, found.idle, grid * found.busy_cta_share
+    groups = group_warps_by_loops(model_input, [one for one in busy + idle if one.n_warps])
+    if is_pipelined:
+        groups = _merge_groups_by_slot(groups, idle, n_warps)
+    free = _count_warps_by_slot(busy, n_warps) < _MAX_IDLE_WORK_SHARE * ctas
+    sizes = [_count_warps_per_cta(group, ctas, free if group[0] in idle else None) for group in groups]
+    kept_groups = [place for place, size in enumerate(sizes) if size >= 0.5][:MAX_ROLES] or [0]
+    main_group = max(kept_groups, key=lambda place: sizes[place])
+    n_warps_by_role = {
+        number: max(1, round(sizes[place])) for number, place in enumerate(kept_groups) if place != main_group
+    }
+
+    def make_roles(simulated: list[list[WarpClass]], mean_work_share: float) -> WarpRoles:
+        roles = _assign_roles(
+            n_warps,
+            kept_groups.index(main_group),
+            n_warps_by_role,
+            [_count_warps_by_slot(group, n_warps) for group in simulated],
+        )
+        return replace(
+            _split_roles_by_work(model_input, simulated, roles, ctas), mean_work_share=mean_work_share
+        )
+
+    lengths, chosen = (
+        _count_block_instructions(model_input),
+        _reassign_small_groups(model_input, groups, kept_groups, main_group, n_warps),
+    )
+    busiest_classes = [_select_busiest_classes(group, lengths, n_warps) for group in chosen]
+    mean_work_share = _count_mean_instructions(chosen, lengths) / max(
+        1.0, _count_mean_instructions(busiest_classes, lengths)
+    )
+    if grid <= model_input.gpu.sm_count:
+        return make_roles(busiest_classes, mean_work_share)
+    mean = make_roles(chosen, 1.0)
+    return (
+        replace(mean, busiest_cta=make_roles(busiest_classes, mean_work_share))
+        if mean_work_share < 1.0 - _SIMILAR_WORK_TOLERANCE
+        else mean
+    )
+
+
+class _WorkSplit(Struct, frozen=True, eq=False):
+    """share: of the grid's CTAs, those that have work; idle: warps of these that have none."""
+
+    busy: list[WarpClass]
+    idle: list[WarpClass]
+    busy_cta_share: float
+
+
+def _split_by_work(
+    model_input: ModelInput, classes: Sequence[WarpClass], n_warps: int, *, is_pipelined: bool
+) -> _WorkSplit:
+    """Warps that reach no memory instruction, or execute less than a tenth of what the busiest do, are idle.
+
+    Whole CTAs of them find no work, where they are more than a few: the grid is larger than the work.
+    """
+    lengths, reach = _count_block_instructions(model_input), _mask_memory_blocks(model_input)
+    least = _MAX_IDLE_WORK_SHARE * max(float(one.block_counts @ lengths) for one in classes)
+    if not any((one.block_counts[reach] > 0).any() for one in classes):
+        reach = np.ones(len(lengths), dtype=np.bool_)
+    busy = [one for one in classes if one.block_counts @ lengths >= least and one.block_counts[reach].any()]
+    idle = [one for one in classes if one not in busy]
+    in_all = max(1, sum(one.n_warps for one in classes))
+    idle_cta_share = sum(one.n_warps - one.n_beside_busier_warp for one in idle) / in_all
+    # no CTA is without work where a warp at the same place of each has some
+    idle_cta_share = min(
+        idle_cta_share, 1.0 - float(_count_warps_by_slot(busy, n_warps).max()) * n_warps / in_all
+    )
+    if idle_cta_share < _MIN_IDLE_CTA_SHARE:
+        return _WorkSplit(busy, idle, 1.0)
+    ctas = idle_cta_share * in_all / n_warps if is_pipelined else math.inf
+    return _WorkSplit(busy, _remove_idle_ctas(idle, ctas, n_warps), 1.0 - idle_cta_share)
+
+
+def _count_block_instructions(model_input: ModelInput) -> NDArray[np.int64]:
+    return np.array([len(block) for block in model_input.cfg.blocks])
+
+
+def _reassign_small_groups(
+    model_input: ModelInput,
+    groups: list[list[WarpClass]],
+    kept_groups: list[int],
+    main_group: int,
+    n_warps: int,
+) -> list[list[WarpClass]]:
+    """Groups that are kept; those that are too few go to one that stands where they do, or to the main one.
+
+    The second CTA of a pair leaves products to the first, and yet its tensor core works as long.
+    """
+    chosen = {place: groups[place] for place in kept_groups}
+    for place, group in enumerate(groups):
+        if place not in chosen and not has_cta_pair_mma(model_input.kernel):
+            shares = {other: _measure_slot_overlap(groups[other], group, n_warps) for other in kept_groups}
+            nearest = max(kept_groups, key=lambda other: (shares[other], other == main_group))
+            chosen[nearest] = chosen[nearest] + group
+    return list(chosen.values())
+
+
+def _remove_idle_ctas(idle: list[WarpClass], n_idle_ctas: float, n_warps: int) -> list[WarpClass]:
+    """Idle warps that are not among those of so many CTAs without work.
+
+    Warps in whose CTA others execute much more are not; of the rest, as many at each place as there are CTAs.
+    """
+    beside = np.array([one.n_beside_busier_warp / max(1, one.n_warps) for one in idle])
+    warps_by_slot = np.stack([_count_warps_by_slot([one], n_warps) for one in idle])
+    others = (1.0 - beside) @ warps_by_slot
+    kept = np.maximum(0.0, 1.0 - n_idle_ctas / np.maximum(others, 1.0))
+    warps_by_slot *= beside[:, None] + (1.0 - beside[:, None]) * kept
+    return [
+        replace(one, n_warps=round(left.sum()), warp_slot_counts=tuple(left.tolist()))
+        for one, left in zip(idle, warps_by_slot, strict=True)
+    ]
+
+
+def _merge_groups_by_slot(
+    groups: list[list[WarpClass]], idle: list[WarpClass], n_warps: int
+) -> list[list[WarpClass]]:
+    """Groups that stand at the same places are one: their warps do another part of the work in other CTAs."""
+    found: dict[tuple[bool, ...], list[WarpClass]] = {}
+    for group in groups:
+        places = (_count_warps_by_slot(group, n_warps) > 0).tolist()
+        found.setdefault((group[0] in idle, *places), []).extend(group)
+    return list(found.values())
+
+
+def _measure_slot_overlap(one: list[WarpClass], other: list[WarpClass], n_warps: int) -> float:
+    """Of the warps of a group, those that stand where another group's do."""
+    here = _count_warps_by_slot(other, n_warps)
+    return float(here[_count_warps_by_slot(one, n_warps) > 0].sum() / max(1.0, here.sum()))
+
+
+def _count_warps_per_cta(group: list[WarpClass], ctas: float, free_slots: NDArray[np.bool_] | None) -> float:
+    """Warps of a CTA that are of a group.
+
+    free: for idle ones, places at which hardly any working CTA has a warp with work. Idle warps at other
+    places are those of CTAs at the grid's rim, or of the second one of a pair.
+    """
+    size = sum(one.n_warps for one in group) / ctas
+    if free_slots is None:
+        return size
+    return (
+        min(size, float(free_slots.sum()))
+        if _count_warps_by_slot(group, len(free_slots))[free_slots].any()
+        else 0.0
+    )
+
+
+def _select_busiest_classes(
+    group: list[WarpClass], lengths: NDArray[np.int64], n_warps: int
+) -> list[WarpClass]:
+    """At each place those that execute most."""
+    warps_by_slot = np.stack([_count_warps_by_slot([one], n_warps) for one in group])
+    work = np.where(warps_by_slot > 0, np.array([[float(one.block_counts @ lengths)] for one in group]), -1.0)
+    warps_by_slot = np.where(work >= work.max(axis=0), warps_by_slot, 0.0)
+    return [
+        replace(one, n_warps=max(1, round(slot_counts.sum())), warp_slot_counts=tuple(slot_counts.tolist()))
+        for one, slot_counts in zip(group, warps_by_slot, strict=True)
+        if slot_counts.any()
+    ]
+
+
+def _count_mean_instructions(groups: list[list[WarpClass]], lengths: NDArray[np.int64]) -> float:
+    """What the mean warps execute together."""
+    return sum(
+        float(
+            sum(one.n_warps * (one.block_counts @ lengths) for one in group)
+            / sum(one.n_warps for one in group)
+        )
+        for group in groups
+    )
+
+
+def _count_warps_by_slot(group: list[WarpClass], n_warps: int) -> FloatArray:
+    """How many warps of some classes stand at each place of a CTA."""
+    found: FloatArray = np.zeros(n_warps)
+    for one in group:
+        found[: len(one.warp_slot_counts)] += one.warp_slot_counts[:n_warps]
+    return found
+
+
+def _assign_roles(
+    n_warps: int, main_role: int, n_warps_by_role: dict[int, int], warps_by_slot: list[FloatArray]
+) -> tuple[int, ...]:
+    """The role of each warp, so many of each that is wanted, where most of its warps are."""
+    roles = [main_role] * n_warps
+    free = set(range(n_warps))
+    for number, count in n_warps_by_role.items():
+        for _ in range(min(count, len(free) - 1)):
+            warp_slot = max(free, key=lambda warp: (warps_by_slot[number][warp], warp))
+            roles[warp_slot] = number
+            free.discard(warp_slot)
+    return tuple(roles)
+
+
+class _WarpKind(Struct, eq=False):
+    """Warps of a role that do nearly the same; counts: executions of each block by one of them."""
+
+    warp_slots: list[int]
+    block_counts: FloatArray
+
+    def merge(self, other: "_WarpKind") -> None:
+        n, m = len(self.warp_slots), len(other.warp_slots)
+        self.block_counts = (n * self.block_counts + m * other.block_counts) / (n + m)
+        self.warp_slots += other.warp_slots
+
+
+def _split_roles_by_work(
+    model_input: ModelInput, groups: list[list[WarpClass]], roles: tuple[int, ...], ctas: float
+) -> WarpRoles:
+    """Roles parted by what their warps do: the others wait for the slowest one, not for the mean."""
+    block_costs = _estimate_block_costs(model_input)
+    kinds: list[_WarpKind] = []
+    for number, group in enumerate(groups):
+        if warp_slots := [seat for seat, role in enumerate(roles) if role == number]:
+            kinds += _merge_similar_kinds(_make_kinds(group, warp_slots), block_costs)
+    merged = WarpRoles(tuple(average_execution_counts(model_input, group) for group in groups), roles, ctas)
+    if len(kinds) == len(groups):
+        return merged
+    role_by_warp = [
+        next(n for n, kind in enumerate(kinds) if seat in kind.warp_slots) for seat in range(len(roles))
+    ]
+    weights = (
+        count_instruction_executions(model_input.cfg, tuple(kind.block_counts.tolist())) for kind in kinds
+    )
+    return WarpRoles(tuple(weights), tuple(role_by_warp), ctas, merged_by_loops=merged)
+
+
+def _make_kinds(group: list[WarpClass], warp_slots: list[int]) -> list[_WarpKind]:
+    """The mean warp at each place."""
+    counts = np.array([one.block_counts for one in group], dtype=np.float64)
+    table = np.stack([_count_warps_by_slot([one], max(warp_slots) + 1) for one in group])[:, warp_slots]
+    table[:, table.sum(axis=0) == 0] = np.array([[one.n_warps] for one in group])
+    means = (table / table.sum(axis=0)).T @ counts
+    return [_WarpKind([seat], mean) for seat, mean in zip(warp_slots, means, strict=True)]
+
+
+def _merge_similar_kinds(kinds: list[_WarpKind], block_costs: FloatArray) -> list[_WarpKind]:
+    """Those that are nearly alike as one, and not too many."""
+    found: list[_WarpKind] = []
+    for kind in kinds:
+        alike = next(
+            (
+                known
+                for known in found
+                if _measure_work_difference(known, kind, block_costs) < _SIMILAR_WORK_TOLERANCE
+            ),
+            None,
+        )
+        if alike is None:
+            found.append(kind)
+        else:
+            alike.merge(kind)
+    while len(found) > _MAX_KINDS_PER_ROLE:
+        one, other = min(
+            combinations(found, 2), key=lambda pair: _measure_work_difference(pair[0], pair[1], block_costs)
+        )
+        one.merge(other)
+        found.remove(other)
+    return found
+
+
+def _estimate_block_costs(model_input: ModelInput) -> FloatArray:
+    """About how long each block holds a warp up: its instructions, and many for each load, [block]."""
+    kernel = model_input.kernel
+    ids = kernel.opcode_ids
+    worth = (
+        1.0
+        + _LOAD_COST_INSTRUCTIONS
+        * kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind is OpKind.LOAD)[ids]
+    )
+    return np.array([float(worth[block.start : block.stop].sum()) for block in model_input.cfg.blocks])
+
+
+def _measure_work_difference(one: _WarpKind, other: _WarpKind, block_costs: FloatArray) -> float:
+    """Share of what the warps of a kind do that those of another do not."""
+    most = max(float(one.block_counts @ block_costs), float(other.block_counts @ block_costs), 1.0)
+    return float(np.abs(one.block_counts - other.block_counts) @ block_costs) / most
+
+
+def _mask_memory_blocks(model_input: ModelInput) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+    """Blocks that hold a memory instruction, [block]."""
+    kernel, cfg = model_input.kernel, model_input.cfg
+    rows = kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind in MEMORY_KINDS)[kernel.opcode_ids]
+    return np.array([bool(rows[block.start : block.stop].any()) for block in cfg.blocks])

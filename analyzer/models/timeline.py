@@ -1,0 +1,152 @@
+"""Warps of one sub-core walked through the code in order: where they wait, for how long, and for whom.
+
+Blocks are walked in address order; an innermost loop is walked until an iteration takes as long as the one
+before, and the rest of its trips take as long. Several warps go in lockstep, one instruction after another,
+so that they queue for the pipes and meet at barriers. Since that order is fixed, every time is a sum or a
+maximum of figures: none that improves makes a walk longer.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+from msgspec import Struct, field
+
+from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray, OpcodeCosts
+from analyzer.flow.cfg import Cfg
+from analyzer.flow.loops import LoopForest
+from analyzer.ir.module import Kernel
+from analyzer.models.block_sequences import split_into_block_sequences
+from analyzer.models.interface import Stall
+from analyzer.models.timeline_warp import InstructionTiming, TimelineWarp
+from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
+
+_PERIODIC_TOLERANCE_CYCLES = 1e-6
+# Visits of a loop after which it is taken to repeat itself, where it does not sooner.
+MAX_LOOP_ITERATIONS = 12
+
+
+class WarpTimeline(Struct, frozen=True, eq=False):
+    """Cycles that each instruction waits before it issues, the mean of its executions: waits[n, cause];
+    producer[n] is the row of the instruction whose scoreboard it waits for, -1 for none.
+    """
+
+    waits: FloatArray
+    producers: "np.ndarray[tuple[int], np.dtype[np.int32]]"
+
+    def sum_by_stall(self, weights: FloatArray, rows: slice = slice(None)) -> dict[Stall, float]:
+        """Cycles of one warp by stall, instructions weighted by how often they run; of some rows alone, whose
+        weights are given, where `rows` names them.
+        """
+        totals = weights @ self.waits[rows]
+        stack = {Stall.SELECTED: float(weights.sum())}
+        for cause, stall in STALL_BY_CAUSE.items():
+            stack[stall] = float(totals[cause])
+        return {stall: cycles for stall, cycles in stack.items() if cycles > 0}
+
+
+class TimelineOptions(Struct, frozen=True, kw_only=True):
+    """Latencies in cycles: of loads from global memory, and until a memory instruction has read its
+    registers.
+
+    weights[n]: how often each instruction runs; row_latencies: of loads whose own latency is known, by row;
+    warps: how many go in lockstep; visits: how often an innermost loop is walked at most.
+    """
+
+    execution_counts: FloatArray
+    memory_latency_cycles: float
+    read_release_cycles: float
+    row_latencies: Mapping[int, float] = field(default_factory=dict)
+    n_lockstep_warps: int = 1
+    max_loop_iterations: int = 2
+
+
+def simulate_warp_issue(
+    kernel: Kernel, cfg: Cfg, loop_forest: LoopForest, costs: OpcodeCosts, options: TimelineOptions
+) -> WarpTimeline:
+    """Walk them; waits are the mean of all.
+
+    A loop's iterations beyond those walked take as long as the last one. A block that runs in a part of its
+    loop's iterations takes that part of its time in each. So the waits, each as often as its instruction
+    runs, sum to the time of the last instruction.
+    """
+    timing = InstructionTiming(
+        kernel, costs, compute_result_latencies(kernel, costs, options), options.read_release_cycles
+    )
+    pipe_free = [0.0] * len(PIPE_INDEX)
+    warps = [TimelineWarp(timing, pipe_free) for _ in range(options.n_lockstep_warps)]
+    blocks, weights = cfg.blocks, options.execution_counts.tolist()
+    for sequence in split_into_block_sequences(cfg, loop_forest):
+        executions = [weights[blocks[b].start] for b in sequence.blocks]
+        times = max(executions)
+        if times <= 0:
+            continue
+        n_iterations = 1 if sequence.loop is None else max(1, min(options.max_loop_iterations, int(times)))
+        shares = [count / max(times, 1.0) for count in executions]
+        ranges = [
+            _BlockRange(blocks[b].start, blocks[b].stop, share)
+            for b, share in zip(sequence.blocks, shares, strict=True)
+            if share > 0
+        ]
+        _run_iterations(warps, ranges, n_iterations, max(times, 1.0))
+    waits: FloatArray = np.mean([warp.average_waits(options.execution_counts) for warp in warps], axis=0)
+    return WarpTimeline(waits, np.array(warps[0].producers, dtype=np.int32))
+
+
+def compute_result_latencies(kernel: Kernel, costs: OpcodeCosts, options: TimelineOptions) -> FloatArray:
+    """Cycles from issue to use of each instruction's result, [n]."""
+    ids = kernel.opcode_ids
+    loads = costs.is_memory_load[ids]
+    latency: FloatArray = np.where(loads, options.memory_latency_cycles, costs.latency_cycles[ids])
+    for row, cycles in options.row_latencies.items():
+        if loads[row]:
+            latency[row] = cycles
+    return latency
+
+
+class _BlockRange(Struct, frozen=True):
+    """Rows [start, stop), and the part of the visits in which they run."""
+
+    start: int
+    stop: int
+    share: float
+
+
+def _run_iterations(
+    warps: list[TimelineWarp], blocks: list[_BlockRange], n_iterations: int, times: float
+) -> None:
+    """Walk blocks so often; the times that are left take as long as the last one."""
+    before = 0.0
+    for iteration in range(1, n_iterations + 1):
+        start = warps[0].time
+        _run_once(warps, blocks)
+        taken = warps[0].time - start
+        is_last = iteration == n_iterations or abs(taken - before) < _PERIODIC_TOLERANCE_CYCLES
+        left = times - iteration if is_last else 0.0
+        for warp in warps:
+            warp.accumulate_waits(1.0 + left)
+        if is_last:
+            return  # so much later all would stand as it does now
+        before = taken
+
+
+def _run_once(warps: list[TimelineWarp], blocks: list[_BlockRange]) -> None:
+    for block in blocks:
+        for warp in warps:
+            warp.block_share = block.share
+        if len(warps) == 1:
+            warps[0].run_block(block.start, block.stop)
+            continue
+        for row in range(block.start, block.stop):
+            for warp in warps:
+                warp.run_block(row, row + 1)
+            if row in warps[0].timing.barrier_rows:
+                _synchronize_at_barrier(warps, row)
+
+
+def _synchronize_at_barrier(warps: list[TimelineWarp], row: int) -> None:
+    """All leave a barrier when the last has come; each has waited for its latency already."""
+    last = max(warp.time for warp in warps)
+    for warp in warps:
+        late = last - warp.time
+        warp.row_waits[row][WaitCause.BARRIER] += late
+        warp.time += warp.block_share * late

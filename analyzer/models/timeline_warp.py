@@ -1,0 +1,299 @@
+"""One warp on its way through the code: its clock, its scoreboards, and the pipes it shares.
+
+With control codes the compiler's own stall counts and scoreboards say when an instruction issues; without,
+register latencies do.
+"""
+
+import numpy as np
+from msgspec import Struct, field
+
+from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.ir.module import InstructionForm, Kernel
+from analyzer.ir.opcode import Opcode, Semantics
+from analyzer.ir.operand import BarrierRegister, Immediate
+from analyzer.ir.scheduling import SchedClass
+from analyzer.isa.control_encoding import NO_BARRIER, decode_control_code_columns
+from analyzer.isa.register_operands import N_REGISTER_UNITS
+from analyzer.models.wait_causes import N_WAIT_CAUSES, WAIT_CAUSE_BY_PIPE, WaitCause
+
+
+class Scoreboard(Struct):
+    """A counter that instructions raise at issue and lower when done."""
+
+    ready_cycle: float = 0.0
+    cause: int = WaitCause.SHORT_SCOREBOARD
+    producer: int = -1
+    pending_cycles: list[float] = field(default_factory=list)
+
+
+class InstructionTiming:
+    """What the walk asks of each instruction; the lists hold one entry per row."""
+
+    def __init__(
+        self, kernel: Kernel, costs: OpcodeCosts, latency_cycles: FloatArray, read_release_cycles: float
+    ) -> None:
+        ids = kernel.opcode_ids
+        self.kernel = kernel
+        self.read_release_cycles = read_release_cycles
+        self.latency_cycles: list[float] = latency_cycles.tolist()
+        self.issue_cycles: list[float] = costs.issue_cycles[ids].tolist()
+        self.wgmma_cycles: list[float] = costs.wgmma_cycles[ids].tolist()
+        self.pipe: list[int] = costs.pipe[ids].tolist()
+        self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
+        self.is_long: list[bool] = costs.is_long_scoreboard[ids].tolist()
+        self.special_waits = _find_special_waits(kernel, self.latency_cycles)
+        self.group_end_rows = _find_group_end_rows(kernel)
+        self.barrier_rows = frozenset(
+            row for row, special in self.special_waits.items() if special.barrier_cycles
+        )
+        self.has_control_codes = kernel.control_words is not None
+        if kernel.control_words is not None:
+            control = decode_control_code_columns(kernel.control_words)
+            self.stall_cycles: list[int] = np.maximum(control.stall_cycles, 1).tolist()
+            self.write_barrier: list[int] = control.write_barrier.tolist()
+            self.read_barrier: list[int] = control.read_barrier.tolist()
+            self.wait_mask: list[int] = control.wait_mask.tolist()
+
+
+class TimelineWarp:
+    """State of a warp: time and scoreboards; `pipe_free` is shared by all of the sub-core.
+
+    share: of its time that each instruction takes, while a block is walked that does not always run.
+    """
+
+    def __init__(self, timing: InstructionTiming, pipe_free: list[float]) -> None:
+        self.timing = timing
+        n = len(timing.latency_cycles)
+        # Most instructions wait for nothing but their stall count: the rest is kept by row.
+        self.row_waits: dict[int, list[float]] = {}
+        self.pipe_waits: dict[int, float] = {}
+        self.row_shares: dict[int, float] = {}
+        self.total_waits = np.zeros((n, N_WAIT_CAUSES))
+        self.producers = [-1] * n
+        self.time = 0.0
+        self.block_share = 1.0
+        self.wgmma_end = 0.0
+        self.wgmma_group_ends: list[float] = []
+        self.pipe_free = pipe_free
+        self.scoreboards = [Scoreboard() for _ in range(8)]
+        self.register_ready = [0.0] * N_REGISTER_UNITS
+        self.register_writer = [-1] * N_REGISTER_UNITS
+        self.run_block = (
+            self._run_block_with_control_codes if timing.has_control_codes else self._run_block_by_registers
+        )
+
+    def accumulate_waits(self, times: float) -> None:
+        """Add up the waits of a visit, so often."""
+        shares = self.row_shares
+        if self.row_waits:
+            taken = np.array([times * shares[row] for row in self.row_waits])
+            self.total_waits[list(self.row_waits)] += np.array(list(self.row_waits.values())) * taken[:, None]
+        for row, cycles in self.pipe_waits.items():
+            cause = WAIT_CAUSE_BY_PIPE.get(self.timing.pipe[row], WaitCause.MEMORY_PIPE)
+            self.total_waits[row, cause] += cycles * times * shares[row]
+        self.row_waits.clear()
+        self.pipe_waits.clear()
+
+    def average_waits(self, weights: FloatArray) -> FloatArray:
+        """The waits of each instruction [n, cause], the mean of its executions."""
+        executed = np.where(weights > 0, weights, 1.0)[:, None]
+        waits: FloatArray = self.total_waits / executed
+        if self.timing.has_control_codes:
+            waits[:, WaitCause.WAIT] += np.where(weights > 0, np.array(self.timing.stall_cycles) - 1.0, 0.0)
+        return waits
+
+    def _run_block_with_control_codes(self, start: int, stop: int) -> None:
+        timing, boards, share = self.timing, self.scoreboards, self.block_share
+        special, latency = timing.special_waits, timing.latency_cycles
+        time = self.time
+        for row in range(start, stop):
+            mask = timing.wait_mask[row]
+            if mask or row in special:
+                causes = self.row_waits[row] = [0.0] * N_WAIT_CAUSES
+                self.row_shares[row] = share
+                if mask:
+                    time = self._wait_for_scoreboards(row, mask, time, causes)
+                if row in special:
+                    time = self._wait_for_special(row, time, causes)
+            time = self._occupy_pipe(row, time)
+            barrier = timing.write_barrier[row]
+            if barrier != NO_BARRIER:
+                cause = WaitCause.LONG_SCOREBOARD if timing.is_long[row] else WaitCause.SHORT_SCOREBOARD
+                _raise_scoreboard(boards[barrier], time + latency[row], cause, row)
+            barrier = timing.read_barrier[row]
+            if barrier != NO_BARRIER:
+                cause = WaitCause.LONG_SCOREBOARD if timing.is_long[row] else WaitCause.SHORT_SCOREBOARD
+                _raise_scoreboard(boards[barrier], time + timing.read_release_cycles, cause, row)
+            time += share * timing.stall_cycles[row]
+        self.time = time
+
+    def _run_block_by_registers(self, start: int, stop: int) -> None:
+        """Without control codes: an instruction issues when its registers are there, one a cycle."""
+        ready, writer, share = self.register_ready, self.register_writer, self.block_share
+        for row in range(start, stop):
+            form = self.timing.kernel.decode_form(row)
+            time, causes = self.time, [0.0] * N_WAIT_CAUSES
+            for number in form.uses:
+                late = ready[number] - time
+                if late > 0:
+                    causes[self._find_register_cause(writer[number])] += late
+                    time += share * late
+                    self.producers[row] = writer[number]
+            if row in self.timing.special_waits:
+                time = self._wait_for_special(row, time, causes)
+            self.row_waits[row] = causes
+            self.row_shares[row] = share
+            time = self._occupy_pipe(row, time)
+            for number in form.defs:
+                ready[number] = time + self.timing.latency_cycles[row]
+                writer[number] = row
+            self.time = time + share
+
+    def _find_register_cause(self, producer: int) -> WaitCause:
+        if self.timing.is_long[producer]:
+            return WaitCause.LONG_SCOREBOARD
+        return (
+            WaitCause.WAIT
+            if WAIT_CAUSE_BY_PIPE.get(self.timing.pipe[producer]) is WaitCause.MATH_PIPE
+            else WaitCause.SHORT_SCOREBOARD
+        )
+
+    def _wait_for_scoreboards(self, row: int, mask: int, time: float, causes: list[float]) -> float:
+        for number in range(6):
+            board = self.scoreboards[number]
+            if mask >> number & 1 and board.ready_cycle > time:
+                causes[board.cause] += board.ready_cycle - time
+                self.producers[row] = board.producer
+                time += self.block_share * (board.ready_cycle - time)
+        return time
+
+    def _occupy_pipe(self, row: int, time: float) -> float:
+        if self.timing.wgmma_cycles[row]:
+            self._queue_wgmma(row, time)
+            return time
+        pipe, free = self.timing.pipe[row], self.pipe_free
+        other = self.timing.alternate_pipe[row]
+        if other >= 0 and free[other] < free[pipe]:
+            pipe = other
+        begin = free[pipe]
+        if begin > time:
+            self.pipe_waits[row] = late = begin - time
+            self.row_shares[row] = self.block_share
+            time += self.block_share * late
+        if begin < time:
+            begin = time
+        free[pipe] = begin + self.block_share * self.timing.issue_cycles[row]
+        return time
+
+    def _queue_wgmma(self, row: int, time: float) -> None:
+        """A warpgroup's product waits for the tensor core in a queue, and its warp goes on.
+
+        How many fit there is not known: no limit is taken.
+        """
+        pipe, share = self.timing.pipe[row], self.block_share
+        done = max(self.pipe_free[pipe], self.wgmma_end, time) + share * self.timing.wgmma_cycles[row]
+        self.wgmma_end = done
+        self.pipe_free[pipe] = max(self.pipe_free[pipe], time) + share * self.timing.issue_cycles[row]
+        if row in self.timing.group_end_rows:
+            self.wgmma_group_ends.append(done)
+            del self.wgmma_group_ends[:-_MAX_PENDING_RESULTS]
+
+    def _wait_for_special(self, row: int, time: float, causes: list[float]) -> float:
+        special = self.timing.special_waits[row]
+        if special.barrier_cycles:
+            causes[WaitCause.BARRIER] = special.barrier_cycles
+            return time + self.block_share * special.barrier_cycles
+        if special.waits_warpgroup:
+            late = self._find_groups_end(special.max_outstanding) - time
+            cause = WaitCause.GMMA
+        else:
+            board = self.scoreboards[special.scoreboard]
+            ended = board.pending_cycles[: len(board.pending_cycles) - special.max_outstanding]
+            late = max(ended, default=time) - time
+            cause = WaitCause(board.cause)
+            if late > 0:
+                self.producers[row] = board.producer
+        if late <= 0:
+            return time
+        causes[cause] += late
+        return time + self.block_share * late
+
+    def _find_groups_end(self, outstanding: int) -> float:
+        """When at most so many of the warp's groups of products are left."""
+        return max(self.wgmma_group_ends[: len(self.wgmma_group_ends) - outstanding], default=0.0)
+
+
+class _SpecialWait(Struct, frozen=True):
+    """What an instruction waits for beside its wait mask."""
+
+    scoreboard: int = -1
+    max_outstanding: int = 0
+    waits_warpgroup: bool = False
+    barrier_cycles: float = 0.0
+
+
+_MAX_PENDING_RESULTS = 64
+_WARPGROUP_BARRIER_FILE = "gsb"
+
+
+def _find_special_waits(kernel: Kernel, latency_cycles: list[float]) -> dict[int, _SpecialWait]:
+    rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_is_special_wait)[kernel.opcode_ids]).tolist()
+    found: dict[int, _SpecialWait] = {}
+    for row in rows:
+        special = _make_special_wait(kernel, row, latency_cycles[row])
+        if special is not None:
+            found[row] = special
+    return found
+
+
+def _is_special_wait(opcode: Opcode) -> bool:
+    waits = opcode.semantics in {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP}
+    return waits or opcode.sched_class is SchedClass.CTA_BARRIER
+
+
+def _find_group_end_rows(kernel: Kernel) -> frozenset[int]:
+    """Products with which a group ends: those that name the group barrier."""
+    is_group = kernel.form_table.make_opcode_mask(_is_of_warpgroup)
+    rows = np.flatnonzero(is_group[kernel.opcode_ids]).tolist()
+    return frozenset(
+        row for row in rows if any(_is_group_barrier(o) for o in kernel.decode_form(row).operands)
+    )
+
+
+def _is_group_barrier(operand: object) -> bool:
+    return isinstance(operand, BarrierRegister) and operand.file == _WARPGROUP_BARRIER_FILE
+
+
+def _make_special_wait(kernel: Kernel, row: int, latency_cycles: float) -> _SpecialWait | None:
+    form = kernel.decode_form(row)
+    opcode = form.opcode
+    if opcode.sched_class is SchedClass.CTA_BARRIER:
+        return None if "ARV" in opcode.modifiers else _SpecialWait(barrier_cycles=latency_cycles)
+    if opcode.semantics is Semantics.WAIT_WARPGROUP:
+        return (
+            _SpecialWait(waits_warpgroup=True, max_outstanding=_parse_max_outstanding(form))
+            if "DEPBAR" in opcode.modifiers
+            else None
+        )
+    boards = [o for o in form.operands if isinstance(o, BarrierRegister) and o.file == "SB"]
+    if not boards:
+        return None
+    return _SpecialWait(scoreboard=boards[0].index % 8, max_outstanding=_parse_max_outstanding(form))
+
+
+def _parse_max_outstanding(form: InstructionForm) -> int:
+    """How many may be outstanding: the instruction's number, none where it names none."""
+    numbers = (o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int))
+    return next(numbers, 0)
+
+
+def _raise_scoreboard(board: Scoreboard, done: float, cause: int, row: int) -> None:
+    board.pending_cycles.append(done)
+    if len(board.pending_cycles) > _MAX_PENDING_RESULTS:
+        del board.pending_cycles[0]
+    if done >= board.ready_cycle:
+        board.ready_cycle, board.cause, board.producer = done, cause, row
+
+
+def _is_of_warpgroup(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.MMA_WARPGROUP

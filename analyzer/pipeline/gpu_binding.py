@@ -1,0 +1,138 @@
+"""A kernel with its execution counts put on a GPU: what models are given."""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from analyzer.demand.access_bytes import compute_access_bytes
+from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
+from analyzer.demand.tcgen05_tiles import with_tcgen05_tiles
+from analyzer.demand.tensor_memory import find_tensor_columns
+from analyzer.demand.tma_copies import count_copied_bytes, find_tma_boxes, with_iteration_shares
+from analyzer.demand.warp_demand import compute_warp_demand, count_instruction_executions
+from analyzer.demand.wgmma_operands import with_wgmma_operand_fetches
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.static_counts.block_counts import BlockCounts
+from analyzer.flow.cfg import Cfg
+from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.occupancy import Occupancy, compute_occupancy
+from analyzer.hardware.schema import Arch
+from analyzer.ir.launch import Launch
+from analyzer.ir.module import Kernel
+from analyzer.models.interface import ModelInput
+from analyzer.models.portability import find_unsupported_opcodes
+from analyzer.pipeline.loaded_program import LoadedKernel
+
+if TYPE_CHECKING:
+    from analyzer.traffic.cache_experiment import CacheExperiment
+
+ASSUMED_BLOCK_THREADS = 256
+
+
+class CountedLaunch(Struct, frozen=True, kw_only=True, eq=False):
+    """A kernel and a launch with what they execute, whatever the GPU."""
+
+    loaded: LoadedKernel
+    launch: Launch
+    counts: BlockCounts
+    profile: ExecutionProfile | None
+    cache_experiment: "CacheExperiment | None" = None
+
+
+class Refusal(Struct, frozen=True):
+    """Why a kernel cannot run on a GPU."""
+
+    reason: str
+
+
+def bind_to_gpu(
+    counted: CountedLaunch, gpu: Gpu, costs: OpcodeCosts | None = None, *, assumed_ctas: int | None = None
+) -> ModelInput | Refusal:
+    """The situation of a kernel on a GPU.
+
+    costs: of the module's opcodes there, where they are at hand; assumed_ctas: of a launch whose grid is not
+    known, one full wave of this GPU where not given.
+    """
+    missing = find_unsupported_opcodes(counted.loaded.kernel, gpu)
+    if gpu.arch is None:
+        return Refusal(f"{gpu.name} has figures for operator models only")
+    if missing:
+        units = ", ".join(missing)
+        return Refusal(f"{gpu.name} ({gpu.file.arch}) has no {units}, which the kernel needs")
+    form_table = counted.loaded.kernel.form_table
+    costs = costs or build_opcode_costs(form_table, gpu, gpu.arch)
+    model_input = _build_model_input(counted, gpu, gpu.arch, costs, assumed_ctas)
+    if model_input.occupancy.ctas_per_sm:
+        return model_input
+    return Refusal(f"a CTA does not fit on {gpu.name}: too much {model_input.occupancy.limiter.value}")
+
+
+def _build_model_input(
+    counted: CountedLaunch, gpu: Gpu, arch: Arch, costs: OpcodeCosts, assumed_ctas: int | None
+) -> ModelInput:
+    kernel, cfg, launch = counted.loaded.kernel, counted.loaded.cfg, counted.launch
+    mbarrier_pipelines = (
+        None if counted.cache_experiment is None else counted.cache_experiment.find_mbarrier_pipelines()
+    )
+    tiled = with_tcgen05_tiles(
+        cfg, costs, arch, {} if mbarrier_pipelines is None else mbarrier_pipelines.matrix_descriptors
+    )
+    costs = with_wgmma_operand_fetches(cfg, tiled.costs, arch)
+    threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
+    resident = _compute_kernel_occupancy(cfg, launch, arch, threads)
+    weights = count_instruction_executions(cfg, counted.counts.per_warp)
+    if mbarrier_pipelines is not None:
+        mbarrier_pipelines = with_iteration_shares(mbarrier_pipelines, cfg, counted.loaded.loops, weights)
+    copied = {} if mbarrier_pipelines is None else count_copied_bytes(mbarrier_pipelines, weights)
+    boxes = {} if mbarrier_pipelines is None else find_tma_boxes(mbarrier_pipelines, copied)
+    share = arch.memory.matrix_conflict_share
+    moved = compute_access_bytes(
+        cfg, costs, counted.profile, copied, boxes, 1.0 if share is None else share.value
+    )
+    rates = moves = None
+    if counted.cache_experiment is not None:
+        moves = counted.cache_experiment.count_dram_traffic(gpu, arch, resident)
+        rates = counted.cache_experiment.simulate_hit_rates(
+            gpu, arch, resident, _sum_shared_bytes(kernel, launch)
+        )
+    wave = gpu.sm_count * max(1, resident.ctas_per_sm)
+    return ModelInput(
+        kernel=kernel,
+        cfg=cfg,
+        loop_forest=counted.loaded.loops,
+        block_counts=counted.counts,
+        profile=counted.profile,
+        execution_counts=weights,
+        gpu=gpu,
+        arch=arch,
+        costs=costs,
+        access_bytes=moved,
+        cache_rates=rates,
+        dram_read_sectors=None if moves is None else moves.read_sectors,
+        dram_written_sectors=None if moves is None else moves.written_sectors,
+        mbarrier_pipelines=mbarrier_pipelines,
+        demand=compute_warp_demand(kernel.opcode_ids, weights, costs, moved),
+        occupancy=resident,
+        grid=launch.grid,
+        grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave,
+        block=launch.block,
+        block_threads=threads,
+        n_unknown_mma_tiles=tiled.n_guessed,
+        shared_bytes_per_cta=_sum_shared_bytes(kernel, launch),
+        clock_mhz=launch.clock_mhz,
+        l2_is_cold=launch.l2_is_cold,
+    )
+
+
+def _compute_kernel_occupancy(cfg: Cfg, launch: Launch, arch: Arch, threads: int) -> Occupancy:
+    return compute_occupancy(
+        arch.limits,
+        block_threads=threads,
+        registers=cfg.kernel.resources.registers or 0,
+        shared_bytes=_sum_shared_bytes(cfg.kernel, launch),
+        tensor_columns=find_tensor_columns(cfg),
+    )
+
+
+def _sum_shared_bytes(kernel: Kernel, launch: Launch) -> int:
+    return (kernel.resources.shared_bytes or 0) + (launch.dynamic_shared_bytes or 0)

@@ -1,0 +1,76 @@
+"""Where the keys and values of a JSON text stand, for carets under them."""
+
+import json
+import re
+
+from msgspec import Struct
+
+JsonPath = tuple[str | int, ...]
+
+_JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
+
+
+class ByteSpan(Struct, frozen=True):
+    """Bytes of a text."""
+
+    offset: int
+    length: int
+
+
+class _OpenContainer(Struct):
+    """An object or array that is open: `step` leads to its next value."""
+
+    is_object: bool
+    key_or_index: str | int = 0
+    has_key: bool = False
+
+
+class JsonSpans(Struct, frozen=True):
+    """Spans of values and of keys by path, and the first key that an object has twice."""
+
+    values: dict[JsonPath, ByteSpan]
+    keys: dict[JsonPath, ByteSpan]
+    repeated_key: JsonPath | None
+
+    def find_key(self, path: JsonPath) -> ByteSpan:
+        """The key of a value, else the value itself, else what encloses it."""
+        return self.keys.get(path) or self.find_value(path)
+
+    def find_value(self, path: JsonPath) -> ByteSpan:
+        """The value, else the nearest that encloses it."""
+        while path and path not in self.values:
+            path = path[:-1]
+        return self.values.get(path, ByteSpan(0, 1))
+
+
+def find_json_spans(data: bytes) -> JsonSpans:
+    """Places in a text that is known to be JSON."""
+    values: dict[JsonPath, ByteSpan] = {}
+    keys: dict[JsonPath, ByteSpan] = {}
+    repeated: JsonPath | None = None
+    levels: list[_OpenContainer] = []
+    for match in _JSON_TOKEN.finditer(data):
+        token, span = match[0], ByteSpan(match.start(), len(match[0]))
+        level = levels[-1] if levels else None
+        path = tuple(level.key_or_index for level in levels)
+        if token in (b":", b","):
+            if token == b"," and level is not None:
+                level.has_key = False
+                level.key_or_index = (
+                    level.key_or_index + 1
+                    if isinstance(level.key_or_index, int) and not level.is_object
+                    else level.key_or_index
+                )
+        elif token in (b"}", b"]"):
+            levels.pop()
+        elif level is not None and level.is_object and not level.has_key:
+            level.key_or_index, level.has_key = str(json.loads(token)), True
+            path = tuple(level.key_or_index for level in levels)
+            if path in keys and repeated is None:
+                repeated = path
+            keys[path] = span
+        else:
+            values[path] = span
+            if token in (b"{", b"["):
+                levels.append(_OpenContainer(is_object=token == b"{"))
+    return JsonSpans(values, keys, repeated)

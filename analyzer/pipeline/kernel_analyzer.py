@@ -1,0 +1,203 @@
+"""One kernel on any number of GPUs: flow, counts, demand, verdicts."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
+from analyzer.demand.register_count import with_register_count
+from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
+from analyzer.execution.profile.branch_rules import BranchTakenRule
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.static_counts.block_counts import TripCountRule, count_block_executions
+from analyzer.hardware.gpu import Gpu
+from analyzer.ir.launch import Dim3, Launch, LaunchTable
+from analyzer.ir.module import Kernel
+from analyzer.models.advice import find_advice
+from analyzer.models.loop_bounds import compute_loop_bounds
+from analyzer.models.model_result import ModelResult
+from analyzer.models.portability import is_native
+from analyzer.models.registry import choose_comparison_model, choose_default_model, find_model
+from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
+from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
+from analyzer.text.demangling import demangle
+
+if TYPE_CHECKING:  # execution is loaded where a launch is known
+    from analyzer.pipeline.launch_execution import ExecutedLaunch
+    from analyzer.traffic.cache_experiment import CacheExperiment
+
+_MIN_STEPS_PER_KERNEL = 200
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How to analyze: `kernels` are globs or parts of names, all where empty; `listing` adds instructions.
+
+    models: names, the first one for loops, listing and advice; the default where empty. explain: ask a second
+    one where only one is named, so that they can be compared.
+    step_limit: of the abstract execution of each kernel; None shares a few seconds' worth among all.
+    jobs: processes that share the kernels of big inputs. Forks of a program that has threads may hang, so one
+    unless the caller knows that it has none.
+    """
+
+    kernels: tuple[str, ...] = ()
+    trip_rules: tuple[TripCountRule, ...] = ()
+    launch: Launch = field(default_factory=Launch)
+    launch_book: LaunchTable | None = None
+    branch_rules: tuple[BranchTakenRule, ...] = ()
+    listing: bool = False
+    min_coverage: float = 0.0
+    models: tuple[str, ...] = ()
+    explain: bool = False
+    step_limit: int | None = None
+    jobs: int = 1
+
+
+class KernelAnalyzer:
+    """Analyzes the kernels of one module, whose opcodes' costs are worked out once per GPU."""
+
+    def __init__(self, options: Options, n_kernels: int = 1) -> None:
+        self.options = options
+        self._costs_by_gpu: dict[str, OpcodeCosts] = {}
+        self.used_trip_rules: set[TripCountRule] = set()
+        self.n_kernels = max(1, n_kernels)
+
+    def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> tuple[KernelAnalysis, ...]:
+        """One analysis for each launch that the kernel has."""
+        return tuple(self._analyze_launch(counted, gpus) for counted in self.count_launches(loaded))
+
+    def count_launches(self, loaded: LoadedKernel) -> Iterator[CountedLaunch]:
+        """What each launch of a kernel executes: from traces, by execution, else by static guesses."""
+        loaded = replace(loaded, kernel=with_register_count(loaded.kernel))
+        launches = find_launches(loaded.kernel, self.options)
+        if loaded.traces:
+            from analyzer.pipeline.trace_matching import make_traced_launch
+
+            for trace in loaded.traces:
+                run = make_traced_launch(loaded, trace, launches[0])
+                yield self._make_counted_launch(run.loaded, run.launch, run.executed)
+            return
+        for launch in launches:
+            yield self._make_counted_launch(loaded, launch, self._execute(loaded, launch))
+
+    def _execute(self, loaded: LoadedKernel, launch: Launch) -> "ExecutedLaunch | None":
+        """Of many kernels each gets its share of the steps; one that needs more has static counts."""
+        if not launch.arguments and not launch.has_dimensions:
+            return None
+        from analyzer.pipeline.launch_execution import execute_kernel
+
+        limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
+        found = execute_kernel(
+            loaded, launch, trips=self.options.trip_rules, taken=self.options.branch_rules, step_limit=limit
+        )
+        is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
+        return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
+
+    def _make_counted_launch(
+        self, loaded: LoadedKernel, launch: Launch, executed: "ExecutedLaunch | None"
+    ) -> CountedLaunch:
+        cfg, loop_forest = loaded.cfg, loaded.loops
+        if executed is None:
+            counts = count_block_executions(cfg, loop_forest, self.options.trip_rules)
+        else:
+            from analyzer.pipeline.launch_execution import make_block_counts
+
+            counts = make_block_counts(executed, cfg, loop_forest)
+            self.used_trip_rules |= executed.used_trip_rules
+        self.used_trip_rules.update(trip.rule for trip in counts.trips if trip.rule)
+        return CountedLaunch(
+            loaded=loaded,
+            launch=launch,
+            counts=counts,
+            profile=executed.profile if executed else None,
+            cache_experiment=None if executed is None else self._make_cache_experiment(executed),
+        )
+
+    def _make_cache_experiment(self, executed: "ExecutedLaunch") -> "CacheExperiment | None":
+        """What simulates the caches of an executed kernel."""
+        if executed.prepared is None:
+            return None
+        from analyzer.traffic.cache_experiment import CacheExperiment
+
+        options = self.options
+        return CacheExperiment(
+            prepared=executed.prepared,
+            profile=executed.profile,
+            memory_log=executed.memory_log,
+            mbarrier_recorder=executed.mbarrier_recorder,
+            n_kernels=self.n_kernels,
+            trip_rules=options.trip_rules,
+            branch_rules=options.branch_rules,
+        )
+
+    def _analyze_launch(self, counted: CountedLaunch, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
+        loaded = counted.loaded
+        analysis = KernelAnalysis(
+            kernel=loaded.kernel,
+            ordinal=loaded.ordinal,
+            cfg=loaded.cfg,
+            loop_forest=loaded.loops,
+            counts=counted.counts,
+            profile=counted.profile,
+            mix=loaded.mix,
+            launch=counted.launch,
+            results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu)),
+            loops=(),
+            findings=(),
+        )
+        first = analysis.first_result
+        if first is None:
+            return analysis
+        return replace(
+            analysis,
+            loops=compute_loop_bounds(first.model_input, first.timeline),
+            findings=find_advice(first.model_input, first.prediction, first.timeline),
+        )
+
+    def _run_models(self, counted: CountedLaunch, gpu: Gpu) -> tuple[GpuResult, ...]:
+        """One verdict for each model, or why there is none on this GPU."""
+        model_input = bind_to_gpu(counted, gpu, self._find_costs(gpu, counted.loaded.kernel))
+        found: list[ModelResult | None] = [None]
+        if not isinstance(model_input, Refusal):
+            found = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
+        return tuple(
+            GpuResult(
+                gpu=gpu.key,
+                gpu_name=gpu.name,
+                transferred=not is_native(counted.loaded.kernel, gpu),
+                refusal_reason=model_input.reason if isinstance(model_input, Refusal) else "",
+                result=result,
+            )
+            for result in found
+        )
+
+    def _find_costs(self, gpu: Gpu, kernel: Kernel) -> OpcodeCosts | None:
+        if gpu.arch is not None and gpu.key not in self._costs_by_gpu:
+            self._costs_by_gpu[gpu.key] = build_opcode_costs(kernel.form_table, gpu, gpu.arch)
+        return self._costs_by_gpu.get(gpu.key)
+
+
+def choose_models(options: Options, launch: Launch) -> tuple[str, ...]:
+    """Names of the models to ask."""
+    names = options.models or (choose_default_model(is_launch_known=launch.has_dimensions),)
+    return names if len(names) > 1 or not options.explain else (*names, choose_comparison_model(names[0]))
+
+
+def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+    """Those of the launch file where it names the kernel, else the one of the command line."""
+    book = options.launch_book
+    found = book.find_launches(kernel.name, demangle(kernel.name)) if book else ()
+    return tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
+
+
+def _complete_from_metadata(launch: Launch, kernel: Kernel) -> Launch:
+    """What the user leaves open, as metadata says it."""
+    resources = kernel.resources
+    block, dynamic = launch.block, launch.dynamic_shared_bytes
+    if block is None and resources.block_threads is not None and resources.has_exact_block_threads:
+        block = Dim3(resources.block_threads)
+    if dynamic is None:
+        dynamic = resources.dynamic_shared_bytes
+    return replace(launch, block=block, dynamic_shared_bytes=dynamic)

@@ -1,0 +1,80 @@
+"""Abstract execution written down as a trace."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from analyzer.demand.register_count import with_register_count
+from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.traces.launch_recording import build_guard_table, record_launch
+from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
+from analyzer.ir.trace import Trace
+from analyzer.pipeline.analysis import choose_kernels
+from analyzer.pipeline.kernel_analyzer import Options, find_launches
+from analyzer.pipeline.launch_execution import prepare_launch
+from analyzer.pipeline.loaded_program import LoadedKernel, Program
+from analyzer.text.errors import UsageError
+
+_MAX_SHOWN_NAMES = 5
+
+
+class RecordedTrace(Struct, frozen=True, eq=False):
+    """A trace, and what it rests on."""
+
+    trace: Trace
+    assumptions: tuple[str, ...]
+
+
+def trace_kernel(
+    programs: Sequence[Program], options: Options, *, n_ctas: int | None = None
+) -> RecordedTrace:
+    """The trace of the one launch of the one kernel that `options` choose; n_ctas: of its first CTAs alone.
+
+    Lanes that guards leave are exact where control flow or addresses hang on the guard or its predicate; any
+    other guarded instruction has all lanes of its block. Raises UsageError, or HardwareError where the
+    architecture is not known.
+    """
+    loaded = _choose_single_kernel(programs, options)
+    launches = find_launches(loaded.kernel, options)
+    if len(launches) > 1:
+        raise UsageError(
+            f"{loaded.name} has {len(launches)} launches", hint="a trace is of one: give --grid and --arg"
+        )
+    launch = launches[0]
+    header = make_trace_header(with_register_count(loaded.kernel), launch)
+    prepared = prepare_launch(loaded, launch)
+    branch_decider = BranchDecider(prepared.compiled, options.trip_rules, options.branch_rules)
+    recorder = TraceRecorder(loaded.cfg, header)
+    recorded = record_launch(
+        prepared.compiled, prepared.image, prepared.shape, branch_decider, recorder, n_ctas
+    )
+    trace = recorder.build_trace(loaded.name)
+    notes = list(prepared.image.assumptions)
+    notes += (
+        f"branch at {int(loaded.kernel.addresses[row]):#06x}: "
+        f"{branch_decider.reasons.get(row, 'all ways taken')}"
+        for row in recorded.speculative_rows
+    )
+    ran = {instruction.address for instruction in trace.instructions}
+    blind = sum(
+        int(loaded.kernel.addresses[row]) in ran
+        for row in build_guard_table(prepared.compiled).unknown_guard_rows
+    )
+    if blind:
+        notes.append(f"{blind} guarded instructions decide nothing: they have all lanes of their blocks")
+    if recorded.n_ctas != header.grid.count:
+        notes.append(f"the first {recorded.n_ctas:,} of {header.grid.count:,} thread blocks")
+    return RecordedTrace(trace, tuple(notes))
+
+
+def _choose_single_kernel(programs: Sequence[Program], options: Options) -> LoadedKernel:
+    chosen = [loaded for program in programs for loaded in choose_kernels(program, options)]
+    names = [loaded.name for loaded in chosen or (k for p in programs for k in p.kernels)]
+    shown = ", ".join(names[:_MAX_SHOWN_NAMES]) + (", ..." if len(names) > _MAX_SHOWN_NAMES else "")
+    if not chosen:
+        raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {shown}")
+    if len(chosen) > 1:
+        raise UsageError(f"a trace is of one kernel, {len(chosen)} fit: {shown}", hint="choose with -k NAME")
+    if chosen[0].traces:
+        raise UsageError(f"{chosen[0].name} was read from a trace", hint="give the dump that it ran from")
+    return chosen[0]

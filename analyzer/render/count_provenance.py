@@ -1,0 +1,96 @@
+"""Where execution counts come from, and the branches that nothing decided."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analyzer.render.number_format import format_percent
+from analyzer.report.analyze_schema import CountsEntry, KernelReport, UnknownBranchEntry
+
+MAX_SHOWN_BRANCHES = 5
+
+
+def make_counts_line(kernel: KernelReport) -> Text:
+    """`counts exact (executed 1,024 of 1,024 CTAs)`, or what they rest on."""
+    counts = kernel.counts
+    style = {"exact": "green", "traced": "green"}.get(counts.provenance, "yellow")
+    text = Text.assemble("counts ", (counts.provenance, style))
+    if counts.looked_at_ctas is None:
+        return text.append(_describe_static_counts(kernel))
+    n_unknown = len(find_unknown_branches(kernel))
+    if counts.provenance in ("assumed", "unknown"):
+        text.append(f": {_format_assumed_shares(counts)}")
+        if n_unknown:
+            text.append(f" hang on {n_unknown} unknown branch{'es' if n_unknown > 1 else ''}")
+        elif counts.provenance == "assumed":
+            text.append(" rest on a sample of the grid")
+        else:
+            text.append(", execution did not come to the end")
+    return text.append(f" ({_format_looked_at_ctas(kernel)})")
+
+
+def _describe_static_counts(kernel: KernelReport) -> str:
+    if kernel.counts.provenance == "exact":
+        return " (no branch hangs on the launch)"
+    launch = kernel.launch
+    lacking = [name for name, dims in (("grid", launch.grid), ("block", launch.block)) if dims is None]
+    return f": {' and '.join(lacking) or 'architecture'} not known, loops and branches settled by rule"
+
+
+def _format_assumed_shares(counts: CountsEntry) -> str:
+    text = f"{format_percent(counts.assumed_share)} of instructions"
+    if counts.assumed_time_share is not None:
+        text += f", {format_percent(counts.assumed_time_share)} of a warp's time"
+    return text
+
+
+def _format_looked_at_ctas(kernel: KernelReport) -> str:
+    counts, grid = kernel.counts, kernel.launch.grid
+    looked_at = counts.looked_at_ctas or 0
+    verb = "" if counts.provenance == "traced" else "executed "
+    if grid is None:
+        return f"{verb}{looked_at:,} CTAs"
+    total = grid[0] * grid[1] * grid[2]
+    alike = ", the others proven alike" if looked_at < total and counts.provenance == "exact" else ""
+    return f"{verb}{looked_at:,} of {total:,} CTAs{alike}"
+
+
+def find_unknown_branches(kernel: KernelReport) -> list[UnknownBranchEntry]:
+    """Undecided branches of an executed launch that some count hangs on, the weightiest first.
+
+    Those that only zeros hang on, such as slow paths that are not taken, count where there are no others.
+    """
+    counts = kernel.counts
+    if counts.looked_at_ctas is None:
+        return []
+    only_zeros = counts.provenance == "assumed" and not counts.assumed_share
+    found = [branch for branch in counts.unknown_branches if branch.share > 0 or only_zeros]
+    return sorted(found, key=lambda branch: (-branch.share, branch.address))
+
+
+def make_branch_list(kernel: KernelReport, *, everything: bool) -> RenderableType:
+    """Each undecided branch: what it hangs on, what was assumed, how to settle it."""
+    branches = find_unknown_branches(kernel)
+    shown = branches if everything else branches[:MAX_SHOWN_BRANCHES]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for branch in shown:
+        head = f"0x{branch.address:04x} {branch.instruction}"
+        told = f"\n{branch.rule}\nsettle with {branch.settle}"
+        table.add_row(
+            f"  {format_percent(branch.share)}",
+            Text.assemble((head, "bold"), f"  hangs on {branch.origin}{told}"),
+        )
+    parts: list[RenderableType] = [
+        Text("unknown branches, with the share of instructions that hang on them", style="italic"),
+        table,
+    ]
+    if len(branches) > len(shown):
+        parts.append(Text(f"  {len(branches) - len(shown)} more: --all", style="dim"))
+    return Group(*parts)
+
+
+def is_listed_branch_note(kernel: KernelReport, note: str) -> bool:
+    """Whether the list of unknown branches says what the note says."""
+    return any(note.startswith(f"branch at {b.address:#06x}:") for b in find_unknown_branches(kernel))

@@ -1,0 +1,45 @@
+"""Numbers as people read them, and marks for what they rest on. Exact numbers are in the JSON."""
+
+PROVENANCE_MARKS = {"exact": "", "traced": "", "assumed": "~", "unknown": "?"}
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
+
+
+def format_provenance(provenance: str) -> str:
+    """`~` before a count that is assumed, `?` before one that is not known."""
+    return PROVENANCE_MARKS.get(provenance, "?")
+
+
+def format_count(value: float) -> str:
+    """`999`, `4.19M`, `3.5`: three digits, or all of an integer below 1,000."""
+    return _format_scaled(value, 1000.0, _DECIMAL_PREFIXES, "")
+
+
+def format_bytes(value: float) -> str:
+    """`512 B`, `1.50 KiB`, `138 MiB`."""
+    return _format_scaled(value, 1024.0, _BINARY_UNITS, " ")
+
+
+def format_ratio(value: float) -> str:
+    """`4`, `3.5`, `4.04`: two digits behind the point, no empty ones."""
+    return f"{value:.2f}".rstrip("0").rstrip(".") if value < 100 else f"{value:,.0f}"
+
+
+def format_percent(share: float) -> str:
+    """`12%`; what is neither nothing nor all never reads as 0 % or 100 %."""
+    if 0 < share < 0.01:
+        return "<1%"
+    if 0.99 < share < 1:
+        return ">99%"
+    return f"{share:.0%}"
+
+
+def _format_scaled(value: float, step: float, units: tuple[str, ...], gap: str) -> str:
+    scaled, index = value, 0
+    while scaled >= (999.5 if index or step == 1000.0 else step) and index < len(units) - 1:
+        scaled, index = scaled / step, index + 1
+    unit = gap + units[index] if units[index] else ""
+    if index == 0:
+        return format_ratio(scaled) + unit if scaled < 100 else f"{scaled:,.0f}{unit}"
+    digits = 2 if scaled < 9.995 else 1 if scaled < 99.95 else 0
+    return f"{scaled:,.{digits}f}{unit}"

@@ -1,0 +1,164 @@
+"""A kernel's analysis as its entry of the report."""
+
+from analyzer.demand.warp_demand import WarpDemand
+from analyzer.ir.launch import Dim3
+from analyzer.ir.module import Kernel
+from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
+from analyzer.ir.operand import Address
+from analyzer.models.interface import ModelInput
+from analyzer.models.model_result import ModelResult
+from analyzer.report.analyze_schema import (
+    AdviceEntry,
+    KernelReport,
+    LaunchEntry,
+    PredictionEntry,
+    RefusalEntry,
+)
+from analyzer.report.counts_entries import make_counts_entry
+from analyzer.report.difference_entries import make_difference_entries
+from analyzer.report.kernel_analysis import KernelAnalysis
+from analyzer.report.listing_entries import make_listing_entries
+from analyzer.report.loop_entries import make_loop_entries
+from analyzer.report.memory_entries import make_memory_entries, make_space_entries, make_traffic_entry
+from analyzer.report.pipe_entries import make_pipe_entries
+from analyzer.text.demangling import demangle
+
+
+def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelReport:
+    """The report entry of one kernel; `listing` adds a row for each instruction."""
+    kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
+    demand = first.model_input.demand if first else None
+    return KernelReport(
+        name=kernel.name,
+        demangled=demangle(kernel.name),
+        architecture=kernel.arch,
+        ordinal=analysis.ordinal,
+        line=kernel.line,
+        instructions=mix.total,
+        coverage=mix.coverage,
+        has_control_codes=kernel.control_words is not None,
+        registers=kernel.resources.registers,
+        registers_exact=kernel.resources.has_exact_registers,
+        shared_bytes=kernel.resources.shared_bytes,
+        spill_bytes=count_spill_bytes(kernel),
+        launch=_make_launch_entry(analysis),
+        mix=mix.counts_by_opcode,
+        modifiers=mix.counts_by_mnemonic,
+        constant_operands=mix.n_constant_operand_reads,
+        pipes=make_pipe_entries(demand),
+        bytes=_make_bytes_by_space(demand),
+        flops=demand.flops if demand else 0.0,
+        tensor_fma=demand.tensor_fma if demand else 0.0,
+        arithmetic_intensity=demand.arithmetic_intensity if demand else None,
+        counts=make_counts_entry(analysis),
+        memory=make_memory_entries(analysis),
+        memory_spaces=make_space_entries(analysis),
+        traffic=make_traffic_entry(analysis.profile),
+        loops=make_loop_entries(analysis),
+        predictions=tuple(
+            make_prediction_entry(v.result, v.gpu_name, transferred=v.transferred)
+            for v in analysis.results
+            if v.result
+        ),
+        refused=tuple(
+            RefusalEntry(gpu=v.gpu, gpu_name=v.gpu_name, reason=v.refusal_reason)
+            for v in analysis.results
+            if v.result is None
+        ),
+        advice=_make_advice_entries(analysis),
+        listing=make_listing_entries(analysis) if listing else (),
+        differences=make_difference_entries(analysis),
+    )
+
+
+def count_spill_bytes(kernel: Kernel) -> int:
+    """Bytes per thread of distinct stack slots that the kernel stores to."""
+    form_table = kernel.form_table
+    stores = form_table.make_opcode_mask(_is_local_store)
+    if not stores.any():
+        return 0
+    slots: dict[str, int] = {}
+    for text_id in set(kernel.text_ids[stores[kernel.opcode_ids]].tolist()):
+        form = form_table.decode_form(text_id)
+        address = next((str(o) for o in form.operands if isinstance(o, Address)), "")
+        slots[address] = max(slots.get(address, 0), form.opcode.width_bytes)
+    return sum(slots.values())
+
+
+def _is_local_store(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.STORE and opcode.space is AddressSpace.LOCAL
+
+
+def _make_launch_entry(analysis: KernelAnalysis) -> LaunchEntry:
+    def triple(dim: Dim3 | None) -> tuple[int, int, int] | None:
+        return None if dim is None else (dim.x, dim.y, dim.z)
+
+    launch = analysis.launch
+    return LaunchEntry(
+        grid=triple(launch.grid),
+        block=triple(launch.block),
+        cluster=triple(launch.cluster or analysis.kernel.cluster),
+        dynamic_shared_bytes=launch.dynamic_shared_bytes,
+        arguments={str(argument.parameter): str(argument.value) for argument in launch.arguments},
+    )
+
+
+def _make_bytes_by_space(demand: WarpDemand | None) -> dict[str, float]:
+    if demand is None:
+        return {}
+    return {
+        "global": demand.global_bytes,
+        "shared": demand.shared_bytes,
+        "local": demand.local_bytes,
+    }
+
+
+def make_prediction_entry(result: ModelResult, gpu_name: str, *, transferred: bool) -> PredictionEntry:
+    """A model's answer as every report shows it."""
+    p = result.prediction
+    return PredictionEntry(
+        gpu=p.gpu,
+        gpu_name=gpu_name,
+        model=p.model,
+        cycles=p.cycles,
+        time_us=p.time_us,
+        time_us_low=p.time_us_low,
+        time_us_high=p.time_us_high,
+        bound=p.bound,
+        occupancy=p.occupancy,
+        occupancy_limiter=p.occupancy_limiter,
+        ctas_per_sm=p.ctas_per_sm,
+        waves=p.waves,
+        clock_mhz=p.clock_mhz,
+        cpi_stack={stall.value: cycles for stall, cycles in p.cpi_stack.items()},
+        bounds=p.bounds_cycles,
+        pipes=make_pipe_entries(result.model_input.demand),
+        basis=p.basis.value,
+        transferred=transferred,
+        assumptions=(*(_make_transfer_notes(result.model_input) if transferred else ()), *p.assumptions),
+    )
+
+
+def _make_transfer_notes(model_input: ModelInput) -> tuple[str, ...]:
+    note = (
+        f"{model_input.kernel.arch} code taken instruction by instruction to {model_input.gpu.file.arch}: "
+        "it does not run there, and a compiler would write other code"
+    )
+    return (note,)
+
+
+def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
+    first = analysis.first_result
+    if first is None:
+        return ()
+    total, kernel = first.prediction.cycles, analysis.kernel
+    return tuple(
+        AdviceEntry(
+            finding=finding.text,
+            gain_cycles=finding.gain_cycles,
+            gain_share=finding.gain_cycles / total if total else 0.0,
+            address=None if finding.row is None else int(kernel.addresses[finding.row]),
+            source="" if finding.row is None else str(kernel.find_source_line(finding.row) or ""),
+        )
+        for finding in analysis.findings
+    )

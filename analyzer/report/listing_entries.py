@@ -1,0 +1,76 @@
+"""Instructions as report entries, with what they cost and what they wait for."""
+
+import numpy as np
+from msgspec import Struct
+
+from analyzer.isa.control_encoding import decode_control_code
+from analyzer.models.interface import Stall
+from analyzer.models.model_result import ModelResult
+from analyzer.report.analyze_schema import ListingEntry
+from analyzer.report.kernel_analysis import KernelAnalysis
+
+_SCOREBOARDS = frozenset({Stall.SHORT_SCOREBOARD, Stall.LONG_SCOREBOARD})
+
+
+class _InstructionCost(Struct, frozen=True):
+    """Cycles of the launch by stall; stall_cycles: beyond issue, per execution; producer: the row waited for
+    where that costs most, -1 for none.
+    """
+
+    stack: dict[Stall, float]
+    share: float = 0.0
+    stall_cycles: float = 0.0
+    stall: str = ""
+    producer: int = -1
+
+
+def make_listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
+    """One entry per instruction of the code, padding left out."""
+    kernel, first = analysis.kernel, analysis.first_result
+    model_input = first.model_input if first else None
+    profile, block_of = analysis.profile, analysis.cfg.block_of
+    n = analysis.cfg.blocks[-1].stop
+    weights = model_input.execution_counts if model_input else np.zeros(len(kernel))
+    entries = []
+    for row in range(n):
+        opcode = kernel.find_opcode(row)
+        cost = _compute_cost(first, row) if first else _InstructionCost({})
+        figures = model_input.arch.sched.get(opcode.sched_class) if model_input else None
+        word = None if kernel.control_words is None else int(kernel.control_words[row])
+        entries.append(
+            ListingEntry(
+                address=int(kernel.addresses[row]),
+                instruction=kernel.decode_form(row).text,
+                pipe=figures.pipe.value if figures else "",
+                known=opcode.is_known,
+                control="" if word is None else str(decode_control_code(word)),
+                executed_per_warp=float(weights[row]),
+                executed_warps=None if profile is None else int(profile.block_executions[block_of[row]]),
+                provenance=(
+                    analysis.counts.provenance if profile is None else profile.block_provenance[block_of[row]]
+                ).value,
+                stall_cycles=cost.stall_cycles,
+                stall=cost.stall,
+                share=cost.share,
+                cpi_stack={stall.value: cycles for stall, cycles in cost.stack.items()},
+                producer=int(kernel.addresses[cost.producer]) if cost.producer >= 0 else None,
+                source=str(kernel.find_source_line(row) or ""),
+            )
+        )
+    return tuple(entries)
+
+
+def _compute_cost(result: ModelResult, row: int) -> _InstructionCost:
+    """What a model charges one instruction."""
+    stack = result.stalls.sum_rows_by_stall([row])
+    total, issued = sum(stack.values()), stack.get(Stall.SELECTED, 0.0)
+    if not total or not issued:
+        return _InstructionCost(stack)
+    waits = [stall for stall in stack if stall is not Stall.SELECTED]
+    return _InstructionCost(
+        stack=stack,
+        share=total / result.prediction.cycles,
+        stall_cycles=(total - issued) / issued,
+        stall=waits[0].value if waits else "",
+        producer=int(result.timeline.producers[row]) if waits and waits[0] in _SCOREBOARDS else -1,
+    )

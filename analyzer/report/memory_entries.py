@@ -1,0 +1,177 @@
+"""Memory accesses as report entries: each instruction, each memory space, the grid's traffic."""
+
+from collections.abc import Iterator
+
+from analyzer.demand.access_bytes import WAVEFRONT_BYTES
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode
+from analyzer.report.analyze_schema import MemoryEntry, MemorySpaceEntry, TrafficEntry
+from analyzer.report.counts_entries import count_grid_warps
+from analyzer.report.kernel_analysis import KernelAnalysis
+
+_ON_CHIP_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
+
+
+def make_memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
+    """Memory instructions in address order, those that no warp came to among them."""
+    profile = analysis.profile
+    if profile is None:
+        return tuple(_make_static_entries(analysis))
+    sides: dict[int, list[MemoryAccess]] = {row: [] for row in _find_memory_rows(analysis)}
+    for access in profile.accesses:
+        sides.setdefault(access.row, []).append(access)
+    return tuple(
+        _make_executed_entry(analysis, row, entry)
+        for row in sorted(sides)
+        for entry in _group_accesses(analysis, row, sides[row] or [_make_idle_access(analysis, row)])
+    )
+
+
+def _group_accesses(
+    analysis: KernelAnalysis, row: int, sides: list[MemoryAccess]
+) -> list[list[MemoryAccess]]:
+    """A generic access has an entry for each memory that it meets, others one with all of their sides."""
+    is_generic = analysis.kernel.find_opcode(row).space is AddressSpace.GENERIC
+    return [[side] for side in sides] if is_generic else [sides]
+
+
+def _find_memory_rows(analysis: KernelAnalysis) -> list[int]:
+    kernel = analysis.kernel
+    wanted, ids = kernel.form_table.make_opcode_mask(_is_memory_opcode), kernel.opcode_ids.tolist()
+    return [row for row in range(analysis.cfg.blocks[-1].stop) if wanted[ids[row]]]
+
+
+def _make_idle_access(analysis: KernelAnalysis, row: int) -> MemoryAccess:
+    provenance = analysis.counts.provenance
+    if analysis.profile is not None:
+        provenance = analysis.profile.block_provenance[analysis.cfg.block_of[row]]
+    return MemoryAccess(
+        row=row,
+        space=analysis.kernel.find_opcode(row).space or AddressSpace.GLOBAL,
+        is_store=False,
+        requests=0,
+        lanes=0,
+        bytes=0,
+        sectors=0,
+        wavefronts=0,
+        unique_bytes=0,
+        provenance=provenance,
+    )
+
+
+def _make_executed_entry(analysis: KernelAnalysis, row: int, sides: list[MemoryAccess]) -> MemoryEntry:
+    """An LDGSTS has two sides, the global one first."""
+    kernel, warps = analysis.kernel, count_grid_warps(analysis) or 1
+    access, data_path = sides[0], sides[-1]
+    return MemoryEntry(
+        address=int(kernel.addresses[row]),
+        opcode=kernel.find_opcode(row).mnemonic,
+        source=str(kernel.find_source_line(row) or ""),
+        space=access.space.value,
+        requests=access.requests,
+        requests_per_warp=access.requests / warps,
+        lanes=access.lanes,
+        bytes=access.bytes,
+        sectors=access.sectors,
+        ideal_sectors=_count_ideal_units(access, access.sectors, SECTOR_BYTES),
+        wavefronts=data_path.wavefronts,
+        ideal_wavefronts=_count_ideal_units(data_path, data_path.wavefronts, WAVEFRONT_BYTES),
+        wavefront_requests=data_path.requests,
+        unique_bytes=access.unique_bytes,
+        provenance=access.provenance.value,
+    )
+
+
+def _count_ideal_units(access: MemoryAccess, actual: int | None, unit_bytes: int) -> float | None:
+    """Units that the bytes of the requests fill, at least one each; never more than there were."""
+    if actual is None:
+        return None
+    return min(float(actual), max(float(access.requests), access.bytes / unit_bytes))
+
+
+def _make_static_entries(analysis: KernelAnalysis) -> Iterator[MemoryEntry]:
+    kernel, cfg = analysis.kernel, analysis.cfg
+    opcodes = kernel.form_table.opcodes
+    wanted = kernel.form_table.make_opcode_mask(_is_memory_opcode)
+    ids, addresses = kernel.opcode_ids.tolist(), kernel.addresses.tolist()
+    warps = count_grid_warps(analysis)
+    for block, count in zip(cfg.blocks, analysis.counts.per_warp, strict=True):
+        for row in range(block.start, block.stop):
+            if not wanted[ids[row]]:
+                continue
+            opcode = opcodes[ids[row]]
+            yield MemoryEntry(
+                address=addresses[row],
+                opcode=opcode.mnemonic,
+                source=str(kernel.find_source_line(row) or ""),
+                space=opcode.space.value if opcode.space else "",
+                requests=None if warps is None else count * warps,
+                requests_per_warp=count,
+                lanes=None,
+                bytes=None,
+                sectors=None,
+                ideal_sectors=None,
+                wavefronts=None,
+                ideal_wavefronts=None,
+                wavefront_requests=None,
+                unique_bytes=None,
+                provenance=analysis.counts.provenance.value,
+            )
+
+
+def make_space_entries(analysis: KernelAnalysis) -> tuple[MemorySpaceEntry, ...]:
+    """Totals of each memory space that the grid reaches; empty where nothing was executed or traced."""
+    if analysis.profile is None:
+        return ()
+    spaces: dict[AddressSpace, list[MemoryAccess]] = {}
+    for access in analysis.profile.accesses:
+        if access.requests:
+            spaces.setdefault(access.space, []).append(access)
+    ordered = sorted(spaces.items(), key=lambda item: item[0].value)
+    return tuple(_make_space_entry(analysis, space, accesses) for space, accesses in ordered)
+
+
+def _make_space_entry(
+    analysis: KernelAnalysis, space: AddressSpace, accesses: list[MemoryAccess]
+) -> MemorySpaceEntry:
+    on_chip = space in _ON_CHIP_SPACES
+    unit_bytes = WAVEFRONT_BYTES if on_chip else SECTOR_BYTES
+    known: list[tuple[float, float, MemoryAccess]] = []  # units beyond the ideal, the ideal ones
+    for access in accesses:
+        actual = access.wavefronts if on_chip else access.sectors
+        ideal = _count_ideal_units(access, actual, unit_bytes)
+        if actual is not None and ideal is not None:
+            known.append((actual - ideal, ideal, access))
+    ideal_total = sum(ideal for _, ideal, _ in known) if known else None
+    total = None if ideal_total is None else round(ideal_total + sum(beyond for beyond, _, _ in known))
+    most, _, worst = max(known, key=lambda item: item[0], default=(0.0, 0.0, None))
+    requests = sum(access.requests for access in accesses)
+    return MemorySpaceEntry(
+        space=space.value,
+        requests=requests,
+        bytes=sum(access.bytes for access in accesses),
+        unknown_requests=requests - sum(access.requests for _, _, access in known),
+        sectors=None if on_chip else total,
+        ideal_sectors=None if on_chip else ideal_total,
+        wavefronts=total if on_chip else None,
+        ideal_wavefronts=ideal_total if on_chip else None,
+        worst_address=int(analysis.kernel.addresses[worst.row]) if worst and most > 0 else None,
+    )
+
+
+def make_traffic_entry(profile: ExecutionProfile | None) -> TrafficEntry | None:
+    """Bytes asked for and distinct ones, of the whole grid; None where addresses are not known."""
+    if profile is None or profile.traffic is None:
+        return None
+    traffic = profile.traffic
+    return TrafficEntry(
+        read_bytes=traffic.read_bytes,
+        read_unique_bytes=traffic.read_unique_bytes,
+        written_bytes=traffic.written_bytes,
+        written_unique_bytes=traffic.written_unique_bytes,
+    )
+
+
+def _is_memory_opcode(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.space is not AddressSpace.CONSTANT

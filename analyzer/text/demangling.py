@@ -1,0 +1,64 @@
+"""C++ names as people write them, where the system's C++ library is at hand."""
+
+from collections.abc import Callable
+from functools import cache
+
+# CUTLASS has names of several thousand characters; beyond this it is no name that a compiler made.
+_MAX_NAME_CHARS = 16_000
+
+
+def demangle(name: str) -> str:
+    """The demangled name; the name itself where it is no C++ name or cannot be demangled."""
+    if not name.startswith("_Z") or len(name) > _MAX_NAME_CHARS:
+        return name
+    convert = _load_demangler()
+    return name if convert is None else convert(name)
+
+
+def strip_signature(demangled: str) -> str:
+    """A function's name with its scopes and template arguments, without type and parameters.
+
+    `ns::scale<float, 2>` of `void ns::scale<float, 2>(float*, int)`.
+    """
+    end = len(demangled)
+    if demangled.endswith(")"):
+        depth = 0
+        for at in range(len(demangled) - 1, -1, -1):
+            depth += {")": 1, "(": -1}.get(demangled[at], 0)
+            if not depth:
+                end = at
+                break
+    start = depth = 0
+    for at, letter in enumerate(demangled[:end]):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        if letter == " " and not depth:
+            start = at + 1
+    return demangled[start:end]
+
+
+@cache
+def _load_demangler() -> Callable[[str], str] | None:
+    import ctypes
+
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+        function = library.__cxa_demangle
+    except (OSError, AttributeError):
+        return None
+    function.restype = ctypes.c_void_p
+    function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]
+    free = ctypes.CDLL(None).free
+    free.argtypes = [ctypes.c_void_p]
+
+    def convert(name: str) -> str:
+        status = ctypes.c_int()
+        pointer = function(name.encode(), None, None, ctypes.byref(status))
+        if status.value or not pointer:
+            return name
+        try:
+            text = ctypes.cast(pointer, ctypes.c_char_p).value
+        finally:
+            free(pointer)
+        return name if text is None else text.decode("utf-8", "replace")
+
+    return convert

@@ -1,0 +1,177 @@
+"""Sectors that a grid reads from DRAM, and writes there, where it does not fit into the L2.
+
+CTAs that follow each other share what they read while it is in the L2. So the grid is cut into windows of
+CTAs, in the order in which they are handed out, each as large as the L2 holds the bytes of, and never smaller
+than what all SMs run at a time, which go through shared tiles in step. Each window brings what it touches
+once, in whole sectors: those that the rims of two tiles cut are one. They are counted of as many CTAs as run
+at a time, and of half as many, by abstract execution: from the two a straight line gives what larger windows
+touch, shared operands once and rims of tiles in proportion. Where the L2 holds many more, as many as it seems
+to hold are looked at, and half of these: CTAs may share what they read with others far from them. Likewise
+sectors that CTAs write in part leave the L2 once for each window.
+"""
+
+import math
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.execution.machine.access_log import AccessLog
+from analyzer.execution.machine.prepared_launch import PreparedLaunch
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.sampling.cta_samples import make_grid_prefix
+from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
+from analyzer.execution.sampling.touched_sectors import (
+    TouchedSectors,
+    execute_touched_sectors,
+    find_touched_in_log,
+)
+from analyzer.ir.launch import Dim3
+
+_SAMPLE_STEP_LIMIT = 20_000
+_MIN_NEW_SECTORS_PER_CTA = 1 / SECTOR_BYTES  # of what CTAs touch: they never stop to touch more
+_SAMPLED_WAVES = (1, 2, 4, 8, 16, 32, 64)  # the first planes of a grid are often idle
+_RESAMPLE_WINDOW_RATIO = 1.5  # what CTAs touch is looked at again where the L2 holds so many times as many
+_MAX_RESAMPLES = 3
+
+
+class DramTraffic(Struct, frozen=True, kw_only=True):
+    """read, written: sectors that a grid reads from DRAM, and that the L2 hands on to it; at_once: distinct
+    ones that the CTAs which run at a time read or write; None where not known.
+    """
+
+    read_sectors: float | None = None
+    written_sectors: float | None = None
+    concurrent_sectors: float | None = None
+
+
+class _TouchedSectorsSample(Struct, frozen=True):
+    """Distinct sectors of the first CTAs of a grid, and of about half of them."""
+
+    n_whole_ctas: int
+    n_half_ctas: int
+    whole: TouchedSectors
+    half: TouchedSectors
+
+    def count_sectors_in_windows(self, whole: int, half: int, n_ctas: int, window: float) -> float:
+        """Sectors that windows of so many CTAs touch, from those of the first CTAs, whole and half.
+
+        Each further CTA touches as many as the first one, and all windows, however large, what is shared.
+        """
+        slope = max(0.0, self._find_new_sectors_per_cta(whole, half))
+        return n_ctas * (max(0.0, whole - slope * self.n_whole_ctas) / window + slope)
+
+    def find_window_ctas(self, kept_sectors: float, n_ctas: int, least_ctas: int) -> float:
+        """CTAs of a grid of so many whose sectors the L2 holds, and never fewer than run at a time."""
+        growth = max(
+            _MIN_NEW_SECTORS_PER_CTA,
+            self._find_new_sectors_per_cta(self.whole.total_sectors, self.half.total_sectors),
+        )
+        more = (kept_sectors - self.whole.total_sectors) / growth
+        return min(float(n_ctas), max(float(least_ctas), self.n_whole_ctas + more))
+
+    def _find_new_sectors_per_cta(self, whole: int, half: int) -> float:
+        return (whole - half) / (self.n_whole_ctas - self.n_half_ctas)
+
+
+class CtaWindows(Struct, frozen=True, eq=False):
+    """Windows of the CTAs of one executed launch, whose requests are in `log` where they were kept."""
+
+    prepared: PreparedLaunch
+    profile: ExecutionProfile
+    memory_log: AccessLog | None = None
+
+    def count_dram_traffic(self, wave_ctas: int, kept_bytes: float) -> DramTraffic:
+        """What all windows read and write.
+
+        wave_ctas: CTAs that all SMs run at a time; kept_bytes: that the L2 holds.
+        """
+        grid, traffic = self.profile.launch.grid, self.profile.traffic
+        if grid is None or traffic is None:
+            return DramTraffic()
+        unique, both = traffic.read_unique_sectors, traffic.unique_sectors
+        kept_sectors = kept_bytes / SECTOR_BYTES
+        fits = unique is not None and ((both or unique) <= kept_sectors or grid.count <= wave_ctas)
+        if unique is not None and (fits or not unique):
+            stores = traffic.written_unique_sectors if fits else None
+            return DramTraffic(
+                read_sectors=float(unique),
+                written_sectors=stores,
+                concurrent_sectors=float(both) if fits and both else None,
+            )
+        gather_reads = self._find_gather_reads()
+        if unique is not None and gather_reads:
+            return DramTraffic(
+                read_sectors=unique + sum(_count_refetched_sectors(one, kept_bytes) for one in gather_reads)
+            )
+        sample = self._sample_first_waves(grid, wave_ctas)
+        if sample is None:
+            return DramTraffic(
+                read_sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas)
+            )
+        at_once = sample.whole.total_sectors * wave_ctas / sample.n_whole_ctas
+        least = sample.n_whole_ctas
+        window = sample.find_window_ctas(kept_sectors, grid.count, least)
+        for _ in range(_MAX_RESAMPLES if self.memory_log else 0):  # executing them takes too long
+            if window < _RESAMPLE_WINDOW_RATIO * sample.n_whole_ctas:
+                break
+            more = self._sample_ctas(grid, math.ceil(window))
+            if more is None:
+                break
+            sample, window = more, more.find_window_ctas(kept_sectors, grid.count, least)
+        whole, half = sample.whole, sample.half
+        read = sample.count_sectors_in_windows(whole.read_sectors, half.read_sectors, grid.count, window)
+        written = sample.count_sectors_in_windows(
+            whole.written_sectors, half.written_sectors, grid.count, window
+        )
+        return DramTraffic(
+            read_sectors=max(float(unique or 0), read),
+            written_sectors=max(float(traffic.written_unique_sectors or 0), written),
+            concurrent_sectors=at_once,
+        )
+
+    def _find_gather_reads(self) -> list[MemoryAccess]:
+        """Reads of tables at places that nobody knows."""
+        reads = [access for access in self.profile.accesses if not access.is_store]
+        return [access for access in reads if access.is_indirect and access.table_bytes]
+
+    def _sample_first_waves(self, grid: Dim3, wave_ctas: int) -> "_TouchedSectorsSample | None":
+        """What the first wave touches, or more where it reads nothing; None where that is not known."""
+        for times in _SAMPLED_WAVES:
+            sample = self._sample_ctas(grid, times * wave_ctas)
+            if sample is None or sample.half.read_sectors:
+                return sample
+            if sample.n_whole_ctas >= grid.count:
+                return None
+        return None
+
+    def _sample_ctas(self, grid: Dim3, n_ctas: int) -> "_TouchedSectorsSample | None":
+        """What about so many CTAs touch, and half of them; None where that is not known."""
+        whole = make_grid_prefix(grid, n_ctas)
+        half = make_grid_prefix(grid, whole.count // 2)
+        if half.count >= whole.count:
+            return None
+        found = (
+            find_touched_in_log(self.memory_log, (whole, half))
+            if self.memory_log
+            else self._execute_ctas((whole, half))
+        )
+        return None if found is None else _TouchedSectorsSample(whole.count, half.count, *found)
+
+    def _execute_ctas(self, windows: tuple[Dim3, ...]) -> tuple[TouchedSectors, ...] | None:
+        """The same of the CTAs executed by themselves."""
+        prepared = self.prepared
+        options = ExecutionOptions(
+            branch_decider=BranchDecider(prepared.compiled), step_limit=_SAMPLE_STEP_LIMIT
+        )
+        task = ExecutionTask(
+            prepared.compiled, prepared.image, replace(prepared.shape, grid=windows[0]), options
+        )
+        return execute_touched_sectors(task, windows, self.profile.cta_boxes)
+
+
+def _count_refetched_sectors(access: MemoryAccess, kept_bytes: float) -> float:
+    """Sectors that random places of a table bring beyond new ones: the L2 holds a part of it."""
+    lost = 1.0 - min(1.0, kept_bytes / (access.table_bytes or 1.0))
+    return (access.sectors or 0) * max(0.0, lost - access.first_touch_share)
