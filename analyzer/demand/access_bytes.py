@@ -12,7 +12,7 @@ from analyzer.demand.tma_copies import TmaBox
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import SchedClass
 
 WAVEFRONT_BYTES = 128
@@ -75,9 +75,7 @@ def compute_access_bytes(
     for column in (found.global_bytes, found.shared_bytes, found.local_bytes):
         column[found.is_predicated_off] = 0.0
     known = [_apply_access(access, cfg, profile, found) for access in profile.accesses]
-    is_matrix = cfg.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.SHARED_MATRIX
-    )[ids]
+    is_matrix = cfg.kernel.form_table.make_opcode_mask(_is_shared_matrix_access)[ids]
     least = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
     spared = np.maximum(found.shared_bytes * matrix_share, least)
     found.shared_bytes[is_matrix] = spared[is_matrix]
@@ -93,13 +91,19 @@ def compute_access_bytes(
     return replace(found, has_known_addresses=all(known))
 
 
+def _is_shared_matrix_access(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.SHARED_MATRIX
+
+
+def _has_lane_addresses(opcode: Opcode) -> bool:
+    return opcode.kind in _PER_LANE_KINDS
+
+
 def _find_predicated_off(cfg: Cfg, profile: ExecutionProfile) -> NDArray[np.bool_]:
     """Guarded accesses that were run and asked for nothing, [n]."""
     kernel = cfg.kernel
     asks = {access.row for access in profile.accesses}
-    found = kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind in _PER_LANE_KINDS)[
-        kernel.opcode_ids
-    ]
+    found = kernel.form_table.make_opcode_mask(_has_lane_addresses)[kernel.opcode_ids]
     for row in np.flatnonzero(found).tolist():
         ran = row < len(cfg.block_of) and profile.block_executions[cfg.block_of[row]] > 0
         found[row] = ran and row not in asks and not kernel.decode_form(row).is_unconditional

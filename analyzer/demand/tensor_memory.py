@@ -8,6 +8,7 @@ import numpy as np
 
 from analyzer.execution.static_counts.integer_constants import find_constant_before
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.opcode import Opcode
 
 _ALLOC_OPCODE = "UTCATOMSWS"
 _ALLOC_MODIFIER = "FIND_AND_SET"
@@ -20,12 +21,14 @@ def find_tensor_columns(cfg: Cfg) -> int:
     An allocation stands twice in the code, as it is tried again until there is room.
     """
     kernel = cfg.kernel
-    takes = kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.name == _ALLOC_OPCODE and _ALLOC_MODIFIER in opcode.modifiers
-    )
+    takes = kernel.form_table.make_opcode_mask(_is_tensor_memory_alloc)
     rows = np.flatnonzero(takes[kernel.opcode_ids[: len(cfg.block_of)]]).tolist()
     blocks = (
         find_constant_before(cfg, cfg.block_of[row], row, kernel.decode_form(row).operands[-1])
         for row in rows
     )
     return _COLUMNS_PER_BLOCK * max((number or 0 for number in blocks), default=0)
+
+
+def _is_tensor_memory_alloc(opcode: Opcode) -> bool:
+    return opcode.name == _ALLOC_OPCODE and _ALLOC_MODIFIER in opcode.modifiers

@@ -12,7 +12,7 @@ from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.flow.cfg import Cfg
 from analyzer.hardware.schema import Arch
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.opcode import MmaShape
+from analyzer.ir.opcode import MmaShape, Opcode
 from analyzer.ir.operand import DescriptorOperand
 from analyzer.ir.scheduling import SchedClass
 
@@ -24,7 +24,7 @@ def with_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opco
     """Interval of each warpgroup opcode: the mean of its instructions', none below its fetches."""
     rate = arch.memory.warpgroup_operand_bytes_per_cycle
     kernel = cfg.kernel
-    wanted = kernel.form_table.make_opcode_mask(lambda opcode: opcode.sched_class is SchedClass.MMA_WARPGROUP)
+    wanted = kernel.form_table.make_opcode_mask(_is_warpgroup_mma)
     if rate is None or not wanted.any():
         return costs
     ids = kernel.opcode_ids
@@ -37,6 +37,10 @@ def with_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opco
     for number, cycles in found.items():
         issue[number] = matrix[number] = np.mean(cycles)
     return replace(costs, issue_cycles=issue, wgmma_cycles=matrix)
+
+
+def _is_warpgroup_mma(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.MMA_WARPGROUP
 
 
 def _count_fetched_bytes(form: InstructionForm) -> float:

@@ -87,10 +87,14 @@ class FormTable:
         self._masks: dict[Callable[[Opcode], bool], BoolArray] = {}
 
     def make_opcode_mask(self, test: Callable[[Opcode], bool]) -> BoolArray:
-        """Which opcodes pass a test, [n_opcode]; kept for the next kernel, so pass a named function."""
+        """Return which opcodes pass a test, [n_opcode], read-only.
+
+        test: a function of a module, never a lambda: masks are cached by it for the next kernel.
+        """
         mask = self._masks.get(test)
         if mask is None:
             mask = self._masks[test] = np.array([test(opcode) for opcode in self.opcodes], dtype=bool)
+            mask.setflags(write=False)
         return mask
 
     def is_unparsed(self, text_id: int) -> bool:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
+from analyzer.ir.opcode import Opcode
 from analyzer.ir.scheduling import SchedClass
 from analyzer.models.interface import ModelInput
 
@@ -60,10 +61,12 @@ def average_execution_counts(model_input: ModelInput, group: Sequence[WarpClass]
 
 def _make_role(model_input: ModelInput, weights: FloatArray, warps_per_cta: float) -> LockstepRole:
     kernel = model_input.kernel
-    is_synchronizing = kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class in _SYNCHRONIZING_CLASSES
-    )[kernel.opcode_ids]
+    is_synchronizing = kernel.form_table.make_opcode_mask(_is_synchronizing)[kernel.opcode_ids]
     synchronizes = bool(np.any(weights[is_synchronizing] > 0))
     subcores = model_input.arch.limits.subcores_per_sm.value
     here = max(1, math.ceil(warps_per_cta / subcores))
     return LockstepRole(weights, min(_MAX_LOCKSTEP_WARPS, here) if synchronizes else 1)
+
+
+def _is_synchronizing(opcode: Opcode) -> bool:
+    return opcode.sched_class in _SYNCHRONIZING_CLASSES

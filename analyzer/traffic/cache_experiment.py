@@ -15,7 +15,7 @@ from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy, compute_allocated_shared_bytes
 from analyzer.hardware.schema import Arch
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace
+from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode
 
 if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no run later
     from analyzer.demand.cache_simulation import CacheHierarchy, KernelHitRates
@@ -172,9 +172,11 @@ class CacheExperiment(Struct, eq=False):
         """Whether some executed load of global or local memory may hit there."""
         cfg = self.prepared.compiled.cfg
         ids = cfg.kernel.opcode_ids[: len(cfg.block_of)]
-        loads = cfg.kernel.form_table.make_opcode_mask(
-            lambda opcode: opcode.kind in MEMORY_KINDS and opcode.space in _OFF_CHIP_SPACES
-        )[ids]
+        loads = cfg.kernel.form_table.make_opcode_mask(_accesses_off_chip_memory)[ids]
         executed = self.profile.block_executions[np.asarray(cfg.block_of)] > 0
         rows = np.flatnonzero(loads & executed).tolist()
         return any(self._routes[row] is L1Policy.READ_ALLOCATE for row in rows)
+
+
+def _accesses_off_chip_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.space in _OFF_CHIP_SPACES

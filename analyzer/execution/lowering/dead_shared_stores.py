@@ -10,7 +10,7 @@ import numpy as np
 
 from analyzer.execution.lowering.call_returns import find_blocks_after
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import AddressSpace, OpKind
+from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 
 
 def find_dead_shared_stores(cfg: Cfg, loads: Sequence[int]) -> frozenset[int]:
@@ -33,8 +33,10 @@ def find_dead_shared_stores(cfg: Cfg, loads: Sequence[int]) -> frozenset[int]:
 
 def _find_shared_stores(cfg: Cfg) -> list[int]:
     kernel = cfg.kernel
-    stores = kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.kind is OpKind.STORE and opcode.space is AddressSpace.SHARED
-    )
+    stores = kernel.form_table.make_opcode_mask(_is_shared_store)
     rows: list[int] = np.flatnonzero(stores[kernel.opcode_ids[: len(cfg.block_of)]]).tolist()
     return rows
+
+
+def _is_shared_store(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.STORE and opcode.space is AddressSpace.SHARED

@@ -34,7 +34,7 @@ from analyzer.execution.lowering.step import Step
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import LoopForest, compute_loop_contiguous_order
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.opcode import MBARRIER_SEMANTICS, MEMORY_KINDS, AddressSpace, OpKind, Semantics
+from analyzer.ir.opcode import MBARRIER_SEMANTICS, MEMORY_KINDS, AddressSpace, Opcode, OpKind, Semantics
 from analyzer.ir.operand import (
     Address,
     BarrierRegister,
@@ -75,10 +75,12 @@ def compile_kernel(
 
 def _has_mbarrier_copies(cfg: Cfg) -> bool:
     """Some copy says something to an mbarrier, and is an access too: it cannot be compiled as both."""
-    copies = cfg.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.semantics is Semantics.MBARRIER_COPY
-    )
+    copies = cfg.kernel.form_table.make_opcode_mask(_is_mbarrier_copy)
     return bool(copies[cfg.kernel.opcode_ids].any())
+
+
+def _is_mbarrier_copy(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.MBARRIER_COPY
 
 
 def recompile_with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:

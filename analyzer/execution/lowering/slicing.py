@@ -253,8 +253,12 @@ def _build_effect(
 def has_mbarrier_waits(cfg: Cfg) -> bool:
     """Whether a kernel waits for mbarriers."""
     kernel = cfg.kernel
-    waits = kernel.form_table.make_opcode_mask(lambda opcode: opcode.semantics is Semantics.MBARRIER_WAIT)
+    waits = kernel.form_table.make_opcode_mask(_is_mbarrier_wait)
     return bool(waits[kernel.opcode_ids].any())
+
+
+def _is_mbarrier_wait(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.MBARRIER_WAIT
 
 
 def _find_needed_loads(cfg: Cfg, found: Slice, space: AddressSpace) -> list[int]:

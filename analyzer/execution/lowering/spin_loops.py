@@ -43,13 +43,7 @@ def _is_next_cta_request(opcode: Opcode) -> bool:
 
 def find_awaited_loads(cfg: Cfg, loop_forest: LoopForest) -> frozenset[int]:
     """Loads that loops wait with: what they find at last is not what memory held before the launch."""
-    is_strong = cfg.kernel.form_table.make_opcode_mask(
-        lambda opcode: (
-            opcode.kind is OpKind.LOAD
-            and opcode.space in GLOBAL_SPACES
-            and _STRONG_MODIFIER in opcode.modifiers
-        )
-    )[cfg.kernel.opcode_ids]
+    is_strong = cfg.kernel.form_table.make_opcode_mask(_is_strong_global_load)[cfg.kernel.opcode_ids]
     if not is_strong.any():
         return frozenset()
     loops = [loop for loop in loop_forest.loops if any(is_strong[row] for row in _list_loop_rows(cfg, loop))]
@@ -59,6 +53,12 @@ def find_awaited_loads(cfg: Cfg, loop_forest: LoopForest) -> frozenset[int]:
         if is_spin_loop(cfg, loop)
         for row in _list_loop_rows(cfg, loop)
         if is_strong[row]
+    )
+
+
+def _is_strong_global_load(opcode: Opcode) -> bool:
+    return (
+        opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES and _STRONG_MODIFIER in opcode.modifiers
     )
 
 
