@@ -25,11 +25,14 @@ class Finding(Struct, frozen=True):
 
 
 def find_advice(
-    model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline
+    model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline | None
 ) -> tuple[Finding, ...]:
-    """At most five findings, the largest gain first; a gain is an upper estimate."""
+    """Return at most five findings, the largest gain first; a gain is an upper estimate.
+
+    timeline: None where no waits of a warp are known: then no finding is about them.
+    """
     findings = [
-        *_find_waits(model_input, prediction, timeline),
+        *(() if timeline is None else _find_waits(model_input, prediction, timeline)),
         *_find_occupancy_limits(model_input, prediction),
         *_find_spills(model_input, prediction),
         *_find_tail_wave(model_input, prediction),

@@ -4,6 +4,8 @@ In each part an SM takes the longest of the walked warps' own time and of what e
 resident CTAs; the excess over the warps' own time is queueing for that resource.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec import Struct
 
@@ -52,18 +54,21 @@ class CodePart(Struct, frozen=True, eq=False):
 class _ComposedCycles(Struct, frozen=True, eq=False):
     stalls: StallProfile
     bound: str
-    bounds: dict[str, float]
+    bounds: Mapping[str, float]
 
 
 def compose_result(
     model_input: ModelInput,
     model: str,
-    timeline: WarpTimeline,
+    timeline: WarpTimeline | None,
     parts: tuple[CodePart, ...],
     miss_rates: MissRates,
     notes: tuple[str, ...] = (),
 ) -> ModelResult:
-    """The verdict of a model whose cycles come from a walk and from bounds."""
+    """Return the result of a model whose cycles come from one warp's timeline and from throughput bounds.
+
+    timeline: None where a warp never waits but in queues.
+    """
     best = _compose_parts(model_input, timeline, parts, miss_rates)
     low, high = (
         _compose_parts(
@@ -89,9 +94,14 @@ def compose_result(
 
 
 def _shift_memory_latency(
-    model_input: ModelInput, timeline: WarpTimeline, timeline_miss_rates: MissRates, miss_rates: MissRates
-) -> WarpTimeline:
-    """The walk had the latency of memory been another: each long wait moves by the difference."""
+    model_input: ModelInput,
+    timeline: WarpTimeline | None,
+    timeline_miss_rates: MissRates,
+    miss_rates: MissRates,
+) -> WarpTimeline | None:
+    """Return the timeline for another memory latency: each long wait changes by the difference."""
+    if timeline is None:
+        return None
     longer = compute_memory_latency_cycles(model_input, miss_rates) - compute_memory_latency_cycles(
         model_input, timeline_miss_rates
     )
@@ -102,7 +112,7 @@ def _shift_memory_latency(
 
 
 def _compose_parts(
-    model_input: ModelInput, timeline: WarpTimeline, parts: tuple[CodePart, ...], miss_rates: MissRates
+    model_input: ModelInput, timeline: WarpTimeline | None, parts: tuple[CodePart, ...], miss_rates: MissRates
 ) -> _ComposedCycles:
     clock = find_clock_mhz(model_input)
     accumulator = StallAccumulator(len(model_input.kernel))
@@ -114,11 +124,9 @@ def _compose_parts(
             bounds[name] = bounds.get(name, 0.0) + cycles
         excess[found.bound] = excess.get(found.bound, 0.0) + found.cycles
     bound = max(excess, key=lambda name: excess[name], default=LATENCY_BOUND)
-    return _ComposedCycles(
-        accumulator.build_profile(),
-        LAUNCH_BOUND if _add_launch_cycles(accumulator, model_input, clock) else bound,
-        bounds,
-    )
+    if _add_launch_cycles(accumulator, model_input, clock):
+        bound = LAUNCH_BOUND
+    return _ComposedCycles(accumulator.build_profile(), bound, bounds)
 
 
 class _PartCycles(Struct, frozen=True):
@@ -126,19 +134,20 @@ class _PartCycles(Struct, frozen=True):
 
     cycles: float
     bound: str
-    bounds: dict[str, float]
+    bounds: Mapping[str, float]
 
 
 def _add_part(
     accumulator: StallAccumulator,
     model_input: ModelInput,
-    timeline: WarpTimeline,
+    timeline: WarpTimeline | None,
     part: CodePart,
     miss_rates: MissRates,
     clock: float,
 ) -> _PartCycles:
     """SMs by waves; what all of them share over the whole launch, since waves run into each other there."""
-    own = float((part.timeline_execution_counts * (1.0 + timeline.waits.sum(axis=1))).sum())
+    waits = 0.0 if timeline is None else timeline.waits.sum(axis=1)
+    own = float((part.timeline_execution_counts * (1.0 + waits)).sum())
     bounds: dict[str, float] = {LATENCY_BOUND: 0.0}
     queues: dict[str, float] = {}
     waves, elected = split_into_waves(model_input), count_elected_warps(model_input)
@@ -168,8 +177,10 @@ def _find_binding_resource(queues: dict[str, float]) -> str:
     return name if queues.get(name, 0.0) > 0 else LATENCY_BOUND
 
 
-def _add_timeline(accumulator: StallAccumulator, timeline: WarpTimeline, weights: FloatArray) -> None:
+def _add_timeline(accumulator: StallAccumulator, timeline: WarpTimeline | None, weights: FloatArray) -> None:
     accumulator.add_row_cycles(Stall.SELECTED, weights)
+    if timeline is None:
+        return
     for cause, stall in STALL_BY_CAUSE.items():
         accumulator.add_row_cycles(stall, weights * timeline.waits[:, cause])
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.access_bytes import AccessBytes
+from analyzer.demand.hit_rates import KernelHitRates
 from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
 from analyzer.demand.warp_demand import WarpDemand
 from analyzer.execution.profile.execution_profile import ExecutionProfile
@@ -21,9 +22,6 @@ from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
-
-if TYPE_CHECKING:
-    from analyzer.demand.cache_simulation import KernelHitRates
 
 _Key = TypeVar("_Key", bound=str)
 
@@ -78,7 +76,7 @@ class ModelInput(Struct, frozen=True, kw_only=True):
     arch: Arch
     costs: OpcodeCosts
     access_bytes: AccessBytes
-    cache_rates: "KernelHitRates | None"
+    cache_rates: KernelHitRates | None
     dram_read_sectors: float | None
     dram_written_sectors: float | None
     mbarrier_pipelines: MbarrierPipelines | None
@@ -112,14 +110,11 @@ class ModelInput(Struct, frozen=True, kw_only=True):
 
 
 class Prediction(Struct, frozen=True, kw_only=True):
-    """Cycles and time of one launch, and what they rest on.
-
-    cycles: elapsed SM cycles, launch included; cpi_stack sums to them. low and high: see `assumptions`.
-    """
+    """Cycles and time of one launch, and the assumptions behind them."""
 
     gpu: str
     model: str
-    cycles: float
+    cycles: float  # elapsed SM cycles, launch included
     time_us: float
     time_us_low: float
     time_us_high: float
@@ -129,8 +124,8 @@ class Prediction(Struct, frozen=True, kw_only=True):
     ctas_per_sm: int
     waves: float
     clock_mhz: float
-    cpi_stack: dict[Stall, float]
-    bounds_cycles: dict[str, float]
+    cpi_stack: Mapping[Stall, float]  # sums to `cycles`; empty for models that know no stalls
+    bounds_cycles: Mapping[str, float]
     basis: Basis
     assumptions: tuple[str, ...]
 

@@ -178,19 +178,17 @@ def _compose_terms(
         memory += add_memory_contention(
             accumulator, model_input, intervals, miss_rates, clock, wave_load, covered
         )
-    return _ComposedResult(
-        accumulator.build_profile(),
-        IntervalTerms(
-            single_warp=single_warp,
-            issue=issue,
-            structural=structural,
-            memory=memory,
-            launch=_add_launch_latency(accumulator, model_input, clock)
-            if options.has_launch_latency
-            else 0.0,
-            divergence=_add_divergence(accumulator, model_input, chosen) if options.has_divergence else 0.0,
-        ),
+    launch = _add_launch_latency(accumulator, model_input, clock) if options.has_launch_latency else 0.0
+    divergence = _add_divergence(accumulator, model_input, chosen) if options.has_divergence else 0.0
+    terms = IntervalTerms(
+        single_warp=single_warp,
+        issue=issue,
+        structural=structural,
+        memory=memory,
+        launch=launch,
+        divergence=divergence,
     )
+    return _ComposedResult(accumulator.build_profile(), terms)
 
 
 def _add_single_warp_cycles(

@@ -1,5 +1,7 @@
 """Bounds of a loop's iteration: recurrence, pipes, issue, memory, and what one warp's walk says."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec import Struct
 
@@ -28,8 +30,8 @@ class LoopBounds(Struct, frozen=True, kw_only=True):
     loop: Loop
     cycles_per_iteration: float
     bound: str
-    bounds_cycles: dict[str, float]
-    cpi_stack: dict[Stall, float]
+    bounds_cycles: Mapping[str, float]
+    cpi_stack: Mapping[Stall, float]
     demand: WarpDemand
 
     @property
@@ -49,8 +51,11 @@ class LoopBounds(Struct, frozen=True, kw_only=True):
         return {name: cycles for name, cycles in self.bounds_cycles.items() if name not in waits}
 
 
-def compute_loop_bounds(model_input: ModelInput, timeline: WarpTimeline) -> tuple[LoopBounds, ...]:
-    """Bounds of all loops, in order; inner ones count with their trips."""
+def compute_loop_bounds(model_input: ModelInput, timeline: WarpTimeline | None) -> tuple[LoopBounds, ...]:
+    """Compute the bounds of all loops, in order; inner loops count with their trips.
+
+    timeline: None where no waits of a warp are known: then its latency is its issue slots.
+    """
     analyzer = _LoopAnalyzer(model_input, timeline)
     return tuple(map(analyzer.analyze, model_input.loop_forest.loops))
 
@@ -58,7 +63,7 @@ def compute_loop_bounds(model_input: ModelInput, timeline: WarpTimeline) -> tupl
 class _LoopAnalyzer:
     """What all loops of a kernel are judged by."""
 
-    def __init__(self, model_input: ModelInput, timeline: WarpTimeline) -> None:
+    def __init__(self, model_input: ModelInput, timeline: WarpTimeline | None) -> None:
         self.model_input, self.timeline = model_input, timeline
         self.miss_rates = estimate_miss_rates(model_input)
         self.clock_mhz = find_clock_mhz(model_input)
@@ -80,7 +85,7 @@ class _LoopAnalyzer:
             model_input, ctas * model_input.gpu.sm_count, miss_rates, self.clock_mhz, demand
         )
         bounds |= {name: max(cycles, bounds.get(name, 0.0)) for name, cycles in shared.items()}
-        stack = self.timeline.sum_by_stall(weights, rows)
+        stack = self._sum_warp_cycles(rows, weights)
         bounds[LATENCY_BOUND] = sum(stack.values())
         recurrence = self._compute_recurrence_cycles(loop)
         if recurrence:
@@ -113,6 +118,13 @@ class _LoopAnalyzer:
                 counts[number] / iterations if iterations else 1.0
             )
         return slice(first, last), weights
+
+    def _sum_warp_cycles(self, rows: slice, weights: FloatArray) -> dict[Stall, float]:
+        """Return one warp's cycles by stall; without a timeline those in which it issues."""
+        if self.timeline is not None:
+            return self.timeline.sum_by_stall(weights, rows)
+        issued = float(weights.sum())
+        return {Stall.SELECTED: issued} if issued > 0 else {}
 
     def _compute_recurrence_cycles(self, loop: Loop) -> float:
         """Longest dependence cycle through registers, with nothing else in the way.

@@ -4,6 +4,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.demand.hit_rates import MemoryLatencies
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.ir.opcode import BULK_WRITE_SEMANTICS, GLOBAL_SPACES, Opcode, Semantics
@@ -98,8 +99,6 @@ def compute_load_latencies(model_input: ModelInput, cold_share: float = 1.0) -> 
     idle = dict.fromkeys(np.flatnonzero(model_input.access_bytes.is_predicated_off).tolist(), l1)
     if model_input.cache_rates is None:
         return idle
-    from analyzer.demand.cache_simulation import MemoryLatencies
-
     latencies = MemoryLatencies(
         l1_cycles=l1,
         l2_cycles=_find_l2_latency_cycles(model_input),

@@ -54,8 +54,13 @@ class StallDifference(Struct, frozen=True, kw_only=True):
 
 
 def compare_results(result: ModelResult, other: ModelResult) -> tuple[StallDifference, ...]:
-    """Stalls in which two models of one situation differ by a hundredth of the time, largest first."""
+    """Return the stalls in which two models of one input differ by 1 % of the time, largest first.
+
+    A model that knows no stalls is compared with none.
+    """
     left, right = result.prediction.cpi_stack, other.prediction.cpi_stack
+    if not left or not right:
+        return ()
     least = _MIN_DIFFERENCE_SHARE * max(result.prediction.cycles, other.prediction.cycles)
     found = []
     for stall in Stall:
@@ -74,6 +79,8 @@ def compare_results(result: ModelResult, other: ModelResult) -> tuple[StallDiffe
 
 
 def _find_worst_row(result: ModelResult, other: ModelResult, stall: Stall) -> int | None:
+    if result.stalls is None or other.stalls is None:
+        return None
     column = STALL_INDEX[stall]
     apart = np.abs(result.stalls.cycles[:, column] - other.stalls.cycles[:, column])
     row = int(np.argmax(apart))

@@ -1,6 +1,6 @@
 """What a model answers: a prediction with the stalls that it is summed from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -30,12 +30,15 @@ _FP32_BOUND_MIN_SHARE = 0.75
 
 
 class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
-    """A prediction with the situation, the stalls and the walk that it rests on."""
+    """Prediction of one model for one input, with what else the model knows.
+
+    Reports leave out the sections that need an attachment which is None.
+    """
 
     model_input: ModelInput
     prediction: Prediction
-    stalls: StallProfile
-    timeline: WarpTimeline
+    stalls: StallProfile | None = None  # cycles by instruction; None for models that know no instructions
+    timeline: WarpTimeline | None = None  # waits of one warp; None for models that simulate no warp
 
 
 class CycleRange(Struct, frozen=True):
@@ -88,7 +91,7 @@ def make_prediction(
     stalls: StallProfile,
     *,
     bound: str,
-    bounds_cycles: dict[str, float],
+    bounds_cycles: Mapping[str, float],
     cycle_range: CycleRange,
     miss_rates: MissRates,
     notes: tuple[str, ...] = (),

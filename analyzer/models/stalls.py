@@ -19,7 +19,7 @@ class StallProfile(Struct, frozen=True, eq=False):
     """
 
     cycles: FloatArray
-    unattributed_cycles: dict[Stall, float]
+    unattributed_cycles: Mapping[Stall, float]
 
     @property
     def total_cycles(self) -> float:
@@ -67,5 +67,6 @@ class StallAccumulator:
         self.unattributed_cycles[stall] = self.unattributed_cycles.get(stall, 0.0) + cycles
 
     def build_profile(self) -> StallProfile:
-        """The profile; the ledger is not to be used any more."""
+        """Return the finished profile; nothing can be added to it any more."""
+        self.cycles.setflags(write=False)
         return StallProfile(self.cycles, self.unattributed_cycles)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct, field
 
+from analyzer.demand.hit_rates import KernelHitRates
 from analyzer.demand.l1_policies import L1Policy, find_l1_policies
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.prepared_launch import PreparedLaunch
@@ -18,7 +19,7 @@ from analyzer.hardware.schema import Arch
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode
 
 if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no run later
-    from analyzer.demand.cache_simulation import CacheHierarchy, KernelHitRates
+    from analyzer.demand.cache_simulation import CacheHierarchy
     from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
     from analyzer.execution.traces.address_streams import AddressStream
     from analyzer.traffic.dram_windows import DramTraffic
@@ -71,7 +72,7 @@ class CacheExperiment(Struct, eq=False):
 
     def simulate_hit_rates(
         self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int
-    ) -> "KernelHitRates | None":
+    ) -> KernelHitRates | None:
         """Hit rates; None where no load looks into the L1, so that the grid's distinct bytes say as much.
 
         shared_bytes: of one CTA.

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from analyzer.demand.cache_simulation import (
     CacheHierarchy,
     GridReuse,
-    KernelHitRates,
-    MemoryLatencies,
     build_cache_hierarchy,
     simulate_caches,
 )
+from analyzer.demand.hit_rates import KernelHitRates, MemoryLatencies
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
 from analyzer.demand.pending_fills import FillTiming
 from analyzer.demand.sectored_cache import CacheGeometry, compute_set_indices, find_hits
