@@ -1,4 +1,4 @@
-"""Bytes that each instruction moves per execution: from executed addresses where they are known."""
+"""Bytes that each instruction moves per execution: from addresses, else as if lanes were adjacent."""
 
 from collections.abc import Mapping
 
@@ -21,24 +21,16 @@ _PER_LANE_KINDS = MEMORY_KINDS - {OpKind.BULK_COPY, OpKind.TEXTURE}
 
 
 class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
-    """Bytes of one execution of each instruction by a warp, [n]: whole sectors of global and local memory,
-    passes of shared memory at their full width.
+    """Bytes of one execution of each instruction by a warp; all arrays are [n] and read-only."""
 
-    engine_lines: requests to the L2 that the copy engine makes in one execution, 0 where they are not known;
-    density: of the sectors of boxes that nobody described, the part that is asked for; idle: instructions
-    that run, but whose guard no lane passes, [n].
-    is_known: all of it follows from addresses; unique_bytes: of the distinct sectors of global memory that
-    the grid reads and of those that it writes, None where not known.
-    """
-
-    global_bytes: FloatArray
-    shared_bytes: FloatArray
-    local_bytes: FloatArray
-    tma_requests: FloatArray
-    box_sector_utilization: FloatArray
-    is_predicated_off: NDArray[np.bool_]
-    has_known_addresses: bool
-    unique_global_bytes: float | None
+    global_bytes: FloatArray  # whole sectors
+    shared_bytes: FloatArray  # passes at the full width of shared memory
+    local_bytes: FloatArray  # whole sectors
+    tma_requests: FloatArray  # requests of the copy engine to the L2, 0 if not known
+    box_sector_utilization: FloatArray  # requested part of the sectors of TMA boxes without a tensor map
+    is_predicated_off: NDArray[np.bool_]  # executed, but with no lane that passes the guard
+    has_known_addresses: bool  # all of it follows from addresses
+    unique_global_bytes: float | None  # distinct sectors that the grid reads, and writes; None: not known
 
 
 def compute_access_bytes(
@@ -49,9 +41,9 @@ def compute_access_bytes(
     boxes: Mapping[int, TmaBox],
     matrix_share: float = 1.0,
 ) -> AccessBytes:
-    """What the profile says of memory accesses, and where it says nothing all lanes side by side.
+    """Compute bytes per execution from a profile; accesses that it does not know have adjacent lanes.
 
-    copied, boxes: bytes of an execution of copy-engine instructions, and their boxes, by row.
+    copied, boxes: bytes of one execution of copy-engine instructions, and their boxes, by row.
     matrix_share: see `MemorySubsystem.matrix_conflict_share`.
     """
     ids = cfg.kernel.opcode_ids
@@ -71,7 +63,7 @@ def compute_access_bytes(
         return found
     for access in profile.accesses:
         if cfg.kernel.find_opcode(access.row).space is AddressSpace.GENERIC:
-            found.global_bytes[access.row] = 0.0  # what lies elsewhere is another memory's
+            found.global_bytes[access.row] = 0.0  # set below if it accesses global memory
     for column in (found.global_bytes, found.shared_bytes, found.local_bytes):
         column[found.is_predicated_off] = 0.0
     known = [_apply_access(access, cfg, profile, found) for access in profile.accesses]
@@ -100,7 +92,7 @@ def _has_lane_addresses(opcode: Opcode) -> bool:
 
 
 def _find_predicated_off(cfg: Cfg, profile: ExecutionProfile) -> NDArray[np.bool_]:
-    """Guarded accesses that were run and asked for nothing, [n]."""
+    """Return a mask of guarded accesses that were executed without an active lane, [n]."""
     kernel = cfg.kernel
     asks = {access.row for access in profile.accesses}
     found = kernel.form_table.make_opcode_mask(_has_lane_addresses)[kernel.opcode_ids]
@@ -111,7 +103,7 @@ def _find_predicated_off(cfg: Cfg, profile: ExecutionProfile) -> NDArray[np.bool
 
 
 def _apply_access(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes) -> bool:
-    """Enter one access; whether its addresses are known."""
+    """Set the bytes of one access; return whether its addresses are known."""
     runs = float(profile.block_executions[cfg.block_of[access.row]])
     if not runs:
         return True

@@ -1,17 +1,22 @@
-"""AMALI's Cache Simulator: which sectors an SM's L1 and the L2 serve, instruction by instruction.
+"""Cache simulation (AMALI's Cache Simulator): which level serves the sectors of each instruction.
 
-The caches are those of AMALI's Table 2: an L1 of 128-byte lines in 32-byte sectors, 64 ways, write-through,
-and a sectored write-back L2 of 16 ways, both LRU. "Streaming" is read as: a miss never stalls another
-request, and a sector is there from its request on. A request that comes while the sector is still on its way
-is a hit by this, but waits for what is left of the trip (`arrivals`). Stores go to the L2 and leave the L1 as
-it is, but for local memory, whose stores put their sectors into the L1 (assumed: it belongs to one thread,
-and spills are read back).
+The caches are those of Table 2 of AMALI (Cao et al., ISCA 2025): an L1 of 128-byte lines in 32-byte sectors,
+64 ways, write-through, and a sectored write-back L2 of 16 ways, both LRU. "Streaming" is taken to mean that a
+miss never stalls another request, and that a sector is present from its request on. A request that finds its
+sector while that is still being filled is a hit, but waits for the rest of the fill (`pending_fills`). Stores
+go to the L2 and leave the L1 as it is, except stores to local memory, which allocate in the L1 (assumed:
+that memory belongs to one thread, and spills are read back).
 
-The L2 sees the L1 misses of one SM alone. What other SMs bring in is not simulated but taken from the whole
-grid (`GridReuse`): of the sectors that all SMs ask for, the distinct ones come from DRAM once where they
-fit into the L2, and once in each window of CTAs where they do not; never more than this SM alone would miss.
-Where the L2 does not hold what all CTAs touch that run at a time, this SM has its part of it: a row that is
-read twice comes twice.
+The L2 sees the L1 misses of one SM only. Reuse between SMs is not simulated but taken from the whole grid
+(`GridReuse`): of the sectors that all SMs request, the distinct ones come from DRAM once if they fit into the
+L2, else once in each window of CTAs, and never more than this SM alone would miss. If the L2 does not hold
+what all concurrent CTAs touch, this SM has its part of it, so that a row which is read twice may come twice.
+
+Example, one load executed twice with the same 4 sectors, in empty caches:
+
+    first execution    4 sectors miss L1 and L2: from DRAM
+    second execution   4 sectors hit the L1
+    result             l1_hit_rate 0.5, dram_share 0.5
 """
 
 import math
@@ -36,7 +41,7 @@ from analyzer.ir.scheduling import SchedClass
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
 
-_MAX_PARTIAL_SECTOR_UTILIZATION = 0.5  # touched part of sectors that others touch more of
+_MAX_PARTIAL_SECTOR_UTILIZATION = 0.5  # touched part of sectors, up to which others may touch the rest
 _WRITE_POLICIES = frozenset({L1Policy.WRITE_NO_ALLOCATE, L1Policy.WRITE_ALLOCATE})
 _READ_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.READ_NO_ALLOCATE})
 _ALLOCATE_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.WRITE_ALLOCATE})
@@ -44,21 +49,20 @@ _LOOKUP_POLICIES = _READ_POLICIES | _ALLOCATE_POLICIES | _WRITE_POLICIES
 
 
 class CacheHierarchy(Struct, frozen=True):
-    """The L1 as the recorded CTAs have it, and the L2; own_l2: what is theirs of the L2 while others run;
-    arrival: how long sectors are on their way, None where they are there at once.
-    """
+    """Geometry of the caches as the recorded CTAs see them."""
 
     l1: CacheGeometry
     l2: CacheGeometry
-    contended_l2: CacheGeometry | None = None
-    fill_timing: FillTiming | None = None
+    contended_l2: CacheGeometry | None = None  # part of the L2 that is theirs while others run
+    fill_timing: FillTiming | None = None  # None: fills take no time
 
     def with_l2_contention(
         self, stream: AddressStream, sectors_at_once: float, kept_share: float
     ) -> "CacheHierarchy":
-        """With the recorded CTAs' part of an L2 that does not hold what all that run at a time touch.
+        """Return a hierarchy whose L2 is shared with other CTAs, if it does not hold what all of them touch.
 
-        sectors_at_once: distinct ones of these; kept_share: of the L2 that is kept.
+        sectors_at_once: distinct sectors that all concurrent CTAs touch.
+        kept_share: part of the L2 that keeps its data.
         """
         kept_bytes = self.l2.size_bytes * kept_share
         touched_bytes = sectors_at_once * self.l2.sector_bytes
@@ -78,12 +82,12 @@ def build_cache_hierarchy(
     warps_per_cta: int = 0,
     trip_cycles: float | None = None,
 ) -> CacheHierarchy:
-    """Shapes by the architecture's figures.
+    """Build cache geometries from the figures of an architecture.
 
-    The L1 is what is left of the SM's memory by the least size of shared memory that the driver cuts off for
-    the resident CTAs' (`shared_bytes_in_use`, all of them together). Where fewer CTAs are recorded than are
-    resident, they have their part of it. warps_per_cta, trip_cycles of the GPU's L2 where it has its own: see
-    `FillTiming`; nothing is on its way without them.
+    The L1 is the SM's memory less the smallest carveout that holds `shared_bytes_in_use`, the shared memory
+    of all resident CTAs. If fewer CTAs are recorded than resident, they have their part of it.
+    warps_per_cta: 0 for fills that take no time.
+    trip_cycles: L2 latency of the GPU; the architecture's if None.
     """
     memory = arch.memory
     l1_ways, l2_ways = int(memory.l1_ways.value), int(memory.l2_ways.value)
@@ -101,7 +105,7 @@ def build_cache_hierarchy(
 
 
 def _build_fill_timing(arch: Arch, warps: int, trip_cycles: float | None, part: float) -> FillTiming:
-    """warps: resident on an SM; part: of them that are recorded."""
+    """Build the timing of fills; warps: resident on an SM; part: recorded share of them."""
     subcores = arch.limits.subcores_per_sm.value
     path_cycles = arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / subcores
     return FillTiming(
@@ -112,32 +116,28 @@ def _build_fill_timing(arch: Arch, warps: int, trip_cycles: float | None, part: 
 
 
 class GridReuse(Struct, frozen=True):
-    """How often the whole grid asks for the same sectors.
+    """Reuse of sectors by the whole grid."""
 
-    distinct_share[row]: distinct sectors over requested ones of an instruction, where they are known, had
-    each all of its bytes touched; sectors[row]: those that an instruction asks for; unique_sectors: distinct
-    ones of all reads, None where not known; dram_sectors: those of all reads that come from DRAM, often more
-    than once (`pipeline.windows`), None where not known.
-    """
-
+    # Distinct over requested sectors by row where known, as if all bytes of each sector were touched.
     distinct_share: Mapping[int, float]
-    requested_sectors: Mapping[int, float] = field(default_factory=dict)
-    unique_sectors: float | None = None
+    requested_sectors: Mapping[int, float] = field(default_factory=dict)  # by row
+    unique_sectors: float | None = None  # distinct sectors of all reads; None: not known
+    # Sectors of all reads that come from DRAM, some more than once (`traffic.dram_windows`); None: not known.
     dram_sectors: float | None = None
 
     def with_dram_refetches(self, times: float) -> "GridReuse":
-        """The same where an L2 that others fill as well loses sectors before they are read again.
+        """Return the reuse for an L2 that loses sectors to other CTAs before they are read again.
 
-        times: what comes from DRAM then, over what came at first.
+        times: DRAM sectors with these losses over those without.
         """
         if self.dram_sectors is None:
             return self
         return replace(self, dram_sectors=self.dram_sectors * max(1.0, times))
 
     def dram_share(self, row: int, density: float) -> float | None:
-        """Share of an instruction's sectors that come from DRAM; None where that is not known.
+        """Return the share of an instruction's sectors that come from DRAM; None: not known.
 
-        density: part of the sectors that it asks for which it touches itself, above 0.
+        density: part of its sectors that the instruction itself touches, above 0.
         """
         share = self.distinct_share.get(row)
         return None if share is None else min(1.0, share * self._dram_refetch_factor / density)
@@ -145,13 +145,14 @@ class GridReuse(Struct, frozen=True):
     def compute_dram_share_of_misses(
         self, missed: Mapping[int, float], densities: Mapping[int, float]
     ) -> dict[int, float]:
-        """Part of what each instruction misses by itself that comes from DRAM: 1 where no two read the same.
+        """Return the part of each instruction's own misses that comes from DRAM, 1 without any reuse, by row.
 
-        missed[row]: share of its sectors; densities[row]: touched part of them. First come sectors of which
-        most is touched: the rim of a tile finds what the next tile brings. Where more is touched by columns
-        of words than in whole sectors these are no rims: CTAs side by side ask for the same sectors again
-        when they are gone, and each word comes once. Instructions that the recorded CTAs do not come to take
-        their part of it too, as if none of theirs hit.
+        The grid's DRAM sectors are given first to instructions that touch most of their sectors: a partial
+        sector at the edge of a tile hits what the next tile brings. If more is touched in partial sectors
+        than in whole ones, the partial ones are no edges: adjacent CTAs request the same sectors again after
+        they were evicted, and each word comes once. Instructions that the recorded CTAs do not execute take
+        their part too, as if none of theirs hit.
+        missed[row]: share of its sectors that miss; densities[row]: touched part of them.
         """
         if self.dram_sectors is None:
             return dict.fromkeys(missed, 1.0)
@@ -181,9 +182,10 @@ class GridReuse(Struct, frozen=True):
 def compute_grid_reuse(
     profile: ExecutionProfile, l2: CacheGeometry, dram_sectors: float | None
 ) -> GridReuse | None:
-    """What the executed profile says of reuse; None where nothing is known. dram_sectors: see `GridReuse`.
+    """Compute the reuse of an executed profile; None if nothing is known. dram_sectors: see `GridReuse`.
 
-    Where the whole is not known, of instructions whose own bytes the L2 holds: all CTAs read a table.
+    If the distinct sectors of all reads are not known, only instructions whose own bytes fit into the L2
+    count, such as reads of a table by all CTAs.
     """
     traffic = profile.traffic
     if traffic is None:
@@ -216,8 +218,10 @@ def simulate_caches(
     figures: CacheHierarchy,
     reuse: GridReuse | None = None,
 ) -> KernelHitRates:
-    """Hit rates of a stream; routes[row]: see `find_l1_policies`. Without `reuse` no other SM shares
-    anything.
+    """Simulate the caches on a stream and return its hit rates.
+
+    policies[row]: see `find_l1_policies`.
+    reuse: None if no data are shared with other SMs.
     """
     in_l1 = _find_l1_hits(stream, policies, figures.l1)
     in_l2 = np.zeros(len(stream), dtype=np.bool_)
@@ -264,14 +268,14 @@ def simulate_caches(
 def _mask_policies(
     stream: AddressStream, policies: Sequence[L1Policy], wanted: frozenset[L1Policy]
 ) -> BoolArray:
-    """Entries of the instructions that go one of these ways."""
+    """Return a mask of the entries whose instructions have one of these policies."""
     return np.array([policy in wanted for policy in policies], dtype=np.bool_)[stream.rows]
 
 
 def _compute_sector_utilizations(
     stream: AddressStream, rows: IntArray, *, by_row: bool = False
 ) -> NDArray[np.float64]:
-    """Touched part of the sectors that each instruction asks for, whichever instruction touches them.
+    """Return the touched part of each instruction's sectors, by whichever instruction.
 
     by_row: the part that the instruction itself touches.
     """
@@ -285,7 +289,7 @@ def _compute_sector_utilizations(
 
 
 def _compute_store_utilizations(stream: AddressStream, policies: Sequence[L1Policy]) -> dict[int, float]:
-    """Of each instruction that writes: the part of its sectors that it or another one writes."""
+    """Return the part of each store's sectors that any store writes, by row."""
     chosen = _mask_policies(stream, policies, _WRITE_POLICIES)
     if not chosen.any():
         return {}
@@ -296,7 +300,7 @@ def _compute_store_utilizations(stream: AddressStream, policies: Sequence[L1Poli
 
 
 def _compute_touched_shares(words: NDArray[np.uint8], keys: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
-    """Of each entry: the touched part of the sector, of all entries whose keys are the same."""
+    """Return for each entry the part of its sector that all entries with equal keys touch."""
     order = np.lexsort(keys)
     new = np.zeros(len(words), dtype=np.bool_)
     for key in keys:
@@ -311,7 +315,7 @@ def _compute_touched_shares(words: NDArray[np.uint8], keys: tuple[NDArray[Any], 
 def _count_lines_per_request(
     stream: AddressStream, rows: IntArray, shape: CacheGeometry
 ) -> NDArray[np.float64]:
-    """Distinct lines of a request, the mean over the requests of each instruction."""
+    """Return the distinct lines of a request, the mean over the requests of each instruction."""
     if not len(stream):
         return np.zeros(0)
     lines = stream.sectors // shape.line_bytes
@@ -327,7 +331,7 @@ def _count_lines_per_request(
 
 
 def _find_l1_hits(stream: AddressStream, policies: Sequence[L1Policy], shape: CacheGeometry) -> BoolArray:
-    """Which entries the L1 serves; a store is served by none."""
+    """Return a mask of the entries that hit the L1; stores never do."""
     looks, fills, reads = (
         np.array([policy in chosen for policy in policies], dtype=np.bool_)
         for chosen in (_LOOKUP_POLICIES, _ALLOCATE_POLICIES, _READ_POLICIES)
@@ -342,14 +346,15 @@ def _find_l1_hits(stream: AddressStream, policies: Sequence[L1Policy], shape: Ca
 
 
 class _ServiceLevels(Struct, frozen=True, eq=False):
-    """Of each instruction sectors by the level that serves them, requests by what they wait for: [row, 3]."""
+    """Sectors and requests of each instruction by the level that serves them: L1, L2, DRAM."""
 
     rows: IntArray
-    sectors: IntArray
-    requests: NDArray[np.float64]
+    sectors: IntArray  # [row, 3]
+    requests: NDArray[np.float64]  # [row, 3], by the level that they wait for
 
     @classmethod
     def count(cls, stream: AddressStream, levels: IntArray, waits: FillWaits) -> "_ServiceLevels":
+        """Count the entries of a stream; levels: of each entry, 0 to 2."""
         rows, which = np.unique(stream.rows, return_inverse=True)
         starts = np.flatnonzero(np.diff(stream.request_numbers, prepend=-1))
         late = waits.levels + waits.remaining_share - 1.0  # a request waits for its slowest sector
@@ -363,7 +368,7 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
         )
 
     def compute_hit_rates(self, row: int, dram_share: float | None, lines: float, density: float) -> HitRates:
-        """Rates of an instruction, no more than `dram_share` of whose sectors come from DRAM."""
+        """Return the hit rates of a row, with at most `dram_share` of its sectors from DRAM."""
         place = int(np.searchsorted(self.rows, row))
         sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
         n_sectors, n_requests = sum(sectors), round(sum(requests))
@@ -394,14 +399,14 @@ def _count_by_level(which: NDArray[np.intp], levels: IntArray, n_rows: int) -> I
 def _weigh_by_level(
     which: NDArray[np.intp], levels: IntArray, left: NDArray[np.float64], n_rows: int
 ) -> NDArray[np.float64]:
-    """Requests by level, of whose trip such a part is left; the rest counts as served by the L1."""
+    """Count requests by level, each by the part of its fill that is left; the rest counts as L1 hits."""
     counts = np.bincount(which * 3 + levels, left, n_rows * 3).astype(np.float64).reshape(n_rows, 3)
     counts[:, 0] += np.bincount(which, 1.0 - left, n_rows)
     return counts
 
 
 def _combine_hit_rates(rates: Iterable[HitRates]) -> HitRates | None:
-    """Rates of several instructions, each weighing as much as it asks for."""
+    """Return the mean rates of several instructions, weighted by their sectors or requests."""
     every = tuple(rates)
     sectors = sum(one.n_sectors for one in every)
     requests = sum(one.n_requests for one in every)

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 
 class MemoryLatencies(Struct, frozen=True):
-    """Cycles from issue to use of a load that each level serves."""
+    """Cycles from issue to use of a load, by the level that serves it."""
 
     l1_cycles: float
     l2_cycles: float
@@ -15,38 +15,32 @@ class MemoryLatencies(Struct, frozen=True):
 
 
 class HitRates(Struct, frozen=True, kw_only=True):
-    """Where the sectors of one instruction, or of all, are served.
+    """Hit rates of the sectors of one instruction, or of several."""
 
-    requests and sectors are those of the recorded CTAs. l1_hit_share: of all sectors; l2_hit_share: of those
-    that went beyond the L1, 0 where none did. waits_l1, waits_l2, waits_dram: shares of requests whose
-    slowest sector is served there; they sum to 1. lines: distinct cache lines of a request, the mean;
-    density: touched part of the sectors, whichever instruction touches them; stored_density: part of the
-    sectors that some store writes.
-    """
-
-    n_requests: int
-    n_sectors: int
+    n_requests: int  # of the recorded CTAs
+    n_sectors: int  # of the recorded CTAs
     l1_hit_rate: float
-    l2_hit_rate: float
+    l2_hit_rate: float  # of the sectors that miss the L1, 0 if none does
+    # Shares of requests whose slowest sector is served by a level; they sum to 1.
     l1_request_share: float
     l2_request_share: float
     dram_request_share: float
-    lines_per_request: float
-    sector_utilization: float
-    store_sector_utilization: float = 1.0
+    lines_per_request: float  # distinct cache lines, the mean
+    sector_utilization: float  # touched part of the sectors, by whichever instruction
+    store_sector_utilization: float = 1.0  # part of the sectors that stores write
 
     @property
     def l1_miss_rate(self) -> float:
-        """Sectors that go beyond the L1."""
+        """Share of sectors that miss the L1."""
         return 1.0 - self.l1_hit_rate
 
     @property
     def dram_share(self) -> float:
-        """Sectors that go beyond the L2."""
+        """Share of sectors that come from DRAM."""
         return self.l1_miss_rate * (1.0 - self.l2_hit_rate)
 
     def with_scaled_dram_share(self, kept: float) -> "HitRates":
-        """The same, but that the L2 serves all but this part of what DRAM served."""
+        """Return rates with this part of the DRAM sectors still from DRAM, the rest from the L2."""
         return replace(
             self,
             l2_hit_rate=1.0 - (1.0 - self.l2_hit_rate) * kept,
@@ -55,7 +49,7 @@ class HitRates(Struct, frozen=True, kw_only=True):
         )
 
     def compute_amat_cycles(self, latencies: MemoryLatencies) -> float:
-        """Average memory access time of a request: a warp waits for the slowest of its sectors."""
+        """Return the average memory access time of a request; a warp waits for its slowest sector."""
         return (
             self.l1_request_share * latencies.l1_cycles
             + self.l2_request_share * latencies.l2_cycles
@@ -64,17 +58,14 @@ class HitRates(Struct, frozen=True, kw_only=True):
 
 
 class KernelHitRates(Struct, frozen=True, kw_only=True):
-    """Rates by instruction row; `loads` and `total`: of all that load, of all. None where there is none.
-
-    is_complete: the stream was recorded to its end; where not, first touches weigh more than they should.
-    """
+    """Hit rates of a kernel's memory instructions."""
 
     by_row: Mapping[int, HitRates] = field(default_factory=dict)
-    loads: HitRates | None = None
-    total: HitRates | None = None
-    is_complete: bool = True
+    loads: HitRates | None = None  # of all loads; None without any
+    total: HitRates | None = None  # of all instructions; None without any
+    is_complete: bool = True  # False: the stream was cut, so that first touches weigh too much
 
     def compute_amat_cycles(self, row: int, latencies: MemoryLatencies) -> float | None:
-        """Average memory access time at a row; None where nothing was recorded of it."""
+        """Return the average memory access time of a row; None if nothing was recorded of it."""
         found = self.by_row.get(row)
         return None if found is None else found.compute_amat_cycles(latencies)

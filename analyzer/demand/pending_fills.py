@@ -1,7 +1,10 @@
-"""What a request waits for that finds its sector in a cache while it is still on its way there.
+"""Waits of requests that hit a sector while it is still being filled (hits on misses).
 
-Warps that share data come to them side by side: where one misses, the others ask for what has been asked for
-already, and wait for what is left of the first one's trip. Where they once wait together they stay together.
+Warps that share data request them at about the same time: one misses, and the others wait for the rest of its
+fill. The time between two requests is estimated from their order: at least as many turns of the warp
+scheduler, and as many requests of the load/store path, as lie between them.
+
+Example, a fill of 200 cycles: a hit that is issued 50 cycles after the miss waits for 0.75 of the fill.
 """
 
 import numpy as np
@@ -18,26 +21,27 @@ L1_LEVEL, L2_LEVEL = 0, 1
 
 
 class FillTiming(Struct, frozen=True):
-    """trip_cycles: of a sector from the L2; turn_cycles: at least between two instructions of a warp, as all
-    resident ones take turns; request_cycles: of the load/store path for a recorded request.
-    """
+    """Times that decide whether a fill is still pending."""
 
-    l2_fill_cycles: float
-    warp_turn_cycles: float
-    request_issue_cycles: float
+    l2_fill_cycles: float  # of a sector from the L2
+    warp_turn_cycles: float  # at least between two instructions of a warp, as resident warps take turns
+    request_issue_cycles: float  # of the load/store path for each recorded request
 
 
 class FillWaits(Struct, frozen=True, eq=False):
-    """Of each entry of a stream: the level that it waits for, and what part of the trip from it is left."""
+    """Waits of the entries of a stream."""
 
-    levels: IntArray
-    remaining_share: FloatArray
+    levels: IntArray  # level whose fill each entry waits for
+    remaining_share: FloatArray  # part of that fill that is left
 
 
 def compute_fill_waits(
     stream: AddressStream, levels: IntArray, fills: BoolArray, arrival: FillTiming | None
 ) -> FillWaits:
-    """levels: where each entry finds its sector; fills: it brings what it misses into the L1."""
+    """Compute the waits of a stream.
+
+    levels: level that serves each entry, 0 for the L1; fills: the entry allocates its misses in the L1.
+    """
     left = np.ones(len(levels))
     if arrival is None or not len(levels):
         return FillWaits(levels, left)

@@ -1,4 +1,12 @@
-"""Bytes that copy-engine instructions bring, from what arrivals at their mbarriers announce."""
+"""Bytes of TMA copies, from the transaction counts that arrivals at their mbarriers announce.
+
+SASS does not state the size of a bulk tensor copy. But a thread announces the expected bytes at the mbarrier
+(PTX ISA, mbarrier.arrive.expect_tx), and the copies that complete there bring as many:
+
+    arrive.expect_tx 32768    two copies at this mbarrier    16384 bytes each
+
+The copies of a pipeline share its bytes by the volume of their boxes, if known, else equally.
+"""
 
 from collections.abc import Container, Mapping
 from math import prod
@@ -15,27 +23,26 @@ from analyzer.flow.loops import Loop, LoopForest
 from analyzer.ir.opcode import Semantics
 
 LINE_BYTES = 128
-# Of a box (cuTensorMapEncodeTiled): rows are of so many units of so many bytes, since an axis has at most 256
-# elements.
+# Row of a box in units, and how many there may be: an axis has at most 256 elements (cuTensorMapEncodeTiled).
 _BOX_ROW_UNIT_BYTES, _BOX_ROW_UNIT_COUNTS = 16, range(1, 129)
 _ELEMENT_BYTES = (1, 2, 4, 8)
 _RELATIVE_TOLERANCE = 0.01
 
 
 class TmaBox(Struct, frozen=True):
-    """What one execution of a copy brings: rows of so many bytes, each at a multiple of them."""
+    """Bytes that one execution of a copy brings, in rows that are aligned to their size."""
 
     n_bytes: float
     row_bytes: int
 
     @property
     def sector_bytes(self) -> float:
-        """Of the whole sectors in which its rows lie."""
+        """Bytes of the whole sectors that hold its rows."""
         return self._count_row_units(SECTOR_BYTES) * SECTOR_BYTES
 
     @property
     def n_l2_requests(self) -> float:
-        """Requests to the L2: one for each line of each row."""
+        """Requests to the L2, one for each line of each row."""
         return self._count_row_units(LINE_BYTES)
 
     def _count_row_units(self, unit: int) -> float:
@@ -43,11 +50,12 @@ class TmaBox(Struct, frozen=True):
 
 
 def find_tma_boxes(rings: MbarrierPipelines, copied: Mapping[int, float]) -> dict[int, TmaBox]:
-    """The boxes of copies of which only the bytes are known, by row.
+    """Find the boxes of copies of which only the bytes are known, by row.
 
-    copied: bytes of one execution. Boxes of a tensor are taken to lie side by side: then they are as far
-    apart along an axis as they are long, and what their bytes leave for the innermost axis is a row. Left out
-    are copies of which that is not told along some other axis, or is at odds with the innermost one.
+    Boxes of a tensor are taken to be adjacent: then the distance between boxes along an axis is their length,
+    and the bytes divided by the outer lengths are a row. Copies are left out if a distance along an outer
+    axis is unknown, or if the one along the innermost axis contradicts the row.
+    copied: bytes of one execution.
     """
     found: dict[int, TmaBox] = {}
     for row, n_bytes in copied.items():
@@ -63,7 +71,7 @@ def find_tma_boxes(rings: MbarrierPipelines, copied: Mapping[int, float]) -> dic
 def with_iteration_shares(
     rings: MbarrierPipelines, cfg: Cfg, loop_forest: LoopForest, weights: FloatArray
 ) -> MbarrierPipelines:
-    """Rings that tell in which part of a loop's rounds what is predicated off at its ends is done.
+    """Return pipelines with the share of iterations in which operations predicated off at a loop's ends run.
 
     weights[n]: executions of each instruction.
     """
@@ -79,7 +87,7 @@ def with_iteration_shares(
 
 
 def count_prefetched_bytes(rings: MbarrierPipelines) -> float:
-    """At least what lies in shared memory of a CTA where copies fill all the buffers of their rings."""
+    """Return the least shared memory of a CTA in which copies can fill all stages of their pipelines."""
     most = [0.0] * len(rings.pipelines)
     filled = {use.pipeline for use in rings.uses.values() if use.semantics is Semantics.MBARRIER_COPY}
     for use in rings.uses.values():
@@ -89,8 +97,9 @@ def count_prefetched_bytes(rings: MbarrierPipelines) -> float:
 
 
 def _count_loop_iterations(cfg: Cfg, loop: Loop, weights: FloatArray, *, each_time: bool) -> float:
-    """Of a warp through a loop, each time that it comes to it or in all; of those that come to it, where
-    fewer do: once each, as far as is known.
+    """Count a warp's iterations of a loop, per entry (each_time) or in all.
+
+    In all: if the mean warp enters the loop less than once, the count is that of a warp which does, once.
     """
     rounds = float(weights[cfg.blocks[loop.header].start])
     outside = [block for block in cfg.predecessors[loop.header] if block not in loop.blocks]
@@ -99,11 +108,12 @@ def _count_loop_iterations(cfg: Cfg, loop: Loop, weights: FloatArray, *, each_ti
 
 
 def count_copied_bytes(rings: MbarrierPipelines, weights: FloatArray) -> dict[int, float]:
-    """Bytes of one execution of each copy, by row: the copies at a ring share what is announced there, by
-    the volume of their boxes where that is told of all of them, else alike.
+    """Count the bytes of one execution of each copy, by row.
 
-    weights[n]: executions of each instruction. Copies at rings where nothing is announced are left out. What
-    goes to several CTAs of a cluster comes to each from all of them.
+    The copies of a pipeline share its announced bytes by the volume of their boxes, if all are known, else
+    equally. Copies of pipelines without announced bytes are left out. A multicast copy brings its bytes to
+    each of its target CTAs.
+    weights[n]: executions of each instruction.
     """
     announced = [0.0] * len(rings.pipelines)
     copies: list[dict[int, float]] = [{} for _ in rings.pipelines]
@@ -126,10 +136,10 @@ def count_copied_bytes(rings: MbarrierPipelines, weights: FloatArray) -> dict[in
 def _compute_box_volumes(
     rings: MbarrierPipelines, n_bytes: float, times_of: Mapping[int, float]
 ) -> dict[int, float]:
-    """Of the boxes of some copies that bring so many bytes, in one unit; such that all come to as much in
-    each CTA where they are not told.
+    """Return the relative box volumes of copies that bring n_bytes together, by row.
 
-    times_of: how often each of them comes to a CTA.
+    If they are unknown, such that all copies bring equally much to each CTA.
+    times_of: how often each copy reaches a CTA.
     """
     boxes = {row: rings.box_pitches.get(row, (0, 0)) for row in times_of}
     volumes = {row: compute_box_volume(pitches) for row, pitches in boxes.items()}
@@ -145,5 +155,5 @@ def _compute_box_volumes(
 
 
 def _is_near_one_of(number: float, known: Container[int]) -> bool:
-    """But for what counts in the mean leave over."""
+    """Return whether a number is one of the known ones, up to the rounding of mean counts."""
     return round(number) in known and abs(number / round(number) - 1.0) < _RELATIVE_TOLERANCE

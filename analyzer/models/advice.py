@@ -1,4 +1,4 @@
-"""Findings worth acting on, each with the cycles that it may gain and the instruction that shows it."""
+"""Advice: findings with the cycles that acting on them may gain, and the instructions that show them."""
 
 import numpy as np
 from msgspec import Struct
@@ -13,15 +13,15 @@ from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 MAX_FINDINGS = 5
 _MIN_GAIN_SHARE = 0.03
 _MAX_FINDINGS_PER_CAUSE = 2
-_SORT_DECIMALS = 3  # what differs by less comes in the order of the listing, on any machine
+_SORT_DECIMALS = 3  # findings that differ by less are sorted by row, so that any machine gives one order
 
 
 class Finding(Struct, frozen=True):
-    """row: the instruction that shows it, None for the kernel as a whole."""
+    """One piece of advice."""
 
     text: str
     gain_cycles: float
-    row: int | None
+    row: int | None  # the instruction that shows it; None for the kernel as a whole
 
 
 def find_advice(
@@ -42,7 +42,7 @@ def find_advice(
 
 
 def _find_waits(model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline) -> list[Finding]:
-    """The waits that cost one warp most; they cost the kernel so only where latency binds."""
+    """Find the waits that cost one warp most; none unless latency bounds the kernel."""
     if prediction.bound != LATENCY_BOUND:
         return []
     own = sum(timeline.sum_by_stall(model_input.execution_counts).values())
@@ -78,7 +78,7 @@ def _compute_stall_share(prediction: Prediction, stall: Stall) -> float:
 
 
 def _find_occupancy_limits(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
-    """One more resident CTA hides more latency, where latency binds and several waves run."""
+    """Find whether one more resident CTA would help: if latency is the bound and several waves run."""
     occupancy = model_input.occupancy
     limited = occupancy.limiter in {OccupancyLimiter.REGISTERS, OccupancyLimiter.SHARED_MEMORY}
     if prediction.bound != LATENCY_BOUND or not limited or prediction.waves <= 1:
@@ -103,7 +103,7 @@ def _find_spills(model_input: ModelInput, prediction: Prediction) -> list[Findin
 
 
 def _find_tail_wave(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
-    """The last wave leaves SMs idle."""
+    """Find a last wave that leaves SMs idle."""
     waves = prediction.waves
     full = int(waves)
     if model_input.grid is None or waves <= 1 or waves == full:

@@ -1,7 +1,11 @@
-"""Waves of CTAs composed of a walk and of throughput bounds, part of the code by part.
+"""Composition of a launch from one warp's timeline and throughput bounds, part of the code by part.
 
-In each part an SM takes the longest of the walked warps' own time and of what each resource needs for all
-resident CTAs; the excess over the warps' own time is queueing for that resource.
+For each wave of CTAs, a part of the code takes the longest of the warps' own time and of the cycles that each
+resource needs for all resident CTAs. What exceeds the warps' own time is queueing for that resource; its
+cycles are attributed to the instructions that use it. L2 and DRAM are bounded over the whole launch, since
+waves overlap there. Launch overhead is added at the end.
+
+Invariant: the cycles of the stall profile sum to the predicted cycles.
 """
 
 from collections.abc import Mapping
@@ -35,23 +39,23 @@ LAUNCH_BOUND = "launch"
 
 
 class CodePart(Struct, frozen=True, eq=False):
-    """Instructions that are bounded together: executions by the walked warp [n], and by the mean warp.
+    """Instructions that are bounded together, by how often warps execute them."""
 
-    walked: None where the mean warp is the walked one.
-    """
-
-    execution_counts: FloatArray
-    demand: WarpDemand
-    separate_timeline_counts: FloatArray | None = None
+    execution_counts: FloatArray  # [n], of the mean warp
+    demand: WarpDemand  # of the mean warp
+    separate_timeline_counts: FloatArray | None = None  # [n], of the timeline's warp if it is another one
 
     @property
     def timeline_execution_counts(self) -> FloatArray:
+        """Executions by the warp of the timeline, [n]."""
         return (
             self.execution_counts if self.separate_timeline_counts is None else self.separate_timeline_counts
         )
 
 
 class _ComposedCycles(Struct, frozen=True, eq=False):
+    """Cycles of the launch, its binding resource, and the cycles that each resource needs."""
+
     stalls: StallProfile
     bound: str
     bounds: Mapping[str, float]
@@ -130,7 +134,7 @@ def _compose_parts(
 
 
 class _PartCycles(Struct, frozen=True):
-    """What one part takes in all waves, and what binds it."""
+    """Cycles of one part in all waves, and the resource that bounds it."""
 
     cycles: float
     bound: str
@@ -145,7 +149,7 @@ def _add_part(
     miss_rates: MissRates,
     clock: float,
 ) -> _PartCycles:
-    """SMs by waves; what all of them share over the whole launch, since waves run into each other there."""
+    """Add the cycles of one part: SMs wave by wave, L2 and DRAM over the whole launch."""
     waits = 0.0 if timeline is None else timeline.waits.sum(axis=1)
     own = float((part.timeline_execution_counts * (1.0 + waits)).sum())
     bounds: dict[str, float] = {LATENCY_BOUND: 0.0}
@@ -172,7 +176,7 @@ def _add_part(
 
 
 def _find_binding_resource(queues: dict[str, float]) -> str:
-    """The resource with the longest queue, or the warps' own time where there is none."""
+    """Return the resource with the longest queue, or the warps' own time without any queue."""
     name = max(queues, key=lambda which: queues[which], default=LATENCY_BOUND)
     return name if queues.get(name, 0.0) > 0 else LATENCY_BOUND
 
@@ -188,7 +192,7 @@ def _add_timeline(accumulator: StallAccumulator, timeline: WarpTimeline | None, 
 def _add_queue_cycles(
     accumulator: StallAccumulator, model_input: ModelInput, part: CodePart, name: str, cycles: float
 ) -> None:
-    """Queueing for a resource, charged to the instructions that use it."""
+    """Add cycles of queueing for a resource to the instructions that use it."""
     if cycles > 0:
         accumulator.distribute_cycles(
             find_throttle_stall(name), cycles, _compute_resource_use(model_input, name, part.execution_counts)
@@ -196,7 +200,7 @@ def _add_queue_cycles(
 
 
 def _compute_resource_use(model_input: ModelInput, bound: str, weights: FloatArray) -> FloatArray:
-    """How far each instruction uses the resource that binds, [n]."""
+    """Return how much each instruction uses the resource that bounds the part, [n]."""
     ids = model_input.kernel.opcode_ids
     names = np.array([pipe.value == bound for pipe in PIPES])
     if names.any():
@@ -209,7 +213,11 @@ def _compute_resource_use(model_input: ModelInput, bound: str, weights: FloatArr
 
 
 def _add_launch_cycles(accumulator: StallAccumulator, model_input: ModelInput, clock: float) -> bool:
-    """Overhead, and what handing out the CTAs takes longer than they run; whether that binds."""
+    """Add launch overhead, and the cycles that dispatching the CTAs takes beyond running them.
+
+    Returns whether the launch bounds the kernel.
+    """
+
     busy = float(accumulator.cycles.sum()) + sum(accumulator.unattributed_cycles.values())
     overhead = compute_launch_overhead_cycles(model_input, clock)
     late = compute_cta_dispatch_cycles(model_input, clock) - busy

@@ -1,4 +1,8 @@
-"""Where requests to global memory are served, and how long a load takes then."""
+"""Miss rates of global memory requests: which level serves them, and how long loads take then.
+
+Sources, the best first: the cache simulation of recorded addresses; distinct bytes of the grid; the kind of
+code. Each gives the share of requested bytes that goes beyond the L1, and the share that comes from DRAM.
+"""
 
 import numpy as np
 from msgspec import Struct
@@ -11,17 +15,17 @@ from analyzer.ir.opcode import BULK_WRITE_SEMANTICS, GLOBAL_SPACES, Opcode, Sema
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.interface import ModelInput
 
-# Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
-# a part where shared memory or tensor cores show that tiles are used again by neighbours.
+# Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once, a
+# part if shared memory or tensor cores show that neighboring CTAs use tiles again.
 STREAMING_DRAM_SHARE = 1.0
 TILED_DRAM_SHARE = 0.25
 
 
 class MissRates(Struct, frozen=True):
-    """Where requests to global memory are served: the share that goes beyond L1, and beyond L2."""
+    """Shares of requests to global memory that miss in the caches."""
 
     l1_miss_rate: float
-    dram_share: float
+    dram_share: float  # of all requests, not of those that miss the L1
 
 
 ALL_IN_L1 = MissRates(0.0, 0.0)
@@ -29,7 +33,7 @@ ALL_IN_DRAM = MissRates(1.0, 1.0)
 
 
 def compute_memory_latency_cycles(model_input: ModelInput, miss_rates: MissRates) -> float:
-    """Latency of a global load: the mix of L1, L2 and DRAM by the shares served there."""
+    """Return the latency of a global load: the mean of L1, L2 and DRAM by the shares served there."""
     l1 = model_input.arch.memory.l1_latency_cycles.value
     l2, dram = _find_l2_latency_cycles(model_input), _compute_dram_latency_cycles(model_input)
     return l1 + (l2 - l1) * miss_rates.l1_miss_rate + (dram - l2) * miss_rates.dram_share
@@ -47,7 +51,7 @@ def _compute_dram_latency_cycles(model_input: ModelInput) -> float:
 
 
 def scale_dram_cycles_to_clock(model_input: ModelInput, rated_clock_cycles: float) -> float:
-    """What lies beyond the L2 takes its time at any clock of the SM, so other cycles at the launch's own."""
+    """Convert DRAM cycles from the GPU's usual SM clock to the launch's own: their time is the same."""
     if model_input.clock_mhz is None:
         return rated_clock_cycles
     return (
@@ -58,11 +62,10 @@ def scale_dram_cycles_to_clock(model_input: ModelInput, rated_clock_cycles: floa
 
 
 def estimate_miss_rates(model_input: ModelInput) -> MissRates:
-    """Where requests are served: by the simulated caches, else beyond L1 always, and beyond L2 by distinct
-    bytes or by kind of code.
+    """Estimate miss rates from simulated caches, else from distinct bytes or the kind of code (no L1 hits).
 
-    What the L2 holds comes from DRAM once, and what it does not hold once per wave of CTAs; code without
-    tiles reads its neighbours' bytes while they are there.
+    Data that fit into the L2 come from DRAM once, others once per wave of CTAs; code without tiles reads its
+    neighbors' bytes while the L2 holds them.
     """
     simulated = _average_simulated_miss_rates(model_input)
     if simulated is not None:
@@ -80,7 +83,7 @@ def estimate_miss_rates(model_input: ModelInput) -> MissRates:
 
 
 def _guess_miss_rates(model_input: ModelInput) -> MissRates:
-    """Where requests at unknown addresses are taken to be served."""
+    """Return assumed miss rates for unknown addresses, by kind of code."""
     return MissRates(1.0, TILED_DRAM_SHARE if _is_tiled(model_input) else STREAMING_DRAM_SHARE)
 
 
@@ -90,10 +93,10 @@ def _is_tiled(model_input: ModelInput) -> bool:
 
 
 def compute_load_latencies(model_input: ModelInput, cold_share: float = 1.0) -> dict[int, float]:
-    """Average memory access time in cycles of each load whose hits were simulated (AMALI's AMAT), by row.
+    """Return the average memory access time of loads whose hits were simulated (AMALI's AMAT), by row.
 
-    Those that ask for nothing take no longer than those that the L1 serves (assumed). lost_share: of what
-    loads miss in the caches, the part that comes from DRAM.
+    Predicated-off loads take as long as L1 hits (assumed).
+    cold_share: part of the misses of both caches that comes from DRAM.
     """
     l1 = model_input.arch.memory.l1_latency_cycles.value
     idle = dict.fromkeys(np.flatnonzero(model_input.access_bytes.is_predicated_off).tolist(), l1)
@@ -112,11 +115,11 @@ def compute_load_latencies(model_input: ModelInput, cold_share: float = 1.0) -> 
 
 
 def _average_simulated_miss_rates(model_input: ModelInput) -> MissRates | None:
-    """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for.
+    """Return miss rates of the grid's loads: the mean of instructions, weighted by requested bytes.
 
-    An instruction of which nothing was recorded is served as all requests of the grid are by distinct bytes;
-    where these are not known as the recorded ones are, or, if its addresses are not or rows are looked up, as
-    such code usually is.
+    An instruction without recorded requests has the miss rates that follow from the grid's distinct bytes. If
+    these are not known, it has those of the recorded instructions; if its addresses are not known or it
+    gathers rows, it has those assumed for the kind of code.
     """
     caches, profile = model_input.cache_rates, model_input.profile
     if caches is None or caches.loads is None or profile is None:
@@ -140,9 +143,11 @@ def _average_simulated_miss_rates(model_input: ModelInput) -> MissRates | None:
 
 
 def find_gather_miss_rates(model_input: ModelInput) -> dict[int, MissRates]:
-    """Of requests to places that words from memory name, by row: recorded CTAs tell what they themselves read
-    again. What others do follows from the words, each of whose rows comes from DRAM once, and from the table;
-    where neither is known from the kind of code.
+    """Return miss rates of gathers (requests at addresses that come from memory), by row.
+
+    Recorded CTAs give the reuse within a CTA. Reuse between CTAs follows from the gathered indices, each of
+    whose rows comes from DRAM once, and from the size of the table; if neither is known, from the kind of
+    code.
     """
     if model_input.profile is None:
         return {}
@@ -169,18 +174,18 @@ def _estimate_gather_miss_rates(model_input: ModelInput, access: MemoryAccess) -
 
 
 def _compute_table_miss_rate(model_input: ModelInput, table_bytes: float) -> float:
-    """The part of a table that the L2 does not hold."""
+    """Return the part of a table that the L2 does not hold."""
     kept = find_l2_retained_share(model_input) * model_input.gpu.file.l2.size_bytes.value
     return 1.0 - min(1.0, kept / table_bytes)
 
 
 def find_l2_retained_share(model_input: ModelInput) -> float:
-    """What of the L2 is there when it is read again: the product's own figure, else its architecture's."""
+    """Return the share of the L2 that keeps its data until they are read again, by GPU or architecture."""
     return (model_input.gpu.file.l2.kept_share or model_input.arch.memory.l2_kept_share).value
 
 
 def _count_loaded_bytes(model_input: ModelInput, profile: ExecutionProfile, access: MemoryAccess) -> float:
-    """Of the whole grid; where sectors are not known, those that the demand takes an execution to move."""
+    """Count the bytes that the grid loads by one instruction; by its demand if sectors are unknown."""
     if access.sectors is not None:
         return access.sectors * SECTOR_BYTES
     runs = float(profile.block_executions[model_input.cfg.block_of[access.row]])
@@ -188,7 +193,7 @@ def _count_loaded_bytes(model_input: ModelInput, profile: ExecutionProfile, acce
 
 
 def _compute_unique_byte_share(model_input: ModelInput) -> float | None:
-    """Distinct bytes of the grid over all that it asks for; None where addresses are not known."""
+    """Return distinct over requested bytes of the grid; None where addresses are not known."""
     unique, block = model_input.access_bytes.unique_global_bytes, model_input.block
     if unique is None or block is None or model_input.grid is None:
         return None
@@ -200,7 +205,7 @@ def _compute_unique_byte_share(model_input: ModelInput) -> float | None:
 
 
 def mask_bulk_writes(model_input: ModelInput) -> NDArray[np.bool_]:
-    """Instructions by which the copy engine writes to global memory, [n]."""
+    """Return a mask of the instructions by which the copy engine writes to global memory, [n]."""
     kernel = model_input.kernel
     return kernel.form_table.make_opcode_mask(_is_bulk_write)[kernel.opcode_ids]
 
@@ -210,9 +215,7 @@ def _is_bulk_write(opcode: Opcode) -> bool:
 
 
 def count_unique_copied_bytes(model_input: ModelInput) -> float:
-    """Different bytes that the copy engine brings, as far as a wave of CTAs tells; of copies alone whose
-    addresses nobody knows.
-    """
+    """Count distinct bytes that TMA copies of unknown addresses bring, extrapolated from a wave of CTAs."""
     pipelines, profile = model_input.mbarrier_pipelines, model_input.profile
     if pipelines is None:
         return 0.0
@@ -235,7 +238,7 @@ def _count_unique_read_sectors(model_input: ModelInput) -> float:
 
 
 def describe_miss_rates(model_input: ModelInput, miss_rates: MissRates, *, queues_atomics: bool) -> str:
-    """What a report says of it; queues_atomics: the model knows that requests to one address queue."""
+    """Return the note of a report; queues_atomics: the model lets atomics on one address queue."""
     share = f"{miss_rates.dram_share:.0%}"
     beyond = "" if queues_atomics else "; atomics on one address lie outside the interval"
     if model_input.cache_rates is not None and _average_simulated_miss_rates(model_input) is not None:

@@ -1,4 +1,4 @@
-"""Why two models part: stall by stall, with the instruction that it shows at."""
+"""Comparison of two models: the stalls in which they differ, why, and at which instruction most."""
 
 import numpy as np
 from msgspec import Struct
@@ -9,7 +9,7 @@ from analyzer.models.stalls import STALL_INDEX
 
 _MIN_DIFFERENCE_SHARE = 0.01
 
-# What the interval models (amali, gcom, mdm) and those that take the longest bound do with each stall.
+# How the interval models (amali, gcom, mdm) and the models of the longest bound treat each stall.
 DIFFERENCE_REASON_BY_STALL = {
     Stall.LONG_SCOREBOARD: (
         "interval models charge a warp's own waits for loads here, queues beyond the L1 to mio_throttle; "
@@ -44,13 +44,13 @@ DIFFERENCE_REASON_BY_STALL = {
 
 
 class StallDifference(Struct, frozen=True, kw_only=True):
-    """One stall in two models, in cycles; row: the instruction with the largest difference, None for none."""
+    """One stall in two models."""
 
     stall: Stall
     cycles: float
     other_cycles: float
     reason: str
-    row: int | None
+    row: int | None  # instruction with the largest difference
 
 
 def compare_results(result: ModelResult, other: ModelResult) -> tuple[StallDifference, ...]:

@@ -1,4 +1,4 @@
-"""What more is executed of a launch where a model asks: addresses for caches, mbarriers for pipelines."""
+"""Further executions of a launch that models ask for: addresses for caches, mbarriers for pipelines."""
 
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from analyzer.hardware.occupancy import Occupancy, compute_allocated_shared_byte
 from analyzer.hardware.schema import Arch
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode
 
-if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no run later
+if TYPE_CHECKING:  # most kernels need none of it, and start-up stays light
     from analyzer.demand.cache_simulation import CacheHierarchy
     from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
     from analyzer.execution.traces.address_streams import AddressStream
@@ -30,17 +30,17 @@ _OFF_CHIP_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, Address
 
 
 class CacheExperiment(Struct, eq=False):
-    """Records the addresses of a launch once, and simulates caches of each size once; rings likewise.
+    """Hit rates, DRAM traffic and mbarrier pipelines of one executed launch, each computed once and cached.
 
-    The CTAs are those that the first GPU asked for would hold: another one holds others of them, which
-    hardly ever read in another way. Of `n_kernels` kernels each gets its share of the work.
+    Addresses are recorded once, of the CTAs that are co-resident on an SM of the first GPU. Other GPUs hold
+    other CTAs, which hardly ever access memory in another way.
     """
 
     prepared: PreparedLaunch
     profile: ExecutionProfile
     memory_log: AccessLog | None = None
     mbarrier_recorder: MbarrierRecorder | None = None
-    n_kernels: int = 1
+    n_kernels: int = 1  # kernels that share the limits of recording
     trip_rules: tuple[TripCountRule, ...] = ()
     branch_rules: tuple[BranchTakenRule, ...] = ()
     _address_stream: "AddressStream | None" = None
@@ -53,7 +53,7 @@ class CacheExperiment(Struct, eq=False):
     _has_searched_pipelines: bool = False
 
     def find_mbarrier_pipelines(self) -> "MbarrierPipelines | None":
-        """Rings of mbarriers; None where the kernel has none, or their addresses are not known."""
+        """Find mbarrier pipelines; None without any, or if their addresses are not known."""
         from analyzer.execution.lowering.slicing import has_mbarrier_waits
         from analyzer.execution.mbarriers.pipeline_search import find_mbarrier_pipelines
 
@@ -73,7 +73,7 @@ class CacheExperiment(Struct, eq=False):
     def simulate_hit_rates(
         self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int
     ) -> KernelHitRates | None:
-        """Hit rates; None where no load looks into the L1, so that the grid's distinct bytes say as much.
+        """Simulate hit rates; None if no load looks into the L1: then the grid's distinct bytes tell as much.
 
         shared_bytes: of one CTA.
         """
@@ -114,7 +114,7 @@ class CacheExperiment(Struct, eq=False):
         return self._rates_by_figures[key]
 
     def count_dram_traffic(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> "DramTraffic":
-        """Sectors that the grid moves from and to DRAM."""
+        """Count the sectors that the grid reads from DRAM and writes to it."""
         kept = gpu.file.l2.size_bytes.value * arch.memory.l2_kept_share.value
         key = (gpu.sm_count * max(1, occupancy.ctas_per_sm), kept)
         if key not in self._dram_traffic:
@@ -126,7 +126,7 @@ class CacheExperiment(Struct, eq=False):
         return self._dram_traffic[key]
 
     def _find_address_stream(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":
-        """Of the first wave; of one in the middle, where that reads nothing: first planes are often idle."""
+        """Record the first wave; if it reads nothing, one in the middle: first planes are often idle."""
         if self._address_stream is None:
             wave = sms * slots
             self._address_stream = self._record_stream(n_ctas, sms, slots, 0)
@@ -154,7 +154,7 @@ class CacheExperiment(Struct, eq=False):
             ctas_per_sm=slots,
             sectors_per_cta=per_cta,
             limits=limits,
-            sm=min(n_ctas, sms) // 2,  # the first SM has the borders, and the shortest rows of a mask
+            sm=min(n_ctas, sms) // 2,  # the first SM has border tiles, and the shortest rows of causal masks
             first=first,
         )
         return record_address_stream(
@@ -170,7 +170,7 @@ class CacheExperiment(Struct, eq=False):
         )
 
     def _has_l1_cached_loads(self) -> bool:
-        """Whether some executed load of global or local memory may hit there."""
+        """Return whether some executed load of global or local memory may hit the L1."""
         cfg = self.prepared.compiled.cfg
         ids = cfg.kernel.opcode_ids[: len(cfg.block_of)]
         loads = cfg.kernel.form_table.make_opcode_mask(_accesses_off_chip_memory)[ids]

@@ -1,4 +1,4 @@
-"""The roofline of the compiled code: the longest of what each resource needs, nothing waits."""
+"""The roofline of the compiled code: the longest of the times that each resource needs; no warp waits."""
 
 from analyzer.models.composition import CodePart, compose_result
 from analyzer.models.interface import ModelInput
