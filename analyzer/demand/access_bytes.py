@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
@@ -37,13 +37,13 @@ def compute_access_bytes(
     cfg: Cfg,
     costs: OpcodeCosts,
     profile: ExecutionProfile | None,
-    copied: Mapping[int, float],
+    copied_bytes: Mapping[int, float],
     boxes: Mapping[int, TmaBox],
     matrix_share: float = 1.0,
 ) -> AccessBytes:
     """Compute bytes per execution from a profile; accesses that it does not know have adjacent lanes.
 
-    copied, boxes: bytes of one execution of copy-engine instructions, and their boxes, by row.
+    copied_bytes, boxes: of one execution of copy-engine instructions, by row.
     matrix_share: see `MemorySubsystem.matrix_conflict_share`.
     """
     ids = cfg.kernel.opcode_ids
@@ -60,7 +60,7 @@ def compute_access_bytes(
         unique_global_bytes=_count_unique_global_bytes(profile),
     )
     if profile is None:
-        return found
+        return _with_read_only_arrays(found)
     for access in profile.accesses:
         if cfg.kernel.find_opcode(access.row).space is AddressSpace.GENERIC:
             found.global_bytes[access.row] = 0.0  # set below if it accesses global memory
@@ -68,19 +68,26 @@ def compute_access_bytes(
         column[found.is_predicated_off] = 0.0
     known = [_apply_access(access, cfg, profile, found) for access in profile.accesses]
     is_matrix = cfg.kernel.form_table.make_opcode_mask(_is_shared_matrix_access)[ids]
-    least = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
-    spared = np.maximum(found.shared_bytes * matrix_share, least)
-    found.shared_bytes[is_matrix] = spared[is_matrix]
-    placed = {access.row for access in profile.accesses if access.sectors is not None}
-    for row, n_bytes in copied.items():
-        if row not in placed:
+    min_bytes = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
+    matrix_bytes = np.maximum(found.shared_bytes * matrix_share, min_bytes)
+    found.shared_bytes[is_matrix] = matrix_bytes[is_matrix]
+    known_rows = {access.row for access in profile.accesses if access.sectors is not None}
+    for row, n_bytes in copied_bytes.items():
+        if row not in known_rows:
             found.global_bytes[row] = n_bytes
     for row, box in boxes.items():
-        if row not in placed:
+        if row not in known_rows:
             found.global_bytes[row] = box.sector_bytes
             found.tma_requests[row] = box.n_l2_requests
             found.box_sector_utilization[row] = box.n_bytes / box.sector_bytes
-    return replace(found, has_known_addresses=all(known))
+    return _with_read_only_arrays(replace(found, has_known_addresses=all(known)))
+
+
+def _with_read_only_arrays(found: AccessBytes) -> AccessBytes:
+    for value in astuple(found):
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+    return found
 
 
 def _is_shared_matrix_access(opcode: Opcode) -> bool:
@@ -94,29 +101,33 @@ def _has_lane_addresses(opcode: Opcode) -> bool:
 def _find_predicated_off(cfg: Cfg, profile: ExecutionProfile) -> NDArray[np.bool_]:
     """Return a mask of guarded accesses that were executed without an active lane, [n]."""
     kernel = cfg.kernel
-    asks = {access.row for access in profile.accesses}
+    accessed_rows = {access.row for access in profile.accesses}
     found = kernel.form_table.make_opcode_mask(_has_lane_addresses)[kernel.opcode_ids]
     for row in np.flatnonzero(found).tolist():
-        ran = row < len(cfg.block_of) and profile.block_executions[cfg.block_of[row]] > 0
-        found[row] = ran and row not in asks and not kernel.decode_form(row).is_unconditional
+        is_executed = row < len(cfg.block_of) and profile.block_executions[cfg.block_of[row]] > 0
+        found[row] = is_executed and row not in accessed_rows and not kernel.decode_form(row).is_unconditional
     return found
 
 
 def _apply_access(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes) -> bool:
     """Set the bytes of one access; return whether its addresses are known."""
-    runs = float(profile.block_executions[cfg.block_of[access.row]])
-    if not runs:
+    executions = float(profile.block_executions[cfg.block_of[access.row]])
+    if not executions:
         return True
     if access.space in _SHARED_SPACES:
         return _set_bytes_per_execution(
-            found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / runs
+            found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / executions
         )
     if access.space in GLOBAL_SPACES:
         if cfg.kernel.find_opcode(access.row).kind is OpKind.BULK_COPY:
-            found.tma_requests[access.row] = (access.wavefronts or 0) / runs
-        return _set_bytes_per_execution(found.global_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+            found.tma_requests[access.row] = (access.wavefronts or 0) / executions
+        return _set_bytes_per_execution(
+            found.global_bytes, access.row, access.sectors, SECTOR_BYTES / executions
+        )
     if access.space is AddressSpace.LOCAL:
-        return _set_bytes_per_execution(found.local_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+        return _set_bytes_per_execution(
+            found.local_bytes, access.row, access.sectors, SECTOR_BYTES / executions
+        )
     return True
 
 

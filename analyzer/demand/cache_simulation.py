@@ -80,36 +80,36 @@ def build_cache_hierarchy(
     ctas_per_sm: int,
     n_recorded: int,
     warps_per_cta: int = 0,
-    trip_cycles: float | None = None,
+    l2_latency_cycles: float | None = None,
 ) -> CacheHierarchy:
     """Build cache geometries from the figures of an architecture.
 
     The L1 is the SM's memory less the smallest carveout that holds `shared_bytes_in_use`, the shared memory
     of all resident CTAs. If fewer CTAs are recorded than resident, they have their part of it.
     warps_per_cta: 0 for fills that take no time.
-    trip_cycles: L2 latency of the GPU; the architecture's if None.
+    l2_latency_cycles: L2 latency of the GPU; the architecture's if None.
     """
     memory = arch.memory
     l1_ways, l2_ways = int(memory.l1_ways.value), int(memory.l2_ways.value)
     line, sector = int(memory.line_bytes.value), int(memory.sector_bytes.value)
     part = min(1.0, n_recorded / max(1, ctas_per_sm))
-    cut = arch.shared_carveouts.find_carveout_bytes(shared_bytes_in_use)
-    left = max(0.0, memory.l1_shared_bytes_per_sm.value - cut) * part
+    carveout_bytes = arch.shared_carveouts.find_carveout_bytes(shared_bytes_in_use)
+    left = max(0.0, memory.l1_shared_bytes_per_sm.value - carveout_bytes) * part
     return CacheHierarchy(
         l1=CacheGeometry(size_bytes=int(left), line_bytes=line, sector_bytes=sector, ways=l1_ways),
         l2=CacheGeometry(size_bytes=int(l2_bytes), line_bytes=line, sector_bytes=sector, ways=l2_ways),
-        fill_timing=_build_fill_timing(arch, warps_per_cta * ctas_per_sm, trip_cycles, part)
+        fill_timing=_build_fill_timing(arch, warps_per_cta * ctas_per_sm, l2_latency_cycles, part)
         if warps_per_cta
         else None,
     )
 
 
-def _build_fill_timing(arch: Arch, warps: int, trip_cycles: float | None, part: float) -> FillTiming:
+def _build_fill_timing(arch: Arch, warps: int, l2_latency_cycles: float | None, part: float) -> FillTiming:
     """Build the timing of fills; warps: resident on an SM; part: recorded share of them."""
     subcores = arch.limits.subcores_per_sm.value
     path_cycles = arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / subcores
     return FillTiming(
-        l2_fill_cycles=trip_cycles or arch.memory.l2_latency_cycles.value,
+        l2_fill_cycles=l2_latency_cycles or arch.memory.l2_latency_cycles.value,
         warp_turn_cycles=max(1.0, warps / subcores),
         request_issue_cycles=path_cycles / part,
     )
@@ -156,19 +156,21 @@ class GridReuse(Struct, frozen=True):
         """
         if self.dram_sectors is None:
             return dict.fromkeys(missed, 1.0)
-        asked = {row: missed.get(row, 1.0) * n for row, n in self.requested_sectors.items()}
-        in_part = {
-            row: densities[row] for row in asked if densities.get(row, 1.0) <= _MAX_PARTIAL_SECTOR_UTILIZATION
+        requested = {row: missed.get(row, 1.0) * n for row, n in self.requested_sectors.items()}
+        partial_rows = {
+            row: densities[row]
+            for row in requested
+            if densities.get(row, 1.0) <= _MAX_PARTIAL_SECTOR_UTILIZATION
         }
-        whole = sum(n for row, n in asked.items() if row not in in_part)
-        if sum(asked[row] * density for row, density in in_part.items()) > whole:
-            asked |= {row: asked[row] * density for row, density in in_part.items()}
+        whole = sum(n for row, n in requested.items() if row not in partial_rows)
+        if sum(requested[row] * density for row, density in partial_rows.items()) > whole:
+            requested |= {row: requested[row] * density for row, density in partial_rows.items()}
         left, shares = self.dram_sectors, dict[int, float]()
         for is_partial in (False, True):
-            alike = [row for row in asked if (row in in_part) is is_partial]
-            total = sum(asked[row] for row in alike)
+            rows_of_kind = [row for row in requested if (row in partial_rows) is is_partial]
+            total = sum(requested[row] for row in rows_of_kind)
             share = min(1.0, left / total) if total else 1.0
-            shares |= {row: share for row in alike if row in missed}
+            shares |= {row: share for row in rows_of_kind if row in missed}
             left = max(0.0, left - total)
         return shares
 
@@ -215,7 +217,7 @@ def _is_global_read(access: MemoryAccess) -> bool:
 def simulate_caches(
     stream: AddressStream,
     policies: Sequence[L1Policy],
-    figures: CacheHierarchy,
+    hierarchy: CacheHierarchy,
     reuse: GridReuse | None = None,
 ) -> KernelHitRates:
     """Simulate the caches on a stream and return its hit rates.
@@ -223,25 +225,27 @@ def simulate_caches(
     policies[row]: see `find_l1_policies`.
     reuse: None if no data are shared with other SMs.
     """
-    in_l1 = _find_l1_hits(stream, policies, figures.l1)
+    in_l1 = _find_l1_hits(stream, policies, hierarchy.l1)
     in_l2 = np.zeros(len(stream), dtype=np.bool_)
     beyond = ~in_l1
     every = np.ones(int(beyond.sum()), dtype=np.bool_)
-    in_l2[beyond] = find_hits(stream.sectors[beyond], stream.request_numbers[beyond], every, figures.l2)
-    if figures.contended_l2 is not None:
+    in_l2[beyond] = find_hits(stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.l2)
+    if hierarchy.contended_l2 is not None:
         reads = ~_mask_policies(stream, policies, _WRITE_POLICIES) & beyond
-        at_first = int(np.count_nonzero(reads & ~in_l2))
+        n_uncontended_misses = int(np.count_nonzero(reads & ~in_l2))
         in_l2[beyond] = find_hits(
-            stream.sectors[beyond], stream.request_numbers[beyond], every, figures.contended_l2
+            stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.contended_l2
         )
-        reuse = reuse and reuse.with_dram_refetches(int(np.count_nonzero(reads & ~in_l2)) / max(1, at_first))
+        reuse = reuse and reuse.with_dram_refetches(
+            int(np.count_nonzero(reads & ~in_l2)) / max(1, n_uncontended_misses)
+        )
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     fills = _mask_policies(stream, policies, _ALLOCATE_POLICIES)
     table = _ServiceLevels.count(
-        stream, levels, compute_fill_waits(stream, levels, fills, figures.fill_timing)
+        stream, levels, compute_fill_waits(stream, levels, fills, hierarchy.fill_timing)
     )
     densities = _compute_sector_utilizations(stream, table.rows)
-    lines = _count_lines_per_request(stream, table.rows, figures.l1)
+    lines = _count_lines_per_request(stream, table.rows, hierarchy.l1)
     found: dict[int, HitRates] = {}
     own = _compute_sector_utilizations(stream, table.rows, by_row=True)
     for row, density, mine, n_lines in zip(
@@ -332,15 +336,16 @@ def _count_lines_per_request(
 
 def _find_l1_hits(stream: AddressStream, policies: Sequence[L1Policy], shape: CacheGeometry) -> BoolArray:
     """Return a mask of the entries that hit the L1; stores never do."""
-    looks, fills, reads = (
+    is_lookup, fills, reads = (
         np.array([policy in chosen for policy in policies], dtype=np.bool_)
         for chosen in (_LOOKUP_POLICIES, _ALLOCATE_POLICIES, _READ_POLICIES)
     )
-    seen = looks[stream.rows]
+    looked_up = is_lookup[stream.rows]
     found = np.zeros(len(stream), dtype=np.bool_)
-    rows = stream.rows[seen]
-    found[seen] = (
-        find_hits(stream.sectors[seen], stream.request_numbers[seen], fills[rows], shape) & reads[rows]
+    rows = stream.rows[looked_up]
+    found[looked_up] = (
+        find_hits(stream.sectors[looked_up], stream.request_numbers[looked_up], fills[rows], shape)
+        & reads[rows]
     )
     return found
 

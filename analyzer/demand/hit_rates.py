@@ -1,4 +1,4 @@
-"""Which memory level serves the sectors of each instruction, and how long its loads take then."""
+"""Hit rates of memory instructions: which level serves their sectors, and how long loads take then."""
 
 from collections.abc import Mapping
 

@@ -36,25 +36,25 @@ class FillWaits(Struct, frozen=True, eq=False):
 
 
 def compute_fill_waits(
-    stream: AddressStream, levels: IntArray, fills: BoolArray, arrival: FillTiming | None
+    stream: AddressStream, levels: IntArray, fills: BoolArray, timing: FillTiming | None
 ) -> FillWaits:
     """Compute the waits of a stream.
 
     levels: level that serves each entry, 0 for the L1; fills: the entry allocates its misses in the L1.
     """
-    left = np.ones(len(levels))
-    if arrival is None or not len(levels):
-        return FillWaits(levels, left)
+    remaining_shares = np.ones(len(levels))
+    if timing is None or not len(levels):
+        return FillWaits(levels, remaining_shares)
     order = np.argsort(stream.sectors, kind="stable")
     sectors, found = stream.sectors[order], levels[order]
-    brings = fills[order] & (found > L1_LEVEL)
-    last = np.maximum.accumulate(np.where(brings, np.arange(len(order)), -1))
-    brought = (last >= 0) & (sectors[last] == sectors) & (found == L1_LEVEL)
-    later, first = order[brought], order[last[brought]]
-    turns = (stream.issue_indices[later] - stream.issue_indices[first]) * arrival.warp_turn_cycles
-    requests = (stream.request_numbers[later] - stream.request_numbers[first]) * arrival.request_issue_cycles
-    part = np.maximum(0.0, 1.0 - np.maximum(turns, requests) / arrival.l2_fill_cycles)
-    waited = levels.copy()
-    waited[later] = np.where(part > 0.0, levels[first], L1_LEVEL)
-    left[later] = np.where(part > 0.0, part, 1.0)
-    return FillWaits(waited, left)
+    allocates = fills[order] & (found > L1_LEVEL)
+    last = np.maximum.accumulate(np.where(allocates, np.arange(len(order)), -1))
+    is_fill_hit = (last >= 0) & (sectors[last] == sectors) & (found == L1_LEVEL)
+    hits, misses = order[is_fill_hit], order[last[is_fill_hit]]
+    turns = (stream.issue_indices[hits] - stream.issue_indices[misses]) * timing.warp_turn_cycles
+    requests = (stream.request_numbers[hits] - stream.request_numbers[misses]) * timing.request_issue_cycles
+    remaining = np.maximum(0.0, 1.0 - np.maximum(turns, requests) / timing.l2_fill_cycles)
+    waited_levels = levels.copy()
+    waited_levels[hits] = np.where(remaining > 0.0, levels[misses], L1_LEVEL)
+    remaining_shares[hits] = np.where(remaining > 0.0, remaining, 1.0)
+    return FillWaits(waited_levels, remaining_shares)

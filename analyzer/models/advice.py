@@ -37,23 +37,31 @@ def find_advice(
         *_find_spills(model_input, prediction),
         *_find_tail_wave(model_input, prediction),
     ]
-    worth = [f for f in findings if f.gain_cycles >= _MIN_GAIN_SHARE * prediction.cycles]
-    return tuple(sorted(worth, key=lambda f: -round(f.gain_cycles, _SORT_DECIMALS))[:MAX_FINDINGS])
+    worthwhile = [f for f in findings if f.gain_cycles >= _MIN_GAIN_SHARE * prediction.cycles]
+    return tuple(sorted(worthwhile, key=lambda f: -round(f.gain_cycles, _SORT_DECIMALS))[:MAX_FINDINGS])
 
 
 def _find_waits(model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline) -> list[Finding]:
     """Find the waits that cost one warp most; none unless latency bounds the kernel."""
     if prediction.bound != LATENCY_BOUND:
         return []
-    own = sum(timeline.sum_by_stall(model_input.execution_counts).values())
-    scale = prediction.cycles * (1 - _compute_stall_share(prediction, Stall.LAUNCH)) / own if own else 0.0
+    warp_cycles = sum(timeline.sum_by_stall(model_input.execution_counts).values())
+    scale = (
+        prediction.cycles * (1 - _compute_stall_share(prediction, Stall.LAUNCH)) / warp_cycles
+        if warp_cycles
+        else 0.0
+    )
     found = []
     for cause in (WaitCause.LONG_SCOREBOARD, WaitCause.SHORT_SCOREBOARD, WaitCause.GMMA, WaitCause.MATH_PIPE):
-        cost = timeline.waits[:, cause] * model_input.execution_counts
-        for row in np.argsort(-cost.round(_SORT_DECIMALS), kind="stable")[:_MAX_FINDINGS_PER_CAUSE].tolist():
-            if cost[row] > 0:
+        row_cycles = timeline.waits[:, cause] * model_input.execution_counts
+        for row in np.argsort(-row_cycles.round(_SORT_DECIMALS), kind="stable")[
+            :_MAX_FINDINGS_PER_CAUSE
+        ].tolist():
+            if row_cycles[row] > 0:
                 found.append(
-                    Finding(_describe_wait(model_input, timeline, cause, row), float(cost[row]) * scale, row)
+                    Finding(
+                        _describe_wait(model_input, timeline, cause, row), float(row_cycles[row]) * scale, row
+                    )
                 )
     return found
 
@@ -80,8 +88,8 @@ def _compute_stall_share(prediction: Prediction, stall: Stall) -> float:
 def _find_occupancy_limits(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
     """Find whether one more resident CTA would help: if latency is the bound and several waves run."""
     occupancy = model_input.occupancy
-    limited = occupancy.limiter in {OccupancyLimiter.REGISTERS, OccupancyLimiter.SHARED_MEMORY}
-    if prediction.bound != LATENCY_BOUND or not limited or prediction.waves <= 1:
+    is_limited = occupancy.limiter in {OccupancyLimiter.REGISTERS, OccupancyLimiter.SHARED_MEMORY}
+    if prediction.bound != LATENCY_BOUND or not is_limited or prediction.waves <= 1:
         return []
     gain = prediction.cycles * (1 - occupancy.ctas_per_sm / (occupancy.ctas_per_sm + 1))
     text = (

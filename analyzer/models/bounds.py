@@ -43,14 +43,14 @@ def compute_sm_bounds(
     per_subcore = math.ceil(warps / subcores) if warps > subcores else 1
     bounds = {ISSUE_BOUND: per_subcore * demand.instructions}
     for pipe, use in demand.pipes.items():
-        users = ctas * elected.get(pipe, 1.0) if pipe in SM_LEVEL_PIPES else per_subcore
-        bounds[pipe.value] = users * use.cycles
-    cached = (demand.global_bytes + demand.local_bytes) * warps
-    beyond = demand.global_bytes * warps * miss_rates.l1_miss_rate
+        n_users = ctas * elected.get(pipe, 1.0) if pipe in SM_LEVEL_PIPES else per_subcore
+        bounds[pipe.value] = n_users * use.cycles
+    l1_bytes = (demand.global_bytes + demand.local_bytes) * warps
+    l2_bytes = demand.global_bytes * warps * miss_rates.l1_miss_rate
     bounds[SHARED_MEMORY_BOUND] = demand.shared_bytes * warps / memory.shared_bytes_per_cycle_per_sm.value
-    bounds[L1_BOUND] = cached / memory.l1_bytes_per_cycle_per_sm.value
+    bounds[L1_BOUND] = l1_bytes / memory.l1_bytes_per_cycle_per_sm.value
     if model_input.gpu.file.l2.bandwidth_gbps is None:
-        bounds[L2_BOUND] = beyond / memory.l2_bytes_per_cycle_per_sm.value
+        bounds[L2_BOUND] = l2_bytes / memory.l2_bytes_per_cycle_per_sm.value
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
@@ -73,10 +73,10 @@ def _measure_copying_share(model_input: ModelInput) -> float:
     """Return the share of the warps reaching a bulk copy that issue it: the others are predicated off."""
     uses = {} if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.uses
     copies = [(row, use) for row, use in uses.items() if use.semantics is Semantics.MBARRIER_COPY]
-    came = sum(model_input.execution_counts[row] for row, _ in copies)
+    n_arrivals = sum(model_input.execution_counts[row] for row, _ in copies)
     return (
-        float(sum(model_input.execution_counts[row] * use.warp_share for row, use in copies) / came)
-        if came
+        float(sum(model_input.execution_counts[row] * use.warp_share for row, use in copies) / n_arrivals)
+        if n_arrivals
         else 1.0
     )
 
@@ -95,13 +95,17 @@ def compute_gpu_bounds(
 ) -> dict[str, float]:
     """Return the cycles that L2 and DRAM, which all SMs share, need for some CTAs; demand: of one warp."""
     gpu = model_input.gpu
-    asked = demand.global_bytes * ctas * model_input.occupancy.warps_per_cta
+    requested_bytes = demand.global_bytes * ctas * model_input.occupancy.warps_per_cta
     bounds = {
-        DRAM_BOUND: asked * miss_rates.dram_share / convert_to_bytes_per_cycle(gpu.peak_dram_gbps, clock_mhz)
+        DRAM_BOUND: requested_bytes
+        * miss_rates.dram_share
+        / convert_to_bytes_per_cycle(gpu.peak_dram_gbps, clock_mhz)
     }
     l2 = gpu.file.l2.bandwidth_gbps
     if l2 is not None:
-        bounds[L2_BOUND] = asked * miss_rates.l1_miss_rate / convert_to_bytes_per_cycle(l2, clock_mhz)
+        bounds[L2_BOUND] = (
+            requested_bytes * miss_rates.l1_miss_rate / convert_to_bytes_per_cycle(l2, clock_mhz)
+        )
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 

@@ -112,6 +112,7 @@ def _shift_memory_latency(
     waits = timeline.waits.copy()
     long_waits = waits[:, WaitCause.LONG_SCOREBOARD]
     waits[:, WaitCause.LONG_SCOREBOARD] = np.where(long_waits > 0, np.maximum(long_waits + longer, 0.0), 0.0)
+    waits.setflags(write=False)
     return WarpTimeline(waits, timeline.producers)
 
 
@@ -151,28 +152,28 @@ def _add_part(
 ) -> _PartCycles:
     """Add the cycles of one part: SMs wave by wave, L2 and DRAM over the whole launch."""
     waits = 0.0 if timeline is None else timeline.waits.sum(axis=1)
-    own = float((part.timeline_execution_counts * (1.0 + waits)).sum())
+    warp_cycles = float((part.timeline_execution_counts * (1.0 + waits)).sum())
     bounds: dict[str, float] = {LATENCY_BOUND: 0.0}
     queues: dict[str, float] = {}
     waves, elected = split_into_waves(model_input), count_elected_warps(model_input)
     for wave in waves:
         local = compute_sm_bounds(model_input, wave.max_ctas_per_sm, miss_rates, part.demand, elected)
         name = max(local, key=lambda which: local[which], default=LATENCY_BOUND)
-        longer = max(0.0, local.get(name, 0.0) - own) * wave.n_waves
+        longer = max(0.0, local.get(name, 0.0) - warp_cycles) * wave.n_waves
         queues[name] = queues.get(name, 0.0) + longer
-        for key, cycles in {**local, LATENCY_BOUND: own}.items():
+        for key, cycles in {**local, LATENCY_BOUND: warp_cycles}.items():
             bounds[key] = bounds.get(key, 0.0) + cycles * wave.n_waves
     shared = compute_gpu_bounds(model_input, model_input.grid_ctas, miss_rates, clock, part.demand)
     name = max(shared, key=lambda which: shared[which], default=LATENCY_BOUND)
     n_waves = sum(wave.n_waves for wave in waves)
-    beyond = shared.get(name, 0.0) - own * n_waves
+    beyond = shared.get(name, 0.0) - warp_cycles * n_waves
     if beyond > sum(queues.values()):
         queues = {name: beyond}
     for which, cycles in queues.items():
         _add_queue_cycles(accumulator, model_input, part, which, cycles)
     _add_timeline(accumulator, timeline, part.timeline_execution_counts * n_waves)
     bounds |= {key: max(cycles, bounds.get(key, 0.0)) for key, cycles in shared.items()}
-    return _PartCycles(own * n_waves + sum(queues.values()), _find_binding_resource(queues), bounds)
+    return _PartCycles(warp_cycles * n_waves + sum(queues.values()), _find_binding_resource(queues), bounds)
 
 
 def _find_binding_resource(queues: dict[str, float]) -> str:
@@ -218,8 +219,8 @@ def _add_launch_cycles(accumulator: StallAccumulator, model_input: ModelInput, c
     Returns whether the launch bounds the kernel.
     """
 
-    busy = float(accumulator.cycles.sum()) + sum(accumulator.unattributed_cycles.values())
+    busy_cycles = float(accumulator.cycles.sum()) + sum(accumulator.unattributed_cycles.values())
     overhead = compute_launch_overhead_cycles(model_input, clock)
-    late = compute_cta_dispatch_cycles(model_input, clock) - busy
-    accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead + max(0.0, late))
-    return late > 0 or overhead > busy / 2
+    dispatch_excess_cycles = compute_cta_dispatch_cycles(model_input, clock) - busy_cycles
+    accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead + max(0.0, dispatch_excess_cycles))
+    return dispatch_excess_cycles > 0 or overhead > busy_cycles / 2

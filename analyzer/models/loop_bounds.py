@@ -136,22 +136,22 @@ class _LoopAnalyzer:
         forms = [form for block in body for form in kernel.decode_forms(block.start, block.stop)]
         ids = np.concatenate([kernel.opcode_ids[block.start : block.stop] for block in body])
         # Registers that the loop never writes are always ready.
-        places = {number for form in forms for number in form.defs}
-        flow = [
-            (tuple(filter(places.__contains__, form.uses)), form.defs, cycles)
+        written_registers = {number for form in forms for number in form.defs}
+        data_flow = [
+            (tuple(filter(written_registers.__contains__, form.uses)), form.defs, cycles)
             for form, cycles in zip(forms, self.latency_by_opcode_cycles[ids].tolist(), strict=True)
             if form.defs
         ]
         ready = [0.0] * N_REGISTER_UNITS
         growth = before = 0.0
         for _ in range(_RECURRENCE_ITERATIONS):
-            for read, written, cycles in flow:
+            for read, written, cycles in data_flow:
                 done = cycles
                 for number in read:
                     if ready[number] + cycles > done:
                         done = ready[number] + cycles
                 for number in written:
                     ready[number] = done
-            latest = max((ready[place] for place in places), default=0.0)
+            latest = max((ready[place] for place in written_registers), default=0.0)
             growth, before = latest - before, latest
         return growth

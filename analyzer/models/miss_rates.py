@@ -75,9 +75,9 @@ def estimate_miss_rates(model_input: ModelInput) -> MissRates:
         return _guess_miss_rates(model_input)
     unique = model_input.access_bytes.unique_global_bytes or 0.0
     if model_input.dram_read_sectors is not None and unique:
-        more = max(0.0, model_input.dram_read_sectors - _count_unique_read_sectors(model_input))
-        again = more * SECTOR_BYTES / unique
-        return MissRates(1.0, min(1.0, unique_share * (1.0 + again)))
+        refetched_sectors = max(0.0, model_input.dram_read_sectors - _count_unique_read_sectors(model_input))
+        refetches_per_unique_byte = refetched_sectors * SECTOR_BYTES / unique
+        return MissRates(1.0, min(1.0, unique_share * (1.0 + refetches_per_unique_byte)))
     fits = unique <= model_input.gpu.file.l2.size_bytes.value or not _is_tiled(model_input)
     return MissRates(1.0, unique_share if fits else min(1.0, unique_share * max(1.0, model_input.waves)))
 
@@ -99,9 +99,9 @@ def compute_load_latencies(model_input: ModelInput, cold_share: float = 1.0) -> 
     cold_share: part of the misses of both caches that comes from DRAM.
     """
     l1 = model_input.arch.memory.l1_latency_cycles.value
-    idle = dict.fromkeys(np.flatnonzero(model_input.access_bytes.is_predicated_off).tolist(), l1)
+    predicated_off = dict.fromkeys(np.flatnonzero(model_input.access_bytes.is_predicated_off).tolist(), l1)
     if model_input.cache_rates is None:
-        return idle
+        return predicated_off
     latencies = MemoryLatencies(
         l1_cycles=l1,
         l2_cycles=_find_l2_latency_cycles(model_input),
@@ -111,7 +111,7 @@ def compute_load_latencies(model_input: ModelInput, cold_share: float = 1.0) -> 
     served = {
         row: found.with_scaled_dram_share(cold_share).compute_amat_cycles(latencies) for row, found in rates
     }
-    return idle | served
+    return predicated_off | served
 
 
 def _average_simulated_miss_rates(model_input: ModelInput) -> MissRates | None:
@@ -135,10 +135,10 @@ def _average_simulated_miss_rates(model_input: ModelInput) -> MissRates | None:
         served = rates or (unknown if access.sectors is None else known)
         if access.is_indirect:
             served = _estimate_gather_miss_rates(model_input, access)
-        asked = _count_loaded_bytes(model_input, profile, access)
-        total += asked
-        beyond += asked * served.l1_miss_rate
-        dram += asked * served.dram_share
+        requested_bytes = _count_loaded_bytes(model_input, profile, access)
+        total += requested_bytes
+        beyond += requested_bytes * served.l1_miss_rate
+        dram += requested_bytes * served.dram_share
     return MissRates(beyond / total, dram / total) if total else None
 
 
@@ -163,14 +163,16 @@ def _estimate_gather_miss_rates(model_input: ModelInput, access: MemoryAccess) -
     recorded = None if model_input.cache_rates is None else model_input.cache_rates.by_row.get(access.row)
     l2_share = usual.l1_miss_rate if recorded is None else recorded.l1_miss_rate
     dram_share = l2_share if recorded is None else recorded.dram_share
-    named = access.gathered_bytes is not None and access.bytes > 0
-    lost = (access.gathered_bytes or 0) / access.bytes if named else dram_share * usual.dram_share
+    has_known_indices = access.gathered_bytes is not None and access.bytes > 0
+    dram_byte_share = (
+        (access.gathered_bytes or 0) / access.bytes if has_known_indices else dram_share * usual.dram_share
+    )
     if access.table_bytes:
-        of_table = max(
+        table_miss_rate = max(
             access.first_touch_share, l2_share * _compute_table_miss_rate(model_input, access.table_bytes)
         )
-        lost = min(lost, of_table) if named else of_table
-    return MissRates(l2_share, min(l2_share, lost))
+        dram_byte_share = min(dram_byte_share, table_miss_rate) if has_known_indices else table_miss_rate
+    return MissRates(l2_share, min(l2_share, dram_byte_share))
 
 
 def _compute_table_miss_rate(model_input: ModelInput, table_bytes: float) -> float:
@@ -188,8 +190,8 @@ def _count_loaded_bytes(model_input: ModelInput, profile: ExecutionProfile, acce
     """Count the bytes that the grid loads by one instruction; by its demand if sectors are unknown."""
     if access.sectors is not None:
         return access.sectors * SECTOR_BYTES
-    runs = float(profile.block_executions[model_input.cfg.block_of[access.row]])
-    return float(model_input.access_bytes.global_bytes[access.row]) * runs
+    executions = float(profile.block_executions[model_input.cfg.block_of[access.row]])
+    return float(model_input.access_bytes.global_bytes[access.row]) * executions
 
 
 def _compute_unique_byte_share(model_input: ModelInput) -> float | None:
@@ -200,8 +202,8 @@ def _compute_unique_byte_share(model_input: ModelInput) -> float | None:
     if model_input.execution_counts[mask_bulk_writes(model_input)].any():
         unique += count_unique_copied_bytes(model_input)
     warps = model_input.grid.count * -(-block.count // WARP_SIZE)
-    asked = model_input.demand.global_bytes * warps
-    return min(1.0, unique / asked) if asked else None
+    requested_bytes = model_input.demand.global_bytes * warps
+    return min(1.0, unique / requested_bytes) if requested_bytes else None
 
 
 def mask_bulk_writes(model_input: ModelInput) -> NDArray[np.bool_]:
@@ -225,11 +227,11 @@ def count_unique_copied_bytes(model_input: ModelInput) -> float:
         model_input.access_bytes.box_sector_utilization,
         model_input.execution_counts,
     )
-    placed = {access.row for access in profile.accesses if access.unique_bytes} if profile else set[int]()
+    known_rows = {access.row for access in profile.accesses if access.unique_bytes} if profile else set[int]()
     uses = pipelines.uses.items()
-    copies = [row for row, use in uses if use.semantics is Semantics.MBARRIER_COPY and row not in placed]
-    asked = sum(float(moved[row] * density[row] * weights[row]) for row in copies) * warps
-    return asked * (1.0 if pipelines.distinct_tile_share is None else pipelines.distinct_tile_share)
+    copies = [row for row, use in uses if use.semantics is Semantics.MBARRIER_COPY and row not in known_rows]
+    requested_bytes = sum(float(moved[row] * density[row] * weights[row]) for row in copies) * warps
+    return requested_bytes * (1.0 if pipelines.distinct_tile_share is None else pipelines.distinct_tile_share)
 
 
 def _count_unique_read_sectors(model_input: ModelInput) -> float:

@@ -58,14 +58,14 @@ def compare_results(result: ModelResult, other: ModelResult) -> tuple[StallDiffe
 
     A model that knows no stalls is compared with none.
     """
-    left, right = result.prediction.cpi_stack, other.prediction.cpi_stack
-    if not left or not right:
+    stack, other_stack = result.prediction.cpi_stack, other.prediction.cpi_stack
+    if not stack or not other_stack:
         return ()
-    least = _MIN_DIFFERENCE_SHARE * max(result.prediction.cycles, other.prediction.cycles)
+    min_difference_cycles = _MIN_DIFFERENCE_SHARE * max(result.prediction.cycles, other.prediction.cycles)
     found = []
     for stall in Stall:
-        cycles, others = left.get(stall, 0.0), right.get(stall, 0.0)
-        if abs(cycles - others) >= max(least, 1e-9):
+        cycles, others = stack.get(stall, 0.0), other_stack.get(stall, 0.0)
+        if abs(cycles - others) >= max(min_difference_cycles, 1e-9):
             found.append(
                 StallDifference(
                     stall=stall,
@@ -82,6 +82,6 @@ def _find_worst_row(result: ModelResult, other: ModelResult, stall: Stall) -> in
     if result.stalls is None or other.stalls is None:
         return None
     column = STALL_INDEX[stall]
-    apart = np.abs(result.stalls.cycles[:, column] - other.stalls.cycles[:, column])
-    row = int(np.argmax(apart))
-    return row if apart[row] > 0 else None
+    row_differences = np.abs(result.stalls.cycles[:, column] - other.stalls.cycles[:, column])
+    row = int(np.argmax(row_differences))
+    return row if row_differences[row] > 0 else None

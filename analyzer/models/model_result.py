@@ -165,14 +165,14 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
         tile = f"{DEFAULT_TCGEN05_TILE_M}x{DEFAULT_TCGEN05_TILE_N}"
         n_unknown = model_input.n_unknown_mma_tiles
         yield f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken"
-    ahead = (
+    prefetched_bytes = (
         0.0
         if model_input.mbarrier_pipelines is None
         else count_prefetched_bytes(model_input.mbarrier_pipelines)
     )
-    if ahead > model_input.shared_bytes_per_cta:
+    if prefetched_bytes > model_input.shared_bytes_per_cta:
         yield (
-            f"copies put at least {ahead:,.0f} bytes into shared memory; the launch "
+            f"copies put at least {prefetched_bytes:,.0f} bytes into shared memory; the launch "
             f"gives {model_input.shared_bytes_per_cta:,}: say --dynamic-shared, "
             "or more CTAs are taken to fit than do"
         )
@@ -185,8 +185,10 @@ def _find_short_row_copies(model_input: ModelInput) -> NDArray[np.int64]:
         moved.tma_requests * LINE_BYTES
         > moved.global_bytes * moved.box_sector_utilization * _SHORT_ROW_TOLERANCE_FACTOR
     )
-    placed = [] if model_input.profile is None else [a.row for a in model_input.profile.accesses if a.sectors]
-    is_short[placed] = False
+    known_rows = (
+        [] if model_input.profile is None else [a.row for a in model_input.profile.accesses if a.sectors]
+    )
+    is_short[known_rows] = False
     return np.flatnonzero(is_short & (model_input.execution_counts > 0))
 
 

@@ -35,12 +35,12 @@ def find_best_kernel_indices(kernels: Sequence[Kernel], gpu: Gpu) -> list[int]:
 
     Those of its own architecture, else of the latest earlier one of its major version; all if there are none.
     """
-    wanted = _parse_compute_capability(gpu.file.arch)
+    gpu_capability = _parse_compute_capability(gpu.file.arch)
     found = [_parse_compute_capability(strip_arch_suffix(kernel.arch)) for kernel in kernels]
-    fit = [one for one in found if one[0] == wanted[0] and one[1] <= wanted[1]]
-    if not fit:
+    compatible = [one for one in found if one[0] == gpu_capability[0] and one[1] <= gpu_capability[1]]
+    if not compatible:
         return list(range(len(kernels)))
-    return [place for place, one in enumerate(found) if one == max(fit)]
+    return [place for place, one in enumerate(found) if one == max(compatible)]
 
 
 def _parse_compute_capability(arch: str) -> tuple[int, int]:
@@ -53,10 +53,10 @@ def find_unsupported_opcodes(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:
     """Return the kernel's opcodes for which the GPU has no unit; empty if a prediction makes sense."""
     if gpu.arch is None:
         return ()
-    lacking = _IRREPLACEABLE_UNITS.intersection(gpu.arch.unsupported)
-    if not lacking:
+    missing = _IRREPLACEABLE_UNITS.intersection(gpu.arch.unsupported)
+    if not missing:
         return ()
     opcodes = kernel.form_table.opcodes
     used = sorted(set(kernel.opcode_ids.tolist()))
-    names = (opcodes[number].name for number in used if opcodes[number].sched_class in lacking)
+    names = (opcodes[number].name for number in used if opcodes[number].sched_class in missing)
     return tuple(dict.fromkeys(names))

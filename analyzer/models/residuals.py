@@ -36,8 +36,8 @@ class CalibrationStacks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         """Return the share of a stack's cycles in other stalls than in the most similar group."""
         total = sum(stack.values()) or 1.0
         shares = np.array([stack.get(stall, 0.0) for stall in self.stalls]) / total
-        elsewhere = 1.0 - float(shares.sum())
-        apart = np.abs(np.array(self.hundredths) / 100.0 - shares).sum(axis=1) + elsewhere
+        other_stalls_share = 1.0 - float(shares.sum())
+        apart = np.abs(np.array(self.hundredths) / 100.0 - shares).sum(axis=1) + other_stalls_share
         return float(apart.min()) / 2.0
 
 
@@ -50,7 +50,7 @@ class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     untaught_factor: float  # widens the interval on other GPUs, and for kernels unlike the calibrating ones
     # Widens it if all counts and addresses are guesses; raised to the guessed share if a part of them is.
     unexecuted_factor: float
-    bounds: dict[str, ClassResiduals]  # by what bounds a kernel
+    bounds: Mapping[str, ClassResiduals]  # by what bounds a kernel
     other: ClassResiduals  # for bounds that are not listed
     kinds: CalibrationStacks
 
@@ -67,11 +67,11 @@ def find_time_factors(
     """Return factors on the predicted time between which 80 % of the kernels of this class were measured."""
     table = load_residuals()
     found = table.bounds.get(bound, table.other)
-    is_taught = model_input.gpu.key in table.gpus
-    is_taught &= table.kinds.measure_distance(stack) <= table.kinds.unlike_distance
-    wider = 1.0 if is_taught else table.untaught_factor
-    wider *= table.unexecuted_factor ** _measure_guessed_share(model_input)
-    return min(1.0, found.low) / wider, max(1.0, found.high) * wider
+    is_calibrated = model_input.gpu.key in table.gpus
+    is_calibrated &= table.kinds.measure_distance(stack) <= table.kinds.unlike_distance
+    widening = 1.0 if is_calibrated else table.untaught_factor
+    widening *= table.unexecuted_factor ** _measure_guessed_share(model_input)
+    return min(1.0, found.low) / widening, max(1.0, found.high) * widening
 
 
 def _measure_guessed_share(model_input: ModelInput) -> float:

@@ -37,7 +37,7 @@ MAX_LOOP_ITERATIONS = 12
 class WarpTimeline(Struct, frozen=True, eq=False):
     """Waits of each instruction before it issues, in cycles, the mean of its executions."""
 
-    waits: FloatArray  # [n, cause]
+    waits: FloatArray  # [n, cause], read-only
     producers: "np.ndarray[tuple[int], np.dtype[np.int32]]"  # [n], row whose scoreboard it waits for, or -1
 
     def sum_by_stall(self, weights: FloatArray, rows: slice = slice(None)) -> dict[Stall, float]:
@@ -91,6 +91,7 @@ def simulate_warp_issue(
         ]
         _run_iterations(warps, ranges, n_iterations, max(times, 1.0))
     waits: FloatArray = np.mean([warp.average_waits(options.execution_counts) for warp in warps], axis=0)
+    waits.setflags(write=False)
     return WarpTimeline(waits, np.array(warps[0].producers, dtype=np.int32))
 
 
@@ -117,18 +118,20 @@ def _run_iterations(
     warps: list[TimelineWarp], blocks: list[_BlockRange], n_iterations: int, times: float
 ) -> None:
     """Simulate blocks n_iterations times; the rest of `times` iterations take as long as the last one."""
-    before = 0.0
+    previous_cycles = 0.0
     for iteration in range(1, n_iterations + 1):
         start = warps[0].time
         _run_once(warps, blocks)
-        taken = warps[0].time - start
-        is_last = iteration == n_iterations or abs(taken - before) < _PERIODIC_TOLERANCE_CYCLES
-        left = times - iteration if is_last else 0.0
+        iteration_cycles = warps[0].time - start
+        is_last = (
+            iteration == n_iterations or abs(iteration_cycles - previous_cycles) < _PERIODIC_TOLERANCE_CYCLES
+        )
+        remaining_iterations = times - iteration if is_last else 0.0
         for warp in warps:
-            warp.accumulate_waits(1.0 + left)
+            warp.accumulate_waits(1.0 + remaining_iterations)
         if is_last:
             return  # all clocks would advance by the same amount
-        before = taken
+        previous_cycles = iteration_cycles
 
 
 def _run_once(warps: list[TimelineWarp], blocks: list[_BlockRange]) -> None:
@@ -147,8 +150,8 @@ def _run_once(warps: list[TimelineWarp], blocks: list[_BlockRange]) -> None:
 
 def _synchronize_at_barrier(warps: list[TimelineWarp], row: int) -> None:
     """Let all warps leave a barrier when the last one arrives; its latency has been waited for already."""
-    last = max(warp.time for warp in warps)
+    last_arrival = max(warp.time for warp in warps)
     for warp in warps:
-        late = last - warp.time
-        warp.row_waits[row][WaitCause.BARRIER] += late
-        warp.time += warp.block_share * late
+        wait_cycles = last_arrival - warp.time
+        warp.row_waits[row][WaitCause.BARRIER] += wait_cycles
+        warp.time += warp.block_share * wait_cycles

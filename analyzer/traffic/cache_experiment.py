@@ -44,11 +44,11 @@ class CacheExperiment(Struct, eq=False):
     trip_rules: tuple[TripCountRule, ...] = ()
     branch_rules: tuple[BranchTakenRule, ...] = ()
     _address_stream: "AddressStream | None" = None
-    _rates_by_figures: "dict[tuple[CacheHierarchy, float | None], KernelHitRates]" = field(
+    _rates_by_hierarchy: "dict[tuple[CacheHierarchy, float | None], KernelHitRates]" = field(
         default_factory=dict
     )
     _dram_traffic: "dict[tuple[int, float], DramTraffic]" = field(default_factory=dict)
-    _routes: tuple[L1Policy, ...] = ()
+    _l1_policies: tuple[L1Policy, ...] = ()
     _mbarrier_pipelines: "MbarrierPipelines | None" = None
     _has_searched_pipelines: bool = False
 
@@ -77,8 +77,8 @@ class CacheExperiment(Struct, eq=False):
 
         shared_bytes: of one CTA.
         """
-        if not self._routes:
-            self._routes = find_l1_policies(self.prepared.compiled.cfg.kernel)
+        if not self._l1_policies:
+            self._l1_policies = find_l1_policies(self.prepared.compiled.cfg.kernel)
         if not self._has_l1_cached_loads() or not occupancy.ctas_per_sm:
             return None
         from analyzer.demand.cache_simulation import (
@@ -89,29 +89,29 @@ class CacheExperiment(Struct, eq=False):
         from analyzer.execution.traces.address_streams import find_co_resident_ctas
 
         n_ctas = self.profile.launch.grid.count if self.profile.launch.grid else 1
-        sms, slots = gpu.sm_count, occupancy.ctas_per_sm
-        resident = len(find_co_resident_ctas(n_ctas, n_sms=sms, ctas_per_sm=slots))
-        stream = self._find_address_stream(n_ctas, sms, slots)
-        own_trip = gpu.file.memory.l2_latency_cycles
-        figures = build_cache_hierarchy(
+        n_sms, slots = gpu.sm_count, occupancy.ctas_per_sm
+        resident = len(find_co_resident_ctas(n_ctas, n_sms=n_sms, ctas_per_sm=slots))
+        stream = self._find_address_stream(n_ctas, n_sms, slots)
+        l2_latency = gpu.file.memory.l2_latency_cycles
+        hierarchy = build_cache_hierarchy(
             arch,
             l2_bytes=gpu.file.l2.size_bytes.value,
             shared_bytes_in_use=resident * compute_allocated_shared_bytes(arch.limits, shared_bytes),
             ctas_per_sm=resident,
             n_recorded=len(stream.ctas),
             warps_per_cta=stream.warps_per_cta,
-            trip_cycles=own_trip.value if own_trip is not None else None,
+            l2_latency_cycles=l2_latency.value if l2_latency is not None else None,
         )
         found = self.count_dram_traffic(gpu, arch, occupancy)
         if found.concurrent_sectors is not None:
-            figures = figures.with_l2_contention(
+            hierarchy = hierarchy.with_l2_contention(
                 stream, found.concurrent_sectors, arch.memory.l2_kept_share.value
             )
-        key = (figures, found.read_sectors)
-        if key not in self._rates_by_figures:
-            reuse = compute_grid_reuse(self.profile, figures.l2, found.read_sectors)
-            self._rates_by_figures[key] = simulate_caches(stream, self._routes, figures, reuse)
-        return self._rates_by_figures[key]
+        key = (hierarchy, found.read_sectors)
+        if key not in self._rates_by_hierarchy:
+            reuse = compute_grid_reuse(self.profile, hierarchy.l2, found.read_sectors)
+            self._rates_by_hierarchy[key] = simulate_caches(stream, self._l1_policies, hierarchy, reuse)
+        return self._rates_by_hierarchy[key]
 
     def count_dram_traffic(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> "DramTraffic":
         """Count the sectors that the grid reads from DRAM and writes to it."""
@@ -125,16 +125,16 @@ class CacheExperiment(Struct, eq=False):
             ).count_dram_traffic(*key)
         return self._dram_traffic[key]
 
-    def _find_address_stream(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":
+    def _find_address_stream(self, n_ctas: int, n_sms: int, slots: int) -> "AddressStream":
         """Record the first wave; if it reads nothing, one in the middle: first planes are often idle."""
         if self._address_stream is None:
-            wave = sms * slots
-            self._address_stream = self._record_stream(n_ctas, sms, slots, 0)
+            wave = n_sms * slots
+            self._address_stream = self._record_stream(n_ctas, n_sms, slots, 0)
             if not len(self._address_stream) and n_ctas >= 2 * wave:
-                self._address_stream = self._record_stream(n_ctas, sms, slots, n_ctas // wave // 2 * wave)
+                self._address_stream = self._record_stream(n_ctas, n_sms, slots, n_ctas // wave // 2 * wave)
         return self._address_stream
 
-    def _record_stream(self, n_ctas: int, sms: int, slots: int, first: int) -> "AddressStream":
+    def _record_stream(self, n_ctas: int, n_sms: int, slots: int, first: int) -> "AddressStream":
         from analyzer.execution.acceleration.branch_decisions import BranchDecider
         from analyzer.execution.machine.random_data import find_target_buffers
         from analyzer.execution.traces.address_streams import (
@@ -147,14 +147,15 @@ class CacheExperiment(Struct, eq=False):
             max_sectors=max(_MIN_RECORDED_SECTORS, StreamLimits().max_sectors // self.n_kernels),
             max_actions=max(_MIN_RECORDED_ACTIONS, StreamLimits().max_actions // self.n_kernels),
         )
-        per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
+        mean_sectors_per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
         ctas = find_co_resident_ctas(
             n_ctas,
-            n_sms=sms,
+            n_sms=n_sms,
             ctas_per_sm=slots,
-            sectors_per_cta=per_cta,
+            sectors_per_cta=mean_sectors_per_cta,
             limits=limits,
-            sm=min(n_ctas, sms) // 2,  # the first SM has border tiles, and the shortest rows of causal masks
+            sm=min(n_ctas, n_sms)
+            // 2,  # the first SM has border tiles, and the shortest rows of causal masks
             first=first,
         )
         return record_address_stream(
@@ -176,7 +177,7 @@ class CacheExperiment(Struct, eq=False):
         loads = cfg.kernel.form_table.make_opcode_mask(_accesses_off_chip_memory)[ids]
         executed = self.profile.block_executions[np.asarray(cfg.block_of)] > 0
         rows = np.flatnonzero(loads & executed).tolist()
-        return any(self._routes[row] is L1Policy.READ_ALLOCATE for row in rows)
+        return any(self._l1_policies[row] is L1Policy.READ_ALLOCATE for row in rows)
 
 
 def _accesses_off_chip_memory(opcode: Opcode) -> bool:

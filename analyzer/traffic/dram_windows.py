@@ -112,15 +112,15 @@ class CtaWindows(Struct, frozen=True, eq=False):
                 read_sectors=None if unique is None else unique * max(1.0, grid.count / wave_ctas)
             )
         at_once = sample.whole.total_sectors * wave_ctas / sample.n_whole_ctas
-        least = sample.n_whole_ctas
-        window = sample.find_window_ctas(kept_sectors, grid.count, least)
+        min_window_ctas = sample.n_whole_ctas
+        window = sample.find_window_ctas(kept_sectors, grid.count, min_window_ctas)
         for _ in range(_MAX_RESAMPLES if self.memory_log else 0):  # executing them takes too long
             if window < _RESAMPLE_WINDOW_RATIO * sample.n_whole_ctas:
                 break
             more = self._sample_ctas(grid, math.ceil(window))
             if more is None:
                 break
-            sample, window = more, more.find_window_ctas(kept_sectors, grid.count, least)
+            sample, window = more, more.find_window_ctas(kept_sectors, grid.count, min_window_ctas)
         whole, half = sample.whole, sample.half
         read = sample.count_sectors_in_windows(whole.read_sectors, half.read_sectors, grid.count, window)
         written = sample.count_sectors_in_windows(
@@ -174,5 +174,5 @@ class CtaWindows(Struct, frozen=True, eq=False):
 
 def _count_refetched_sectors(access: MemoryAccess, kept_bytes: float) -> float:
     """Count sectors that random reads of a table fetch again: the L2 holds a part of it only."""
-    lost = 1.0 - min(1.0, kept_bytes / (access.table_bytes or 1.0))
-    return (access.sectors or 0) * max(0.0, lost - access.first_touch_share)
+    table_miss_rate = 1.0 - min(1.0, kept_bytes / (access.table_bytes or 1.0))
+    return (access.sectors or 0) * max(0.0, table_miss_rate - access.first_touch_share)

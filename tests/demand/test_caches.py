@@ -180,7 +180,7 @@ def test_resident_warps_take_turns_while_a_sector_comes() -> None:
         build_cache_hierarchy, arch, l2_bytes=1 << 20, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=2
     )
     assert asked().fill_timing is None
-    found = asked(warps_per_cta=8, trip_cycles=300).fill_timing
+    found = asked(warps_per_cta=8, l2_latency_cycles=300).fill_timing
     assert found is not None
     assert (found.l2_fill_cycles, found.warp_turn_cycles) == (300, 8)
     assert found.request_issue_cycles == arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / 2
