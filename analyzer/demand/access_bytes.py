@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import astuple, replace
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts, make_arrays_read_only
 from analyzer.demand.tma_copies import TmaBox
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
@@ -60,7 +60,7 @@ def compute_access_bytes(
         unique_global_bytes=_count_unique_global_bytes(profile),
     )
     if profile is None:
-        return _with_read_only_arrays(found)
+        return make_arrays_read_only(found)
     for access in profile.accesses:
         if cfg.kernel.find_opcode(access.row).space is AddressSpace.GENERIC:
             found.global_bytes[access.row] = 0.0  # set below if it accesses global memory
@@ -80,14 +80,7 @@ def compute_access_bytes(
             found.global_bytes[row] = box.sector_bytes
             found.tma_requests[row] = box.n_l2_requests
             found.box_sector_utilization[row] = box.n_bytes / box.sector_bytes
-    return _with_read_only_arrays(replace(found, has_known_addresses=all(known)))
-
-
-def _with_read_only_arrays(found: AccessBytes) -> AccessBytes:
-    for value in astuple(found):
-        if isinstance(value, np.ndarray):
-            value.setflags(write=False)
-    return found
+    return make_arrays_read_only(replace(found, has_known_addresses=all(known)))
 
 
 def _is_shared_matrix_access(opcode: Opcode) -> bool:

@@ -1,7 +1,10 @@
 """Costs of each opcode on one GPU as arrays, so that a kernel's demand is a few array sums."""
 
+from typing import TypeVar
+
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
@@ -14,10 +17,19 @@ PIPES = tuple(Pipe)
 PIPE_INDEX = {pipe: i for i, pipe in enumerate(PIPES)}
 
 FloatArray = NDArray[np.float64]
+_Record = TypeVar("_Record", bound=Struct)
+
+
+def make_arrays_read_only(record: _Record) -> _Record:
+    """Make the arrays of a frozen record read-only in place, and return it."""
+    for value in astuple(record):
+        if isinstance(value, np.ndarray):
+            value.setflags(write=False)
+    return record
 
 
 class OpcodeCosts(Struct, frozen=True, eq=False):
-    """Costs of the opcodes of a form table on one GPU; all arrays are [n_opcode], per warp instruction."""
+    """Costs of the opcodes of a form table on one GPU; all arrays are [n_opcode], read-only."""
 
     pipe: NDArray[np.int8]  # index into `PIPES`
     alternate_pipe: NDArray[np.int8]  # pipe that takes the instruction as well, or -1
@@ -43,7 +55,7 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
     def column(name: str) -> FloatArray:
         return np.array([getattr(row, name) for row in rows], dtype=np.float64)
 
-    return OpcodeCosts(
+    costs = OpcodeCosts(
         pipe=np.array([row.pipe for row in rows], dtype=np.int8),
         alternate_pipe=np.array([row.alternate for row in rows], dtype=np.int8),
         issue_cycles=column("issue_cycles"),
@@ -63,6 +75,7 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
         local_bytes=np.array([_count_bytes(o, _LOCAL_SPACES) for o in form_table.opcodes], dtype=np.float64),
         is_tma_copy=np.array([_is_tma_copy(o) for o in form_table.opcodes], dtype=np.float64),
     )
+    return make_arrays_read_only(costs)
 
 
 _SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts, make_arrays_read_only
 from analyzer.execution.lowering.slicing import find_mma_descriptor
 from analyzer.execution.static_counts.integer_constants import find_constant_before
 from analyzer.flow.cfg import Cfg
@@ -77,17 +77,15 @@ def with_tcgen05_tiles(
             [_compute_issue_cycles(tile, whole * tile.busy_area / unknown) for tile in found]
         )
         latency[number] = np.mean([_compute_latency_cycles(tile, float(latency[number])) for tile in found])
-    return TiledCosts(
-        replace(
-            costs,
-            issue_cycles=issue,
-            latency_cycles=latency,
-            tensor_cycles=costs.tensor_cycles * time,
-            tensor_fma=costs.tensor_fma * work,
-            flops=costs.flops * work,
-        ),
-        guessed,
+    tiled = replace(
+        costs,
+        issue_cycles=issue,
+        latency_cycles=latency,
+        tensor_cycles=costs.tensor_cycles * time,
+        tensor_fma=costs.tensor_fma * work,
+        flops=costs.flops * work,
     )
+    return TiledCosts(make_arrays_read_only(tiled), guessed)
 
 
 def _is_tcgen05_mma(opcode: Opcode) -> bool:

@@ -39,11 +39,12 @@ class WarpDemand(Struct, frozen=True, kw_only=True):
 
 
 def count_instruction_executions(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray:
-    """Count the executions of each instruction, [n]; 0 for padding behind the code."""
+    """Count the executions of each instruction, [n], read-only; 0 for padding behind the code."""
     weights = np.zeros(len(cfg.kernel))
     lengths = np.array([len(block) for block in cfg.blocks])
     total = int(lengths.sum())
     weights[:total] = np.repeat(np.array(block_counts, dtype=np.float64), lengths)
+    weights.setflags(write=False)
     return weights
 
 

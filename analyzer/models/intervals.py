@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES, FloatArray, make_arrays_read_only
 from analyzer.models.interface import ModelInput
 from analyzer.models.timeline import WarpTimeline
 from analyzer.models.wait_causes import WaitCause
@@ -61,7 +61,7 @@ def split_into_intervals(
 
     pipes = of_row * len(PIPES) + model_input.costs.pipe[ids]
     by_pipe = np.bincount(pipes, weights=issue_cycles, minlength=n * len(PIPES))
-    return Intervals(
+    intervals = Intervals(
         interval_of_row=of_row,
         memory_interval=(np.cumsum(memory_starts) - 1)[np.flatnonzero(starts)],
         executions=weights[np.flatnonzero(starts)],
@@ -72,3 +72,4 @@ def split_into_intervals(
         written_bytes=total(np.where(loads, 0.0, moved.global_bytes)),
         issue_cycles=issue_cycles,
     )
+    return make_arrays_read_only(intervals)
