@@ -6,7 +6,7 @@ does not come to all of these. Then CTAs side by side begin their loops: by the 
 copies of which several CTAs ask are told.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import TypeVar
@@ -92,18 +92,18 @@ def find_mbarrier_pipelines(
 class _PipelineEvidence(Struct, frozen=True, eq=False):
     """What CTAs said, by row."""
 
-    events: dict[int, MbarrierEvents]
-    warp_shares: dict[int, float]
-    ramps: dict[int, PipelineRamp | None]
-    matrix_descriptors: dict[int, int]
+    events: Mapping[int, MbarrierEvents]
+    warp_shares: Mapping[int, float]
+    ramps: Mapping[int, PipelineRamp | None]
+    matrix_descriptors: Mapping[int, int]
 
     def override_with(self, other: "_PipelineEvidence") -> "_PipelineEvidence":
         """What the other one tells, and these of instructions that it did not hear."""
         return _PipelineEvidence(
-            self.events | other.events,
-            self.warp_shares | other.warp_shares,
-            self.ramps | other.ramps,
-            self.matrix_descriptors | other.matrix_descriptors,
+            {**self.events, **other.events},
+            {**self.warp_shares, **other.warp_shares},
+            {**self.ramps, **other.ramps},
+            {**self.matrix_descriptors, **other.matrix_descriptors},
         )
 
 
@@ -287,10 +287,12 @@ def _build_pipelines(evidence: _PipelineEvidence) -> MbarrierPipelines:
         meets = [not one.barrier_addresses.isdisjoint(group.barrier_addresses) for group in groups]
         met = [group for group, does in zip(groups, meets, strict=True) if does]
         apart = [group for group, does in zip(groups, meets, strict=True) if not does]
-        rows = [row, *(other for group in met for other in group.rows)]
+        rows = (row, *(other for group in met for other in group.rows))
         groups = [
             *apart,
-            _BarrierGroup(rows, one.barrier_addresses.union(*(group.barrier_addresses for group in met))),
+            _BarrierGroup(
+                rows, frozenset(one.barrier_addresses).union(*(group.barrier_addresses for group in met))
+            ),
         ]
     uses: dict[int, PipelineUse] = {}
     for number, group in enumerate(groups):
@@ -316,8 +318,8 @@ def _build_pipelines(evidence: _PipelineEvidence) -> MbarrierPipelines:
 class _BarrierGroup(Struct, frozen=True, eq=False):
     """Instructions that share mbarriers."""
 
-    rows: list[int]
-    barrier_addresses: set[int]
+    rows: tuple[int, ...]
+    barrier_addresses: frozenset[int]
 
 
 def _count_free_waits(group: Iterable[MbarrierEvents]) -> int:

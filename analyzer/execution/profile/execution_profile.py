@@ -3,6 +3,8 @@
 Abstract execution, a recorded trace and static guesses all fill this one value.
 """
 
+from typing import Any
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -13,6 +15,12 @@ from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import AddressSpace
 
 IntArray = NDArray[np.int64]
+
+
+def make_read_only(*arrays: NDArray[Any]) -> None:
+    """Forbid writes to arrays that a frozen record holds."""
+    for array in arrays:
+        array.setflags(write=False)
 
 
 class WarpClass(Struct, frozen=True, kw_only=True, eq=False):
@@ -30,6 +38,9 @@ class WarpClass(Struct, frozen=True, kw_only=True, eq=False):
     example_warp: tuple[int, int]
     warp_slot_counts: tuple[float, ...]
     n_beside_busier_warp: int
+
+    def __post_init__(self) -> None:
+        make_read_only(self.block_counts, self.block_active_lanes)
 
 
 class BlockPart(Struct, frozen=True):
@@ -133,6 +144,9 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     assumptions: tuple[str, ...]
     block_parts: tuple[BlockPart, ...] = ()
     cta_boxes: tuple[CtaBox, ...] = ()
+
+    def __post_init__(self) -> None:
+        make_read_only(self.block_executions, self.block_active_lanes, self.loop_entries)
 
     def count_executed_instructions(self, lengths: tuple[int, ...]) -> int:
         """Warp instructions of the whole grid; lengths[b]: instructions of block b."""

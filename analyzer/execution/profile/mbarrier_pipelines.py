@@ -1,5 +1,7 @@
 """Mbarriers that instructions go through in turn: what is known of a kernel's pipelines between its warps."""
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from analyzer.ir.opcode import Semantics
@@ -72,7 +74,7 @@ class MbarrierPipelines(Struct, frozen=True):
     """
 
     pipelines: tuple[MbarrierPipeline, ...]
-    uses: dict[int, PipelineUse]
-    matrix_descriptors: dict[int, int]
+    uses: Mapping[int, PipelineUse]
+    matrix_descriptors: Mapping[int, int]
     distinct_tile_share: float | None
-    box_pitches: dict[int, tuple[int, ...]] = {}
+    box_pitches: Mapping[int, tuple[int, ...]] = {}

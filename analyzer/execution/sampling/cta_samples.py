@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.profile.cta_boxes import N_AXES, CtaBox, delinearize_ctas, linearize_cta
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.sampling.affinity_checks import AffinityChecks
 from analyzer.ir.launch import Dim3
 
@@ -41,6 +42,9 @@ class CtaSample(Struct, frozen=True, eq=False):
     affinity_checks: AffinityChecks | None = None
     boxes: tuple[CtaBox, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        make_read_only(self.cta_numbers, self.weights, *self.neighbor_ctas, *self.box_counts)
 
     @property
     def is_proof_intact(self) -> bool:

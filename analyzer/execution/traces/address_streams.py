@@ -21,6 +21,7 @@ from analyzer.execution.lowering.segments import CompiledKernel
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
 from analyzer.execution.machine.random_data import RandomData, TargetBuffer
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
 from analyzer.execution.traces.launch_recording import RecordingMachine
 from analyzer.ir.module import Kernel
@@ -83,6 +84,17 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     unknown_requests: tuple[tuple[int, int], ...]
     speculative_rows: tuple[int, ...]
     stop_reason: str = ""
+
+    def __post_init__(self) -> None:
+        make_read_only(
+            self.rows,
+            self.warps,
+            self.sectors,
+            self.word_masks,
+            self.is_store,
+            self.request_numbers,
+            self.issue_indices,
+        )
 
     @property
     def is_complete(self) -> bool:

@@ -5,7 +5,7 @@ by word, as hardware stores it. Shared memory: passes by bank conflicts. A gener
 where it falls into the shared window that the header names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
@@ -54,7 +54,7 @@ class MeasuredAccesses(Struct, frozen=True):
     """Accesses in row order, and the bytes of global memory that each touched, where they are all known."""
 
     accesses: tuple[MemoryAccess, ...]
-    footprints: dict[int, Footprint]
+    footprints: Mapping[int, Footprint]
 
 
 def measure_accesses(

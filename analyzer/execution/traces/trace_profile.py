@@ -165,12 +165,7 @@ def _apportion(shares: list[float], total: int) -> list[int]:
 
 
 def _scale_counts(values: IntArray, scale: float) -> IntArray:
-    return _freeze(values if scale == 1 else np.rint(values * scale).astype(np.int64))
-
-
-def _freeze(values: IntArray) -> IntArray:
-    values.setflags(write=False)
-    return values
+    return values if scale == 1 else np.rint(values * scale).astype(np.int64)
 
 
 def _make_launch(trace: Trace, cfg: Cfg) -> Launch:
