@@ -1,8 +1,12 @@
-"""Rounds at the ends of a loop in which an instruction at an mbarrier is left out.
+"""Iterations at the ends of a loop in which an instruction at an mbarrier is skipped.
 
-A pipeline that copies some tiles ahead stops copying some rounds before its loop ends, and begins to wait for
-free buffers some rounds after it began. When it is left out decides how far ahead copies are; how often does
-not.
+A pipeline that copies some tiles ahead stops copying some iterations before its loop ends, and begins to wait
+for free buffers some iterations after it began. The position of the skipped iterations decides how far ahead
+copies are; their number alone does not.
+
+Events of one warp have timestamps, which are common to all instructions. The instruction with most events in
+a loop marks the iterations: if it has events at 1, 3, 5, 7 and a copy has events at 2, 4, the copy is active
+in the first two iterations and skipped in the last two.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,18 +20,18 @@ from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
 
 
 class MeasuredRamp(Struct, frozen=True):
-    """part: of the rounds that were heard, those in which it was done."""
+    """Ramp of an instruction as recorded."""
 
     ramp: PipelineRamp
-    active_share: float
+    active_share: float  # share of the recorded iterations in which the instruction is active
 
 
 def find_pipeline_ramps(
     events: Mapping[int, MbarrierEvents], n_executions: Mapping[int, int], kernel: CompiledKernel
 ) -> dict[int, MeasuredRamp]:
-    """By row, those of instructions that are done in one piece of their loop's rounds.
+    """Find the ramps of instructions whose active iterations of a loop are contiguous, by row.
 
-    came: how often warps came to each instruction, whether they said something there or not.
+    n_executions: executions of each instruction by warps, predicated off or not.
     """
     homes = {row: _find_pipeline_loop(row, events, kernel) for row in events}
     found: dict[int, MeasuredRamp] = {}
@@ -57,7 +61,11 @@ def find_pipeline_ramps(
 
 
 def _find_one_sided_ramp(turns: list[int], rounds: list[int]) -> MeasuredRamp | None:
-    """Of an instruction that is come to in all rounds and says something new in those of one end alone."""
+    """Return the ramp of a wait whose repeated waits for one phase are all at one end of the loop.
+
+    turns: timestamps of waits for a new phase.
+    rounds: timestamps of all waits.
+    """
     before, last = rounds.index(turns[0]), rounds.index(turns[-1])
     after = len(rounds) - 1 - last
     if last + 1 - before > len(turns) or (before and after):
@@ -69,7 +77,10 @@ def _find_one_sided_ramp(turns: list[int], rounds: list[int]) -> MeasuredRamp | 
 
 
 def _find_pipeline_loop(row: int, events: Mapping[int, MbarrierEvents], kernel: CompiledKernel) -> int | None:
-    """The innermost loop with another instruction at an mbarrier: one in which a warp only waits is none."""
+    """Return the innermost loop that contains another instruction at an mbarrier.
+
+    A loop in which a warp only polls one mbarrier does not count.
+    """
     for loop in kernel.loop_forest.find_enclosing_loops(kernel.cfg.block_of[row]):
         blocks = kernel.loop_forest.loops[loop].blocks
         if any(other != row and kernel.cfg.block_of[other] in blocks for other in events):
@@ -80,12 +91,18 @@ def _find_pipeline_loop(row: int, events: Mapping[int, MbarrierEvents], kernel: 
 def _find_ramp(
     turns: list[int], every: list[int], *, is_later: bool, is_guarded: bool
 ) -> PipelineRamp | None:
-    """is_later: what comes in every round comes behind it in a round."""
+    """Return the ramp of an instruction, None if its active iterations are not contiguous.
+
+    turns: timestamps of the instruction.
+    every: timestamps of an instruction that is active in every iteration.
+    is_later: that instruction comes later in the iteration than this one.
+    is_guarded: both are executed equally often, so this one is predicated off where it is skipped.
+    """
     before = bisect_left(every, turns[0]) - (not is_later)
     after = len(every) - bisect_right(every, turns[-1]) - is_later
     left_out = len(every) - len(turns)
     if before < 0 or after < 0 or not left_out or not before + after or left_out % (before + after):
         return None
-    done = len(turns) * (before + after) // left_out  # of the rounds of one time
+    done = len(turns) * (before + after) // left_out  # active iterations of one loop entry
     few = done if done < before + after else 0
     return PipelineRamp(before, after, left_out > before + after, is_guarded, few)
