@@ -1,8 +1,9 @@
-"""What the memory instructions of a trace asked for: sectors, passes, distinct bytes.
+"""Memory accesses of a trace: sectors, wavefronts and distinct bytes of each memory instruction.
 
-Global memory: distinct 32-byte sectors of each request, four to a pass. Local memory: lanes interleaved word
-by word, as hardware stores it. Shared memory: passes by bank conflicts. A generic access counts as shared
-where it falls into the shared window that the header names.
+- Global memory: distinct 32-byte sectors of each request, four per wavefront.
+- Local memory: the same, with lanes interleaved word by word as hardware stores them.
+- Shared memory: wavefronts by bank conflicts.
+- A generic access is shared if its address is in the shared window that the trace's header names.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +39,7 @@ _WRITE_KINDS = (OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC)
 
 
 class _InstructionTotals(Struct):
-    """One instruction's requests, added up."""
+    """Sums over the requests of one instruction."""
 
     opcode: Opcode
     width_bytes: int
@@ -51,18 +52,21 @@ class _InstructionTotals(Struct):
 
 
 class MeasuredAccesses(Struct, frozen=True):
-    """Accesses in row order, and the bytes of global memory that each touched, where they are all known."""
+    """Memory accesses of a trace."""
 
-    accesses: tuple[MemoryAccess, ...]
-    footprints: Mapping[int, Footprint]
+    accesses: tuple[MemoryAccess, ...]  # by ascending row
+    footprints: Mapping[int, Footprint]  # bytes of global memory, by row, where all addresses are known
 
 
 def measure_accesses(
     trace: Trace, cfg: Cfg, rows: IntArray, scale: float, provenance: Provenance
 ) -> MeasuredAccesses:
-    """All memory instructions that touched something, scaled to the grid.
+    """Measure all memory instructions that accessed anything, scaled to the grid.
 
-    Distinct bytes are left open where not all of the grid was traced (`provenance` is not traced).
+    Distinct bytes are unknown unless the whole grid was traced (`provenance` is TRACED).
+
+    rows: the kernel's row of each traced instruction, negative if it has none.
+    scale: CTAs of the grid per traced CTA.
     """
     found: dict[int, _InstructionTotals] = {}
     for number, executed, accesses in _group_by_instruction(trace):
@@ -102,7 +106,7 @@ def measure_accesses(
 def _find_unlisted_accesses(
     trace: Trace, cfg: Cfg, rows: IntArray
 ) -> Iterator[tuple[int, _InstructionTotals]]:
-    """Memory instructions that ran without addresses: how often, and in how many lanes."""
+    """Yield the totals of memory instructions that were traced without addresses."""
     listed = np.unique(trace.instruction_ids[trace.access_positions])
     lanes = np.bincount(
         trace.instruction_ids, weights=unpack_lane_masks(trace.masks).sum(axis=1), minlength=len(rows)
@@ -120,7 +124,9 @@ def _find_unlisted_accesses(
 
 
 def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Instructions with addresses: number, places where they ran, and their rows of `access_at`."""
+    """Yield each instruction with addresses, its positions in the trace, and its indices in
+    `access_positions`.
+    """
     of = trace.instruction_ids[trace.access_positions]
     order = np.argsort(of, kind="stable")
     numbers, begins = np.unique(of[order], return_index=True)
@@ -200,7 +206,7 @@ def _build_access(
 
 
 def _make_shared_side(copied: MemoryAccess) -> MemoryAccess:
-    """What an asynchronous copy does to shared memory, of which no address is traced."""
+    """Return the shared side of an asynchronous copy, whose addresses are not traced."""
     return replace(
         copied,
         space=AddressSpace.SHARED,
@@ -213,7 +219,7 @@ def _make_shared_side(copied: MemoryAccess) -> MemoryAccess:
 
 
 def measure_global_traffic(measured: MeasuredAccesses, cfg: Cfg) -> GlobalTraffic:
-    """Global memory as a whole; an atomic both reads and writes, a reduction writes."""
+    """Sum the traffic of global memory; an atomic both reads and writes, a reduction writes."""
     every: list[RequestedBytes] = []
     for kinds in (_READ_KINDS, _WRITE_KINDS):
         own = [
