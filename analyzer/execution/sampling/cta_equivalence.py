@@ -146,7 +146,7 @@ class EquivalenceProver:
         return True
 
     def _try_wider_stride(self, found: CtaAffinity) -> bool:
-        """Switch to a stride at which rounded values are affine too; if that is too wide, the other values."""
+        """Switch to a stride at which rounded values are affine too, or, if too wide, at which others are."""
         if self.cta_stride != _UNIT_STRIDE:
             return False
         observations = found.observations if found.has_observations else None

@@ -1,4 +1,4 @@
-"""What the machines of a launch add up to."""
+"""Sums over the batches of CTAs that a launch was executed in."""
 
 import numpy as np
 from msgspec import Struct, field
@@ -17,28 +17,27 @@ IntArray = NDArray[np.int64]
 
 
 class LaunchSums(Struct, eq=False):
-    """Sums over the batches of a launch, and the log of the only one where there is but one.
+    """Sums over the batches of a launch, weighted to the grid."""
 
-    stopped: why one of them did not come to its end; ears: what the first CTA was heard to say; tickets:
-    atomics whose numbers were taken to be unlike others (see `tickets`).
-    """
-
-    segment_executions: NDArray[np.float64]
-    segment_active_lanes: NDArray[np.float64]
-    loop_entries: NDArray[np.float64]
+    segment_executions: NDArray[np.float64]  # [n_segment], by warps
+    segment_active_lanes: NDArray[np.float64]  # [n_segment]
+    loop_entries: NDArray[np.float64]  # [n_loop]
     access_totals: dict[AccessKey, AccessTotals] = field(default_factory=dict)
+    # Instructions that depend on each undecided branch, by the branch's row.
     speculative_instructions: dict[int, float] = field(default_factory=dict)
-    speculative_blocks: set[int] = field(default_factory=set)
+    speculative_blocks: set[int] = field(default_factory=set)  # whose counts depend on an undecided branch
+    # Origin of the unknown value of each undecided branch: a text, or the row of an instruction.
     branch_origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    # Rows of atomics whose results were taken to differ from those of others (see `atomic_counters`).
     atomic_counters: set[int] = field(default_factory=set)
     warp_classes: list[WarpClass] = field(default_factory=list)
-    memory_log: AccessLog | None = None
-    mbarrier_recorder: MbarrierRecorder | None = None
-    stop_reason: str = ""
+    memory_log: AccessLog | None = None  # of the only batch, None if there are several
+    mbarrier_recorder: MbarrierRecorder | None = None  # recorded mbarrier operations of CTA 0
+    stop_reason: str = ""  # why a batch did not run to its end, else empty
 
 
 def collect_batch(machine: AbstractMachine, stop_reason: str, sums: LaunchSums) -> None:
-    """Add what one batch did."""
+    """Add the counts of one batch."""
     tally, batch = machine.counters, machine.batch
     sums.stop_reason = sums.stop_reason or stop_reason
     sums.segment_executions += _sum_weighted(tally.segment_runs, batch.warp_weights)
@@ -60,7 +59,10 @@ def collect_batch(machine: AbstractMachine, stop_reason: str, sums: LaunchSums) 
 
 
 def _sum_weighted(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows added up; one weight for all need not make numbers of [row, warp] of them first."""
+    """Return the weighted sum of each row of `table` [row, warp].
+
+    Equal weights are applied to the sum, which saves a conversion of the table to floats.
+    """
     if bool((weights == weights[:1]).all()):
         once: NDArray[np.float64] = table.sum(axis=1) * weights[0]
         return once
@@ -90,7 +92,10 @@ _BUSIER_WARP_RATIO = 10
 
 
 def _find_warps_beside_busier(blocks: IntArray, cfg: Cfg, batch: CtaBatch) -> NDArray[np.bool_]:
-    """Warps in whose CTA another one executes much more."""
+    """Return for each warp whether another warp of its CTA executes much more.
+
+    blocks: [n_block, n_warp], executions.
+    """
     work = np.array([len(block) for block in cfg.blocks]) @ blocks
     most = np.zeros(int(batch.cta_indices.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(most, batch.cta_indices, work)
@@ -101,7 +106,7 @@ def _find_warps_beside_busier(blocks: IntArray, cfg: Cfg, batch: CtaBatch) -> ND
 def _group_warps(
     blocks: IntArray, lanes: IntArray, beside: NDArray[np.bool_], batch: CtaBatch
 ) -> list[WarpClass]:
-    """Warps with equal counts and lanes in every block."""
+    """Group warps with equal executions and active lanes of every block."""
     factors = make_hash_factors(2 * len(blocks)).view(np.int64)
     keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
