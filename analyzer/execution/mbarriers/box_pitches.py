@@ -66,9 +66,9 @@ def _find_axis_pitches(places: CoordinateArray) -> tuple[int, ...]:
 
 def _find_axis_pitch(places: CoordinateArray, axis: int) -> int:
     """Return the least distance along an axis between two boxes that are equal along all other axes."""
-    others = np.delete(places, axis, axis=1)
+    other_axes = np.delete(places, axis, axis=1)
     along = places[:, axis]
-    order = np.lexsort((along, *others.T))
+    order = np.lexsort((along, *other_axes.T))
     steps = np.diff(along[order])
-    is_beside = (np.diff(others[order], axis=0) == 0).all(axis=1) & (steps > 0)
+    is_beside = (np.diff(other_axes[order], axis=0) == 0).all(axis=1) & (steps > 0)
     return int(steps[is_beside].min()) if is_beside.any() else 0

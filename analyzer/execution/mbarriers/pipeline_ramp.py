@@ -33,10 +33,10 @@ def find_pipeline_ramps(
 
     n_executions: executions of each instruction by warps, predicated off or not.
     """
-    homes = {row: _find_pipeline_loop(row, events, kernel) for row in events}
+    loop_of = {row: _find_pipeline_loop(row, events, kernel) for row in events}
     found: dict[int, MeasuredRamp] = {}
     for row, one in events.items():
-        if homes[row] is None or not one.timestamps:
+        if loop_of[row] is None or not one.timestamps:
             continue
         warp = max(one.timestamps, key=lambda warp: len(one.timestamps[warp]))
         if repeats := one.repeated_waits.get(warp):
@@ -47,33 +47,36 @@ def find_pipeline_ramps(
             ) is not None:
                 found[row] = at_one_end
             continue
-        beside = [
-            other for other in events if homes[other] == homes[row] and warp in events[other].timestamps
+        others = [
+            other for other in events if loop_of[other] == loop_of[row] and warp in events[other].timestamps
         ]
-        every = max(beside, key=lambda other: len(events[other].timestamps[warp]))
-        turns, rounds = one.timestamps[warp], events[every].timestamps[warp]
+        marker_row = max(others, key=lambda other: len(events[other].timestamps[warp]))
+        active_times, iteration_times = one.timestamps[warp], events[marker_row].timestamps[warp]
         ramp = _find_ramp(
-            turns, rounds, is_later=every > row, is_guarded=n_executions[row] == n_executions[every]
+            active_times,
+            iteration_times,
+            is_later=marker_row > row,
+            is_guarded=n_executions[row] == n_executions[marker_row],
         )
         if ramp is not None:
-            found[row] = MeasuredRamp(ramp, len(turns) / len(rounds))
+            found[row] = MeasuredRamp(ramp, len(active_times) / len(iteration_times))
     return found
 
 
-def _find_one_sided_ramp(turns: list[int], rounds: list[int]) -> MeasuredRamp | None:
+def _find_one_sided_ramp(active_times: list[int], iteration_times: list[int]) -> MeasuredRamp | None:
     """Return the ramp of a wait whose repeated waits for one phase are all at one end of the loop.
 
-    turns: timestamps of waits for a new phase.
-    rounds: timestamps of all waits.
+    active_times: timestamps of waits for a new phase.
+    iteration_times: timestamps of all waits.
     """
-    before, last = rounds.index(turns[0]), rounds.index(turns[-1])
-    after = len(rounds) - 1 - last
-    if last + 1 - before > len(turns) or (before and after):
+    before, last = iteration_times.index(active_times[0]), iteration_times.index(active_times[-1])
+    after = len(iteration_times) - 1 - last
+    if last + 1 - before > len(active_times) or (before and after):
         return None
     ramp = PipelineRamp(
-        before, after, is_per_loop_entry=False, is_predicated=True, n_active_iterations=len(turns)
+        before, after, is_per_loop_entry=False, is_predicated=True, n_active_iterations=len(active_times)
     )
-    return MeasuredRamp(ramp, len(turns) / len(rounds))
+    return MeasuredRamp(ramp, len(active_times) / len(iteration_times))
 
 
 def _find_pipeline_loop(row: int, events: Mapping[int, MbarrierEvents], kernel: CompiledKernel) -> int | None:
@@ -89,20 +92,20 @@ def _find_pipeline_loop(row: int, events: Mapping[int, MbarrierEvents], kernel: 
 
 
 def _find_ramp(
-    turns: list[int], every: list[int], *, is_later: bool, is_guarded: bool
+    active_times: list[int], iteration_times: list[int], *, is_later: bool, is_guarded: bool
 ) -> PipelineRamp | None:
     """Return the ramp of an instruction, None if its active iterations are not contiguous.
 
-    turns: timestamps of the instruction.
-    every: timestamps of an instruction that is active in every iteration.
+    active_times: timestamps of the instruction.
+    iteration_times: timestamps of an instruction that is active in every iteration.
     is_later: that instruction comes later in the iteration than this one.
     is_guarded: both are executed equally often, so this one is predicated off where it is skipped.
     """
-    before = bisect_left(every, turns[0]) - (not is_later)
-    after = len(every) - bisect_right(every, turns[-1]) - is_later
-    left_out = len(every) - len(turns)
-    if before < 0 or after < 0 or not left_out or not before + after or left_out % (before + after):
+    before = bisect_left(iteration_times, active_times[0]) - (not is_later)
+    after = len(iteration_times) - bisect_right(iteration_times, active_times[-1]) - is_later
+    n_skipped = len(iteration_times) - len(active_times)
+    if before < 0 or after < 0 or not n_skipped or not before + after or n_skipped % (before + after):
         return None
-    done = len(turns) * (before + after) // left_out  # active iterations of one loop entry
-    few = done if done < before + after else 0
-    return PipelineRamp(before, after, left_out > before + after, is_guarded, few)
+    n_active = len(active_times) * (before + after) // n_skipped  # active iterations of one loop entry
+    n_active_iterations = n_active if n_active < before + after else 0
+    return PipelineRamp(before, after, n_skipped > before + after, is_guarded, n_active_iterations)

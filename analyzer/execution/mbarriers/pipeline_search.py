@@ -74,8 +74,8 @@ def find_mbarrier_pipelines(
     compiled = recompile_with_mbarriers(kernel)
 
     def record_cta(cta: int) -> MbarrierRecorder:
-        listener = _PipelineMachine(compiled, _make_batch(compiled, image, shape, cta))
-        return _run_machine(listener).own_recorder
+        recording_machine = _PipelineMachine(compiled, _make_batch(compiled, image, shape, cta))
+        return _run_machine(recording_machine).own_recorder
 
     cluster = _collect_evidence(
         [mbarrier_recorder or record_cta(0), *map(record_cta, _list_cluster_ctas(shape))], compiled
@@ -92,11 +92,11 @@ def find_mbarrier_pipelines(
     if not any(use.semantics is Semantics.MBARRIER_COPY for use in pipelines.uses.values()):
         return pipelines
     ctas = range(min(_MAX_TILE_CTAS, shape.grid.count))
-    many = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas)))
+    tile_machine = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas)))
     return replace(
         pipelines,
-        distinct_tile_share=many.compute_distinct_tile_share(),
-        box_pitches=many.box_origins.find_pitches(),
+        distinct_tile_share=tile_machine.compute_distinct_tile_share(),
+        box_pitches=tile_machine.box_origins.find_pitches(),
     )
 
 
@@ -134,16 +134,21 @@ def _collect_evidence(cluster: Sequence[MbarrierRecorder], kernel: CompiledKerne
         descriptors = mbarrier_recorder.matrix_descriptors | descriptors
     found = find_pipeline_ramps(events, runs, kernel)
     ramps = {row: found[row].ramp if row in found else None for row in events}
-    guarded = {row: one.active_share for row, one in found.items() if one.ramp.is_predicated}
-    shares = {row: min(1.0, one.n_events / runs[row] / guarded.get(row, 1.0)) for row, one in events.items()}
+    predicated_shares = {row: one.active_share for row, one in found.items() if one.ramp.is_predicated}
+    shares = {
+        row: min(1.0, one.n_events / runs[row] / predicated_shares.get(row, 1.0))
+        for row, one in events.items()
+    }
     return _PipelineEvidence(events, shares, ramps, descriptors)
 
 
 def _list_cluster_ctas(shape: LaunchShape) -> list[int]:
     """Return up to `_MAX_CLUSTER_CTAS` - 1 further CTAs of CTA 0's cluster."""
-    spans = [range(min(one, other)) for one, other in zip(shape.cluster.sizes, shape.grid.sizes, strict=True)]
+    ranges = [
+        range(min(one, other)) for one, other in zip(shape.cluster.sizes, shape.grid.sizes, strict=True)
+    ]
     across, down, _ = shape.grid.sizes
-    ctas = [x + across * (y + down * z) for z in spans[2] for y in spans[1] for x in spans[0]]
+    ctas = [x + across * (y + down * z) for z in ranges[2] for y in ranges[1] for x in ranges[0]]
     return ctas[1:_MAX_CLUSTER_CTAS]
 
 
@@ -151,7 +156,7 @@ def _find_extra_ctas(
     kernel: CompiledKernel, classes: Sequence[WarpClass], evidence: _PipelineEvidence
 ) -> list[int]:
     """Return a few CTAs whose warps reach mbarrier instructions that have no evidence, the busiest first."""
-    unheard = {
+    missing_blocks = {
         kernel.cfg.block_of[action.row]
         for segment in kernel.segments
         for action in segment.actions
@@ -159,9 +164,11 @@ def _find_extra_ctas(
         and action.mbarrier_operation.semantics is not None
         and action.row not in evidence.events
     }
-    coming = [one for one in classes if any(one.block_counts[block] for block in unheard)]
-    coming.sort(key=lambda one: -int(one.block_counts.sum()))
-    return list(dict.fromkeys(one.example_warp[0] for one in coming if one.example_warp[0]))[:_MAX_EXTRA_CTAS]
+    reaching = [one for one in classes if any(one.block_counts[block] for block in missing_blocks)]
+    reaching.sort(key=lambda one: -int(one.block_counts.sum()))
+    return list(dict.fromkeys(one.example_warp[0] for one in reaching if one.example_warp[0]))[
+        :_MAX_EXTRA_CTAS
+    ]
 
 
 def _make_batch(kernel: CompiledKernel, image: ConstantImage, shape: LaunchShape, *ctas: int) -> CtaBatch:
@@ -225,9 +232,11 @@ class _TileMachine(_BoundedMachine):
 
     def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
         """See `_BoundedMachine`: warps that have diverged are counted separately."""
-        rounds = self.header_visits.setdefault(segment.index, np.zeros(self.batch.n_warps, dtype=np.int64))
-        rounds[group.warp_indices] += 1
-        return int(rounds[group.warp_indices].max(initial=0)) > self.max_arrivals
+        iterations = self.header_visits.setdefault(
+            segment.index, np.zeros(self.batch.n_warps, dtype=np.int64)
+        )
+        iterations[group.warp_indices] += 1
+        return int(iterations[group.warp_indices].max(initial=0)) > self.max_arrivals
 
     def compute_distinct_tile_share(self) -> float | None:
         """Return the share of the copied elements that is left if each tile is counted once.
@@ -237,9 +246,9 @@ class _TileMachine(_BoundedMachine):
         if not self.tile_hashes:
             return None
         volumes = self.box_origins.find_volumes()
-        is_told = volumes.keys() >= set(self.tile_rows)
+        has_volumes = volumes.keys() >= set(self.tile_rows)
         sizes = [
-            np.full(len(t), volumes[r] if is_told else 1.0)
+            np.full(len(t), volumes[r] if has_volumes else 1.0)
             for r, t in zip(self.tile_rows, self.tile_hashes, strict=True)
         ]
         _, firsts = np.unique(np.concatenate(self.tile_hashes), return_index=True)
@@ -263,10 +272,10 @@ class _TileMachine(_BoundedMachine):
         words = [_read_words(view, slot, chosen.shape)[warps, first] for slot in signal.coordinates]
         tensor = self._find_descriptors(signal, view, chosen, warps, first)
         source = np.full(len(first), signal.row, dtype=np.uint64) if tensor is None else tensor
-        mixed = np.zeros_like(source)
+        hashes = np.zeros_like(source)
         for word, factor in zip((source, *words), make_hash_factors(1 + len(words)), strict=True):
-            mixed = (mixed + word) * factor
-        self.tile_hashes.append(mixed)
+            hashes = (hashes + word) * factor
+        self.tile_hashes.append(hashes)
         self.tile_rows.append(signal.row)
         if signal.tensor_map is not None:
             places = np.stack(words, axis=1).astype(np.uint32).view(np.int32).astype(np.int64)
@@ -304,14 +313,15 @@ def _build_pipelines(evidence: _PipelineEvidence) -> MbarrierPipelines:
     events = evidence.events
     groups: list[_BarrierGroup] = []
     for row, one in events.items():
-        meets = [not one.barrier_addresses.isdisjoint(group.barrier_addresses) for group in groups]
-        met = [group for group, does in zip(groups, meets, strict=True) if does]
-        apart = [group for group, does in zip(groups, meets, strict=True) if not does]
-        rows = (row, *(other for group in met for other in group.rows))
+        shares_barrier = [not one.barrier_addresses.isdisjoint(group.barrier_addresses) for group in groups]
+        overlapping = [group for group, does in zip(groups, shares_barrier, strict=True) if does]
+        disjoint = [group for group, does in zip(groups, shares_barrier, strict=True) if not does]
+        rows = (row, *(other for group in overlapping for other in group.rows))
         groups = [
-            *apart,
+            *disjoint,
             _BarrierGroup(
-                rows, frozenset(one.barrier_addresses).union(*(group.barrier_addresses for group in met))
+                rows,
+                frozenset(one.barrier_addresses).union(*(group.barrier_addresses for group in overlapping)),
             ),
         ]
     uses: dict[int, PipelineUse] = {}
@@ -349,8 +359,8 @@ def _count_free_waits(group: Iterable[MbarrierEvents]) -> int:
     """
     first: dict[tuple[int, int], tuple[int, int]] = {}
     for one in group:
-        for key, asked in one.first_parities.items():
-            first[key] = min(asked, first.get(key, asked))
+        for key, wait in one.first_parities.items():
+            first[key] = min(wait, first.get(key, wait))
     free: dict[int, int] = {}
     for (warp, _), (_, parity) in first.items():
         free[warp] = free.get(warp, 0) + parity

@@ -90,13 +90,13 @@ def _has_unknown_box(access: MemoryAccess, kernel: CompiledKernel) -> bool:
 
 
 def _fill_access(access: MemoryAccess, n_bytes: float) -> MemoryAccess:
-    whole = round(access.requests * n_bytes)
+    n_total = round(access.requests * n_bytes)
     return replace(
         access,
         is_store=True,
-        bytes=whole,
-        sectors=-(-whole // SECTOR_BYTES),
-        unique_bytes=whole,
+        bytes=n_total,
+        sectors=-(-n_total // SECTOR_BYTES),
+        unique_bytes=n_total,
         provenance=Provenance.ASSUMED,
     )
 
@@ -128,9 +128,9 @@ def _measure_box_bytes(
                 (written if is_write else copied).setdefault(row, Footprint()), totals, log.batch
             )
     boxes = {row: _list_addresses(footprint) for row, footprint in written.items()}
-    begins = sorted({start for starts in boxes.values() for start in starts})
-    sizes = _measure_stored_bytes(begins, stored)
-    if len(sizes) < len(begins) and copied:
+    box_starts = sorted({start for starts in boxes.values() for start in starts})
+    sizes = _measure_stored_bytes(box_starts, stored)
+    if len(sizes) < len(box_starts) and copied:
         by_row = find_copied_bytes()
         sizes |= {
             start: by_row[row]
@@ -142,11 +142,11 @@ def _measure_box_bytes(
     return {row: float(np.mean(known)) for row, known in found.items() if known}
 
 
-def _measure_stored_bytes(begins: list[int], stored: Footprint) -> dict[int, float]:
+def _measure_stored_bytes(box_starts: list[int], stored: Footprint) -> dict[int, float]:
     """Return the bytes stored without a gap from the start of each box, up to the start of the next one."""
     found: dict[int, float] = {}
     for start, stop in _find_shared_intervals(stored):
-        inside = [begin for begin in begins if start <= begin < stop]
+        inside = [begin for begin in box_starts if start <= begin < stop]
         for begin, end in pairwise([*inside, stop]):
             found[begin] = float(end - begin)
     return found

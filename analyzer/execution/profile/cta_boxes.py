@@ -204,6 +204,7 @@ def _find_differing_axis(grid: Dim3, box: CtaBox, known: dict[int, int]) -> int 
 
 
 def linearize_cta(grid: Dim3, at: GridVector) -> int:
+    """Return the linear number of the CTA at these coordinates; x varies fastest."""
     return at[0] + grid.x * (at[1] + grid.y * at[2])
 
 

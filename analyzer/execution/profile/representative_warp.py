@@ -41,19 +41,19 @@ def find_representative_warp(pipe_use: ArrayLike, weights: ArrayLike | None = No
     use = np.asarray(pipe_use, dtype=np.float64)
     if use.ndim != 2 or not len(use):
         raise ValueError("pipe_use must be [n_warp, n_pipe] with at least one warp")
-    heavy = np.ones(len(use)) if weights is None else np.asarray(weights, dtype=np.float64)
+    row_weights = np.ones(len(use)) if weights is None else np.asarray(weights, dtype=np.float64)
     rows, first, inverse = np.unique(use, axis=0, return_index=True, return_inverse=True)
-    summed = np.zeros(len(rows))
-    np.add.at(summed, inverse.reshape(-1), heavy)
+    group_weights = np.zeros(len(rows))
+    np.add.at(group_weights, inverse.reshape(-1), row_weights)
     order = np.argsort(first)
-    rows, first, summed = rows[order], first[order], summed[order]
+    rows, first, group_weights = rows[order], first[order], group_weights[order]
     largest = rows.max(axis=0)
     scaled = rows / np.where(largest > 0, largest, 1.0)
-    labels = _cluster_rows(scaled, summed)
+    labels = _cluster_rows(scaled, group_weights)
     share = np.zeros(int(labels.max()) + 1)
-    np.add.at(share, labels, summed)
+    np.add.at(share, labels, group_weights)
     members = np.flatnonzero(labels == _find_heaviest_label(labels, share))
-    return int(first[members[_find_medoid(scaled[members], summed[members])]])
+    return int(first[members[_find_medoid(scaled[members], group_weights[members])]])
 
 
 def find_representative_class(profile: ExecutionProfile, block_use: ArrayLike) -> WarpClass:
@@ -73,6 +73,7 @@ def _find_heaviest_label(labels: IntArray, share: FloatArray) -> int:
 
 
 def _cluster_rows(rows: FloatArray, weights: FloatArray) -> IntArray:
+    """Return the cluster of each row, by k-means with the best silhouette. Raises UsageError."""
     if len(rows) <= 2:
         return np.arange(len(rows), dtype=np.int64)
     try:

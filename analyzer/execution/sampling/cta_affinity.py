@@ -205,31 +205,33 @@ class CtaAffinity:
             for term in (access.address.terms if access.address else ())
             for slot in ((term.slot, term.slot + 1) if term.is_pair else (term.slot,))
         ]
-        place = max(
+        address = max(
             (self._read_register(slot, state, action.guard) for slot in slots), default=AffinityKind.INVARIANT
         )
-        worst = place
-        fixed = [slot for slot, _ in access.lane_predicates]
+        worst = address
+        invariant_slots = [slot for slot, _ in access.lane_predicates]
         if access.bulk is not None:
-            fixed += access.bulk.size_registers
+            invariant_slots += access.bulk.size_registers
             worst = max(worst, *(state[slot] for slot in access.bulk.address_registers))
-        if worst == AffinityKind.NON_AFFINE or any(_is_cta_dependent(state[slot]) for slot in fixed):
+        if worst == AffinityKind.NON_AFFINE or any(
+            _is_cta_dependent(state[slot]) for slot in invariant_slots
+        ):
             self.has_affine_accesses = False
         if access.space is AddressSpace.LOCAL and self.kernel.slice.tracks_spill_slots:
             return self._transfer_spill(access, action, state)
         if access.kind is not OpKind.LOAD and access.space in self.kernel.slice.tracked_spaces:
-            self._transfer_store(access, action, state, place)
+            self._transfer_store(access, action, state, address)
         if access.space is AddressSpace.SHARED:
-            result = self._find_loaded_affinity(access, place)
+            result = self._find_loaded_affinity(access, address)
         elif access.space is AddressSpace.LOCAL or (_is_cta_dependent(worst) and self.has_buffer_contents):
             result = AffinityKind.NON_AFFINE  # stores to this memory are not tracked
         else:
             result = AffinityKind.INVARIANT if self.has_buffer_contents else AffinityKind.ZERO
         return dict.fromkeys(access.result_slots, result)
 
-    def _transfer_store(self, access: LoweredAccess, action: Action, state: bytearray, place: int) -> None:
+    def _transfer_store(self, access: LoweredAccess, action: Action, state: bytearray, address: int) -> None:
         """Record the affinity of what is stored to memory that may be shared memory."""
-        if _is_cta_dependent(place) or access.space is AddressSpace.GENERIC:
+        if _is_cta_dependent(address) or access.space is AddressSpace.GENERIC:
             self.shared_affinity = AffinityKind.NON_AFFINE
             return
         stored = max((state[slot] for slot in access.data_slots if slot >= 0), default=AffinityKind.INVARIANT)
@@ -245,32 +247,32 @@ class CtaAffinity:
             self.stored_affinities.get(access.row, AffinityKind.INVARIANT), stored
         )
 
-    def _find_loaded_affinity(self, access: LoweredAccess, place: int) -> int:
+    def _find_loaded_affinity(self, access: LoweredAccess, address: int) -> int:
         """Return the affinity of what is loaded from shared memory.
 
         Words that are not invariant keep their affinity only if whole words are loaded, at an invariant
         address.
         """
         found = self._find_reachable_affinity(access.row)
-        if not _is_cta_dependent(found) and not _is_cta_dependent(place):
+        if not _is_cta_dependent(found) and not _is_cta_dependent(address):
             return found
         is_mixed = access.width_bytes < _WORD_BYTES or access.kind in _READ_MODIFY_WRITE_KINDS
-        return AffinityKind.NON_AFFINE if is_mixed or _is_cta_dependent(place) else found
+        return AffinityKind.NON_AFFINE if is_mixed or _is_cta_dependent(address) else found
 
     def _find_reachable_affinity(self, row: int) -> int:
         """Return the worst affinity of the words of shared memory that an instruction may access."""
         found: int = self.shared_affinity
         if not self.has_observations:
-            moves = any(map(_is_cta_dependent, self.stored_affinities.values()))
-            self.needs_observations |= moves
-            return AffinityKind.NON_AFFINE if moves else found
+            is_dependent = any(map(_is_cta_dependent, self.stored_affinities.values()))
+            self.needs_observations |= is_dependent
+            return AffinityKind.NON_AFFINE if is_dependent else found
         own = self.observations.shared_ranges.get(row)
         if own is None:
             return found
         for other, stored in self.stored_affinities.items():
-            reach = self.observations.shared_ranges.get(other)
-            if reach is not None and reach.overlaps(own):
-                in_words = reach.is_word_aligned and own.is_word_aligned
+            written = self.observations.shared_ranges.get(other)
+            if written is not None and written.overlaps(own):
+                in_words = written.is_word_aligned and own.is_word_aligned
                 found = max(
                     found, stored if in_words or not _is_cta_dependent(stored) else AffinityKind.NON_AFFINE
                 )
@@ -322,6 +324,7 @@ class CtaAffinity:
         return state[slot] if guard is None else self._guarded_writes.get((slot, guard), state[slot])
 
     def _read_operand(self, read: StepInput, state: bytearray, guard: Guard | None) -> int:
+        """Return the affinity of an operand where a guard holds."""
         match read:
             case int():
                 return self._read_register(read, state, guard)
@@ -334,8 +337,8 @@ class CtaAffinity:
                     else AffinityKind.INVARIANT
                 )
             case ConstantRead(base=base):
-                moves = base is not None and _is_cta_dependent(self._read_register(base, state, guard))
-                return AffinityKind.NON_AFFINE if moves else AffinityKind.INVARIANT
+                is_dependent = base is not None and _is_cta_dependent(self._read_register(base, state, guard))
+                return AffinityKind.NON_AFFINE if is_dependent else AffinityKind.INVARIANT
 
     def _transfer_step(self, step: Step, action: Action, state: bytearray) -> None:
         inputs = self._read_inputs(step, state, action.guard)
@@ -361,8 +364,9 @@ class CtaAffinity:
                 continue
             result = self._compute_results(step, self._read_inputs(step, state, under))[slot]
             if own is not None:
-                moves = _is_cta_dependent(self._read_register(own, state, under))
-                result = AffinityKind.NON_AFFINE if moves else max(result, self._guarded_writes[slot, under])
+                is_dependent = _is_cta_dependent(self._read_register(own, state, under))
+                joined = max(result, self._guarded_writes[slot, under])
+                result = AffinityKind.NON_AFFINE if is_dependent else joined
             found[slot, under] = result
         return found
 
@@ -392,6 +396,11 @@ class CtaAffinity:
         return max((AffinityKind.INVARIANT, *inputs))
 
     def _compute_result(self, step: Step, inputs: list[int], worst: int, place: int) -> int:
+        """Return the affinity of one result of a step.
+
+        worst: the worst affinity of the inputs.
+        place: index of the result in `step.writes`.
+        """
         is_predicate = step.writes[place] >= PREDICATE_BASE
         if worst != AffinityKind.AFFINE:
             return worst

@@ -55,6 +55,7 @@ _UNIT_STRIDE: GridVector = (1, 1, 1)
 
 
 def make_partial_budget(task: ExecutionTask, divisor: int) -> Budget:
+    """Make a budget of a part of the task's step limit."""
     return Budget(task.options.step_limit // divisor)
 
 
@@ -213,9 +214,9 @@ class EquivalenceProver:
 
     def _compute_box_positions(self, numbers: IntArray) -> IntArray:
         """Return the positions of CTAs in their strided boxes, [axis, cta]."""
-        places = np.stack(delinearize_ctas(self.task.shape.grid, numbers))
-        turns: IntArray = places // np.array(self.cta_stride)[:, None]
-        return turns
+        coordinates = np.stack(delinearize_ctas(self.task.shape.grid, numbers))
+        positions: IntArray = coordinates // np.array(self.cta_stride)[:, None]
+        return positions
 
     # ---- proofs ----------------------------------------------------------------------------------
 
@@ -226,7 +227,7 @@ class EquivalenceProver:
         """
         budget = make_partial_budget(self.task, _PROOF_BUDGET_DIVISOR)
         for _ in range(_MAX_PROOF_ATTEMPTS):
-            dependence = self.affinity
+            affinity = self.affinity
             if not self.has_affine_control_flow:
                 return None
             observers: list[SignatureObserver] = []
@@ -234,9 +235,9 @@ class EquivalenceProver:
             if boxes is None:
                 return None
             shared_ranges = merge_observed_ranges(observers)
-            if not dependence.has_observations or dependence.observations.covers_ranges(shared_ranges):
-                return make_box_sample(self.task.shape.grid, boxes, AffinityChecks(dependence.steps_to_check))
-            self._affinity = self._analyze_affinity(dependence.observations.with_shared_ranges(shared_ranges))
+            if not affinity.has_observations or affinity.observations.covers_ranges(shared_ranges):
+                return make_box_sample(self.task.shape.grid, boxes, AffinityChecks(affinity.steps_to_check))
+            self._affinity = self._analyze_affinity(affinity.observations.with_shared_ranges(shared_ranges))
         return None
 
     def _find_proven_boxes(self, observers: list[SignatureObserver], budget: Budget) -> list[CtaBox] | None:
@@ -260,11 +261,11 @@ class EquivalenceProver:
         Raises StopExecution if they do not end within the budget.
         """
         n_warps = len(numbers) * self.task.shape.warps_per_cta
-        dependence = self.affinity
+        affinity = self.affinity
         observer = SignatureObserver(
             n_warps,
-            dependence.compared_steps,
-            dependence.observations.coefficients,
+            affinity.compared_steps,
+            affinity.observations.coefficients,
             self._compute_box_positions(numbers),
         )
         self._run_observed(numbers, observer, budget)

@@ -183,25 +183,25 @@ def make_box_sample(
         return places[number]
 
     firsts = [place(box.low, float(box.n_ctas)) for box in boxes]
-    beside = [[-1] * N_AXES for _ in boxes]
+    neighbor_index = [[-1] * N_AXES for _ in boxes]
     for index, box in enumerate(boxes):
         for axis in range(N_AXES):
             if box.sizes[axis] > 1:
                 at = list(box.low)
                 at[axis] += box.stride[axis]
-                beside[index][axis] = place((at[0], at[1], at[2]), 0.0)
+                neighbor_index[index][axis] = place((at[0], at[1], at[2]), 0.0)
     n = len(weights)
-    neighbours = tuple(np.full(n, -1, dtype=np.int64) for _ in range(N_AXES))
-    counts = tuple(np.ones(n, dtype=np.int64) for _ in range(N_AXES))
+    neighbor_ctas = tuple(np.full(n, -1, dtype=np.int64) for _ in range(N_AXES))
+    box_counts = tuple(np.ones(n, dtype=np.int64) for _ in range(N_AXES))
     for index, box in enumerate(boxes):
         for axis in range(N_AXES):
-            neighbours[axis][firsts[index]] = beside[index][axis]
-            counts[axis][firsts[index]] = box.sizes[axis]
+            neighbor_ctas[axis][firsts[index]] = neighbor_index[index][axis]
+            box_counts[axis][firsts[index]] = box.sizes[axis]
     return CtaSample(
         cta_numbers=np.array(list(places), dtype=np.int64),
         weights=np.array(weights),
-        neighbor_ctas=neighbours,
-        box_counts=counts,
+        neighbor_ctas=neighbor_ctas,
+        box_counts=box_counts,
         is_exhaustive=False,
         is_proven=True,
         has_affine_accesses=True,

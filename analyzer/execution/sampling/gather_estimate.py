@@ -2,7 +2,7 @@
 
 A few CTAs are executed with random words in place of the unknown ones (see `RandomData`). They show how many
 sectors and wavefronts a request takes. They also show how large the table is that all requests access:
-n random accesses to a table of T sectors find S = T (1 - exp(-n / T)) distinct sectors, which is solved for T.
+n random accesses to a table of T sectors find S = T (1 - exp(-n / T)) distinct ones, which is solved for T.
 There is no estimate of T if sectors are not accessed often enough, or if new ones are found until the end.
 
 Example: 4096 accesses that find 1000 distinct sectors are of a table of 1018 sectors, if the first half of
@@ -92,9 +92,9 @@ def estimate_gathers(
     n_ctas = limit_ctas_by_memory(kernel, shape, n_ctas)
     numbers = np.unique(np.linspace(0, shape.grid.count - 1, n_ctas).astype(np.int64))
     batch = CtaBatch(kernel, task.image, shape, numbers, np.ones(len(numbers)))
-    words = RandomData(kernel, batch.unknown_words, tables, has_pitches=True)
+    random_data = RandomData(kernel, batch.unknown_words, tables, has_pitches=True)
     machine = RecordingMachine(
-        kernel, batch, task.options.branch_decider, recorder, Budget(_STEP_LIMIT), random_data=words
+        kernel, batch, task.options.branch_decider, recorder, Budget(_STEP_LIMIT), random_data=random_data
     )
     machine.start()
     with suppress(StopExecution):  # requests up to the limit are enough
@@ -186,20 +186,20 @@ class _GatherRecorder:
             return None
         if known is not None:
             return max(1.0, known.size_bytes / SECTOR_BYTES)
-        places, owners = np.concatenate(self.touched_sectors[row]), np.concatenate(self.owner_ctas[row])
-        n_places, n_grid = len(places), self.task.shape.grid.count
-        own = places ^ owners.view(np.uint64) << np.uint64(_OWNER_BIT)
-        together, alone = (
-            _estimate_bounded_table_sectors(places, n_places),
-            _estimate_bounded_table_sectors(own, n_places / n_ctas, n_ctas),
+        sectors, owners = np.concatenate(self.touched_sectors[row]), np.concatenate(self.owner_ctas[row])
+        n_sectors, n_grid = len(sectors), self.task.shape.grid.count
+        private_sectors = sectors ^ owners.view(np.uint64) << np.uint64(_OWNER_BIT)
+        shared_table, private_table = (
+            _estimate_bounded_table_sectors(sectors, n_sectors),
+            _estimate_bounded_table_sectors(private_sectors, n_sectors / n_ctas, n_ctas),
         )
         if (
-            alone is not None
-            and (together is None or together >= _MIN_PRIVATE_TABLE_SHARE * n_ctas * alone)
+            private_table is not None
+            and (shared_table is None or shared_table >= _MIN_PRIVATE_TABLE_SHARE * n_ctas * private_table)
             and n_ctas > 1
         ):
-            return alone * n_grid
-        return together
+            return private_table * n_grid
+        return shared_table
 
 
 def _is_shared_side(task: ExecutionTask, access: LoweredAccess) -> bool:
@@ -209,20 +209,21 @@ def _is_shared_side(task: ExecutionTask, access: LoweredAccess) -> bool:
 
 
 def _estimate_bounded_table_sectors(
-    places: NDArray[np.uint64], n_places: float, n_parts: int = 1
+    sectors: NDArray[np.uint64], n_accesses: float, n_parts: int = 1
 ) -> float | None:
     """Estimate the sectors of a table; None if not bounded.
 
-    places: sectors accessed, in order, of all parts.
-    n_places: accesses to each part.
+    sectors: sectors accessed, in order, of all parts.
+    n_accesses: accesses to each part.
     n_parts: number of equal, disjoint parts; the result is the size of one of them.
     """
-    seen = len(sort_unique(places))
-    table = estimate_table_size(n_places, seen / n_parts)
-    is_all = (
-        table is not None and len(sort_unique(places[: len(places) // 2])) >= _MIN_EARLY_SECTOR_SHARE * seen
+    n_distinct = len(sort_unique(sectors))
+    table = estimate_table_size(n_accesses, n_distinct / n_parts)
+    is_bounded = (
+        table is not None
+        and len(sort_unique(sectors[: len(sectors) // 2])) >= _MIN_EARLY_SECTOR_SHARE * n_distinct
     )
-    return table if is_all else None
+    return table if is_bounded else None
 
 
 def estimate_distinct_sectors(table_bytes: float, n_sectors: float) -> float:
@@ -231,16 +232,16 @@ def estimate_distinct_sectors(table_bytes: float, n_sectors: float) -> float:
     return table * -math.expm1(-n_sectors / table)
 
 
-def estimate_table_size(n_places: float, n_distinct: float) -> float | None:
-    """Return the size of the table of which `n_places` random accesses find `n_distinct` distinct elements.
+def estimate_table_size(n_accesses: float, n_distinct: float) -> float | None:
+    """Return the size of the table of which `n_accesses` random accesses find `n_distinct` distinct elements.
 
-    None if elements are accessed too seldom to tell.
+    None if elements are accessed too seldom for an estimate.
     """
-    if n_distinct * _MIN_VISITS_PER_SECTOR > n_places:
+    if n_distinct * _MIN_VISITS_PER_SECTOR > n_accesses:
         return None
-    low, high = n_distinct, n_distinct * n_places
+    low, high = n_distinct, n_distinct * n_accesses
     for _ in range(_BISECTION_STEPS):  # the number of distinct elements grows with the table
         middle = math.sqrt(low * high)
-        seen = -middle * math.expm1(-n_places / middle)
-        low, high = (middle, high) if seen < n_distinct else (low, middle)
+        expected = -middle * math.expm1(-n_accesses / middle)
+        low, high = (middle, high) if expected < n_distinct else (low, middle)
     return low

@@ -38,24 +38,24 @@ class LaunchSums(Struct, eq=False):
 
 def collect_batch(machine: AbstractMachine, stop_reason: str, sums: LaunchSums) -> None:
     """Add the counts of one batch."""
-    tally, batch = machine.counters, machine.batch
+    counters, batch = machine.counters, machine.batch
     sums.stop_reason = sums.stop_reason or stop_reason
-    sums.segment_executions += _sum_weighted(tally.segment_runs, batch.warp_weights)
-    sums.segment_active_lanes += _sum_weighted(tally.active_lanes, batch.warp_weights)
-    sums.loop_entries += _sum_weighted(tally.loop_entries, batch.warp_weights)
-    for key, totals in tally.memory_log.totals.items():
+    sums.segment_executions += _sum_weighted(counters.segment_runs, batch.warp_weights)
+    sums.segment_active_lanes += _sum_weighted(counters.active_lanes, batch.warp_weights)
+    sums.loop_entries += _sum_weighted(counters.loop_entries, batch.warp_weights)
+    for key, totals in counters.memory_log.totals.items():
         _merge_totals(sums.access_totals, key, totals)
-    for row, weight in tally.speculative_instructions.items():
+    for row, weight in counters.speculative_instructions.items():
         sums.speculative_instructions[row] = sums.speculative_instructions.get(row, 0.0) + weight
         sums.branch_origins.setdefault(row, batch.describe_origin(batch.branch_origins[row]))
     sums.atomic_counters |= batch.unknown_words.atomic_counters
-    sums.speculative_blocks |= tally.speculative_blocks
-    for row in tally.speculative_instructions:
+    sums.speculative_blocks |= counters.speculative_blocks
+    for row in counters.speculative_instructions:
         sums.speculative_blocks |= batch.branch_regions.find_blocks(row, batch.find_reconvergence_block(row))
     entries = list(machine.kernel.entry_segments)
-    blocks = tally.segment_runs[entries]
-    beside = _find_warps_beside_busier(blocks, machine.kernel.cfg, batch)
-    sums.warp_classes += _group_warps(blocks, tally.active_lanes[entries], beside, batch)
+    blocks = counters.segment_runs[entries]
+    is_beside_busier = _find_warps_beside_busier(blocks, machine.kernel.cfg, batch)
+    sums.warp_classes += _group_warps(blocks, counters.active_lanes[entries], is_beside_busier, batch)
 
 
 def _sum_weighted(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -71,6 +71,7 @@ def _sum_weighted(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _merge_totals(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more: AccessTotals) -> None:
+    """Add the totals of a batch to those of earlier ones; what is less certain prevails."""
     own = accesses.get(key)
     if own is None:
         accesses[key] = more
@@ -104,7 +105,7 @@ def _find_warps_beside_busier(blocks: IntArray, cfg: Cfg, batch: CtaBatch) -> ND
 
 
 def _group_warps(
-    blocks: IntArray, lanes: IntArray, beside: NDArray[np.bool_], batch: CtaBatch
+    blocks: IntArray, lanes: IntArray, is_beside_busier: NDArray[np.bool_], batch: CtaBatch
 ) -> list[WarpClass]:
     """Group warps with equal executions and active lanes of every block."""
     factors = make_hash_factors(2 * len(blocks)).view(np.int64)
@@ -112,7 +113,9 @@ def _group_warps(
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
     n_warp_slots = batch.launch_shape.warps_per_cta
     places = which.reshape(-1) * n_warp_slots + batch.warp_ids
-    n_beside = np.bincount(which.reshape(-1), weights=batch.warp_weights * beside, minlength=len(firsts))
+    n_beside = np.bincount(
+        which.reshape(-1), weights=batch.warp_weights * is_beside_busier, minlength=len(firsts)
+    )
     sizes = np.bincount(places, weights=batch.warp_weights, minlength=len(firsts) * n_warp_slots)
     return [
         WarpClass(

@@ -120,6 +120,11 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         )
 
     def _build_access(self, sizes: Sequence[AccessTotals], blocks: tuple[Provenance, ...]) -> MemoryAccess:
+        """Build the access of one instruction in one address space.
+
+        sizes: its totals, by bytes per lane.
+        blocks: provenance of the counts of each block.
+        """
         access = sizes[0].access
         in_global = access.space in GLOBAL_SPACES
         has_sectors = (in_global or access.space is AddressSpace.LOCAL) and all(
@@ -172,17 +177,17 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
 
         Each distinct word is taken to name a row of its own, of which all bytes are read that are of any row.
         """
-        namers = frozenset[int]().union(*(totals.index_loads for totals in sizes))
-        if namers and (share := self.distinct_row_shares.get(_make_instruction_key(sizes))) is not None:
+        index_loads = frozenset[int]().union(*(totals.index_loads for totals in sizes))
+        if index_loads and (share := self.distinct_row_shares.get(_make_instruction_key(sizes))) is not None:
             return round(share * sum(map(_count_requested_bytes, sizes)))
-        if not namers or not all(map(self._has_known_patterns, sizes)):
+        if not index_loads or not all(map(self._has_known_patterns, sizes)):
             return None
-        words = [self._count_distinct_words(row) for row in sorted(namers)]
-        of_a_row = count_union_bytes([totals.footprint for totals in sizes])
+        words = [self._count_distinct_words(row) for row in sorted(index_loads)]
+        row_bytes = count_union_bytes([totals.footprint for totals in sizes])
         known = [number for number in words if number is not None]
-        if of_a_row is None or len(known) < len(words):
+        if row_bytes is None or len(known) < len(words):
             return None
-        return min(sum(map(_count_requested_bytes, sizes)), round(of_a_row * sum(known)))
+        return min(sum(map(_count_requested_bytes, sizes)), round(row_bytes * sum(known)))
 
     def _count_distinct_words(self, row: int) -> float | None:
         """Count the distinct words that an instruction loads over the grid; a wide load counts as one."""
@@ -198,6 +203,8 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return self.sample.has_affine_accesses and not self.sums.stop_reason
 
     def _build_traffic(self) -> GlobalTraffic:
+        """Build the global memory traffic; unique bytes are unknown if any footprint or table is."""
+
         def sum_requests(kinds: frozenset[OpKind]) -> RequestedBytes:
             chosen = [
                 totals
@@ -224,15 +231,15 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         if wavefronts is None:
             wavefronts = round(found.requests * estimate.wavefronts_per_request)
         found = replace(found, sectors=sectors, wavefronts=wavefronts, provenance=Provenance.ASSUMED)
-        lookups = (
+        gathers = (
             self._gathers_by_allocation.get(_align_to_allocation(found.base_address)) if in_global else None
         )
-        if lookups is None:
+        if gathers is None:
             return found
-        table = lookups.find_table_bytes(estimate)
+        table = gathers.find_table_bytes(estimate)
         if table is None:
             return replace(found, is_indirect=True, unique_bytes=None)
-        n_sectors = max(1.0, lookups.n_sectors)
+        n_sectors = max(1.0, gathers.n_sectors)
         return replace(
             found,
             is_indirect=True,
@@ -246,11 +253,11 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         found: dict[int, float] = {}
         for totals in looked_up:
             estimate = self.gather_estimates.get((totals.access.row, totals.access.space))
-            lookups = self._gathers_by_allocation.get(_find_allocation(totals))
-            table = None if estimate is None or lookups is None else lookups.find_table_bytes(estimate)
-            if table is None or lookups is None:
+            gathers = self._gathers_by_allocation.get(_find_allocation(totals))
+            table = None if estimate is None or gathers is None else gathers.find_table_bytes(estimate)
+            if table is None or gathers is None:
                 return None
-            touched = estimate_distinct_sectors(table, lookups.n_sectors)
+            touched = estimate_distinct_sectors(table, gathers.n_sectors)
             found[_find_allocation(totals)] = max(found.get(_find_allocation(totals), 0.0), touched)
         return found
 
@@ -269,6 +276,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return found
 
     def _build_unknown_branches(self) -> tuple[UnknownBranch, ...]:
+        """Build the undecided branches, those that most instructions depend on first."""
         lengths = np.array([segment.stop - segment.start for segment in self.task.kernel.segments])
         total = float(self.sums.segment_executions @ lengths) or 1.0
         found = []
@@ -305,6 +313,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return hint
 
     def _collect_assumptions(self) -> tuple[str, ...]:
+        """Format the assumptions behind the profile, for the report."""
         notes = list(self.task.image.assumptions)
         cfg = self.task.kernel.cfg
         first = self.task.kernel.entry_segments

@@ -42,20 +42,20 @@ def find_touched_in_log(log: AccessLog, windows: Sequence[Dim3]) -> tuple[Touche
     log: the log of an `ExecutionResult`.
     """
     entries = {
-        key: own
-        for key, own in (log.global_records or {}).items()
+        key: record
+        for key, record in (log.global_records or {}).items()
         if _is_global_access(log.totals[key].access)
     }
     if log.global_records is None or not all(log.totals[key].has_complete_footprint for key in entries):
         return None
     parts: list[list[_WindowFootprints]] = []
     for window in windows:
-        prints, batch = _WindowFootprints([], []), _restrict_to_window(log.batch, window)
-        for key, own in entries.items():
-            prints.add_instruction(
-                log.totals[key], own.entries, batch, () if batch.neighbor_ctas else own.patterns
+        footprints, batch = _WindowFootprints([], []), _restrict_to_window(log.batch, window)
+        for key, record in entries.items():
+            footprints.add_instruction(
+                log.totals[key], record.entries, batch, () if batch.neighbor_ctas else record.patterns
             )
-        parts.append([prints])
+        parts.append([footprints])
     return _count_all_windows(parts)
 
 
@@ -76,8 +76,8 @@ def execute_touched_sectors(
         log = machine.counters.memory_log
         if stopped or not isinstance(log, _WindowLog) or not log.is_known:
             return None
-        for part, prints in zip(parts, log.window_footprints, strict=True):
-            part.append(prints)
+        for part, footprints in zip(parts, log.window_footprints, strict=True):
+            part.append(footprints)
     return _count_all_windows(parts)
 
 
@@ -140,8 +140,8 @@ class _WindowLog(AccessLog):
         super()._append_entry(totals, entry)
 
     def _add_entries_to_totals(self, totals: AccessTotals) -> tuple[LanePatterns | None, ...]:
-        for batch, prints in zip(self.batches, self.window_footprints, strict=True):
-            prints.add_instruction(totals, totals.entries, batch)
+        for batch, footprints in zip(self.batches, self.window_footprints, strict=True):
+            footprints.add_instruction(totals, totals.entries, batch)
         return ()
 
 
@@ -151,13 +151,17 @@ def _is_global_access(access: LoweredAccess) -> bool:
 
 def _restrict_to_window(batch: CtaBatch, window: Dim3) -> CtaBatch:
     """Return a copy of a batch in which CTAs outside of a window have weight 0."""
-    own = copy.copy(batch)
+    restricted = copy.copy(batch)
     places = delinearize_ctas(batch.launch_shape.grid, batch.cta_numbers)
-    left = [size - place for size, place in zip(window.sizes, places, strict=True)]
-    own.box_counts = tuple(
-        np.clip(counts, 1, np.maximum(1, -(-more // np.where(beside < 0, 1, at[beside] - at))))
-        for counts, more, beside, at in zip(batch.box_counts, left, batch.neighbor_ctas, places, strict=False)
+    remaining = [size - place for size, place in zip(window.sizes, places, strict=True)]
+    restricted.box_counts = tuple(
+        np.clip(counts, 1, np.maximum(1, -(-more // np.where(neighbors < 0, 1, at[neighbors] - at))))
+        for counts, more, neighbors, at in zip(
+            batch.box_counts, remaining, batch.neighbor_ctas, places, strict=False
+        )
     )
-    inside = np.logical_and.reduce([more > 0 for more in left])
-    own.warp_weights = np.repeat(np.where(inside, batch.cta_weights, 0.0), batch.launch_shape.warps_per_cta)
-    return own
+    inside = np.logical_and.reduce([more > 0 for more in remaining])
+    restricted.warp_weights = np.repeat(
+        np.where(inside, batch.cta_weights, 0.0), batch.launch_shape.warps_per_cta
+    )
+    return restricted

@@ -99,17 +99,18 @@ def count_block_executions(
 ) -> BlockCounts:
     """Estimate the executions of each block by one warp."""
     trips = tuple(_find_trip_count(cfg, loop_forest, loop, rules) for loop in loop_forest.loops)
-    counts, odds = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
+    counts, branch_counts = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
     assumptions = [
         f"loop at {_format_header(cfg, loop_forest.loops[trip.loop])}: {trip.count:g} trips {trip.reason}"
         for trip in trips
         if trip.provenance is not Provenance.EXACT
     ]
-    if odds.n_even:
-        assumptions.append(f"forward branches taken as often as not: {odds.n_even}")
-    if odds.n_ruled:
+    if branch_counts.n_even:
+        assumptions.append(f"forward branches taken as often as not: {branch_counts.n_even}")
+    if branch_counts.n_ruled:
         assumptions.append(
-            f"forward branches settled by rule (slow paths, early ends, ways around loops): {odds.n_ruled}"
+            "forward branches settled by rule (slow paths, early ends, ways around loops): "
+            f"{branch_counts.n_ruled}"
         )
     if cfg.unresolved_branches:
         assumptions.append(
@@ -127,6 +128,10 @@ def count_block_executions(
 def _find_trip_count(
     cfg: Cfg, loop_forest: LoopForest, loop: Loop, rules: tuple[TripCountRule, ...]
 ) -> LoopTripCount:
+    """Find a loop's trip count.
+
+    Its own rule comes first, then constant bounds, then a rule for all loops, then `ASSUMED_TRIP_COUNT`.
+    """
     row = cfg.blocks[loop.header].start
     address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
     for rule in rules:
@@ -169,7 +174,7 @@ def _propagate_counts(
     for caller, callee in cfg.call_edges:
         callees.setdefault(caller, []).append(callee)
     inflow[loop_forest.reverse_postorder[0]] = 1.0
-    even = ruled = 0
+    n_even = n_ruled = 0
     for block in loop_forest.reverse_postorder:
         counts[block] = inflow[block]
         loop = header_of.get(block)
@@ -180,29 +185,29 @@ def _propagate_counts(
             inflow[callee] += counts[block]
         staying, leaving = [], 0.0
         for target in cfg.successors[block]:
-            left = _find_outermost_exited_loop(loop_forest, block, target)
-            if left is None:
+            exited_loop = _find_outermost_exited_loop(loop_forest, block, target)
+            if exited_loop is None:
                 staying.append(target)
                 continue
-            share = entered[left.index] / len(left.exit_edges)
+            share = entered[exited_loop.index] / len(exited_loop.exit_edges)
             inflow[target] += share
             leaving += share
-        odds = estimate_branch_probabilities(cfg, loop_forest, block, staying)
-        even += len(odds) > 1 and max(odds) < 1
-        ruled += len(odds) > 1 and max(odds) == 1
-        for target, share in zip(staying, odds, strict=True):
+        probabilities = estimate_branch_probabilities(cfg, loop_forest, block, staying)
+        n_even += len(probabilities) > 1 and max(probabilities) < 1
+        n_ruled += len(probabilities) > 1 and max(probabilities) == 1
+        for target, share in zip(staying, probabilities, strict=True):
             if (block, target) not in back_edges:
                 inflow[target] += max(0.0, counts[block] - leaving) * share
-    return tuple(counts), _BranchCounts(even, ruled)
+    return tuple(counts), _BranchCounts(n_even, n_ruled)
 
 
 def _find_outermost_exited_loop(loop_forest: LoopForest, block: int, target: int) -> Loop | None:
     """Return the outermost loop that the edge leaves, None if it leaves none."""
-    left = None
+    exited_loop = None
     for index in loop_forest.find_enclosing_loops(block):
         if target not in loop_forest.loops[index].blocks:
-            left = loop_forest.loops[index]
-    return left
+            exited_loop = loop_forest.loops[index]
+    return exited_loop
 
 
 def estimate_branch_probabilities(
@@ -224,12 +229,12 @@ def estimate_branch_probabilities(
     likely = find_likely_successor(cfg, block)
     if likely in targets:
         return [float(target == likely) for target in targets]
-    warm = [t for t in targets if t not in cfg.calling_blocks] or targets
-    warm = [t for t in warm if not _is_early_exit(cfg, t)] or warm
+    candidates = [t for t in targets if t not in cfg.calling_blocks] or targets
+    candidates = [t for t in candidates if not _is_early_exit(cfg, t)] or candidates
     into_loops = _drop_loop_bypasses(
-        [t for t in warm if loop_forest.dominates_loop_header(t)], cfg, loop_forest
+        [t for t in candidates if loop_forest.dominates_loop_header(t)], cfg, loop_forest
     )
-    taken = into_loops if len(into_loops) == 1 else warm
+    taken = into_loops if len(into_loops) == 1 else candidates
     return [1.0 / len(taken) if target in taken else 0.0 for target in targets]
 
 

@@ -30,16 +30,17 @@ def find_constant_before(cfg: Cfg, block: int, row: int, operand: Operand, depth
         case Register(index=None, is_negated=False, is_inverted=False):
             return 0
         case Register() if depth < _MAX_RECURSION_DEPTH:
-            value_of = _find_register_before(cfg, block, row, operand, depth)
-            if value_of is None:
+            register_value = _find_register_before(cfg, block, row, operand, depth)
+            if register_value is None:
                 return None
-            value_of = ~value_of if operand.is_inverted else value_of
-            return (-value_of if operand.is_negated else value_of) & _WORD_MASK
+            register_value = ~register_value if operand.is_inverted else register_value
+            return (-register_value if operand.is_negated else register_value) & _WORD_MASK
         case _:
             return None
 
 
 def _find_register_before(cfg: Cfg, block: int, row: int, register: Register, depth: int) -> int | None:
+    """Search backwards for the last write of a register and evaluate it."""
     plain = Register(register.file, register.index)
     seen: set[int] = set()
     for _ in range(_MAX_LOOKBACK_INSTRUCTIONS):
@@ -67,6 +68,7 @@ def writes_register(form: InstructionForm, register: Register) -> bool:
 def _evaluate_instruction(
     cfg: Cfg, block: int, row: int, form: InstructionForm, register: Register, depth: int
 ) -> int | None:
+    """Return the constant that an instruction writes to a register; None if it is not constant."""
     if not form.is_unconditional:
         return None
     sources = [o for o in form.operands[1:] if isinstance(o, Register | Immediate)]

@@ -90,14 +90,14 @@ def _find_condition(cfg: Cfg, loop: Loop) -> _LoopCondition | None:
     target = cfg.taken_targets.get(block)
     if target is None:
         return None
-    stays_when = taken_when if target != outside else not taken_when
+    continue_value = taken_when if target != outside else not taken_when
     for row in range(cfg.blocks[block].stop - 2, cfg.blocks[block].start - 1, -1):
         form = cfg.kernel.decode_form(row)
         if find_predicate_unit(predicate) not in form.defs:
             continue
         if not _is_simple_compare(form, predicate):
             return None
-        return _LoopCondition(row, block, form, stays_when)
+        return _LoopCondition(row, block, form, continue_value)
     return None
 
 
@@ -150,13 +150,13 @@ def _find_increment(cfg: Cfg, row: int, register: Register) -> int | None:
     if {"X", "64"} & set(form.opcode.modifiers):
         return None
     sources = [o for o in form.operands[1:] if not isinstance(o, Predicate)]
-    itself = [
+    own_reads = [
         o for o in sources if o == Register(register.file, register.index, suffixes=_find_reuse_suffix(o))
     ]
-    others = [o for o in sources if o not in itself]
+    others = [o for o in sources if o not in own_reads]
     constants = [o.value for o in others if isinstance(o, Immediate) and isinstance(o.value, int)]
     zeros = [o for o in others if isinstance(o, Register) and o.index is None]
-    if len(itself) != 1 or len(constants) + len(zeros) != len(others):
+    if len(own_reads) != 1 or len(constants) + len(zeros) != len(others):
         return None
     return _to_signed(sum(constants))
 
@@ -190,6 +190,11 @@ def _comes_before(cfg: Cfg, loop_forest: LoopForest, row: int, condition: _LoopC
 
 
 def _count_trips(condition: _LoopCondition, place: int, first: int, step: int, bound: int) -> int | None:
+    """Count iterations until the loop ends; None if there are too many.
+
+    place: index of the induction variable in the comparison, 0 or 1.
+    first: its value at the first comparison.
+    """
     words = condition.form.opcode.modifiers
     compare = next((_COMPARE_FUNCTIONS[word] for word in words if word in _COMPARE_FUNCTIONS), None)
     if compare is None:

@@ -120,11 +120,11 @@ def find_co_resident_ctas(
 
     sectors_per_cta: sectors of global and local memory of an executed profile; None if unknown.
     """
-    held = range(first + sm, min(n_ctas, first + n_sms * ctas_per_sm), n_sms)
+    resident = range(first + sm, min(n_ctas, first + n_sms * ctas_per_sm), n_sms)
     if sectors_per_cta:
-        fitting = int((limits or StreamLimits()).max_sectors / sectors_per_cta)
-        held = held[: max(1, fitting)]
-    return tuple(held)
+        n_fitting = int((limits or StreamLimits()).max_sectors / sectors_per_cta)
+        resident = resident[: max(1, n_fitting)]
+    return tuple(resident)
 
 
 def record_address_stream(
@@ -148,10 +148,10 @@ def record_address_stream(
     numbers = np.array(ctas, dtype=np.int64)
     batch = CtaBatch(kernel, image, shape, numbers, np.ones(len(numbers)))
     recorder = _StreamRecorder(kernel.cfg.kernel, numbers, shape.warps_per_cta, limits.max_sectors)
-    decide = branch_decider or BranchDecider(kernel)
-    words = RandomData(kernel, batch.unknown_words, tables)
+    decider = branch_decider or BranchDecider(kernel)
+    random_data = RandomData(kernel, batch.unknown_words, tables)
     machine = RecordingMachine(
-        kernel, batch, decide, recorder, _ActionBudget(limits.max_actions), random_data=words
+        kernel, batch, decider, recorder, _ActionBudget(limits.max_actions), random_data=random_data
     )
     stop_reason = ""
     machine.start()
@@ -232,8 +232,10 @@ class _StreamRecorder:
         runs: NDArray[np.bool_] = np.any(active, axis=1)
         if not runs.all():
             places, active, addresses = places[runs], active[runs], addresses[runs]
-        turns = self.issued_counts[places] - (self.stop_row - row)
-        self.pending.append(_PendingRequests(row, places, turns, active.copy(), addresses.astype(np.uint64)))
+        issue_indices = self.issued_counts[places] - (self.stop_row - row)
+        self.pending.append(
+            _PendingRequests(row, places, issue_indices, active.copy(), addresses.astype(np.uint64))
+        )
         self.n_pending += len(places)
         if self.n_pending >= _MAX_PENDING_REQUESTS:
             self._flush_pending()
@@ -263,24 +265,25 @@ class _StreamRecorder:
         self.n_pending = 0
 
     def _measure_group(self, group: list[_PendingRequests], space: AddressSpace | None, width: int) -> None:
+        """Find the sectors of requests of one address space and access width."""
         sizes = [len(held.warps) for held in group]
         rows = np.repeat(np.array([held.row for held in group], dtype=np.int32), sizes)
         warps = np.concatenate([held.warps for held in group])
-        turns = np.concatenate([held.issue_indices for held in group])
+        issue_indices = np.concatenate([held.issue_indices for held in group])
         active = np.concatenate([held.active for held in group])
         addresses = np.concatenate([held.addresses for held in group])
         if space is AddressSpace.GENERIC:
             windows = AddressWindows()
             active = active & ~(windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses))
             kept: NDArray[np.bool_] = np.any(active, axis=1)
-            rows, warps, turns = rows[kept], warps[kept], turns[kept]
+            rows, warps, issue_indices = rows[kept], warps[kept], issue_indices[kept]
             active, addresses = active[kept], addresses[kept]
         if space is AddressSpace.LOCAL:
             keys, active = _make_local_keys(addresses, active, warps, width)
         else:
             keys, active = _make_global_keys(addresses, active, width)
         self.measured_parts.append(
-            _MeasuredRequests(rows, warps, turns, *_find_distinct_sectors(keys, active))
+            _MeasuredRequests(rows, warps, issue_indices, *_find_distinct_sectors(keys, active))
         )
         self.n_sectors += len(self.measured_parts[-1].sectors)
 
@@ -290,11 +293,11 @@ class _StreamRecorder:
             self._flush_pending()
         rows = _concatenate([part.rows for part in self.measured_parts], np.int32)
         warps = _concatenate([part.warps for part in self.measured_parts], np.int64)
-        turns = _concatenate([part.issue_indices for part in self.measured_parts], np.int64)
+        issue_indices = _concatenate([part.issue_indices for part in self.measured_parts], np.int64)
         counts = _concatenate([part.sector_counts for part in self.measured_parts], np.int64)
         sectors = _concatenate([part.sectors for part in self.measured_parts], np.uint64)
         words = _concatenate([part.word_masks for part in self.measured_parts], np.uint8)
-        order = np.argsort(turns * len(self.issued_counts) + warps, kind="stable")
+        order = np.argsort(issue_indices * len(self.issued_counts) + warps, kind="stable")
         starts = np.cumsum(counts) - counts
         counts = counts[order]
         ends = np.cumsum(counts)
@@ -309,7 +312,7 @@ class _StreamRecorder:
             word_masks=words[places],
             is_store=self.kernel.form_table.make_opcode_mask(_is_store)[self.kernel.opcode_ids][rows],
             request_numbers=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
-            issue_indices=np.repeat(turns[order], counts),
+            issue_indices=np.repeat(issue_indices[order], counts),
             unknown_requests=tuple(sorted(self.unknown_requests.items())),
             speculative_rows=speculative_rows,
             stop_reason=stop_reason,

@@ -68,21 +68,21 @@ class GuardTable(Struct, frozen=True, eq=False):
 def build_guard_table(kernel: CompiledKernel) -> GuardTable:
     """Find the guards whose lanes execution knows."""
     stale = _find_stale_predicates(kernel)
-    known, blind = [], []
+    known, unknown_rows = [], []
     for segment in kernel.segments:
-        acts = {action.row for action in segment.actions} | {segment.terminator.row}
+        executed = {action.row for action in segment.actions} | {segment.terminator.row}
         found: list[tuple[int, Guard | None]] = []
         for row in range(segment.start, segment.stop):
             form = kernel.cfg.kernel.decode_form(row)
             guard = find_guard(form)
             if form.is_never_executed:
                 found.append((row, None))
-            elif guard is not None and (row in acts or not stale[row] >> guard[0] & 1):
+            elif guard is not None and (row in executed or not stale[row] >> guard[0] & 1):
                 found.append((row, guard))
             elif guard is not None:
-                blind.append(row)
+                unknown_rows.append(row)
         known.append(tuple(found))
-    return GuardTable(tuple(known), tuple(blind))
+    return GuardTable(tuple(known), tuple(unknown_rows))
 
 
 def _find_stale_predicates(kernel: CompiledKernel) -> list[int]:
@@ -98,8 +98,8 @@ def _find_stale_predicates(kernel: CompiledKernel) -> list[int]:
         stale, block = at_entry[index], cfg.blocks[index]
         for row in range(block.start, block.stop):
             found[row] = stale
-            spoils, settles = effects[row]
-            stale = stale & ~settles | spoils
+            made_stale, made_right = effects[row]
+            stale = stale & ~made_right | made_stale
         for follower in followers[index]:
             if stale & ~at_entry[follower]:
                 at_entry[follower] |= stale
@@ -171,16 +171,16 @@ class RecordingMachine(AbstractMachine):
         super()._execute_action(action, view)
 
     def _execute_terminator(self, segment: Segment, view: RegisterView) -> GroupSuccessors:
-        end, telling = segment.terminator, self.segment_run
+        end, run = segment.terminator, self.segment_run
         self._record_guards(end.row, view, is_branch=end.kind in (TerminatorKind.BRANCH, TerminatorKind.EXIT))
         ahead = super()._execute_terminator(segment, view)
-        if telling.has_unknown_branch:
+        if run.has_unknown_branch:
             # the outcome was assumed: lanes that took the branch are those that did not fall through
-            stayed = np.zeros_like(telling.lanes)
+            fell_through = np.zeros_like(run.lanes)
             for index, part in ahead:
                 if index == end.fall_through and index != end.target:
-                    stayed[np.searchsorted(view.group.warp_indices, part.warp_indices)] |= part.mask
-            self.recorder.record_guard(end.row, telling.warps, telling.lanes & ~stayed)
+                    fell_through[np.searchsorted(view.group.warp_indices, part.warp_indices)] |= part.mask
+            self.recorder.record_guard(end.row, run.warps, run.lanes & ~fell_through)
         return ahead
 
     def _record_guards(self, row: int, view: RegisterView, *, is_branch: bool = False) -> None:
@@ -188,22 +188,22 @@ class RecordingMachine(AbstractMachine):
 
         is_branch: the row ends the segment and may branch.
         """
-        telling = self.segment_run
-        while telling.next_guard is not None and telling.next_guard[0] <= row:
-            at, guard = telling.next_guard
-            telling.next_guard = next(telling.remaining_guards, None)
+        run = self.segment_run
+        while run.next_guard is not None and run.next_guard[0] <= row:
+            at, guard = run.next_guard
+            run.next_guard = next(run.remaining_guards, None)
             if guard is None:
-                self.recorder.record_guard(at, telling.warps, np.zeros_like(telling.lanes))
+                self.recorder.record_guard(at, run.warps, np.zeros_like(run.lanes))
                 continue
             lanes, unknown = self.evaluate_guard(guard, view)
             if unknown is not None and is_branch and at == row:
-                telling.has_unknown_branch = True
+                run.has_unknown_branch = True
                 continue
             if unknown is not None:
                 lanes = lanes | (unknown != 0)
             own = self._broadcast_lanes(lanes, view)
-            if (own != telling.lanes).any():
-                self.recorder.record_guard(at, telling.warps, own)
+            if (own != run.lanes).any():
+                self.recorder.record_guard(at, run.warps, own)
 
     def forget_if_unknown(
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
@@ -266,11 +266,13 @@ class RecordingMachine(AbstractMachine):
         if unknown is None:
             self.recorder.record_access(access.row, warps, active, addresses)
             return
-        lost: NDArray[np.bool_] = np.any(active & unknown, axis=1)
-        if not lost.all():
-            self.recorder.record_access(access.row, warps[~lost], active[~lost], addresses[~lost])
-        if lost.any():
-            self.recorder.record_unknown_access(access.row, warps[lost], active[lost])
+        is_unknown: NDArray[np.bool_] = np.any(active & unknown, axis=1)
+        if not is_unknown.all():
+            self.recorder.record_access(
+                access.row, warps[~is_unknown], active[~is_unknown], addresses[~is_unknown]
+            )
+        if is_unknown.any():
+            self.recorder.record_unknown_access(access.row, warps[is_unknown], active[is_unknown])
 
 
 def _fill_unknown(loaded: AbstractWord, word: WordArray) -> AbstractWord:
@@ -317,8 +319,8 @@ class _RecordingLog(AccessLog):
             return None
         if self.machine.random_data is not None and self.machine.random_data.covers_unknowns(origin, active):
             return None
-        lost: LaneMaskArray = self._broadcast_rows(origin, group) != 0
-        return lost
+        is_unknown: LaneMaskArray = self._broadcast_rows(origin, group) != 0
+        return is_unknown
 
     def _broadcast_rows(self, array: NDArray[Any], group: LockstepGroup) -> NDArray[Any]:
         """Broadcast an array to one row per warp of the group, [n_warp, 32]."""
@@ -341,7 +343,7 @@ def record_launch(
     kernel: CompiledKernel,
     image: ConstantImage,
     shape: LaunchShape,
-    guesser: BranchDecider,
+    branch_decider: BranchDecider,
     recorder: ExecutionRecorder,
     n_ctas: int | None = None,
 ) -> RecordingSummary:
@@ -355,7 +357,7 @@ def record_launch(
     for first in range(0, count, size):
         numbers = np.arange(first, min(count, first + size), dtype=np.int64)
         batch = CtaBatch(kernel, image, shape, numbers, np.ones(len(numbers)))
-        machine = RecordingMachine(kernel, batch, guesser, recorder, Budget(_STEP_LIMIT))
+        machine = RecordingMachine(kernel, batch, branch_decider, recorder, Budget(_STEP_LIMIT))
         machine.start()
         try:
             machine.run()

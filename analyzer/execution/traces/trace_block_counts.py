@@ -46,6 +46,10 @@ def count_warp_executions(
 def _count_batch(
     cfg: Cfg, loop_forest: LoopForest, warps: IntArray, row: IntArray, warp: IntArray, masks: MaskArray
 ) -> WarpCounts:
+    """Count the executions of some warps.
+
+    row, warp, masks: kernel row, index in `warps` and active lanes of each traced instruction.
+    """
     shape = (len(warps), len(cfg.blocks))
     if not len(row):
         none = np.zeros(shape, dtype=np.int64)

@@ -37,32 +37,38 @@ class LaneSuccessors(Struct, frozen=True, eq=False):
     # [n_row], false for instructions behind a WARPSYNC of their block, where further lanes may join.
     is_before_reconvergence: NDArray[np.bool_]
 
-    def find_successors(self, block: IntArray, took: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+    def find_successors(self, block: IntArray, was_taken: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
         """Return the one or two blocks that each lane may go to next; -1 for none.
 
         took: whether the lane was in the mask of the block's last instruction.
         """
-        taken, fallen, told = self.taken[block], self.fallthrough[block], self.is_decided[block]
-        return np.where(took & told, taken, fallen), np.where(told, _NO_INDEX, taken)
+        taken, fallthrough, is_decided = self.taken[block], self.fallthrough[block], self.is_decided[block]
+        return np.where(was_taken & is_decided, taken, fallthrough), np.where(is_decided, _NO_INDEX, taken)
 
 
 @lru_cache(maxsize=8)
 def build_lane_successors(cfg: Cfg) -> LaneSuccessors:
     """Build the successors of a kernel's blocks."""
     kernel = cfg.kernel
-    taken, fallen, told, hidden = [], [], [], []
-    head = np.ones(len(kernel), dtype=bool)
+    taken, fallthrough, is_decided, hidden = [], [], [], []
+    is_before_reconvergence = np.ones(len(kernel), dtype=bool)
     for block in cfg.blocks:
         forms = [kernel.decode_form(row) for row in range(block.start, block.stop)]
         kinds = [form.opcode.kind for form in forms]
         if OpKind.WARP_SYNC in kinds:
-            head[block.start + kinds.index(OpKind.WARP_SYNC) + 1 : block.stop] = False
+            is_before_reconvergence[block.start + kinds.index(OpKind.WARP_SYNC) + 1 : block.stop] = False
         hidden.append(not any(form.is_unconditional for form in forms))
         ends = _find_branch_targets(cfg, block.index, forms[-1])
         taken.append(ends[0])
-        fallen.append(ends[1])
-        told.append(not any(isinstance(operand, Predicate) for operand in forms[-1].operands))
-    return LaneSuccessors(np.array(taken), np.array(fallen), np.array(told), np.array(hidden), head)
+        fallthrough.append(ends[1])
+        is_decided.append(not any(isinstance(operand, Predicate) for operand in forms[-1].operands))
+    return LaneSuccessors(
+        np.array(taken),
+        np.array(fallthrough),
+        np.array(is_decided),
+        np.array(hidden),
+        is_before_reconvergence,
+    )
 
 
 def _find_branch_targets(cfg: Cfg, block: int, last: InstructionForm) -> tuple[int, int]:
@@ -152,16 +158,21 @@ def _add_hidden_lanes(runs: TracedBlockRuns, successors: LaneSuccessors) -> Trac
         before, after = at[:-1], at[1:]
         same = (runs.warp[before] == runs.warp[after]) & runs.is_complete[before]
         before, after = before[same], after[same]
-        took = (runs.last_masks[before] & bit) != 0
+        was_taken = (runs.last_masks[before] & bit) != 0
         for _ in range(_MAX_HIDDEN_BLOCKS):
-            first, second = successors.find_successors(runs.block[before], took)
-            open_ = (first != runs.block[after]) & (second != runs.block[after])
-            before, after, first, second = before[open_], after[open_], first[open_], second[open_]
+            first, second = successors.find_successors(runs.block[before], was_taken)
+            is_unexplained = (first != runs.block[after]) & (second != runs.block[after])
+            before, after, first, second = (
+                before[is_unexplained],
+                after[is_unexplained],
+                first[is_unexplained],
+                second[is_unexplained],
+            )
             if not len(before):
                 break
             passed = hidden_runs.find_between(first, before, after)
             passed = np.where(passed < 0, hidden_runs.find_between(second, before, after), passed)
             before, after = passed[passed >= 0], after[passed >= 0]
-            took = np.zeros(len(before), dtype=bool)
+            was_taken = np.zeros(len(before), dtype=bool)
             masks[before] |= bit
     return replace(runs, masks=masks)

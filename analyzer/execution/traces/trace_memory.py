@@ -127,9 +127,9 @@ def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArra
     """Yield each instruction with addresses, its positions in the trace, and its indices in
     `access_positions`.
     """
-    of = trace.instruction_ids[trace.access_positions]
-    order = np.argsort(of, kind="stable")
-    numbers, begins = np.unique(of[order], return_index=True)
+    access_instruction = trace.instruction_ids[trace.access_positions]
+    order = np.argsort(access_instruction, kind="stable")
+    numbers, begins = np.unique(access_instruction[order], return_index=True)
     is_memory = np.zeros(len(trace.instructions), dtype=bool)
     is_memory[numbers] = True
     places = np.flatnonzero(is_memory[trace.instruction_ids])
@@ -144,6 +144,10 @@ def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArra
 def _measure_requests(
     sums: _InstructionTotals, header: TraceHeader, addresses: WordArray, active: LaneArray
 ) -> None:
+    """Add the sectors, wavefronts and footprint of some requests of one instruction.
+
+    addresses, active: [n_request, 32].
+    """
     space, width = sums.opcode.space, sums.width_bytes
     if space in _SHARED_SPACES:
         sums.wavefronts += float(_count_shared_wavefronts(sums.opcode, addresses, active, width).sum())
@@ -177,6 +181,7 @@ def _count_shared_wavefronts(opcode: Opcode, addresses: WordArray, active: LaneA
 
 
 def _count_local_sectors(addresses: WordArray, active: LaneArray, width: int) -> IntArray:
+    """Count the sectors of local requests: the same word of all 32 lanes is contiguous, 128 bytes."""
     lane = np.arange(WARP_SIZE, dtype=np.uint64)[None, :] * np.uint64(4)
     total = np.zeros(len(addresses), dtype=np.int64)
     for word in range(max(1, width // 4)):
@@ -189,6 +194,10 @@ def _count_local_sectors(addresses: WordArray, active: LaneArray, width: int) ->
 def _build_access(
     row: int, sums: _InstructionTotals, scale: float, provenance: Provenance, is_whole: bool
 ) -> MemoryAccess:
+    """Scale an instruction's totals to the grid.
+
+    is_whole: the whole grid was traced, so distinct bytes are known.
+    """
     space, known = sums.opcode.space or AddressSpace.GENERIC, sums.has_addresses
     unique = sums.footprint.count_unique_bytes() if known and is_whole and space in GLOBAL_SPACES else None
     return MemoryAccess(
@@ -220,7 +229,7 @@ def _make_shared_side(copied: MemoryAccess) -> MemoryAccess:
 
 def measure_global_traffic(measured: MeasuredAccesses, cfg: Cfg) -> GlobalTraffic:
     """Sum the traffic of global memory; an atomic both reads and writes, a reduction writes."""
-    every: list[RequestedBytes] = []
+    directions: list[RequestedBytes] = []
     for kinds in (_READ_KINDS, _WRITE_KINDS):
         own = [
             access
@@ -229,5 +238,5 @@ def measure_global_traffic(measured: MeasuredAccesses, cfg: Cfg) -> GlobalTraffi
         ]
         known = [measured.footprints[access.row] for access in own if access.row in measured.footprints]
         n_bytes = sum(access.bytes for access in own)
-        every.append(RequestedBytes(n_bytes, known if len(known) == len(own) else None))
-    return build_grid_traffic(*every)
+        directions.append(RequestedBytes(n_bytes, known if len(known) == len(own) else None))
+    return build_grid_traffic(*directions)

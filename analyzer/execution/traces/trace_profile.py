@@ -104,6 +104,7 @@ class _WarpTotals:
         self.loop_entries = np.zeros(len(loop_forest.loops), dtype=np.int64)
 
     def add_counts(self, counted: WarpCounts) -> None:
+        """Add the counts of some warps."""
         self.block_executions += counted.block_executions.sum(axis=0)
         self.block_active_lanes += counted.block_active_lanes.sum(axis=0)
         self.loop_entries += counted.loop_entries
@@ -197,6 +198,7 @@ def _describe_untraced_memory(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterato
 
 
 def _describe_assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
+    """Yield notes on what the trace lacks and how that was filled, for the report."""
     traced, grid = len(trace.cta_ids), trace.header.grid.count
     if traced != grid:
         yield f"{traced} of {grid} thread blocks were traced; the others are taken to do the same on average"
