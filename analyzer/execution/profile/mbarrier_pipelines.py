@@ -55,7 +55,7 @@ class PipelineUse(Struct, frozen=True):
 
     pipeline: int  # its index in `MbarrierPipelines.pipelines`
     semantics: Semantics
-    expected_bytes: float  # bytes that one execution announces, in the mean
+    expected_bytes: float  # bytes that one execution announces, on average
     warp_share: float  # share of the warps that reach it which are not predicated off, the ramp left aside
     ramp: PipelineRamp | None = None
     iteration_share: float = 1.0  # share of the loop's iterations in which it is active, if known

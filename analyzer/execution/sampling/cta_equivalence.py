@@ -93,7 +93,7 @@ class EquivalenceProver:
         """True if CTAs may represent others in control flow.
 
         If that relies on observed coefficients, memory accesses must be affine too: else there may be as many
-        paths as CTAs, and the search for boxes would be in vain.
+        paths as CTAs, and a search for boxes would find none.
         """
         found = self.affinity
         return found.has_affine_branches and (found.has_affine_accesses or not found.relies_on_coefficients)

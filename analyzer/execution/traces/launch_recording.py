@@ -1,7 +1,7 @@
 """Execution that reports to a recorder, warp by warp: rows that run, lanes that guards leave, addresses.
 
 The machine executes only the slice that decides control flow and addresses. A guard outside of the slice can
-be reported only if its predicate has the right value all the same. A forward data-flow analysis finds where
+be reported only if its predicate still has the right value. A forward data-flow analysis finds where
 that holds: a predicate is stale after a write outside of the slice, and right again after an unconditional
 write inside it. Instructions whose guards are stale are reported in all lanes of their block.
 
