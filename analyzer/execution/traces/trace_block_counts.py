@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.trace_block_runs import TracedBlockRuns, split_block_runs
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
@@ -21,6 +22,9 @@ class WarpCounts(Struct, frozen=True, eq=False):
     block_executions: IntArray  # [n_warp, n_block]
     block_active_lanes: IntArray  # [n_warp, n_block], summed over the executions
     loop_entries: IntArray  # [n_loop], summed over the warps
+
+    def __post_init__(self) -> None:
+        make_read_only(self.warp_numbers, self.block_executions, self.block_active_lanes, self.loop_entries)
 
 
 def count_warp_executions(

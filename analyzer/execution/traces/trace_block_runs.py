@@ -16,6 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind
@@ -36,6 +37,15 @@ class LaneSuccessors(Struct, frozen=True, eq=False):
     is_fully_predicated: NDArray[np.bool_]  # [n_block], every instruction has a guard
     # [n_row], false for instructions behind a WARPSYNC of their block, where further lanes may join.
     is_before_reconvergence: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        make_read_only(
+            self.taken,
+            self.fallthrough,
+            self.is_decided,
+            self.is_fully_predicated,
+            self.is_before_reconvergence,
+        )
 
     def find_successors(self, block: IntArray, was_taken: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
         """Return the one or two blocks that each lane may go to next; -1 for none.
@@ -98,6 +108,9 @@ class TracedBlockRuns(Struct, frozen=True, eq=False):
     last_masks: MaskArray  # active lanes of the last traced instruction of the run
     is_complete: NDArray[np.bool_]  # that is the last instruction of the block
 
+    def __post_init__(self) -> None:
+        make_read_only(self.warp, self.block, self.masks, self.last_masks, self.is_complete)
+
 
 def split_block_runs(cfg: Cfg, row: IntArray, warp: IntArray, masks: MaskArray) -> TracedBlockRuns:
     """Split traced instructions into runs of blocks.
@@ -129,6 +142,9 @@ class _HiddenRuns(Struct, frozen=True, eq=False):
     runs: TracedBlockRuns
     run_indices: IntArray  # in `runs`
     sort_keys: IntArray  # block * number of runs + index of the run
+
+    def __post_init__(self) -> None:
+        make_read_only(self.run_indices, self.sort_keys)
 
     @staticmethod
     def build_sorted(runs: TracedBlockRuns, hidden: IntArray) -> "_HiddenRuns":
