@@ -1,5 +1,7 @@
 """The constant banks that a launch sees, word by word, and the allocations that its pointers lead to."""
 
+from collections.abc import Mapping
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -67,8 +69,8 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     assumptions: tuple[str, ...]
     parameters: tuple[Parameter, ...]
     parameter_base: int
-    banks: dict[int, BankWords]
-    outside_origins: dict[int, int]
+    banks: Mapping[int, BankWords]
+    outside_origins: Mapping[int, int]
     windows: AddressWindows
     assumes_pointers: bool = False
     tensors: tuple[MappedTensor, ...] = ()

@@ -125,12 +125,11 @@ def round_to_units(runs: ByteRuns, unit_bytes: int) -> ByteRuns:
         places = np.minimum(unit_bytes // np.gcd(runs.steps[:, d], unit_bytes), runs.counts[:, d])
         rows = np.repeat(np.arange(len(runs)), places)
         repetition = np.arange(len(rows)) - np.repeat(np.cumsum(places) - places, places)
-        wide, places = runs.take(rows), places[rows]
-        starts = wide.starts + repetition * wide.steps[:, d]
-        steps, counts = wide.steps, wide.counts
+        steps, counts, places = runs.steps[rows], runs.counts[rows], places[rows]
+        starts = runs.starts[rows] + repetition * steps[:, d]
         counts[:, d] = -((repetition - counts[:, d]) // places)
         steps[:, d] *= places
-        runs = ByteRuns(starts=starts, lengths=wide.lengths, steps=steps, counts=counts)
+        runs = ByteRuns(starts=starts, lengths=runs.lengths[rows], steps=steps, counts=counts)
     lows = runs.starts // unit_bytes * unit_bytes
     highs = -(-(runs.starts + runs.lengths) // unit_bytes) * unit_bytes
     return ByteRuns(starts=lows, lengths=highs - lows, steps=runs.steps, counts=runs.counts)

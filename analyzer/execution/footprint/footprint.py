@@ -43,6 +43,23 @@ class Stride(Struct, frozen=True, eq=False):
     count: IntArray | int
 
 
+class _PatternIntervals(Struct, frozen=True, kw_only=True, eq=False):
+    """Intervals of the patterns, relative to the base of the warp, one pattern after the other.
+
+    of_pattern[p]: how many are of pattern p; each is repeated counts times, steps bytes apart.
+    """
+
+    n_per_pattern: IntArray
+    starts: IntArray
+    lengths: IntArray
+    steps: IntArray
+    counts: IntArray
+
+    def bound_extent_bytes(self) -> float:
+        far = np.abs(self.starts.astype(np.float64)) + self.lengths
+        return float((far + self.steps.astype(np.float64) * (self.counts - 1)).max(initial=0.0))
+
+
 class _StridedRequests(Struct, frozen=True, kw_only=True, eq=False):
     """Requests as stored: for each warp its base, pattern and repetitions.
 
@@ -51,7 +68,7 @@ class _StridedRequests(Struct, frozen=True, kw_only=True, eq=False):
 
     bases: Addresses
     pattern_ids: IntArray
-    intervals: "_PatternIntervals"
+    intervals: _PatternIntervals
     steps: IntArray
     counts: IntArray
 
@@ -79,23 +96,6 @@ class _StridedRequests(Struct, frozen=True, kw_only=True, eq=False):
         """An upper bound of the distance between a base and any byte touched from it."""
         reach = np.abs(self.steps.astype(np.float64)) * (self.counts - 1)
         return float(reach.sum(axis=1).max(initial=0.0)) + self.intervals.bound_extent_bytes()
-
-
-class _PatternIntervals(Struct, frozen=True, kw_only=True, eq=False):
-    """Intervals of the patterns, relative to the base of the warp, one pattern after the other.
-
-    of_pattern[p]: how many are of pattern p; each is repeated counts times, steps bytes apart.
-    """
-
-    n_per_pattern: IntArray
-    starts: IntArray
-    lengths: IntArray
-    steps: IntArray
-    counts: IntArray
-
-    def bound_extent_bytes(self) -> float:
-        far = np.abs(self.starts.astype(np.float64)) + self.lengths
-        return float((far + self.steps.astype(np.float64) * (self.counts - 1)).max(initial=0.0))
 
 
 class Footprint:

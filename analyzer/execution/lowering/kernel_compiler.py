@@ -1,5 +1,7 @@
 """Compiles a kernel's slice into segments of actions."""
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from analyzer.execution.lowering.bulk_operands import find_shared_address
@@ -98,9 +100,9 @@ def recompile_with_shared_addresses(kernel: CompiledKernel) -> CompiledKernel:
 
 class _KernelCompiler:
     def __init__(
-        self, cfg: Cfg, loop_forest: LoopForest, kernel_slice: Slice, steps: dict[int, Step | None]
+        self, cfg: Cfg, loop_forest: LoopForest, kernel_slice: Slice, steps: Mapping[int, Step | None]
     ) -> None:
-        self.cfg, self.loop_forest, self.slice, self.steps = cfg, loop_forest, kernel_slice, steps
+        self.cfg, self.loop_forest, self.slice, self.steps = cfg, loop_forest, kernel_slice, dict(steps)
         self.split_rows = [self._find_split_rows(block.index) for block in cfg.blocks]
         self.entry_of: list[int] = []
         count = 0

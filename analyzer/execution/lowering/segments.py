@@ -3,6 +3,7 @@
 A block is one segment, or several where warps may have to wait inside it (barriers, WARPSYNC).
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from math import prod
 
@@ -76,6 +77,23 @@ class LoweredAccess(Struct, frozen=True, kw_only=True, eq=False):
         return self.width_bytes * prod(count for count, _ in self.repeats)
 
 
+class MbarrierOperation(Struct, frozen=True, eq=False):
+    """Operation of an instruction on an mbarrier in shared memory.
+
+    The record also represents an MMA of the tensor core, which names no mbarrier: `semantics` and `address`
+    are None, and `operand_slot` holds the instruction descriptor.
+    """
+
+    row: int
+    semantics: Semantics | None
+    address: AddressExpression | None
+    # Register with the awaited parity, the expected bytes, or the multicast mask of a copy (one bit for each
+    # CTA of the cluster); -1 for zero, None where the instruction has no such operand.
+    operand_slot: int | None
+    coordinates: tuple[int, ...] = ()  # registers that select the tile which a copy loads
+    tensor_map: int | None = None  # register with the address of the tensor map, None for other copies
+
+
 class Action(Struct, frozen=True, eq=False):
     """One instruction of the slice."""
 
@@ -84,27 +102,9 @@ class Action(Struct, frozen=True, eq=False):
     guard: Guard | None
     writes: tuple[int, ...] = ()
     step: Step | None = None
-    mbarrier_operation: "MbarrierOperation | None" = None
+    mbarrier_operation: MbarrierOperation | None = None
     accesses: tuple[LoweredAccess, ...] = ()
     barrier: int = 0
-
-
-class MbarrierOperation(Struct, frozen=True, eq=False):
-    """What an instruction says to the mbarrier at an address in shared memory.
-
-    word: register that holds the parity waited for, or the bytes to expect, or a bit for each CTA of the
-    cluster that a copy goes to; -1 for zero, None for none of them. Of
-    a product of the tensor core, which says nothing to one (`meaning` None), it is the descriptor.
-    coordinates: registers that say which tile of its tensor a copy brings; tensor: that with the address of
-    the tensor's descriptor, None where a copy has none.
-    """
-
-    row: int
-    semantics: Semantics | None
-    address: AddressExpression | None
-    operand_slot: int | None
-    coordinates: tuple[int, ...] = ()
-    tensor_map: int | None = None
 
 
 class TerminatorKind(StrEnum):
@@ -184,4 +184,4 @@ class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
     entry_segments: tuple[int, ...]
     unmodeled_rows: tuple[int, ...]
     awaited_loads: frozenset[int]
-    steps_by_text: dict[int, Step | None]
+    steps_by_text: Mapping[int, Step | None]
