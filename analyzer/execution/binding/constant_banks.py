@@ -87,9 +87,11 @@ class ConstantBankBuilder:
         self._reason_ids[offset : offset + size] = self._reasons.intern(reason)
 
     def is_known(self, offset: int, size: int) -> bool:
+        """Return whether all these bytes are known."""
         return not self._reason_ids[offset : offset + size].any()
 
     def read_bytes(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return a copy of bytes, known or not."""
         return self._contents[offset : offset + size].copy()
 
     def build_words(self) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
@@ -156,10 +158,10 @@ def build_driver_words(arch: Arch, launch: Launch, cluster: Dim3 | None) -> Iter
 def _build_dim_words(
     figure: HardwareParameter, dims: Dim3 | None, name: str, option: str
 ) -> Iterator[DriverWord]:
-    for place, axis in enumerate("xyz"):
+    for position, axis in enumerate("xyz"):
         contents = None if dims is None else _encode_word(getattr(dims, axis))
         reason = f"{name}.{axis} ({option} gives it)"
-        yield DriverWord(_find_offset(figure) + WORD_BYTES * place, WORD_BYTES, contents, reason)
+        yield DriverWord(_find_offset(figure) + WORD_BYTES * position, WORD_BYTES, contents, reason)
 
 
 def _build_cluster_words(arch: Arch, launch: Launch, cluster: Dim3 | None) -> Iterator[DriverWord]:
@@ -176,15 +178,15 @@ def _build_cluster_words(arch: Arch, launch: Launch, cluster: Dim3 | None) -> It
         )
     if bank.cluster_dim is not None:
         yield from _build_dim_words(bank.cluster_dim, cluster, "the cluster's size", "--cluster")
-    for place, axis in enumerate("xyz"):
+    for position, axis in enumerate("xyz"):
         size = None if cluster is None else int(getattr(cluster, axis))
         if bank.cluster_reciprocals is not None:
             contents = None if size is None else _encode_reciprocal(size)
-            offset = _find_offset(bank.cluster_reciprocals) + WORD_BYTES * place
+            offset = _find_offset(bank.cluster_reciprocals) + WORD_BYTES * position
             yield DriverWord(offset, 4, contents, f"1 / the cluster's size.{axis} (--cluster gives it)")
         if bank.cluster_counts is not None:
             number = None if size is None or grid is None else _encode_word(getattr(grid, axis) // size)
-            offset = _find_offset(bank.cluster_counts) + WORD_BYTES * place
+            offset = _find_offset(bank.cluster_counts) + WORD_BYTES * position
             yield DriverWord(
                 offset, 4, number, f"the clusters of the grid.{axis} (--grid and --cluster give them)"
             )

@@ -80,9 +80,9 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
         beyond = self._find_outside_origin(bank)
         if not len(values):
             return np.zeros(offsets.shape, dtype=np.uint32), np.full(offsets.shape, beyond, dtype=np.int32)
-        places = offsets >> 2
-        inside = (places >= 0) & (places < len(values))
-        safe = np.where(inside, places, 0)
+        positions = offsets >> 2
+        inside = (positions >= 0) & (positions < len(values))
+        safe = np.where(inside, positions, 0)
         return (
             np.where(inside, values[safe], np.uint32(0)),
             np.where(inside, origins[safe], np.int32(beyond)),
@@ -91,10 +91,10 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     def read_word(self, bank: int, offset: int) -> tuple[int, int]:
         """Return (value, origin) of one word; see `read_words`."""
         values, origins = self.banks.get(bank, _NO_WORDS)
-        place = offset >> 2
-        if not 0 <= place < len(values):
+        position = offset >> 2
+        if not 0 <= position < len(values):
             return 0, self._find_outside_origin(bank)
-        return int(values[place]), int(origins[place])
+        return int(values[position]), int(origins[position])
 
     def find_allocations(self, addresses: NDArray[np.int64]) -> NDArray[np.int32]:
         """Return the index in `allocations` of the one that contains each address, -1 for none."""
@@ -102,9 +102,9 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
             return np.full(addresses.shape, -1, dtype=np.int32)
         starts = np.array([a.address for a in self.allocations], dtype=np.int64)
         ends = np.array([a.end_address for a in self.allocations], dtype=np.int64)
-        places = np.searchsorted(starts, addresses, side="right") - 1
-        safe = np.maximum(places, 0)
-        return np.where((places >= 0) & (addresses < ends[safe]), safe, -1).astype(np.int32)
+        positions = np.searchsorted(starts, addresses, side="right") - 1
+        safe = np.maximum(positions, 0)
+        return np.where((positions >= 0) & (addresses < ends[safe]), safe, -1).astype(np.int32)
 
     def _find_outside_origin(self, bank: int) -> int:
         return self.outside_origins.get(bank, self.outside_origins[ANY_BANK])

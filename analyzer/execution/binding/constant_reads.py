@@ -102,9 +102,9 @@ class _ConstantReadFinder(Struct):
 
     def _visit_use(self, form: InstructionForm) -> None:
         extended = not _CARRY_MODIFIERS.isdisjoint(form.opcode.modifiers)
-        for place, operand in enumerate(form.operands):
+        for position, operand in enumerate(form.operands):
             if isinstance(operand, ConstantBankOperand):
-                self._visit_constant_operand(form, place, operand, extended)
+                self._visit_constant_operand(form, position, operand, extended)
         if not self.offset_by_register:
             return
         for low in _find_wide_bases(form):
@@ -119,7 +119,7 @@ class _ConstantReadFinder(Struct):
                 self.pairs.add(offset - WORD_BYTES)
 
     def _visit_constant_operand(
-        self, form: InstructionForm, place: int, constant: ConstantBankOperand, extended: bool
+        self, form: InstructionForm, position: int, constant: ConstantBankOperand, extended: bool
     ) -> None:
         if constant.bank != 0:
             return
@@ -127,7 +127,7 @@ class _ConstantReadFinder(Struct):
             self.indexed.add(constant.offset)
             return
         self.words.add(constant.offset)
-        if _is_wide_constant(form, place):
+        if _is_wide_constant(form, position):
             self.words.add(constant.offset + WORD_BYTES)
             self.pairs.add(constant.offset)
         elif extended and constant.offset % _PAIR_BYTES:
@@ -191,7 +191,7 @@ def _has_source_modifier(operand: Register | ConstantBankOperand | Immediate) ->
     )
 
 
-def _is_wide_constant(form: InstructionForm, place: int) -> bool:
+def _is_wide_constant(form: InstructionForm, position: int) -> bool:
     """Return whether a constant operand has 64 bits: the addend of IMAD.WIDE, any of double precision."""
     opcode = form.opcode
     if opcode.kind is OpKind.DOUBLE or "64" in opcode.modifiers or "S64" in opcode.modifiers:
@@ -199,18 +199,18 @@ def _is_wide_constant(form: InstructionForm, place: int) -> bool:
     if "WIDE" not in opcode.modifiers:
         return False
     return not any(
-        isinstance(o, Register | ConstantBankOperand | Immediate) for o in form.operands[place + 1 :]
+        isinstance(o, Register | ConstantBankOperand | Immediate) for o in form.operands[position + 1 :]
     )
 
 
 def _find_wide_bases(form: InstructionForm) -> Iterator[int]:
     """Yield the low storage numbers of the 64-bit base registers in the addresses of an instruction."""
-    for place, operand in enumerate(form.operands):
+    for position, operand in enumerate(form.operands):
         match operand:
             case DescriptorOperand(address=Address() as address):
                 wide = False
             case Address() as address:
-                wide = _has_wide_address(form.opcode, place)
+                wide = _has_wide_address(form.opcode, position)
             case _:
                 continue
         for base in address.bases:
@@ -218,5 +218,5 @@ def _find_wide_bases(form: InstructionForm) -> Iterator[int]:
                 yield find_register_unit(base)
 
 
-def _has_wide_address(opcode: Opcode, place: int) -> bool:
-    return opcode.kind in MEMORY_KINDS and is_64bit_address(opcode, place)
+def _has_wide_address(opcode: Opcode, position: int) -> bool:
+    return opcode.kind in MEMORY_KINDS and is_64bit_address(opcode, position)

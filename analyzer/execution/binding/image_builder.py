@@ -112,6 +112,7 @@ class _ImageBuilder(Struct):
         self.assumptions += self.layout.assumptions
 
     def build(self) -> ConstantImage:
+        """Return the image of all that was written."""
         return ConstantImage(
             unknown_reasons=tuple(self.reasons.texts),
             allocations=tuple(sorted(self.allocations, key=lambda a: a.address)),
@@ -126,6 +127,7 @@ class _ImageBuilder(Struct):
         )
 
     def write_driver_words(self) -> None:
+        """Write the words of the driver below the parameters."""
         bank = self.banks[0]
         for word in build_driver_words(self.arch, self.launch, self._find_cluster()):
             if word.contents is None:
@@ -167,11 +169,12 @@ class _ImageBuilder(Struct):
         return any("c[0x0]" in text and any(end in text for end in ends) for text in texts)
 
     def write_parameters(self) -> None:
+        """Write all parameters; those without a value are assumed pointers or unknown."""
         values = collect_parameter_values(self.targets)
         touched = {t.ordinal for t, _ in self.targets if t.field_offset is not None}
         last = max((p.offset + p.size_bytes for p in self.layout.parameters), default=0)
         self.banks[0].write(self.layout.base, bytes(last))  # padding is zero
-        guessed = []
+        assumed = []
         for parameter in self.layout.parameters:
             value = values.get(parameter.ordinal)
             if value is not None:
@@ -180,11 +183,11 @@ class _ImageBuilder(Struct):
                 value = NullPointer()
             elif self._is_taken_as_pointer(parameter) and parameter.ordinal not in touched:
                 value = Pointer()
-                guessed.append(parameter)
+                assumed.append(parameter)
                 self.assumes_pointers |= parameter.is_pointer is None
             self._write_parameter(parameter, value)
-        if guessed:
-            self.assumptions.append(_format_pointer_note(guessed))
+        if assumed:
+            self.assumptions.append(_format_pointer_note(assumed))
 
     def _is_taken_as_pointer(self, parameter: Parameter) -> bool:
         if parameter.size_bytes != POINTER_BYTES:
@@ -316,6 +319,7 @@ class _ImageBuilder(Struct):
                 return POINTER_BYTES if bank == 0 and offset in reads.pairs else WORD_BYTES
 
     def write_other_banks(self) -> None:
+        """Write the constant banks that the binary holds."""
         for bank in self.kernel.constant_banks or ():
             self._write_bank(bank)
         for number in range(1, _MAX_BANKS):

@@ -1,7 +1,7 @@
 """Sets of strided byte intervals: simplified by formulas, unrolled only where necessary.
 
 A run is the interval [start, start + length) repeated under nested strides: at start + sum of t_d * step_d
-for all 0 <= t_d < count_d. Simplification rewrites runs until none of these rules applies:
+for all 0 <= t_d < count_d. Simplification applies these rules until nothing changes, for at most 16 rounds:
 
 1. Absorb: a stride no longer than the interval makes the interval longer.
 2. Fuse: a stride that continues the next smaller one raises the count of that one.
@@ -46,9 +46,11 @@ class ByteRuns(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_unrolled(self) -> bool:
+        """True if no run repeats."""
         return not (self.counts > 1).any()
 
     def take(self, rows: NDArray[np.intp] | BoolArray) -> "ByteRuns":
+        """Return the runs at these rows."""
         return ByteRuns(
             starts=self.starts[rows],
             lengths=self.lengths[rows],
@@ -134,13 +136,13 @@ def round_to_units(runs: ByteRuns, unit_bytes: int) -> ByteRuns:
     unit.
     """
     for d in range(runs.steps.shape[1]):
-        places = np.minimum(unit_bytes // np.gcd(runs.steps[:, d], unit_bytes), runs.counts[:, d])
-        rows = np.repeat(np.arange(len(runs)), places)
-        repetition = np.arange(len(rows)) - np.repeat(np.cumsum(places) - places, places)
-        steps, counts, places = runs.steps[rows], runs.counts[rows], places[rows]
+        positions = np.minimum(unit_bytes // np.gcd(runs.steps[:, d], unit_bytes), runs.counts[:, d])
+        rows = np.repeat(np.arange(len(runs)), positions)
+        repetition = np.arange(len(rows)) - np.repeat(np.cumsum(positions) - positions, positions)
+        steps, counts, positions = runs.steps[rows], runs.counts[rows], positions[rows]
         starts = runs.starts[rows] + repetition * steps[:, d]
-        counts[:, d] = -((repetition - counts[:, d]) // places)
-        steps[:, d] *= places
+        counts[:, d] = -((repetition - counts[:, d]) // positions)
+        steps[:, d] *= positions
         runs = ByteRuns(starts=starts, lengths=runs.lengths[rows], steps=steps, counts=counts)
     lows = runs.starts // unit_bytes * unit_bytes
     highs = -(-(runs.starts + runs.lengths) // unit_bytes) * unit_bytes

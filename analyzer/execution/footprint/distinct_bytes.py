@@ -35,9 +35,8 @@ from analyzer.execution.footprint.hashing import make_hash_factors
 _MAX_DISTINCT_CLUSTERS = 256  # counted one by one; more are unrolled together
 _MAX_CELL_RUNS = 64  # clusters of more runs are not cut into cells
 _MAX_CHEAP_PIECES = 4096  # up to this number, unrolling is cheaper than folding and cutting
-_SORTED_LIMIT_FACTOR = (
-    4  # up to this multiple of the limit, sorting all pieces beats joining stride by stride
-)
+# Up to this multiple of the limit, sorting all pieces is faster than joining them stride by stride.
+_SORTED_LIMIT_FACTOR = 4
 _MAX_UNROLLED_REPETITIONS = 16
 
 
@@ -80,13 +79,15 @@ def _find_distinct_clusters(runs: ByteRuns) -> list[tuple[ByteRuns, int]] | None
     sizes = np.diff(np.append(heads, len(runs)))
     offsets = runs.starts - np.repeat(runs.starts[heads], sizes)
     rows = np.column_stack([offsets, runs.lengths, runs.steps, runs.counts]).view(np.uint64)
-    place = np.arange(len(runs)) - np.repeat(heads, sizes)
+    position = np.arange(len(runs)) - np.repeat(heads, sizes)
     factors = make_hash_factors(rows.shape[1])
-    hashes = np.add.reduceat((rows @ factors) * (2 * place + 1).astype(np.uint64), heads)
+    hashes = np.add.reduceat((rows @ factors) * (2 * position + 1).astype(np.uint64), heads)
     _, firsts, which, times = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
     if len(firsts) > _MAX_DISTINCT_CLUSTERS:
         return None
-    representatives = np.repeat(heads[firsts][which], sizes) + place  # same row of the representative cluster
+    representatives = (
+        np.repeat(heads[firsts][which], sizes) + position
+    )  # same row of the representative cluster
     if not np.array_equal(sizes[firsts][which], sizes) or not np.array_equal(rows[representatives], rows):
         return None
     spans = zip(heads[firsts], sizes[firsts], times, strict=True)
@@ -141,6 +142,7 @@ class _CellRun(Struct, frozen=True):
 
     @property
     def stop(self) -> int:
+        """End of the last repetition, relative to the first cell."""
         return self.start + self.length + sum(step * (count - 1) for step, count in self.strides)
 
 
@@ -201,7 +203,7 @@ def _fold_into_cells(piece: _CellRun, width: int) -> list[_CellRun] | None:
         return _fold_each_repetition(piece, width) if count <= _MAX_UNROLLED_REPETITIONS else None
     slots = width // step
     slot, offset = divmod(piece.start, step)
-    whole = slots if offset + reach <= step else slots - 1  # slots that cross no cell border
+    whole = slots if offset + reach <= step else slots - 1  # slots inside the cell
     n_whole, rest = divmod(slot + count, slots)
     spans = [(0, 1, slot, min(slot + count, whole))]
     if n_whole:
@@ -235,7 +237,7 @@ def _fold_each_repetition(piece: _CellRun, width: int) -> list[_CellRun] | None:
 def _shift_cell_run(
     piece: _CellRun, cells: int, n_cells: int, start: int, strides: tuple[tuple[int, int], ...]
 ) -> _CellRun:
-    """Make a part of a piece that lies `cells` cells further and in n_cells cells, for each cell of the piece.
+    """Make a part of a piece, shifted by `cells` cells and present in `n_cells` cells for each of its cells.
 
     strides: the first is the interval itself, with step 1
     """

@@ -76,6 +76,7 @@ class _StridedRequests(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def n_runs(self) -> int:
+        """Number of runs that `to_runs` returns."""
         return int(self.intervals.n_per_pattern[self.pattern_ids].sum())
 
     def to_runs(self, origin: int) -> ByteRuns:
@@ -83,9 +84,9 @@ class _StridedRequests(Struct, frozen=True, kw_only=True, eq=False):
         intervals = self.intervals
         times = intervals.n_per_pattern[self.pattern_ids]
         warps = np.repeat(np.arange(len(self.bases)), times)
-        place = np.arange(len(warps)) - np.repeat(np.cumsum(times) - times, times)
+        position = np.arange(len(warps)) - np.repeat(np.cumsum(times) - times, times)
         first = np.cumsum(intervals.n_per_pattern) - intervals.n_per_pattern
-        which = first[self.pattern_ids[warps]] + place
+        which = first[self.pattern_ids[warps]] + position
         bases = (self.bases - np.uint64(origin)).view(np.int64)
         rows = warps if len(self.steps) > 1 else np.zeros(len(warps), np.intp)
         steps, counts = self.steps[rows], self.counts[rows]

@@ -18,11 +18,13 @@ class RequestedBytes(Struct, frozen=True, eq=False):
 
     @property
     def unique_bytes(self) -> int | None:
+        """Distinct bytes; None if unknown."""
         found = None if self.footprints is None else count_union_bytes(self.footprints)
         return None if found is None else found + self._n_lookup_sectors * SECTOR_BYTES
 
     @property
     def unique_sectors(self) -> int | None:
+        """Distinct sectors; None if unknown."""
         found = None if self.footprints is None else count_union_sectors(self.footprints)
         return None if found is None else found + self._n_lookup_sectors
 

@@ -111,6 +111,7 @@ class _RelativeAddresses(Struct, frozen=True, eq=False):
     masks: BoolArray
 
     def compute_rows(self, start: int, stop: int) -> Addresses:
+        """Return the relative addresses of warps [start, stop), [n, 32]."""
         table = self.table[start:stop] if len(self.table) > 1 else self.table
         masks = self.masks[start:stop] if len(self.masks) > 1 else self.masks
         offsets: Addresses = table - self.bases[start:stop, None]
@@ -118,17 +119,20 @@ class _RelativeAddresses(Struct, frozen=True, eq=False):
         return offsets.copy() if masks.all() else np.where(masks, offsets, np.uint64(0))
 
     def select_warps(self, warps: NDArray[np.intp]) -> "_RelativeAddresses":
+        """Select warps by index."""
         table = self.table[warps] if len(self.table) > 1 else self.table
         masks = self.masks[warps] if len(self.masks) > 1 else self.masks
         return _RelativeAddresses(table, self.bases[warps], masks)
 
     def iterate_chunks(self) -> Iterator[tuple[int, int, Addresses]]:
+        """Yield (start, stop, relative addresses) of chunks of warps."""
         n_warps = len(self.bases)
         for start in range(0, n_warps, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, n_warps)
             yield start, stop, self.compute_rows(start, stop)
 
     def is_repetition_of(self, pattern: Addresses) -> bool:
+        """Return whether all warps have the relative addresses of `pattern`."""
         if not np.array_equal(self.compute_rows(len(self.bases) - 1, len(self.bases)), pattern):
             return False
         return all(bool((rows == pattern).all()) for _, _, rows in self.iterate_chunks())

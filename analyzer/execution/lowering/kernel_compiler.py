@@ -138,6 +138,7 @@ class _KernelCompiler:
         )
 
     def compile(self) -> CompiledKernel:
+        """Build all segments."""
         segments = [part for block in self.cfg.blocks for part in self._build_segments(block.index)]
         return CompiledKernel(
             cfg=self.cfg,
@@ -290,8 +291,8 @@ class _KernelCompiler:
         """Build the access of an instruction; LDGSTS has two, a global load and a shared store."""
         opcode = form.opcode
         found = [
-            (place, address)
-            for place, operand in enumerate(form.operands)
+            (position, address)
+            for position, operand in enumerate(form.operands)
             if (address := _find_address(operand)) is not None
         ]
         data = () if row in self.slice.elided_stores else _find_data_slots(form)
@@ -311,8 +312,8 @@ class _KernelCompiler:
             return (self._build_bulk_access(row, form, space, masks, results),)
         if not found or opcode.kind is OpKind.TEXTURE:
             return (self._build_access(row, form, 0, None, space, opcode.kind, masks, results, ()),)
-        place, address = found[-1]
-        return (self._build_access(row, form, place, address, space, opcode.kind, masks, results, data),)
+        position, address = found[-1]
+        return (self._build_access(row, form, position, address, space, opcode.kind, masks, results, data),)
 
     def _build_bulk_access(
         self,
@@ -336,7 +337,7 @@ class _KernelCompiler:
         self,
         row: int,
         form: InstructionForm,
-        place: int,
+        position: int,
         address: Address | None,
         space: AddressSpace,
         kind: OpKind,
@@ -345,7 +346,7 @@ class _KernelCompiler:
         data: tuple[int, ...],
     ) -> LoweredAccess:
         opcode = form.opcode
-        wide = is_64bit_address(opcode, place) or (
+        wide = is_64bit_address(opcode, position) or (
             address is not None and any("64" in b.suffixes for b in address.bases)
         )
         return LoweredAccess(
@@ -530,10 +531,10 @@ def _find_address(operand: Operand) -> Address | None:
 
 def _find_address_slots(form: InstructionForm) -> frozenset[int]:
     slots: set[int] = set()
-    for place, operand in enumerate(form.operands):
+    for position, operand in enumerate(form.operands):
         address = _find_address(operand)
         if address is not None:
-            slots.update(find_address_units(form.opcode, place, address))
+            slots.update(find_address_units(form.opcode, position, address))
         if isinstance(operand, DescriptorOperand):
             slots.update(find_register_unit(base) + i for base in operand.descriptor.bases for i in (0, 1))
     return frozenset(slots)

@@ -294,6 +294,7 @@ class _BackwardPass:
         self.successors = find_interprocedural_successors(cfg)
 
     def run(self) -> Slice:
+        """Iterate to the fixpoint, then mark the instructions with a live result."""
         live_in = [0] * len(self.cfg.blocks)
         predecessors: list[list[int]] = [[] for _ in live_in]
         for block, successors in enumerate(self.successors):
@@ -493,13 +494,13 @@ def _apply_reads(masks: _StorageMasks, reads: int, live: int, guarded_reads: dic
 def find_address_reads(form: InstructionForm) -> int:
     """Return the mask of registers in the addresses of a form, and of predicates that disable its lanes."""
     reads = 0
-    for place, operand in enumerate(form.operands):
+    for position, operand in enumerate(form.operands):
         match operand:
             case Address():
-                reads |= _make_mask(find_address_units(form.opcode, place, operand))
+                reads |= _make_mask(find_address_units(form.opcode, position, operand))
             case DescriptorOperand(address=Address() as address):
-                reads |= _make_mask(find_address_units(form.opcode, place, address))
-            case Predicate() if place:
+                reads |= _make_mask(find_address_units(form.opcode, position, address))
+            case Predicate() if position:
                 reads |= _make_mask((find_predicate_unit(operand),))
             case _:
                 pass
@@ -521,10 +522,10 @@ def find_mma_descriptor(form: InstructionForm) -> Register | None:
 
 def find_copy_coordinates(form: InstructionForm) -> tuple[int, ...]:
     """Return the registers that select what a copy loads: coordinates of a tensor copy, else its source."""
-    dimensions, places = count_tensor_dimensions(form), _find_copy_addresses(form)
-    if dimensions and places:
-        return tuple(range(places[0] + 2, places[0] + 2 + dimensions))
-    return (places[1], places[1] + 1) if len(places) > 1 else ()
+    dimensions, positions = count_tensor_dimensions(form), _find_copy_addresses(form)
+    if dimensions and positions:
+        return tuple(range(positions[0] + 2, positions[0] + 2 + dimensions))
+    return (positions[1], positions[1] + 1) if len(positions) > 1 else ()
 
 
 def find_copied_tensor_map(form: InstructionForm) -> int | None:

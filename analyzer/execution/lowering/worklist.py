@@ -23,10 +23,10 @@ class Worklist:
     def add(self, blocks: Iterable[int]) -> None:
         """Queue blocks; those already queued stay queued once."""
         for block in blocks:
-            place = self._sign * block
-            if place not in self._queued:
-                self._queued.add(place)
-                heappush(self._current_sweep if place > self._position else self._next_sweep, place)
+            position = self._sign * block
+            if position not in self._queued:
+                self._queued.add(position)
+                heappush(self._current_sweep if position > self._position else self._next_sweep, position)
 
     def __iter__(self) -> Iterator[int]:
         while self._current_sweep or self._next_sweep:

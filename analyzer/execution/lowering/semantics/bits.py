@@ -36,13 +36,13 @@ def _compile_constant_permute(selector: int, low: SourceOperand, high: SourceOpe
     Bytes that move by the same distance form one term, {(from high word, shift, is sign): byte mask}.
     """
     masks: dict[tuple[bool, int, bool], int] = {}
-    for place in _BYTE_INDICES:
-        nibble = selector >> 4 * place & 0xF
+    for position in _BYTE_INDICES:
+        nibble = selector >> 4 * position & 0xF
         takes_high, is_sign = bool(nibble & 4), bool(nibble & 8)
         # A replicated sign fills the whole word, which is masked later; so the target byte does not matter.
-        shift = 24 - 8 * (nibble & 3) if is_sign else 8 * (place - (nibble & 3))
+        shift = 24 - 8 * (nibble & 3) if is_sign else 8 * (position - (nibble & 3))
         key = (takes_high, shift, is_sign)
-        masks[key] = masks.get(key, 0) | 0xFF << 8 * place
+        masks[key] = masks.get(key, 0) | 0xFF << 8 * position
     terms = [(key, mask) for key, mask in masks.items() if not (high if key[0] else low).is_zero]
     sources = [source for takes_high, source in ((False, low), (True, high)) if _uses_word(terms, takes_high)]
     if not terms:
@@ -52,10 +52,10 @@ def _compile_constant_permute(selector: int, low: SourceOperand, high: SourceOpe
     pieces = [(len(sources) - 1 if key[0] else 0, _make_byte_move(*key[1:], mask)) for key, mask in terms]
 
     def apply(*words: Value) -> tuple[Value, ...]:
-        place, piece = pieces[0]
-        total = piece(words[place])[0]
-        for place, piece in pieces[1:]:
-            total = total | piece(words[place])[0]
+        position, piece = pieces[0]
+        total = piece(words[position])[0]
+        for position, piece in pieces[1:]:
+            total = total | piece(words[position])[0]
         return (total,)
 
     stays = all(shift == 0 and not is_sign for (_, shift, is_sign), _ in terms)
@@ -91,11 +91,11 @@ def _make_byte_move(shift: int, is_sign: bool, mask: int) -> LaneFunction:
 def _permute_bytes(x: Value, s: Value, y: Value) -> tuple[Value, ...]:
     """Return PRMT of the pair (y, x) with a selector that varies."""
     pair, total = join_pair(x, y), make_constant(0)
-    for place in _BYTE_INDICES:
-        nibble = s >> np.uint32(4 * place)
+    for position in _BYTE_INDICES:
+        nibble = s >> np.uint32(4 * position)
         byte = (pair >> (np.uint64(8) * (nibble & np.uint32(7)))).astype(np.uint32) & np.uint32(0xFF)
         sign = np.where(byte & np.uint32(0x80), np.uint32(0xFF), np.uint32(0))
-        total = total | np.where(nibble & np.uint32(8), sign, byte) << np.uint32(8 * place)
+        total = total | np.where(nibble & np.uint32(8), sign, byte) << np.uint32(8 * position)
     return (total,)
 
 
@@ -152,10 +152,10 @@ def compile_leading_bit(form: InstructionForm) -> Step:
     def apply(x: Value) -> tuple[Value, ...]:
         if not is_unsigned:
             x = x ^ (x.view(np.int32) >> np.int32(WORD_BITS - 1)).view(np.uint32)
-        place = (np.frexp(x.astype(np.float64))[1] - 1).astype(np.int32)
+        position = (np.frexp(x.astype(np.float64))[1] - 1).astype(np.int32)
         if counts_down:
-            place = np.where(place < 0, place, WORD_BITS - 1 - place).astype(np.int32)
-        return (place.view(np.uint32),)
+            position = np.where(position < 0, position, WORD_BITS - 1 - position).astype(np.int32)
+        return (position.view(np.uint32),)
 
     return make_step(apply, [number], [result])
 

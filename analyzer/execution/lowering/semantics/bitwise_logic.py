@@ -149,10 +149,10 @@ def _make_truth_table_function(
     for mask, source in zip(_INPUT_MASKS, inputs, strict=True):
         if source.literal in fixed:
             table = _fix_table_input(table, mask, fixed[source.literal])
-    places = [place for place, mask in enumerate(_INPUT_MASKS) if _depends_on_input(table, mask)]
-    if not places:
+    positions = [position for position, mask in enumerate(_INPUT_MASKS) if _depends_on_input(table, mask)]
+    if not positions:
         return _identity, [every if table & 1 else none]
-    return _make_input_function(table, places), [inputs[place] for place in places]
+    return _make_input_function(table, positions), [inputs[position] for position in positions]
 
 
 def _fix_table_input(table: int, mask: int, value: int) -> int:
@@ -166,12 +166,12 @@ def _depends_on_input(table: int, mask: int) -> bool:
     return _fix_table_input(table, mask, 0) != _fix_table_input(table, mask, 1)
 
 
-def _make_input_function(table: int, places: list[int]) -> LogicFunction:
+def _make_input_function(table: int, positions: list[int]) -> LogicFunction:
     """Make the function of the inputs at `places`, in this order."""
-    if len(places) == 1:
-        return np.invert if _fix_table_input(table, _INPUT_MASKS[places[0]], 1) == 0 else _identity
-    if len(places) == 2:
-        a, b = (_INPUT_MASKS[place] for place in places)
+    if len(positions) == 1:
+        return np.invert if _fix_table_input(table, _INPUT_MASKS[positions[0]], 1) == 0 else _identity
+    if len(positions) == 2:
+        a, b = (_INPUT_MASKS[position] for position in positions)
         key = 0
         for bits in range(4):
             key |= (_fix_table_input(_fix_table_input(table, a, bits >> 1), b, bits & 1) & 1) << bits
@@ -221,8 +221,8 @@ def _make_three_input_function(table: int) -> LogicFunction:
 
 def _make_first_two_function(table: int) -> LogicFunction:
     """Make a function of a and b, which may depend on one of them only."""
-    places = [place for place in (0, 1) if _depends_on_input(table, _INPUT_MASKS[place])]
-    if len(places) == 2:
-        return _make_input_function(table, places)
-    one = _make_input_function(table, places)
-    return (lambda a, b: one(a)) if places == [0] else (lambda a, b: one(b))
+    positions = [position for position in (0, 1) if _depends_on_input(table, _INPUT_MASKS[position])]
+    if len(positions) == 2:
+        return _make_input_function(table, positions)
+    one = _make_input_function(table, positions)
+    return (lambda a, b: one(a)) if positions == [0] else (lambda a, b: one(b))

@@ -56,7 +56,7 @@ def compile_integer_add(form: InstructionForm) -> Step:
     kept = [bit for bit in carries_out if bit != _DISCARDED]
     if not kept:
         return make_step(total.make_low_word(), total.sources, results, AffineRule.LINEAR)
-    if total.most >> WORD_BITS > 1 and len(kept) < 2:
+    if total.max_value >> WORD_BITS > 1 and len(kept) < 2:
         raise UnsupportedInstructionError  # which of the two carries the predicate receives is unknown
     return make_step(
         total.make_sum_with_carries(), total.sources, (*results, *_pad_to_two(carries_out)), AffineRule.LINEAR
@@ -102,10 +102,10 @@ def _subtract_pairs(a_low: Value, a_high: Value, b_low: Value, b_high: Value) ->
 class IntegerSum:
     """A sum of words: added terms, subtracted terms, and a constant.
 
-    most: largest value of the sum
+    max_value: largest value of the sum
     """
 
-    __slots__ = ("_bias", "_n_minus", "_n_plus", "most", "sources")
+    __slots__ = ("_bias", "_n_minus", "_n_plus", "max_value", "sources")
 
     def __init__(self, addends: list[Addend], carries_in: list[SourceOperand]) -> None:
         plus = [a.source for a in addends if a.source.literal is None and not a.is_negated]
@@ -119,7 +119,7 @@ class IntegerSum:
                 number = addend.source.literal
                 self._bias += _CARRY - number if addend.is_negated else number
         n_bits = sum(c.literal is None for c in carries_in)
-        self.most = (len(plus) - n_bits) * WORD_MASK + n_bits + self._n_minus * _CARRY + self._bias
+        self.max_value = (len(plus) - n_bits) * WORD_MASK + n_bits + self._n_minus * _CARRY + self._bias
         if self._bias & WORD_MASK or not plus + minus:
             plus.append(make_word_literal(self._bias))
             self._n_plus += 1
@@ -133,8 +133,8 @@ class IntegerSum:
 
         def apply(*values: Value) -> tuple[Value, ...]:
             total = values[0] if n_plus else np.negative(values[0])
-            for place, value in enumerate(values[1:], start=1):
-                total = total + value if place < n_plus else total - value
+            for position, value in enumerate(values[1:], start=1):
+                total = total + value if position < n_plus else total - value
             return (total,)
 
         return apply
@@ -149,8 +149,8 @@ class IntegerSum:
 
         def apply(*values: Value) -> tuple[Value, ...]:
             total = bias
-            for place, value in enumerate(values):
-                total = total + value if place < n_plus else total - value
+            for position, value in enumerate(values):
+                total = total + value if position < n_plus else total - value
             return total.astype(np.uint32), total >= _ONE_CARRY, total >= _TWO_CARRIES
 
         return apply

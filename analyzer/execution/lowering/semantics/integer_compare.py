@@ -156,8 +156,8 @@ def compile_predicates_to_word(form: InstructionForm) -> Step:
 
     def apply(*bits: Value) -> tuple[Value, ...]:
         total = make_constant(0)
-        for (place, _), bit in zip(numbers, bits, strict=True):
-            total = total | bit.astype(np.uint32) << np.uint32(place)
+        for (position, _), bit in zip(numbers, bits, strict=True):
+            total = total | bit.astype(np.uint32) << np.uint32(position)
         return (total,)
 
     return make_step(apply, [SourceOperand((number,)) for _, number in numbers], [result])
@@ -171,7 +171,7 @@ def compile_word_to_predicates(form: InstructionForm) -> Step:
     mask = parser.take_immediate((1 << _N_PREDICATES) - 1)
     parser.expect_end()
     numbers = _list_masked_predicates(file, mask)
-    masks = [np.uint32(1 << place + 8 * byte) for place, _ in numbers]
+    masks = [np.uint32(1 << position + 8 * byte) for position, _ in numbers]
     return make_step(
         lambda x: tuple((x & bit) != 0 for bit in masks), [word], [number for _, number in numbers]
     )
@@ -187,7 +187,7 @@ def _take_predicate_file(parser: OperandParser) -> PredicateFile:
 def _list_masked_predicates(file: PredicateFile, mask: int) -> list[tuple[int, int]]:
     """Return (bit, storage number) of each predicate in the mask."""
     return [
-        (place, find_predicate_unit(Predicate(file, place)))
-        for place in range(_N_PREDICATES)
-        if mask >> place & 1
+        (position, find_predicate_unit(Predicate(file, position)))
+        for position in range(_N_PREDICATES)
+        if mask >> position & 1
     ]

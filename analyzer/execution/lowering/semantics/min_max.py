@@ -47,7 +47,7 @@ def compile_min_max(form: InstructionForm) -> Step:
 
     def compute_invariants(*values: Value) -> tuple[Value, ...]:
         views = [value.view(dtype) for value in values[:n_numbers]]
-        return tuple(a < b for place, a in enumerate(views) for b in views[:place])
+        return tuple(a < b for position, a in enumerate(views) for b in views[:position])
 
     # Choosing a pair chooses both of its words, so each word is piecewise linear.
     sources = [*numbers, *_list_if_variable(takes_smaller)]

@@ -1,7 +1,7 @@
 """Parser of operands and modifiers, and construction of steps from the parsed values.
 
 A compiler function consumes the modifiers and operands of an instruction one by one. Whatever it does not
-expect, or leaves behind, raises UnsupportedInstructionError: then the instruction gets no step and its
+expect, or does not consume, raises UnsupportedInstructionError: then the instruction gets no step and its
 results are unknown. So a misread instruction is never executed.
 
     parser = OperandParser(form)                      # POPC R4, ~R2
@@ -46,6 +46,7 @@ class SourceOperand(Struct, frozen=True, eq=False):
 
     @property
     def is_zero(self) -> bool:
+        """True if the source is the constant 0."""
         return self.literal == 0
 
     @property
@@ -178,9 +179,11 @@ class OperandParser:
     # Sources
 
     def is_next(self, *kinds: type) -> bool:
+        """Return whether the next operand has one of these types."""
         return bool(self._operands) and isinstance(self._operands[0], kinds)
 
     def is_word_next(self) -> bool:
+        """Return whether the next operand is a register, constant or immediate."""
         return self.is_next(Register, ConstantBankOperand, Immediate)
 
     def take_word(self) -> SourceOperand:
@@ -192,6 +195,7 @@ class OperandParser:
         return _parse_operand(self._take_next(), 2, make_pair_literal)
 
     def take_word_or_pair(self, *, wide: bool) -> SourceOperand:
+        """Take a 64-bit integer if `wide`, else a 32-bit one."""
         return self.take_pair() if wide else self.take_word()
 
     def take_plain_word(self) -> SourceOperand:
@@ -199,6 +203,7 @@ class OperandParser:
         return self._take_plain(self.take_word)
 
     def take_plain_pair(self) -> SourceOperand:
+        """Take a 64-bit integer without a sign."""
         return self._take_plain(self.take_pair)
 
     def take_addend(self, *, wide: bool = False) -> Addend:
@@ -334,11 +339,11 @@ def bind_sources(
     function: LaneFunction, sources: Sequence[SourceOperand], *, uses_active_mask: bool = False
 ) -> LaneFunction:
     """Convert a function of source values to a function of raw words."""
-    place = int(uses_active_mask)
+    position = int(uses_active_mask)
     getters: list[Callable[[tuple[Value, ...]], Value]] = [itemgetter(0)] if uses_active_mask else []
     for source in sources:
-        getters.append(_make_getter(source, place))
-        place += len(source.reads)
+        getters.append(_make_getter(source, position))
+        position += len(source.reads)
     if all(source.reads and source.convert is None for source in sources):
         return function
     match getters:
@@ -352,17 +357,17 @@ def bind_sources(
             return lambda *words: function(*[get(words) for get in getters])
 
 
-def _make_getter(source: SourceOperand, place: int) -> Callable[[tuple[Value, ...]], Value]:
+def _make_getter(source: SourceOperand, position: int) -> Callable[[tuple[Value, ...]], Value]:
     """Make the function that computes a source value; its raw words start at index `place`."""
     constant, convert = source.constant, source.convert
     if constant is not None:
         return lambda words: constant
     if convert is None:
-        return itemgetter(place)
+        return itemgetter(position)
     if len(source.reads) == 1:
-        return lambda words: convert(words[place])
-    stop = place + len(source.reads)
-    return lambda words: convert(*words[place:stop])
+        return lambda words: convert(words[position])
+    stop = position + len(source.reads)
+    return lambda words: convert(*words[position:stop])
 
 
 def make_step(
@@ -383,12 +388,14 @@ def make_step(
     rule, factors and the other options: see `Step`; here `factors` names sources. `compute_invariants` and
     `uniform_variant` take the same values as `function`.
     """
-    places: dict[int, tuple[int, ...]] = {}
+    positions: dict[int, tuple[int, ...]] = {}
     n_reads = 0
     for source in sources:
-        places[id(source)] = tuple(range(n_reads, n_reads + len(source.reads)))
+        positions[id(source)] = tuple(range(n_reads, n_reads + len(source.reads)))
         n_reads += len(source.reads)
-    left, right = (tuple(place for source in group for place in places[id(source)]) for group in factors)
+    left, right = (
+        tuple(position for source in group for position in positions[id(source)]) for group in factors
+    )
     return Step(
         reads=tuple(read for source in sources for read in source.reads),
         writes=tuple(writes),

@@ -203,17 +203,17 @@ def compile_shuffle(form: InstructionForm) -> Step:
     writes = [result] if bit == _DISCARDED else [result, bit]
 
     def apply(mask: Value, x: Value, lane: Value, bound: Value) -> tuple[Value, ...]:
-        place, in_bounds = _find_shuffle_sources(mode, lane, bound)
-        moved = _read_lane(x, place)
+        position, in_bounds = _find_shuffle_sources(mode, lane, bound)
+        moved = _read_lane(x, position)
         return (moved,) if bit == _DISCARDED else (moved, in_bounds)
 
     if b.constant is None or c.constant is None:
         return make_step(apply, [number, b, c], writes, uses_active_mask=True)
-    place, in_bounds = _find_shuffle_sources(mode, b.constant, c.constant)
-    place = place.astype(np.intp)
+    position, in_bounds = _find_shuffle_sources(mode, b.constant, c.constant)
+    position = position.astype(np.intp)
 
     def apply_fixed(mask: Value, x: Value) -> tuple[Value, ...]:
-        moved = x if x.shape[1] == 1 else x[:, place[0]]
+        moved = x if x.shape[1] == 1 else x[:, position[0]]
         return (moved,) if bit == _DISCARDED else (moved, in_bounds)
 
     return make_step(apply_fixed, [number], writes, uses_active_mask=True)
