@@ -137,7 +137,7 @@ class _LayoutInference(Struct):
     def _is_pointer(self, position: int, value: ArgumentValue | None) -> bool | None:
         """Return True if the code uses the parameter in an address, None if it may be a pointer, else False.
 
-        It is none if no value is given and the code reads no 64-bit value there.
+        It is no pointer if no value is given and the code reads no 64-bit value there.
         """
         if position in self.reads.addresses:
             return True

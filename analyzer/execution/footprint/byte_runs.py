@@ -66,8 +66,8 @@ class ByteRuns(Struct, frozen=True, kw_only=True, eq=False):
 
 def make_runs(starts: IntArray, lengths: IntArray) -> ByteRuns:
     """Make runs without repetition."""
-    none = np.zeros((len(starts), 0), np.int64)
-    return ByteRuns(starts=starts, lengths=lengths, steps=none, counts=none)
+    no_strides = np.zeros((len(starts), 0), np.int64)
+    return ByteRuns(starts=starts, lengths=lengths, steps=no_strides, counts=no_strides)
 
 
 def concatenate_runs(parts: list[ByteRuns]) -> ByteRuns:

@@ -138,20 +138,25 @@ def _make_predicate_function(
 
 
 def _make_truth_table_function(
-    table: int, inputs: list[SourceOperand], fixed: dict[int, int], none: SourceOperand, every: SourceOperand
+    table: int,
+    inputs: list[SourceOperand],
+    fixed: dict[int, int],
+    zeros: SourceOperand,
+    ones: SourceOperand,
 ) -> tuple[LogicFunction, list[SourceOperand]]:
     """Return the function of a truth table, and the inputs that it takes.
 
     Constant inputs and inputs without influence are removed.
 
-    fixed: truth value of a literal; none, every: constants of a table of all zeros or all ones
+    fixed: truth value of a literal
+    zeros, ones: the results of a constant table
     """
     for mask, source in zip(_INPUT_MASKS, inputs, strict=True):
         if source.literal in fixed:
             table = _fix_table_input(table, mask, fixed[source.literal])
     positions = [position for position, mask in enumerate(_INPUT_MASKS) if _depends_on_input(table, mask)]
     if not positions:
-        return _identity, [every if table & 1 else none]
+        return _identity, [ones if table & 1 else zeros]
     return _make_input_function(table, positions), [inputs[position] for position in positions]
 
 
