@@ -168,6 +168,7 @@ class _CfgBuilder:
         self.target_rows = {row: self._find_target_row(form) for row, form in self.flow_forms.items()}
 
     def build(self) -> Cfg:
+        """Build the graph."""
         leaders = self._find_leaders()
         starts = sorted(leaders)
         stops = [*starts[1:], self.stop]
@@ -286,6 +287,7 @@ class _RowFinder:
         self.addresses, self.stop = kernel.addresses.tolist()[:stop], stop
 
     def find_row(self, address: int) -> int | None:
+        """Return the row at an address, None if no instruction begins there."""
         row = (address - self.addresses[0]) // INSTRUCTION_BYTES
         if not 0 <= row < self.stop or self.addresses[row] != address:
             row = bisect_left(self.addresses, address)

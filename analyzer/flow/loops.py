@@ -95,7 +95,7 @@ def compute_immediate_dominators(graph: SuccessorTable, order: tuple[int, ...]) 
 
     order: the reverse postorder of the graph; its first block is the entry.
     """
-    rank = {block: place for place, block in enumerate(order)}
+    rank = {block: number for number, block in enumerate(order)}
     predecessors: list[list[int]] = [[] for _ in graph]
     for block in order:
         for follower in graph[block]:
@@ -182,14 +182,14 @@ def find_loops(cfg: Cfg) -> LoopForest:
     for loop in loops:  # outer first, so inner loops overwrite
         for block in loop.blocks:
             loop_of[block] = loop.index
-    places = tuple(sorted(tree.dfs_in[loop.header] for loop in loops))
-    return LoopForest(loops, tuple(loop_of), order, dominators, tuple(irreducible), tree, places)
+    header_numbers = tuple(sorted(tree.dfs_in[loop.header] for loop in loops))
+    return LoopForest(loops, tuple(loop_of), order, dominators, tuple(irreducible), tree, header_numbers)
 
 
 def _find_back_edges(
     graph: SuccessorTable, order: tuple[int, ...], tree: DominatorTree
 ) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
-    rank = {block: place for place, block in enumerate(order)}
+    rank = {block: number for number, block in enumerate(order)}
     latches: dict[int, list[int]] = {}
     irreducible = []
     for block in order:

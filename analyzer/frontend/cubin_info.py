@@ -95,7 +95,7 @@ def parse_cubin(data: bytes) -> CubinInfo:
     )
 
 
-def parse_cubin_resources(data: bytes) -> dict[str, KernelResources]:
+def parse_cubin_resources(data: bytes) -> Mapping[str, KernelResources]:
     """Return the resources of each kernel and device function with code of its own, by name.
 
     Numbers are those of `cuobjdump -res-usage`: from sm_90 on `shared_bytes` includes the 1024 bytes that the

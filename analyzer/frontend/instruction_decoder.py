@@ -193,16 +193,16 @@ def _make_piece(text: str) -> _OperandPiece:
             if _SYMBOL_OPERAND.fullmatch(text)
             else _OperandPiece(text, (), ())
         )
-    numbers, places, parts, last = [], [], [], 0
+    numbers, positions, parts, last = [], [], [], 0
     for match in _OPERAND_NUMBER.finditer(text):
         group = match.lastindex or 0
         start, end = match.span(group)
         numbers.append(match[group])
-        places.append(start)
+        positions.append(start)
         parts += [text[last:start], _NUMBER_PLACEHOLDERS[group]]
         last = end
     parts.append(text[last:])
-    return _OperandPiece("".join(parts), tuple(numbers), tuple(places))
+    return _OperandPiece("".join(parts), tuple(numbers), tuple(positions))
 
 
 @cache
@@ -214,10 +214,10 @@ def _parse_guard(text: str) -> Predicate | None:
     return Predicate(PredicateFile(match[2]), index, is_negated=bool(match[1]))
 
 
-def _build_factories(text: str, places: tuple[int, ...]) -> tuple[OperandFactory, ...]:
+def _build_factories(text: str, positions: tuple[int, ...]) -> tuple[OperandFactory, ...]:
     """Build one factory for each operand of a piece, from the syntax tree of this example."""
     tree = load_parser("sass").parse(text, start="operands")
-    slots = {place: slot for slot, place in enumerate(places)}
+    slots = {position: slot for slot, position in enumerate(positions)}
     return tuple(
         _FACTORY_BUILDERS[str(child.data)](child, slots) for child in tree.children if isinstance(child, Tree)
     )

@@ -121,12 +121,16 @@ def _resolve_branch_targets(
     """Return (address of an indirect branch, addresses of its targets) for each annotated branch."""
     if not branch_annotations:
         return ()
-    places = dict(builder.labels)
+    addresses_by_label = dict(builder.labels)
     rows = np.flatnonzero(np.isin(ids, list(branch_annotations)))
     return tuple(
         (
             int(addresses[row]),
-            tuple(places[label] for label in branch_annotations[int(ids[row])] if label in places),
+            tuple(
+                addresses_by_label[label]
+                for label in branch_annotations[int(ids[row])]
+                if label in addresses_by_label
+            ),
         )
         for row in rows
     )

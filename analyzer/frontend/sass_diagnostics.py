@@ -50,9 +50,9 @@ class SassDiagnostics(Struct):
 
     def build_warnings(self, kernels: tuple[Kernel, ...]) -> Iterator[Diagnostic]:
         """Yield the warnings, each with its count and first location."""
-        for arch, places in sorted(self.skipped_archs.items()):
+        for arch, occurrences in sorted(self.skipped_archs.items()):
             message = f"{arch} code is skipped: encodings before sm_{MIN_ARCH} are not read"
-            yield _make_warning("unsupported-architecture", message, places.first, places.count)
+            yield _make_warning("unsupported-architecture", message, occurrences.first, occurrences.count)
         if self.unrecognized_lines.count:
             message = "lines that no CUDA tool prints were skipped"
             yield _make_warning(

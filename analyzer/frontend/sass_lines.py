@@ -126,4 +126,4 @@ class SassChunk:
         return number
 
     def _find_match(self, index: int) -> re.Match[bytes]:
-        return next(match for place, match in enumerate(LINE.finditer(self.data)) if place == index)
+        return next(match for number, match in enumerate(LINE.finditer(self.data)) if number == index)

@@ -87,6 +87,7 @@ class _SassParser:
         self.source_lines: dict[SourceLine, int] = {}
 
     def parse(self, chunks: Iterable[bytes]) -> Module:
+        """Parse the whole dump; see `parse_sass`."""
         line = 1
         try:
             for data in split_at_line_ends(chunks):
@@ -122,8 +123,8 @@ class _SassParser:
                 hint="keep the `Function : NAME` line of cuobjdump, or the .section lines of nvdisasm",
             )
         if _is_unsupported_arch(kernel.arch):
-            places = self.diagnostics.skipped_archs.setdefault(kernel.arch, Occurrences())
-            places.add(lambda: chunk.locate_start(start), stop - start)
+            occurrences = self.diagnostics.skipped_archs.setdefault(kernel.arch, Occurrences())
+            occurrences.add(lambda: chunk.locate_start(start), stop - start)
             return
         addresses, texts, words, _ = zip(*chunk.matches[start:stop], strict=True)
         ids = self._intern_texts(chunk, texts, words, start)
@@ -142,15 +143,15 @@ class _SassParser:
         try:
             ids = list(map(known.__getitem__, texts))
         except SassSyntaxError as error:
-            place = next(i for i, text in enumerate(texts) if text not in known)
-            raise make_syntax_error(error, chunk.locate_text(start + place, error.column)) from None
+            position = next(i for i, text in enumerate(texts) if text not in known)
+            raise make_syntax_error(error, chunk.locate_text(start + position, error.column)) from None
         if len(failures) == n_failed:
             return ids
         # An encoding proves that the tool printed an instruction; without one the text is an error.
-        for place, number in enumerate(ids):
+        for position, number in enumerate(ids):
             if number in failures and number not in self.diagnostics.unparsed_locations:
-                location = chunk.locate_text(start + place, failures[number].column)
-                if not words[place]:
+                location = chunk.locate_text(start + position, failures[number].column)
+                if not words[position]:
                     raise make_syntax_error(failures[number], location)
                 self.diagnostics.unparsed_locations[number] = location
         return ids
@@ -160,15 +161,15 @@ class _SassParser:
         previous = kernel.addresses[-1] if kernel.addresses else -INSTRUCTION_BYTES
         if numbers[-1] - previous == INSTRUCTION_BYTES * len(numbers) and numbers == sorted(numbers):
             return
-        for place, number in enumerate(numbers, start):
+        for position, number in enumerate(numbers, start):
             if number <= max(previous, -1):
                 raise InputError(
                     f"address {number:#06x} does not follow {previous:#06x}",
-                    location=chunk.locate_start(place),
+                    location=chunk.locate_start(position),
                     hint=f"lines were lost or doubled: {HINT_DUMP_AGAIN}",
                 )
             if number != previous + INSTRUCTION_BYTES:
-                self.diagnostics.address_gaps.add(partial(chunk.locate_start, place))
+                self.diagnostics.address_gaps.add(partial(chunk.locate_start, position))
             previous = number
 
     def _parse_other_line(self, chunk: SassChunk, index: int) -> None:

@@ -62,27 +62,27 @@ def _find_partially_executed(
 def _find_targets(trace: Trace, ids: IntArray, at: IntArray) -> tuple[int, ...]:
     """Return the targets of executions `at` of one branch, of which some are examined."""
     found: dict[int, int] = {}
-    for place in (
+    for position in (
         at[np.unique(np.linspace(0, len(at) - 1, _MAX_BRANCH_SAMPLES).astype(int))].tolist()
         if len(at)
         else ()
     ):
-        end = int(trace.warp_starts[np.searchsorted(trace.warp_starts, place, side="right")])
-        target = _find_next_instruction(trace.masks, ids, place, end)
+        end = int(trace.warp_starts[np.searchsorted(trace.warp_starts, position, side="right")])
+        target = _find_next_instruction(trace.masks, ids, position, end)
         if target is not None:
             found[target] = found.get(target, 0) + 1
     return tuple(sorted(found, key=lambda target: (-found[target], target)))
 
 
-def _find_next_instruction(masks: MaskArray, ids: IntArray, place: int, end: int) -> int | None:
-    """Return the next instruction that any lane of execution `place` executes, None if there is none."""
-    begin = place + 1
+def _find_next_instruction(masks: MaskArray, ids: IntArray, position: int, end: int) -> int | None:
+    """Return the next instruction that any lane of execution `position` executes, None if there is none."""
+    begin = position + 1
     for window in _SEARCH_WINDOWS:
-        stop = min(end, place + 1 + window)
-        hits = np.flatnonzero(masks[begin:stop] & masks[place])
+        stop = min(end, position + 1 + window)
+        hits = np.flatnonzero(masks[begin:stop] & masks[position])
         if len(hits):
             hit = begin + int(hits[0])
-            while hit - 1 > place and masks[hit - 1] == 0 and ids[hit - 1] + 1 == ids[hit]:
+            while hit - 1 > position and masks[hit - 1] == 0 and ids[hit - 1] + 1 == ids[hit]:
                 hit -= 1
             return int(ids[hit])
         begin = stop

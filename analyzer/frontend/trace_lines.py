@@ -135,7 +135,7 @@ class TraceChunk:
         self, index: int, message: str, *, group: int = 0, column: int = 0, hint: str = _RETRACE_HINT
     ) -> InputError:
         """Return an error at a column of group `group` of match `index`."""
-        match = next(found for place, found in enumerate(LINE.finditer(self.data)) if place == index)
+        match = next(found for number, found in enumerate(LINE.finditer(self.data)) if number == index)
         return InputError(message, location=self.locate(match.start(group) + column), hint=hint)
 
     def locate(self, offset: int) -> Location:
@@ -150,8 +150,8 @@ class TraceChunk:
             rule = "header"
         elif text.startswith(("#", "thread", "warp", "insts", "cluster")):
             rule = "marker"
-        elif place := _WARP_PREFIX.match(text):
-            start = place.end()
+        elif prefix := _WARP_PREFIX.match(text):
+            start = prefix.end()
         try:
             parse_line(rule, text[start:])
         except TraceSyntaxError as error:

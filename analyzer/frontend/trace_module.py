@@ -148,8 +148,8 @@ def _build_operands(
     n_addresses = 0
     if opcode.space in _ADDRESSED_SPACES and opcode.kind in MEMORY_KINDS:
         n_addresses = 2 if opcode.kind is OpKind.ASYNC_COPY else 1
-    for place, number in enumerate(instruction.sources[:n_addresses]):
-        sources[place] = _build_address(number, opcode, is_wide=place == n_addresses - 1)
+    for position, number in enumerate(instruction.sources[:n_addresses]):
+        sources[position] = _build_address(number, opcode, is_wide=position == n_addresses - 1)
     if target is not None and opcode.kind in CONTROL_FLOW_KINDS:
         sources.append(Immediate(target))
     return (*results, *sources)

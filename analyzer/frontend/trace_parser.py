@@ -141,6 +141,7 @@ class _TraceParser:
         self.n_instructions = 0
 
     def parse(self, chunks: Iterable[bytes]) -> Trace:
+        """Parse the whole trace; see `parse_trace`."""
         n_lines = 0
         for chunk in split_into_chunks(self.path, chunks):
             self._parse_chunk(chunk)
@@ -155,7 +156,7 @@ class _TraceParser:
         return self._build_trace(self.header)
 
     def _parse_chunk(self, chunk: TraceChunk) -> None:
-        others = [place for place, match in enumerate(chunk.matches) if match[5]]
+        others = [index for index, match in enumerate(chunk.matches) if match[5]]
         begin = 0
         for other in (*others, len(chunk.matches)):
             if other > begin:
@@ -213,7 +214,7 @@ class _TraceParser:
 
     def _add_instructions(self, chunk: TraceChunk) -> None:
         """Add all instruction lines of a chunk."""
-        places, counters, masks, forms, tails, _ = zip(*chunk.matches, strict=True)
+        prefixes, counters, masks, forms, tails, _ = zip(*chunk.matches, strict=True)
         form_ids = np.array(_look_up(chunk, self.forms, forms, 4), dtype=np.int32)
         pcs = np.array(_look_up(chunk, self.program_counters, counters, 2), dtype=np.int64)
         rows = np.flatnonzero(form_ids >= 0)
@@ -221,26 +222,26 @@ class _TraceParser:
         lines = _InstructionColumns(rows, form_ids[rows], pcs[rows], words)
         if self.n_instructions + len(rows) > MAX_INSTRUCTIONS:
             raise chunk.make_error(int(rows[0]), "the trace is too long", hint="trace fewer thread blocks")
-        self._check_warp_prefixes(chunk, places)
+        self._check_warp_prefixes(chunk, prefixes)
         self._add_addresses(chunk, lines, tails)
-        self.instruction_ids.append(self._index_instructions(lines, places, tails))
+        self.instruction_ids.append(self._index_instructions(lines, prefixes, tails))
         self.masks.append(words)
         self.n_instructions += len(rows)
 
-    def _check_warp_prefixes(self, chunk: TraceChunk, places: tuple[bytes, ...]) -> None:
+    def _check_warp_prefixes(self, chunk: TraceChunk, prefixes: tuple[bytes, ...]) -> None:
         if self.warp_prefixes is not None:
             rows = [row for row, match in enumerate(chunk.matches) if not match[5]]
-            used = tuple(places[row] for row in rows)
+            used = tuple(prefixes[row] for row in rows)
             if self.warp_prefixes.header.has_source_lines:  # the last number is the source line
-                used = tuple(place[: place.rstrip().rfind(b" ") + 1] for place in used)
+                used = tuple(prefix[: prefix.rstrip().rfind(b" ") + 1] for prefix in used)
             self.warp_ids.append(np.array(_look_up(chunk, self.warp_prefixes, used, 1, rows), dtype=np.int64))
             return
         assert self.header is not None
         is_old = self.header.tracer_version.partition(".")[0] in _WARP_PREFIX_VERSIONS
         expected = self.header.has_source_lines + (_WARP_PREFIX_WORDS if is_old else 0)
-        for place in set(places):
-            if place.count(b" ") != expected or len(place) > _MAX_WARP_PREFIX_BYTES:
-                index = next((i for i, m in enumerate(chunk.matches) if m[0] == place and not m[5]), -1)
+        for prefix in set(prefixes):
+            if prefix.count(b" ") != expected or len(prefix) > _MAX_WARP_PREFIX_BYTES:
+                index = next((i for i, m in enumerate(chunk.matches) if m[0] == prefix and not m[5]), -1)
                 if index >= 0:
                     raise chunk.make_error(
                         index, f"{expected} numbers are expected before the program counter"
@@ -267,31 +268,33 @@ class _TraceParser:
                 raise _make_address_error(chunk, row, 0, False)
 
     def _index_instructions(
-        self, lines: _InstructionColumns, places: tuple[bytes, ...], tails: tuple[bytes, ...]
+        self, lines: _InstructionColumns, prefixes: tuple[bytes, ...], tails: tuple[bytes, ...]
     ) -> IdArray:
         """Return the lines' indices into `instructions`; new instructions are added."""
         of = np.array(self.forms.instruction_by_form, dtype=np.int64)
         keys, first, inverse = np.unique(
             (lines.program_counters << 31) | of[lines.form_ids], return_index=True, return_inverse=True
         )
-        for key, place in sorted(zip(keys.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]):
+        for key, position in sorted(
+            zip(keys.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]
+        ):
             if key not in self.instruction_indices:
                 self.instruction_indices[key] = len(self.instructions)
-                row = int(lines.rows[place])
-                self.instructions.append(self._make_instruction(lines, place, places[row], tails[row]))
+                row = int(lines.rows[position])
+                self.instructions.append(self._make_instruction(lines, position, prefixes[row], tails[row]))
         numbers = np.array([self.instruction_indices[key] for key in keys.tolist()], dtype=np.int32)
         self._widen_instructions(lines, numbers[inverse])
         return numbers[inverse]
 
     def _make_instruction(
-        self, lines: _InstructionColumns, place: int, before: bytes, tail: bytes
+        self, lines: _InstructionColumns, position: int, prefix: bytes, tail: bytes
     ) -> TracedInstruction:
-        form = self.forms.forms[int(lines.form_ids[place])]
-        words = before.split()
+        form = self.forms.forms[int(lines.form_ids[position])]
+        words = prefix.split()
         assert self.header is not None
         return TracedInstruction(
-            pc=int(lines.program_counters[place]),
-            address=int(lines.program_counters[place]),
+            pc=int(lines.program_counters[position]),
+            address=int(lines.program_counters[position]),
             mnemonic=form.mnemonic,
             destinations=form.destinations,
             sources=form.sources,
@@ -305,9 +308,11 @@ class _TraceParser:
         widths = np.array([form.width_bytes for form in self.forms.forms], dtype=np.int64)[lines.form_ids]
         largest = np.zeros(len(self.instructions), dtype=np.int64)
         np.maximum.at(largest, numbers, widths)
-        for place in np.flatnonzero(largest).tolist():
-            if self.instructions[place].width_bytes < largest[place]:
-                self.instructions[place] = replace(self.instructions[place], width_bytes=int(largest[place]))
+        for position in np.flatnonzero(largest).tolist():
+            if self.instructions[position].width_bytes < largest[position]:
+                self.instructions[position] = replace(
+                    self.instructions[position], width_bytes=int(largest[position])
+                )
 
     def _build_trace(self, header: TraceHeader) -> Trace:
         ids, masks = np.concatenate(self.instruction_ids), np.concatenate(self.masks)
@@ -360,7 +365,7 @@ def _look_up(
     try:
         return list(map(ids_by_text.__getitem__, texts))
     except TraceSyntaxError as error:
-        index = next(place for place, text in enumerate(texts) if text not in ids_by_text)
+        index = next(i for i, text in enumerate(texts) if text not in ids_by_text)
         index = index if rows is None else rows[index]
         raise chunk.make_error(index, error.message, group=group, column=error.column) from None
 

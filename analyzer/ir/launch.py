@@ -29,10 +29,12 @@ class Dim3(Struct, frozen=True):
 
     @property
     def count(self) -> int:
+        """Product of the three sizes."""
         return self.x * self.y * self.z
 
     @property
     def sizes(self) -> tuple[int, int, int]:
+        """The sizes along x, y and z."""
         return (self.x, self.y, self.z)
 
     def __str__(self) -> str:

@@ -127,6 +127,7 @@ class Instruction(Struct, frozen=True):
 
     @property
     def opcode(self) -> Opcode:
+        """Opcode of the instruction's form."""
         return self.form.opcode
 
     def __str__(self) -> str:

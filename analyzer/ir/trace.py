@@ -107,8 +107,8 @@ class AddressTable(Struct, frozen=True, kw_only=True, eq=False):
         sizes = self.delta_offsets[ids + 1] - self.delta_offsets[ids]
         if listed := int(sizes.sum()):
             begins = np.cumsum(sizes) - sizes
-            places = np.arange(listed) + np.repeat(self.delta_offsets[ids] - begins, sizes)
-            steps[later & (sizes > 0)[:, None]] = self.deltas[places]
+            positions = np.arange(listed) + np.repeat(self.delta_offsets[ids] - begins, sizes)
+            steps[later & (sizes > 0)[:, None]] = self.deltas[positions]
         addresses = self.bases[ids][:, None] + np.cumsum(steps, axis=1).astype(np.uint64)
         return addresses, active
 
@@ -139,8 +139,8 @@ class Trace(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         return len(self.instruction_ids)
 
     def __iter__(self) -> Iterator[WarpTrace]:
-        for place, warp in enumerate(self.warp_ids.tolist()):
-            own = slice(int(self.warp_starts[place]), int(self.warp_starts[place + 1]))
+        for index, warp in enumerate(self.warp_ids.tolist()):
+            own = slice(int(self.warp_starts[index]), int(self.warp_starts[index + 1]))
             yield WarpTrace(warp, self.instruction_ids[own], self.masks[own])
 
     @cached_property

@@ -69,16 +69,16 @@ def find_defs_and_uses(
     layout = _make_operand_layout(opcode, tuple(map(type, operands)))
     written: RegisterUnits = ()
     read: RegisterUnits = () if guard is None else _find_predicate_units(guard)
-    for place, (operand, width) in enumerate(zip(operands, layout.widths, strict=True)):
+    for position, (operand, width) in enumerate(zip(operands, layout.widths, strict=True)):
         if isinstance(operand, PredicateFileOperand):
             found = _find_masked_predicates(operand, operands)
-        elif isinstance(operand, Address) and place >= layout.n_defs:
-            found = find_address_units(opcode, place, operand)
+        elif isinstance(operand, Address) and position >= layout.n_defs:
+            found = find_address_units(opcode, position, operand)
         else:
             found = _find_operand_units(operand, width)
-        if place < layout.n_defs:
+        if position < layout.n_defs:
             written += found
-        if place >= layout.n_defs or (place == 0 and layout.is_first_read):
+        if position >= layout.n_defs or (position == 0 and layout.is_first_read):
             read += found
     return written, read
 
@@ -121,12 +121,12 @@ def _find_masked_predicates(predicates: PredicateFileOperand, operands: tuple[Op
     """Return the units of the predicates that the mask selects, all of the file if it is not known."""
     mask = _find_predicate_mask(operands)
     base = PREDICATE_BASE if predicates.file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
-    return tuple(base + place for place in range(_N_PREDICATES) if mask is None or mask >> place & 1)
+    return tuple(base + bit for bit in range(_N_PREDICATES) if mask is None or mask >> bit & 1)
 
 
-def find_address_units(opcode: Opcode, place: int, address: Address) -> RegisterUnits:
-    """Return the units of the registers that the address at operand `place` is the sum of."""
-    wide = is_64bit_address(opcode, place)
+def find_address_units(opcode: Opcode, position: int, address: Address) -> RegisterUnits:
+    """Return the units of the registers that the address at operand `position` is the sum of."""
+    wide = is_64bit_address(opcode, position)
     return tuple(
         number
         for base in address.bases
@@ -134,12 +134,12 @@ def find_address_units(opcode: Opcode, place: int, address: Address) -> Register
     )
 
 
-def is_64bit_address(opcode: Opcode, place: int) -> bool:
-    """Return whether the address at operand `place` has 64 bits, as `.E` says.
+def is_64bit_address(opcode: Opcode, position: int) -> bool:
+    """Return whether the address at operand `position` has 64 bits, as `.E` says.
 
     LDGSTS has its shared-memory address first, which is never wide.
     """
-    if opcode.kind is OpKind.ASYNC_COPY and place == 0:
+    if opcode.kind is OpKind.ASYNC_COPY and position == 0:
         return False
     return opcode.space in GLOBAL_SPACES and "E" in opcode.modifiers
 
@@ -160,16 +160,16 @@ def _parse_destination_pattern(writes: str) -> tuple[tuple[str, bool], ...]:
 
 def _count_defs(writes: str, kinds: _OperandTypes) -> int:
     """Return how many leading operands fit the pattern of written operands."""
-    place = 0
+    position = 0
     for letter, optional in _parse_destination_pattern(writes):
-        if place >= len(kinds):
+        if position >= len(kinds):
             break
-        wanted = (Register,) if letter == "r" else _PREDICATE_TYPES
-        if kinds[place] in wanted:
-            place += 1
+        types = (Register,) if letter == "r" else _PREDICATE_TYPES
+        if kinds[position] in types:
+            position += 1
         elif not optional:
             break
-    return place
+    return position
 
 
 def _find_register_widths(opcode: Opcode, kinds: _OperandTypes, n_written: int) -> list[int]:
@@ -202,15 +202,15 @@ def _find_mma_register_widths(shape: MmaShape, name: str, kinds: _OperandTypes) 
     result = registers(shape.m * shape.n, shape.accumulator_bits)
     a = registers(shape.m * shape.k // (2 if shape.is_sparse else 1), input_bits)
     b = registers(shape.n * shape.k, input_bits)
-    places = iter((result, a, b, result, 1, 1))
+    data_widths = iter((result, a, b, result, 1, 1))
     widths = []
-    for place, kind in enumerate(kinds):
+    for position, kind in enumerate(kinds):
         if kind in _PREDICATE_TYPES:
             widths.append(1)
-        elif place > 1 and kinds[place - 1] is DescriptorOperand and shape.n_warps > 1:
+        elif position > 1 and kinds[position - 1] is DescriptorOperand and shape.n_warps > 1:
             widths.append(result)
         else:
-            widths.append(next(places, 1))
+            widths.append(next(data_widths, 1))
     return widths
 
 
