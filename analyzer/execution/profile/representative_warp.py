@@ -80,7 +80,7 @@ def _cluster_rows(rows: FloatArray, weights: FloatArray) -> IntArray:
         cluster, metrics = import_module("sklearn.cluster"), import_module("sklearn.metrics")
     except ImportError:
         raise UsageError(
-            "choosing a representative warp needs scikit-learn", hint="pip install 'warplens[learn]'"
+            "choosing a representative warp needs scikit-learn", hint="pip install scikit-learn"
         ) from None
     sample = np.unique(np.linspace(0, len(rows) - 1, _MAX_SAMPLED_ROWS).astype(np.int64))
     best, labels = _MIN_SILHOUETTE_SCORE, np.zeros(len(rows), dtype=np.int64)
