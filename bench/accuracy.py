@@ -56,7 +56,8 @@ their ratio, predicted over measured: some of the measured times are not ours to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prototype:
-    """What throwaway prototypes reached on a class of kernels (design/MECHANISMS.md), as it says it.
+    """What throwaway prototypes reached on a class of kernels (starting points of the sm model; constants in
+    hwdb/arch), as it says it.
 
     suites: globs, each with the GPU that it is confined to, or none.
     """
@@ -199,7 +200,8 @@ def render_page(report: ValidationReport, cases: Path, every: int = 1) -> str:
         f"{report.rows:,} rows, {uncounted:,} of them not counted, {report.refused:,} without an answer; "
         f"warplens {report.tool_version}. {_render_compiler_note(report)}\n",
         f"## `{report.models[0]}` against the prototypes\n",
-        "Ranges are over suites and GPUs; the prototypes' stand in design/MECHANISMS.md, over all rows.\n",
+        "Ranges are over suites and GPUs; the prototypes' are over all rows, those that taught them among "
+        "them.\n",
         render_table(
             ("class", "rows", "MAPE", "prototype's", "of simpler ones", "Spearman", "prototype's"),
             _make_prototype_rows(report),

@@ -2,7 +2,7 @@
 
     python bench/attention.py
 
-Four steps of bench/attention/attention.cu, compiled by nvcc 13 for sm_120a. No row of data/measured is an
+Four steps of bench/attention/attention.cu, compiled by nvcc 13 for sm_120a. No row of bench/kernels is an
 attention kernel: what is predicted here has taught the models one figure (see the page).
 """
 

@@ -2,8 +2,9 @@
 
     python bench/blackwell.py [--jobs 2]
 
-The kernels of bench/blackwell are compiled by nvcc 13 for each row of `../shared/data/blackwell_microbench`
-that is listed here; times are the table's cycles at the clock that they were taken at.
+The kernels of bench/blackwell are compiled by nvcc 13 for each row of SemiAnalysisAI/microbench-blackwell
+@9a068d85 (a copy: `../shared/data/blackwell_microbench`) that is listed here; times are the table's cycles at
+the clock that they were taken at.
 """
 
 import argparse
@@ -42,9 +43,9 @@ _KINDS = {
 _HEAD = """# A B200's tensor core, copy engine and LDGSTS
 
 Made by `python bench/blackwell.py`: kernels of bench/blackwell, written anew and compiled for sm_100a,
-against the cycles that SemiAnalysis measured on a B200 (`../shared/data/blackwell_microbench`). The figures
-in hwdb/arch/sm_100.toml come from the same tables: this says how well the simulation puts them together, not
-how well it would do on rows never seen.
+against the cycles that SemiAnalysis measured on a B200 (SemiAnalysisAI/microbench-blackwell @9a068d85). The
+figures in hwdb/arch/sm_100.toml come from the same tables: this says how well the simulation puts them
+together, not how well it would do on rows never seen.
 
 """
 _TAIL = """

@@ -26,7 +26,7 @@ from analyzer.text.errors import WarplensError
 
 # An independent reading of a dump: address, guard, opcode name, up to the terminator.
 _PLAIN = re.compile(rb"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@\S+\s+)?([A-Z][A-Z0-9_]*)[^;\n]*;", re.M)
-# An extra operand that prints `.reuse` without a bit of its own (facts/FORMATS.md, section 7); texture
+# An extra operand that prints `.reuse` without a bit of its own (docs/corpus.md); texture
 # instructions have the bit set and print nothing.
 _REUSE_EXCEPTIONS = re.compile(r"\b(HMMA|IMMA)\.SP|\b[OQ]MMA\.SF|\bT(EX|LD4)\b")
 

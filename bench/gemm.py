@@ -3,8 +3,8 @@
     python bench/gemm.py [--jobs 2]
 
 Configurations of bench/gemm/gemm.cu, compiled by nvcc 13, against times of CLBlast's Xgemm in
-../shared/data/kernel_tuner/gemm.parquet: the fastest ones of each GPU, and others by a hash, half of them
-from the fastest fifth.
+AutoTuningAssociation/benchmark_hub @8eeb99e, gemm (a copy: ../shared/data/kernel_tuner/gemm.parquet): the
+fastest ones of each GPU, and others by a hash, half of them from the fastest fifth.
 """
 
 import argparse
@@ -36,10 +36,10 @@ _BEST, _OF_FAST, _OF_ALL = 4, 16, 24
 _HEAD = """# Tunable matrix products on three GPUs
 
 Made by `python bench/gemm.py`: products of 4096-square matrices in FP32 by configurations of CLBlast's
-Xgemm, written anew (bench/gemm/gemm.cu), against the times of whole tuning sweeps (data/kernel_tuner:
-benchmark_hub). The fastest configurations of each GPU and others by a hash, {rows} rows. Operands come
-through the L1 or through shared memory, in accesses of 4 to 16 bytes: what the load/store path costs decides
-most of them.
+Xgemm, written anew (bench/gemm/gemm.cu), against the times of whole tuning sweeps
+(AutoTuningAssociation/benchmark_hub @8eeb99e). The fastest configurations of each GPU and
+others by a hash, {rows} rows. Operands come through the L1 or through shared memory, in accesses of 4 to 16
+bytes: what the load/store path costs decides most of them.
 
 Of the measured code nothing but its source is known: NVIDIA's OpenCL compiler made it. What nvcc 13 makes
 of ours may differ in registers, and so in CTAs per SM; products of more than {sums} sums per thread, which

@@ -3,7 +3,7 @@
     python bench/volta.py [--jobs 2]
 
 Kernels of bench/volta/kernels.cu, whose dump is shipped (traces/volta), against hw_perf.csv of
-../shared/data/accelsim_v100.
+accel-sim/accel-sim-framework @2260456 (its copy lies in ../shared/data/accelsim_v100).
 """
 
 import argparse
@@ -33,9 +33,9 @@ _HEAD = """# Benchmark suites on Volta
 
 Made by `python bench/volta.py`: kernels of the CUDA samples, Rodinia and Parboil, written anew
 (bench/volta/kernels.cu), against cycles that the authors of Accel-Sim measured on a Quadro GV100
-(data/accelsim_v100, hw_perf.csv). It is predicted as the V100 PCIe, the same chip, at {clock:,} MHz, at which
-AccelWattch locked it (recalled). Launches are those of the suites, checked by what the counters say:
-`shared` is how many accesses to shared memory our code makes, over what was counted.
+(accel-sim/accel-sim-framework @2260456, hw_perf.csv). It is predicted as the V100 PCIe, the same chip, at
+{clock:,} MHz, at which AccelWattch locked it (recalled). Launches are those of the suites, checked by what
+the counters say: `shared` is how many accesses to shared memory our code makes, over what was counted.
 
 The measured code was made by another compiler, and registers are not known, so no row counts in
 docs/accuracy.md. No kernel, GPU or architecture of this page taught the models anything, but for one figure:

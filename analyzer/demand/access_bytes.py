@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts, make_arrays_read_only
+from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
 from analyzer.demand.tma_copies import TmaBox
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
-from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess, make_read_only
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import SchedClass
@@ -60,7 +60,7 @@ def compute_access_bytes(
         unique_global_bytes=_count_unique_global_bytes(profile),
     )
     if profile is None:
-        return make_arrays_read_only(found)
+        return _with_read_only_arrays(found)
     for access in profile.accesses:
         if cfg.kernel.find_opcode(access.row).space is AddressSpace.GENERIC:
             found.global_bytes[access.row] = 0.0  # set below if it accesses global memory
@@ -80,7 +80,12 @@ def compute_access_bytes(
             found.global_bytes[row] = box.sector_bytes
             found.tma_requests[row] = box.n_l2_requests
             found.box_sector_utilization[row] = box.n_bytes / box.sector_bytes
-    return make_arrays_read_only(replace(found, has_known_addresses=all(known)))
+    return _with_read_only_arrays(replace(found, has_known_addresses=all(known)))
+
+
+def _with_read_only_arrays(found: AccessBytes) -> AccessBytes:
+    make_read_only(*(value for value in astuple(found) if isinstance(value, np.ndarray)))
+    return found
 
 
 def _is_shared_matrix_access(opcode: Opcode) -> bool:

@@ -1,12 +1,11 @@
 """Costs of each opcode on one GPU as arrays, so that a kernel's demand is a few array sums."""
 
-from typing import TypeVar
-
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
 from analyzer.hardware.schema import Arch
 from analyzer.ir.module import FormTable
@@ -17,15 +16,6 @@ PIPES = tuple(Pipe)
 PIPE_INDEX = {pipe: i for i, pipe in enumerate(PIPES)}
 
 FloatArray = NDArray[np.float64]
-_Record = TypeVar("_Record", bound=Struct)
-
-
-def make_arrays_read_only(record: _Record) -> _Record:
-    """Make the arrays of a frozen record read-only in place, and return it."""
-    for value in astuple(record):
-        if isinstance(value, np.ndarray):
-            value.setflags(write=False)
-    return record
 
 
 class OpcodeCosts(Struct, frozen=True, eq=False):
@@ -47,6 +37,9 @@ class OpcodeCosts(Struct, frozen=True, eq=False):
     local_bytes: FloatArray
     is_tma_copy: FloatArray  # 1 for TMA copies, else 0
 
+    def __post_init__(self) -> None:
+        make_read_only(*astuple(self))
+
 
 def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCosts:
     """Build the costs of all opcodes of a module on one GPU."""
@@ -55,7 +48,7 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
     def column(name: str) -> FloatArray:
         return np.array([getattr(row, name) for row in rows], dtype=np.float64)
 
-    costs = OpcodeCosts(
+    return OpcodeCosts(
         pipe=np.array([row.pipe for row in rows], dtype=np.int8),
         alternate_pipe=np.array([row.alternate for row in rows], dtype=np.int8),
         issue_cycles=column("issue_cycles"),
@@ -75,7 +68,6 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
         local_bytes=np.array([_count_bytes(o, _LOCAL_SPACES) for o in form_table.opcodes], dtype=np.float64),
         is_tma_copy=np.array([_is_tma_copy(o) for o in form_table.opcodes], dtype=np.float64),
     )
-    return make_arrays_read_only(costs)
 
 
 _SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})

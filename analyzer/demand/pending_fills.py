@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.address_streams import AddressStream
 
 IntArray = NDArray[np.int64]
@@ -33,6 +34,9 @@ class FillWaits(Struct, frozen=True, eq=False):
 
     levels: IntArray  # level whose fill each entry waits for
     remaining_share: FloatArray  # part of that fill that is left
+
+    def __post_init__(self) -> None:
+        make_read_only(self.levels, self.remaining_share)
 
 
 def compute_fill_waits(

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.demand.opcode_costs import OpcodeCosts, make_arrays_read_only
+from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.execution.lowering.slicing import find_mma_descriptor
 from analyzer.execution.static_counts.integer_constants import find_constant_before
 from analyzer.flow.cfg import Cfg
@@ -85,7 +85,7 @@ def with_tcgen05_tiles(
         tensor_fma=costs.tensor_fma * work,
         flops=costs.flops * work,
     )
-    return TiledCosts(make_arrays_read_only(tiled), guessed)
+    return TiledCosts(tiled, guessed)
 
 
 def _is_tcgen05_mma(opcode: Opcode) -> bool:

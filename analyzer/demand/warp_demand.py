@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import AccessBytes
 from analyzer.demand.opcode_costs import PIPES, FloatArray, OpcodeCosts
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.module import IdArray
 from analyzer.ir.scheduling import Pipe
@@ -44,7 +45,7 @@ def count_instruction_executions(cfg: Cfg, block_counts: tuple[float, ...]) -> F
     lengths = np.array([len(block) for block in cfg.blocks])
     total = int(lengths.sum())
     weights[:total] = np.repeat(np.array(block_counts, dtype=np.float64), lengths)
-    weights.setflags(write=False)
+    make_read_only(weights)
     return weights
 
 

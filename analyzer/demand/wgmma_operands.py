@@ -10,7 +10,7 @@ instruction is the longer of its product and its fetches:
 import numpy as np
 from msgspec.structs import replace
 
-from analyzer.demand.opcode_costs import OpcodeCosts, make_arrays_read_only
+from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.flow.cfg import Cfg
 from analyzer.hardware.schema import Arch
 from analyzer.ir.module import InstructionForm
@@ -38,7 +38,7 @@ def with_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opco
     issue, matrix = costs.issue_cycles.copy(), costs.wgmma_cycles.copy()
     for number, cycles in found.items():
         issue[number] = matrix[number] = np.mean(cycles)
-    return make_arrays_read_only(replace(costs, issue_cycles=issue, wgmma_cycles=matrix))
+    return replace(costs, issue_cycles=issue, wgmma_cycles=matrix)
 
 
 def _is_warpgroup_mma(opcode: Opcode) -> bool:

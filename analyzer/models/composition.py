@@ -112,7 +112,6 @@ def _shift_memory_latency(
     waits = timeline.waits.copy()
     long_waits = waits[:, WaitCause.LONG_SCOREBOARD]
     waits[:, WaitCause.LONG_SCOREBOARD] = np.where(long_waits > 0, np.maximum(long_waits + longer, 0.0), 0.0)
-    waits.setflags(write=False)
     return WarpTimeline(waits, timeline.producers)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.intervals import Intervals
@@ -31,6 +32,9 @@ class IssueCycles(Struct, frozen=True, eq=False):
     contended: FloatArray  # at the resource with most contention
     # Column of that pipe, `L1_COLUMN` for the L1, -1 if no resource takes longer than issue.
     limiting_column: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+
+    def __post_init__(self) -> None:
+        make_read_only(self.uncontended, self.contended, self.limiting_column)
 
 
 L1_COLUMN = len(PIPES)

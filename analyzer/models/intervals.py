@@ -11,9 +11,11 @@ stalls. An interval begins at each instruction that stalls, and where executions
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray, make_arrays_read_only
+from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.models.interface import ModelInput
 from analyzer.models.timeline import WarpTimeline
 from analyzer.models.wait_causes import WaitCause
@@ -41,6 +43,9 @@ class Intervals(Struct, frozen=True, eq=False):
     written_bytes: FloatArray  # [k], to global memory
     issue_cycles: FloatArray  # [n], initiation interval of each instruction on its pipe
 
+    def __post_init__(self) -> None:
+        make_read_only(*astuple(self))
+
 
 def split_into_intervals(
     model_input: ModelInput, timeline: WarpTimeline, weights: FloatArray, issue_cycles: FloatArray
@@ -61,7 +66,7 @@ def split_into_intervals(
 
     pipes = of_row * len(PIPES) + model_input.costs.pipe[ids]
     by_pipe = np.bincount(pipes, weights=issue_cycles, minlength=n * len(PIPES))
-    intervals = Intervals(
+    return Intervals(
         interval_of_row=of_row,
         memory_interval=(np.cumsum(memory_starts) - 1)[np.flatnonzero(starts)],
         executions=weights[np.flatnonzero(starts)],
@@ -72,4 +77,3 @@ def split_into_intervals(
         written_bytes=total(np.where(loads, 0.0, moved.global_bytes)),
         issue_cycles=issue_cycles,
     )
-    return make_arrays_read_only(intervals)

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.opcode_costs import FloatArray
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.ir.module import IntArray
 from analyzer.models.interface import Stall, sort_largest_first
 
@@ -26,6 +27,9 @@ class StallProfile(Struct, frozen=True, eq=False):
 
     cycles: FloatArray  # [n, stall], columns in order of `STALLS`; read-only
     unattributed_cycles: Mapping[Stall, float]  # cycles that belong to no instruction
+
+    def __post_init__(self) -> None:
+        make_read_only(self.cycles)
 
     @property
     def total_cycles(self) -> float:
@@ -74,5 +78,4 @@ class StallAccumulator:
 
     def build_profile(self) -> StallProfile:
         """Return the finished profile; nothing can be added to it any more."""
-        self.cycles.setflags(write=False)
         return StallProfile(self.cycles, self.unattributed_cycles)

@@ -21,6 +21,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray, OpcodeCosts
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
 from analyzer.ir.module import Kernel
@@ -39,6 +40,9 @@ class WarpTimeline(Struct, frozen=True, eq=False):
 
     waits: FloatArray  # [n, cause], read-only
     producers: "np.ndarray[tuple[int], np.dtype[np.int32]]"  # [n], row whose scoreboard it waits for, or -1
+
+    def __post_init__(self) -> None:
+        make_read_only(self.waits, self.producers)
 
     def sum_by_stall(self, weights: FloatArray, rows: slice = slice(None)) -> dict[Stall, float]:
         """Return the cycles of one warp by stall.
@@ -91,7 +95,6 @@ def simulate_warp_issue(
         ]
         _run_iterations(warps, ranges, n_iterations, max(times, 1.0))
     waits: FloatArray = np.mean([warp.average_waits(options.execution_counts) for warp in warps], axis=0)
-    waits.setflags(write=False)
     return WarpTimeline(waits, np.array(warps[0].producers, dtype=np.int32))
 
 

@@ -1,9 +1,9 @@
 """Rows whose repeats tell that the clock stood still while they were timed.
 
-The RTX A4000's short convolutions were repeated 32 times (`../shared/data/kernel_tuner`): about 50 ms, at
-whose beginning the GPU may run above the clock that its power lets it keep. In rows that begin so, the first
-repeats take 1.08 to 1.25 times less than the last, and the median is either. In the others all repeats
-take the same time.
+The RTX A4000's short convolutions were repeated 32 times (AutoTuningAssociation/benchmark_hub @8eeb99e):
+about 50 ms, at whose beginning the GPU may run above the clock that its power lets it keep. In rows that
+begin so, the first repeats take 1.08 to 1.25 times less than the last, and the median is either. In the
+others all repeats take the same time.
 """
 
 from collections.abc import Mapping

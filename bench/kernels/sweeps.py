@@ -1,8 +1,8 @@
 """Rows from whole tuning sweeps, on GPUs that the table of measured kernels does not hold.
 
-`../shared/data/kernel_tuner` (benchmark_hub, its README there) has every configuration that was tried. Of a
-sweep the fastest ones are taken, so that a choice is held against the best, and others by a hash of the
-configuration: many of them from the fastest fifth.
+AutoTuningAssociation/benchmark_hub @8eeb99e (a copy lies in `../shared/data/kernel_tuner`) has every
+configuration that was tried. Of a sweep the fastest ones are taken, so that a choice is held against the
+best, and others by a hash of the configuration: many of them from the fastest fifth.
 """
 
 import hashlib

@@ -43,7 +43,7 @@ def stream(
     sectors: Sequence[int],
     rows: Sequence[int] | None = None,
     requests: Sequence[int] | None = None,
-    words: int = 0xFF,
+    words: int | Sequence[int] = 0xFF,
     turns: Sequence[int] | None = None,
 ) -> AddressStream:
     """One sector a request, touched whole, all of row 0, unless said otherwise."""
@@ -225,8 +225,7 @@ def test_sectors_touched_in_part_are_more_than_their_bytes() -> None:
 
 def test_a_rim_finds_the_sectors_that_tiles_bring() -> None:
     """Those who touch whole sectors bring them; rims bring what is left, no more than comes in all."""
-    both = stream([*range(128)], rows=[0] * 64 + [1] * 64)
-    both.word_masks[64:] = 0b1
+    both = stream([*range(128)], rows=[0] * 64 + [1] * 64, words=[0xFF] * 64 + [0b1] * 64)
     figures, policies = CacheHierarchy(shape(16, 4), BIG), (L1Policy.READ_ALLOCATE, L1Policy.READ_ALLOCATE)
     for n_sectors, shares in ((48, (3 / 4, 0)), (64, (1, 0)), (68, (1, 1 / 16)), (1e6, (1, 1))):
         reuse = GridReuse({}, {0: 64, 1: 64}, dram_sectors=n_sectors)
@@ -236,8 +235,7 @@ def test_a_rim_finds_the_sectors_that_tiles_bring() -> None:
 
 def test_columns_of_words_bring_each_word_once() -> None:
     """Nothing brings whole sectors of which they could be the rim."""
-    both = stream([*range(128)], rows=[0] * 64 + [1] * 64)
-    both.word_masks[:] = 0b1
+    both = stream([*range(128)], rows=[0] * 64 + [1] * 64, words=0b1)
     figures, policies = CacheHierarchy(shape(16, 4), BIG), (L1Policy.READ_ALLOCATE, L1Policy.READ_ALLOCATE)
     for n_sectors, share in ((4, 1 / 4), (16, 1), (64, 1)):
         reuse = GridReuse({}, {0: 64, 1: 64}, dram_sectors=n_sectors)
