@@ -134,16 +134,16 @@ class GridReuse(Struct, frozen=True):
             return self
         return replace(self, dram_sectors=self.dram_sectors * max(1.0, times))
 
-    def dram_share(self, row: int, density: float) -> float | None:
+    def dram_share(self, row: int, utilization: float) -> float | None:
         """Return the share of an instruction's sectors that come from DRAM; None: not known.
 
-        density: part of its sectors that the instruction itself touches, above 0.
+        utilization: part of its sectors that the instruction itself touches, above 0.
         """
         share = self.distinct_share.get(row)
-        return None if share is None else min(1.0, share * self._dram_refetch_factor / density)
+        return None if share is None else min(1.0, share * self._dram_refetch_factor / utilization)
 
     def compute_dram_share_of_misses(
-        self, missed: Mapping[int, float], densities: Mapping[int, float]
+        self, missed: Mapping[int, float], utilizations: Mapping[int, float]
     ) -> dict[int, float]:
         """Return the part of each instruction's own misses that comes from DRAM, 1 without any reuse, by row.
 
@@ -152,19 +152,19 @@ class GridReuse(Struct, frozen=True):
         than in whole ones, the partial ones are no edges: adjacent CTAs request the same sectors again after
         they were evicted, and each word comes once. Instructions that the recorded CTAs do not execute take
         their part too, as if none of theirs hit.
-        missed[row]: share of its sectors that miss; densities[row]: touched part of them.
+        missed[row]: share of its sectors that miss; utilizations[row]: touched part of them.
         """
         if self.dram_sectors is None:
             return dict.fromkeys(missed, 1.0)
         requested = {row: missed.get(row, 1.0) * n for row, n in self.requested_sectors.items()}
         partial_rows = {
-            row: densities[row]
+            row: utilizations[row]
             for row in requested
-            if densities.get(row, 1.0) <= _MAX_PARTIAL_SECTOR_UTILIZATION
+            if utilizations.get(row, 1.0) <= _MAX_PARTIAL_SECTOR_UTILIZATION
         }
         whole = sum(n for row, n in requested.items() if row not in partial_rows)
-        if sum(requested[row] * density for row, density in partial_rows.items()) > whole:
-            requested |= {row: requested[row] * density for row, density in partial_rows.items()}
+        if sum(requested[row] * utilization for row, utilization in partial_rows.items()) > whole:
+            requested |= {row: requested[row] * utilization for row, utilization in partial_rows.items()}
         left, shares = self.dram_sectors, dict[int, float]()
         for is_partial in (False, True):
             rows_of_kind = [row for row in requested if (row in partial_rows) is is_partial]
@@ -244,20 +244,20 @@ def simulate_caches(
     table = _ServiceLevels.count(
         stream, levels, compute_fill_waits(stream, levels, fills, hierarchy.fill_timing)
     )
-    densities = _compute_sector_utilizations(stream, table.rows)
+    utilizations = _compute_sector_utilizations(stream, table.rows)
     lines = _count_lines_per_request(stream, table.rows, hierarchy.l1)
     found: dict[int, HitRates] = {}
-    own = _compute_sector_utilizations(stream, table.rows, by_row=True)
-    for row, density, mine, n_lines in zip(
-        table.rows.tolist(), densities.tolist(), own.tolist(), lines.tolist(), strict=True
+    own_utilizations = _compute_sector_utilizations(stream, table.rows, by_row=True)
+    for row, utilization, own_utilization, n_lines in zip(
+        table.rows.tolist(), utilizations.tolist(), own_utilizations.tolist(), lines.tolist(), strict=True
     ):
-        share = None if reuse is None else reuse.dram_share(row, mine)
-        found[row] = table.compute_hit_rates(row, share, n_lines, density)
-    for row, density in _compute_store_utilizations(stream, policies).items():
-        found[row] = replace(found[row], store_sector_utilization=density)
+        share = None if reuse is None else reuse.dram_share(row, own_utilization)
+        found[row] = table.compute_hit_rates(row, share, n_lines, utilization)
+    for row, utilization in _compute_store_utilizations(stream, policies).items():
+        found[row] = replace(found[row], store_sector_utilization=utilization)
     if reuse is not None:
         missed = {row: rates.dram_share for row, rates in found.items()}
-        touched = dict(zip(table.rows.tolist(), densities.tolist(), strict=True))
+        touched = dict(zip(table.rows.tolist(), utilizations.tolist(), strict=True))
         for row, kept in reuse.compute_dram_share_of_misses(missed, touched).items():
             found[row] = found[row].with_scaled_dram_share(kept)
     reading = [found[row] for row in found if policies[row] not in _WRITE_POLICIES]
@@ -372,7 +372,9 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
             _weigh_by_level(which[starts], level, left, len(rows)),
         )
 
-    def compute_hit_rates(self, row: int, dram_share: float | None, lines: float, density: float) -> HitRates:
+    def compute_hit_rates(
+        self, row: int, dram_share: float | None, lines: float, utilization: float
+    ) -> HitRates:
         """Return the hit rates of a row, with at most `dram_share` of its sectors from DRAM."""
         place = int(np.searchsorted(self.rows, row))
         sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
@@ -392,7 +394,7 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
             l2_request_share=(requests[1] + requests[2] * (1.0 - kept)) / n_requests,
             dram_request_share=waits_dram,
             lines_per_request=lines,
-            sector_utilization=density,
+            sector_utilization=utilization,
         )
 
 

@@ -45,9 +45,9 @@ def _find_l2_latency_cycles(model_input: ModelInput) -> float:
 
 def _compute_dram_latency_cycles(model_input: ModelInput) -> float:
     memory, path = model_input.gpu.file.memory, model_input.arch.memory
-    usual = (memory.dram_latency_cycles or path.dram_latency_cycles).value
+    rated_cycles = (memory.dram_latency_cycles or path.dram_latency_cycles).value
     l2 = _find_l2_latency_cycles(model_input)
-    return l2 + scale_dram_cycles_to_clock(model_input, usual - l2)
+    return l2 + scale_dram_cycles_to_clock(model_input, rated_cycles - l2)
 
 
 def scale_dram_cycles_to_clock(model_input: ModelInput, rated_clock_cycles: float) -> float:
@@ -159,13 +159,13 @@ def find_gather_miss_rates(model_input: ModelInput) -> dict[int, MissRates]:
 
 
 def _estimate_gather_miss_rates(model_input: ModelInput, access: MemoryAccess) -> MissRates:
-    usual = _guess_miss_rates(model_input)
+    assumed = _guess_miss_rates(model_input)
     recorded = None if model_input.cache_rates is None else model_input.cache_rates.by_row.get(access.row)
-    l2_share = usual.l1_miss_rate if recorded is None else recorded.l1_miss_rate
+    l2_share = assumed.l1_miss_rate if recorded is None else recorded.l1_miss_rate
     dram_share = l2_share if recorded is None else recorded.dram_share
     has_known_indices = access.gathered_bytes is not None and access.bytes > 0
     dram_byte_share = (
-        (access.gathered_bytes or 0) / access.bytes if has_known_indices else dram_share * usual.dram_share
+        (access.gathered_bytes or 0) / access.bytes if has_known_indices else dram_share * assumed.dram_share
     )
     if access.table_bytes:
         table_miss_rate = max(
@@ -222,7 +222,7 @@ def count_unique_copied_bytes(model_input: ModelInput) -> float:
     if pipelines is None:
         return 0.0
     warps = model_input.grid_ctas * model_input.occupancy.warps_per_cta
-    moved, density, weights = (
+    moved, utilization, weights = (
         model_input.access_bytes.global_bytes,
         model_input.access_bytes.box_sector_utilization,
         model_input.execution_counts,
@@ -230,7 +230,7 @@ def count_unique_copied_bytes(model_input: ModelInput) -> float:
     known_rows = {access.row for access in profile.accesses if access.unique_bytes} if profile else set[int]()
     uses = pipelines.uses.items()
     copies = [row for row, use in uses if use.semantics is Semantics.MBARRIER_COPY and row not in known_rows]
-    requested_bytes = sum(float(moved[row] * density[row] * weights[row]) for row in copies) * warps
+    requested_bytes = sum(float(moved[row] * utilization[row] * weights[row]) for row in copies) * warps
     return requested_bytes * (1.0 if pipelines.distinct_tile_share is None else pipelines.distinct_tile_share)
 
 
