@@ -288,7 +288,7 @@ def compiler_of(unit: Unit, tools: Tools) -> tuple[str, str]:
     variant = unit.variant
     version = run([tools.triton_python, "-P", "-c", "import triton; print(triton.__version__)"])
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
-    flags = " ".join(f"{key}={value}" for key, value in (options | variant.constexprs).items())
+    flags = " ".join(f"{key}={value}" for key, value in {**options, **variant.constexprs}.items())
     assembler = tools.wheel_version("ptxas" if unit.arch < OTHER_PTXAS_FROM else "ptxas-blackwell")
     return f"triton {version.strip()} with {assembler}", flags
 

@@ -4,6 +4,7 @@ A name that occurs twice in `VARIANTS`, with different `archs`, is tuned per arc
 autotuner.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ALL_ARCHS = (80, 89, 90, 100, 120)
@@ -17,8 +18,8 @@ class Variant:
 
     name: str
     kernel: str
-    types: dict[str, str]  # of the arguments that are not constexpr
-    constexprs: dict[str, int | bool]
+    types: Mapping[str, str]  # of the arguments that are not constexpr
+    constexprs: Mapping[str, int | bool]
     num_warps: int = 4
     num_stages: int = 3
     archs: tuple[int, ...] = ALL_ARCHS
