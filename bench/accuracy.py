@@ -1,4 +1,7 @@
-"""How right the models are on measured kernels: `python bench/accuracy.py kernels` writes docs/accuracy.md.
+"""Measure the accuracy of the models on measured kernels, and write docs/accuracy.md.
+
+    python bench/accuracy.py kernels     # docs/accuracy.md
+    python bench/accuracy.py residuals   # hwdb/residuals.toml
 
 The kernels are built, and their table is written, by `python bench/kernels/build.py`.
 """

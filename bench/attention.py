@@ -1,9 +1,9 @@
-"""Attention on an RTX 5090 against figures that its author printed: docs/attention.md.
+"""Compare attention on an RTX 5090 with the throughputs that its author prints, and write docs/attention.md.
 
     python bench/attention.py
 
 Four steps of bench/attention/attention.cu, compiled by nvcc 13 for sm_120a. No row of bench/kernels is an
-attention kernel: what is predicted here has taught the models one figure (see the page).
+attention kernel; one figure of hwdb was calibrated on the first two steps (see the page).
 """
 
 import argparse

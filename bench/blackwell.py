@@ -1,10 +1,9 @@
-"""Tensor core, copy engine and LDGSTS of a B200 against micro-benchmarks that others ran: docs/blackwell.md.
+"""Compare tensor core, copy engine and LDGSTS of a B200 with micro-benchmarks, and write docs/blackwell.md.
 
     python bench/blackwell.py [--jobs 2]
 
-The kernels of bench/blackwell are compiled by nvcc 13 for each row of SemiAnalysisAI/microbench-blackwell
-@9a068d85 (a copy: `../shared/data/blackwell_microbench`) that is listed here; times are the table's cycles at
-the clock that they were taken at.
+The kernels of bench/blackwell are compiled by nvcc 13 for selected rows of the measured tables of
+SemiAnalysisAI/microbench-blackwell @9a068d85; a time is the table's cycles at the clock of the measurement.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""How well real dumps are read: parsed, known, counted, and equal to NVIDIA's own tools.
+"""Check how well real dumps are read: parsed, known, counted, and equal to NVIDIA's own tools.
 
     python bench/corpus.py DUMP.sass ... [--graphs FOLDER]
 

@@ -1,4 +1,4 @@
-"""How long abstract execution takes: a whole `warplens analyze` against the same run without a launch.
+"""Time abstract execution: a whole `warplens analyze` against the same run without a launch.
 
     python bench/execution.py [--rounds 5]
 

@@ -1,10 +1,10 @@
-"""Tunable FP32 matrix products against a tuner's sweeps on three GPUs: docs/gemm.md.
+"""Compare tunable FP32 matrix products with a tuner's sweeps on three GPUs, and write docs/gemm.md.
 
     python bench/gemm.py [--jobs 2]
 
 Configurations of bench/gemm/gemm.cu, compiled by nvcc 13, against times of CLBlast's Xgemm in
-AutoTuningAssociation/benchmark_hub @8eeb99e, gemm (a copy: ../shared/data/kernel_tuner/gemm.parquet): the
-fastest ones of each GPU, and others by a hash, half of them from the fastest fifth.
+AutoTuningAssociation/benchmark_hub @8eeb99e, gemm: the fastest ones of each GPU, and others by a hash,
+many of them from the fastest fifth.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""How right the default model is on an architecture that taught it nothing.
+"""Measure the default model's accuracy on architectures that no constant was calibrated on.
 
     python bench/left_out.py [sm_86 ...] [--jobs 2]
 
-For each architecture with measured kernels: every figure in hwdb that measured times of its own GPUs taught
-(source "measured", "mechanisms" or "gemm", and no GPU of another architecture in its note) is replaced by
-that of the nearest other architecture of its family (graphics or data centre), or of the other one; then the
-judging half's rows of its GPUs are predicted. What a user can look up stays: datasheets, latencies that
-microbenchmarks give, the clock, the shortest time between launches.
+For each architecture with measured kernels: every figure in hwdb that was calibrated on its own GPUs (source
+"measured", "mechanisms" or "gemm", and no GPU of another architecture in its note) is replaced by that of the
+nearest other architecture of its family (graphics or data centre), or of the other family; then the judging
+half's rows of its GPUs are predicted. Figures that a user can look up stay: datasheets, latencies of
+microbenchmarks, the clock, the shortest time between launches.
 Writes docs/left-out.md.
 """
 

@@ -1,4 +1,4 @@
-"""How far production kernels are executed without help: the share of their branches that the launch decides.
+"""Measure the share of branches of production kernels that the launch decides, without memory contents.
 
     python bench/production.py CUBIN... > docs/production.md
 

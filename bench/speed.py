@@ -1,4 +1,4 @@
-"""Time and memory of warplens as ratios to `cuobjdump -sass` of the same cubin, in one run.
+"""Measure time and memory of warplens as ratios to `cuobjdump -sass` of the same cubin, in one run.
 
     python bench/speed.py BIG.cubin          # a million instructions or more
     python bench/speed.py --small            # first output on a small shipped dump

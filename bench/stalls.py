@@ -1,4 +1,4 @@
-"""What a stall analysis costs, and what one more point of a sweep does.
+"""Time a stall analysis by model, and one more point of a sweep.
 
     python bench/stalls.py [DUMP.sass -k KERNEL] [--rounds 5]
 

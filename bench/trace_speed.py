@@ -1,4 +1,4 @@
-"""How fast traces are read: lines and bytes per second, of a trace that is written first.
+"""Measure how fast traces are read, in lines and bytes per second; the trace is written first.
 
     python bench/trace_speed.py                  # a matrix product, some 200,000 instructions
     python bench/trace_speed.py kernel-1.traceg  # one of yours

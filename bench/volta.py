@@ -1,9 +1,9 @@
-"""Kernels of benchmark suites on Volta against cycles that others measured: docs/volta.md.
+"""Compare kernels of benchmark suites on Volta with measured cycles, and write docs/volta.md.
 
     python bench/volta.py [--jobs 2]
 
 Kernels of bench/volta/kernels.cu, whose dump is shipped (traces/volta), against hw_perf.csv of
-accel-sim/accel-sim-framework @2260456 (its copy lies in ../shared/data/accelsim_v100).
+accel-sim/accel-sim-framework @2260456.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     python bench/kernels/build.py [--suite S ...] [--jobs 2] [--gpu G]
 
-Each distinct (recipe, architecture) is compiled once into built/<suite>/<arch>/; what exists and is
-unchanged is left. Then built/cases.csv is written anew from every dump that is there.
+Each distinct (recipe, architecture) is compiled once into built/<suite>/<arch>/; dumps that are up to date
+are kept. Then built/cases.csv is written anew from all dumps.
 """
 
 import argparse

@@ -3,8 +3,8 @@
     python bench/kernels/check.py [--suite S ...] [--jobs 2] [--worst N]
 
 A row agrees where all executed instructions, and each opcode that makes 5 % of them or more, are within
-5 % of the table's, and as many CTAs fit on an SM. Writes agreement.csv. What was executed is kept in
-built/executed/ and asked again only when a dump changes.
+5 % of the table's, and as many CTAs fit on an SM. Writes agreement.csv. Executed counts are cached
+in built/executed/ until a dump changes.
 """
 
 import argparse

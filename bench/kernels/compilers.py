@@ -1,11 +1,11 @@
-"""Which rows' code depends on the compiler's year: `python bench/kernels/compilers.py LIBNVRTC`.
+"""List the rows whose work depends on the compiler's version: `python bench/kernels/compilers.py LIBNVRTC`.
 
-The times of the tunable suites were measured with some CUDA 11; the table and our dumps are CUDA 13's. This
-compiles every configuration with the NVRTC that it is given as well, compares the kernel's instructions as
-they stand, executes those that differ by more than half a percent, and lists in compilers.csv the rows that
-then execute over 5 % more or fewer instructions than the table says (or than our dump, where the table says
-nothing, or spill so much more or less than it): their measured time does not speak of our dump. LIBNVRTC: the
-library's path, as the package nvidia-cuda-nvrtc-cu11 has it.
+The times of the tunable suites were measured with code of some CUDA 11; the table and our dumps are by
+CUDA 13. This compiles every configuration with the given NVRTC as well, compares opcode counts of the code,
+and executes kernels in which an opcode differs by more than half a percent of the code. It lists in
+compilers.csv the rows that then execute over 5 % more or fewer instructions than the table says (or, where
+the table has no count, than our dump, or whose spills differ so much): their measured time does not apply to
+our dump. LIBNVRTC: the path of the library in the package nvidia-cuda-nvrtc-cu11.
 """
 
 import argparse
