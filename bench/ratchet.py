@@ -2,9 +2,9 @@
 
     python bench/ratchet.py            # writes tests/models/accepted.csv and tests/models/ratchet.toml
 
-Times that others measured lie in ../shared/data and are not shipped. A row keeps what a launch needs, the
-time that `sm` predicts now, and the ratio of that prediction to the measured time; from a later prediction
-and these two follows how far it is off. Rows are the judging half of bench/kernels/split.csv whose dumps are
+The measured times are not shipped. A row keeps what a launch needs, the time that `sm` predicts now, and the
+ratio of that prediction to the measured time: these two give the measured time, and so the error of a later
+prediction. Rows are the judging half of bench/kernels/split.csv whose dumps are
 shipped, and every second one of the classical kernels.
 """
 

@@ -27,6 +27,7 @@ from msgspec import Struct
 from analyzer.ir.module import INSTRUCTION_BYTES, InstructionForm, Kernel
 from analyzer.ir.opcode import CONTROL_FLOW_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
+from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -134,10 +135,13 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
     def graph(self) -> "nx.DiGraph[int]":
         """The blocks as a networkx graph: nodes carry `block`, edges their `kind`.
 
-        networkx is imported here alone, so that only those who ask for the graph wait for it.
+        networkx is imported here alone, so that only those who ask for the graph wait for it or install it.
+        Raises UsageError where networkx is not installed.
         """
-        import networkx as nx
-
+        try:
+            import networkx as nx
+        except ImportError:
+            raise UsageError("cfg.graph needs networkx", hint="pip install 'warplens[graph]'") from None
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.kernel.name)
         graph.add_nodes_from((block.index, {"block": block}) for block in self.blocks)
         graph.add_edges_from((e.source, e.target, {"kind": e.kind}) for e in self.edges)

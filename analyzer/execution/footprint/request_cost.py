@@ -69,9 +69,11 @@ def count_matrix_wavefronts(addresses: ArrayLike, active: ArrayLike, n_matrices:
 
     Each matrix is a phase of its own: it takes as many wavefronts as the busiest bank has distinct words in
     its eight rows. Nsight Compute counts the same: 32 wavefronts for four matrices with rows 128 bytes apart,
-    16 at 64, 8 at 32, 4 at 144 (B300, stored text 69517425756, where two such loads of each of eight warps
-    took 514 cycles at 128 bytes); eight times as many for plain rows as for swizzled ones on an RTX 4090
-    (stored text 68713194919). The share of conflicts that costs time on a GPU is `matrix_conflict_share` in
+    16 at 64, 8 at 32, 4 at 144 (a public LDSM stride experiment on a B300, "assignment02" of simidawhu,
+    2026-09-20, Nsight Compute 2025.4; 514 cycles for two such loads of each of eight warps at 128 bytes).
+    On an RTX 4090 plain rows take 6,291,456 wavefronts, swizzled ones 786,432 (a public BF16 product of
+    1024-cube matrices, Nsight Compute 2025.3.1; its repository was not recorded). The share
+    of conflicts that costs time on a GPU is `matrix_conflict_share` in
     the hardware database. Lanes from 8 * n_matrices on are ignored.
     """
     lanes = np.arange(LANES) < _MATRIX_ROWS * n_matrices
