@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.output import print_output, write_text
+from analyzer.cli.output import output_options, write_report
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ EXIT_GATE_TRIPPED = 2
 @click.option(
     "--limit-worst", type=click.IntRange(min=0), default=10, show_default=True, help="Worst rows to list."
 )
-@click.option(
-    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
-)
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
+@output_options("validate")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with tables and scatter plots.")
 @click.option(
     "--max-mape",
@@ -83,10 +80,8 @@ def validate(
             progress=progress,
         )
     if html is not None:
-        from analyzer.render.validation_page import render_validation_page
-
-        write_text(render_validation_page(report), html)
-    _write_report(report, output_format, output)
+        write_report(report, "html", html)
+    write_report(report, output_format, output)
     return _check_max_mape(report, max_mape)
 
 
@@ -101,17 +96,6 @@ def _show_progress() -> "Iterator[ProgressCallback]":
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("rows", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def _write_report(report: "ValidationReport", output_format: str, output: Path | None) -> None:
-    if output_format == "json":
-        from analyzer.render.json import render_json
-
-        write_text(render_json(report), output)
-        return
-    from analyzer.render.validation import print_validation
-
-    print_output(output, lambda console: print_validation(report, console))
 
 
 def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:

@@ -1,6 +1,5 @@
 """The report for a terminal, in layers: header, verdict, pipes, CPI stack, memory; more on request."""
 
-from msgspec import Struct
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -17,6 +16,7 @@ from analyzer.render.memory import make_memory_summary, make_memory_table
 from analyzer.render.model_comparison import make_difference_table, make_stall_comparison
 from analyzer.render.number_format import format_provenance, format_ratio
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
+from analyzer.render.text_options import TextOptions
 from analyzer.report.analyze_schema import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report
 
 MAX_DETAILED_KERNELS = 6
@@ -32,17 +32,6 @@ _TRANSFER_WARNING = (
 _MAX_NAME_CELLS = 100
 _PLAIN_WIDTH_CELLS = 120
 _LISTING_WIDTH_CELLS = 400
-
-
-class TextOptions(Struct, frozen=True, kw_only=True):
-    """Layers beyond the first five; `branches` lists all unknown branches, not only the first."""
-
-    loops: bool = False
-    memory: bool = False
-    branches: bool = False
-    advice: bool = False
-    listing: bool = False
-    explain: bool = False
 
 
 class _Console(Console):

@@ -1,0 +1,14 @@
+"""What the text of an analysis shows, in a module that loads no rich."""
+
+from msgspec import Struct
+
+
+class TextOptions(Struct, frozen=True, kw_only=True):
+    """Sections beyond the first five."""
+
+    loops: bool = False
+    memory: bool = False
+    branches: bool = False  # all unknown branches, not only the first
+    advice: bool = False
+    listing: bool = False
+    explain: bool = False
