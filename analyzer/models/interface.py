@@ -21,6 +21,7 @@ from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
+from analyzer.models.prediction_figures import PredictionFigures
 
 if TYPE_CHECKING:
     from analyzer.demand.cache_simulation import KernelHitRates
@@ -111,25 +112,10 @@ class ModelInput(Struct, frozen=True, kw_only=True):
         return None if products is None else products.tensor_rate
 
 
-class Prediction(Struct, frozen=True, kw_only=True):
-    """Cycles and time of one launch, and what they rest on.
+class Prediction(PredictionFigures, frozen=True, kw_only=True):
+    """Cycles and time of one launch, and what they rest on."""
 
-    cycles: elapsed SM cycles, launch included; cpi_stack sums to them. low and high: see `assumptions`.
-    """
-
-    gpu: str
-    model: str
-    cycles: float
-    time_us: float
-    time_us_low: float
-    time_us_high: float
-    bound: str
-    occupancy: float
-    occupancy_limiter: str
-    ctas_per_sm: int
-    waves: float
-    clock_mhz: float
-    cpi_stack: dict[Stall, float]
+    cpi_stack: dict[Stall, float]  # sums to `cycles`
     bounds_cycles: dict[str, float]
     basis: Basis
     assumptions: tuple[str, ...]

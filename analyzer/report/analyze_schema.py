@@ -8,6 +8,8 @@ from typing import Literal
 
 import msgspec
 
+from analyzer.models.prediction_figures import PredictionFigures
+
 ANALYZE_SCHEMA: Literal["warplens/analyze/1"] = "warplens/analyze/1"
 Amount = int | float  # whole where it was counted, a mean or a guess where not
 
@@ -157,22 +159,9 @@ class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class PredictionEntry(msgspec.Struct, frozen=True, kw_only=True):
+class PredictionEntry(PredictionFigures, frozen=True, kw_only=True):
     """One kernel on one GPU by one model; cpi_stack sums to cycles."""
 
-    gpu: str
-    gpu_name: str
-    model: str
-    cycles: float
-    time_us: float
-    time_us_low: float
-    time_us_high: float
-    bound: str
-    occupancy: float
-    occupancy_limiter: str
-    ctas_per_sm: int
-    waves: float
-    clock_mhz: float
     cpi_stack: dict[str, float]
     bounds: dict[str, float]
     pipes: dict[str, PipeEntry]

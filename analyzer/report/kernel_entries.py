@@ -7,6 +7,7 @@ from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import Address
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
+from analyzer.models.prediction_figures import PredictionFigures
 from analyzer.report.analyze_schema import (
     AdviceEntry,
     KernelReport,
@@ -56,9 +57,7 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         traffic=make_traffic_entry(analysis.profile),
         loops=make_loop_entries(analysis),
         predictions=tuple(
-            make_prediction_entry(v.result, v.gpu_name, transferred=v.transferred)
-            for v in analysis.results
-            if v.result
+            make_prediction_entry(v.result, transferred=v.transferred) for v in analysis.results if v.result
         ),
         refused=tuple(
             RefusalEntry(gpu=v.gpu, gpu_name=v.gpu_name, reason=v.refusal_reason)
@@ -113,29 +112,20 @@ def _make_bytes_by_space(demand: WarpDemand | None) -> dict[str, float]:
     }
 
 
-def make_prediction_entry(result: ModelResult, gpu_name: str, *, transferred: bool) -> PredictionEntry:
-    """A model's answer as every report shows it."""
-    p = result.prediction
+def make_prediction_entry(result: ModelResult, *, transferred: bool) -> PredictionEntry:
+    """Return a model's answer as every report shows it."""
+    prediction = result.prediction
     return PredictionEntry(
-        gpu=p.gpu,
-        gpu_name=gpu_name,
-        model=p.model,
-        cycles=p.cycles,
-        time_us=p.time_us,
-        time_us_low=p.time_us_low,
-        time_us_high=p.time_us_high,
-        bound=p.bound,
-        occupancy=p.occupancy,
-        occupancy_limiter=p.occupancy_limiter,
-        ctas_per_sm=p.ctas_per_sm,
-        waves=p.waves,
-        clock_mhz=p.clock_mhz,
-        cpi_stack={stall.value: cycles for stall, cycles in p.cpi_stack.items()},
-        bounds=p.bounds_cycles,
+        **{name: getattr(prediction, name) for name in PredictionFigures.__struct_fields__},
+        cpi_stack={stall.value: cycles for stall, cycles in prediction.cpi_stack.items()},
+        bounds=prediction.bounds_cycles,
         pipes=make_pipe_entries(result.model_input.demand),
-        basis=p.basis.value,
+        basis=prediction.basis.value,
         transferred=transferred,
-        assumptions=(*(_make_transfer_notes(result.model_input) if transferred else ()), *p.assumptions),
+        assumptions=(
+            *(_make_transfer_notes(result.model_input) if transferred else ()),
+            *prediction.assumptions,
+        ),
     )
 
 
