@@ -13,6 +13,7 @@ import click
 
 from analyzer.text.errors import WarplensError, format_diagnostic
 from analyzer.version import __version__
+from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 
 EXIT_FAILED = 1
 _COMMANDS = ("analyze", "annotate", "whatif", "validate", "trace", "gpus", "doctor")
@@ -67,8 +68,8 @@ def main() -> None:
     """Console script."""
     # numpy's linear algebra would start a thread per core, which costs more than a small dump does.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # An analysis makes millions of values and hardly a cycle: looking for cycles took a fifth of its time.
-    gc.set_threshold(100_000, 50, 1000)
+    # Looking for reference cycles at the default rate took a fifth of the time.
+    gc.set_threshold(*RARE_COLLECTION_THRESHOLDS)
     code = run()
     gc.freeze()  # nor at the end: the interpreter would visit every value once more before it leaves
     sys.exit(code)

@@ -85,7 +85,7 @@ def load_launch_book(path: Path | None) -> "LaunchTable | None":
     """What --launch names. Raises UsageError."""
     if path is None:
         return None
-    from analyzer.pipeline.launch_file import load_launch_file
+    from analyzer.execution.binding.launch_file import load_launch_file
 
     return load_launch_file(path)
 

@@ -1,8 +1,7 @@
 """How right the models are: every row of a table of measured launches with every model."""
 
-import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from analyzer.models.registry import find_model, list_models_default_first
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.errors import InputError, UsageError
 from analyzer.version import __version__
+from analyzer.worker_pool import run_in_processes
 
 N_WORST_ROWS = 10
 
@@ -139,7 +139,8 @@ def _evaluate_cases(
     done = len(cases) - len(pending)
     if progress is not None:
         progress(done, len(cases))
-    for task, found in _run_tasks(_make_tasks(pending, folder), jobs):
+    tasks = _make_tasks(pending, folder)
+    for task, found in run_in_processes(evaluate_task, tasks, jobs or os.cpu_count() or 1):
         results |= found
         done += len(task.pending_cases)
         if progress is not None:
@@ -188,35 +189,6 @@ def _make_tasks(pending: Sequence[PendingCase], folder: Path | None) -> tuple[Ev
     return tuple(
         EvaluationTask(tuple(rows), folder) for kernels in dumps.values() for rows in kernels.values()
     )
-
-
-def _run_tasks(
-    tasks: Sequence[EvaluationTask], jobs: int | None
-) -> Iterator[tuple[EvaluationTask, CaseResults]]:
-    """Each task with its answers as they come."""
-    n_jobs = min(jobs or os.cpu_count() or 1, len(tasks))
-    if n_jobs <= 1:
-        yield from ((task, evaluate_task(task)) for task in tasks)
-        return
-    from concurrent.futures.process import BrokenProcessPool
-
-    from joblib import Parallel, delayed
-
-    pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
-    try:
-        for row_index, found in pool(
-            delayed(_evaluate_in_worker)(row_index, task) for row_index, task in enumerate(tasks)
-        ):
-            yield tasks[row_index], found
-    except BrokenProcessPool:
-        hint = f"memory may have run out with {n_jobs} of them: give fewer --jobs"
-        raise InputError("a worker process has died", hint=hint) from None
-
-
-def _evaluate_in_worker(row_index: int, task: EvaluationTask) -> tuple[int, CaseResults]:
-    """In a process of its own, which like the command line's hardly ever has cycles to look for."""
-    gc.set_threshold(100_000, 50, 1000)
-    return row_index, evaluate_task(task)
 
 
 def _make_case_entry(row_index: int, case: Case, models: Sequence[str], results: CaseResults) -> CaseEntry:

@@ -12,6 +12,7 @@ from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.execution.static_counts.block_counts import TripCountRule, count_block_executions
+from analyzer.execution.static_counts.profile_counts import make_block_counts
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchTable
 from analyzer.ir.module import Kernel
@@ -102,9 +103,7 @@ class KernelAnalyzer:
         if executed is None:
             counts = count_block_executions(cfg, loop_forest, self.options.trip_rules)
         else:
-            from analyzer.pipeline.launch_execution import make_block_counts
-
-            counts = make_block_counts(executed, cfg, loop_forest)
+            counts = make_block_counts(executed.profile, cfg, loop_forest)
             self.used_trip_rules |= executed.used_trip_rules
         self.used_trip_rules.update(trip.rule for trip in counts.trips if trip.rule)
         return CountedLaunch(

@@ -1,9 +1,8 @@
 """A loaded input and its kernels, with what can be known of them without a GPU."""
 
-import fnmatch
 import re
 from collections.abc import Iterator, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -15,15 +14,11 @@ from analyzer.flow.loops import LoopForest, find_loops
 from analyzer.frontend.module_reader import read_module
 from analyzer.ir.module import Instruction, Kernel, Module
 from analyzer.isa.control_encoding import decode_control_code
-from analyzer.text.demangling import demangle, strip_signature
+from analyzer.text.kernel_names import find_matching_names
 from analyzer.text.source import Diagnostic
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
-
-
-# Nsight Compute's way to write template arguments: `f<float, (int)2>`.
-_TEMPLATE_ARGUMENT_CAST = re.compile(r"(?<=[<,\s])\([a-z ]+\)(?=-?\d)")
 
 
 class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
@@ -116,48 +111,10 @@ def load(path: str, *, usage_path: str | None = None) -> Program:
 
 
 def find_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:
-    """Kernels of exactly this name, as compiled or as people write it, with parameters, template arguments
-    and scopes or without; where there is none, those that fit it as a glob or hold it.
+    """Return the kernels that a name, a glob or a part of a name fits (see `find_matching_names`).
 
     `#N` is the Nth kernel of the input.
     """
     if re.fullmatch(r"#\d+", pattern):
         return [kernel for kernel in kernels if kernel.ordinal == int(pattern[1:])]
-    if exact := [kernel for kernel in kernels if kernel.name == pattern]:
-        return exact
-    wanted = _strip_spaces(pattern)
-    written = [(kernel, _make_name_variants(kernel.name)) for kernel in kernels]
-    for place in range(len(_make_name_variants(""))):
-        alike = (
-            {wanted, _strip_spaces(_TEMPLATE_ARGUMENT_CAST.sub("", strip_signature(pattern)))}
-            if place
-            else {wanted}
-        )
-        if exact := [kernel for kernel, names in written if names[place] in alike]:
-            return exact
-    return [
-        kernel
-        for kernel, (whole, *_) in written
-        if any(
-            fnmatch.fnmatchcase(name, text) or text in name
-            for name, text in ((kernel.name, pattern), (whole, wanted))
-        )
-    ]
-
-
-@lru_cache(maxsize=1 << 14)
-def _make_name_variants(name: str) -> tuple[str, str, str, str]:
-    """A kernel's name as people write it, all of it and ever less: without parameters, template arguments,
-    scopes."""
-    whole = demangle(name)
-    bare = strip_signature(whole)
-    plain = re.sub(r"<.*", "", bare) or bare
-    last = plain.rpartition("::")[2] or plain
-    written = (_strip_spaces(text) for text in (whole, bare, plain, last))
-    first, second, third, fourth = written
-    return first, second, third, fourth
-
-
-def _strip_spaces(text: str) -> str:
-    """Compilers and profilers set them differently: `void f<float, 2>(float *)`."""
-    return re.sub(r"\s+", "", text.removeprefix("void "))
+    return [kernels[place] for place in find_matching_names([kernel.name for kernel in kernels], pattern)]

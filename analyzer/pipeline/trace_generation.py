@@ -6,12 +6,12 @@ from msgspec import Struct
 
 from analyzer.demand.register_count import with_register_count
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.launch_recording import build_guard_table, record_launch
 from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
 from analyzer.ir.trace import Trace
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import Options, find_launches
-from analyzer.pipeline.launch_execution import prepare_launch
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.text.errors import UsageError
 
@@ -42,7 +42,7 @@ def trace_kernel(
         )
     launch = launches[0]
     header = make_trace_header(with_register_count(loaded.kernel), launch)
-    prepared = prepare_launch(loaded, launch)
+    prepared = prepare_launch(loaded.cfg, loaded.loops, launch)
     branch_decider = BranchDecider(prepared.compiled, options.trip_rules, options.branch_rules)
     recorder = TraceRecorder(loaded.cfg, header)
     recorded = record_launch(

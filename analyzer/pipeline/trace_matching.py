@@ -1,7 +1,7 @@
 """Recorded launches beside the code that they ran."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from analyzer.ir.launch import Launch
 from analyzer.ir.module import Kernel
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
-from analyzer.text.demangling import demangle
 from analyzer.text.errors import InputError
+from analyzer.text.kernel_names import is_same_function
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
@@ -35,34 +35,15 @@ def make_traced_launch(loaded: LoadedKernel, trace: "Trace", user_launch: Launch
     Raises InputError where the trace does not fit the kernel.
     """
     from analyzer.execution.traces.trace_profile import build_trace_profile  # traces are rare
+    from analyzer.execution.traces.traced_launch import merge_traced_launch, merge_traced_registers
     from analyzer.pipeline.launch_execution import ExecutedLaunch
 
     profile = build_trace_profile(trace, loaded.cfg, loaded.loops)
-    recorded_launch = profile.launch
-    dynamic = recorded_launch.dynamic_shared_bytes
-    launch = replace(
-        user_launch,
-        grid=recorded_launch.grid,
-        block=recorded_launch.block,
-        dynamic_shared_bytes=user_launch.dynamic_shared_bytes if dynamic is None else dynamic,
-    )
-    if notes := tuple(_describe_overrides(user_launch, launch)):
-        profile = replace(profile, assumptions=(*notes, *profile.assumptions))
-    resources = loaded.kernel.resources
-    if trace.header.registers and not resources.has_exact_registers:
-        resources = replace(resources, registers=trace.header.registers, has_exact_registers=True)
+    launch, profile = merge_traced_launch(profile, user_launch)
+    resources = merge_traced_registers(loaded.kernel.resources, trace.header)
+    if resources is not loaded.kernel.resources:
         loaded = replace(loaded, kernel=replace(loaded.kernel, resources=resources))
     return TracedLaunch(loaded, launch, ExecutedLaunch(profile, frozenset()))
-
-
-def _describe_overrides(user_launch: Launch, traced: Launch) -> Iterator[str]:
-    """What the user said of the launch and the trace denies."""
-    for what, wanted, found in (
-        ("grid", user_launch.grid, traced.grid),
-        ("block", user_launch.block, traced.block),
-    ):
-        if wanted is not None and found is not None and wanted != found:
-            yield f"{what} {wanted} is not used: {found} was traced"
 
 
 def attach_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Program]:
@@ -89,7 +70,7 @@ def _find_traced_kernel(programs: Sequence[Program], trace: "Trace") -> tuple[in
         (index, place, loaded)
         for index, program in enumerate(programs)
         for place, loaded in enumerate(program.kernels)
-        if not program.module.traces and _has_name(loaded.kernel, trace.header.name)
+        if not program.module.traces and is_same_function(loaded.kernel.name, trace.header.name)
     ]
     if not named:
         raise _make_no_kernel_error(programs, trace)
@@ -119,22 +100,6 @@ def _make_no_kernel_error(programs: Sequence[Program], trace: "Trace") -> InputE
         f"{trace.path}: the trace is of {trace.header.name}, which is not in the input",
         hint=f"the input has: {', '.join(names[:_MAX_SHOWN_NAMES])}{more}",
     )
-
-
-def _has_name(kernel: Kernel, name: str) -> bool:
-    return name == kernel.name or _normalize_name(name) == _normalize_name(kernel.name)
-
-
-def _normalize_name(name: str) -> str:
-    """As people write it, without blanks, the type of the result and parameters."""
-    text = demangle(name).removeprefix("void ")
-    depth, end = 0, len(text)
-    for place, letter in enumerate(text):
-        depth += (letter == "<") - (letter == ">")
-        if letter == "(" and not depth and not text.startswith("(anonymous namespace)", place):
-            end = place
-            break
-    return text[:end].replace(" ", "")
 
 
 def _is_same_arch(kernel: Kernel, trace: "Trace") -> bool:

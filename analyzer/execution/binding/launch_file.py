@@ -12,9 +12,8 @@ import msgspec
 
 from analyzer.execution.binding.argument_parser import make_argument, parse_value
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, LaunchTable, NullPointer, check_launch
-from analyzer.pipeline.json_spans import ByteSpan, JsonSpans, find_json_spans
-from analyzer.pipeline.json_spans import JsonPath as Steps
 from analyzer.text.errors import UsageError
+from analyzer.text.json_spans import ByteSpan, JsonPath, JsonSpans, find_json_spans, split_validation_error
 from analyzer.text.source import locate
 
 _MAX_FILE_BYTES = 64 << 20
@@ -22,7 +21,6 @@ _EXAMPLE_HINT = (
     'write {"kernels": {"NAME": {"grid": [132], "block": [256], "arguments": {"0": "ptr", "n": 1024}}}}'
 )
 _BYTE_OFFSET = re.compile(r" \(byte (\d+)\)$")
-_PATH_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
 _UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -94,7 +92,7 @@ class _LaunchFileReader:
             raise self._make_error(f"not JSON: {reason}", ByteSpan(offset, 1)) from None
 
     def _read_launches(self, glob: str, content: object) -> tuple[Launch, ...]:
-        json_path: Steps = ("kernels", glob)
+        json_path: JsonPath = ("kernels", glob)
         if isinstance(content, dict):
             return (self._read_launch(content, json_path),)
         if not isinstance(content, list):
@@ -105,7 +103,7 @@ class _LaunchFileReader:
             raise self._make_error("an empty list of launches", self._spans.find_value(json_path))
         return tuple(self._read_launch(item, (*json_path, place)) for place, item in enumerate(content))
 
-    def _read_launch(self, content: object, json_path: Steps) -> Launch:
+    def _read_launch(self, content: object, json_path: JsonPath) -> Launch:
         try:
             entry = msgspec.convert(content, LaunchFileEntry)
         except msgspec.ValidationError as error:
@@ -127,7 +125,7 @@ class _LaunchFileReader:
         self._check_launch(launch, (*json_path, "cluster"))
         return launch
 
-    def _check_launch(self, launch: Launch, json_path: Steps) -> None:
+    def _check_launch(self, launch: Launch, json_path: JsonPath) -> None:
         try:
             check_launch(launch)
         except UsageError as error:
@@ -135,7 +133,7 @@ class _LaunchFileReader:
                 str(error), self._spans.find_value(json_path), error.diagnostic.hint
             ) from None
 
-    def _read_dims(self, value: int | list[int] | None, json_path: Steps) -> Dim3 | None:
+    def _read_dims(self, value: int | list[int] | None, json_path: JsonPath) -> Dim3 | None:
         if value is None:
             return None
         numbers = [value] if isinstance(value, int) else value
@@ -145,7 +143,7 @@ class _LaunchFileReader:
             )
         return Dim3(*numbers)
 
-    def _read_argument(self, which: str, value: object, json_path: Steps) -> Argument:
+    def _read_argument(self, which: str, value: object, json_path: JsonPath) -> Argument:
         if not which.strip():
             raise self._make_error("an argument needs a place or a name", self._spans.find_key(json_path))
         try:
@@ -168,13 +166,10 @@ class _LaunchFileReader:
             case _:
                 raise UsageError("a value is a number or a text, not an array or an object")
 
-    def _make_validation_error(self, message: str, json_path: Steps) -> UsageError:
+    def _make_validation_error(self, message: str, json_path: JsonPath) -> UsageError:
         """msgspec's words and path, at the place in the file."""
-        words, _, where = message.partition(" - at ")
-        inner: list[str | int] = []
-        for match in _PATH_STEP.finditer(where):
-            inner.append(match[1] if match[1] is not None else int(match[2]))
-        path = (*json_path, *inner)
+        words, inner_path = split_validation_error(message)
+        path = (*json_path, *inner_path)
         if field := _UNKNOWN_FIELD.search(words):
             known = ", ".join(LaunchFileEntry.__struct_fields__)
             span = self._spans.find_key((*path, field[1]))

@@ -7,6 +7,7 @@ from msgspec import Struct
 
 JsonPath = tuple[str | int, ...]
 
+_PATH_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
 
 
@@ -74,3 +75,14 @@ def find_json_spans(data: bytes) -> JsonSpans:
             if token in (b"{", b"["):
                 levels.append(_OpenContainer(is_object=token == b"{"))
     return JsonSpans(values, keys, repeated)
+
+
+def split_validation_error(message: str) -> tuple[str, JsonPath]:
+    """Return a validation error of msgspec without its path, and that path.
+
+    >>> split_validation_error("Expected `int`, got `str` - at `$.kernels[0].line`")
+    ('Expected `int`, got `str`', ('kernels', 0, 'line'))
+    """
+    words, _, where = message.partition(" - at ")
+    steps = _PATH_STEP.finditer(where)
+    return words, tuple(int(step[2]) if step[1] is None else step[1] for step in steps)
