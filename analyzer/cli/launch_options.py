@@ -81,7 +81,7 @@ def parse_arguments(texts: Sequence[str]) -> tuple[Argument, ...]:
     return tuple(parse_argument(text) for text in texts)
 
 
-def load_launch_book(path: Path | None) -> "LaunchTable | None":
+def load_launch_table(path: Path | None) -> "LaunchTable | None":
     """What --launch names. Raises UsageError."""
     if path is None:
         return None

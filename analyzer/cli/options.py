@@ -12,7 +12,7 @@ from msgspec import Struct
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
     Decorator,
-    load_launch_book,
+    load_launch_table,
     parse_launch,
     parse_taken_rules,
 )
@@ -75,7 +75,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
                 clock=self.clock,
                 cold_l2=self.cold_l2,
             ),
-            launch_book=load_launch_book(self.launch),
+            launch_table=load_launch_table(self.launch),
             branch_rules=parse_taken_rules(self.taken),
             step_limit=self.step_limit,
             jobs=self.jobs or os.cpu_count() or 1,

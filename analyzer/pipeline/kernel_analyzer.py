@@ -46,7 +46,7 @@ class Options(Struct, frozen=True, kw_only=True):
     kernels: tuple[str, ...] = ()
     trip_rules: tuple[TripCountRule, ...] = ()
     launch: Launch = field(default_factory=Launch)
-    launch_book: LaunchTable | None = None
+    launch_table: LaunchTable | None = None
     branch_rules: tuple[BranchTakenRule, ...] = ()
     listing: bool = False
     min_coverage: float = 0.0
@@ -186,8 +186,8 @@ def choose_models(options: Options, launch: Launch) -> tuple[str, ...]:
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     """Those of the launch file where it names the kernel, else the one of the command line."""
-    book = options.launch_book
-    found = book.find_launches(kernel.name, demangle(kernel.name)) if book else ()
+    table = options.launch_table
+    found = table.find_launches(kernel.name, demangle(kernel.name)) if table else ()
     return tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
 
 

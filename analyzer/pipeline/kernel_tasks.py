@@ -74,5 +74,5 @@ class KernelTaskRunner:
     def _estimate_instructions(self, task: KernelTask) -> int:
         """Estimate the work of a task, in instructions of one kernel on one GPU."""
         options, n_gpus = self.options, max(1, len(task.gpus))
-        executed = bool(options.launch.has_dimensions or options.launch.arguments or options.launch_book)
+        executed = bool(options.launch.has_dimensions or options.launch.arguments or options.launch_table)
         return n_gpus * len(task.loaded) + executed * _EXECUTION_COST_INSTRUCTIONS

@@ -89,6 +89,18 @@ def test_modules_and_classes_stay_cohesive(path: Path) -> None:
     assert not find_large_classes(path)
 
 
+def test_one_module_starts_processes() -> None:
+    starters = {"joblib", "multiprocessing", "concurrent"}
+    found = set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if starters & {name.partition(".")[0] for name in names}:
+                found.add(path.relative_to(ROOT).as_posix())
+    assert found == {"analyzer/worker_pool.py"}
+
+
 def test_wheel_holds_package_and_data_and_nothing_else(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
