@@ -1,4 +1,4 @@
-"""warplens: static performance analysis of GPU kernels from what a compiler dumps.
+"""warplens: static performance analysis of GPU kernels from the output of a compiler.
 
 Public names load on first use (PEP 562), so `import analyzer` stays cheap:
 
@@ -39,7 +39,7 @@ _MODULES_BY_NAME = {
     "WarplensError": "analyzer.text.errors",
 }
 
-IMPORT_TIME_NS = time_ns()  # sources edited later may not be what runs (evaluation/result_cache.py)
+IMPORT_TIME_NS = time_ns()  # sources edited later are not what runs (see evaluation/result_cache.py)
 
 __all__ = [
     "Kernel",

@@ -1,4 +1,4 @@
-"""`warplens analyze`: the main job."""
+"""`warplens analyze`: counts and predictions of kernels."""
 
 from pathlib import Path
 

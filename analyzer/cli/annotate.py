@@ -1,4 +1,4 @@
-"""`warplens annotate`: the listing with what each instruction costs."""
+"""`warplens annotate`: the listing with the cost of each instruction."""
 
 import click
 

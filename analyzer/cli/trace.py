@@ -1,4 +1,4 @@
-"""`warplens trace`: a launch executed without a GPU, written down as a tracer on a GPU would."""
+"""`warplens trace`: the trace of a launch, as a tracer on a GPU would write it, without a GPU."""
 
 from pathlib import Path
 

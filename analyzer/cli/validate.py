@@ -1,4 +1,4 @@
-"""`warplens validate`: how right the models are on measured launches."""
+"""`warplens validate`: predictions against measured launches."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +87,7 @@ def validate(
 
 @contextmanager
 def _show_progress() -> "Iterator[ProgressCallback]":
-    """A bar on standard error, where that is a terminal."""
+    """Show a progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -99,7 +99,7 @@ def _show_progress() -> "Iterator[ProgressCallback]":
 
 
 def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:
-    """0, or 2 with one line on standard error. Raises UsageError where there is nothing to judge by."""
+    """Return 0, or 2 with one line on standard error. Raises UsageError where there is no score."""
     if max_mape is None:
         return 0
     score = report.find_overall_score()
@@ -110,6 +110,6 @@ def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:
         )
     if score.mape * 100 <= max_mape:
         return 0
-    said = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
-    click.echo(f"gate: {said}, more than --max-mape {max_mape:g}", err=True)
+    result = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
+    click.echo(f"gate: {result}, more than --max-mape {max_mape:g}", err=True)
     return EXIT_GATE_TRIPPED

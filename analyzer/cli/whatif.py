@@ -1,4 +1,4 @@
-"""`warplens whatif`: the same kernel on edited hardware."""
+"""`warplens whatif`: kernels on edited hardware."""
 
 from pathlib import Path
 

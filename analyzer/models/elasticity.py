@@ -20,8 +20,8 @@ from analyzer.hardware.parameter_edits import (
 from analyzer.models.interface import ModelInput
 from analyzer.text.errors import WarplensError
 
+# Returns the time on an edited GPU in microseconds, None where the kernel does not run there.
 TimePredictor = Callable[[Gpu], float | None]
-"""Time on an edited GPU in microseconds, None where the kernel does not run there."""
 
 _STEP_RATIO = 1.05
 _SM_COUNT_STEP_RATIO = 2.0  # so large that waves of CTAs show their trend

@@ -1,4 +1,4 @@
-"""The one place that puts the storeys together: bytes to report.
+"""Composition of all packages: from the bytes of an input to a report.
 
 >>> import analyzer
 >>> program = analyzer.load("kernel.sass")                       # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Inputs and options to one report."""
+"""Analysis of several inputs on several GPUs: from inputs and options to one report."""
 
 from collections.abc import Iterator, Sequence
 
@@ -32,8 +32,9 @@ def analyze(
 ) -> Report:
     """Analyze a dump (path or loaded program; several paths make one report) on one or more GPUs.
 
-    gpu: name, alias or TOML path; "all" for every known GPU; None for the typical part of the dump's
-    architecture. grid, block: short for `options.launch`.
+    gpu: name, alias or TOML path; "all" for every known GPU; None for the typical one of the dump's
+        architecture.
+    grid, block: short for those of `options.launch`.
     Raises InputError, HardwareError or UsageError.
     """
     options = options or Options()
@@ -52,7 +53,7 @@ def analyze(
 def analyze_programs(
     programs: Sequence[Program], gpu: str | Sequence[str] | None, options: Options
 ) -> Report:
-    """One report over several loaded inputs."""
+    """Analyze several loaded inputs; return one report."""
     gpus = find_gpus(gpu)
     chosen = [(program, choose_kernels(program, options)) for program in programs]
     if not any(kernels for _, kernels in chosen):
@@ -93,9 +94,10 @@ def analyze_programs(
 def _assign_gpus(
     kernels: Sequence[LoadedKernel], gpus: tuple[Gpu, ...]
 ) -> Iterator[tuple[LoadedKernel, tuple[Gpu, ...]]]:
-    """Each kernel with those GPUs for which no other chosen one is the same code for a nearer architecture.
+    """Yield each kernel with the GPUs that run it rather than its versions for other architectures.
 
-    One that is left without any is left out.
+    A fat binary holds a kernel for several architectures: each GPU takes the nearest of them. Versions that
+    no GPU takes are left out.
     """
     versions: dict[str, list[LoadedKernel]] = {}
     for kernel in kernels:
@@ -113,7 +115,7 @@ def _assign_gpus(
 
 
 def choose_kernels(program: Program, options: Options) -> list[LoadedKernel]:
-    """Those that the options name, all where they name none."""
+    """Return the kernels that the options name, all where they name none."""
     if not options.kernels:
         return list(program.kernels)
     chosen = {id(kernel) for pattern in options.kernels for kernel in find_kernels(program.kernels, pattern)}

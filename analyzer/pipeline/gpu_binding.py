@@ -1,4 +1,4 @@
-"""A kernel with its execution counts put on a GPU: what models are given."""
+"""A counted launch bound to a GPU: the input of models, or the reason why it does not run there."""
 
 from typing import TYPE_CHECKING
 
@@ -30,17 +30,17 @@ ASSUMED_BLOCK_THREADS = 256
 
 
 class CountedLaunch(Struct, frozen=True, kw_only=True, eq=False):
-    """A kernel and a launch with what they execute, whatever the GPU."""
+    """Execution counts of a kernel and a launch, the same on every GPU."""
 
     loaded: LoadedKernel
     launch: Launch
     counts: BlockCounts
-    profile: ExecutionProfile | None
-    cache_experiment: "CacheExperiment | None" = None
+    profile: ExecutionProfile | None  # None where the launch was neither executed nor traced
+    cache_experiment: "CacheExperiment | None" = None  # None where addresses are not known
 
 
 class Refusal(Struct, frozen=True):
-    """Why a kernel cannot run on a GPU."""
+    """Reason why a kernel cannot run on a GPU."""
 
     reason: str
 
@@ -48,10 +48,10 @@ class Refusal(Struct, frozen=True):
 def bind_to_gpu(
     counted: CountedLaunch, gpu: Gpu, costs: OpcodeCosts | None = None, *, assumed_ctas: int | None = None
 ) -> ModelInput | Refusal:
-    """The situation of a kernel on a GPU.
+    """Return what models read of a launch on a GPU, or why the kernel does not run there.
 
-    costs: of the module's opcodes there, where they are at hand; assumed_ctas: of a launch whose grid is not
-    known, one full wave of this GPU where not given.
+    costs: of the module's opcodes on this GPU, computed where None.
+    assumed_ctas: CTAs of a launch whose grid is not known; one full wave of this GPU where None.
     """
     missing = find_unsupported_opcodes(counted.loaded.kernel, gpu)
     if gpu.arch is None:

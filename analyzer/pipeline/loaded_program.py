@@ -1,4 +1,4 @@
-"""A loaded input and its kernels, with what can be known of them without a GPU."""
+"""A loaded input and its kernels, with their analyses that need no GPU."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -22,14 +22,11 @@ if TYPE_CHECKING:
 
 
 class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
-    """A kernel with what can be known of it without a GPU, worked out when asked for.
-
-    traces: recorded launches of it.
-    """
+    """A kernel with its analyses that need no GPU, computed on first use."""
 
     kernel: Kernel
-    ordinal: int = 1
-    traces: "tuple[Trace, ...]" = ()
+    ordinal: int = 1  # place among the kernels of the input, from 1
+    traces: "tuple[Trace, ...]" = ()  # recorded launches of it
 
     @property
     def name(self) -> str:
@@ -37,7 +34,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def cfg(self) -> Cfg:
-        """Control-flow graph; `cfg.graph` is its networkx form."""
+        """Control-flow graph; `cfg.graph` is the same graph for networkx."""
         return build_cfg(self.kernel)
 
     @cached_property
@@ -55,7 +52,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def instructions(self) -> Iterator[Instruction]:
-        """The instructions in address order, decoded as they are asked for."""
+        """Instructions in address order, decoded one by one."""
         for row in range(len(self.kernel)):
             words = self.kernel.control_words
             yield Instruction(
@@ -71,13 +68,11 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
 
 
 class Program(Struct, frozen=True, eq=False, dict=True):
-    """A loaded input: kernels by name; `program["gemm*"]` takes the first that fits.
-
-    traces: recorded launches of kernels, each with the kernel's place (see `pipeline.trace_matching`); those
-    that the kernels themselves were read from are not among them.
-    """
+    """A loaded input: kernels by name; `program["gemm*"]` is the first one that fits."""
 
     module: Module
+    # Recorded launches, each with the index of its kernel (see `pipeline.trace_matching`); traces that the
+    # kernels themselves were read from are in `module`.
     traces: "tuple[tuple[int, Trace], ...]" = ()
 
     @cached_property
@@ -103,8 +98,9 @@ class Program(Struct, frozen=True, eq=False, dict=True):
 
 
 def load(path: str, *, usage_path: str | None = None) -> Program:
-    """Read a dump, binary or trace; `usage_path` is `cuobjdump -res-usage` text, else looked for beside it.
+    """Read a dump, binary or trace.
 
+    usage_path: text of `cuobjdump -res-usage`; where None, a file of the same stem is looked for.
     Raises InputError where the file cannot be read as what it claims to be.
     """
     return Program(read_module(path, usage_path=usage_path))

@@ -1,4 +1,4 @@
-"""Recorded launches beside the code that they ran."""
+"""Traces matched to the kernels that they were recorded of."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ _ARCH_NAME = re.compile(r"sm_\d+")
 
 
 class TracedLaunch(Struct, frozen=True, eq=False):
-    """A recorded launch as analysis takes it."""
+    """A recorded launch in the form of an executed one."""
 
     loaded: LoadedKernel
     launch: Launch
@@ -30,7 +30,7 @@ class TracedLaunch(Struct, frozen=True, eq=False):
 
 
 def make_traced_launch(loaded: LoadedKernel, trace: "Trace", user_launch: Launch) -> TracedLaunch:
-    """The profile of a trace; what the trace says of its launch goes before `given`.
+    """Return the profile of a trace, with the traced launch in place of what the user says of it.
 
     Raises InputError where the trace does not fit the kernel.
     """
@@ -47,10 +47,10 @@ def make_traced_launch(loaded: LoadedKernel, trace: "Trace", user_launch: Launch
 
 
 def attach_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Program]:
-    """Programs whose kernels have the launches that were recorded of them.
+    """Return the programs with each trace attached to the kernel that it was recorded of.
 
-    A trace goes to the kernel of its name, as compiled or as people write it, and of its architecture whose
-    code it fits. Raises InputError where there is none.
+    That is the kernel of the trace's name and architecture whose code has the traced instructions.
+    Raises InputError where there is none.
     """
     from analyzer.frontend.trace_files import load_traces
 
@@ -63,7 +63,7 @@ def attach_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Pro
 
 
 def _find_traced_kernel(programs: Sequence[Program], trace: "Trace") -> tuple[int, int]:
-    """Program and kernel that a trace belongs to."""
+    """Return the index of the program and of the kernel in it that a trace belongs to."""
     from analyzer.execution.traces.trace_profile import match_rows
 
     named = [
@@ -103,6 +103,6 @@ def _make_no_kernel_error(programs: Sequence[Program], trace: "Trace") -> InputE
 
 
 def _is_same_arch(kernel: Kernel, trace: "Trace") -> bool:
-    """`sm_90a` code is traced as `sm_90`."""
+    """Return whether the architectures are the same; `sm_90a` code is traced as `sm_90`."""
     match = _ARCH_NAME.match(kernel.arch)
     return not trace.header.arch or match is None or match[0] == trace.header.arch

@@ -1,4 +1,4 @@
-"""Kernels on edited hardware: counts once, then one model run for each edit."""
+"""Predictions on edited hardware: launches are counted once, then a model runs once for each edit."""
 
 from collections.abc import Sequence
 
@@ -32,11 +32,11 @@ from analyzer.version import __version__
 
 
 class HardwareEdits(Struct, frozen=True, kw_only=True):
-    """What to edit: all settings hold at every point; the sweeps' values are combined with each other."""
+    """Edits of a GPU's figures; see `combine_settings` for the points that they make."""
 
-    settings: tuple[ParameterSetting, ...] = ()
-    sweeps: tuple[ParameterSweep, ...] = ()
-    elasticity: bool = True
+    settings: tuple[ParameterSetting, ...] = ()  # hold at every point
+    sweeps: tuple[ParameterSweep, ...] = ()  # their values are combined with each other
+    elasticity: bool = True  # also compute how time follows each figure
 
 
 def whatif(
@@ -48,8 +48,9 @@ def whatif(
     elasticity: bool = True,
     options: Options | None = None,
 ) -> WhatIfReport:
-    """A dump on edited hardware; settings and sweeps as on the command line: `dram=x2`, `sms=54:216:54`.
+    """Predict a dump's times on edited hardware.
 
+    settings, sweeps: as on the command line: `dram=x2`, `sms=54:216:54`.
     Raises InputError, HardwareError or UsageError.
     """
     edits = HardwareEdits(
@@ -64,10 +65,10 @@ def whatif(
 def whatif_programs(
     programs: Sequence[Program], gpu: str | None, edits: HardwareEdits, options: Options
 ) -> WhatIfReport:
-    """Predictions on a GPU as it is and on each edited one.
+    """Predict times on a GPU as it is and on each edited one; a point where a kernel does not fit is refused.
 
-    gpu: name, alias or TOML path; None for the typical part of the first kernel's architecture. A point
-    where the kernel does not fit is reported as refused. Raises InputError, HardwareError or UsageError.
+    gpu: name, alias or TOML path; None for the typical one of the first kernel's architecture.
+    Raises InputError, HardwareError or UsageError.
     """
     chosen = [kernel for program in programs for kernel in choose_kernels(program, options)]
     if not chosen:
@@ -123,7 +124,10 @@ def _evaluate_kernel(
 
 
 def _predict(counted: CountedLaunch, gpu: Gpu, model: str, ctas: int | None = None) -> ModelResult | Refusal:
-    """ctas: those of the GPU as it is, where the grid is not known: an edit must not change the work."""
+    """Run a model on a GPU.
+
+    ctas: those of one wave of the GPU as it is, for a grid that is not known: no edit may change the work.
+    """
     model_input = bind_to_gpu(counted, gpu, assumed_ctas=ctas)
     return model_input if isinstance(model_input, Refusal) else find_model(model)(model_input)
 

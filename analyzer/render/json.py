@@ -13,7 +13,7 @@ _SCHEMA_BASE_URL = "https://warplens.dev/schema"
 
 
 def render_json(report: AnyReport) -> str:
-    """The whole report, keys in a fixed order, floats at full precision."""
+    """Return the whole report: keys in a fixed order, floats at full precision."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
@@ -30,7 +30,7 @@ def make_schema_file_name(schema: str) -> str:
 
 
 def format_schema(schema: dict[str, Any]) -> str:
-    """A schema as it is published in `hwdb/schema`."""
+    """Return the text of a schema as it is published in `hwdb/schema`."""
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Memory of the whole grid: a summary, and a table of the instructions that reach it."""
+"""Memory accesses of the whole grid: a summary, and a table of the instructions."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,7 +13,7 @@ _SHARED_SPACES = ("shared", "distributed_shared")
 
 
 def make_memory_summary(kernel: KernelReport) -> RenderableType:
-    """Bytes asked for, distinct ones, units per request in each space, and the worst instruction there."""
+    """Return requested and distinct bytes, units per request in each space, and its worst instruction."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -78,7 +78,7 @@ def _format_worst_access(entry: MemoryEntry, *, is_shared: bool) -> str:
 
 
 def make_memory_table(kernel: KernelReport) -> RenderableType:
-    """One row for each memory instruction that ran; those that no warp reached are counted."""
+    """Return a table of the memory instructions that ran, and a count of those that no warp executes."""
     marks = {block.start: format_provenance(block.provenance) for block in kernel.counts.blocks}
     starts = sorted(marks)
     rows = []
@@ -120,7 +120,7 @@ def _make_row(entry: MemoryEntry, provenance_mark: str) -> tuple[Cell, ...]:
 
 
 def _format_against_ideal(actual: float | None, ideal: float | None, requests: float) -> str:
-    """`5.6 (3.85)`; the ideal is left out where it is met."""
+    """Return `5.6 (3.85)`: units per request and the ideal, which is left out where it is met."""
     if actual is None:
         return "?"
     text = format_ratio(actual / requests)

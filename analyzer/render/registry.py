@@ -41,6 +41,7 @@ class ReportFormat(Struct, frozen=True):
 
 
 _JSON = ReportFormat("json", Medium.DOCUMENT, "json", "render_json")
+# By the name that a report's schema gives its type: `analyze` of `warplens/analyze/1`.
 _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
     "analyze": (
         ReportFormat("text", Medium.CONSOLE, "terminal", "print_report"),
@@ -58,7 +59,6 @@ _FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
         ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
     ),
 }
-"""Formats by the name that a report's schema gives its type: `analyze` of `warplens/analyze/1`."""
 
 
 def list_formats(report_name: str) -> tuple[ReportFormat, ...]:

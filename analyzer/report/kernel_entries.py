@@ -1,4 +1,4 @@
-"""A kernel's analysis as its entry of the report."""
+"""The analysis of a kernel as an entry of the report."""
 
 from analyzer.demand.warp_demand import WarpDemand
 from analyzer.ir.launch import Dim3
@@ -26,7 +26,7 @@ from analyzer.text.demangling import demangle
 
 
 def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelReport:
-    """The report entry of one kernel; `listing` adds a row for each instruction."""
+    """Return the report entry of one kernel; `listing` adds an entry for each instruction."""
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
     demand = first.model_input.demand if first else None
     return KernelReport(
@@ -57,12 +57,14 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         traffic=make_traffic_entry(analysis.profile),
         loops=make_loop_entries(analysis),
         predictions=tuple(
-            make_prediction_entry(v.result, transferred=v.transferred) for v in analysis.results if v.result
+            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred)
+            for on_gpu in analysis.results
+            if on_gpu.result
         ),
         refused=tuple(
-            RefusalEntry(gpu=v.gpu, gpu_name=v.gpu_name, reason=v.refusal_reason)
-            for v in analysis.results
-            if v.result is None
+            RefusalEntry(gpu=on_gpu.gpu, gpu_name=on_gpu.gpu_name, reason=on_gpu.refusal_reason)
+            for on_gpu in analysis.results
+            if on_gpu.result is None
         ),
         advice=_make_advice_entries(analysis),
         listing=make_listing_entries(analysis) if listing else (),
@@ -71,7 +73,7 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
 
 
 def count_spill_bytes(kernel: Kernel) -> int:
-    """Bytes per thread of distinct stack slots that the kernel stores to."""
+    """Return the bytes per thread of the distinct stack slots that the kernel stores to."""
     form_table = kernel.form_table
     stores = form_table.make_opcode_mask(_is_local_store)
     if not stores.any():
@@ -89,14 +91,14 @@ def _is_local_store(opcode: Opcode) -> bool:
 
 
 def _make_launch_entry(analysis: KernelAnalysis) -> LaunchEntry:
-    def triple(dim: Dim3 | None) -> tuple[int, int, int] | None:
-        return None if dim is None else (dim.x, dim.y, dim.z)
+    def get_sizes(dim: Dim3 | None) -> tuple[int, int, int] | None:
+        return None if dim is None else dim.sizes
 
     launch = analysis.launch
     return LaunchEntry(
-        grid=triple(launch.grid),
-        block=triple(launch.block),
-        cluster=triple(launch.cluster or analysis.kernel.cluster),
+        grid=get_sizes(launch.grid),
+        block=get_sizes(launch.block),
+        cluster=get_sizes(launch.cluster or analysis.kernel.cluster),
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
         arguments={str(argument.parameter): str(argument.value) for argument in launch.arguments},
     )

@@ -1,7 +1,7 @@
 """Kernel names as compilers, profilers and people write them, and which of them fit a pattern.
 
-A name is written in ever shorter forms: mangled, demangled, without parameters, without template arguments,
-without scopes. A pattern takes the names that equal it in the longest form in which any does:
+A name has several forms, from the longest to the shortest: mangled, demangled, without parameters, without
+template arguments, without scopes. The longest form in which any name equals the pattern decides:
 
 >>> names = ("_Z4gemmIfLi2EEvPf", "gemm_bias")  # the first one is gemm<float, 2>(float*)
 >>> find_matching_names(names, "gemm"), find_matching_names(names, "gemm*")

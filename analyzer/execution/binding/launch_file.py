@@ -1,11 +1,12 @@
-"""Launches of many kernels from a JSON file.
+"""Launches of many kernels, read from a JSON file.
 
 `{"kernels": {"GLOB": {"grid": [..], "block": [..], "cluster": [..], "dynamic_shared_bytes": n,
-"clock_mhz": n, "l2_is_cold": false, "arguments": {"WHICH": VALUE}}}}`; a list in place of one launch stands
-for several.
+"clock_mhz": n, "l2_is_cold": false, "arguments": {"WHICH": VALUE}}}}`; several launches of a kernel are a
+list.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -24,25 +25,23 @@ _BYTE_OFFSET = re.compile(r" \(byte (\d+)\)$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
 _UTF8_BOM = b"\xef\xbb\xbf"
 
-Table = dict[str, object]
-
 
 class LaunchFileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One launch as written."""
 
-    grid: int | list[int] | None = None
-    block: int | list[int] | None = None
-    cluster: int | list[int] | None = None
+    grid: int | tuple[int, ...] | None = None
+    block: int | tuple[int, ...] | None = None
+    cluster: int | tuple[int, ...] | None = None
     dynamic_shared_bytes: int | None = None
-    arguments: dict[str, object] = {}
+    arguments: Mapping[str, object] = {}
     clock_mhz: float | None = None
     l2_is_cold: bool = False
 
 
 def load_launch_file(path: Path) -> LaunchTable:
-    """The launches in a file; `@data.npy` is looked for beside it.
+    """Read the launches of a file; `@data.npy` is relative to its folder.
 
-    Raises UsageError that shows the place in the file.
+    Raises UsageError with the place of any fault.
     """
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
@@ -55,7 +54,7 @@ def load_launch_file(path: Path) -> LaunchTable:
 
 
 class _LaunchFileReader:
-    """One file: decoded, checked, and each fault shown where it stands."""
+    """Reader of one file, which knows the place of each key and value."""
 
     __slots__ = ("_data", "_path", "_spans")
 
@@ -133,10 +132,10 @@ class _LaunchFileReader:
                 str(error), self._spans.find_value(json_path), error.diagnostic.hint
             ) from None
 
-    def _read_dims(self, value: int | list[int] | None, json_path: JsonPath) -> Dim3 | None:
+    def _read_dims(self, value: int | tuple[int, ...] | None, json_path: JsonPath) -> Dim3 | None:
         if value is None:
             return None
-        numbers = [value] if isinstance(value, int) else value
+        numbers = (value,) if isinstance(value, int) else value
         if not 1 <= len(numbers) <= 3:
             raise self._make_error(
                 f"{json_path[-1]} must have one to three numbers", self._spans.find_value(json_path)
@@ -167,7 +166,7 @@ class _LaunchFileReader:
                 raise UsageError("a value is a number or a text, not an array or an object")
 
     def _make_validation_error(self, message: str, json_path: JsonPath) -> UsageError:
-        """msgspec's words and path, at the place in the file."""
+        """Return msgspec's message as an error at the place in the file."""
         words, inner_path = split_validation_error(message)
         path = (*json_path, *inner_path)
         if field := _UNKNOWN_FIELD.search(words):
