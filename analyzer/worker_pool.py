@@ -5,11 +5,12 @@ There are two kinds, by what a task needs.
 - `run_in_processes`: tasks that carry all that they need, such as the rows of a table. joblib starts fresh
   interpreters, which is safe whatever threads the caller has, and yields results as they come.
 - `run_in_forks`: tasks on a value that is large and already in memory, such as a parsed dump of a million
-  instructions. Workers are forks: they find the value where it is, while pickling it for fresh interpreters
-  (joblib's way) takes longer than analyzing it. joblib's own forking backend is `multiprocessing.Pool`, which
-  waits for ever once a worker is killed, so the executor of the standard library is used. Results come back
-  as msgpack, which takes a tenth of the time of pickle, and in the order of the tasks. A fork of a program
-  with threads may hang: callers ask for it only where there are none.
+  instructions. Workers are forks, which inherit the value. A fresh interpreter (joblib's way) would have to
+  read the dump again, which takes longer than its analysis, because the decoders of instructions are closures
+  and do not pickle. joblib's own forking backend is `multiprocessing.Pool`, which hangs once a worker is
+  killed, so the executor of the standard library is used. Results come back as msgpack, which takes a tenth
+  of the time of pickle, in the order of the tasks. A fork of a program with threads may deadlock: callers use
+  it only where there are none.
 """
 
 import gc

@@ -96,9 +96,9 @@ def parse_taken_rules(texts: Sequence[str]) -> "tuple[BranchTakenRule, ...]":
 
     rules = tuple(parse_taken_rule(text) for text in texts)
     addresses = [rule.address for rule in rules]
-    twice = next((address for address in addresses if addresses.count(address) > 1), None)
-    if twice is not None:
-        raise UsageError(f"--taken {twice:#x} is given twice", hint="give each branch once")
+    repeated = next((address for address in addresses if addresses.count(address) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"--taken {repeated:#x} is given twice", hint="give each branch once")
     return rules
 
 

@@ -1,4 +1,4 @@
-"""Where a command's report goes, to the terminal or to a file, and the options that say so."""
+"""Output of a command to the terminal or to a file, and the options that choose format and file."""
 
 import sys
 from collections.abc import Callable, Iterable

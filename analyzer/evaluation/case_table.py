@@ -176,11 +176,11 @@ class _CaseTable:
             separators = len(self._columns) == 1 and re.search(r"[;\t]", self._columns[0])
             hint = "separate columns by commas" if separators else f"it has: {', '.join(self._columns)}"
             raise InputError(f"no column {', '.join(missing)}", location=place, hint=hint)
-        twice = next((name for name in self._columns if name and self._columns.count(name) > 1), None)
-        if twice is not None:
-            last = len(self._columns) - 1 - self._columns[::-1].index(twice)
+        repeated = next((name for name in self._columns if name and self._columns.count(name) > 1), None)
+        if repeated is not None:
+            last = len(self._columns) - 1 - self._columns[::-1].index(repeated)
             raise InputError(
-                f"column {twice} is there twice",
+                f"column {repeated} is there twice",
                 location=self._locate_field(line, last),
                 hint="leave one of them out",
             )

@@ -79,42 +79,51 @@ def _build_model_input(
     )
     costs = with_wgmma_operand_fetches(cfg, tiled.costs, arch)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
-    resident = _compute_kernel_occupancy(cfg, launch, arch, threads)
-    weights = count_instruction_executions(cfg, counted.counts.per_warp)
+    occupancy = _compute_kernel_occupancy(cfg, launch, arch, threads)
+    execution_counts = count_instruction_executions(cfg, counted.counts.per_warp)
     if mbarrier_pipelines is not None:
-        mbarrier_pipelines = with_iteration_shares(mbarrier_pipelines, cfg, counted.loaded.loops, weights)
-    copied = {} if mbarrier_pipelines is None else count_copied_bytes(mbarrier_pipelines, weights)
-    boxes = {} if mbarrier_pipelines is None else find_tma_boxes(mbarrier_pipelines, copied)
-    share = arch.memory.matrix_conflict_share
-    moved = compute_access_bytes(
-        cfg, costs, counted.profile, copied, boxes, 1.0 if share is None else share.value
-    )
-    rates = moves = None
-    if counted.cache_experiment is not None:
-        moves = counted.cache_experiment.count_dram_traffic(gpu, arch, resident)
-        rates = counted.cache_experiment.simulate_hit_rates(
-            gpu, arch, resident, _sum_shared_bytes(kernel, launch)
+        mbarrier_pipelines = with_iteration_shares(
+            mbarrier_pipelines, cfg, counted.loaded.loops, execution_counts
         )
-    wave = gpu.sm_count * max(1, resident.ctas_per_sm)
+    copied_bytes = (
+        {} if mbarrier_pipelines is None else count_copied_bytes(mbarrier_pipelines, execution_counts)
+    )
+    boxes = {} if mbarrier_pipelines is None else find_tma_boxes(mbarrier_pipelines, copied_bytes)
+    conflict_share = arch.memory.matrix_conflict_share
+    access_bytes = compute_access_bytes(
+        cfg,
+        costs,
+        counted.profile,
+        copied_bytes,
+        boxes,
+        1.0 if conflict_share is None else conflict_share.value,
+    )
+    hit_rates = dram_traffic = None
+    if counted.cache_experiment is not None:
+        dram_traffic = counted.cache_experiment.count_dram_traffic(gpu, arch, occupancy)
+        hit_rates = counted.cache_experiment.simulate_hit_rates(
+            gpu, arch, occupancy, _sum_shared_bytes(kernel, launch)
+        )
+    wave_ctas = gpu.sm_count * max(1, occupancy.ctas_per_sm)
     return ModelInput(
         kernel=kernel,
         cfg=cfg,
         loop_forest=counted.loaded.loops,
         block_counts=counted.counts,
         profile=counted.profile,
-        execution_counts=weights,
+        execution_counts=execution_counts,
         gpu=gpu,
         arch=arch,
         costs=costs,
-        access_bytes=moved,
-        cache_rates=rates,
-        dram_read_sectors=None if moves is None else moves.read_sectors,
-        dram_written_sectors=None if moves is None else moves.written_sectors,
+        access_bytes=access_bytes,
+        cache_rates=hit_rates,
+        dram_read_sectors=None if dram_traffic is None else dram_traffic.read_sectors,
+        dram_written_sectors=None if dram_traffic is None else dram_traffic.written_sectors,
         mbarrier_pipelines=mbarrier_pipelines,
-        demand=compute_warp_demand(kernel.opcode_ids, weights, costs, moved),
-        occupancy=resident,
+        demand=compute_warp_demand(kernel.opcode_ids, execution_counts, costs, access_bytes),
+        occupancy=occupancy,
         grid=launch.grid,
-        grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave,
+        grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave_ctas,
         block=launch.block,
         block_threads=threads,
         n_unknown_mma_tiles=tiled.n_guessed,

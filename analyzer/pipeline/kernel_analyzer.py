@@ -47,7 +47,7 @@ class Options(Struct, frozen=True, kw_only=True):
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
-    # threads may hang: more than one only if the caller has none.
+    # threads may deadlock: more than one only if the caller has none.
     jobs: int = 1
 
 

@@ -30,7 +30,7 @@ class TracedLaunch(Struct, frozen=True, eq=False):
 
 
 def make_traced_launch(loaded: LoadedKernel, trace: "Trace", user_launch: Launch) -> TracedLaunch:
-    """Return the profile of a trace, with the traced launch in place of what the user says of it.
+    """Return the profile of a trace, with the traced launch instead of the user's.
 
     Raises InputError where the trace does not fit the kernel.
     """

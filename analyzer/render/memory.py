@@ -33,19 +33,19 @@ def make_memory_summary(kernel: KernelReport) -> RenderableType:
 
 def _format_traffic(traffic: TrafficEntry, provenance_mark: str) -> list[tuple[str, str]]:
     lines = []
-    for name, asked, unique in (
+    for name, requested, unique in (
         ("read", traffic.read_bytes, traffic.read_unique_bytes),
         ("written", traffic.written_bytes, traffic.written_unique_bytes),
     ):
-        if not asked:
+        if not requested:
             continue
         if unique is None:
-            again = "distinct bytes not known"
+            distinct = "distinct bytes not known"
         else:
-            again = f"{provenance_mark}{format_bytes(unique)} distinct"
-            if unique and asked / unique >= 1.005:
-                again += f", each {format_ratio(asked / unique)} times"
-        lines.append((name, f"{provenance_mark}{format_bytes(asked)} requested, {again}"))
+            distinct = f"{provenance_mark}{format_bytes(unique)} distinct"
+            if unique and requested / unique >= 1.005:
+                distinct += f", each {format_ratio(requested / unique)} times"
+        lines.append((name, f"{provenance_mark}{format_bytes(requested)} requested, {distinct}"))
     return lines
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the names of the formats are wanted before any report is
 
 
 class Medium(StrEnum):
-    """What a renderer writes to."""
+    """The kind of output that a renderer produces."""
 
     CONSOLE = "console"  # `render(report, console)` prints on a rich console, as wide as the terminal
     DOCUMENT = "document"  # `render(report)` returns a text

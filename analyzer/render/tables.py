@@ -1,4 +1,4 @@
-"""Tables whose numbers are never cut: each column says what it does on a narrow terminal."""
+"""Tables whose numbers are never cut: on a narrow terminal other columns are shortened or wrapped."""
 
 from collections.abc import Sequence
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What the text of an analysis shows, in a module that loads no rich."""
+"""Options of the text of an analysis, in a module that does not load rich."""
 
 from msgspec import Struct
 

@@ -43,12 +43,12 @@ def make_unknown_arch_warnings(modules: Sequence[Module], *, has_gpus: bool) -> 
                 place = (module.path, kernel.arch)
                 counts[place] = counts.get(place, 0) + 1
     for (path, arch), count in counts.items():
-        what = f"architecture {arch} is not known" if arch else "the dump names no architecture"
-        so = "counts only; --gpu NAME takes the code to a known GPU"
+        reason = f"architecture {arch} is not known" if arch else "the dump names no architecture"
+        consequence = "counts only; --gpu NAME takes the code to a known GPU"
         if has_gpus:
-            so = "taken to the GPU as it is"
+            consequence = "taken to the GPU as it is"
         yield WarningEntry(
-            code="unknown-architecture", message=f"{what}: {so}", path=path, line=None, count=count
+            code="unknown-architecture", message=f"{reason}: {consequence}", path=path, line=None, count=count
         )
 
 

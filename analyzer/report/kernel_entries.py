@@ -115,7 +115,7 @@ def _make_bytes_by_space(demand: WarpDemand | None) -> dict[str, float]:
 
 
 def make_prediction_entry(result: ModelResult, *, transferred: bool) -> PredictionEntry:
-    """Return a model's answer as every report shows it."""
+    """Return a model's prediction as every report shows it."""
     prediction = result.prediction
     return PredictionEntry(
         **{name: getattr(prediction, name) for name in PredictionFigures.__struct_fields__},

@@ -25,7 +25,7 @@ _BYTES_NAME = "report"
 
 
 class _ReportHead(msgspec.Struct, frozen=True):
-    """The fields that say what reads the rest."""
+    """The fields that decide how the rest is read."""
 
     schema: str
     tool_version: str = ""

@@ -1,4 +1,4 @@
-"""A recorded launch put in place of what the user says of it."""
+"""Merging of a recorded launch with the launch options of the user, which it overrides."""
 
 from collections.abc import Iterator
 
