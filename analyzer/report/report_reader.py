@@ -1,6 +1,5 @@
 """Reports read back from their JSON, so that they can be rendered again without a new analysis."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, ValidationReport
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, WhatIfReport
 from analyzer.text.errors import InputError
-from analyzer.text.json_spans import find_json_spans, split_validation_error
+from analyzer.text.json_spans import find_json_spans, split_decode_error, split_validation_error
 from analyzer.text.source import locate
 from analyzer.version import __version__
 
@@ -20,7 +19,6 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     WHATIF_SCHEMA: WhatIfReport,
     VALIDATE_SCHEMA: ValidationReport,
 }
-_BYTE_OFFSET = re.compile(r" \(byte (\d+)\)$")
 _BYTES_NAME = "report"
 
 
@@ -67,10 +65,9 @@ def _make_schema_error(name: str, reason: str) -> InputError:
 
 def _make_syntax_error(name: str, data: bytes, message: str) -> InputError:
     """Return msgspec's message at the byte that it names, at the end of the data where it names none."""
-    match = _BYTE_OFFSET.search(message)
+    reason, offset = split_decode_error(message)
     last = max(0, len(data.rstrip()) - 1)
-    location = locate(name, data, min(int(match[1]), last) if match else last)
-    reason = _BYTE_OFFSET.sub("", message).removeprefix("JSON is malformed: ").lower()
+    location = locate(name, data, last if offset is None else min(offset, last))
     return InputError(f"not JSON: {reason}", location=location, hint="the file may be cut off")
 
 

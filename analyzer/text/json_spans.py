@@ -12,6 +12,7 @@ from msgspec import Struct
 
 JsonPath = tuple[str | int, ...]
 
+_BYTE_OFFSET = re.compile(r" \(byte (\d+)\)$")
 _PATH_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
 
@@ -80,6 +81,17 @@ def find_json_spans(data: bytes) -> JsonSpans:
             if token in (b"{", b"["):
                 levels.append(_OpenContainer(is_object=token == b"{"))
     return JsonSpans(values, keys, repeated)
+
+
+def split_decode_error(message: str) -> tuple[str, int | None]:
+    """Return the reason in a decoding error of msgspec, and the byte offset if it names one.
+
+    >>> split_decode_error("JSON is malformed: invalid character (byte 7)")
+    ('invalid character', 7)
+    """
+    match = _BYTE_OFFSET.search(message)
+    reason = _BYTE_OFFSET.sub("", message).removeprefix("JSON is malformed: ").lower()
+    return reason, int(match[1]) if match else None
 
 
 def split_validation_error(message: str) -> tuple[str, JsonPath]:

@@ -14,14 +14,20 @@ import msgspec
 from analyzer.execution.binding.argument_parser import make_argument, parse_value
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, LaunchTable, NullPointer, check_launch
 from analyzer.text.errors import UsageError
-from analyzer.text.json_spans import ByteSpan, JsonPath, JsonSpans, find_json_spans, split_validation_error
+from analyzer.text.json_spans import (
+    ByteSpan,
+    JsonPath,
+    JsonSpans,
+    find_json_spans,
+    split_decode_error,
+    split_validation_error,
+)
 from analyzer.text.source import locate
 
 _MAX_FILE_BYTES = 64 << 20
 _EXAMPLE_HINT = (
     'write {"kernels": {"NAME": {"grid": [132], "block": [256], "arguments": {"0": "ptr", "n": 1024}}}}'
 )
-_BYTE_OFFSET = re.compile(r" \(byte (\d+)\)$")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
 _UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -81,14 +87,11 @@ class _LaunchFileReader:
         try:
             return msgspec.json.decode(self._data.removeprefix(_UTF8_BOM))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            message = str(error)
-            match = _BYTE_OFFSET.search(message)
+            reason, offset = split_decode_error(str(error))
             mark = len(_UTF8_BOM) if self._data.startswith(_UTF8_BOM) else 0
-            offset = min(
-                int(match[1]) + mark if match else len(self._data), max(0, len(self._data.rstrip()) - 1)
-            )
-            reason = _BYTE_OFFSET.sub("", message).removeprefix("JSON is malformed: ").lower()
-            raise self._make_error(f"not JSON: {reason}", ByteSpan(offset, 1)) from None
+            last = max(0, len(self._data.rstrip()) - 1)
+            span = ByteSpan(last if offset is None else min(offset + mark, last), 1)
+            raise self._make_error(f"not JSON: {reason}", span) from None
 
     def _read_launches(self, glob: str, content: object) -> tuple[Launch, ...]:
         json_path: JsonPath = ("kernels", glob)
