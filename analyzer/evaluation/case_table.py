@@ -52,7 +52,7 @@ class Case(Struct, frozen=True, kw_only=True):
     block: Dim3
     cluster: Dim3 | None
     dynamic_shared_bytes: int | None
-    # Place or name, and value as written. Files that values name are read when the row is executed.
+    # Position or name, and value as written. Files that values name are read when the row is executed.
     arguments: tuple[tuple[str, ArgumentLiteral], ...]
     time_us: float  # measured
     split: str
@@ -111,7 +111,7 @@ def parse_argument_value(value: ArgumentLiteral, folder: Path) -> ArgumentValue:
 def read_cases(path: Path) -> tuple[Case, ...]:
     """Read all rows of a table; paths in it are relative to its own folder.
 
-    A row whose files are missing is kept with its `problem`. Raises InputError with the place of any fault.
+    A row whose files are missing is kept with its `problem`. Raises InputError that shows any fault.
     """
     try:
         if path.stat().st_size > _MAX_TABLE_BYTES:
@@ -149,8 +149,8 @@ class _CaseTable:
         try:
             text = self._data.decode("utf-8")
         except UnicodeDecodeError as error:
-            place = locate(str(self._path), self._data, error.start)
-            raise InputError("this is not UTF-8 text", location=place, hint="save it as UTF-8") from None
+            location = locate(str(self._path), self._data, error.start)
+            raise InputError("this is not UTF-8 text", location=location, hint="save it as UTF-8") from None
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         line = 1
         try:
@@ -166,7 +166,7 @@ class _CaseTable:
             ) from None
 
     def _check_header(self, line: int) -> None:
-        place = self._locate_field(line, 0)
+        location = self._locate_field(line, 0)
         missing = [name for name in REQUIRED_COLUMNS if name not in self._columns]
         if not any(self._columns):
             raise InputError(
@@ -175,7 +175,7 @@ class _CaseTable:
         if missing:
             separators = len(self._columns) == 1 and re.search(r"[;\t]", self._columns[0])
             hint = "separate columns by commas" if separators else f"it has: {', '.join(self._columns)}"
-            raise InputError(f"no column {', '.join(missing)}", location=place, hint=hint)
+            raise InputError(f"no column {', '.join(missing)}", location=location, hint=hint)
         repeated = next((name for name in self._columns if name and self._columns.count(name) > 1), None)
         if repeated is not None:
             last = len(self._columns) - 1 - self._columns[::-1].index(repeated)
@@ -242,8 +242,8 @@ class _CaseTable:
 
     def make_error(self, line: int, column: str, message: str, hint: str) -> InputError:
         """Return an error that shows the field."""
-        place = self._locate_field(line, self._columns.index(column))
-        return InputError(f"column {column}: {message}", location=place, hint=hint)
+        location = self._locate_field(line, self._columns.index(column))
+        return InputError(f"column {column}: {message}", location=location, hint=hint)
 
     @property
     def folder(self) -> Path:
@@ -332,7 +332,7 @@ class _CaseRow(Struct, frozen=True):
         return tuple(found), problem
 
     def _decode_arguments(self) -> dict[str, Any]:
-        """Return values of JSON by place or name."""
+        """Return values of JSON by position or name."""
         text = self.read_optional("arguments")
         if not text:
             return {}
@@ -343,7 +343,7 @@ class _CaseRow(Struct, frozen=True):
                 "arguments", f"{_shorten(text)} is not JSON: {error}", _ARGUMENTS_HINT
             ) from None
         if isinstance(content, list):
-            return {str(place): value for place, value in enumerate(content)}
+            return {str(index): value for index, value in enumerate(content)}
         if not isinstance(content, dict):
             raise self._make_error(
                 "arguments", f"{_shorten(text)} is neither list nor object", _ARGUMENTS_HINT

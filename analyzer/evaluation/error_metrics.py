@@ -61,9 +61,9 @@ def compute_spearman(first: FloatArray, second: FloatArray) -> float | None:
 
 def compute_average_ranks(values: FloatArray) -> FloatArray:
     """Compute ranks from 1; equal values get the mean of their ranks."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
-    ranks: FloatArray = (last - (counts - 1) / 2)[places]
+    ranks: FloatArray = (last - (counts - 1) / 2)[inverse]
     return ranks
 
 
@@ -80,6 +80,6 @@ def evaluate_choice(measured: Sequence[float], predicted: Sequence[float]) -> Tu
     """Evaluate the choice of the least predicted time, by the mean measured time where several have it."""
     best = min(range(len(measured)), key=measured.__getitem__)
     least = min(predicted)
-    tied = [place for place, time in enumerate(predicted) if time == least]
-    chosen_us = sum(measured[place] for place in tied) / len(tied)
+    tied = [index for index, time in enumerate(predicted) if time == least]
+    chosen_us = sum(measured[index] for index in tied) / len(tied)
     return TuningChoice(best, tied[0], chosen_us, chosen_us / measured[best] - 1.0)

@@ -27,7 +27,7 @@ _MAX_CACHED_PROGRAMS = 2
 class PendingCase(Struct, frozen=True):
     """A row that some models have yet to predict."""
 
-    row_index: int  # place among the chosen rows, from 0
+    row_index: int  # position among the chosen rows, from 0
     case: Case
     models: tuple[str, ...]
 
@@ -121,7 +121,7 @@ def _find_kernel(program: Program, case: Case, gpu: Gpu) -> LoadedKernel:
     """Return the kernel that a row names, of its versions the one that the GPU runs. Raises UsageError."""
     found = find_kernels(program.kernels, case.kernel) if case.kernel else list(program.kernels)
     if len(found) > 1:
-        found = [found[place] for place in find_best_kernel_indices([loaded.kernel for loaded in found], gpu)]
+        found = [found[index] for index in find_best_kernel_indices([loaded.kernel for loaded in found], gpu)]
     if len(found) == 1:
         return found[0]
     names = _format_names(found or program.kernels)
@@ -197,5 +197,5 @@ def _describe_error(error: Exception) -> str:
     if isinstance(error, WarplensError):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(frame.filename).name}:{frame.lineno}"
-    return f"internal error at {place}: {type(error).__name__}: {error}"
+    origin = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"internal error at {origin}: {type(error).__name__}: {error}"

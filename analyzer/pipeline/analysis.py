@@ -60,8 +60,8 @@ def analyze_programs(
         names = ", ".join(sorted({k.name for p in programs for k in p.kernels})[:5])
         raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {names}")
     tasks = [
-        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), place)
-        for place, (_, kernels) in enumerate(chosen)
+        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), index)
+        for index, (_, kernels) in enumerate(chosen)
         for kernel, own in _assign_gpus(kernels, gpus)
     ]
     done = KernelTaskRunner(tasks, options).run()
@@ -108,7 +108,7 @@ def _assign_gpus(
         own = tuple(
             gpu
             for gpu in gpus
-            if any(others[place] is kernel for place in find_best_kernel_indices(archs, gpu))
+            if any(others[index] is kernel for index in find_best_kernel_indices(archs, gpu))
         )
         if own or not gpus:
             yield kernel, own

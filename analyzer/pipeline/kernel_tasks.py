@@ -25,7 +25,7 @@ class KernelTask(msgspec.Struct, frozen=True, eq=False):
 
     loaded: LoadedKernel
     gpus: tuple[Gpu, ...]
-    input_index: int  # place of its input among all inputs
+    input_index: int  # position of its input among all inputs
 
 
 class TaskResults(msgspec.Struct, frozen=True):

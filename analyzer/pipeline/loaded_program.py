@@ -25,7 +25,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     """A kernel with its analyses that need no GPU, computed on first use."""
 
     kernel: Kernel
-    ordinal: int = 1  # place among the kernels of the input, from 1
+    ordinal: int = 1  # position among the kernels of the input, from 1
     traces: "tuple[Trace, ...]" = ()  # recorded launches of it
 
     @property
@@ -79,8 +79,8 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     def kernels(self) -> tuple[LoadedKernel, ...]:
         traces = (*enumerate(self.module.traces), *self.traces)
         return tuple(
-            LoadedKernel(kernel, place + 1, tuple(trace for at, trace in traces if at == place))
-            for place, kernel in enumerate(self.module.kernels)
+            LoadedKernel(kernel, index + 1, tuple(trace for at, trace in traces if at == index))
+            for index, kernel in enumerate(self.module.kernels)
         )
 
     @property
@@ -113,4 +113,4 @@ def find_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKe
     """
     if re.fullmatch(r"#\d+", pattern):
         return [kernel for kernel in kernels if kernel.ordinal == int(pattern[1:])]
-    return [kernels[place] for place in find_matching_names([kernel.name for kernel in kernels], pattern)]
+    return [kernels[index] for index in find_matching_names([kernel.name for kernel in kernels], pattern)]

@@ -57,8 +57,8 @@ def attach_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Pro
     found: list[list[tuple[int, Trace]]] = [list(program.traces) for program in programs]
     for path in paths:
         for trace in load_traces(path):
-            index, place = _find_traced_kernel(programs, trace)
-            found[index].append((place, trace))
+            program_index, kernel_index = _find_traced_kernel(programs, trace)
+            found[program_index].append((kernel_index, trace))
     return [replace(program, traces=tuple(own)) for program, own in zip(programs, found, strict=True)]
 
 
@@ -67,9 +67,9 @@ def _find_traced_kernel(programs: Sequence[Program], trace: "Trace") -> tuple[in
     from analyzer.execution.traces.trace_profile import match_rows
 
     named = [
-        (index, place, loaded)
-        for index, program in enumerate(programs)
-        for place, loaded in enumerate(program.kernels)
+        (program_index, kernel_index, loaded)
+        for program_index, program in enumerate(programs)
+        for kernel_index, loaded in enumerate(program.kernels)
         if not program.module.traces and is_same_function(loaded.kernel.name, trace.header.name)
     ]
     if not named:
@@ -82,13 +82,13 @@ def _find_traced_kernel(programs: Sequence[Program], trace: "Trace") -> tuple[in
             hint="dump the code that ran: cuobjdump -sass program > program.sass",
         )
     refusal: InputError | None = None
-    for index, place, loaded in fitting:
+    for program_index, kernel_index, loaded in fitting:
         try:
             match_rows(trace, loaded.cfg)
         except InputError as error:
             refusal = refusal or error
             continue
-        return index, place
+        return program_index, kernel_index
     assert refusal is not None
     raise refusal
 

@@ -76,8 +76,8 @@ def format_suite_and_gpu(score: ScoreEntry) -> tuple[str, str]:
 
 def select_shown_scores(report: ValidationReport) -> tuple[ScoreEntry, ...]:
     """Return all scores, without those over all rows where these repeat the ones above."""
-    places = {(score.suite, score.gpu) for score in report.scores}
-    if len(places) > 2:
+    keys = {(score.suite, score.gpu) for score in report.scores}
+    if len(keys) > 2:
         return report.scores
     return tuple(score for score in report.scores if score.suite is not None)
 
@@ -120,10 +120,10 @@ def _make_score_table(report: ValidationReport) -> RenderableType:
     rows: list[tuple[str, ...]] = []
     before = ("", "")
     for score in select_shown_scores(report):
-        place = format_suite_and_gpu(score)
-        named = place if place != before else ("", "")
+        key = format_suite_and_gpu(score)
+        named = key if key != before else ("", "")
         rows.append((*named, score.model, *format_score_cells(score)[: len(names)]))
-        before = place
+        before = key
     columns = [
         Column("suite", ColumnFit.TRUNCATE),
         Column("GPU", ColumnFit.TRUNCATE),

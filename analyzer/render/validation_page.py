@@ -100,7 +100,7 @@ def _make_pickers(report: ValidationReport) -> str:
 def _choose_gpu_colors(report: ValidationReport) -> dict[str, str]:
     """Return a colour for each GPU, in the table's order."""
     names = dict.fromkeys(case.gpu_name for case in report.cases if case.predictions)
-    return {name: _COLORS[place % len(_COLORS)] for place, name in enumerate(names)}
+    return {name: _COLORS[index % len(_COLORS)] for index, name in enumerate(names)}
 
 
 def _make_model_section(report: ValidationReport, model: str) -> str:
@@ -153,8 +153,8 @@ def _make_table(head: Sequence[str], rows: Iterable[str], named: int, numeric: i
     """
     last = len(head) if numeric is None else named + numeric
     titles = "".join(
-        f"<th{' class=n' if named <= place < last else ''}>{escape(name)}</th>"
-        for place, name in enumerate(head)
+        f"<th{' class=n' if named <= index < last else ''}>{escape(name)}</th>"
+        for index, name in enumerate(head)
     )
     body = "".join(rows)
     return f"<div class=wide><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
@@ -184,9 +184,9 @@ def _make_plots(report: ValidationReport) -> str:
             include_plotlyjs=False,
             default_height=f"{_PANEL_PX}px",
             config={"responsive": True, "displayModeBar": False},
-            div_id=f"suite-{place}",
+            div_id=f"suite-{index}",
         )
-        for place, (suite, cases) in enumerate(suites.items())
+        for index, (suite, cases) in enumerate(suites.items())
     )
 
 

@@ -33,7 +33,7 @@ class LaunchEntry(Struct, frozen=True, kw_only=True):
     cluster: tuple[int, int, int] | None = None
     dynamic_shared_bytes: int | None
     arguments: Annotated[
-        Mapping[str, str], Meta(description="Arguments as the user gave them, by place or name.")
+        Mapping[str, str], Meta(description="Arguments as the user gave them, by position or name.")
     ] = {}
 
 
@@ -246,7 +246,7 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     name: str
     demangled: str
     architecture: str
-    ordinal: Annotated[int, Meta(description="Place among the kernels of its input, from 1.")]
+    ordinal: Annotated[int, Meta(description="Position among the kernels of its input, from 1.")]
     line: int
     instructions: int
     coverage: Annotated[float, Meta(description="Share of instructions with known opcodes.")]

@@ -40,8 +40,8 @@ def make_unknown_arch_warnings(modules: Sequence[Module], *, has_gpus: bool) -> 
     for module in modules:
         for kernel in module.kernels:
             if strip_arch_suffix(kernel.arch) not in list_known_archs():
-                place = (module.path, kernel.arch)
-                counts[place] = counts.get(place, 0) + 1
+                key = (module.path, kernel.arch)
+                counts[key] = counts.get(key, 0) + 1
     for (path, arch), count in counts.items():
         reason = f"architecture {arch} is not known" if arch else "the dump names no architecture"
         consequence = "counts only; --gpu NAME takes the code to a known GPU"

@@ -20,12 +20,12 @@ _TEMPLATE_ARGUMENT_CAST = re.compile(r"(?<=[<,\s])\([a-z ]+\)(?=-?\d)")
 
 
 def find_matching_names(names: Sequence[str], pattern: str) -> list[int]:
-    """Return the places of the names that equal a pattern in some form, else of those that fit or hold it.
+    """Return the indices of the names that equal a pattern in some form, else of those that fit or hold it.
 
     pattern: a name as compiled or as people write it, with parameters, template arguments and scopes or
     without; else a glob or a part of a name.
     """
-    if exact := [place for place, name in enumerate(names) if name == pattern]:
+    if exact := [index for index, name in enumerate(names) if name == pattern]:
         return exact
     wanted = _strip_spaces(pattern)
     written = [_make_name_variants(name) for name in names]
@@ -35,11 +35,11 @@ def find_matching_names(names: Sequence[str], pattern: str) -> list[int]:
             if form
             else {wanted}
         )
-        if exact := [place for place, variants in enumerate(written) if variants[form] in alike]:
+        if exact := [index for index, variants in enumerate(written) if variants[form] in alike]:
             return exact
     return [
-        place
-        for place, (name, (whole, *_)) in enumerate(zip(names, written, strict=True))
+        index
+        for index, (name, (whole, *_)) in enumerate(zip(names, written, strict=True))
         if any(
             fnmatch.fnmatchcase(each, text) or text in each
             for each, text in ((name, pattern), (whole, wanted))
@@ -72,9 +72,9 @@ def is_same_function(name: str, other: str) -> bool:
 def _strip_parameters(name: str) -> str:
     text = demangle(name).removeprefix("void ")
     depth, end = 0, len(text)
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "<") - (letter == ">")
-        if letter == "(" and not depth and not text.startswith("(anonymous namespace)", place):
-            end = place
+        if letter == "(" and not depth and not text.startswith("(anonymous namespace)", index):
+            end = index
             break
     return text[:end].replace(" ", "")
