@@ -136,6 +136,7 @@ class _CaseTable:
         self._checked: set[str] = set()
 
     def read_cases(self) -> Iterator[Case]:
+        """Yield the rows that are not empty."""
         rows = self._read_rows()
         line, header = next(rows, (1, []))
         self._columns = [name.strip() for name in header]
@@ -247,6 +248,7 @@ class _CaseTable:
 
     @property
     def folder(self) -> Path:
+        """Folder that paths in the table are relative to."""
         return self._path.parent
 
     def check_value(self, value: ArgumentLiteral) -> None:
@@ -268,12 +270,14 @@ class _CaseRow(Struct, frozen=True):
         return self.fields.get(column, "")
 
     def read_required(self, column: str) -> str:
+        """Return a field. Raises InputError if it is empty, as all methods below do for a faulty field."""
         found = self.read_optional(column)
         if not found:
             raise self._make_error(column, "is empty", "each row needs it")
         return found
 
     def read_gpu(self) -> str:
+        """Return the name or the path of a GPU that exists."""
         name = self.read_required("gpu")
         if name.endswith(".toml"):
             name = str(self.table.folder / name)
@@ -281,6 +285,7 @@ class _CaseRow(Struct, frozen=True):
         return name
 
     def read_dims(self, column: str) -> Dim3:
+        """Return dimensions written as `32;32;1`, `32x32x1` or `128`."""
         text = self.read_required(column)
         parts = [part.strip() for part in re.split(r"[;,x]", text.lower())]
         if not 1 <= len(parts) <= 3 or not all(_WHOLE_NUMBER.fullmatch(part) for part in parts):
@@ -288,12 +293,14 @@ class _CaseRow(Struct, frozen=True):
         return Dim3(*map(int, parts))
 
     def read_whole_number(self, column: str) -> int | None:
+        """Return an integer of at least 0, None if the field is empty."""
         text = self.read_optional(column)
         if text and not _WHOLE_NUMBER.fullmatch(text):
             raise self._make_error(column, f"{text!r} is no whole number", "give bytes, or leave it empty")
         return int(text) if text else None
 
     def read_positive(self, column: str) -> float:
+        """Return a positive number."""
         text = self.read_required(column)
         try:
             found = float(text)
@@ -305,6 +312,7 @@ class _CaseRow(Struct, frozen=True):
         return found
 
     def read_choice(self, column: str, allowed: tuple[str, ...]) -> str:
+        """Return one of the allowed values in lower case, or an empty text."""
         found = self.read_optional(column).lower()
         if found and found not in allowed:
             hint = f"write {' or '.join(allowed)}, or leave it empty"

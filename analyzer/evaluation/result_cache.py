@@ -65,6 +65,7 @@ class ResultCache:
 
     @property
     def is_enabled(self) -> bool:
+        """True if results are kept."""
         return self._folder is not None
 
     def find(self, key: str) -> CaseResult | None:

@@ -30,6 +30,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def name(self) -> str:
+        """Name as compiled."""
         return self.kernel.name
 
     @cached_property
@@ -39,6 +40,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def loops(self) -> LoopForest:
+        """Natural loops and dominators."""
         return find_loops(self.cfg)
 
     @cached_property
@@ -48,6 +50,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def mix(self) -> InstructionMix:
+        """Static counts of opcodes."""
         return InstructionMix(self.kernel)
 
     @property
@@ -77,6 +80,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def kernels(self) -> tuple[LoadedKernel, ...]:
+        """Kernels in the order of the input, each with its recorded launches."""
         traces = (*enumerate(self.module.traces), *self.traces)
         return tuple(
             LoadedKernel(kernel, index + 1, tuple(trace for at, trace in traces if at == index))
@@ -85,6 +89,7 @@ class Program(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Warnings of the reader."""
         return self.module.diagnostics
 
     def __getitem__(self, name: str) -> LoadedKernel:
