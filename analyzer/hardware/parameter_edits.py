@@ -8,6 +8,7 @@ others, so that it has an effect whichever of them a model reads.
     clock=x0.5      `clock.boost_mhz` and all sustained clocks are halved
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -511,3 +512,21 @@ def _set_parameter_at(value: Any, kind: Any, path: Sequence[str], new: HardwareP
     ]:
         raise LookupError(", ".join(lacking))
     return kind(**{name: inner})
+
+
+def combine_settings(
+    settings: Sequence[ParameterSetting], sweeps: Sequence[ParameterSweep]
+) -> tuple[tuple[ParameterSetting, ...], ...]:
+    """Return the settings of each point: all of `settings`, with every combination of the sweeps' values.
+
+    Raises UsageError where that makes too many points.
+    """
+    count = math.prod(len(sweep.values) for sweep in sweeps)
+    if count > MAX_SWEEP_POINTS:
+        raise UsageError(
+            f"the sweeps make {count:,} points, at most {MAX_SWEEP_POINTS:,}", hint="take a larger STEP"
+        )
+    if not settings and not sweeps:
+        return ()
+    swept = itertools.product(*(sweep.settings for sweep in sweeps))
+    return tuple((*settings, *one) for one in swept)

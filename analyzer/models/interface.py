@@ -22,6 +22,7 @@ from analyzer.hardware.schema import Arch
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
+from analyzer.models.prediction_figures import PredictionFigures
 
 _Key = TypeVar("_Key", bound=str)
 
@@ -100,21 +101,9 @@ class ModelInput(Struct, frozen=True, kw_only=True):
         return None if products is None else products.tensor_rate
 
 
-class Prediction(Struct, frozen=True, kw_only=True):
+class Prediction(PredictionFigures, frozen=True, kw_only=True):
     """Cycles and time of one launch, and the assumptions behind them."""
 
-    gpu: str
-    model: str
-    cycles: float  # elapsed SM cycles, launch included
-    time_us: float
-    time_us_low: float
-    time_us_high: float
-    bound: str
-    occupancy: float
-    occupancy_limiter: str
-    ctas_per_sm: int
-    waves: float
-    clock_mhz: float
     cpi_stack: Mapping[Stall, float]  # sums to `cycles`; empty for models that know no stalls
     bounds_cycles: Mapping[str, float]
     basis: Basis

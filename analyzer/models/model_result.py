@@ -103,6 +103,7 @@ def make_prediction(
     error = 0.0 if cycle_range.includes_model_error else MODEL_ERROR_SHARE
     return Prediction(
         gpu=model_input.gpu.key,
+        gpu_name=model_input.gpu.name,
         model=model,
         cycles=cycles,
         time_us=cycles / clock.value,

@@ -1,4 +1,4 @@
-"""Loops as report entries, the one that costs most first."""
+"""Loops as report entries, largest share of executed instructions first."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from analyzer.report.pipe_entries import make_pipe_entries
 
 
 def make_loop_entries(analysis: KernelAnalysis) -> tuple[LoopEntry, ...]:
-    """All loops of the kernel, by their share of executed instructions."""
+    """Return all loops of the kernel, by their share of executed instructions."""
     results = {result.loop.index: result for result in analysis.loops}
     entries = [_make_entry(analysis, loop, results.get(loop.index)) for loop in analysis.loop_forest.loops]
     return tuple(sorted(entries, key=lambda entry: (-entry.share, entry.header)))

@@ -32,6 +32,7 @@ def predict(model_input: ModelInput) -> ModelResult:
     """A model that knows neither instructions nor stalls: a cycle for each CTA."""
     prediction = Prediction(
         gpu=model_input.gpu.key,
+        gpu_name=model_input.gpu.name,
         model="flat",
         cycles=float(model_input.grid_ctas),
         time_us=1.0,
