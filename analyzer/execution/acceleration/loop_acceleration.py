@@ -74,8 +74,8 @@ class LoopAccelerator:
         self.needed_slots: dict[int, list[int]] = {}
         self.segment_ranges: dict[int, slice] = {}
 
-    def __call__(self, segment: Segment, group: LockstepGroup) -> bool:
-        """Called before a group runs a loop's header; True where the group has nothing to run."""
+    def accelerate(self, segment: Segment, group: LockstepGroup) -> None:
+        """Take iterations of a group at once, if possible, before it runs the header of its loop."""
         history = self.histories.get(segment.index)
         loop = self.machine.loops_by_header[segment.index].index
         entries = int(self.machine.counters.loop_entries[loop, group.warp_indices[0]])
@@ -89,7 +89,7 @@ class LoopAccelerator:
         if history.n_arrivals < history.next_attempt or (
             history.is_outer and not self._is_outer_attempt_allowed(history)
         ):
-            return False
+            return
         gains = self.gains.setdefault(segment.index, AccelerationGains())
         found = self._find_candidates(group, history, gains)[: 1 if history.is_outer else None]
         before = self.machine.budget.spent_steps
@@ -112,7 +112,6 @@ class LoopAccelerator:
             history.n_failures += bool(found) or history.n_arrivals > MAX_SNAPSHOTS
             self.failures[segment.index] = history.n_failures
             history.next_attempt = history.n_arrivals + history.count_pause_arrivals()
-        return False
 
     def _is_outer_attempt_allowed(self, history: LoopHistory) -> bool:
         return history.n_arrivals >= _MIN_OUTER_ARRIVALS and (
@@ -202,10 +201,9 @@ class LoopAccelerator:
         return period * int(iteration.count_repeats(rest.warp_indices).max()) if is_taken else 0
 
     def _make_iteration(self, segment: Segment, group: LockstepGroup) -> SymbolicIteration:
-        iteration = SymbolicIteration(self.machine, segment, group)
-        if self.machine.mbarrier_recorder is None:
-            iteration.loop_header_callback = LoopAccelerator(iteration, is_inner=True)
-        return iteration
+        if self.machine.listeners.on_mbarrier:  # listeners must see each iteration of inner loops
+            return SymbolicIteration(self.machine, segment, group)
+        return _OuterIteration(self.machine, segment, group)
 
     def _record_nested(
         self,
@@ -271,7 +269,9 @@ class LoopAccelerator:
         if not stays.any() or bool(stays.all()):
             return None
         rows, mask = group.warp_indices[stays], group.mask[stays]
-        return self.machine.make_group(rows, mask, group.speculations, has_all_lanes=group.has_all_lanes)
+        return self.machine.groups.make_group(
+            rows, mask, group.speculations, has_all_lanes=group.has_all_lanes
+        )
 
     def _commit_iterations(
         self,
@@ -305,8 +305,8 @@ class LoopAccelerator:
         else:
             machine.counters.memory_log.add_iterations(counters.memory_log, repeats)
         self._record_inner_exits(iteration, counters, repeats)
-        if machine.observer is not None:
-            machine.observer.observe_loop(group.warp_indices, repeats, counters)
+        for on_accelerated_loop in machine.listeners.on_accelerated_loop:
+            on_accelerated_loop(group.warp_indices, repeats, counters)
         ran = np.flatnonzero(counters.segment_runs.any(axis=1))
         machine.counters.segment_runs[ran] += counters.segment_runs[ran] * repeats
         if bool((machine.counters.segment_runs[segment.index] > _MAX_WARP_TRIPS).any()):
@@ -377,6 +377,20 @@ class LoopAccelerator:
                 slot, view.read_value(slot) + delta * shaped, view.read_origin(slot), view.read_delta(slot)
             )
         view.flush()
+
+
+class _OuterIteration(SymbolicIteration):
+    """A symbolic iteration that accelerates the loops inside of its own."""
+
+    def __init__(self, parent: AbstractMachine, segment: Segment, group: LockstepGroup) -> None:
+        super().__init__(parent, segment, group)
+        self.accelerator = LoopAccelerator(self, is_inner=True)
+
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
+        if segment.index == self.header_segment.index:
+            return super().handle_loop_header(segment, group)
+        self.accelerator.accelerate(segment, group)
+        return False
 
 
 def _make_group_key(segment: Segment, group: LockstepGroup) -> tuple[int, ...]:

@@ -10,10 +10,11 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.segments import Action, LoweredAccess, Segment
+from analyzer.execution.lowering.segments import LoweredAccess, MbarrierOperation, Segment
 from analyzer.execution.lowering.step import AffineRule, BoolArray, ConstantRead, LaneFunction, Step, Value
 from analyzer.execution.machine.abstract_machine import AbstractMachine, simplified
 from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import (
     Deltas,
     LockstepGroup,
@@ -62,15 +63,21 @@ class SymbolicIteration(AbstractMachine):
     """Executes one period of a loop with growing registers; see `repeats` for how often it repeats alike."""
 
     def __init__(self, parent: AbstractMachine, segment: Segment, group: LockstepGroup) -> None:
-        super().__init__(parent.kernel, parent.batch, parent.decide_branch, parent.budget)
+        super().__init__(
+            parent.kernel,
+            parent.batch,
+            parent.decide_branch,
+            parent.budget,
+            (_FixedMbarrierCheck(),) if parent.listeners.on_mbarrier else (),
+            parent.counters.memory_log.make_iteration_log(),
+        )
         self.step_limit: int = (
             parent.step_limit if isinstance(parent, SymbolicIteration) else parent.budget.attempt_step_limit
         )
         self.parent, self.header_segment, self.first_group = parent, segment, group
         self.state: RegisterState = parent.state.copy()
-        self.live_lanes = parent.live_lanes
+        self.groups.live_lanes = parent.groups.live_lanes
         self.convergence.lane_masks = {n: mask.copy() for n, mask in parent.convergence.lane_masks.items()}
-        self.counters.memory_log = parent.counters.memory_log.make_iteration_log()
         self.overwritten_buffers = parent.overwritten_buffers
         self.max_repeats = ENDLESS_REPEATS  # repeats of any warp
         self.warp_max_repeats: IntArray | None = None  # of each, where they differ
@@ -137,7 +144,7 @@ class SymbolicIteration(AbstractMachine):
         if self.exited_warps is None:
             return group
         stays = ~self.exited_warps[group.warp_indices]
-        return self.make_group(
+        return self.groups.make_group(
             group.warp_indices[stays],
             group.mask[stays],
             group.speculations,
@@ -157,15 +164,6 @@ class SymbolicIteration(AbstractMachine):
 
     def retire_lanes(self, group: LockstepGroup, gone: BoolArray) -> None:
         raise SymbolicIterationFailed("a thread ends", group.warp_indices)
-
-    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """See `AbstractMachine`: all barriers of a ring must have been heard of."""
-        if self.parent.mbarrier_recorder is None:
-            return
-        address = action.mbarrier_operation.address if action.mbarrier_operation is not None else None
-        steps = None if address is None else compute_address_strides(address, view)
-        if steps is not None and bool(steps.any()):
-            raise SymbolicIterationFailed("other mbarriers follow")
 
     # ---- what grows ------------------------------------------------------------------------------
 
@@ -352,6 +350,15 @@ class SymbolicIteration(AbstractMachine):
             is_near and self.tracked_memory is not None and not self.tracked_memory.is_global_only(addresses)
         ):
             raise SymbolicIterationFailed("a buffer changes")
+
+
+class _FixedMbarrierCheck(ExecutionListener):
+    """Fails an iteration that uses other mbarriers than the next one: a recorder must see all of a ring."""
+
+    def on_mbarrier(self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
+        steps = None if operation.address is None else compute_address_strides(operation.address, view)
+        if steps is not None and bool(steps.any()):
+            raise SymbolicIterationFailed("other mbarriers follow")
 
 
 class _StepGrowth:

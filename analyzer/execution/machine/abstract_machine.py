@@ -18,30 +18,30 @@ from analyzer.execution.lowering.segments import (
     Segment,
     Terminator,
 )
-from analyzer.execution.lowering.slicing import Guard
 from analyzer.execution.lowering.step import BoolArray, ConstantRead, SpecialRead, Step, StepInput, Value
+from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget
 from analyzer.execution.machine.bulk_copies import split_access
 from analyzer.execution.machine.convergence import ConvergenceState, GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.execution_counters import make_counters
+from analyzer.execution.machine.execution_listener import EventListeners, ExecutionListener
+from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
     LockstepGroup,
     RegisterState,
     RegisterView,
-    Speculation,
     UnknownOrigins,
-    WarpIndices,
     collapse_uniform_axes,
     drop_inactive_origins,
-    find_common_warp_ids,
     join_origins,
     make_divergent_origin,
     mark_divergent,
 )
 from analyzer.execution.machine.shared_memory import AbstractWord
-from analyzer.execution.machine.terminators import execute_terminator
+from analyzer.execution.machine.speculation import SpeculationTracker
+from analyzer.execution.machine.terminators import TerminatorExecutor
 from analyzer.execution.machine.tracked_memory import (
     Addresses,
     OverwrittenBuffers,
@@ -49,12 +49,8 @@ from analyzer.execution.machine.tracked_memory import (
     compute_lane_addresses,
 )
 from analyzer.execution.machine.unknown_words import find_all_unknown_origin
-from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
-from analyzer.execution.sampling.affinity_checks import AffinityChecks
-from analyzer.execution.sampling.cta_observers import ExecutionObserver
-from analyzer.execution.sampling.grid_axes import GridAxesFinder
 from analyzer.flow.loops import Loop
-from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE
 
@@ -79,25 +75,24 @@ class AbstractMachine:
         batch: CtaBatch,
         decide_branch: DecideBranch,
         budget: Budget,
+        listeners: Iterable[ExecutionListener] = (),
+        memory_log: AccessLog | None = None,
     ) -> None:
         self.kernel, self.batch, self.decide_branch, self.budget = kernel, batch, decide_branch, budget
         self.state = RegisterState((*batch.cta_shape, batch.launch_shape.warps_per_cta))
         self.has_cta_columns = 1 not in batch.cta_shape
-        self.axes_finder: GridAxesFinder | None = None
-        self.live_lanes: BoolArray = batch.live_lanes.copy()
-        self.counters = make_counters(kernel, batch)
+        self.counters = make_counters(kernel, batch, memory_log)
+        self.listeners = EventListeners(listeners)
+        self.groups = GroupFactory(batch)
         self.pending_groups: dict[int, list[LockstepGroup]] = {}
-        self.convergence = ConvergenceState(self)
+        self.speculation = SpeculationTracker(kernel, batch, self.counters)
+        self.convergence = ConvergenceState(kernel, batch, self.groups, self.speculation, self)
+        self.terminators = TerminatorExecutor(self.groups, self.convergence, self.speculation, self)
         self.tracked_spaces = kernel.slice.tracked_spaces
         self.tracked_memory = TrackedMemory(batch) if self.tracked_spaces else None
         self.overwritten_buffers = OverwrittenBuffers(batch.image.allocations)
-        self.observer: ExecutionObserver | None = None
-        self.speculative_exit_runs: dict[
-            int, IntArray
-        ] = {}  # header runs when a loop was last left on assumption
-        self.affinity_checks: AffinityChecks | None = None
-        self.mbarrier_recorder: MbarrierRecorder | None = None
-        self.loop_header_callback: Callable[[Segment, LockstepGroup], bool] | None = None
+        # header runs of each warp when it last left a loop on assumption, by loop
+        self.speculative_exit_runs: dict[int, IntArray] = {}
         self.loops_by_header = {kernel.entry_segments[loop.header]: loop for loop in kernel.loop_forest.loops}
         # a header waits for all that is still inside its loop, so that warps do not run ahead
         self.header_ranks = {
@@ -126,7 +121,7 @@ class AbstractMachine:
         rows = np.arange(self.batch.n_warps, dtype=np.int64)
         self.enqueue_group(
             self.kernel.entry_segments[0],
-            self.make_group(rows, self.live_lanes.copy(), (), has_all_lanes=True),
+            self.groups.make_group(rows, self.groups.live_lanes.copy(), (), has_all_lanes=True),
         )
 
     def run(self) -> None:
@@ -141,7 +136,7 @@ class AbstractMachine:
             return False
         segments = self.kernel.segments
         index = min(self.pending_groups, key=lambda i: self.header_ranks.get(i, segments[i].rank))
-        groups, later = self._merge_groups(self.pending_groups.pop(index))
+        groups, later = self.groups.merge_groups(self.pending_groups.pop(index))
         if later:
             self.pending_groups[index] = later
         segment = segments[index]
@@ -151,54 +146,13 @@ class AbstractMachine:
             self.execute_segment(segment, group)
         return True
 
-    def _merge_groups(self, groups: list[LockstepGroup]) -> tuple[list[LockstepGroup], list[LockstepGroup]]:
-        """Join groups of distinct warps; those that share a warp go one after the other."""
-        if len(groups) == 1:
-            return groups, []
-        by_speculation: dict[tuple[Speculation, ...], list[LockstepGroup]] = {}
-        for group in groups:
-            by_speculation.setdefault(group.speculations, []).append(group)
-        if len(by_speculation) > 1:
-            first, *others = by_speculation.values()
-            now, later = self._merge_groups(first)
-            return now, [*later, *(group for other in others for group in other)]
-        if all(group.common_warp_ids is not None for group in groups):
-            whole = self._merge_common_warps(
-                [group.common_warp_ids for group in groups if group.common_warp_ids is not None], groups
-            )
-            return ([whole], []) if whole is not None else (groups[:1], groups[1:])
-        rows = np.concatenate([group.warp_indices for group in groups])
-        order = np.argsort(rows, kind="stable")
-        if not (np.diff(rows[order]) > 0).all():
-            return groups[:1], groups[1:]
-        mask = np.concatenate([group.mask for group in groups])[order]
-        full = all(group.has_all_lanes for group in groups)
-        return [self.make_group(rows[order], mask, groups[0].speculations, has_all_lanes=full)], []
-
-    def _merge_common_warps(
-        self, warps: list[WarpIndices], groups: list[LockstepGroup]
-    ) -> LockstepGroup | None:
-        """Groups of these warps of every CTA as one; None where they share some."""
-        every = np.concatenate(warps)
-        order = np.argsort(every)
-        numbers = every[order]
-        if bool((numbers[1:] == numbers[:-1]).any()):
-            return None
-        n_ctas, per_cta = len(self.batch.cta_numbers), self.batch.launch_shape.warps_per_cta
-        rows = (np.arange(n_ctas, dtype=np.int64)[:, None] * per_cta + numbers).reshape(-1)
-        full = all(group.has_all_lanes for group in groups)
-        if full:
-            mask = self.live_lanes[rows]
-        else:
-            masks = [group.mask.reshape(n_ctas, -1, WARP_SIZE) for group in groups]
-            mask = np.concatenate(masks, axis=1)[:, order].reshape(-1, WARP_SIZE)
-        return self.make_group(
-            rows, mask, groups[0].speculations, has_all_lanes=full, common_warp_ids=numbers
-        )
-
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
-        """Called before a group runs a loop's header; True where it has nothing to run."""
-        return self.loop_header_callback is not None and self.loop_header_callback(segment, group)
+        """Return whether a group that comes to a loop's header has nothing to run there.
+
+        This is no event but the one extension point for subclasses that run loops otherwise: they advance
+        the group's registers and the counters, or end the group here. A listener may do neither.
+        """
+        return False
 
     def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
         """Let a group wait for its turn at a segment; None is the end of the code."""
@@ -231,8 +185,8 @@ class AbstractMachine:
         """Run one segment and send the group on."""
         view = RegisterView(self.state, group, all_lanes=group.has_all_lanes and self.batch.is_fully_live)
         self.counters.count_segment(segment, view, self.batch)
-        if self.mbarrier_recorder is not None:
-            self.mbarrier_recorder.record_segment(segment, view)
+        for on_segment in self.listeners.on_segment:
+            on_segment(segment, view)
         for action in segment.actions:
             self._execute_action(action, view)
         self._charge_budget(segment, view)
@@ -254,7 +208,7 @@ class AbstractMachine:
         self.budget.spend(n_actions, view.n_words_written + by_row * n_lanes // 2)
 
     def _execute_terminator(self, segment: Segment, view: RegisterView) -> GroupSuccessors:
-        return execute_terminator(self, segment.terminator, view)
+        return self.terminators.execute(segment.terminator, view)
 
     # ---- actions ---------------------------------------------------------------------------------
 
@@ -262,7 +216,7 @@ class AbstractMachine:
         lanes: BoolArray | None = None
         unknown: UnknownOrigins | None = None
         if action.guard is not None:
-            lanes, unknown = self.evaluate_guard(action.guard, view)
+            lanes, unknown = view.evaluate_guard(action.guard)
             unknown = drop_inactive_origins(unknown, view.active)
             if unknown is None:
                 if not (lanes & view.active).any():
@@ -283,21 +237,12 @@ class AbstractMachine:
             case ActionKind.COMPLETE_WAIT | ActionKind.ALLOCATE_TENSOR_MEMORY:
                 self._complete_wait(action, view, lanes)
             case ActionKind.UPDATE_MBARRIER:
-                self.record_mbarrier_signal(action, view, lanes)
+                if action.mbarrier_operation is not None:
+                    for on_mbarrier in self.listeners.on_mbarrier:
+                        on_mbarrier(action.mbarrier_operation, view, lanes)
                 self._complete_wait(action, view, lanes)
             case _:
                 self.convergence.apply_barrier_action(action, view, lanes)
-
-    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Something is said to an mbarrier."""
-        if self.mbarrier_recorder is not None and action.mbarrier_operation is not None:
-            self.mbarrier_recorder.record_signal(action.mbarrier_operation, view, lanes)
-
-    def evaluate_guard(self, guard: Guard, view: RegisterView) -> tuple[BoolArray, UnknownOrigins | None]:
-        """Lanes whose guard is true, and the origin of what is not known of it."""
-        slot, negated = guard
-        value = view.read_value(slot)
-        return (~value if negated else value), view.read_origin(slot)
 
     def forget(self, writes: Iterable[int], view: RegisterView, origin: int, lanes: BoolArray | None) -> None:
         """Results become unknown; see `UnknownWords` for their values."""
@@ -383,12 +328,8 @@ class AbstractMachine:
                 origin = _merge_warp_origins(origin, active)
         else:
             results = step.apply(*words)
-            if self.observer is not None:
-                self.observer.observe_step(step, words, results, view)
-            if self.affinity_checks is not None:
-                self.affinity_checks.check_step(step, words, view, self.batch)
-            if self.axes_finder is not None and view.group.has_all_warps:
-                self.axes_finder.examine_step(words, results)
+            for on_step in self.listeners.on_step:
+                on_step(step, words, results, view)
             if self.has_cta_columns:
                 results = tuple(map(_collapse_result, results))
         mask = None if lanes is None else self._limit_to_group(lanes, view)
@@ -406,7 +347,7 @@ class AbstractMachine:
         """Lanes that may take part in an access, and the origin of what is not known of that."""
         active = view.active if lanes is None else view.active & lanes
         for guard in access.lane_predicates:
-            more, source = self.evaluate_guard(guard, view)
+            more, source = view.evaluate_guard(guard)
             if source is not None:
                 more, unknown = more | (source != 0), join_origins(unknown, source)
             active = active & more
@@ -436,12 +377,8 @@ class AbstractMachine:
         if access.address is not None:
             addresses, origin = compute_lane_addresses(access.address, view)
             origin = drop_inactive_origins(origin, active)
-        if (
-            self.observer is not None
-            and access.space is AddressSpace.SHARED
-            and access.space in self.tracked_spaces
-        ):
-            self.observer.observe_shared_access(access, active, addresses if origin is None else None)
+        for on_access in self.listeners.on_access:
+            on_access(access, active, addresses if origin is None else None)
         self.counters.memory_log.record(access, view.group, active, addresses, origin, unknown)
         self._transfer_data(access, view, lanes, addresses, origin)
 
@@ -499,59 +436,15 @@ class AbstractMachine:
 
     # ---- groups ----------------------------------------------------------------------------------
 
-    def make_group(
-        self,
-        rows: WarpIndices,
-        mask: BoolArray,
-        speculations: tuple[Speculation, ...],
-        *,
-        has_all_lanes: bool,
-        common_warp_ids: WarpIndices | None = None,
-    ) -> LockstepGroup:
-        """A group of these warps and lanes, of which it is known whether all are there.
-
-        warps: those of every CTA, if that is known.
-        """
-        if len(rows) == self.batch.n_warps:
-            return LockstepGroup(
-                rows, mask, has_all_warps=True, has_all_lanes=has_all_lanes, speculations=speculations
-            )
-        n_ctas = len(self.batch.cta_numbers)
-        if common_warp_ids is None or n_ctas == 1:
-            common_warp_ids = find_common_warp_ids(rows, n_ctas, self.batch.launch_shape.warps_per_cta)
-        return LockstepGroup(
-            rows,
-            mask,
-            has_all_warps=False,
-            has_all_lanes=has_all_lanes,
-            speculations=speculations,
-            common_warp_ids=common_warp_ids,
-        )
-
-    def group_lanes(
-        self, rows: WarpIndices, mask: BoolArray, speculations: tuple[Speculation, ...]
-    ) -> LockstepGroup:
-        """A group of these warps and lanes."""
-        return self.make_group(
-            rows, mask, speculations, has_all_lanes=bool((mask == self.live_lanes[rows]).all())
-        )
-
-    def make_subgroup(
-        self, rows: WarpIndices, mask: BoolArray, group: LockstepGroup, speculations: tuple[Speculation, ...]
-    ) -> LockstepGroup:
-        """Some warps and lanes of a group."""
-        full = group.has_all_lanes and bool((mask == self.live_lanes[rows]).all())
-        return self.make_group(rows, mask, speculations, has_all_lanes=full)
-
-    def mark_all_blocks_speculative(self, row: int) -> None:
-        """How it goes on from this instruction is not known: no count can be trusted."""
-        self.counters.speculative_blocks.update(range(len(self.kernel.cfg.blocks)))
-        self.counters.speculative_instructions.setdefault(row, 0.0)
-        self.batch.record_branch_origin(row, row + 1)
+    def decide_unknown_branch(
+        self, view: RegisterView, end: Terminator, unknown: UnknownOrigins
+    ) -> BoolArray:
+        """Return the lanes that take a branch whose condition is unknown."""
+        return self.decide_branch(self, view, end, unknown)
 
     def retire_lanes(self, group: LockstepGroup, gone: BoolArray) -> None:
         """These lanes end."""
-        self.live_lanes[group.warp_indices] &= ~gone
+        self.groups.live_lanes[group.warp_indices] &= ~gone
         self.batch.is_fully_live = self.batch.is_fully_live and not gone.any()
         self.convergence.release_after_exit(group)
 

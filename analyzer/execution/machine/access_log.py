@@ -1,7 +1,6 @@
 """What each memory instruction touched: requests, lanes, sectors, passes, distinct bytes."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -13,14 +12,12 @@ from analyzer.execution.footprint.lane_patterns import LanePatterns
 from analyzer.execution.lowering.segments import LoweredAccess
 from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessKey, AccessLogEntry, AccessTotals
+from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import LockstepGroup, UnknownOrigins
 from analyzer.execution.machine.request_measurement import add_to_totals
 from analyzer.execution.machine.request_tables import build_request_tables
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace
-
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
@@ -62,7 +59,7 @@ class AccessLog:
     """
 
     def __init__(
-        self, batch: "CtaBatch", *, may_reduce: bool = True, access_filter: AccessFilter = accept_all
+        self, batch: CtaBatch, *, may_reduce: bool = True, access_filter: AccessFilter = accept_all
     ) -> None:
         self.batch, self.may_reduce, self.access_filter = batch, may_reduce, access_filter
         self.totals: dict[AccessKey, AccessTotals] = {}

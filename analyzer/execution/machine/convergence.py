@@ -1,23 +1,37 @@
 """Where lanes and warps wait for each other: convergence barriers, WARPSYNC, barriers of a CTA."""
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.segments import Action, ActionKind, Terminator, TerminatorKind
+from analyzer.execution.lowering.segments import (
+    Action,
+    ActionKind,
+    CompiledKernel,
+    Terminator,
+    TerminatorKind,
+)
 from analyzer.execution.lowering.step import BoolArray, WordArray
+from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, Speculation, WarpIndices
+from analyzer.execution.machine.speculation import SpeculationTracker
 from analyzer.ir.scheduling import WARP_SIZE
 
-if TYPE_CHECKING:
-    from analyzer.execution.machine.abstract_machine import AbstractMachine
-
 IntArray = NDArray[np.int64]
+GroupSuccessors = list[tuple[int | None, LockstepGroup]]  # segments, None where the code ends
+
 _NO_LANES: WordArray = np.zeros((1, 1), dtype=np.uint32)
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)
-GroupSuccessors = list[tuple[int | None, LockstepGroup]]
+
+
+class GroupScheduler(Protocol):
+    """Where released groups go on."""
+
+    def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
+        """Let a group wait until the segment runs."""
 
 
 class ConvergenceState:
@@ -30,16 +44,23 @@ class ConvergenceState:
     there; wanted: threads that open it, None for all that live.
     """
 
-    def __init__(self, machine: "AbstractMachine") -> None:
-        self.machine: AbstractMachine = proxy(
-            machine
-        )  # which owns this: it must go when nothing else needs it
+    def __init__(
+        self,
+        kernel: CompiledKernel,
+        batch: CtaBatch,
+        groups: GroupFactory,
+        speculation: SpeculationTracker,
+        scheduler: GroupScheduler,
+    ) -> None:
+        self.kernel, self.batch, self.groups, self.speculation = kernel, batch, groups, speculation
+        # the scheduler owns this; a proxy, so that no cycle keeps its arrays alive
+        self.scheduler: GroupScheduler = proxy(scheduler)
         self.lane_masks: dict[int, NDArray[np.uint32]] = {}
         self.waiting_lanes: dict[int, WordArray] = {}
         self.speculations: dict[int, tuple[Speculation, ...]] = {}
         self.arrived_threads: dict[int, BoolArray] = {}
         self.expected_threads: dict[int, int | None] = {}
-        self.waiting_groups: dict[int, list[tuple[int | None, LockstepGroup]]] = {}
+        self.waiting_groups: dict[int, GroupSuccessors] = {}
 
     @property
     def is_idle(self) -> bool:
@@ -56,7 +77,7 @@ class ConvergenceState:
     def find_barrier_masks(self, barrier: int) -> NDArray[np.uint32]:
         """Lane mask that each lane's convergence barrier holds, [n_warp, 32]."""
         if barrier not in self.lane_masks:
-            self.lane_masks[barrier] = np.zeros((self.machine.batch.n_warps, WARP_SIZE), dtype=np.uint32)
+            self.lane_masks[barrier] = np.zeros((self.batch.n_warps, WARP_SIZE), dtype=np.uint32)
         return self.lane_masks[barrier]
 
     def apply_barrier_action(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
@@ -94,7 +115,7 @@ class ConvergenceState:
     def _recheck_waiting(self, barrier: int, group: LockstepGroup) -> None:
         """Lanes that wait may go on when others leave their barrier."""
         for index in list(self.waiting_lanes):
-            end = self.machine.kernel.segments[index].terminator
+            end = self.kernel.segments[index].terminator
             if end.kind is TerminatorKind.RECONVERGE and end.barrier == barrier:
                 self._release_ready(index, group.warp_indices)
 
@@ -106,9 +127,9 @@ class ConvergenceState:
         waiting = self.waiting_lanes.get(index)
         if waiting is None:
             return
-        end = self.machine.kernel.segments[index].terminator
+        end = self.kernel.segments[index].terminator
         rows = rows[waiting[rows] != 0]
-        here, live = waiting[rows], pack_lanes(self.machine.live_lanes[rows])
+        here, live = waiting[rows], pack_lanes(self.groups.live_lanes[rows])
         if end.kind is TerminatorKind.WARP_SYNC:
             is_ready = live & ~here == 0
             ready_rows, ready = rows[is_ready], here[is_ready]
@@ -127,7 +148,7 @@ class ConvergenceState:
     def _add_waiting(self, index: int, group: LockstepGroup) -> None:
         """The group's lanes wait at the end of a segment."""
         if index not in self.waiting_lanes:
-            self.waiting_lanes[index] = np.zeros(self.machine.batch.n_warps, dtype=np.uint32)
+            self.waiting_lanes[index] = np.zeros(self.batch.n_warps, dtype=np.uint32)
         known = self.speculations.get(index, ())
         self.speculations[index] = (
             *known,
@@ -142,19 +163,17 @@ class ConvergenceState:
         """A warp may be among `rows` more than once, with other lanes: those go separately."""
         while len(rows):
             _, firsts = np.unique(rows, return_index=True)
-            self.machine.enqueue_group(
-                index, self.machine.group_lanes(rows[firsts], masks[firsts], speculations)
+            self.scheduler.enqueue_group(
+                index, self.groups.group_lanes(rows[firsts], masks[firsts], speculations)
             )
             keep = np.ones(len(rows), dtype=bool)
             keep[firsts] = False
             rows, masks = rows[keep], masks[keep]
 
-    def wait_convergence_barrier(
-        self, end: Terminator, view: RegisterView
-    ) -> list[tuple[int | None, LockstepGroup]]:
+    def wait_convergence_barrier(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
         group = view.group
         masks = self.find_barrier_masks(end.barrier)[group.warp_indices]
-        live = pack_lanes(self.machine.live_lanes[group.warp_indices])[:, None]
+        live = pack_lanes(self.groups.live_lanes[group.warp_indices])[:, None]
         own = pack_lanes(group.mask)[:, None]
         missing = np.where(group.mask, masks & live & ~own, 0)
         index = self._find_segment(end)
@@ -165,13 +184,13 @@ class ConvergenceState:
         return []
 
     def _find_segment(self, end: Terminator) -> int:
-        block = self.machine.kernel.cfg.block_of[end.row]
-        first = self.machine.kernel.entry_segments[block]
-        while self.machine.kernel.segments[first].terminator is not end:
+        block = self.kernel.cfg.block_of[end.row]
+        first = self.kernel.entry_segments[block]
+        while self.kernel.segments[first].terminator is not end:
             first += 1
         return first
 
-    def wait_warp_sync(self, end: Terminator, view: RegisterView) -> list[tuple[int | None, LockstepGroup]]:
+    def wait_warp_sync(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
         """All lanes of a warp meet; those of the mask are taken to be all that live."""
         group = view.group
         if group.has_all_lanes:
@@ -180,13 +199,13 @@ class ConvergenceState:
         self._add_waiting(self._find_segment(end), group)
         return []
 
-    def wait_cta_barrier(self, end: Terminator, view: RegisterView) -> list[tuple[int | None, LockstepGroup]]:
+    def wait_cta_barrier(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
         group = view.group
         view.flush()
-        ctas = self.machine.batch.cta_indices[group.warp_indices]
+        ctas = self.batch.cta_indices[group.warp_indices]
         if self._has_all_arrived(group, ctas, end):
             return [(end.fall_through, group)]
-        arrived = self.arrived_threads.setdefault(end.barrier, np.zeros_like(self.machine.live_lanes))
+        arrived = self.arrived_threads.setdefault(end.barrier, np.zeros_like(self.groups.live_lanes))
         arrived[group.warp_indices] |= group.mask
         self.expected_threads[end.barrier] = end.n_threads
         if not end.is_arrive_only:
@@ -200,16 +219,16 @@ class ConvergenceState:
             return False
         if group.has_all_warps:
             return True
-        n_ctas = len(self.machine.batch.cta_numbers)
+        n_ctas = len(self.batch.cta_numbers)
         came = np.bincount(ctas, minlength=n_ctas)
         alive = np.bincount(
-            self.machine.batch.cta_indices, weights=self.machine.live_lanes.any(axis=1), minlength=n_ctas
+            self.batch.cta_indices, weights=self.groups.live_lanes.any(axis=1), minlength=n_ctas
         )
         return bool(((came == 0) | (came == alive)).all())
 
     def _release_cta_barrier(self, barrier: int) -> None:
         """In CTAs of which enough threads have come, let those at a barrier go on."""
-        batch, live = self.machine.batch, self.machine.live_lanes
+        batch, live = self.batch, self.groups.live_lanes
         arrived, count = self.arrived_threads[barrier], self.expected_threads[barrier]
         n_ctas = len(batch.cta_numbers)
         came = np.bincount(batch.cta_indices, weights=(arrived & live).sum(axis=1), minlength=n_ctas)
@@ -222,7 +241,7 @@ class ConvergenceState:
         arrived[opens] = False
         if not arrived.any():
             del self.arrived_threads[barrier]
-        still: list[tuple[int | None, LockstepGroup]] = []
+        still: GroupSuccessors = []
         for index, group in self.waiting_groups.pop(barrier, []):
             goes = opens[group.warp_indices]
             for chosen, here in ((True, goes), (False, ~goes)):
@@ -231,14 +250,14 @@ class ConvergenceState:
                 whole = bool(here.all())
                 part = group if whole else self._make_subgroup(group, here)
                 if chosen:
-                    self.machine.enqueue_group(index, part)
+                    self.scheduler.enqueue_group(index, part)
                 else:
                     still.append((index, part))
         if still:
             self.waiting_groups[barrier] = still
 
     def _make_subgroup(self, group: LockstepGroup, here: BoolArray) -> LockstepGroup:
-        return self.machine.make_subgroup(
+        return self.groups.make_subgroup(
             group.warp_indices[here], group.mask[here], group, group.speculations
         )
 
@@ -249,17 +268,15 @@ class ConvergenceState:
             self.arrived_threads.pop(barrier, None)
             for index, part in self.waiting_groups.pop(barrier):
                 if index is not None:
-                    self.machine.mark_all_blocks_speculative(
-                        self.machine.kernel.segments[index - 1].terminator.row
-                    )
-                self.machine.enqueue_group(index, part)
+                    self.speculation.mark_all_blocks(self.kernel.segments[index - 1].terminator.row)
+                self.scheduler.enqueue_group(index, part)
             return True
         if self.waiting_lanes:
             index = next(iter(self.waiting_lanes))
             waiting = self.waiting_lanes.pop(index)
             rows = np.flatnonzero(waiting)
-            end = self.machine.kernel.segments[index].terminator
-            self.machine.mark_all_blocks_speculative(end.row)
+            end = self.kernel.segments[index].terminator
+            self.speculation.mark_all_blocks(end.row)
             self._resume(
                 end.fall_through, rows, unpack_lanes(waiting[rows]), self.speculations.pop(index, ())
             )

@@ -45,12 +45,14 @@ class ExecutionCounters(Struct, eq=False):
             )
 
 
-def make_counters(kernel: CompiledKernel, batch: CtaBatch) -> ExecutionCounters:
-    """Nothing executed yet."""
+def make_counters(
+    kernel: CompiledKernel, batch: CtaBatch, memory_log: AccessLog | None = None
+) -> ExecutionCounters:
+    """Return counters of which none has counted; memory_log: None for one of all accesses."""
     shape = (len(kernel.segments), batch.n_warps)
     return ExecutionCounters(
         segment_runs=np.zeros(shape, dtype=np.int64),
         active_lanes=np.zeros(shape, dtype=np.int64),
-        memory_log=AccessLog(batch),
+        memory_log=AccessLog(batch) if memory_log is None else memory_log,
         loop_entries=np.zeros((len(kernel.loop_forest.loops), batch.n_warps), dtype=np.int64),
     )

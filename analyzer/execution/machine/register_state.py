@@ -18,6 +18,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.execution.lowering.slicing import Guard
 from analyzer.execution.lowering.step import BoolArray, Value, WordArray
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
@@ -247,6 +248,12 @@ class RegisterView:
             own = None if found is None else self.select_group(found)
             self.origins[slot] = own if own is not None and own.any() else None
         return self.origins[slot]
+
+    def evaluate_guard(self, guard: Guard) -> tuple[BoolArray, UnknownOrigins | None]:
+        """Return the lanes whose guard is true, and the origin of what is unknown about it."""
+        slot, negated = guard
+        value = self.read_value(slot)
+        return (~value if negated else value), self.read_origin(slot)
 
     def read_delta(self, slot: int) -> Deltas | None:
         if self.group.has_all_warps:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from analyzer.execution.footprint.footprint import Stride
 from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessLogEntry, AccessTotals, flatten_to_warp_rows
-
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.cta_batch import CtaBatch
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
@@ -70,7 +68,7 @@ _MergeKey = tuple[bytes, ...]
 
 
 def build_request_tables(
-    totals: AccessTotals, entries: Sequence[AccessLogEntry], batch: "CtaBatch"
+    totals: AccessTotals, entries: Sequence[AccessLogEntry], batch: CtaBatch
 ) -> Iterator[RequestTable]:
     """Requests of one access: a loop that is not closed logs an entry per iteration."""
     if batch.neighbor_ctas:
@@ -124,9 +122,7 @@ def _concatenate_tables(parts: list[RequestTable]) -> RequestTable:
     )
 
 
-def _build_table_with_neighbors(
-    totals: AccessTotals, entry: AccessLogEntry, batch: "CtaBatch"
-) -> RequestTable:
+def _build_table_with_neighbors(totals: AccessTotals, entry: AccessLogEntry, batch: CtaBatch) -> RequestTable:
     """CTAs that stand for others: where those next to them differ, says how the others' addresses go on."""
     requests = build_request_table(entry, batch)
     n_rows = batch.n_warps if entry.rows is None else len(entry.rows)
@@ -136,7 +132,7 @@ def _build_table_with_neighbors(
     return requests.select_rows(requests.weights > 0)
 
 
-def build_request_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTable:
+def build_request_table(entry: AccessLogEntry, batch: CtaBatch) -> RequestTable:
     """One row per warp; along axes on which CTAs do not differ, of one CTA that weighs as much as all."""
     requests = _build_outer_table(entry, batch)
     if not entry.inner_strides:
@@ -145,7 +141,7 @@ def build_request_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTabl
     return replace(requests, weights=requests.weights * times, repeat_strides=entry.inner_strides)
 
 
-def _build_outer_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTable:
+def _build_outer_table(entry: AccessLogEntry, batch: CtaBatch) -> RequestTable:
     counts = np.ones(1, dtype=np.int64) if entry.counts is None else entry.counts
     if entry.rows is not None and not entry.is_cta_uniform:
         return RequestTable(
@@ -182,7 +178,7 @@ def _has_varying_ctas(entry: AccessLogEntry, counts: IntArray, axis: int) -> boo
 
 
 def _find_cta_strides(
-    totals: AccessTotals, requests: RequestTable, entry: AccessLogEntry, batch: "CtaBatch"
+    totals: AccessTotals, requests: RequestTable, entry: AccessLogEntry, batch: CtaBatch
 ) -> tuple[Stride, ...]:
     """How addresses go on from a CTA to those that it stands for, along each axis of the grid."""
     addresses, active = requests.addresses, requests.active

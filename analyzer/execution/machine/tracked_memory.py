@@ -1,7 +1,6 @@
 """Memory as execution sees it: lane addresses, and contents where the slice needs them."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from analyzer.execution.footprint.hashing import sort_unique
 from analyzer.execution.lowering.segments import AddressExpression, LoweredAccess
 from analyzer.execution.lowering.step import BoolArray, Value
 from analyzer.execution.machine.budget import StopExecution
+from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import (
     RegisterView,
     UnknownOrigins,
@@ -19,9 +19,6 @@ from analyzer.execution.machine.register_state import (
 )
 from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory, read_abstract_word
 from analyzer.ir.opcode import AddressSpace
-
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
 
 IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
@@ -147,7 +144,7 @@ def _mark_unknown(
 class TrackedMemory:
     """Shared and local memory whose contents the slice needs."""
 
-    def __init__(self, batch: "CtaBatch") -> None:
+    def __init__(self, batch: CtaBatch) -> None:
         self.batch = batch
         self.shared: SharedMemory | None = None
         self.local_slots: dict[int, int] = {}

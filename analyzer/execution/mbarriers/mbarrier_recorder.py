@@ -1,18 +1,15 @@
 """What one CTA is heard to say to its mbarriers while it is executed."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.execution.lowering.segments import MbarrierOperation, Segment
 from analyzer.execution.lowering.step import BoolArray
+from analyzer.execution.machine.execution_listener import ExecutionListener
+from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.machine.tracked_memory import compute_lane_addresses
 from analyzer.ir.opcode import Semantics
-
-if TYPE_CHECKING:
-    from analyzer.execution.machine.register_state import RegisterView
 
 _CTA_ADDRESS_MASK = 0xFFFFFF  # address bits above say which CTA of the cluster
 _PARITY_BIT = 31
@@ -48,7 +45,7 @@ class MbarrierEvents(Struct, eq=False):
         )
 
 
-class MbarrierRecorder(Struct, eq=False):
+class MbarrierRecorder(ExecutionListener, Struct, eq=False):
     """Hears the first CTA of a batch.
 
     heard, descriptors (of products of the tensor core): by row; runs: executions of segments by its warps;
@@ -62,7 +59,7 @@ class MbarrierRecorder(Struct, eq=False):
     _timestamp: int = 0
     _last_parities: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def record_segment(self, segment: Segment, view: "RegisterView") -> None:
+    def on_segment(self, segment: Segment, view: RegisterView) -> None:
         """A group runs a segment."""
         n_warps = view.n_first_cta_warps
         if n_warps is None:
@@ -70,15 +67,15 @@ class MbarrierRecorder(Struct, eq=False):
         else:
             self.segment_runs[segment.index] = self.segment_runs.get(segment.index, 0) + n_warps
 
-    def record_signal(self, signal: MbarrierOperation, view: "RegisterView", lanes: BoolArray | None) -> None:
+    def on_mbarrier(self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
         """Something is said in `lanes` of a group, in all where None."""
         n_warps = view.n_first_cta_warps
         if n_warps is None:
             return
-        if signal.address is None or signal.semantics is None:
-            self._record_matrix_descriptor(signal, view)
+        if operation.address is None or operation.semantics is None:
+            self._record_matrix_descriptor(operation, view)
             return
-        places, origin = compute_lane_addresses(signal.address, view)
+        places, origin = compute_lane_addresses(operation.address, view)
         shape = (n_warps, view.group.mask.shape[1])
         chosen = view.group.mask[:n_warps]
         if lanes is not None:
@@ -87,9 +84,9 @@ class MbarrierRecorder(Struct, eq=False):
             return
         address = np.broadcast_to(view.select_first_cta(places), shape)
         word = None
-        if signal.operand_slot is not None and is_register_known(view, signal.operand_slot, chosen):
-            word = np.broadcast_to(view.select_first_cta(view.read_value(signal.operand_slot)), shape)
-        events = self.events.setdefault(signal.row, MbarrierEvents(signal.semantics))
+        if operation.operand_slot is not None and is_register_known(view, operation.operand_slot, chosen):
+            word = np.broadcast_to(view.select_first_cta(view.read_value(operation.operand_slot)), shape)
+        events = self.events.setdefault(operation.row, MbarrierEvents(operation.semantics))
         self._timestamp += 1
         for row in np.flatnonzero(chosen.any(axis=1)).tolist():
             lane = int(chosen[row].argmax())
@@ -114,13 +111,13 @@ class MbarrierRecorder(Struct, eq=False):
         events.n_events += 1
         events.timestamps.setdefault(warp, []).append(self._timestamp)
 
-    def _record_matrix_descriptor(self, signal: MbarrierOperation, view: "RegisterView") -> None:
+    def _record_matrix_descriptor(self, operation: MbarrierOperation, view: RegisterView) -> None:
         """The descriptor of a product, taken to be the same in all warps and rounds."""
-        if signal.operand_slot is not None and is_register_known(
-            view, signal.operand_slot, view.group.mask[: view.n_first_cta_warps]
+        if operation.operand_slot is not None and is_register_known(
+            view, operation.operand_slot, view.group.mask[: view.n_first_cta_warps]
         ):
-            self.matrix_descriptors[signal.row] = int(
-                view.select_first_cta(view.read_value(signal.operand_slot)).reshape(-1)[0]
+            self.matrix_descriptors[operation.row] = int(
+                view.select_first_cta(view.read_value(operation.operand_slot)).reshape(-1)[0]
             )
 
     def count_executions(self, segments: tuple[Segment, ...]) -> dict[int, int]:
@@ -133,7 +130,7 @@ class MbarrierRecorder(Struct, eq=False):
         }
 
 
-def is_register_known(view: "RegisterView", slot: int, lanes: BoolArray) -> bool:
+def is_register_known(view: RegisterView, slot: int, lanes: BoolArray) -> bool:
     """Whether a register holds known words in these lanes of the first CTA; RZ says nothing."""
     if slot < 0:
         return False

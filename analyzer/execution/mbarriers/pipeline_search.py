@@ -21,12 +21,13 @@ from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.footprint.hashing import make_hash_factors
 from analyzer.execution.lowering.kernel_compiler import recompile_with_mbarriers
-from analyzer.execution.lowering.segments import Action, CompiledKernel, MbarrierOperation, Segment
+from analyzer.execution.lowering.segments import CompiledKernel, MbarrierOperation, Segment
 from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog, reject_all
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView
 from analyzer.execution.mbarriers.box_pitches import BoxOrigins
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierEvents, MbarrierRecorder
@@ -63,8 +64,8 @@ def find_mbarrier_pipelines(
     compiled = recompile_with_mbarriers(kernel)
 
     def record_cta(cta: int) -> MbarrierRecorder:
-        listener = _PipelineMachine(compiled, _make_batch(compiled, image, shape, cta))
-        return _run_machine(listener).own_recorder
+        machine = _PipelineMachine(compiled, _make_batch(compiled, image, shape, cta))
+        return _run_machine(machine).mbarrier_recorder
 
     cluster = _collect_evidence(
         [mbarrier_recorder or record_cta(0), *map(record_cta, _list_cluster_ctas(shape))], compiled
@@ -81,11 +82,11 @@ def find_mbarrier_pipelines(
     if not any(use.semantics is Semantics.MBARRIER_COPY for use in pipelines.uses.values()):
         return pipelines
     ctas = range(min(_MAX_TILE_CTAS, shape.grid.count))
-    many = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas)))
+    tiles = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas))).tile_recorder
     return replace(
         pipelines,
-        distinct_tile_share=many.compute_distinct_tile_share(),
-        box_pitches=many.box_origins.find_pitches(),
+        distinct_tile_share=tiles.compute_distinct_tile_share(),
+        box_pitches=tiles.box_origins.find_pitches(),
     )
 
 
@@ -167,14 +168,15 @@ def _run_machine(machine: _AnyBoundedMachine) -> _AnyBoundedMachine:
 class _BoundedMachine(AbstractMachine):
     """A machine whose first CTA is heard; it goes round a loop so often at most."""
 
-    def __init__(self, kernel: CompiledKernel, batch: CtaBatch, max_arrivals: int) -> None:
-        super().__init__(kernel, batch, BranchDecider(kernel), Budget(_STEP_LIMIT))
-        self.counters.memory_log = AccessLog(batch, access_filter=reject_all)
+    def __init__(
+        self, kernel: CompiledKernel, batch: CtaBatch, max_arrivals: int, listener: ExecutionListener
+    ) -> None:
+        log = AccessLog(batch, access_filter=reject_all)
+        super().__init__(kernel, batch, BranchDecider(kernel), Budget(_STEP_LIMIT), (listener,), log)
         self.max_arrivals = max_arrivals
         self.arrivals: dict[int, int] = {}
-        self.loop_header_callback = self._has_looped_enough
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """True where a group has gone round a loop often enough."""
         key = segment.index
         self.arrivals[key] = self.arrivals.get(key, 0) + 1
@@ -185,14 +187,14 @@ class _PipelineMachine(_BoundedMachine):
     """Hears one CTA to its end where its loops can be closed."""
 
     def __init__(self, kernel: CompiledKernel, batch: CtaBatch) -> None:
-        super().__init__(kernel, batch, _MAX_HEADER_ARRIVALS)
-        self.mbarrier_recorder = self.own_recorder = MbarrierRecorder()
-        self.accelerate_loop = LoopAccelerator(self)
+        self.mbarrier_recorder = MbarrierRecorder()
+        super().__init__(kernel, batch, _MAX_HEADER_ARRIVALS, self.mbarrier_recorder)
+        self.accelerator = LoopAccelerator(self)
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """See `_BoundedMachine`."""
-        is_over = super()._has_looped_enough(segment, group)
-        self.accelerate_loop(segment, group)
+        is_over = super().handle_loop_header(segment, group)
+        self.accelerator.accelerate(segment, group)
         return is_over
 
 
@@ -200,17 +202,24 @@ class _TileMachine(_BoundedMachine):
     """Hears which tiles several CTAs ask for as they begin their loops, each as often as the others."""
 
     def __init__(self, kernel: CompiledKernel, batch: CtaBatch) -> None:
-        super().__init__(kernel, batch, _MAX_TILE_HEADER_ARRIVALS)
+        self.tile_recorder = _TileRecorder()
+        super().__init__(kernel, batch, _MAX_TILE_HEADER_ARRIVALS, self.tile_recorder)
         self.header_visits: dict[int, NDArray[np.int64]] = {}
-        self.tile_hashes: list[NDArray[np.uint64]] = []
-        self.tile_rows: list[int] = []
-        self.box_origins = BoxOrigins()
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """See `_BoundedMachine`: warps that have parted are counted apart."""
         rounds = self.header_visits.setdefault(segment.index, np.zeros(self.batch.n_warps, dtype=np.int64))
         rounds[group.warp_indices] += 1
         return int(rounds[group.warp_indices].max(initial=0)) > self.max_arrivals
+
+
+class _TileRecorder(ExecutionListener):
+    """Tiles that copies ask for, and where they begin in their tensors."""
+
+    def __init__(self) -> None:
+        self.tile_hashes: list[NDArray[np.uint64]] = []
+        self.tile_rows: list[int] = []
+        self.box_origins = BoxOrigins()
 
     def compute_distinct_tile_share(self) -> float | None:
         """Of all that is copied, what lies in different tiles; as if all were as large, where that is not
@@ -227,12 +236,9 @@ class _TileMachine(_BoundedMachine):
         size = np.concatenate(sizes)
         return float(size[firsts].sum() / size.sum())
 
-    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """See `AbstractMachine`: tensor (else row) and coordinates of a tile, mixed to one number for each
-        warp.
-        """
-        signal = action.mbarrier_operation
-        if signal is None or not signal.coordinates:
+    def on_mbarrier(self, signal: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Mix tensor (else row) and coordinates of a tile to one number for each warp."""
+        if not signal.coordinates:
             return
         active = view.active if lanes is None else view.active & lanes
         chosen = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape) & view.group.mask

@@ -7,16 +7,14 @@ are read by threes), may be proven for every fourth or third: see `AffinityCheck
 from functools import reduce
 from math import lcm
 from operator import or_
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.execution.lowering.step import Step, Value
+from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
-
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
 
 _ALL_BITS = np.uint32(0xFFFFFFFF)
 _MAX_STRIDE_DOUBLINGS = 5
@@ -39,7 +37,7 @@ class AffinityChecks:
         self.has_uneven_rounding = False
         self.affine_strides: GridVector | None = (1, 1, 1)
 
-    def check_step(self, step: Step, words: list[Value], view: RegisterView, batch: "CtaBatch") -> None:
+    def check_step(self, step: Step, words: list[Value], view: RegisterView, batch: CtaBatch) -> None:
         """Look at one operation of a group."""
         if step not in self.checked_steps or self.affine_strides is None or self.has_uneven_rounding:
             return
@@ -58,7 +56,7 @@ class AffinityChecks:
                 doublings = [_count_doublings(step, words, place, bits) for bits in varying_bits]
                 self._widen_strides([None if times is None else 1 << times for times in doublings])
 
-    def _check_rounding(self, step: Step, words: list[Value], view: RegisterView, batch: "CtaBatch") -> None:
+    def _check_rounding(self, step: Step, words: list[Value], view: RegisterView, batch: CtaBatch) -> None:
         strides = _find_rounding_strides(step, words, view, batch)
         if strides != [1] * N_AXES:
             self.all_passed, self.has_uneven_rounding = False, True
@@ -76,8 +74,18 @@ class AffinityChecks:
         self.affine_strides = x, y, z
 
 
+class AffinityCheckListener(ExecutionListener):
+    """Checks the steps of one batch."""
+
+    def __init__(self, checks: AffinityChecks, batch: CtaBatch) -> None:
+        self.checks, self.batch = checks, batch
+
+    def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
+        self.checks.check_step(step, words, view, self.batch)
+
+
 def _find_rounding_strides(
-    step: Step, words: list[Value], view: RegisterView, batch: "CtaBatch"
+    step: Step, words: list[Value], view: RegisterView, batch: CtaBatch
 ) -> list[int | None]:
     """How many CTAs apart along each axis a step rounds evenly, None where more than may be."""
     own = view.group.warp_indices
@@ -114,7 +122,7 @@ def _find_rounding_stride(step: Step, first: list[Value], moved: list[Value]) ->
     return None
 
 
-def _find_varying_bits(word: Value, view: RegisterView, batch: "CtaBatch") -> list[int] | None:
+def _find_varying_bits(word: Value, view: RegisterView, batch: CtaBatch) -> list[int] | None:
     """Bits that change between neighbours along each axis; None where those do not run along."""
     rows = view.to_warp_rows(word)
     found = [0] * N_AXES

@@ -7,7 +7,6 @@ its word has grown by its pace times the distance at both ends of a row of CTAs,
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -18,10 +17,12 @@ from analyzer.execution.lowering.segments import LoweredAccess
 from analyzer.execution.lowering.step import BoolArray, Step, Value
 from analyzer.execution.machine.convergence import pack_lanes
 from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView, WarpIndices
 from analyzer.execution.machine.shared_memory import extract_cta_offsets
 from analyzer.execution.machine.tracked_memory import Addresses
 from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
+from analyzer.ir.opcode import AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
 IntArray = NDArray[np.int64]
@@ -72,32 +73,16 @@ class CtaObservations(Struct, frozen=True, eq=False):
         return CtaObservations(_merge_ranges([self.shared_ranges, shared_ranges]), self.coefficients)
 
 
-class ExecutionObserver(Protocol):
-    """Looks on while a machine runs."""
+class _SharedRangeObserver(ExecutionListener):
+    """Where instructions met shared memory, if its contents are tracked."""
 
-    def observe_step(
-        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
-    ) -> None:
-        """What a step made of what it read."""
-
-    def observe_shared_access(
-        self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None
-    ) -> None:
-        """Where lanes meet shared memory whose contents are kept; None: anywhere."""
-
-    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
-        """Iterations taken at once: how many of each warp, and what one of them came to."""
-
-
-class _SharedRangeObserver:
-    """Where instructions met shared memory."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, tracks_shared: bool) -> None:
+        self.tracks_shared = tracks_shared
         self.shared_ranges: dict[int, SharedRange] = {}
 
-    def observe_shared_access(
-        self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None
-    ) -> None:
+    def on_access(self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None) -> None:
+        if not self.tracks_shared or access.space is not AddressSpace.SHARED:
+            return
         found = WHOLE_SHARED_RANGE if addresses is None else _find_shared_range(access, active, addresses)
         if found is not None:
             known = self.shared_ranges.get(access.row)
@@ -114,23 +99,18 @@ class CtaPositions(Struct, frozen=True, eq=False):
 class CornerObserver(_SharedRangeObserver):
     """Watches CTAs of which nothing is known yet; only those of one kind are compared."""
 
-    def __init__(self, cta_positions: CtaPositions) -> None:
-        super().__init__()
+    def __init__(self, cta_positions: CtaPositions, *, tracks_shared: bool) -> None:
+        super().__init__(tracks_shared=tracks_shared)
         self.cta_positions = cta_positions
         self.coefficients: dict[Step, GridVector | None] = {}
 
-    def observe_step(
-        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
-    ) -> None:
+    def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
         if step.rounded_index is None or self.coefficients.get(step, _ZERO_COEFFICIENTS) is None:
             return
         coefficients = _find_coefficients(results[step.rounded_index], view, self.cta_positions)
         self.coefficients[step] = (
             coefficients if self.coefficients.get(step, coefficients) == coefficients else None
         )
-
-    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
-        """They round as those that run one by one; of shared memory they meet nothing that is known."""
 
     def build_observations(self) -> CtaObservations:
         return CtaObservations(
@@ -151,14 +131,14 @@ class SignatureObserver(_SharedRangeObserver):
         compared_steps: set[Step],
         coefficients: Mapping[Step, GridVector],
         positions: IntArray,
+        *,
+        tracks_shared: bool,
     ) -> None:
-        super().__init__()
+        super().__init__(tracks_shared=tracks_shared)
         self.warp_signatures: SignatureArray = np.zeros(n_warps, dtype=np.uint64)
         self.compared_steps, self.coefficients, self.positions = compared_steps, coefficients, positions
 
-    def observe_step(
-        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
-    ) -> None:
+    def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
         if step not in self.compared_steps:
             return
         for place, value in enumerate(
@@ -184,7 +164,7 @@ class SignatureObserver(_SharedRangeObserver):
         )
         return grown
 
-    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
+    def on_accelerated_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
         """Add how many there were, and through which segments."""
         factors = make_hash_factors(len(counters.segment_runs)).view(np.int64)
         period = factors @ counters.segment_runs[:, rows] + 3 * (factors @ counters.active_lanes[:, rows])

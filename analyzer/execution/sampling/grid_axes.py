@@ -8,7 +8,9 @@ columns, and what depends on the row is the same along it.
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.step import Value
+from analyzer.execution.lowering.step import Step, Value
+from analyzer.execution.machine.execution_listener import ExecutionListener
+from analyzer.execution.machine.register_state import RegisterView
 
 IntArray = NDArray[np.int64]
 
@@ -25,15 +27,17 @@ class GridAxesFound(Exception):
         self.cta_order, self.shape = order, shape
 
 
-class GridAxesFinder:
+class GridAxesFinder(ExecutionListener):
     """Looks at what is computed of a CTA's number and a thread's, while CTAs are held one by one."""
 
     def __init__(self, n_ctas: int) -> None:
         self.n_ctas = n_ctas
         self.n_columns_left = _MAX_EXAMINED_COLUMNS
 
-    def examine_step(self, words: list[Value], results: tuple[Value, ...]) -> None:
+    def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
         """Raises GridAxesFound where an input splits the CTAs evenly into some that share it."""
+        if not view.group.has_all_warps:
+            return
         if self.n_columns_left <= 0 or all(result.size <= self.n_ctas for result in results):
             return
         columns = [word for word in words if word.shape == (self.n_ctas, 1, 1, 1)]

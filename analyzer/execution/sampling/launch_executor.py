@@ -1,6 +1,6 @@
 """Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,8 +10,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analyzer.execution.acceleration.accelerated_machine import AcceleratedMachine
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
-from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.kernel_compiler import compile_kernel
 from analyzer.execution.lowering.segments import CompiledKernel
@@ -19,12 +19,13 @@ from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget, EndlessLoop, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.random_data import find_target_buffers
 from analyzer.execution.machine.shared_memory import SharedMemoryTooLargeError
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
 from analyzer.execution.profile.execution_profile import ExecutionProfile
-from analyzer.execution.sampling.affinity_checks import AffinityChecks
+from analyzer.execution.sampling.affinity_checks import AffinityCheckListener, AffinityChecks
 from analyzer.execution.sampling.cta_equivalence import EquivalenceProver, make_batch, make_partial_budget
 from analyzer.execution.sampling.cta_samples import (
     HARD_MAX_EXHAUSTIVE_WARPS,
@@ -189,6 +190,14 @@ class _ProbeRun(Struct, frozen=True, eq=False):
         return is_done or self.budget.step_limit == budget.step_limit
 
 
+class BatchRun(Struct, frozen=True, eq=False):
+    """A machine that has run."""
+
+    machine: AbstractMachine
+    stop_reason: str  # empty if it came to its end
+    mbarrier_recorder: MbarrierRecorder | None
+
+
 class LaunchExecutor:
     """Chooses CTAs, executes them within the budget, and falls back on fewer where that was too much."""
 
@@ -196,7 +205,9 @@ class LaunchExecutor:
         self.task, self.make_log = task, make_log
         self.budget = Budget(task.options.step_limit)
         self.is_endless = False
-        self.prover = EquivalenceProver(task, self._make_machine)
+        self.prover = EquivalenceProver(
+            task, lambda batch, budget, listener, log: self._make_machine(batch, budget, (listener,), log)
+        )
         self._probe_run: _ProbeRun | None = None
 
     def run(self) -> tuple[CtaSample, LaunchSums]:
@@ -310,11 +321,11 @@ class LaunchExecutor:
         """A CTA has not ended after a few steps: those of a grid larger than the work end at once."""
         numbers = np.array([number], dtype=np.int64)
         batch = CtaBatch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(1))
-        machine = self._make_machine(batch, Budget(_BUSY_CHECK_STEPS))
+        machine = self._make_machine(batch, Budget(_BUSY_CHECK_STEPS), (), self.make_log(batch))
         machine.start()
         with suppress(StopExecution):
             machine.run()
-        return bool(machine.live_lanes.any())
+        return bool(machine.groups.live_lanes.any())
 
     def _make_reduced_samples(self) -> tuple[CtaSample, ...]:
         """CTAs for a grid too large to be executed whole; a second sample is for memory, if need be.
@@ -349,33 +360,30 @@ class LaunchExecutor:
     def _execute_sample(self, sample: CtaSample) -> LaunchSums:
         n_segments, n_loops = len(self.task.kernel.segments), len(self.task.kernel.loop_forest.loops)
         sums = LaunchSums(np.zeros(n_segments), np.zeros(n_segments), np.zeros(n_loops))
-        for machine, stop_reason in self.run_batches(sample):
-            collect_batch(machine, stop_reason, sums)
+        for run in self.run_batches(sample):
+            machine, recorder = run.machine, run.mbarrier_recorder
+            collect_batch(machine, run.stop_reason, sums)
             is_all = len(machine.batch.cta_numbers) == len(sample.cta_numbers)
             sums.memory_log = machine.counters.memory_log if is_all else None
-            if (
-                machine.mbarrier_recorder is not None
-                and not machine.mbarrier_recorder.has_missed_groups
-                and not stop_reason
-            ):
-                sums.mbarrier_recorder = machine.mbarrier_recorder
+            if recorder is not None and not recorder.has_missed_groups and not run.stop_reason:
+                sums.mbarrier_recorder = recorder
         return sums
 
-    def run_batches(self, sample: CtaSample) -> Iterator[tuple[AbstractMachine, str]]:
-        """Machines that have run, and why the last was stopped, if it was."""
+    def run_batches(self, sample: CtaSample) -> Iterator[BatchRun]:
+        """Run a sample's CTAs batch by batch; a run that was stopped is the last."""
         first, size = 0, self._choose_batch_size(sample)
         while first < len(sample.cta_numbers):
             batch = make_batch(self.task, sample, first, size)
             try:
-                machine, stopped = self._run_batch(batch, sample.affinity_checks)
+                run = self._run_batch(batch, sample.affinity_checks)
             except SharedMemoryTooLargeError:
                 if sample.affinity_checks is not None:  # neighbours that are apart would prove nothing
                     sample.affinity_checks.invalidate()
                     return
                 size = self._shrink_batch_size(sample, size)
                 continue
-            yield machine, stopped
-            if stopped:
+            yield run
+            if run.stop_reason:
                 break
             first += size
 
@@ -396,23 +404,25 @@ class LaunchExecutor:
         width = self.task.shape.grid.x
         return size // width * width if 1 < width <= size else 1 << size.bit_length() - 1
 
-    def _make_machine(self, batch: CtaBatch, budget: Budget) -> AbstractMachine:
-        machine = AbstractMachine(self.task.kernel, batch, self.task.options.branch_decider, budget)
-        machine.counters.memory_log = self.make_log(batch)
-        if self.task.options.accelerates_loops:
-            machine.loop_header_callback = LoopAccelerator(machine)
-        return machine
+    def _make_machine(
+        self, batch: CtaBatch, budget: Budget, listeners: Iterable[ExecutionListener], log: AccessLog
+    ) -> AbstractMachine:
+        options = self.task.options
+        make = AcceleratedMachine if options.accelerates_loops else AbstractMachine
+        return make(self.task.kernel, batch, options.branch_decider, budget, listeners, log)
 
-    def _run_batch(
-        self, batch: CtaBatch, affinity_checks: AffinityChecks | None
-    ) -> tuple[AbstractMachine, str]:
-        """A machine that has run, and why it was stopped."""
-        machine = self._make_machine(batch, self.budget)
-        machine.affinity_checks = affinity_checks
+    def _run_batch(self, batch: CtaBatch, affinity_checks: AffinityChecks | None) -> BatchRun:
+        """Run a batch; where its CTAs form rows and columns, run it once more in their order."""
+        listeners: list[ExecutionListener] = []
+        recorder: MbarrierRecorder | None = None
+        if affinity_checks is not None:
+            listeners.append(AffinityCheckListener(affinity_checks, batch))
         if self.task.kernel.slice.tracks_mbarriers and batch.cta_numbers[0] == 0:
-            machine.mbarrier_recorder = MbarrierRecorder()
+            recorder = MbarrierRecorder()
+            listeners.append(recorder)
         if not batch.neighbor_ctas and batch.cta_shape[0] >= MIN_CTAS_TO_SPLIT and batch.cta_shape[1] == 1:
-            machine.axes_finder = GridAxesFinder(batch.cta_shape[0])
+            listeners.append(GridAxesFinder(batch.cta_shape[0]))
+        machine = self._make_machine(batch, self.budget, listeners, self.make_log(batch))
         machine.start()
         stop_reason = ""
         try:
@@ -422,4 +432,4 @@ class LaunchExecutor:
         except StopExecution as stop:
             stop_reason, self.is_endless = str(stop), isinstance(stop, EndlessLoop)
         machine.counters.memory_log.finish()
-        return machine, stop_reason
+        return BatchRun(machine, stop_reason, recorder)
