@@ -1,8 +1,16 @@
-"""Abstract execution: many warps at once, 32 lanes wide, only the slice that control and addresses need.
+"""Abstract execution of many warps at once.
 
-Warps that stand at the same segment go on together as a `Group`. Lanes of a warp part at a branch and meet
-where hardware lets them: at BSYNC with the lanes that its barrier register holds, at WARPSYNC. Groups whose
-segment comes first in reverse postorder run first, so that those ahead wait for those behind.
+Idea: run the slice of the kernel that control flow and addresses depend on, with one array per register for
+all warps of a batch. Warps at the same segment run in lockstep as a `LockstepGroup`. A branch splits a group
+by lanes. The parts meet again where the hardware lets them: at BSYNC, with the lanes that its convergence
+barrier holds, and at WARPSYNC. Of all waiting groups the one whose segment is first in reverse postorder
+runs next, so that groups ahead wait for groups behind and merge with them.
+
+Invariant: each live lane is in exactly one group that runs or waits (`pending_groups`, `ConvergenceState`).
+
+Example, one warp, `if (lane < 8) A; else B; C`:
+
+    {32 lanes: entry} -> {8 lanes: A, 24 lanes: B} -> A runs, waits at BSYNC -> B runs -> {32 lanes: C}
 """
 
 from collections.abc import Callable, Iterable
@@ -66,7 +74,9 @@ _WRITING_KINDS = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 class AbstractMachine:
     """Executes a compiled kernel for a batch of warps.
 
-    decide_branch: what a branch does whose condition is unknown (see `acceleration.branch_decisions`).
+    decide_branch: returns the lanes that take a branch whose condition is unknown.
+    listeners: are called in this order at each event.
+    memory_log: which accesses to log; None for all of them.
     """
 
     def __init__(
@@ -94,30 +104,30 @@ class AbstractMachine:
         # header runs of each warp when it last left a loop on assumption, by loop
         self.speculative_exit_runs: dict[int, IntArray] = {}
         self.loops_by_header = {kernel.entry_segments[loop.header]: loop for loop in kernel.loop_forest.loops}
-        # a header waits for all that is still inside its loop, so that warps do not run ahead
+        # A header runs after all blocks of its loop, so that no warp runs an iteration ahead of others.
         self.header_ranks = {
             kernel.entry_segments[loop.header]: self._find_last_rank(loop)
             for loop in kernel.loop_forest.loops
         }
 
     def _find_last_rank(self, loop: Loop) -> tuple[int, int]:
-        """Behind all blocks of a loop."""
+        """Return a rank behind all blocks of a loop."""
         first = self.kernel.entry_segments
         return max(self.kernel.segments[first[block]].rank[0] for block in loop.blocks), _LAST_RANK
 
     def count_segment_runs(self, index: int) -> IntArray:
-        """How often each warp ran a segment."""
+        """Return how often each warp has run a segment."""
         runs: IntArray = self.counters.segment_runs[index]
         return runs
 
     def find_speculative_exit_runs(self, loop: int) -> IntArray | None:
-        """Header runs of each warp when it last left a loop on assumption, None where none has."""
+        """Return header runs of each warp when it last left a loop on assumption; None if none has."""
         return self.speculative_exit_runs.get(loop)
 
     # ---- scheduling ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Put all warps at the entry."""
+        """Enqueue all warps at the entry of the kernel."""
         rows = np.arange(self.batch.n_warps, dtype=np.int64)
         self.enqueue_group(
             self.kernel.entry_segments[0],
@@ -125,13 +135,13 @@ class AbstractMachine:
         )
 
     def run(self) -> None:
-        """Execute until no warp is left. Raises StopExecution where the budget is used up."""
+        """Execute until all warps have exited. Raises StopExecution if the budget is used up."""
         with np.errstate(all="ignore"):
             while self.run_next_segment():
                 pass
 
     def run_next_segment(self) -> bool:
-        """Run the groups of the first segment that has some; False where none is left."""
+        """Run the groups of the first segment at which groups wait; return False if none waits."""
         if not self.pending_groups and not self.convergence.release_deadlocked():
             return False
         segments = self.kernel.segments
@@ -147,15 +157,15 @@ class AbstractMachine:
         return True
 
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
-        """Return whether a group that comes to a loop's header has nothing to run there.
+        """Return True if a group that arrives at a loop's header must not run it.
 
-        This is no event but the one extension point for subclasses that run loops otherwise: they advance
-        the group's registers and the counters, or end the group here. A listener may do neither.
+        An extension point for subclasses, no listener event: it may advance the group by many iterations
+        (registers and counters), or end it here, and a listener must not change the execution.
         """
         return False
 
     def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
-        """Let a group wait for its turn at a segment; None is the end of the code."""
+        """Let a group wait at a segment; None is the end of the code."""
         if index is None or not len(group.warp_indices):
             return
         segment = self.kernel.segments[index]
@@ -164,7 +174,7 @@ class AbstractMachine:
         self.pending_groups.setdefault(index, []).append(group)
 
     def _end_speculation(self, block: int, group: LockstepGroup) -> None:
-        """Where paths of a doubtful branch meet, what they wrote is unknown, and the doubt ends."""
+        """End a speculation at the block where its paths meet: registers that they wrote become unknown."""
         for place, speculation in enumerate(group.speculations):
             if speculation.reconvergence_block != block:
                 continue
@@ -182,7 +192,7 @@ class AbstractMachine:
             return
 
     def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
-        """Run one segment and send the group on."""
+        """Run one segment of a group and enqueue its successors."""
         view = RegisterView(self.state, group, all_lanes=group.has_all_lanes and self.batch.is_fully_live)
         self.counters.count_segment(segment, view, self.batch)
         for on_segment in self.listeners.on_segment:
@@ -199,7 +209,7 @@ class AbstractMachine:
             self.enqueue_group(index, part)
 
     def _charge_budget(self, segment: Segment, view: RegisterView) -> None:
-        """Steps of a whole group cost what they write; all else is done row by row."""
+        """Charge a segment: steps of a group of all warps cost the words that they write, others all rows."""
         n_actions, n_lanes = len(segment.actions), len(view.group.warp_indices) * WARP_SIZE
         if not view.group.has_all_warps:
             self.budget.spend(n_actions, n_actions * n_lanes)
@@ -208,11 +218,13 @@ class AbstractMachine:
         self.budget.spend(n_actions, view.n_words_written + by_row * n_lanes // 2)
 
     def _execute_terminator(self, segment: Segment, view: RegisterView) -> GroupSuccessors:
+        """Return the segments at which a group continues, and the part of the group that does."""
         return self.terminators.execute(segment.terminator, view)
 
     # ---- actions ---------------------------------------------------------------------------------
 
     def _execute_action(self, action: Action, view: RegisterView) -> None:  # noqa: C901 - calls would cost as much as actions
+        """Execute one action in the lanes whose guard is true or unknown."""
         lanes: BoolArray | None = None
         unknown: UnknownOrigins | None = None
         if action.guard is not None:
@@ -245,7 +257,7 @@ class AbstractMachine:
                 self.convergence.apply_barrier_action(action, view, lanes)
 
     def forget(self, writes: Iterable[int], view: RegisterView, origin: int, lanes: BoolArray | None) -> None:
-        """Results become unknown; see `UnknownWords` for their values."""
+        """Make registers unknown; they hold zero (see `UnknownWords`)."""
         unknown = np.full((1, 1), origin, dtype=np.int32)
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         for slot in writes:
@@ -254,7 +266,7 @@ class AbstractMachine:
                 view.write(slot, nothing, unknown, None, mask)
 
     def _complete_wait(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Waits end: the predicate says so; a state word is opaque."""
+        """End a wait: its predicate becomes true; a state word is unknown, an allocated address is zero."""
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         for slot in action.writes:
             if slot >= PREDICATE_BASE:
@@ -265,10 +277,11 @@ class AbstractMachine:
                 view.write(slot, np.zeros((1, 1), dtype=np.uint32), origin, None, mask)
 
     def _limit_to_group(self, lanes: BoolArray, view: RegisterView) -> BoolArray:
+        """Return those of `lanes` that are in the group."""
         return lanes if view.group.has_all_lanes else lanes & view.mask
 
     def read_operand(self, what: StepInput, view: RegisterView) -> tuple[Value, UnknownOrigins | None]:
-        """A word that a step reads, and the origin of what is not known of it."""
+        """Return a word that a step reads, and its origin where it is unknown."""
         if isinstance(what, int):
             return view.read_value(what), view.read_origin(what)
         if isinstance(what, SpecialRead):
@@ -287,7 +300,7 @@ class AbstractMachine:
     def read_operands(
         self, step: Step, view: RegisterView, unknown: UnknownOrigins | None
     ) -> tuple[list[Value], UnknownOrigins | None]:
-        """What a step reads, and the joint origin of `unknown` and all that is not known of it."""
+        """Return what a step reads, and the joint origin of its unknown inputs and its guard, `unknown`."""
         guard, found = unknown, [self.read_operand(what, view) for what in step.reads]
         words, sources = [value for value, _ in found], [source for _, source in found]
         for source in sources:
@@ -306,7 +319,7 @@ class AbstractMachine:
     def forget_if_unknown(
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
     ) -> bool:
-        """Whether nothing is known of what a step reads: its results are not worked out then."""
+        """Return whether all inputs of a step are unknown; its results are then made unknown."""
         origin = find_all_unknown_origin(step, view, unknown)
         if origin is not None:
             self.forget(step.writes, view, origin, lanes)
@@ -315,7 +328,7 @@ class AbstractMachine:
     def apply_step(
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
     ) -> None:
-        """Carry out one compiled instruction."""
+        """Execute one compiled instruction."""
         if self.forget_if_unknown(step, view, lanes, unknown):
             return
         step = simplified(step, view, unknown)
@@ -344,7 +357,7 @@ class AbstractMachine:
         lanes: BoolArray | None,
         unknown: UnknownOrigins | None,
     ) -> tuple[BoolArray, UnknownOrigins | None]:
-        """Lanes that may take part in an access, and the origin of what is not known of that."""
+        """Return the lanes that may take part in an access, and the origin where that is unknown."""
         active = view.active if lanes is None else view.active & lanes
         for guard in access.lane_predicates:
             more, source = view.evaluate_guard(guard)
@@ -372,7 +385,7 @@ class AbstractMachine:
         active: BoolArray,
         unknown: UnknownOrigins | None,
     ) -> None:
-        """Log an access of these active lanes, and change what it changes."""
+        """Log an access of these active lanes, and change the registers and the memory that it writes."""
         addresses = origin = None
         if access.address is not None:
             addresses, origin = compute_lane_addresses(access.address, view)
@@ -390,7 +403,7 @@ class AbstractMachine:
         addresses: Addresses | None,
         origin: UnknownOrigins | None,
     ) -> None:
-        """Contents: of buffers, and of shared and local memory where the slice keeps them."""
+        """Load and store contents of buffers, and of shared and local memory if the slice needs them."""
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         if access.result_slots:
             loaded = None
@@ -420,12 +433,13 @@ class AbstractMachine:
         source: int,
         lanes: BoolArray | None,
     ) -> None:
-        """Nothing is known of what an access brings; source: the origin of its words."""
+        """Make the results of an access unknown; source: the origin of its words."""
         self.forget(access.result_slots, view, source, lanes)
 
     def _load_known(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
+        """Return the loaded words, one per result register; None if nothing of them is known."""
         if access.space in GLOBAL_SPACES:
             return self.overwritten_buffers.mark_stale(
                 access, addresses, self.batch.load_global(access, addresses)
@@ -443,14 +457,14 @@ class AbstractMachine:
         return self.decide_branch(self, view, end, unknown)
 
     def retire_lanes(self, group: LockstepGroup, gone: BoolArray) -> None:
-        """These lanes end."""
+        """End lanes of a group that exit."""
         self.groups.live_lanes[group.warp_indices] &= ~gone
         self.batch.is_fully_live = self.batch.is_fully_live and not gone.any()
         self.convergence.release_after_exit(group)
 
 
 def simplified(step: Step, view: RegisterView, unknown: UnknownOrigins | None) -> Step:
-    """Of a step that combines lanes, what it comes to where all of them hold the same known word."""
+    """Return the cheaper variant of a step that combines lanes if all of them hold the same known word."""
     if step.uniform_variant is None or unknown is not None or not isinstance(first := step.reads[0], int):
         return step
     arrays = (view.read_value(first), view.read_delta(first))
@@ -461,12 +475,12 @@ def simplified(step: Step, view: RegisterView, unknown: UnknownOrigins | None) -
 
 
 def _collapse_result(value: Value) -> Value:
-    """What depends on the CTA alone, or is large, held once along axes on which it is the same."""
+    """Collapse uniform axes of a result that depends on the CTA alone, or is large."""
     is_of_ctas = value.ndim > _WARP_ROW_NDIM and value.shape[2:] == (1, 1) and 1 not in value.shape[:2]
     return collapse_uniform_axes(value) if is_of_ctas or value.size >= _LARGE_ARRAY_SIZE else value
 
 
 def _merge_warp_origins(origin: UnknownOrigins, active: BoolArray) -> UnknownOrigins:
-    """Lanes mix: one unknown active lane makes the warp's result unknown."""
+    """Return the origin of a result that combines lanes: one unknown active lane makes it unknown."""
     found: UnknownOrigins = np.where(active, origin, 0).max(axis=-1, keepdims=True).astype(np.int32)
     return found

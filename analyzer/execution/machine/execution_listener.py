@@ -1,8 +1,7 @@
 """Events of an execution, and the base class of those that listen to them.
 
-The machine raises events and knows no listener; a listener knows no other (as stages and views in llvm-mca).
-Listeners only watch: what they see must not depend on each other, and execution must not depend on them. The
-one exception is an exception: a listener may raise one to end the run.
+As stages and views in llvm-mca: the machine raises events and knows no listener; a listener knows no other
+listener. Listeners do not change the execution; they may only raise an exception, which ends the run.
 """
 
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""How groups leave a segment: branches, table branches, returns, exits."""
+"""Ends of segments: branches, indirect jumps, returns, barriers, exits."""
 
 from math import prod
 from typing import Protocol
@@ -29,7 +29,7 @@ _GUARDED_KINDS = frozenset(
 
 
 class TerminatorHost(Protocol):
-    """The machine as terminators need it."""
+    """Part of the machine that terminators call."""
 
     def decide_unknown_branch(
         self, view: RegisterView, end: Terminator, unknown: UnknownOrigins
@@ -41,7 +41,7 @@ class TerminatorHost(Protocol):
 
 
 class TerminatorExecutor:
-    """Executes the ends of segments."""
+    """Executes the last instruction of a segment: which part of a group continues where."""
 
     def __init__(
         self,
@@ -51,9 +51,11 @@ class TerminatorExecutor:
         host: TerminatorHost,
     ) -> None:
         self.groups, self.convergence, self.speculation = groups, convergence, speculation
-        self.host: TerminatorHost = proxy(host)  # which owns this
+        # the host owns this; a proxy, so that no cycle keeps its arrays alive
+        self.host: TerminatorHost = proxy(host)
 
     def execute(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Return the segments at which the group continues, and the part of it that does."""
         if end.guard is not None and end.kind in _GUARDED_KINDS:
             return self._execute_guarded(end, end.guard, view)
         return self._execute_unguarded(end, view)
@@ -81,10 +83,10 @@ class TerminatorExecutor:
                 return [(end.fall_through, group)]
 
     def _execute_guarded(self, end: Terminator, guard: Guard, view: RegisterView) -> GroupSuccessors:
-        """Lanes whose guard is false go on behind the instruction."""
+        """Execute a guarded barrier or jump; lanes whose guard is false fall through."""
         group = view.group
         taken, unknown = _evaluate_condition((guard,), view)
-        if unknown is not None:  # those that may do it, do
+        if unknown is not None:  # lanes whose guard is unknown execute it
             origin = int(np.where(view.active, unknown, 0).max())
             group.speculations = self.speculation.add_branch(end.row, origin, group.speculations)
         taken = np.broadcast_to(view.to_warp_rows(taken), group.mask.shape)
@@ -126,9 +128,10 @@ class TerminatorExecutor:
         view: RegisterView,
         speculations: tuple[Speculation, ...],
     ) -> GroupSuccessors:
+        """Split a group into the lanes that take a branch and those that fall through."""
         group = view.group
         group.speculations = speculations
-        n_taken = np.count_nonzero(taken)  # of few places where many warps are alike
+        n_taken = np.count_nonzero(taken)  # cheap: the array is small where many warps are uniform
         if n_taken in (0, taken.size):
             return [(target if n_taken else fall, group)]
         if view.active is ALL_LANES and taken.shape[:2] == (1, 1) and taken.ndim == view.mask.ndim:
@@ -150,7 +153,7 @@ class TerminatorExecutor:
     def _split_cta_uniform(
         self, target: int | None, fall: int | None, taken: BoolArray, view: RegisterView
     ) -> GroupSuccessors:
-        """Where all lanes of the group are there, and those of every CTA go the same ways."""
+        """Split a group with all lanes whose CTAs all branch in the same way."""
         group, (*ctas, n_warps) = view.group, view.shape
         rows = group.warp_indices.reshape(-1, n_warps)
         lanes = np.broadcast_to(taken[0, 0], (n_warps, WARP_SIZE))
@@ -173,7 +176,7 @@ class TerminatorExecutor:
         return found
 
     def _execute_mask_branch(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
-        """BRA.DIV goes where lanes of the mask are missing, BRA.CONV where none is."""
+        """Execute BRA.DIV, taken if lanes of the mask are missing, or BRA.CONV, taken if none is."""
         group = view.group
         wanted: BoolArray = self.groups.live_lanes[group.warp_indices]
         if end.slot is not None and end.slot >= 0:
@@ -191,6 +194,7 @@ class TerminatorExecutor:
         return self._split_group(end.target, end.fall_through, taken, view, group.speculations)
 
     def _execute_indirect(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Execute an indirect jump; lanes whose target is unknown go to the first possible one."""
         group = view.group
         origin = view.read_origin(end.slot) if end.slot is not None and end.slot >= 0 else None
         origin = drop_inactive_origins(origin, view.active)
@@ -229,6 +233,7 @@ class TerminatorExecutor:
         return found
 
     def _execute_exit(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Execute EXIT; lanes whose condition is false fall through."""
         group = view.group
         conditions = (*((end.guard,) if end.guard else ()), *end.conditions)
         if not conditions:
@@ -266,7 +271,10 @@ class TerminatorExecutor:
 def _evaluate_condition(
     conditions: tuple[Guard, ...], view: RegisterView
 ) -> tuple[BoolArray, UnknownOrigins | None]:
-    """All of them true; what is not known of it, unless one that is known is false."""
+    """Return the lanes in which all conditions are true or unknown, and the origin where that is unknown.
+
+    A lane with a condition that is known to be false is known.
+    """
     taken: BoolArray = ALL_LANES
     unknown: UnknownOrigins | None = None
     for guard in conditions:
