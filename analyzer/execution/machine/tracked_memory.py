@@ -1,4 +1,4 @@
-"""Memory as execution sees it: lane addresses, and contents where the slice needs them."""
+"""Lane addresses, and contents of shared and local memory and of overwritten buffers."""
 
 from collections.abc import Sequence
 
@@ -30,7 +30,7 @@ _MAX_STACK_WORDS = 2048  # a recursion that goes deeper is taken to have no end
 def compute_lane_addresses(
     form: AddressExpression, view: RegisterView
 ) -> tuple[Addresses, UnknownOrigins | None]:
-    """Byte address of each lane, and the origin of what is not known of it."""
+    """Return the byte address of each lane, and the origin of unknown ones."""
     total: Addresses | None = None
     origin: UnknownOrigins | None = None
     for term in form.terms:
@@ -53,7 +53,7 @@ def compute_lane_addresses(
 
 
 def _combine_words(low: Value, high: Value) -> Addresses:
-    """uint64 of two words; two strided copies are cheaper than widening both."""
+    """Combine words into uint64; two strided copies are cheaper than widening both."""
     shape = np.broadcast_shapes(low.shape, high.shape)
     words = np.empty((*shape, 2), dtype=np.uint32)
     words[..., 0], words[..., 1] = low, high
@@ -62,7 +62,7 @@ def _combine_words(low: Value, high: Value) -> Addresses:
 
 
 def compute_address_strides(form: AddressExpression, view: RegisterView) -> IntArray | None:
-    """Bytes by which each lane's address grows per iteration of a loop that is being closed."""
+    """Return the bytes by which each lane's address grows per symbolic iteration, None for 0."""
     total: IntArray | None = None
     for term in form.terms:
         for slot, shift in ((term.slot, 0), (term.slot + 1, 32)) if term.is_pair else ((term.slot, 0),):
@@ -75,7 +75,7 @@ def compute_address_strides(form: AddressExpression, view: RegisterView) -> IntA
 
 
 class OverwrittenBuffers:
-    """Bytes of supplied buffers that the kernel has stored to: what they hold now is not known."""
+    """Bytes of buffers with known contents that the kernel has overwritten: they are unknown from then on."""
 
     def __init__(self, allocations: Sequence[Allocation]) -> None:
         self.stale_bytes = [
@@ -85,13 +85,14 @@ class OverwrittenBuffers:
         self.overwritten_addresses: set[int] = set()  # addresses of allocations that have been stored to
 
     def may_overwrite(self, active: BoolArray, addresses: Addresses | None) -> bool:
-        """A store by these lanes may change a supplied buffer."""
+        """Return whether a store may change a buffer with known contents; None: any address."""
         held = [a for a, _ in self.stale_bytes] + [
             a for a in self.filled_allocations if a.address not in self.overwritten_addresses
         ]
         return any(addresses is None or bool((a.contains(addresses) & active).any()) for a in held)
 
     def store(self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None) -> None:
+        """Mark the bytes that lanes store to as stale; all bytes if addresses are unknown."""
         for allocation in self.filled_allocations:
             if addresses is None or bool((allocation.contains(addresses) & active).any()):
                 self.overwritten_addresses.add(allocation.address)
@@ -108,9 +109,9 @@ class OverwrittenBuffers:
                     lost[np.minimum(offsets.astype(np.int64) + byte, len(lost) - 1)] = True
 
     def mark_stale(
-        self, access: LoweredAccess, addresses: Addresses, loaded: "list[AbstractWord] | None"
-    ) -> "list[AbstractWord] | None":
-        """What was loaded, unknown where it is stale."""
+        self, access: LoweredAccess, addresses: Addresses, loaded: list[AbstractWord] | None
+    ) -> list[AbstractWord] | None:
+        """Return what was loaded, unknown where it is stale."""
         if loaded is None:
             return None
         for allocation in self.filled_allocations:
@@ -134,21 +135,19 @@ class OverwrittenBuffers:
         return loaded
 
 
-def _mark_unknown(
-    stale: BoolArray, access: LoweredAccess, loaded: "list[AbstractWord]"
-) -> "list[AbstractWord]":
+def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[AbstractWord]) -> list[AbstractWord]:
     origin = np.where(stale, make_divergent_origin(access.row), 0).astype(np.int32)
     return [AbstractWord(word.value, join_origins(word.origin, origin)) for word in loaded]
 
 
 class TrackedMemory:
-    """Shared and local memory whose contents the slice needs."""
+    """Contents of shared and local memory; a word of local memory is a slot of the registers."""
 
     def __init__(self, batch: CtaBatch) -> None:
         self.batch = batch
         self.shared: SharedMemory | None = None
-        self.local_slots: dict[int, int] = {}
-        self.speculative_slots: set[int] = set()  # words of the stack that were stored on assumption
+        self.local_slots: dict[int, int] = {}  # by stack offset
+        self.speculative_slots: set[int] = set()  # words of the stack that were stored speculatively
 
     def _ensure_shared(self) -> SharedMemory:
         if self.shared is None:
@@ -189,7 +188,7 @@ class TrackedMemory:
         return None if access.n_matrices else self._ensure_shared().load(access, view, addresses)
 
     def _store_generic(self, access: LoweredAccess, view: RegisterView, addresses: Addresses | None) -> None:
-        """A generic store may reach shared or local memory, unless all of its addresses are far from both."""
+        """Make shared and local memory unknown unless all addresses of a generic store are global."""
         if self.is_global_only(addresses):
             return
         if self.shared is not None:
@@ -197,7 +196,7 @@ class TrackedMemory:
         self._forget_local(access, view, None)
 
     def is_global_only(self, addresses: Addresses | None) -> bool:
-        """Generic addresses that all lie in global memory."""
+        """Return whether all of these generic addresses are in global memory."""
         if addresses is None:
             return False
         windows = self.batch.image.windows
@@ -211,7 +210,7 @@ class TrackedMemory:
     def _store_local(
         self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
     ) -> None:
-        """Words of the stack are kept like registers, one for each offset; if it is unknown, all are lost."""
+        """Write words of the stack, a slot for each offset; if the offset is unknown, all become unknown."""
         places = None if addresses is None else find_stack_offsets(view, active, addresses)
         if addresses is None or places is None or access.width_bytes < 4:
             self._forget_local(access, view, None if view.group.has_all_lanes else view.mask)
@@ -229,7 +228,7 @@ class TrackedMemory:
                 view.write(slot, word.value, word.origin, word.delta, mask)
 
     def find_or_add_local_slot(self, address: int, view: RegisterView) -> int:
-        """Storage number that stands for a word of the stack."""
+        """Return the slot of a word of the stack."""
         if address not in self.local_slots:
             if len(self.local_slots) >= _MAX_STACK_WORDS:
                 raise StopExecution(
@@ -266,7 +265,7 @@ class TrackedMemory:
 
 
 def find_stack_offsets(view: RegisterView, active: BoolArray, addresses: Addresses) -> list[int] | None:
-    """Different stack offsets of active lanes; None where there are too many."""
+    """Return the distinct stack offsets of active lanes; None if they are too many or unaligned."""
     if addresses.size == 1:
         return [int(addresses.reshape(1)[0])]
     found = sort_unique(np.broadcast_to(view.to_warp_rows(addresses), active.shape)[active])
