@@ -1,4 +1,4 @@
-"""A machine that takes loop iterations at once where registers grow evenly."""
+"""A machine that takes many iterations of a loop at once where its registers grow evenly."""
 
 from collections.abc import Iterable
 
