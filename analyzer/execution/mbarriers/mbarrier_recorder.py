@@ -1,4 +1,4 @@
-"""What one CTA is heard to say to its mbarriers while it is executed."""
+"""Recorder of the mbarrier operations of one CTA while it is executed."""
 
 import numpy as np
 from msgspec import Struct, field
@@ -11,31 +11,27 @@ from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.machine.tracked_memory import compute_lane_addresses
 from analyzer.ir.opcode import Semantics
 
-_CTA_ADDRESS_MASK = 0xFFFFFF  # address bits above say which CTA of the cluster
+_CTA_ADDRESS_MASK = 0xFFFFFF  # the bits above are the rank of the CTA in its cluster
 _PARITY_BIT = 31
-_CTA_MASK_BIT = 16  # from which on a copy's register says to which CTAs it goes
+_CTA_MASK_BIT = 16  # from which on a copy's register holds the mask of its target CTAs
 
 
 class MbarrierEvents(Struct, eq=False):
-    """What one instruction said: to which mbarriers, bytes and times.
-
-    parities: by warp and barrier, the first one that was asked for, with the turn in which it was; turns: in
-    which each warp said something, of all that any instruction was heard in; n_bytes: announced; n_ctas: to
-    which copies went that said so, each time counted; repeats: turns by warp, in which it waited for a phase
-    that it had waited for already, and so said nothing.
-    """
+    """Mbarrier operations of one instruction; a timestamp counts the operations of all instructions."""
 
     semantics: Semantics
     barrier_addresses: set[int] = field(default_factory=set)
+    # by warp and barrier: timestamp and parity of the first wait
     first_parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    timestamps: dict[int, list[int]] = field(default_factory=dict)
-    expected_bytes: float = 0.0
-    n_target_ctas: int = 0
+    timestamps: dict[int, list[int]] = field(default_factory=dict)  # by warp
+    expected_bytes: float = 0.0  # of expect_tx, summed over the operations
+    n_target_ctas: int = 0  # of multicast copies, summed over the operations
     n_events: int = 0
+    # by warp: timestamps of waits for a phase that it had waited for already; these are no events
     repeated_waits: dict[int, list[int]] = field(default_factory=dict)
 
     def combine(self, other: "MbarrierEvents") -> "MbarrierEvents":
-        """With what another CTA said there; when, is this one's."""
+        """Return the sum with another CTA's operations; timestamps and parities are this one's."""
         return replace(
             self,
             barrier_addresses=self.barrier_addresses | other.barrier_addresses,
@@ -46,21 +42,17 @@ class MbarrierEvents(Struct, eq=False):
 
 
 class MbarrierRecorder(ExecutionListener, Struct, eq=False):
-    """Hears the first CTA of a batch.
+    """Records the mbarrier operations of the first CTA of a batch."""
 
-    heard, descriptors (of products of the tensor core): by row; runs: executions of segments by its warps;
-    has_missed: groups came by of which it is not known which warps are the first CTA's.
-    """
-
-    events: dict[int, MbarrierEvents] = field(default_factory=dict)
-    matrix_descriptors: dict[int, int] = field(default_factory=dict)
-    segment_runs: dict[int, int] = field(default_factory=dict)
-    has_missed_groups: bool = False
+    events: dict[int, MbarrierEvents] = field(default_factory=dict)  # by row
+    matrix_descriptors: dict[int, int] = field(default_factory=dict)  # of tensor core instructions, by row
+    segment_runs: dict[int, int] = field(default_factory=dict)  # by segment, summed over the CTA's warps
+    has_missed_groups: bool = False  # a group ran with other warps of other CTAs: it was not recorded
     _timestamp: int = 0
-    _last_parities: dict[tuple[int, int], int] = field(default_factory=dict)
+    _last_parities: dict[tuple[int, int], int] = field(default_factory=dict)  # by warp and barrier
 
     def on_segment(self, segment: Segment, view: RegisterView) -> None:
-        """A group runs a segment."""
+        """Count the runs of a segment by the first CTA's warps."""
         n_warps = view.n_first_cta_warps
         if n_warps is None:
             self.has_missed_groups = True
@@ -68,7 +60,7 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
             self.segment_runs[segment.index] = self.segment_runs.get(segment.index, 0) + n_warps
 
     def on_mbarrier(self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Something is said in `lanes` of a group, in all where None."""
+        """Record an operation of the first CTA's warps, if its address is known."""
         n_warps = view.n_first_cta_warps
         if n_warps is None:
             return
@@ -96,7 +88,10 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
             self._record_event(events, int(view.group.warp_indices[row]), place, payload)
 
     def _record_event(self, events: MbarrierEvents, warp: int, place: int, payload: int | None) -> None:
-        """A warp says something at a barrier: a parity to wait for, bytes, or to which CTAs it copies."""
+        """Record one warp's operation at a barrier.
+
+        payload: the parity to wait for, the expected bytes, or the mask of target CTAs; None if unknown.
+        """
         if events.semantics is Semantics.MBARRIER_WAIT and payload is not None:
             parity = payload >> _PARITY_BIT
             events.first_parities.setdefault((warp, place), (self._timestamp, parity))
@@ -112,7 +107,7 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
         events.timestamps.setdefault(warp, []).append(self._timestamp)
 
     def _record_matrix_descriptor(self, operation: MbarrierOperation, view: RegisterView) -> None:
-        """The descriptor of a product, taken to be the same in all warps and rounds."""
+        """Record the descriptor of a tensor core instruction, taken to be the same in all warps and runs."""
         if operation.operand_slot is not None and is_register_known(
             view, operation.operand_slot, view.group.mask[: view.n_first_cta_warps]
         ):
@@ -121,7 +116,7 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
             )
 
     def count_executions(self, segments: tuple[Segment, ...]) -> dict[int, int]:
-        """How often warps came to each instruction, whether they said something there or not."""
+        """Return how often warps ran each instruction, with its guard true or not, by row."""
         return {
             row: self.segment_runs[segment.index]
             for segment in segments
@@ -131,7 +126,7 @@ class MbarrierRecorder(ExecutionListener, Struct, eq=False):
 
 
 def is_register_known(view: RegisterView, slot: int, lanes: BoolArray) -> bool:
-    """Whether a register holds known words in these lanes of the first CTA; RZ says nothing."""
+    """Return whether a register other than RZ is known in these lanes of the first CTA."""
     if slot < 0:
         return False
     unknown = view.read_origin(slot)
