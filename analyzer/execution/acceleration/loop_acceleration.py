@@ -245,15 +245,15 @@ class LoopAccelerator:
         )
 
     def _run_outer_iteration(
-        self, segment: Segment, group: LockstepGroup, period: int, ahead: dict[int, Deltas]
+        self, segment: Segment, group: LockstepGroup, period: int, offsets: dict[int, Deltas]
     ) -> ExecutionCounters | None:
         """Return the counters of a period with growth along the outer loop, None if it changes that growth.
 
-        ahead: what is added to registers before.
+        offsets: what is added to registers before.
         """
         iteration = self._make_iteration(segment, group)
         view = RegisterView(iteration.state, group)
-        for slot, delta in ahead.items():
+        for slot, delta in offsets.items():
             view.write(slot, view.read_value(slot) + delta, view.read_origin(slot), view.read_delta(slot))
         view.flush()
         try:
@@ -307,23 +307,23 @@ class LoopAccelerator:
         Raises EndlessLoop if the loop has no end.
         """
         machine = self.machine
-        least = iteration.count_repeats(group.warp_indices)
+        repeat_bounds = iteration.count_repeats(group.warp_indices)
         if self.is_inner:
             # one more is executed at the end: it shows whether the same holds along the outer loop
-            least = least.min(keepdims=True) - 1
-        if bool((least < MIN_REPEATS).all()) or not self._is_growth_confirmed(
+            repeat_bounds = repeat_bounds.min(keepdims=True) - 1
+        if bool((repeat_bounds < MIN_REPEATS).all()) or not self._is_growth_confirmed(
             iteration, segment, group, growth, now
         ):
             return False
-        if bool((least >= ENDLESS_REPEATS).any()):
+        if bool((repeat_bounds >= ENDLESS_REPEATS).any()):
             if self.is_inner:
                 return False
             raise EndlessLoop(f"the loop at {self._find_header_address(segment):#x} has no end")
         # the period after these is executed, so that the exit of the loop is seen
         repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
-        repeats[group.warp_indices] = np.maximum(least, 0)
+        repeats[group.warp_indices] = np.maximum(repeat_bounds, 0)
         if self.is_inner:
-            if not self._record_nested(segment, group, growth, counters, period, int(least[0])):
+            if not self._record_nested(segment, group, growth, counters, period, int(repeat_bounds[0])):
                 return False
         else:
             machine.counters.memory_log.add_iterations(counters.memory_log, repeats)

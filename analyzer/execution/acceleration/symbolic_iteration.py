@@ -543,15 +543,15 @@ class _StepGrowth:
         seen = np.broadcast_to(depends, relevant.shape)[relevant]
         if not seen.size or not seen.any():
             return None
-        sense = int(seen.flat[0])
-        alike = bool((seen == sense).all())
-        direct = alike and bool(
-            (np.broadcast_to(on, relevant.shape)[relevant] & np.uint32(sense) == sense).all()
+        mask = int(seen.flat[0])
+        is_uniform = bool((seen == mask).all())
+        direct = is_uniform and bool(
+            (np.broadcast_to(on, relevant.shape)[relevant] & np.uint32(mask) == mask).all()
         )
-        if direct and sense == int(moving):
+        if direct and mask == int(moving):
             return delta
-        if direct and _is_low_bit_run(sense, int(moving)):
-            self._limit_to_fixed_bits(place, sense.bit_length())
+        if direct and _is_low_bit_run(mask, int(moving)):
+            self._limit_to_fixed_bits(place, mask.bit_length())
             return delta
         joint = int(np.bitwise_or.reduce(seen))
         self._limit_to_fixed_bits(place, (joint & -joint).bit_length() - 1)
@@ -565,10 +565,10 @@ class _StepGrowth:
             self._limit_until_change(lambda *words: (words[place] >> shift,), (self.words[place] >> shift,))
 
 
-def _is_low_bit_run(sense: int, moving: int) -> bool:
+def _is_low_bit_run(mask: int, moving: int) -> bool:
     """Return whether the bits are one run that begins at the lowest moving bit."""
-    lowest = sense & -sense
-    return lowest == moving & -moving and (sense + lowest) & sense == 0
+    lowest = mask & -mask
+    return lowest == moving & -moving and (mask + lowest) & mask == 0
 
 
 def _select_predicates(results: tuple[Value, ...]) -> tuple[Value, ...]:

@@ -200,9 +200,9 @@ class AbstractMachine:
         for action in segment.actions:
             self._execute_action(action, view)
         self._charge_budget(segment, view)
-        ahead = self._execute_terminator(segment, view)
+        successors = self._execute_terminator(segment, view)
         view.flush()
-        for index, part in ahead:
+        for index, part in successors:
             loop = self.loops_by_header.get(index) if index is not None else None
             if loop is not None and segment.block not in loop.blocks:
                 self.counters.loop_entries[loop.index, part.warp_indices] += 1

@@ -72,10 +72,10 @@ def _merge_phases(phases: Iterable[AlignmentPhase], unit_bytes: int) -> tuple[Al
         if phase.shift_bytes is not None and phase.shift_bytes.size > 1:
             others.append(phase)
             continue
-        far = 0 if phase.shift_bytes is None else int(phase.shift_bytes.reshape(-1)[0]) % unit_bytes
-        known = found.get(far)
-        moved = np.full((1, 1), far, dtype=np.uint64) if far else None
-        found[far] = AlignmentPhase(
+        shift = 0 if phase.shift_bytes is None else int(phase.shift_bytes.reshape(-1)[0]) % unit_bytes
+        known = found.get(shift)
+        moved = np.full((1, 1), shift, dtype=np.uint64) if shift else None
+        found[shift] = AlignmentPhase(
             moved, phase.request_counts if known is None else known.request_counts + phase.request_counts
         )
     return (*found.values(), *others)

@@ -248,16 +248,16 @@ class ConvergenceState:
         wanted = np.bincount(batch.cta_indices, weights=live.sum(axis=1), minlength=n_ctas)
         if count is not None:
             wanted = np.minimum(wanted, count)
-        opens = ((came > 0) & (came >= wanted))[batch.cta_indices]
-        if not opens.any():
+        is_open = ((came > 0) & (came >= wanted))[batch.cta_indices]
+        if not is_open.any():
             return
-        arrived[opens] = False
+        arrived[is_open] = False
         if not arrived.any():
             del self.arrived_threads[barrier]
         still: GroupSuccessors = []
         for index, group in self.waiting_groups.pop(barrier, []):
-            goes = opens[group.warp_indices]
-            for chosen, here in ((True, goes), (False, ~goes)):
+            is_released = is_open[group.warp_indices]
+            for chosen, here in ((True, is_released), (False, ~is_released)):
                 if not here.any():
                     continue
                 whole = bool(here.all())

@@ -1,4 +1,4 @@
-"""Groups of warps that run in lockstep: made of warps and lanes, and merged where they meet."""
+"""Creation and merging of groups of warps that run in lockstep."""
 
 import numpy as np
 

@@ -125,9 +125,9 @@ class SharedMemory:
         Gives each CTA its own row of memory once they differ.
         """
         if len(self.values) == 1:
-            alike = view.find_cta_uniform_rows(arrays)
-            if alike is not None:
-                return alike
+            uniform_rows = view.find_cta_uniform_rows(arrays)
+            if uniform_rows is not None:
+                return uniform_rows
             self._split_by_cta()
         return [view.to_warp_rows(array) for array in arrays]
 

@@ -1,4 +1,4 @@
-"""Branches whose condition is unknown: which counts depend on the assumption made there."""
+"""Counts that depend on the assumption made at a branch with an unknown condition."""
 
 from analyzer.execution.lowering.call_returns import find_blocks_after
 from analyzer.execution.lowering.segments import CompiledKernel

@@ -90,19 +90,19 @@ class TerminatorExecutor:
             origin = int(np.where(view.active, unknown, 0).max())
             group.speculations = self.speculation.add_branch(end.row, origin, group.speculations)
         taken = np.broadcast_to(view.to_warp_rows(taken), group.mask.shape)
-        goes, stays = group.mask & taken, group.mask & ~taken
-        if not stays.any():
+        taken_lanes, remaining_lanes = group.mask & taken, group.mask & ~taken
+        if not remaining_lanes.any():
             return self._execute_unguarded(end, view)
-        if not goes.any():
+        if not taken_lanes.any():
             return [(end.fall_through, group)]
         view.flush()
         found: GroupSuccessors = []
-        for mask, does in ((goes, True), (stays, False)):
+        for mask, is_taken in ((taken_lanes, True), (remaining_lanes, False)):
             here = mask.any(axis=1)
             part = self.groups.make_subgroup(group.warp_indices[here], mask[here], group, group.speculations)
             found += (
                 self._execute_unguarded(end, RegisterView(view.state, part))
-                if does
+                if is_taken
                 else [(end.fall_through, part)]
             )
         return found
@@ -137,14 +137,14 @@ class TerminatorExecutor:
         if view.active is ALL_LANES and taken.shape[:2] == (1, 1) and taken.ndim == view.mask.ndim:
             return self._split_cta_uniform(target, fall, taken, view)
         taken = view.to_warp_rows(taken)
-        goes = group.mask & taken
-        if not goes.any():
+        taken_lanes = group.mask & taken
+        if not taken_lanes.any():
             return [(fall, group)]
-        stays = group.mask & ~taken
-        if not stays.any():
+        remaining_lanes = group.mask & ~taken
+        if not remaining_lanes.any():
             return [(target, group)]
         found: GroupSuccessors = []
-        for index, mask in ((target, goes), (fall, stays)):
+        for index, mask in ((target, taken_lanes), (fall, remaining_lanes)):
             here = mask.any(axis=1)
             rows = group.warp_indices[here]
             found.append((index, self.groups.make_subgroup(rows, mask[here], group, speculations)))
@@ -252,17 +252,17 @@ class TerminatorExecutor:
         if not gone.any():
             group.speculations = speculations
             return [(end.fall_through, group)]
-        stays = group.mask & ~gone
+        remaining_lanes = group.mask & ~gone
         was_full = group.has_all_lanes
         self.host.retire_lanes(group, gone)
-        here = stays.any(axis=1)
+        here = remaining_lanes.any(axis=1)
         if not here.any():
             return []
         return [
             (
                 end.fall_through,
                 self.groups.make_group(
-                    group.warp_indices[here], stays[here], speculations, has_all_lanes=was_full
+                    group.warp_indices[here], remaining_lanes[here], speculations, has_all_lanes=was_full
                 ),
             )
         ]

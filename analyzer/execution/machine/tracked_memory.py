@@ -24,7 +24,7 @@ IntArray = NDArray[np.int64]
 Addresses = NDArray[np.uint64]
 
 _MAX_STACK_OFFSETS = 64
-_MAX_STACK_WORDS = 2048  # a recursion that goes deeper is taken to have no end
+_MAX_STACK_WORDS = 2048  # a deeper recursion is taken to have no end
 
 
 def compute_lane_addresses(
@@ -96,9 +96,9 @@ class OverwrittenBuffers:
         for allocation in self.filled_allocations:
             if addresses is None or bool((allocation.contains(addresses) & active).any()):
                 self.overwritten_addresses.add(allocation.address)
-        for allocation, lost in self.stale_bytes:
+        for allocation, is_stale in self.stale_bytes:
             if addresses is None:
-                lost[:] = True
+                is_stale[:] = True
                 self.overwritten_addresses.add(allocation.address)
                 continue
             inside = allocation.contains(addresses) & active
@@ -106,7 +106,7 @@ class OverwrittenBuffers:
                 self.overwritten_addresses.add(allocation.address)
                 offsets = np.broadcast_to(addresses, inside.shape)[inside] - np.uint64(allocation.address)
                 for byte in range(access.width_bytes):
-                    lost[np.minimum(offsets.astype(np.int64) + byte, len(lost) - 1)] = True
+                    is_stale[np.minimum(offsets.astype(np.int64) + byte, len(is_stale) - 1)] = True
 
     def mark_stale(
         self, access: LoweredAccess, addresses: Addresses, loaded: list[AbstractWord] | None
@@ -120,7 +120,7 @@ class OverwrittenBuffers:
                 and (inside := allocation.contains(addresses)).any()
             ):
                 loaded = _mark_unknown(inside, access, loaded)
-        for allocation, lost in self.stale_bytes:
+        for allocation, is_stale in self.stale_bytes:
             if (
                 allocation.address not in self.overwritten_addresses
                 or not (inside := allocation.contains(addresses)).any()
@@ -129,7 +129,7 @@ class OverwrittenBuffers:
             offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
             stale = np.zeros(inside.shape, dtype=bool)
             for byte in range(access.width_bytes):
-                stale |= lost[np.minimum(offsets + byte, len(lost) - 1)] & inside
+                stale |= is_stale[np.minimum(offsets + byte, len(is_stale) - 1)] & inside
             if stale.any():
                 loaded = _mark_unknown(stale, access, loaded)
         return loaded
@@ -182,7 +182,7 @@ class TrackedMemory:
     def load(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
-        """What the group loads, register by register; None where nothing of it is known."""
+        """Return what the group loads, one word per register; None if nothing of it is known."""
         if access.space is AddressSpace.LOCAL:
             return self._load_local(access, view, addresses, lanes)
         return None if access.n_matrices else self._ensure_shared().load(access, view, addresses)

@@ -96,11 +96,11 @@ def _find_rounding_strides(
     rows = [view.to_warp_rows(word) for word in words]
     ctas, warps = np.divmod(own, batch.launch_shape.warps_per_cta)
     found: list[int | None] = []
-    for beside in batch.neighbor_ctas:
-        place = int((beside[ctas] >= 0).argmax())
-        wanted = beside[ctas[place]] * batch.launch_shape.warps_per_cta + warps[place]
+    for neighbors in batch.neighbor_ctas:
+        place = int((neighbors[ctas] >= 0).argmax())
+        wanted = neighbors[ctas[place]] * batch.launch_shape.warps_per_cta + warps[place]
         other = int(np.searchsorted(own, wanted))
-        if beside[ctas[place]] < 0:
+        if neighbors[ctas[place]] < 0:
             found.append(1)
         elif other == len(own) or own[other] != wanted:
             found.append(None)
@@ -137,11 +137,11 @@ def _find_varying_bits(word: Value, view: RegisterView, batch: CtaBatch) -> list
         return found
     own = view.group.warp_indices
     ctas, warps = np.divmod(own, batch.launch_shape.warps_per_cta)
-    for axis, beside in enumerate(batch.neighbor_ctas):
-        moves = beside[ctas] >= 0
+    for axis, neighbors in enumerate(batch.neighbor_ctas):
+        moves = neighbors[ctas] >= 0
         if not moves.any():
             continue
-        wanted = beside[ctas[moves]] * batch.launch_shape.warps_per_cta + warps[moves]
+        wanted = neighbors[ctas[moves]] * batch.launch_shape.warps_per_cta + warps[moves]
         places = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
         if (own[places] != wanted).any():
             return None

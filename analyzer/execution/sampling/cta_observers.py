@@ -238,8 +238,8 @@ def _find_coefficients(value: Value, view: RegisterView, places: CtaPositions) -
 def _find_coefficient_along(axis: int, grown: Value, distances: IntArray, mask: BoolArray) -> int:
     """Return the growth along one axis, by the first warp that is further along this axis alone."""
     others = np.delete(distances, axis, axis=0)
-    beside = np.flatnonzero((distances[axis] > 0) & ~others.any(axis=0) & mask.any(axis=1))
-    if not len(beside):
+    neighbor_rows = np.flatnonzero((distances[axis] > 0) & ~others.any(axis=0) & mask.any(axis=1))
+    if not len(neighbor_rows):
         return 0
-    row = beside[0]
+    row = neighbor_rows[0]
     return int(grown[row, mask[row].argmax()].view(np.int32)) // int(distances[axis, row])
