@@ -28,5 +28,6 @@ class AcceleratedMachine(AbstractMachine):
         self.accelerator = LoopAccelerator(self)
 
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
+        """Take iterations at once before the group runs the header."""
         self.accelerator.accelerate(segment, group)
         return False

@@ -157,6 +157,7 @@ class BranchDecider:
         return ASSUMED_TRIP_COUNT, f"{ASSUMED_TRIP_COUNT} trips assumed"
 
     def _is_read_from_shared(self, unknown: UnknownOrigins) -> bool:
+        """Return whether all unknown words of a condition are loaded from shared memory."""
         kernel = self.kernel.cfg.kernel
         rows = find_instruction_rows(unknown)
         return all(row < len(kernel) and kernel.find_opcode(row).space is AddressSpace.SHARED for row in rows)
@@ -176,6 +177,7 @@ class BranchDecider:
     def _decide_forward_branch(
         self, view: RegisterView, end: Terminator, unknown: UnknownOrigins
     ) -> BoolArray:
+        """Let a share of the warps or lanes take a branch that leaves no loop."""
         if end.row not in self.assumed_taken_shares:
             self.assumed_taken_shares[end.row], self.reasons[end.row] = self._assume_taken_share(end)
         return self._spread_taken_share(view, unknown, self.assumed_taken_shares[end.row])

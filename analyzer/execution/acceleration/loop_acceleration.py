@@ -360,6 +360,7 @@ class LoopAccelerator:
             machine.speculative_exit_runs[loop] = np.where((left != known) & (repeats > 0), last, known)
 
     def _find_header_address(self, segment: Segment) -> int:
+        """Return the address of a loop's first instruction."""
         cfg = self.machine.kernel.cfg
         return int(cfg.kernel.addresses[cfg.blocks[segment.block].start])
 

@@ -142,6 +142,7 @@ def select_remaining(
 def _select_remaining_rows(
     array: NDArray[Any] | None, whole: RegisterView, view: RegisterView, places: IntArray
 ) -> NDArray[Any] | None:
+    """Return the rows of a part of a group."""
     if array is None:
         return None
     if whole.group.has_all_warps and array.ndim > 2:

@@ -290,6 +290,7 @@ class AbstractMachine:
         return self._read_constant(what, view)
 
     def _read_constant(self, what: ConstantRead, view: RegisterView) -> tuple[Value, UnknownOrigins | None]:
+        """Return a word of a constant bank, at an offset in a register if there is one."""
         if what.base is None:
             return self.batch.read_constant(what.bank, what.offset)
         base, origin = view.read_value(what.base), view.read_origin(what.base)
@@ -373,6 +374,7 @@ class AbstractMachine:
         lanes: BoolArray | None,
         unknown: UnknownOrigins | None,
     ) -> None:
+        """Execute an access; each part of a bulk copy of another size alone."""
         active, unknown = self.find_access_lanes(access, view, lanes, unknown)
         for part in split_access(access, view, active, self.batch.image.tensors):
             self.execute_access_part(part.access, view, lanes, part.active, unknown)

@@ -121,6 +121,7 @@ class AccessLog:
         unknown: UnknownOrigins | None,
         steps: IntArray | None,
     ) -> None:
+        """Log the lanes of an access that address one memory."""
         access, active, addresses = part.access, part.active, part.addresses
         totals = self._find_or_add_totals(access)
         if group.speculations or unknown is not None:
@@ -145,12 +146,14 @@ class AccessLog:
         return AccessLog(self.batch, may_reduce=False, access_filter=self.access_filter)
 
     def _append_entry(self, totals: AccessTotals, entry: AccessLogEntry) -> None:
+        """Append an entry, or merge it into the last one."""
         if self.may_reduce and totals.entries and totals.entries[-1].try_merge(entry):
             return
         totals.entries.append(entry)
         self.n_pending_lanes += entry.n_addresses
 
     def _find_or_add_totals(self, access: LoweredAccess) -> AccessTotals:
+        """Return the totals of an access."""
         key = (access.row, access.space, access.lane_bytes)
         found = self.totals.get(key)
         if found is None:
@@ -235,6 +238,7 @@ class AccessLog:
         self.n_pending_lanes = 0
 
     def _drain_entries(self, totals: AccessTotals) -> tuple[LanePatterns | None, ...]:
+        """Add up the entries of an access and drop them."""
         patterns = self._add_entries_to_totals(totals)
         totals.entries.clear()
         return patterns

@@ -46,6 +46,7 @@ class AccessLogEntry(Struct, eq=False):
             return None
 
         def kept(array: NDArray[Any]) -> NDArray[Any]:
+            """Return the rows of the warps that repeat."""
             if array.ndim > 2:
                 array = flatten_to_warp_rows(array, (*cta_shape, len(rows) // prod(cta_shape)))
             return array if len(array) == 1 else array[stays]
@@ -96,6 +97,7 @@ class AccessLogEntry(Struct, eq=False):
         return UniformStride(0 if self.steps is None else int(self.steps.reshape(1)[0]), count)
 
     def _has_same_lanes(self, other: "AccessLogEntry") -> bool:
+        """Return whether two entries have the same warps and active lanes."""
         if self.addresses is None or other.addresses is None or self.addresses.shape != other.addresses.shape:
             return False
         if self.rows is not other.rows and not (

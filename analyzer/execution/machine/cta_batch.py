@@ -205,6 +205,7 @@ class CtaBatch:
 
     @property
     def _first_text_origin(self) -> int:
+        """First origin number that is no row of an instruction."""
         return len(self.kernel.cfg.kernel) + 1
 
     def record_branch_origin(self, row: int, origin: int) -> None:
@@ -267,6 +268,7 @@ class CtaBatch:
         return self._special_registers[name]
 
     def _add_special_origin(self, name: str) -> int:
+        """Return a new origin number for an unknown special register."""
         self._special_register_texts.append(f"special register {name}")
         return (
             self._first_text_origin + len(self.image.unknown_reasons) + len(self._special_register_texts) - 1
@@ -337,6 +339,7 @@ class CtaBatch:
     def _load_word(
         contents: NDArray[np.uint8], offsets: IntArray, size: int, access: LoweredAccess
     ) -> WordArray:
+        """Return up to four bytes of a buffer at each offset, sign-extended if the load does so."""
         value = np.zeros(offsets.shape, dtype=np.uint32)
         for byte in range(size):
             value |= contents[offsets + byte].astype(np.uint32) << np.uint32(8 * byte)
@@ -351,11 +354,13 @@ _ZERO: WordArray = np.zeros((1, 1, 1, 1), dtype=np.uint32)
 
 
 def _make_lane_mask_rule(rule: Callable[[int], int]) -> Callable[[CtaBatch], Value]:
+    """Return a rule for a special register with one word per lane."""
     words = np.array([rule(lane) & _MASK32 for lane in range(WARP_SIZE)], dtype=np.uint32)
     return lambda batch: words.reshape(_LANE_IDS.shape)
 
 
 def _make_constant_rule(rule: Callable[[CtaBatch], int]) -> Callable[[CtaBatch], Value]:
+    """Return a rule for a special register that is the same for all CTAs."""
     return lambda batch: np.full((1, 1, 1, 1), rule(batch), dtype=np.uint32)
 
 

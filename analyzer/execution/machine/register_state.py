@@ -310,6 +310,7 @@ class RegisterView:
         self.deltas.clear()
 
     def _write_back(self, kind: int, arrays: list[Any], slot: int, own: NDArray[Any]) -> None:
+        """Write a group's rows into an array of the state, which is copied if it is shared or too small."""
         current = arrays[slot]
         shape = (*self.state.shape, max(current.shape[3], own.shape[-1]))
         if self.group.common_warp_ids is not None:
@@ -325,6 +326,7 @@ class RegisterView:
 
 
 def _add_leading_axes(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with all four axes of the state."""
     return (
         array
         if array.ndim == _N_STATE_AXES
@@ -347,6 +349,7 @@ def collapse_uniform_axes(values: Value) -> Value:
 
 
 def _merge_lanes(lanes: BoolArray, new: NDArray[Any] | None, old: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Return the new origins or deltas in `lanes` and the old ones in others, None for all zero."""
     typed = old if new is None else new
     if typed is None:
         return None

@@ -99,6 +99,7 @@ def _broadcast_addresses(requests: RequestTable) -> Addresses:
 
 
 def _count_requests(totals: AccessTotals, requests: RequestTable) -> None:
+    """Add the numbers of requests and of active lanes."""
     n_active = _count_active_lanes(requests.active)
     times = requests.weights * requests.counts
     totals.requests += float((times * (n_active > 0)).sum())
@@ -106,6 +107,7 @@ def _count_requests(totals: AccessTotals, requests: RequestTable) -> None:
 
 
 def _count_active_lanes(active: BoolArray) -> IntArray:
+    """Count the active lanes of each row."""
     lanes: IntArray = active.sum(axis=1)
     return lanes * WARP_SIZE if active.shape[1] == 1 else lanes
 
@@ -240,6 +242,7 @@ def _count_memoized_wavefronts(
 def _count_wavefronts(
     width_bytes: int, n_matrices: int, is_atomic: bool, addresses: Addresses, active: BoolArray
 ) -> IntArray:
+    """Count wavefronts of an access to shared memory, by its kind."""
     if n_matrices:
         return count_matrix_wavefronts(addresses, active, n_matrices)
     if is_atomic:

@@ -93,6 +93,7 @@ def _merge_tables(every: Iterable[RequestTable]) -> Iterator[RequestTable]:
 
 
 def _concatenate_tables(parts: list[RequestTable]) -> RequestTable:
+    """Return one table of several with the same key."""
     if len(parts) == 1:
         return parts[0]
     rows = [len(part.weights) for part in parts]

@@ -179,6 +179,7 @@ class SharedMemory:
     def _make_store_lanes(
         self, view: RegisterView, access: LoweredAccess, active: BoolArray, addresses: Addresses
     ) -> _StoreLanes:
+        """Return the lanes that take part in a store."""
         n_rows = len(view.group.warp_indices)
         places = self._find_memory_rows(view)
         if len(self.values) == 1:

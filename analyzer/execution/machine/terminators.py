@@ -61,6 +61,7 @@ class TerminatorExecutor:
         return self._execute_unguarded(end, view)
 
     def _execute_unguarded(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Execute a terminator in all lanes of a group."""
         group = view.group
         match end.kind:
             case TerminatorKind.FALL_THROUGH:
@@ -108,6 +109,7 @@ class TerminatorExecutor:
         return found
 
     def _execute_branch(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Execute a branch; `decide_unknown_branch` decides lanes whose condition is unknown."""
         if not end.conditions:
             return [(end.target, view.group)]
         taken, unknown = _evaluate_condition(end.conditions, view)

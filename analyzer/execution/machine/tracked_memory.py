@@ -136,6 +136,7 @@ class OverwrittenBuffers:
 
 
 def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[AbstractWord]) -> list[AbstractWord]:
+    """Return loaded words that are unknown where they are stale."""
     origin = np.where(stale, make_divergent_origin(access.row), 0).astype(np.int32)
     return [AbstractWord(word.value, join_origins(word.origin, origin)) for word in loaded]
 
@@ -150,6 +151,7 @@ class TrackedMemory:
         self.speculative_slots: set[int] = set()  # words of the stack that were stored speculatively
 
     def _ensure_shared(self) -> SharedMemory:
+        """Return the shared memory, made at its first use."""
         if self.shared is None:
             shape = self.batch.launch_shape
             self.shared = SharedMemory(
@@ -203,6 +205,7 @@ class TrackedMemory:
         return not bool((windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses)).any())
 
     def _forget_local(self, access: LoweredAccess, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Make all words of the stack unknown."""
         unknown = np.full((1, 1), make_divergent_origin(access.row), dtype=np.int32)
         for slot in self.local_slots.values():
             view.write(slot, view.read_value(slot), unknown, None, lanes)
@@ -240,6 +243,7 @@ class TrackedMemory:
     def _load_local(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
+        """Return words of the stack; None if their offsets are too many."""
         active = view.to_warp_rows(view.active if lanes is None else view.active & lanes)
         active = np.broadcast_to(active, view.group.mask.shape)
         places = find_stack_offsets(view, active, addresses)

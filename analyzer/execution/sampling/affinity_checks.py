@@ -60,6 +60,7 @@ class AffinityChecks:
                 self._widen_strides([None if times is None else 1 << times for times in doublings])
 
     def _check_rounding(self, step: Step, words: list[Value], view: RegisterView, batch: CtaBatch) -> None:
+        """Check that a rounding step grows evenly from CTA to CTA."""
         strides = _find_rounding_strides(step, words, view, batch)
         if strides != [1] * N_AXES:
             self.all_passed, self.has_uneven_rounding = False, True

@@ -195,6 +195,7 @@ def merge_observed_ranges(observers: Iterable[SignatureObserver]) -> Mapping[int
 
 
 def _merge_ranges(maps: Iterable[Mapping[int, SharedRange]]) -> Mapping[int, SharedRange]:
+    """Return the union of ranges by row."""
     found: dict[int, SharedRange] = {}
     for reaches in maps:
         for row, reach in reaches.items():

@@ -420,6 +420,7 @@ class LaunchExecutor:
     def _make_machine(
         self, batch: CtaBatch, budget: Budget, listeners: Iterable[ExecutionListener], log: AccessLog
     ) -> AbstractMachine:
+        """Return a machine, which accelerates loops unless the options say otherwise."""
         options = self.task.options
         make = AcceleratedMachine if options.accelerates_loops else AbstractMachine
         return make(self.task.kernel, batch, options.branch_decider, budget, listeners, log)
