@@ -21,6 +21,7 @@ import analyzer
 from analyzer.evaluation.case_table import Case
 from analyzer.frontend.cuda_tools import TOOL_NAMES, find_tool
 from analyzer.hardware.gpu import Gpu
+from analyzer.models.registry import is_own_model
 from analyzer.resources import find_data_folder
 from analyzer.text.errors import UsageError
 
@@ -122,7 +123,7 @@ def make_cache_keys(case: Case, models: Sequence[str], *, inputs: str, gpu: Gpu)
             case.clock_mhz,
         ]
     )
-    return {model: _digest_json([facts, model]) for model in models}
+    return {model: _digest_json([facts, model]) for model in models if is_own_model(model)}
 
 
 def digest_inputs(path: Path) -> str:

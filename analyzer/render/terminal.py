@@ -189,8 +189,9 @@ def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> Renderab
 
 def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list[RenderableType]:
     """Layers that the user asked for, where there is something to show."""
+    can_compare = kernel.differences or all(entry.cpi_stack for entry in kernel.predictions)
     layers = (
-        (options.explain and kernel.predictions, make_difference_table),
+        (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and kernel.loops, _make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
         (options.advice, _make_advice_list),
@@ -356,6 +357,8 @@ def _make_stacks(kernel: KernelReport) -> list[RenderableType]:
     """The first GPU's stack as bars, or all models of it side by side."""
     first = kernel.predictions[0]
     models = tuple(entry for entry in kernel.predictions if entry.gpu == first.gpu)
+    if not any(entry.cpi_stack for entry in models):
+        return []  # models that know no stalls
     return (
         [_make_stack_bars(kernel, first)] if len(models) == 1 else [make_stall_comparison(kernel, models), ""]
     )

@@ -60,7 +60,8 @@ def _compute_assumed_time_share(analysis: KernelAnalysis) -> float | None:
     if first is None:
         return None
     n_rows = analysis.cfg.blocks[-1].stop
-    cycles = (first.model_input.execution_counts * (1.0 + first.timeline.waits.sum(axis=1)))[:n_rows]
+    waits = 0.0 if first.timeline is None else first.timeline.waits.sum(axis=1)
+    cycles = (first.model_input.execution_counts * (1.0 + waits))[:n_rows]
     assumed = np.array(_mark_assumed_blocks(analysis))[np.array(analysis.cfg.block_of)[:n_rows]]
     total = float(cycles.sum())
     return float(cycles[assumed].sum()) / total if total else 0.0

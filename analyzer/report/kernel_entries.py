@@ -131,7 +131,7 @@ def make_prediction_entry(result: ModelResult, gpu_name: str, *, transferred: bo
         waves=p.waves,
         clock_mhz=p.clock_mhz,
         cpi_stack={stall.value: cycles for stall, cycles in p.cpi_stack.items()},
-        bounds=p.bounds_cycles,
+        bounds=dict(p.bounds_cycles),
         pipes=make_pipe_entries(result.model_input.demand),
         basis=p.basis.value,
         transferred=transferred,

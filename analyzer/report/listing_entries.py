@@ -62,6 +62,8 @@ def make_listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
 
 def _compute_cost(result: ModelResult, row: int) -> _InstructionCost:
     """What a model charges one instruction."""
+    if result.stalls is None:
+        return _InstructionCost({})
     stack = result.stalls.sum_rows_by_stall([row])
     total, issued = sum(stack.values()), stack.get(Stall.SELECTED, 0.0)
     if not total or not issued:
@@ -72,5 +74,9 @@ def _compute_cost(result: ModelResult, row: int) -> _InstructionCost:
         share=total / result.prediction.cycles,
         stall_cycles=(total - issued) / issued,
         stall=waits[0].value if waits else "",
-        producer=int(result.timeline.producers[row]) if waits and waits[0] in _SCOREBOARDS else -1,
+        producer=_find_producer(result, row) if waits and waits[0] in _SCOREBOARDS else -1,
     )
+
+
+def _find_producer(result: ModelResult, row: int) -> int:
+    return -1 if result.timeline is None else int(result.timeline.producers[row])

@@ -7,11 +7,11 @@ from paths import TRACES, format_dump
 
 import analyzer
 from analyzer.demand.cache_simulation import (
-    KernelHitRates,
     build_cache_hierarchy,
     compute_grid_reuse,
     simulate_caches,
 )
+from analyzer.demand.hit_rates import KernelHitRates
 from analyzer.demand.l1_policies import find_l1_policies
 from analyzer.execution.traces.address_streams import find_co_resident_ctas, record_address_stream
 from analyzer.hardware.gpu_database import load_gpu
