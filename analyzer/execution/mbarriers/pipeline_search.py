@@ -32,12 +32,13 @@ from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.footprint.hashing import make_hash_factors
 from analyzer.execution.lowering.kernel_compiler import recompile_with_mbarriers
-from analyzer.execution.lowering.segments import Action, CompiledKernel, MbarrierOperation, Segment
+from analyzer.execution.lowering.segments import CompiledKernel, MbarrierOperation, Segment
 from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog, reject_all
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView
 from analyzer.execution.mbarriers.box_pitches import BoxOrigins
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierEvents, MbarrierRecorder
@@ -75,7 +76,7 @@ def find_mbarrier_pipelines(
 
     def record_cta(cta: int) -> MbarrierRecorder:
         recording_machine = _PipelineMachine(compiled, _make_batch(compiled, image, shape, cta))
-        return _run_machine(recording_machine).own_recorder
+        return _run_machine(recording_machine).mbarrier_recorder
 
     cluster = _collect_evidence(
         [mbarrier_recorder or record_cta(0), *map(record_cta, _list_cluster_ctas(shape))], compiled
@@ -92,11 +93,11 @@ def find_mbarrier_pipelines(
     if not any(use.semantics is Semantics.MBARRIER_COPY for use in pipelines.uses.values()):
         return pipelines
     ctas = range(min(_MAX_TILE_CTAS, shape.grid.count))
-    tile_machine = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas)))
+    tiles = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas))).tile_recorder
     return replace(
         pipelines,
-        distinct_tile_share=tile_machine.compute_distinct_tile_share(),
-        box_pitches=tile_machine.box_origins.find_pitches(),
+        distinct_tile_share=tiles.compute_distinct_tile_share(),
+        box_pitches=tiles.box_origins.find_pitches(),
     )
 
 
@@ -188,14 +189,15 @@ def _run_machine(machine: _AnyBoundedMachine) -> _AnyBoundedMachine:
 class _BoundedMachine(AbstractMachine):
     """A machine that limits the iterations of each loop."""
 
-    def __init__(self, kernel: CompiledKernel, batch: CtaBatch, max_arrivals: int) -> None:
-        super().__init__(kernel, batch, BranchDecider(kernel), Budget(_STEP_LIMIT))
-        self.counters.memory_log = AccessLog(batch, access_filter=reject_all)
+    def __init__(
+        self, kernel: CompiledKernel, batch: CtaBatch, max_arrivals: int, listener: ExecutionListener
+    ) -> None:
+        log = AccessLog(batch, access_filter=reject_all)
+        super().__init__(kernel, batch, BranchDecider(kernel), Budget(_STEP_LIMIT), (listener,), log)
         self.max_arrivals = max_arrivals
         self.arrivals: dict[int, int] = {}
-        self.loop_header_callback = self._has_looped_enough
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """Return whether a group has executed enough iterations of a loop."""
         key = segment.index
         self.arrivals[key] = self.arrivals.get(key, 0) + 1
@@ -206,14 +208,14 @@ class _PipelineMachine(_BoundedMachine):
     """A machine that records mbarrier operations of one CTA, to its end if its loops can be accelerated."""
 
     def __init__(self, kernel: CompiledKernel, batch: CtaBatch) -> None:
-        super().__init__(kernel, batch, _MAX_HEADER_ARRIVALS)
-        self.mbarrier_recorder = self.own_recorder = MbarrierRecorder()
-        self.accelerate_loop = LoopAccelerator(self)
+        self.mbarrier_recorder = MbarrierRecorder()
+        super().__init__(kernel, batch, _MAX_HEADER_ARRIVALS, self.mbarrier_recorder)
+        self.accelerator = LoopAccelerator(self)
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """See `_BoundedMachine`."""
-        is_over = super()._has_looped_enough(segment, group)
-        self.accelerate_loop(segment, group)
+        is_over = super().handle_loop_header(segment, group)
+        self.accelerator.accelerate(segment, group)
         return is_over
 
 
@@ -224,19 +226,26 @@ class _TileMachine(_BoundedMachine):
     """
 
     def __init__(self, kernel: CompiledKernel, batch: CtaBatch) -> None:
-        super().__init__(kernel, batch, _MAX_TILE_HEADER_ARRIVALS)
+        self.tile_recorder = _TileRecorder()
+        super().__init__(kernel, batch, _MAX_TILE_HEADER_ARRIVALS, self.tile_recorder)
         self.header_visits: dict[int, NDArray[np.int64]] = {}
-        self.tile_hashes: list[NDArray[np.uint64]] = []
-        self.tile_rows: list[int] = []
-        self.box_origins = BoxOrigins()
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """See `_BoundedMachine`: warps that have diverged are counted separately."""
         iterations = self.header_visits.setdefault(
             segment.index, np.zeros(self.batch.n_warps, dtype=np.int64)
         )
         iterations[group.warp_indices] += 1
         return int(iterations[group.warp_indices].max(initial=0)) > self.max_arrivals
+
+
+class _TileRecorder(ExecutionListener):
+    """Records the tiles that copies read, and where they begin in their tensors."""
+
+    def __init__(self) -> None:
+        self.tile_hashes: list[NDArray[np.uint64]] = []
+        self.tile_rows: list[int] = []
+        self.box_origins = BoxOrigins()
 
     def compute_distinct_tile_share(self) -> float | None:
         """Return the share of the copied elements that is left if each tile is counted once.
@@ -255,13 +264,9 @@ class _TileMachine(_BoundedMachine):
         size = np.concatenate(sizes)
         return float(size[firsts].sum() / size.sum())
 
-    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Hash the tensor (else the row) and the coordinates of the tile that each warp copies.
-
-        See `AbstractMachine`.
-        """
-        signal = action.mbarrier_operation
-        if signal is None or not signal.coordinates:
+    def on_mbarrier(self, signal: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Hash the tensor (else the row) and the coordinates of the tile that each warp copies."""
+        if not signal.coordinates:
             return
         active = view.active if lanes is None else view.active & lanes
         chosen = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape) & view.group.mask

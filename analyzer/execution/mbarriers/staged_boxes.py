@@ -14,15 +14,14 @@ from itertools import pairwise
 import numpy as np
 from msgspec.structs import replace
 
+from analyzer.execution.acceleration.accelerated_machine import AcceleratedMachine
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
-from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.footprint.footprint import Footprint
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.lowering.bulk_operands import parse_bulk_store
 from analyzer.execution.lowering.kernel_compiler import recompile_with_shared_addresses
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.budget import Budget, StopExecution
@@ -156,9 +155,10 @@ def _record_staging(kernel: CompiledKernel, image: ConstantImage, shape: LaunchS
     """Execute CTA 0 and log its stores to shared memory and the shared addresses of its bulk copies."""
     compiled = recompile_with_shared_addresses(kernel)
     batch = CtaBatch(compiled, image, shape, np.zeros(1, dtype=np.int64), np.ones(1))
-    machine = AbstractMachine(compiled, batch, BranchDecider(compiled), Budget(_STEP_LIMIT))
-    log = machine.counters.memory_log = AccessLog(batch, may_reduce=False, access_filter=_is_staging_access)
-    machine.loop_header_callback = LoopAccelerator(machine)
+    log = AccessLog(batch, may_reduce=False, access_filter=_is_staging_access)
+    machine = AcceleratedMachine(
+        compiled, batch, BranchDecider(compiled), Budget(_STEP_LIMIT), memory_log=log
+    )
     machine.start()
     with suppress(StopExecution):
         machine.run()

@@ -24,6 +24,7 @@ from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog, reject_all
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import MAX_TRACKED_SHARED_BYTES, CtaBatch
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.profile.cta_boxes import (
     CtaBox,
     GridVector,
@@ -32,19 +33,19 @@ from analyzer.execution.profile.cta_boxes import (
     linearize_cta,
     split_by_stride,
 )
-from analyzer.execution.sampling.affinity_checks import MAX_STRIDE_CTAS, AffinityChecks
+from analyzer.execution.sampling.affinity_checks import MAX_STRIDE_CTAS, AffinityCheckListener, AffinityChecks
 from analyzer.execution.sampling.cta_affinity import CtaAffinity
 from analyzer.execution.sampling.cta_observers import (
     CornerObserver,
     CtaObservations,
     CtaPositions,
-    ExecutionObserver,
     SignatureArray,
     SignatureObserver,
     merge_observed_ranges,
 )
 from analyzer.execution.sampling.cta_samples import CtaSample, find_grid_rows, make_box_sample
 from analyzer.execution.sampling.execution_task import ExecutionTask
+from analyzer.ir.opcode import AddressSpace
 
 IntArray = NDArray[np.int64]
 
@@ -77,7 +78,9 @@ class EquivalenceProver:
     """
 
     def __init__(
-        self, task: ExecutionTask, make_machine: Callable[[CtaBatch, Budget], AbstractMachine]
+        self,
+        task: ExecutionTask,
+        make_machine: Callable[[CtaBatch, Budget, ExecutionListener, AccessLog], AbstractMachine],
     ) -> None:
         self.task, self.make_machine = task, make_machine
         self.cta_stride: GridVector = _UNIT_STRIDE
@@ -184,11 +187,9 @@ class EquivalenceProver:
         if not steps:
             return affinity_checks
         sample = make_box_sample(grid, split_by_stride(grid, stride)[:1], affinity_checks)
-        machine = self._make_unlogged_machine(
-            make_batch(self.task, sample, 0, len(sample.cta_numbers)),
-            make_partial_budget(self.task, _PROOF_BUDGET_DIVISOR),
-        )
-        machine.affinity_checks = affinity_checks
+        batch = make_batch(self.task, sample, 0, len(sample.cta_numbers))
+        budget = make_partial_budget(self.task, _PROOF_BUDGET_DIVISOR)
+        machine = self._make_unlogged_machine(batch, budget, AffinityCheckListener(affinity_checks, batch))
         machine.start()
         with suppress(StopExecution):
             machine.run()
@@ -205,7 +206,9 @@ class EquivalenceProver:
             for at in (*box.iter_corners(), *box.iter_axis_neighbors())
         }
         numbers, kinds = np.array(sorted(kind_of.items()), dtype=np.int64).T
-        observer = CornerObserver(CtaPositions(kinds, self._compute_box_positions(numbers)))
+        observer = CornerObserver(
+            CtaPositions(kinds, self._compute_box_positions(numbers)), tracks_shared=self._tracks_shared
+        )
         try:
             self._run_observed(numbers, observer, make_partial_budget(self.task, _PROOF_BUDGET_DIVISOR))
         except StopExecution:
@@ -267,23 +270,28 @@ class EquivalenceProver:
             affinity.compared_steps,
             affinity.observations.coefficients,
             self._compute_box_positions(numbers),
+            tracks_shared=self._tracks_shared,
         )
         self._run_observed(numbers, observer, budget)
         return observer
 
-    def _run_observed(self, numbers: IntArray, observer: ExecutionObserver, budget: Budget) -> None:
+    def _run_observed(self, numbers: IntArray, observer: ExecutionListener, budget: Budget) -> None:
         """Run CTAs with an observer, without a log of accesses. Raises StopExecution."""
         batch = CtaBatch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(len(numbers)))
-        machine = self._make_unlogged_machine(batch, budget)
-        machine.observer = observer
+        machine = self._make_unlogged_machine(batch, budget, observer)
         machine.start()
         machine.run()
 
-    def _make_unlogged_machine(self, batch: CtaBatch, budget: Budget) -> AbstractMachine:
+    @property
+    def _tracks_shared(self) -> bool:
+        """True if contents of shared memory are tracked."""
+        return AddressSpace.SHARED in self.task.kernel.slice.tracked_spaces
+
+    def _make_unlogged_machine(
+        self, batch: CtaBatch, budget: Budget, listener: ExecutionListener
+    ) -> AbstractMachine:
         """Make a machine that logs no memory accesses."""
-        machine = self.make_machine(batch, budget)
-        machine.counters.memory_log = AccessLog(batch, access_filter=reject_all)
-        return machine
+        return self.make_machine(batch, budget, listener, AccessLog(batch, access_filter=reject_all))
 
 
 def _is_useful_stride(stride: GridVector) -> bool:

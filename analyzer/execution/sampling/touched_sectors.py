@@ -70,11 +70,9 @@ def execute_touched_sectors(
     clipped = [box.clip_to_window(windows[0].sizes) for box in boxes if box.overlaps_window(windows[0].sizes)]
     sample = make_box_sample(windows[0], clipped) if clipped else make_exhaustive_sample(windows[0])
     parts: list[list[_WindowFootprints]] = [[] for _ in windows]
-    for machine, stopped in LaunchExecutor(task, lambda batch: _WindowLog(batch, windows)).run_batches(
-        sample
-    ):
-        log = machine.counters.memory_log
-        if stopped or not isinstance(log, _WindowLog) or not log.is_known:
+    for run in LaunchExecutor(task, lambda batch: _WindowLog(batch, windows)).run_batches(sample):
+        log = run.machine.counters.memory_log
+        if run.stop_reason or not isinstance(log, _WindowLog) or not log.is_known:
             return None
         for part, footprints in zip(parts, log.window_footprints, strict=True):
             part.append(footprints)

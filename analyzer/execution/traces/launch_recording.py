@@ -154,7 +154,7 @@ class RecordingMachine(AbstractMachine):
             batch.cta_numbers[batch.cta_indices] * batch.launch_shape.warps_per_cta + batch.warp_ids
         )
         self.guard_table = build_guard_table(kernel)
-        self.segment_run = _SegmentRun(self.warp_numbers, self.live_lanes, iter(()))
+        self.segment_run = _SegmentRun(self.warp_numbers, self.groups.live_lanes, iter(()))
         self.counters.memory_log = _RecordingLog(self)
 
     def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
@@ -195,7 +195,7 @@ class RecordingMachine(AbstractMachine):
             if guard is None:
                 self.recorder.record_guard(at, run.warps, np.zeros_like(run.lanes))
                 continue
-            lanes, unknown = self.evaluate_guard(guard, view)
+            lanes, unknown = view.evaluate_guard(guard)
             if unknown is not None and is_branch and at == row:
                 run.has_unknown_branch = True
                 continue
