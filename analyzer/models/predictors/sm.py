@@ -17,7 +17,7 @@ from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz
 from analyzer.models.residuals import find_time_factors
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
-from analyzer.models.sm.sm_simulator import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
+from analyzer.models.sm.simulation_state import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
 from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.stalls import StallAccumulator
 from analyzer.models.timeline_builder import build_warp_timeline

@@ -19,8 +19,7 @@ from analyzer.models.sm.extrapolation import (
     simulates_whole_warps,
 )
 from analyzer.models.sm.resource_demand import ResourceDemand, StepKind, measure_resource_demand
-from analyzer.models.sm.simulation_state import PipelineParameters, SmParameters
-from analyzer.models.sm.sm_simulator import N_WAIT_COLUMNS
+from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, PipelineParameters, SmParameters
 from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
 from analyzer.models.sm.warp_roles import WarpRoles, find_warp_roles
 from analyzer.models.timeline import compute_result_latencies

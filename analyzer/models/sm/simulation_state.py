@@ -2,10 +2,12 @@
 
 from msgspec import Struct, field
 
-from analyzer.models.wait_causes import WaitCause
+from analyzer.models.wait_causes import N_WAIT_CAUSES
 
 ROUNDING_TOLERANCE = 1e-6
-_SHORT_SCOREBOARD = int(WaitCause.SHORT_SCOREBOARD)
+# Columns of waits behind those of `WaitCause`.
+NOT_SELECTED_COLUMN, NO_INSTRUCTIONS_COLUMN = N_WAIT_CAUSES, N_WAIT_CAUSES + 1
+N_WAIT_COLUMNS = N_WAIT_CAUSES + 2
 
 
 class PipelineParameters(Struct, frozen=True):
@@ -78,137 +80,3 @@ class SimulationResult(Struct, eq=False):
     iteration_progress: "dict[tuple[int, int, int], IterationProgress]" = field(default_factory=dict)
     waits: list[list[float]] = field(default_factory=list)
     cta_end_cycles: list[float] = field(default_factory=list)
-
-
-class BarrierState:
-    """Warps that have come to a barrier of the CTA, and those of them that wait there."""
-
-    __slots__ = ("n_arrived", "waiting_warps")
-
-    def __init__(self) -> None:
-        self.n_arrived = 0
-        self.waiting_warps: list[SimulatedWarp] = []
-
-
-class MbarrierPhases:
-    """What one ring of a CTA has come to: arrivals of the phase that goes on and later ones, the latest of
-    these, when each earlier phase ended, warps that wait.
-    """
-
-    __slots__ = ("arrivals", "latest_arrivals", "n_free_waits", "phase_ends", "waiting_warps")
-
-    def __init__(self, free: int) -> None:
-        self.arrivals, self.latest_arrivals = [0.0], [0.0]
-        self.n_free_waits = free
-        self.phase_ends: list[float] = []
-        self.waiting_warps: list[SimulatedWarp] = []
-
-    def add_arrivals(
-        self, arrivals: float, time: float, arrivals_per_phase: float, number: int | None
-    ) -> bool:
-        """Arrivals for phase `number` from 0, or for whichever goes on; whether that ends it."""
-        place = 0 if number is None else max(0, number - len(self.phase_ends))
-        while place >= len(self.arrivals):
-            self.arrivals.append(0.0)
-            self.latest_arrivals.append(0.0)
-        self.arrivals[place] += arrivals
-        self.latest_arrivals[place] = max(self.latest_arrivals[place], time)
-        if self.arrivals[0] < arrivals_per_phase - ROUNDING_TOLERANCE:
-            return False
-        self.phase_ends.append(self.latest_arrivals[0])
-        if number is None:
-            self.arrivals[0] -= arrivals_per_phase
-        else:
-            del self.arrivals[0], self.latest_arrivals[0]
-            self.arrivals, self.latest_arrivals = self.arrivals or [0.0], self.latest_arrivals or [0.0]
-        return True
-
-    def find_phase_end(self, number: int, warp: "SimulatedWarp") -> float | None:
-        """When a phase ended, the first of all being 1; None, and the warp is kept, where that is to come."""
-        number -= self.n_free_waits
-        if number <= 0:
-            return 0.0
-        if number <= len(self.phase_ends):
-            return self.phase_ends[number - 1]
-        self.waiting_warps.append(warp)
-        return None
-
-
-class SimulatedCta:
-    """last_visits: of its warps in runs with barriers, by script and run, once they are known; begun: which
-    visit there the first of them has come to.
-    """
-
-    __slots__ = ("barriers", "begun_iterations", "last_iterations", "n_warps_left", "pipeline_phases", "wave")
-
-    def __init__(self, warps: int, wave: int, pipelines: tuple[PipelineParameters, ...]) -> None:
-        self.n_warps_left, self.wave = warps, wave
-        self.begun_iterations: dict[tuple[int, int], int] = {}
-        self.last_iterations: dict[tuple[int, int], int] = {}
-        self.barriers: dict[int, BarrierState] = {}
-        self.pipeline_phases = [MbarrierPhases(pipeline.n_free_waits) for pipeline in pipelines]
-
-
-class DeferredWait(Struct, frozen=True):
-    """A scoreboard that a look at an mbarrier raises: until the latency behind the end of a ring's phase."""
-
-    scoreboard: int
-    pipeline: int
-    phase: int
-    latency_cycles: float
-
-
-class SimulatedWarp:
-    __slots__ = (
-        "arrival_counts",
-        "async_mma_end",
-        "blocked_since",
-        "cta",
-        "deferred_waits",
-        "has_issued_step",
-        "has_waited",
-        "is_released",
-        "is_waiting_for_phase",
-        "iteration",
-        "last_ldgsts_end",
-        "ldgsts_ends",
-        "number",
-        "pending_results",
-        "role",
-        "scoreboards",
-        "sequence",
-        "step",
-        "subcore",
-        "wait_causes",
-        "wait_counts",
-        "wgmma_group_ends",
-    )
-
-    def __init__(self, number: int, role: int, cta: SimulatedCta, subcore: int) -> None:
-        self.number, self.role, self.cta, self.subcore = number, role, cta, subcore
-        self.scoreboards = [0.0] * 6
-        self.wait_causes = [_SHORT_SCOREBOARD] * 6
-        self.pending_results: list[list[float] | None] = [None] * 6
-        self.wgmma_group_ends: list[float] = []
-        self.deferred_waits: list[DeferredWait] = []
-        self.ldgsts_ends: list[float] = []
-        self.async_mma_end = self.last_ldgsts_end = 0.0
-        self.sequence = 0
-        self.iteration = 0
-        self.step = 0
-        self.has_waited = self.is_released = self.has_issued_step = self.is_waiting_for_phase = False
-        self.wait_counts = [0.0] * len(cta.pipeline_phases)
-        self.arrival_counts = [0.0] * len(cta.pipeline_phases)
-        self.blocked_since = 0.0
-
-    def resolve_deferred_waits(self, boards: tuple[int, ...]) -> bool:
-        """Set scoreboards that stand for phases; False, and the warp is kept, where one is still to end."""
-        for deferred in [deferred for deferred in self.deferred_waits if deferred.scoreboard in boards]:
-            ready = self.cta.pipeline_phases[deferred.pipeline].find_phase_end(deferred.phase, self)
-            if ready is None:
-                return False
-            self.deferred_waits.remove(deferred)
-            if ready + deferred.latency_cycles > self.scoreboards[deferred.scoreboard]:
-                self.scoreboards[deferred.scoreboard] = ready + deferred.latency_cycles
-                self.wait_causes[deferred.scoreboard] = int(WaitCause.BARRIER)
-        return True
