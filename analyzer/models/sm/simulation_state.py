@@ -1,4 +1,4 @@
-"""What the simulation of an SM is told, what it keeps of CTAs and warps, and what it gives."""
+"""Parameters and results of the simulation of an SM."""
 
 from msgspec import Struct, field
 
@@ -11,49 +11,38 @@ N_WAIT_COLUMNS = N_WAIT_CAUSES + 2
 
 
 class PipelineParameters(Struct, frozen=True):
-    """arrivals: of a CTA's warps that end a phase of a ring of mbarriers; free_waits: see `MbarrierPipeline`.
+    """Arrivals at one pipeline of mbarriers."""
 
-    each: arrivals of one warp of each script in every phase; empty where warps do not take part in all, so
-    that it is not known whose arrival counts for which.
-    """
-
-    arrivals_per_phase: float
-    n_free_waits: int
+    arrivals_per_phase: float  # of all warps of a CTA
+    n_free_waits: int  # see `MbarrierPipeline`
+    # Of one warp of each role in every phase. Empty where a warp does not take part in every phase: then the
+    # phase that an arrival belongs to is not known.
     arrivals_by_role: tuple[float, ...] = ()
 
 
 class SmParameters(Struct, frozen=True, kw_only=True):
-    """What an SM is, in cycles.
-
-    crew: which script each warp of a CTA follows; slots: resident CTAs; path_depth: cycles of work that may
-    queue for the load/store path before warps stall; burst: of the L2's and the DRAM's work that is taken at
-    once; store_depth: that stores may leave behind them; dram_load: see `MemorySubsystem.dram_load_cycles`;
-    launch_cycles: between two CTAs that come to the SM; read_release: until a memory instruction has read its
-    registers; most_visits: of a run; rings: of mbarriers; copies: LDGSTS that a warp
-    has in flight at most, 0 where nothing limits them; l2_store_factor: see `L2Cache`, 0 where
-    there is none.
-    """
+    """Parameters of one SM and of the CTAs that it runs; times in cycles."""
 
     n_subcores: int
-    role_by_warp: tuple[int, ...]
-    ctas_per_sm: int
-    load_store_queue_cycles: float
-    l2_burst_cycles: float
-    store_queue_cycles: float
-    dram_load_cycles: float
-    cta_launch_interval_cycles: float
-    read_release_cycles: float
-    max_iterations: int
-    pipelines: tuple[PipelineParameters, ...] = ()
-    max_ldgsts_in_flight: int = 0
-    l2_store_factor: float = 0.0
+    role_by_warp: tuple[int, ...]  # of each warp of a CTA: its program
+    ctas_per_sm: int  # resident at once
+    load_store_queue_cycles: float  # work that queues for the load/store path before warps stall
+    l2_burst_cycles: float  # work that the L2 and the DRAM take at once
+    store_queue_cycles: float  # work of the L2 that stores may leave in its queue before they stall
+    dram_load_cycles: float  # see `MemorySubsystem.dram_load_cycles`
+    cta_launch_interval_cycles: float  # between two CTAs that are launched on the SM
+    read_release_cycles: float  # until a memory instruction has read its registers
+    max_iterations: int  # simulated iterations of one sequence
+    pipelines: tuple[PipelineParameters, ...] = ()  # of mbarriers
+    max_ldgsts_in_flight: int = 0  # of one warp; 0 where nothing limits them
+    l2_store_factor: float = 0.0  # see `L2Cache`; 0 where there is none
 
 
 class IterationProgress(Struct, eq=False):
-    """Visits of one run by all warps together: when the low-th and the high-th ended."""
+    """Iterations of one sequence by all warps together, with the times of two of them."""
 
-    low_count: int
-    high_count: int
+    low_count: int  # iterations that are done at `low_time`: from there on the pace is measured
+    high_count: int  # iterations that are done at `high_time`: so many are simulated
     n_warps: int
     n_done: int = 0
     low_time: float = 0.0
@@ -61,22 +50,20 @@ class IterationProgress(Struct, eq=False):
 
     @property
     def cycles_per_iteration(self) -> float:
-        """Cycles in which every warp goes through the run once."""
+        """Cycles in which every warp does one iteration."""
         return (
             self.n_warps * max(0.0, self.high_time - self.low_time) / max(1, self.high_count - self.low_count)
         )
 
 
 class SimulationResult(Struct, eq=False):
-    """What a simulation of some CTAs gives.
+    """Cycles, waits and pace of some CTAs on one SM."""
 
-    cycles: until the last CTA ended, or the last request was served; n_ctas: how many; visits: of the runs
-    that were cut short, by script, run and wave of CTAs; waits: of all warps, by script,
-    [step * N_WAITS + cause]; ends: when each CTA ended, in that order.
-    """
-
-    cycles: float = 0.0
+    cycles: float = 0.0  # until the last CTA has ended and the last request is served
     n_ctas: int = 0
+    # Of truncated sequences, by (role, sequence, wave of CTAs).
     iteration_progress: "dict[tuple[int, int, int], IterationProgress]" = field(default_factory=dict)
-    waits: list[list[float]] = field(default_factory=list)
-    cta_end_cycles: list[float] = field(default_factory=list)
+    waits: list[list[float]] = field(
+        default_factory=list
+    )  # of all warps: [role][step * N_WAIT_COLUMNS + cause]
+    cta_end_cycles: list[float] = field(default_factory=list)  # of each CTA, in the order in which they end

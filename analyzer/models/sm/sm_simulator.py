@@ -281,9 +281,9 @@ class _SmSimulator:
     def release_blocked_warps(self) -> bool:
         """Let warps go on that wait for others which never come, and return whether there were any.
 
-        Barriers come first. This happens where parts of one warp come to a barrier one by one, which is not
-        told from several warps; and where phases of mbarriers are waited for in another order than that of
-        the simulated loops.
+        Barriers come first. This happens where parts of one warp come to a barrier one by one, which are
+        counted like several warps; and where phases of mbarriers are waited for in another order than that
+        of the simulated loops.
         """
         states = [
             state for cta in self.resident_ctas for state in cta.barriers.values() if state.waiting_warps
