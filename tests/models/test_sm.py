@@ -19,8 +19,13 @@ from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
 from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
 from analyzer.models.sm.launch_simulation import simulate_launch
 from analyzer.models.sm.resource_demand import StepKind
-from analyzer.models.sm.simulation_state import PipelineParameters, SimulationResult, SmParameters
-from analyzer.models.sm.sm_simulator import N_WAIT_COLUMNS, simulate_ctas
+from analyzer.models.sm.simulation_state import (
+    N_WAIT_COLUMNS,
+    PipelineParameters,
+    SimulationResult,
+    SmParameters,
+)
+from analyzer.models.sm.sm_simulator import simulate_ctas
 from analyzer.models.sm.warp_program import WHOLE_CTA_KEY, CtaBarrier, OuterLoop, StepSequence, WarpProgram
 from analyzer.models.sm.warp_roles import find_warp_roles
 from analyzer.models.wait_causes import WaitCause
