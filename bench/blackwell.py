@@ -19,7 +19,7 @@ from kernels.recipes import TableError
 from markdown import render_table
 from predictions import compile_missing, predict_rows
 
-from analyzer.demand.opcode_costs import FloatArray
+from analyzer.ir.arrays import FloatArray
 from analyzer.report.validation_schema import CaseEntry
 
 ROOT = Path(__file__).resolve().parents[1]

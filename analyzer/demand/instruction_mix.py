@@ -5,7 +5,8 @@ from functools import cached_property, lru_cache
 import numpy as np
 from msgspec import Struct
 
-from analyzer.ir.module import BoolArray, FormTable, Kernel
+from analyzer.ir.arrays import BoolArray
+from analyzer.ir.module import FormTable, Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode
 
 

@@ -9,14 +9,10 @@ Example, a fill of 200 cycles: a hit that is issued 50 cycles after the miss wai
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.address_streams import AddressStream
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
+from analyzer.ir.arrays import BoolArray, FloatArray, IntArray
 
 L1_LEVEL, L2_LEVEL = 0, 1
 

@@ -10,7 +10,8 @@ from string import ascii_letters, digits
 import numpy as np
 from msgspec.structs import replace
 
-from analyzer.ir.module import FormTable, IdArray, Kernel
+from analyzer.ir.arrays import IdArray
+from analyzer.ir.module import FormTable, Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode
 from analyzer.isa.register_operands import UNIFORM_REGISTER_BASE
 

@@ -13,11 +13,8 @@ from collections import OrderedDict, defaultdict
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-Addresses = NDArray[np.uint64]
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 _GOLDEN_RATIO_MULTIPLIER = np.uint64(
     0x9E3779B97F4A7C15

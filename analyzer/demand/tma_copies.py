@@ -14,12 +14,12 @@ from math import prod
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.mbarriers.box_pitches import compute_box_volume
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopForest
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import Semantics
 
 LINE_BYTES = 128

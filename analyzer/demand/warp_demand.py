@@ -8,10 +8,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import AccessBytes
-from analyzer.demand.opcode_costs import PIPES, FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import PIPES, OpcodeCosts
 from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.module import IdArray
+from analyzer.ir.arrays import FloatArray, IdArray
 from analyzer.ir.scheduling import Pipe
 
 

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
+from analyzer.ir.arrays import FloatArray
 
 _MIN_RANKED_ROWS = 3  # two rows are always in perfect order, or in perfect disorder
 

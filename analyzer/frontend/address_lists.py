@@ -13,7 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzer.ir.trace import AddressTable, IntArray, WordArray
+from analyzer.ir.arrays import IntArray
+from analyzer.ir.trace import AddressTable, WordArray
 
 _LIST_ENCODING, _STRIDE_ENCODING, _DELTA_ENCODING = b"0", b"1", b"2"
 _INT64_LIMIT = 1 << 63

@@ -8,16 +8,8 @@ from msgspec.structs import replace
 
 from analyzer.frontend.arch_lookup import find_arch_entry
 from analyzer.frontend.instruction_decoder import MAX_TEXT_CHARACTERS, FormDecoder, SassSyntaxError
-from analyzer.ir.module import (
-    INSTRUCTION_BYTES,
-    FormTable,
-    IdArray,
-    IntArray,
-    Kernel,
-    KernelResources,
-    SourceLine,
-    WordArray,
-)
+from analyzer.ir.arrays import IdArray, IntArray
+from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, Kernel, KernelResources, SourceLine, WordArray
 from analyzer.ir.opcode import Opcode
 
 _BRANCH_TARGETS_ANNOTATION = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')

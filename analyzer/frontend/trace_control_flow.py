@@ -12,7 +12,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.ir.trace import IntArray, MaskArray, Trace
+from analyzer.ir.arrays import IntArray
+from analyzer.ir.trace import MaskArray, Trace
 
 _MAX_BRANCH_SAMPLES = 24  # executions of each branch that are examined
 _SEARCH_WINDOWS = (32, 4096, 1 << 62)  # instructions to search; the first window nearly always suffices

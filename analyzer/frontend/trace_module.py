@@ -11,15 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.frontend.trace_control_flow import TracedControlFlow, observe_control_flow
-from analyzer.ir.module import (
-    FormTable,
-    IdArray,
-    InstructionForm,
-    Kernel,
-    KernelResources,
-    Module,
-    SourceFormat,
-)
+from analyzer.ir.arrays import IdArray
+from analyzer.ir.module import FormTable, InstructionForm, Kernel, KernelResources, Module, SourceFormat
 from analyzer.ir.opcode import CONTROL_FLOW_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import (
     Address,

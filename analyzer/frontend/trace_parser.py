@@ -24,15 +24,8 @@ from analyzer.frontend.trace_lines import (
     parse_form,
     split_into_chunks,
 )
-from analyzer.ir.trace import (
-    IdArray,
-    IntArray,
-    MaskArray,
-    Trace,
-    TracedInstruction,
-    TraceHeader,
-    unpack_lane_masks,
-)
+from analyzer.ir.arrays import IdArray, IntArray
+from analyzer.ir.trace import MaskArray, Trace, TracedInstruction, TraceHeader, unpack_lane_masks
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location
 

@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.ir.arrays import BoolArray, IdArray, IntArray
 from analyzer.ir.control_code import ControlCode
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
@@ -23,10 +24,7 @@ from analyzer.text.source import Diagnostic
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
 
-IntArray = NDArray[np.int64]
-IdArray = NDArray[np.int32]
 WordArray = NDArray[np.uint64]
-BoolArray = NDArray[np.bool_]
 
 INSTRUCTION_BYTES = 16
 

@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.ir.arrays import IdArray, IntArray
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.scheduling import WARP_SIZE
 
@@ -19,8 +20,6 @@ ZERO_REGISTER = 255  # R255: how the tracer prints RZ
 FIRST_UNIFORM_REGISTER = 256  # UR0 among the registers of an instruction
 ZERO_UNIFORM_REGISTER = FIRST_UNIFORM_REGISTER + 63  # UR63: URZ
 
-IdArray = NDArray[np.int32]
-IntArray = NDArray[np.int64]
 MaskArray = NDArray[np.uint32]
 WordArray = NDArray[np.uint64]
 LaneArray = NDArray[np.bool_]

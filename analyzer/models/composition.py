@@ -13,8 +13,9 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
 from analyzer.demand.warp_demand import WarpDemand
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.bounds import (
     DRAM_BOUND,
     L1_BOUND,

@@ -11,8 +11,9 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
 from analyzer.execution.profile.execution_profile import make_read_only
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.intervals import Intervals

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from analyzer.demand.access_bytes import AccessBytes
 from analyzer.demand.hit_rates import KernelHitRates
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.demand.warp_demand import WarpDemand
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
@@ -19,6 +19,7 @@ from analyzer.flow.loops import LoopForest
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy
 from analyzer.hardware.schema import Arch
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate

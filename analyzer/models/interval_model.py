@@ -14,7 +14,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.bounds import LATENCY_BOUND
 from analyzer.models.contention import (

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.scheduling import SchedClass
 from analyzer.models.interface import ModelInput

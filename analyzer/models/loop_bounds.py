@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.warp_demand import WarpDemand, compute_warp_demand
 from analyzer.flow.loops import Loop
+from analyzer.ir.arrays import FloatArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS
 from analyzer.models.bounds import ISSUE_BOUND, LATENCY_BOUND, compute_gpu_bounds, compute_sm_bounds
 from analyzer.models.interface import ModelInput, Stall, sort_largest_first

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.execution.profile.execution_profile import make_read_only
-from analyzer.ir.module import IntArray
+from analyzer.ir.arrays import FloatArray, IntArray
 from analyzer.models.interface import Stall, sort_largest_first
 
 STALLS = tuple(Stall)

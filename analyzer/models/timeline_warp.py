@@ -7,7 +7,8 @@ them, register latencies do: an instruction issues when all registers that it re
 import numpy as np
 from msgspec import Struct, field
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, Semantics
 from analyzer.ir.operand import BarrierRegister, Immediate

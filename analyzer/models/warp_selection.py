@@ -5,7 +5,7 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
 from analyzer.execution.profile.representative_warp import (
@@ -13,6 +13,7 @@ from analyzer.execution.profile.representative_warp import (
     assign_sub_cores,
     find_representative_class,
 )
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.interface import ModelInput
 from analyzer.text.errors import UsageError
 

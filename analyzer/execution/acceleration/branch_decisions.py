@@ -14,12 +14,10 @@ Any other branch:
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.acceleration.symbolic_iteration import SymbolicIteration
 from analyzer.execution.lowering.segments import CompiledKernel, Terminator
 from analyzer.execution.lowering.spin_loops import has_cta_work_stealing, is_spin_loop
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.register_state import RegisterView, UnknownOrigins
 from analyzer.execution.machine.unknown_words import find_instruction_rows
@@ -31,10 +29,9 @@ from analyzer.execution.static_counts.block_counts import (
 )
 from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
 from analyzer.flow.loops import Loop
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import AddressSpace, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
-
-IntArray = NDArray[np.int64]
 
 _RARE_PATH_REASON = "slow paths and early ends are rare, loops are entered"
 _ORDINARY_NUMBER_REASON = "numbers are seldom huge, tiny or equal"

@@ -26,7 +26,6 @@ from weakref import proxy
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from analyzer.execution.acceleration.loop_history import (
     MAX_SNAPSHOTS,
@@ -43,7 +42,6 @@ from analyzer.execution.acceleration.symbolic_iteration import (
     SymbolicIterationFailed,
 )
 from analyzer.execution.lowering.segments import Segment
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.budget import EndlessLoop
 from analyzer.execution.machine.execution_counters import ExecutionCounters
@@ -56,9 +54,8 @@ from analyzer.execution.machine.register_state import (
     WarpIndices,
     collapse_uniform_axes,
 )
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
-
-IntArray = NDArray[np.int64]
 
 _MIN_OUTER_ARRIVALS = (
     6  # before an outer loop is tried: its symbolic iteration accelerates the inner loops again

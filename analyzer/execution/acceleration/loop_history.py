@@ -12,8 +12,7 @@ from analyzer.execution.acceleration.symbolic_iteration import MAX_PERIOD_SEGMEN
 from analyzer.execution.lowering.step import Value
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, UnknownOrigins
-
-IntArray = NDArray[np.int64]
+from analyzer.ir.arrays import IntArray
 
 _CANDIDATE_PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _MIN_TRACKED_PERIOD = 4

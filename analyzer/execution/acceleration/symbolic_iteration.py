@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.lowering.segments import LoweredAccess, MbarrierOperation, Segment
-from analyzer.execution.lowering.step import AffineRule, BoolArray, ConstantRead, LaneFunction, Step, Value
+from analyzer.execution.lowering.step import AffineRule, ConstantRead, LaneFunction, Step, Value
 from analyzer.execution.machine.abstract_machine import AbstractMachine, simplified
 from analyzer.execution.machine.execution_counters import ExecutionCounters
 from analyzer.execution.machine.execution_listener import ExecutionListener
@@ -38,10 +38,9 @@ from analyzer.execution.machine.tracked_memory import (
     compute_lane_addresses,
     find_stack_offsets,
 )
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
-
-IntArray = NDArray[np.int64]
 
 ENDLESS_REPEATS = 1 << 40
 MIN_REPEATS = 2

@@ -23,9 +23,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint.hashing import make_hash_factors
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from analyzer.ir.arrays import BoolArray, IntArray
 
 _MAX_INT64 = np.int64(2**63 - 1)
 _MAX_SIMPLIFY_ROUNDS = 16

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint.byte_runs import (
-    BoolArray,
     ByteRuns,
     concatenate_runs,
     count_bytes_by_unrolling,
@@ -31,6 +30,7 @@ from analyzer.execution.footprint.byte_runs import (
     unroll_runs,
 )
 from analyzer.execution.footprint.hashing import make_hash_factors
+from analyzer.ir.arrays import BoolArray
 
 _MAX_DISTINCT_CLUSTERS = 256  # counted one by one; more are unrolled together
 _MAX_CELL_RUNS = 64  # clusters of more runs are not cut into cells

@@ -27,14 +27,9 @@ from analyzer.execution.footprint.byte_runs import (
 )
 from analyzer.execution.footprint.distinct_bytes import count_distinct_bytes
 from analyzer.execution.footprint.hashing import sort_unique
-from analyzer.execution.footprint.lane_patterns import (
-    LANES,
-    Addresses,
-    IntArray,
-    LanePatterns,
-    compress_addresses,
-)
+from analyzer.execution.footprint.lane_patterns import LANES, LanePatterns, compress_addresses
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.ir.arrays import Addresses, IntArray
 
 DEFAULT_MAX_INTERVALS = 500_000
 _MAX_SEPARATE_PATTERNS = 64  # up to this number, patterns are stored one by one

@@ -11,10 +11,7 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from analyzer.execution.footprint.hashing import make_hash_factors
-
-Addresses = NDArray[np.uint64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 LANES = 32
 _CHUNK_ROWS = 2048  # rows at a time: half a MiB of addresses fits into the CPU cache

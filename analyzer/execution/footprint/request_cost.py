@@ -33,14 +33,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analyzer.execution.footprint.lane_patterns import (
-    LANES,
-    Addresses,
-    BoolArray,
-    IntArray,
-    LanePatterns,
-    compress_addresses,
-)
+from analyzer.execution.footprint.lane_patterns import LANES, LanePatterns, compress_addresses
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 SECTOR_BYTES = 32
 _BANK_BYTES = 4

@@ -17,7 +17,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 WordArray = NDArray[np.uint32]
-BoolArray = NDArray[np.bool_]
 Value = NDArray[Any]  # WordArray or BoolArray
 
 LaneFunction = Callable[..., tuple[Value, ...]]

@@ -16,7 +16,6 @@ Example, one warp, `if (lane < 8) A; else B; C`:
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.segments import (
     Action,
@@ -26,7 +25,7 @@ from analyzer.execution.lowering.segments import (
     Segment,
     Terminator,
 )
-from analyzer.execution.lowering.step import BoolArray, ConstantRead, SpecialRead, Step, StepInput, Value
+from analyzer.execution.lowering.step import ConstantRead, SpecialRead, Step, StepInput, Value
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget
 from analyzer.execution.machine.bulk_copies import split_access
@@ -51,18 +50,17 @@ from analyzer.execution.machine.shared_memory import AbstractWord
 from analyzer.execution.machine.speculation import SpeculationTracker
 from analyzer.execution.machine.terminators import TerminatorExecutor
 from analyzer.execution.machine.tracked_memory import (
-    Addresses,
     OverwrittenBuffers,
     TrackedMemory,
     compute_lane_addresses,
 )
 from analyzer.execution.machine.unknown_words import find_all_unknown_origin
 from analyzer.flow.loops import Loop
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE
 
-IntArray = NDArray[np.int64]
 DecideBranch = Callable[["AbstractMachine", RegisterView, Terminator, UnknownOrigins], BoolArray]
 
 _LAST_RANK = 1 << 30

@@ -9,22 +9,18 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from analyzer.execution.footprint.footprint import Stride
 from analyzer.execution.footprint.lane_patterns import LanePatterns
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessKey, AccessLogEntry, AccessTotals
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import LockstepGroup, UnknownOrigins
 from analyzer.execution.machine.request_measurement import add_to_totals
 from analyzer.execution.machine.request_tables import build_request_tables
 from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 
 _MAX_PENDING_LANES = 1 << 23
 

@@ -10,18 +10,15 @@ from numpy.typing import NDArray
 
 from analyzer.execution.footprint.footprint import Footprint, Stride
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.register_state import WarpIndices
 from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace, OpKind
 
 READ_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
 WRITE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
 
 AccessKey = tuple[int, AddressSpace, int]  # row, space, bytes per lane: copies of one row differ in size
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 
 
 class AccessLogEntry(Struct, eq=False):

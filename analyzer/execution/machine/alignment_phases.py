@@ -14,11 +14,8 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.request_tables import RequestTable
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 _MAX_PHASES = 256
 

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from analyzer.execution.binding.constant_image import MappedTensor
 from analyzer.execution.lowering.bulk_operands import BULK_SIZE_UNIT_BYTES, BulkOperands
 from analyzer.execution.lowering.segments import AddressExpression, AddressTerm, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.machine.tracked_memory import compute_lane_addresses
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 
 _FIRST_LANE = np.arange(WARP_SIZE) == 0

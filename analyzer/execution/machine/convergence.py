@@ -24,14 +24,14 @@ from analyzer.execution.lowering.segments import (
     Terminator,
     TerminatorKind,
 )
-from analyzer.execution.lowering.step import BoolArray, WordArray
+from analyzer.execution.lowering.step import WordArray
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, Speculation, WarpIndices
 from analyzer.execution.machine.speculation import SpeculationTracker
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
 GroupSuccessors = list[tuple[int | None, LockstepGroup]]  # segments, None where the code ends
 
 _NO_LANES: WordArray = np.zeros((1, 1), dtype=np.uint32)

@@ -11,7 +11,7 @@ from analyzer.execution.binding.constant_reads import WORD_BYTES
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.call_returns import build_call_to_return_graph
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.execution.lowering.step import Value, WordArray
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
     UnknownOrigins,
@@ -22,12 +22,12 @@ from analyzer.execution.machine.shared_memory import AbstractWord, align_shared_
 from analyzer.execution.machine.unknown_words import UnknownWords
 from analyzer.execution.profile.cta_boxes import delinearize_ctas
 from analyzer.flow.postdominators import compute_immediate_postdominators, find_blocks_between
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import BarrierRegister
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
 MAX_TRACKED_SHARED_BYTES = 128 << 20

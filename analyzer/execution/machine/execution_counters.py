@@ -2,15 +2,13 @@
 
 import numpy as np
 from msgspec import Struct, field
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.segments import CompiledKernel, Segment
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import ALL_LANES, RegisterView
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.scheduling import WARP_SIZE
-
-IntArray = NDArray[np.int64]
 
 
 class ExecutionCounters(Struct, eq=False):

@@ -6,16 +6,11 @@ listener. Listeners do not change the execution; they may only raise an exceptio
 
 from collections.abc import Iterable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from analyzer.execution.lowering.segments import LoweredAccess, MbarrierOperation, Segment
-from analyzer.execution.lowering.step import BoolArray, Step, Value
+from analyzer.execution.lowering.step import Step, Value
 from analyzer.execution.machine.execution_counters import ExecutionCounters
 from analyzer.execution.machine.register_state import RegisterView, WarpIndices
-from analyzer.execution.machine.tracked_memory import Addresses
-
-IntArray = NDArray[np.int64]
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 
 class ExecutionListener:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import (
     LockstepGroup,
@@ -10,6 +9,7 @@ from analyzer.execution.machine.register_state import (
     WarpIndices,
     find_common_warp_ids,
 )
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 
 

@@ -16,16 +16,14 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, WordArray
+from analyzer.execution.lowering.step import WordArray
 from analyzer.execution.machine.register_state import DIVERGENT_FLAG, UnknownOrigins
 from analyzer.execution.machine.unknown_words import UnknownWords
+from analyzer.ir.arrays import Addresses, BoolArray
 from analyzer.ir.opcode import OpKind
-
-Addresses = NDArray[np.uint64]
 
 _WORD_BYTES = 4
 _SPLITMIX64_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))

@@ -23,7 +23,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.lowering.slicing import Guard
-from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.execution.lowering.step import Value, WordArray
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 

@@ -18,15 +18,13 @@ from analyzer.execution.footprint.request_cost import (
     count_pattern_shared_wavefronts,
 )
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.alignment_phases import AlignmentPhase, find_alignment_phases
 from analyzer.execution.machine.request_tables import RequestTable
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 Weights = NDArray[np.float64]
 
 _BANK_ROW_BYTES = 128

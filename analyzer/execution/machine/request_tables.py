@@ -10,12 +10,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint.footprint import Stride
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessLogEntry, AccessTotals, flatten_to_warp_rows
 from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 Weights = NDArray[np.float64]
 
 _MAX_TABLE_ROWS = 4096

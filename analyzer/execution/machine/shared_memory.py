@@ -6,21 +6,18 @@ differs gives each CTA a row of its own.
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.execution.lowering.step import Value, WordArray
 from analyzer.execution.machine.register_state import (
     Deltas,
     RegisterView,
     UnknownOrigins,
     make_divergent_origin,
 )
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.scheduling import WARP_SIZE
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 
 _WORD_BYTES = 4
 _KNOWN_WORD = np.uint32(0x01010101)  # four flags of known bytes

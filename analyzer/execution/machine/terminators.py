@@ -8,7 +8,6 @@ import numpy as np
 
 from analyzer.execution.lowering.segments import Terminator, TerminatorKind
 from analyzer.execution.lowering.slicing import Guard
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.convergence import ConvergenceState, GroupSuccessors, unpack_lanes
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import (
@@ -21,6 +20,7 @@ from analyzer.execution.machine.register_state import (
     join_origins,
 )
 from analyzer.execution.machine.speculation import SpeculationTracker
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 
 _GUARDED_KINDS = frozenset(

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.binding.constant_image import Allocation
 from analyzer.execution.footprint.hashing import sort_unique
 from analyzer.execution.lowering.segments import AddressExpression, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Value
+from analyzer.execution.lowering.step import Value
 from analyzer.execution.machine.budget import StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import (
@@ -18,10 +17,8 @@ from analyzer.execution.machine.register_state import (
     make_divergent_origin,
 )
 from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory, read_abstract_word
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 
 _MAX_STACK_OFFSETS = 64
 _MAX_STACK_WORDS = 2048  # a deeper recursion is taken to have no end

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.lowering.atomic_counters import MIN_COUNTER_PARTICIPANTS, is_atomic_counter
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.lowering.step import AffineRule, BoolArray, Step, Value
+from analyzer.execution.lowering.step import AffineRule, Step, Value
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
     RegisterView,
@@ -28,6 +28,7 @@ from analyzer.execution.machine.register_state import (
     join_origins,
     make_divergent_origin,
 )
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 
 _FLOATING_POINT_KINDS = frozenset({OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE, OpKind.CONVERT})

@@ -5,10 +5,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.execution.lowering.segments import MbarrierOperation, Segment
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.machine.tracked_memory import compute_lane_addresses
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import Semantics
 
 _CTA_ADDRESS_MASK = 0xFFFFFF  # the bits above are the rank of the CTA in its cluster

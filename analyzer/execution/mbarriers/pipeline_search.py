@@ -33,7 +33,6 @@ from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.footprint.hashing import make_hash_factors
 from analyzer.execution.lowering.kernel_compiler import recompile_with_mbarriers
 from analyzer.execution.lowering.segments import CompiledKernel, MbarrierOperation, Segment
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog, reject_all
 from analyzer.execution.machine.budget import Budget, StopExecution
@@ -50,6 +49,7 @@ from analyzer.execution.profile.mbarrier_pipelines import (
     PipelineRamp,
     PipelineUse,
 )
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import Semantics
 
 _STEP_LIMIT = 40_000  # some seconds

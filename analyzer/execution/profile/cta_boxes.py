@@ -18,9 +18,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Dim3
 
-IntArray = NDArray[np.int64]
 ComputeSignatures = Callable[[IntArray], NDArray[np.uint64]]
 GridVector = tuple[int, int, int]
 

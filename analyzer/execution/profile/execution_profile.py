@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.provenance import Provenance
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import AddressSpace
-
-IntArray = NDArray[np.int64]
 
 
 def make_read_only(*arrays: NDArray[Any]) -> None:

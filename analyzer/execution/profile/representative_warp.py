@@ -7,13 +7,11 @@ cluster is the representative.
 from importlib import import_module
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from analyzer.execution.profile.execution_profile import ExecutionProfile, WarpClass
+from analyzer.ir.arrays import FloatArray, IntArray
 from analyzer.text.errors import UsageError
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 
 N_SUB_CORES = 4
 _MAX_CLUSTERS = 4

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.step import Step
 from analyzer.execution.machine.abstract_machine import AbstractMachine
@@ -45,9 +44,8 @@ from analyzer.execution.sampling.cta_observers import (
 )
 from analyzer.execution.sampling.cta_samples import CtaSample, find_grid_rows, make_box_sample
 from analyzer.execution.sampling.execution_task import ExecutionTask
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.opcode import AddressSpace
-
-IntArray = NDArray[np.int64]
 
 _PROOF_BUDGET_DIVISOR = 2  # a proof may take this part of the step limit
 _MAX_PROOF_ATTEMPTS = 2

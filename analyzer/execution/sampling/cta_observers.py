@@ -15,18 +15,17 @@ from numpy.typing import NDArray
 
 from analyzer.execution.footprint.hashing import make_hash_factors
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Step, Value
+from analyzer.execution.lowering.step import Step, Value
 from analyzer.execution.machine.convergence import pack_lanes
 from analyzer.execution.machine.execution_counters import ExecutionCounters
 from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView, WarpIndices
 from analyzer.execution.machine.shared_memory import extract_cta_offsets
-from analyzer.execution.machine.tracked_memory import Addresses
 from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
 SignatureArray = NDArray[np.uint64]
 
 _HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

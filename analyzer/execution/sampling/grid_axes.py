@@ -8,13 +8,11 @@ Example: 4096 CTAs with `row = cta % 64; column = cta / 64` become 64 x 64 CTAs;
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.step import Step, Value
 from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView
-
-IntArray = NDArray[np.int64]
+from analyzer.ir.arrays import IntArray
 
 MIN_CTAS_TO_SPLIT = 64
 _MAX_EXAMINED_COLUMNS = 16

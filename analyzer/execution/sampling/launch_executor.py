@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from analyzer.execution.acceleration.accelerated_machine import AcceleratedMachine
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
@@ -59,7 +58,6 @@ from analyzer.text.errors import UsageError
 if TYPE_CHECKING:
     from analyzer.execution.sampling.gather_estimate import GatherEstimate, InstructionKey
 
-IntArray = NDArray[np.int64]
 
 _EXHAUSTIVE_BUDGET_DIVISOR = (
     4  # part of it to execute a large grid exhaustively whose CTAs can be proven alike

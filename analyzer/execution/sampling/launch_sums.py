@@ -12,8 +12,7 @@ from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
 from analyzer.execution.profile.execution_profile import WarpClass
 from analyzer.flow.cfg import Cfg
-
-IntArray = NDArray[np.int64]
+from analyzer.ir.arrays import IntArray
 
 
 class LaunchSums(Struct, eq=False):

@@ -32,10 +32,9 @@ from analyzer.execution.sampling.gather_estimate import (
     estimate_distinct_sectors,
 )
 from analyzer.execution.sampling.launch_sums import LaunchSums
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
-
-IntArray = NDArray[np.int64]
 
 
 class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):

@@ -27,13 +27,13 @@ from analyzer.execution.machine.random_data import RandomData, TargetBuffer
 from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
 from analyzer.execution.traces.launch_recording import RecordingMachine
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 
 _Number = TypeVar("_Number", np.uint8, np.int32, np.int64, np.uint64)
 
-IntArray = NDArray[np.int64]
 RowArray = NDArray[np.int32]
 ByteArray = NDArray[np.uint8]
 

@@ -28,9 +28,9 @@ from analyzer.execution.lowering.segments import (
     TerminatorKind,
 )
 from analyzer.execution.lowering.slicing import Guard, find_guard
-from analyzer.execution.lowering.step import BoolArray, Step, WordArray
+from analyzer.execution.lowering.step import Step, WordArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
-from analyzer.execution.machine.access_log import AccessLog, Addresses
+from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.convergence import GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
@@ -44,6 +44,7 @@ from analyzer.execution.machine.register_state import (
 from analyzer.execution.machine.shared_memory import AbstractWord
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.traces.execution_recorder import ExecutionRecorder, LaneMaskArray, WarpArray
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE, is_partial_predicate_write
@@ -52,8 +53,6 @@ from analyzer.text.errors import UsageError
 _MAX_BATCH_WARPS = 4096
 _STEP_LIMIT = 200_000_000
 _SHORTEN_HINT = "--trip gives loops an end, --ctas N records the first N thread blocks alone"
-
-IntArray = NDArray[np.int64]
 
 
 class GuardTable(Struct, frozen=True, eq=False):

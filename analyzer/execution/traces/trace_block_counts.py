@@ -9,8 +9,9 @@ from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.trace_block_runs import TracedBlockRuns, split_block_runs
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.scheduling import WARP_SIZE
-from analyzer.ir.trace import IntArray, MaskArray, Trace, unpack_lane_masks
+from analyzer.ir.trace import MaskArray, Trace, unpack_lane_masks
 
 _MAX_BATCH_CELLS = 1 << 22
 

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Predicate
 from analyzer.ir.scheduling import WARP_SIZE
-from analyzer.ir.trace import IntArray, MaskArray
+from analyzer.ir.trace import MaskArray
 
 _NO_INDEX = -1
 _MAX_HIDDEN_BLOCKS = 4  # fully predicated blocks that a lane passes one after the other

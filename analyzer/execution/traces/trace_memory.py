@@ -25,9 +25,10 @@ from analyzer.execution.footprint.request_cost import (
 from analyzer.execution.profile.execution_profile import GlobalTraffic, MemoryAccess
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
-from analyzer.ir.trace import IntArray, LaneArray, Trace, TraceHeader, WordArray, unpack_lane_masks
+from analyzer.ir.trace import LaneArray, Trace, TraceHeader, WordArray, unpack_lane_masks
 
 _MAX_BATCH_ACCESSES = 1 << 15
 _SHARED_WINDOW_BYTES = 1 << 24

@@ -16,9 +16,10 @@ from analyzer.execution.traces.trace_block_counts import WarpCounts, count_warp_
 from analyzer.execution.traces.trace_memory import measure_accesses, measure_global_traffic
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest, find_loops
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
-from analyzer.ir.trace import IntArray, Trace
+from analyzer.ir.trace import Trace
 from analyzer.text.errors import InputError
 
 

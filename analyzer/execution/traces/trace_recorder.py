@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import IdArray, IntArray
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
@@ -13,8 +14,6 @@ from analyzer.ir.operand import Address, DescriptorOperand, Immediate, Operand, 
 from analyzer.ir.trace import (
     ZERO_REGISTER,
     AddressTable,
-    IdArray,
-    IntArray,
     MaskArray,
     Trace,
     TracedInstruction,

@@ -9,8 +9,8 @@ different roles run at the same time, so the role that takes longest counts.
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.warp_demand import compute_warp_demand
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.block_sequences import BlockSequence, split_into_block_sequences
 from analyzer.models.composition import CodePart, compose_result
 from analyzer.models.interface import ModelInput

@@ -17,10 +17,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import WAVEFRONT_BYTES
-from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import (
     ATOMIC_KINDS,
     BULK_WRITE_SEMANTICS,

@@ -16,7 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
-from analyzer.demand.opcode_costs import FloatArray
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import Address, Register
 from analyzer.models.block_sequences import split_into_block_sequences

@@ -18,10 +18,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.tcgen05_tiles import has_cta_pair_mma
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind
 from analyzer.models.interface import ModelInput
 from analyzer.models.lockstep_roles import MAX_ROLES, average_execution_counts, group_warps_by_loops
