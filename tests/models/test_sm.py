@@ -92,7 +92,7 @@ def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
     ids=["2080_ti_small", "2080_ti", "4070"],
 )
 def test_barriers_take_the_path_to_memory(place: tuple[object, str], n: int, measured_us: float) -> None:
-    """Block sums with a barrier at each halving: rows of data/measured that teach."""
+    """Block sums with a barrier at each halving: rows of suite report16 of bench/kernels that teach."""
     situation = make_model_input(report16(place, "reduce_sum", (n // 512,), (256,), f"2={n}"))
     memory = situation.arch.memory
     free = replace(memory, barrier_path_cycles=replace(memory.barrier_path_cycles, value=0.0))

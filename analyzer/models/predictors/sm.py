@@ -8,7 +8,8 @@ proportions of the simulated warps' own cycles.
 
 import numpy as np
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import SM_LEVEL_PIPES
 from analyzer.models.bounds import DRAM_BOUND, ISSUE_BOUND, L2_BOUND, LATENCY_BOUND
 from analyzer.models.composition import LAUNCH_BOUND

@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
 from analyzer.models.sm.extrapolation import (

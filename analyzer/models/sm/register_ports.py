@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray
+from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.operand import Operand, Predicate, Register, RegisterFile
 from analyzer.ir.scheduling import Pipe

@@ -17,10 +17,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import WAVEFRONT_BYTES
-from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import (
     ATOMIC_KINDS,
     BULK_WRITE_SEMANTICS,
@@ -183,10 +184,12 @@ def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:
 
 def _mask_barrier_rows(model_input: ModelInput) -> NDArray[np.bool_]:
     """Mark barriers of a CTA, which take the same path as memory instructions, [n]."""
-    barriers = model_input.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.CTA_BARRIER
-    )
+    barriers = model_input.kernel.form_table.make_opcode_mask(_is_cta_barrier)
     return barriers[model_input.kernel.opcode_ids]
+
+
+def _is_cta_barrier(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.CTA_BARRIER
 
 
 def _count_port_cycles(model_input: ModelInput) -> tuple[float, ...]:
@@ -237,16 +240,22 @@ def _compute_async_mma_cycles(model_input: ModelInput) -> FloatArray:
     costs = model_input.costs
     n_issuing_warps = model_input.occupancy.warps_per_cta if model_input.profile is None else 1
     queued = _mask_tensor_core_opcodes(model_input) | model_input.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.TENSOR_CORE_COPY
+        _is_tensor_core_copy
     )
     cycles = np.where(queued, costs.issue_cycles / n_issuing_warps, costs.wgmma_cycles)
     return cycles[model_input.kernel.opcode_ids]
 
 
 def _mask_tensor_core_opcodes(model_input: ModelInput) -> NDArray[np.bool_]:
-    return model_input.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.MMA_TENSOR_CORE
-    )
+    return model_input.kernel.form_table.make_opcode_mask(_is_tensor_core_mma)
+
+
+def _is_tensor_core_mma(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.MMA_TENSOR_CORE
+
+
+def _is_tensor_core_copy(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.TENSOR_CORE_COPY
 
 
 def _compute_commit_cycles(model_input: ModelInput) -> float:
@@ -292,10 +301,12 @@ def _compute_extra_load_store_cycles(
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
     kernel = model_input.kernel
-    found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.kind is OpKind.ASYNC_COPY
-    )
+    found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(_is_async_copy)
     return found[kernel.opcode_ids]
+
+
+def _is_async_copy(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.ASYNC_COPY
 
 
 def _compute_pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArray, more: float) -> FloatArray:
@@ -337,11 +348,13 @@ def _count_requested_bytes(model_input: ModelInput) -> FloatArray:
 def _compute_l1_fill_cycles(model_input: ModelInput, l2_share: FloatArray) -> FloatArray:
     """Compute the cycles of the load/store path in which missed lines are written into the L1, [n]."""
     form_table, ids = model_input.kernel.form_table, model_input.kernel.opcode_ids
-    loads = form_table.make_opcode_mask(
-        lambda opcode: opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
-    )
+    loads = form_table.make_opcode_mask(_is_global_load)
     rows = model_input.access_bytes.global_bytes / WAVEFRONT_BYTES
     return np.where(loads[ids], rows * l2_share * model_input.arch.memory.line_fill_cycles.value, 0.0)
+
+
+def _is_global_load(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
 
 
 def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]:

@@ -16,8 +16,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
-from analyzer.demand.opcode_costs import FloatArray
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
+from analyzer.ir.arrays import FloatArray
+from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import Address, Register
 from analyzer.models.block_sequences import split_into_block_sequences
 from analyzer.models.interface import ModelInput
@@ -86,9 +86,7 @@ def _compute_cache_capacities(
 
 def _mask_local_rows(model_input: ModelInput) -> NDArray[np.bool_]:
     kernel = model_input.kernel
-    is_local = kernel.form_table.make_opcode_mask(
-        lambda o: o.kind in MEMORY_KINDS and o.space is AddressSpace.LOCAL
-    )
+    is_local = kernel.form_table.make_opcode_mask(_accesses_local_memory)
     rows: NDArray[np.bool_] = is_local[kernel.opcode_ids] & (model_input.execution_counts > 0)
     return rows
 
@@ -190,10 +188,14 @@ def _count_global_bytes_per_cta(model_input: ModelInput, *, in_l1: bool = False)
     kernel = model_input.kernel
     moved = model_input.access_bytes.global_bytes * model_input.execution_counts
     if in_l1:
-        put_in = kernel.form_table.make_opcode_mask(
-            lambda opcode: (
-                opcode.kind is not OpKind.BULK_COPY and find_l1_policy(opcode) is L1Policy.READ_ALLOCATE
-            )
-        )
+        put_in = kernel.form_table.make_opcode_mask(_fills_l1)
         moved = np.where(put_in[kernel.opcode_ids], moved, 0.0)
     return float(moved.sum()) * max(1, model_input.occupancy.warps_per_cta)
+
+
+def _accesses_local_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL
+
+
+def _fills_l1(opcode: Opcode) -> bool:
+    return opcode.kind is not OpKind.BULK_COPY and find_l1_policy(opcode) is L1Policy.READ_ALLOCATE

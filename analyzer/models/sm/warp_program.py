@@ -16,8 +16,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray
+from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp, PipelineUse
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind, Semantics
 from analyzer.ir.operand import Immediate, Register

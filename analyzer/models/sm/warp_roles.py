@@ -18,11 +18,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.tcgen05_tiles import has_cta_pair_mma
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind
+from analyzer.ir.arrays import FloatArray
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind
 from analyzer.models.interface import ModelInput
 from analyzer.models.lockstep_roles import MAX_ROLES, average_execution_counts, group_warps_by_loops
 
@@ -323,11 +323,7 @@ def _estimate_block_costs(model_input: ModelInput) -> FloatArray:
     """Estimate the cost of each block: its instructions, with an extra cost for each load, [block]."""
     kernel = model_input.kernel
     ids = kernel.opcode_ids
-    costs = (
-        1.0
-        + _LOAD_COST_INSTRUCTIONS
-        * kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind is OpKind.LOAD)[ids]
-    )
+    costs = 1.0 + _LOAD_COST_INSTRUCTIONS * kernel.form_table.make_opcode_mask(_is_load)[ids]
     return np.array([float(costs[block.start : block.stop].sum()) for block in model_input.cfg.blocks])
 
 
@@ -340,5 +336,13 @@ def _measure_work_difference(one: _WarpKind, other: _WarpKind, block_costs: Floa
 def _mask_memory_blocks(model_input: ModelInput) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
     """Mark blocks that have a memory instruction, [block]."""
     kernel, cfg = model_input.kernel, model_input.cfg
-    rows = kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind in MEMORY_KINDS)[kernel.opcode_ids]
+    rows = kernel.form_table.make_opcode_mask(_accesses_memory)[kernel.opcode_ids]
     return np.array([bool(rows[block.start : block.stop].any()) for block in cfg.blocks])
+
+
+def _is_load(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.LOAD
+
+
+def _accesses_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS
