@@ -84,7 +84,7 @@ class CtaBox(Struct, frozen=True):
             inside &= (at >= low) & (at <= high) & ((at - low) % stride == 0)
         return inside
 
-    def overlaps_window(self, sizes: GridVector) -> bool:
+    def contains_ctas_of_window(self, sizes: GridVector) -> bool:
         """Return whether some of its CTAs are among the first `sizes` along each axis."""
         return all(low < size for low, size in zip(self.low, sizes, strict=True))
 

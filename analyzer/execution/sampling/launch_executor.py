@@ -388,7 +388,7 @@ class LaunchExecutor:
                 run = self._run_batch(batch, sample.affinity_checks)
             except SharedMemoryTooLargeError:
                 if sample.affinity_checks is not None:  # neighbors in different batches would prove nothing
-                    sample.affinity_checks.invalidate()
+                    sample.affinity_checks.reject_proof()
                     return
                 size = self._shrink_batch_size(sample, size)
                 continue
@@ -443,5 +443,5 @@ class LaunchExecutor:
             return self._run_batch(batch.reorder_ctas(found.cta_order, found.shape), affinity_checks)
         except StopExecution as stop:
             stop_reason, self.is_endless = str(stop), isinstance(stop, EndlessLoop)
-        machine.counters.memory_log.finish()
+        machine.counters.memory_log.sum_entries()
         return BatchRun(machine, stop_reason, recorder)
