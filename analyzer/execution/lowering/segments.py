@@ -99,7 +99,7 @@ class Action(Struct, frozen=True, eq=False):
     kind: ActionKind
     row: int
     guard: Guard | None
-    writes: tuple[int, ...] = ()  # storage numbers
+    writes: tuple[int, ...] = ()  # storage numbers of the registers that it writes
     step: Step | None = None
     mbarrier_operation: MbarrierOperation | None = None
     accesses: tuple[LoweredAccess, ...] = ()

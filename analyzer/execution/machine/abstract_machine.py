@@ -109,7 +109,7 @@ class AbstractMachine:
         }
 
     def _find_last_rank(self, loop: Loop) -> tuple[int, int]:
-        """Return a rank behind all blocks of a loop."""
+        """Return a rank after all blocks of a loop."""
         first = self.kernel.entry_segments
         return max(self.kernel.segments[first[block]].rank[0] for block in loop.blocks), _LAST_RANK
 

@@ -114,7 +114,7 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     assumptions: tuple[str, ...]
     # All parts of blocks whose instructions run unequally often, since lanes reconverge inside (WARPSYNC).
     block_parts: tuple[BlockRange, ...] = ()
-    # Boxes of CTAs proven to run alike, at affine addresses; empty if the grid was sampled in another way.
+    # Boxes of CTAs proven equivalent, at affine addresses; empty if the grid was sampled in another way.
     cta_boxes: tuple[CtaBox, ...] = ()
 
     def __post_init__(self) -> None:

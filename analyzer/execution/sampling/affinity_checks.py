@@ -25,7 +25,7 @@ from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
 
 _ALL_BITS = np.uint32(0xFFFFFFFF)
 _MAX_STRIDE_DOUBLINGS = 5
-MAX_STRIDE_CTAS = 64  # between CTAs that run alike, product over all axes
+MAX_STRIDE_CTAS = 64  # between equivalent CTAs, product over all axes
 _N_TRIED_CTAS = 4 * MAX_STRIDE_CTAS  # in a row, for which a rounding step is tried
 
 

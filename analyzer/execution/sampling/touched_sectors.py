@@ -65,7 +65,7 @@ def execute_touched_sectors(
     """Execute a window of a grid and count the sectors that each window accesses; None if unknown.
 
     windows: sizes of windows, the largest first, which is the grid of the task.
-    boxes: boxes of the launch's whole grid that were proven to run alike, if there are any.
+    boxes: boxes of the launch's whole grid of CTAs that were proven equivalent, if there are any.
     """
     clipped = [
         box.clip_to_window(windows[0].sizes) for box in boxes if box.contains_ctas_of_window(windows[0].sizes)
