@@ -308,8 +308,9 @@ class CtaAffinity:
             self._guarded_writes[slot, guard] = result
 
     def _drop_guarded_writes(self, slot: int, predicate: int | None) -> None:
-        """Forget writes of a register under other predicates than this, and all writes under the register
-        itself, if it is a predicate.
+        """Forget guarded writes that a write of a register makes out of date.
+
+        These are its writes under other predicates than this and, if it is a predicate, all writes under it.
         """
         gone = [
             (to, by)
@@ -424,8 +425,9 @@ class CtaAffinity:
         return self._classify_rounded(step) if place == step.rounded_index else self._classify_linear(step)
 
     def _classify_rounded(self, step: Step) -> int:
-        """Return the affinity of a rounded word: it grows by its observed coefficients, on which corners must
-        agree.
+        """Return the affinity of a rounded word.
+
+        It grows by its observed coefficients, on which corners must agree.
         """
         if self.is_optimistic:
             self.steps_to_check.add(step)

@@ -125,9 +125,7 @@ def _find_unlisted_accesses(
 
 
 def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Yield each instruction with addresses, its positions in the trace, and its indices in
-    `access_positions`.
-    """
+    """Yield each instruction with addresses, its positions in the trace and in `access_positions`."""
     access_instruction = trace.instruction_ids[trace.access_positions]
     order = np.argsort(access_instruction, kind="stable")
     numbers, begins = np.unique(access_instruction[order], return_index=True)
