@@ -85,7 +85,7 @@ def test_rows_and_columns_of_ctas_change_nothing(
     first = 3 if kernel == "matmul" else 2
     given = {f"a{first + place}": value for place, value in enumerate(arguments)}
     arranged = executed(dump, kernel, grid, block, **given)
-    monkeypatch.setattr("analyzer.execution.sampling.launch_executor.MIN_CTAS_TO_SPLIT", 1 << 40)
+    monkeypatch.setattr("analyzer.execution.sampling.batch_runs.MIN_CTAS_TO_SPLIT", 1 << 40)
     monkeypatch.setattr(
         "analyzer.execution.sampling.cta_equivalence.find_grid_rows", lambda shape, numbers: None
     )

@@ -13,7 +13,6 @@ CTAs 0 to 998 and CTA 999. CTA 0 represents the first box; CTA 1 is executed too
 """
 
 import math
-from collections.abc import Callable
 from contextlib import suppress
 
 import numpy as np
@@ -33,6 +32,7 @@ from analyzer.execution.profile.cta_boxes import (
     split_by_stride,
 )
 from analyzer.execution.sampling.affinity_checks import MAX_STRIDE_CTAS, AffinityCheckListener, AffinityChecks
+from analyzer.execution.sampling.batch_runs import make_machine
 from analyzer.execution.sampling.cta_affinity import CtaAffinity
 from analyzer.execution.sampling.cta_observers import (
     CornerObserver,
@@ -75,12 +75,8 @@ class EquivalenceProver:
     affinity: the affinity analysis for CTAs that are this far apart.
     """
 
-    def __init__(
-        self,
-        task: ExecutionTask,
-        make_machine: Callable[[CtaBatch, Budget, ExecutionListener, AccessLog], AbstractMachine],
-    ) -> None:
-        self.task, self.make_machine = task, make_machine
+    def __init__(self, task: ExecutionTask) -> None:
+        self.task = task
         self.cta_stride: GridVector = _UNIT_STRIDE
         self._affinity: CtaAffinity | None = None
 
@@ -289,7 +285,7 @@ class EquivalenceProver:
         self, batch: CtaBatch, budget: Budget, listener: ExecutionListener
     ) -> AbstractMachine:
         """Make a machine that logs no memory accesses."""
-        return self.make_machine(batch, budget, listener, AccessLog(batch, access_filter=reject_all))
+        return make_machine(self.task, batch, budget, (listener,), AccessLog(batch, access_filter=reject_all))
 
 
 def _is_useful_stride(stride: GridVector) -> bool:

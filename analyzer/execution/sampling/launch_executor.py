@@ -10,7 +10,7 @@ The first of these that the budget allows:
 A run that exceeds the budget, or fails a check of its proof, is replaced by a later choice.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,22 +19,19 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.execution.acceleration.accelerated_machine import AcceleratedMachine
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.kernel_compiler import compile_kernel
 from analyzer.execution.lowering.segments import CompiledKernel
-from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
-from analyzer.execution.machine.budget import Budget, EndlessLoop, StopExecution
+from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
-from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.random_data import find_target_buffers
 from analyzer.execution.machine.shared_memory import SharedMemoryTooLargeError
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
 from analyzer.execution.profile.execution_profile import ExecutionProfile
-from analyzer.execution.sampling.affinity_checks import AffinityCheckListener, AffinityChecks
+from analyzer.execution.sampling.batch_runs import BatchRun, make_machine, run_batch
 from analyzer.execution.sampling.cta_equivalence import EquivalenceProver, make_batch, make_partial_budget
 from analyzer.execution.sampling.cta_samples import (
     HARD_MAX_EXHAUSTIVE_WARPS,
@@ -47,7 +44,6 @@ from analyzer.execution.sampling.cta_samples import (
     stratify_sample,
 )
 from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
-from analyzer.execution.sampling.grid_axes import MIN_CTAS_TO_SPLIT, GridAxesFinder, GridAxesFound
 from analyzer.execution.sampling.launch_sums import LaunchSums, collect_batch
 from analyzer.execution.sampling.profile_builder import ProfileBuilder
 from analyzer.flow.cfg import Cfg
@@ -195,14 +191,6 @@ class _ProbeRun(Struct, frozen=True, eq=False):
         return is_done or self.budget.step_limit == budget.step_limit
 
 
-class BatchRun(Struct, frozen=True, eq=False):
-    """Result of one batch."""
-
-    machine: AbstractMachine
-    stop_reason: str  # empty if all warps exited
-    mbarrier_recorder: MbarrierRecorder | None
-
-
 class LaunchExecutor:
     """Chooses CTAs, executes them within the budget, and falls back on fewer if they are too many.
 
@@ -213,9 +201,7 @@ class LaunchExecutor:
         self.task, self.make_log = task, make_log
         self.budget = Budget(task.options.step_limit)
         self.is_endless = False
-        self.prover = EquivalenceProver(
-            task, lambda batch, budget, listener, log: self._make_machine(batch, budget, (listener,), log)
-        )
+        self.prover = EquivalenceProver(task)
         self._probe_run: _ProbeRun | None = None
 
     def run(self) -> tuple[CtaSample, LaunchSums]:
@@ -331,7 +317,7 @@ class LaunchExecutor:
         """Return whether a CTA still runs after a few steps; those beyond the work exit at once."""
         numbers = np.array([number], dtype=np.int64)
         batch = CtaBatch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(1))
-        machine = self._make_machine(batch, Budget(_BUSY_CHECK_STEPS), (), self.make_log(batch))
+        machine = make_machine(self.task, batch, Budget(_BUSY_CHECK_STEPS), (), self.make_log(batch))
         machine.start()
         with suppress(StopExecution):
             machine.run()
@@ -385,13 +371,15 @@ class LaunchExecutor:
         while first < len(sample.cta_numbers):
             batch = make_batch(self.task, sample, first, size)
             try:
-                run = self._run_batch(batch, sample.affinity_checks)
+                run = run_batch(self.task, batch, self.budget, self.make_log, sample.affinity_checks)
             except SharedMemoryTooLargeError:
                 if sample.affinity_checks is not None:  # neighbors in different batches would prove nothing
                     sample.affinity_checks.reject_proof()
                     return
                 size = self._shrink_batch_size(sample, size)
                 continue
+            if run.stop_reason:
+                self.is_endless = run.is_endless
             yield run
             if run.stop_reason:
                 break
@@ -414,34 +402,3 @@ class LaunchExecutor:
             return size
         width = self.task.shape.grid.x
         return size // width * width if 1 < width <= size else 1 << size.bit_length() - 1
-
-    def _make_machine(
-        self, batch: CtaBatch, budget: Budget, listeners: Iterable[ExecutionListener], log: AccessLog
-    ) -> AbstractMachine:
-        """Return a machine, which accelerates loops unless the options say otherwise."""
-        options = self.task.options
-        make = AcceleratedMachine if options.accelerates_loops else AbstractMachine
-        return make(self.task.kernel, batch, options.branch_decider, budget, listeners, log)
-
-    def _run_batch(self, batch: CtaBatch, affinity_checks: AffinityChecks | None) -> BatchRun:
-        """Run a batch; once more, in their order, if its CTAs turn out to form rows and columns."""
-        listeners: list[ExecutionListener] = []
-        recorder: MbarrierRecorder | None = None
-        if affinity_checks is not None:
-            listeners.append(AffinityCheckListener(affinity_checks, batch))
-        if self.task.kernel.slice.tracks_mbarriers and batch.cta_numbers[0] == 0:
-            recorder = MbarrierRecorder()
-            listeners.append(recorder)
-        if not batch.neighbor_ctas and batch.cta_shape[0] >= MIN_CTAS_TO_SPLIT and batch.cta_shape[1] == 1:
-            listeners.append(GridAxesFinder(batch.cta_shape[0]))
-        machine = self._make_machine(batch, self.budget, listeners, self.make_log(batch))
-        machine.start()
-        stop_reason = ""
-        try:
-            machine.run()
-        except GridAxesFound as found:
-            return self._run_batch(batch.reorder_ctas(found.cta_order, found.shape), affinity_checks)
-        except StopExecution as stop:
-            stop_reason, self.is_endless = str(stop), isinstance(stop, EndlessLoop)
-        machine.counters.memory_log.sum_entries()
-        return BatchRun(machine, stop_reason, recorder)

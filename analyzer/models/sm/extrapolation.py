@@ -16,7 +16,7 @@ Example of a line: 12 iterations take 5000 cycles and 6 take 2600, so each takes
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -65,7 +65,7 @@ class SmEstimate(Struct, frozen=True, eq=False):
     simulated: SimulationResult  # the waits come from it
     max_iterations: int  # of each sequence in it
     # By role, iterations of the sequence at each first step, where sequences were simulated in their order.
-    simulated_iterations: tuple[Counter[int], ...] = ()
+    simulated_iterations: tuple[Mapping[int, int], ...] = ()
 
     def count_simulated_iterations(self, role: int, sequence: StepSequence) -> int:
         """Return the iterations of a sequence that were simulated."""

@@ -27,7 +27,7 @@ from analyzer.models.sm.resource_demand import ResourceDemand, StepKind, measure
 from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, PipelineParameters, SmParameters
 from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
 from analyzer.models.sm.warp_roles import WarpRoles, find_warp_roles
-from analyzer.models.timeline import compute_result_latencies
+from analyzer.models.timeline import TimelineOptions, compute_result_latencies
 from analyzer.models.timeline_builder import make_timeline_options
 from analyzer.models.timeline_warp import InstructionTiming
 
@@ -129,30 +129,8 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     options = make_timeline_options(
         model_input, model_input.execution_counts, miss_rates, cold_share=resource_demand.cold_share
     )
-    latency = compute_result_latencies(model_input.kernel, model_input.costs, options)
-    latency = latency + resource_demand.spill_cycles
-    for row in np.flatnonzero(resource_demand.step_kind == StepKind.BULK_COPY_IN).tolist():
-        latency[row] += compute_memory_latency_cycles(
-            model_input, MissRates(1.0, resource_demand.copied_dram_share)
-        )
-    timing = InstructionTiming(model_input.kernel, model_input.costs, latency, options.read_release_cycles)
-    path = model_input.arch.memory
-    launch, store_factor = model_input.gpu.file.launch, model_input.gpu.file.l2.store_factor
-    launch_cycles = sms * clock_mhz / launch.ctas_per_us.value
-    parameters = SmParameters(
-        n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
-        role_by_warp=warp_roles.role_by_warp,
-        ctas_per_sm=model_input.occupancy.ctas_per_sm,
-        load_store_queue_cycles=path.path_queue_cycles.value,
-        l2_burst_cycles=path.l2_burst_cycles.value,
-        store_queue_cycles=path.store_queue_cycles.value,
-        dram_load_cycles=path.dram_load_cycles.value,
-        cta_launch_interval_cycles=launch_cycles,
-        read_release_cycles=options.read_release_cycles,
-        max_iterations=ALL_ITERATIONS,
-        max_ldgsts_in_flight=int(path.ldgsts_per_warp.value) if path.ldgsts_per_warp else 0,
-        l2_store_factor=store_factor.value if store_factor is not None else 0.0,
-    )
+    timing = _time_instructions(model_input, options, resource_demand)
+    parameters = _make_sm_parameters(model_input, warp_roles, options.read_release_cycles, clock_mhz)
     cta_programs = _build_cta_programs(model_input, warp_roles, timing, resource_demand, parameters, n_ctas)
     min_cycles = 0.0
     if warp_roles.busiest_cta is not None and n_ctas <= _MAX_LONGEST_CTA_WAVES * parameters.ctas_per_sm:
@@ -173,6 +151,41 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         idle_cta_share=1.0 - warp_roles.n_busy_ctas / max(1, model_input.grid_ctas),
         estimate=estimate_sm_cycles(cta_programs.warp_programs, cta_programs.parameters, n_ctas),
         min_cycles=min_cycles,
+    )
+
+
+def _time_instructions(
+    model_input: ModelInput, options: TimelineOptions, resource_demand: ResourceDemand
+) -> InstructionTiming:
+    """Return the timing of each instruction, with the latency of spills and of bulk copies."""
+    latency = compute_result_latencies(model_input.kernel, model_input.costs, options)
+    latency = latency + resource_demand.spill_cycles
+    for row in np.flatnonzero(resource_demand.step_kind == StepKind.BULK_COPY_IN).tolist():
+        latency[row] += compute_memory_latency_cycles(
+            model_input, MissRates(1.0, resource_demand.copied_dram_share)
+        )
+    return InstructionTiming(model_input.kernel, model_input.costs, latency, options.read_release_cycles)
+
+
+def _make_sm_parameters(
+    model_input: ModelInput, warp_roles: WarpRoles, read_release_cycles: float, clock_mhz: float
+) -> SmParameters:
+    """Return the parameters of an SM of this GPU; pipelines of mbarriers come with the programs."""
+    memory, gpu = model_input.arch.memory, model_input.gpu
+    launch, store_factor = gpu.file.launch, gpu.file.l2.store_factor
+    return SmParameters(
+        n_subcores=int(model_input.arch.limits.subcores_per_sm.value),
+        role_by_warp=warp_roles.role_by_warp,
+        ctas_per_sm=model_input.occupancy.ctas_per_sm,
+        load_store_queue_cycles=memory.path_queue_cycles.value,
+        l2_burst_cycles=memory.l2_burst_cycles.value,
+        store_queue_cycles=memory.store_queue_cycles.value,
+        dram_load_cycles=memory.dram_load_cycles.value,
+        cta_launch_interval_cycles=gpu.sm_count * clock_mhz / launch.ctas_per_us.value,
+        read_release_cycles=read_release_cycles,
+        max_iterations=ALL_ITERATIONS,
+        max_ldgsts_in_flight=int(memory.ldgsts_per_warp.value) if memory.ldgsts_per_warp else 0,
+        l2_store_factor=store_factor.value if store_factor is not None else 0.0,
     )
 
 

@@ -44,7 +44,7 @@ from analyzer.models.miss_rates import (
     scale_dram_cycles_to_clock,
 )
 from analyzer.models.sm.register_ports import count_port_cycles
-from analyzer.models.sm.spill_reuse import measure_spill_reuse
+from analyzer.models.sm.spill_reuse import SpillAccesses, measure_spill_reuse
 from analyzer.models.sm.store_traffic import compute_store_dram_shares
 
 _GIGA, _MEGA = 1e9, 1e6
@@ -89,7 +89,7 @@ class ResourceDemand(Struct, frozen=True, eq=False):
     spread_cycles: FloatArray  # range of latencies of equal copies to shared memory
     cold_share: float  # of the data, what the last launch has not left in the L2
     copied_dram_share: float  # of the copy engine's bytes
-    port_cycles: list[float]  # of the register file's ports
+    port_cycles: tuple[float, ...]  # of the register file's ports
 
 
 def measure_resource_demand(
@@ -113,23 +113,16 @@ def measure_resource_demand(
         model_input, load_store, held * arch.memory.line_path_share.value
     )
     spills, cold_share = measure_spill_reuse(model_input), _compute_cold_share(model_input)
-    is_local = spills.is_local
-    l2_share, dram_share = _find_miss_rates(model_input, miss_rates)
+    copied_share = _find_copied_dram_share(model_input, miss_rates)
+    l2_share, dram_share = _compute_traffic_shares(model_input, miss_rates, spills, cold_share, copied_share)
     load_store += _compute_l1_fill_cycles(model_input, l2_share)
     load_store[_mask_barrier_rows(model_input)] = arch.memory.barrier_path_cycles.value
-    copies, copied_share = _list_bulk_copy_rows(model_input), _find_copied_dram_share(model_input, miss_rates)
-    dram_share[copies] = copied_share * _compute_merged_sector_share(model_input)[copies]
-    lone = _compute_lone_sector_share(model_input)
-    dram_share *= 1.0 + lone * (arch.memory.lone_sector_dram_factor.value - 1.0)
-    dram_share *= cold_share
-    l2_share[is_local] = spills.l1_miss_rate[is_local]
-    dram_share[is_local] = spills.dram_share[is_local] * arch.memory.spill_dram_factor.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     sms = min(model_input.gpu.sm_count, max(1, model_input.grid_ctas))
     l2 = _compute_l2_bytes_per_cycle(model_input, clock_mhz, sms)
     dram = model_input.gpu.sustained_dram_gbps.value * per_cycle / sms
     moved = (model_input.access_bytes.global_bytes + model_input.access_bytes.local_bytes) * mean_load_share
-    slowest = arch.memory.copy_stream_factor.value * dram
+    copies, slowest = _list_bulk_copy_rows(model_input), arch.memory.copy_stream_factor.value * dram
     l2_cycles = moved * l2_share / l2
     by_lines *= np.where(is_store, _compute_l2_store_line_cycles(model_input), 0.0)
     l2_cycles = np.maximum(l2_cycles, by_lines)
@@ -152,6 +145,25 @@ def measure_resource_demand(
         copied_dram_share=copied_share * cold_share,
         port_cycles=_count_port_cycles(model_input),
     )
+
+
+def _compute_traffic_shares(
+    model_input: ModelInput,
+    miss_rates: MissRates,
+    spills: SpillAccesses,
+    cold_share: float,
+    copied_share: float,
+) -> tuple[FloatArray, FloatArray]:
+    """Compute the shares of each instruction's bytes that the L2 and the DRAM move, [n] each."""
+    l2_share, dram_share = _find_miss_rates(model_input, miss_rates)
+    copies, is_local, memory = _list_bulk_copy_rows(model_input), spills.is_local, model_input.arch.memory
+    dram_share[copies] = copied_share * _compute_merged_sector_share(model_input)[copies]
+    lone = _compute_lone_sector_share(model_input)
+    dram_share *= 1.0 + lone * (memory.lone_sector_dram_factor.value - 1.0)
+    dram_share *= cold_share
+    l2_share[is_local] = spills.l1_miss_rate[is_local]
+    dram_share[is_local] = spills.dram_share[is_local] * memory.spill_dram_factor.value
+    return l2_share, dram_share
 
 
 def _compute_l2_bytes_per_cycle(model_input: ModelInput, clock_mhz: float, busy_sms: int) -> float:
@@ -180,14 +192,13 @@ def _is_cta_barrier(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.CTA_BARRIER
 
 
-def _count_port_cycles(model_input: ModelInput) -> list[float]:
+def _count_port_cycles(model_input: ModelInput) -> tuple[float, ...]:
     """Count the cycles of register ports; 0 for code with matrix products, whose reads are not measured."""
     if model_input.demand.tensor_fma:
-        return [0.0] * len(model_input.kernel)
+        return (0.0,) * len(model_input.kernel)
     pipes = model_input.costs.pipe[model_input.kernel.opcode_ids].tolist()
     n_banks = int(model_input.arch.limits.register_banks.value)
-    cycles: list[float] = count_port_cycles(model_input.cfg, pipes, n_banks).tolist()
-    return cycles
+    return tuple(count_port_cycles(model_input.cfg, pipes, n_banks).tolist())
 
 
 def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:

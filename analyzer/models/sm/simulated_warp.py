@@ -176,12 +176,12 @@ class MbarrierPhases:
 
         number: of the phase that they belong to, from 0; None for the current one.
         """
-        place = 0 if number is None else max(0, number - len(self.phase_ends))
-        while place >= len(self.arrivals):
+        ahead = 0 if number is None else max(0, number - len(self.phase_ends))
+        while ahead >= len(self.arrivals):
             self.arrivals.append(0.0)
             self.latest_arrivals.append(0.0)
-        self.arrivals[place] += arrivals
-        self.latest_arrivals[place] = max(self.latest_arrivals[place], time)
+        self.arrivals[ahead] += arrivals
+        self.latest_arrivals[ahead] = max(self.latest_arrivals[ahead], time)
         if self.arrivals[0] < arrivals_per_phase - ROUNDING_TOLERANCE:
             return False
         self.phase_ends.append(self.latest_arrivals[0])
