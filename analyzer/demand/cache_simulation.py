@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.hit_rates import HitRates, KernelHitRates
 from analyzer.demand.l1_policies import L1Policy
-from analyzer.demand.pending_fills import FillTiming, FillWaits, compute_fill_waits
+from analyzer.demand.pending_fills import CacheFillTiming, FillWaits, compute_fill_waits
 from analyzer.demand.sectored_cache import CacheGeometry, find_hits
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.traces.address_streams import AddressStream
@@ -52,7 +52,7 @@ class CacheHierarchy(Struct, frozen=True):
     l1: CacheGeometry
     l2: CacheGeometry
     contended_l2: CacheGeometry | None = None  # part of the L2 that is theirs while others run
-    fill_timing: FillTiming | None = None  # None: fills take no time
+    fill_timing: CacheFillTiming | None = None  # None: fills take no time
 
     def with_l2_contention(
         self, stream: AddressStream, sectors_at_once: float, kept_share: float
@@ -102,11 +102,13 @@ def build_cache_hierarchy(
     )
 
 
-def _build_fill_timing(arch: Arch, warps: int, l2_latency_cycles: float | None, part: float) -> FillTiming:
+def _build_fill_timing(
+    arch: Arch, warps: int, l2_latency_cycles: float | None, part: float
+) -> CacheFillTiming:
     """Build the timing of fills; warps: resident on an SM; part: recorded share of them."""
     subcores = arch.limits.subcores_per_sm.value
     path_cycles = arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / subcores
-    return FillTiming(
+    return CacheFillTiming(
         l2_fill_cycles=l2_latency_cycles or arch.memory.l2_latency_cycles.value,
         warp_turn_cycles=max(1.0, warps / subcores),
         request_issue_cycles=path_cycles / part,

@@ -17,7 +17,7 @@ from analyzer.ir.arrays import BoolArray, FloatArray, IntArray
 L1_LEVEL, L2_LEVEL = 0, 1
 
 
-class FillTiming(Struct, frozen=True):
+class CacheFillTiming(Struct, frozen=True):
     """Times that decide whether a fill is still pending."""
 
     l2_fill_cycles: float  # of a sector from the L2
@@ -36,7 +36,7 @@ class FillWaits(Struct, frozen=True, eq=False):
 
 
 def compute_fill_waits(
-    stream: AddressStream, levels: IntArray, fills: BoolArray, timing: FillTiming | None
+    stream: AddressStream, levels: IntArray, fills: BoolArray, timing: CacheFillTiming | None
 ) -> FillWaits:
     """Compute the waits of a stream.
 

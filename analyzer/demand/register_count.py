@@ -22,7 +22,7 @@ _IS_DIGIT_BYTE = np.isin(np.arange(256), list(digits.encode()))
 _IS_NAME_BYTE = np.isin(np.arange(256), list(f"{ascii_letters}{digits}_.".encode()))
 
 
-def with_register_count(kernel: Kernel) -> Kernel:
+def add_register_count(kernel: Kernel) -> Kernel:
     """Return the kernel with its register count, from its code if nothing states it."""
     if kernel.resources.registers is not None:
         return kernel

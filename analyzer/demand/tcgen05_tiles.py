@@ -24,7 +24,7 @@ _SHARED_DESCRIPTOR_KIND = "gdesc"
 _CTA_PAIR_MODIFIER = "2CTA"
 
 
-class TiledCosts(Struct, frozen=True, eq=False):
+class Tcgen05TileCosts(Struct, frozen=True, eq=False):
     """Costs of a kernel's own tiles."""
 
     costs: OpcodeCosts
@@ -48,9 +48,9 @@ def has_cta_pair_mma(kernel: Kernel) -> bool:
     )
 
 
-def with_tcgen05_tiles(
+def add_tcgen05_tiles(
     cfg: Cfg, costs: OpcodeCosts, arch: Arch, descriptors: Mapping[int, int]
-) -> TiledCosts:
+) -> Tcgen05TileCosts:
     """Return costs in which each tcgen05 opcode has the mean work and time of its tiles.
 
     descriptors: those that execution found, by row; others are searched for in the code.
@@ -58,7 +58,7 @@ def with_tcgen05_tiles(
     kernel = cfg.kernel
     wanted = kernel.form_table.make_opcode_mask(_is_tcgen05_mma)
     if not wanted.any():
-        return TiledCosts(costs, 0)
+        return Tcgen05TileCosts(costs, 0)
     ids = kernel.opcode_ids
     tiles: dict[int, list[_Tile]] = {}
     guessed = 0
@@ -85,7 +85,7 @@ def with_tcgen05_tiles(
         tensor_fma=costs.tensor_fma * work,
         flops=costs.flops * work,
     )
-    return TiledCosts(tiled, guessed)
+    return Tcgen05TileCosts(tiled, guessed)
 
 
 def _is_tcgen05_mma(opcode: Opcode) -> bool:

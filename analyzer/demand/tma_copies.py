@@ -68,7 +68,7 @@ def find_tma_boxes(pipelines: MbarrierPipelines, copied_bytes: Mapping[int, floa
     return found
 
 
-def with_iteration_shares(
+def add_iteration_shares(
     pipelines: MbarrierPipelines, cfg: Cfg, loop_forest: LoopForest, weights: FloatArray
 ) -> MbarrierPipelines:
     """Return pipelines with the share of iterations in which operations predicated off at a loop's ends run.

@@ -22,7 +22,7 @@ _OPERAND_BYTES_PER_ROW = 32
 _N_OPERANDS_UP_TO_A = 2  # printed operands: D, A (unless one descriptor names both), B
 
 
-def with_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> OpcodeCosts:
+def add_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> OpcodeCosts:
     """Return costs in which a warpgroup opcode's interval is the mean of its instructions' intervals."""
     rate = arch.memory.warpgroup_operand_bytes_per_cycle
     kernel = cfg.kernel

@@ -1,1 +1,1 @@
-"""How often instructions run: trip counts and block counts without a GPU."""
+"""Abstract execution: counts and addresses of a launch without a GPU."""

@@ -13,8 +13,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyzer.ir.arrays import IntArray
-from analyzer.ir.trace import AddressTable, WordArray
+from analyzer.ir.arrays import Addresses, IntArray
+from analyzer.ir.trace import AddressTable
 
 _LIST_ENCODING, _STRIDE_ENCODING, _DELTA_ENCODING = b"0", b"1", b"2"
 _INT64_LIMIT = 1 << 63
@@ -33,7 +33,7 @@ class AddressListBuilder:
     """Columns of an `AddressTable` under construction, one row per list."""
 
     def __init__(self) -> None:
-        self.bases: list[WordArray] = []
+        self.bases: list[Addresses] = []
         self.strides: list[IntArray] = []
         self.sizes: list[IntArray] = []
         self.deltas: list[IntArray] = []

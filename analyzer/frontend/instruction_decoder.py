@@ -261,7 +261,7 @@ def _build_register(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], R
     sign, suffixes = _read_sign(node), _read_suffixes(node)
     absolute = node.data == "absolute_register"
 
-    def make(numbers: NumberTexts) -> Register:
+    def make_register(numbers: NumberTexts) -> Register:
         digits = read(numbers)
         return Register(
             file=file,
@@ -272,7 +272,7 @@ def _build_register(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], R
             suffixes=suffixes,
         )
 
-    return make
+    return make_register
 
 
 def _build_predicate(node: Node, slots: NumberSlots) -> OperandFactory:
@@ -281,11 +281,11 @@ def _build_predicate(node: Node, slots: NumberSlots) -> OperandFactory:
     read = _make_number_reader(token, len(file.value), slots)
     negated = bool(_find_tokens(node, "NOT"))
 
-    def make(numbers: NumberTexts) -> Operand:
+    def make_predicate(numbers: NumberTexts) -> Operand:
         digits = read(numbers)
         return Predicate(file, None if digits == "T" else int(digits), negated)
 
-    return make
+    return make_predicate
 
 
 def _build_predicate_file(node: Node, slots: NumberSlots) -> OperandFactory:
@@ -327,10 +327,10 @@ def _build_sum(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], tuple[
     bases = [_build_register(child, slots) for child in _find_children(node, "register")]
     offsets = [_build_offset(child, slots) for child in _find_children(node, "offset")]
 
-    def make(numbers: NumberTexts) -> tuple[tuple[Register, ...], int]:
+    def make_address(numbers: NumberTexts) -> tuple[tuple[Register, ...], int]:
         return tuple(base(numbers) for base in bases), sum(offset(numbers) for offset in offsets)
 
-    return make
+    return make_address
 
 
 def _build_constant(node: Node, slots: NumberSlots) -> OperandFactory:
@@ -342,7 +342,7 @@ def _build_constant(node: Node, slots: NumberSlots) -> OperandFactory:
     absolute = node.data == "absolute_constant"
     bindless = [_build_register(child, slots) for child in _find_children(bank_node, "register")]
 
-    def make(numbers: NumberTexts) -> Operand:
+    def make_constant(numbers: NumberTexts) -> Operand:
         bases, offset = inner(numbers)
         bases += tuple(base(numbers) for base in bindless)
         return ConstantBankOperand(
@@ -355,7 +355,7 @@ def _build_constant(node: Node, slots: NumberSlots) -> OperandFactory:
             suffixes=suffixes,
         )
 
-    return make
+    return make_constant
 
 
 def _build_address(node: Node, slots: NumberSlots) -> Callable[[NumberTexts], Address]:
@@ -368,11 +368,11 @@ def _build_descriptor(node: Node, slots: NumberSlots) -> OperandFactory:
     suffixes = _read_suffixes(nodes[-1])  # printed after the last bracket
     addresses = [_build_address(child, slots) for child in nodes]
 
-    def make(numbers: NumberTexts) -> Operand:
+    def make_descriptor(numbers: NumberTexts) -> Operand:
         first, *rest = (address(numbers) for address in addresses)
         return DescriptorOperand(kind, first, rest[0] if rest else None, suffixes)
 
-    return make
+    return make_descriptor
 
 
 def _build_barrier(node: Node, slots: NumberSlots) -> OperandFactory:

@@ -9,7 +9,14 @@ from msgspec.structs import replace
 from analyzer.frontend.arch_lookup import find_arch_entry
 from analyzer.frontend.instruction_decoder import MAX_TEXT_CHARACTERS, FormDecoder, SassSyntaxError
 from analyzer.ir.arrays import IdArray, IntArray
-from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, Kernel, KernelResources, SourceLine, WordArray
+from analyzer.ir.module import (
+    INSTRUCTION_BYTES,
+    ControlWordArray,
+    FormTable,
+    Kernel,
+    KernelResources,
+    SourceLine,
+)
 from analyzer.ir.opcode import Opcode
 
 _BRANCH_TARGETS_ANNOTATION = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
@@ -60,7 +67,7 @@ class KernelBuilder(Struct):
     line: int  # of the dump
     text_ids: list[IdArray] = field(default_factory=list)
     addresses: list[int] = field(default_factory=list)
-    control_words: list[WordArray] = field(default_factory=list)
+    control_words: list[ControlWordArray] = field(default_factory=list)
     labels: list[tuple[str, int]] = field(default_factory=list)
     source_line_marks: list[tuple[int, int]] = field(default_factory=list)  # (first row, source line)
     is_entry: bool = True

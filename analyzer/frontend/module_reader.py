@@ -98,54 +98,68 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
 
 @contextmanager
 def _open_input(path: str) -> Iterator[BinaryIO]:
-    """Open the input as a binary file. Raises InputError for any error of the operating system."""
+    """Open the input as a binary file. Raises InputError if that fails."""
+    if path == STANDARD_INPUT:
+        yield sys.stdin.buffer
+        return
     try:
-        if path == STANDARD_INPUT:
-            yield sys.stdin.buffer
-        else:
-            with open(path, "rb") as file:
-                yield file
-    except IsADirectoryError:
-        raise InputError(f"{path}: this is a folder", hint="name one of the files in it") from None
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file", hint=f"looked in {Path.cwd()}") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{path!s}: {reason}", hint="check the path and its permissions") from None
+        file = open(path, "rb")  # noqa: SIM115, closed below: only opening it is in the `try`
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        raise _make_open_error(path, error) from None
+    with file:
+        yield file
+
+
+def _make_open_error(path: str, error: OSError | ValueError) -> InputError:
+    if isinstance(error, IsADirectoryError):
+        return InputError(f"{path}: this is a folder", hint="name one of the files in it")
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path}: no such file", hint=f"looked in {Path.cwd()}")
+    reason = getattr(error, "strerror", None) or error
+    return InputError(f"{path!s}: {reason}", hint="check the path and its permissions")
+
+
+def _read_bytes(path: str, file: BinaryIO, n_bytes: int) -> bytes:
+    """Read up to `n_bytes` bytes of the input. Raises InputError for an error of the operating system."""
+    try:
+        return file.read(n_bytes)
+    except OSError as error:
+        raise _make_open_error(path, error) from None
 
 
 def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
     """Return the module, and whether it was read from a text dump."""
-    head = file.read(HEAD_BYTES)
+    head = _read_bytes(path, file, HEAD_BYTES)
     found = detect_format(head)
     if refusal := _UNSUPPORTED_FORMATS.get(found):
         raise InputError(f"{_make_display_path(path)}: {refusal.message}", hint=refusal.hint)
     if found is InputFormat.TRACE:
         from analyzer.frontend.trace_files import read_trace_module
 
-        chunks = _read_chunks(head.removeprefix(_UTF8_BOM), file)
+        chunks = _read_chunks(path, head.removeprefix(_UTF8_BOM), file)
         return read_trace_module(_make_display_path(path), chunks), False
     if found not in _BINARY_FORMATS:
-        return _read_dump(_make_display_path(path), head.removeprefix(_UTF8_BOM), file), True
+        return _read_dump(path, head.removeprefix(_UTF8_BOM), file), True
     if path != STANDARD_INPUT:
         return _read_binary(path, path, found), False
     from tempfile import NamedTemporaryFile
 
     with NamedTemporaryFile(prefix="warplens-") as copy:
-        for chunk in _read_chunks(head, file):
+        for chunk in _read_chunks(path, head, file):
             copy.write(chunk)
         copy.flush()
         return _read_binary(_make_display_path(path), copy.name, found), False
 
 
-def _read_dump(display_path: str, head: bytes, file: BinaryIO) -> Module:
+def _read_dump(path: str, head: bytes, file: BinaryIO) -> Module:
     """Read a text dump; `cuobjdump -elf -sass` prints ELF tables before it."""
+    display_path, chunks = _make_display_path(path), _read_chunks(path, head, file)
     if b"ELF:" not in head and b"elf:" not in head:
-        return parse_sass(display_path, _read_chunks(head, file))
+        return parse_sass(display_path, chunks)
     from analyzer.frontend.elf_text import ElfTextFilter
 
     tables = ElfTextFilter()
-    module = parse_sass(display_path, tables.filter_chunks(_read_chunks(head, file)))
+    module = parse_sass(display_path, tables.filter_chunks(chunks))
     metadata = tables.collect_metadata()
     return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
 
@@ -154,8 +168,8 @@ def _make_display_path(path: str) -> str:
     return "<stdin>" if path == STANDARD_INPUT else path
 
 
-def _read_chunks(head: bytes, file: BinaryIO) -> Iterator[bytes]:
-    return chain([head], iter(lambda: file.read(_CHUNK_BYTES), b""))
+def _read_chunks(path: str, head: bytes, file: BinaryIO) -> Iterator[bytes]:
+    return chain([head], iter(lambda: _read_bytes(path, file, _CHUNK_BYTES), b""))
 
 
 def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:

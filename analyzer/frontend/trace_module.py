@@ -44,7 +44,7 @@ _ADDRESSED_SPACES = (*GLOBAL_SPACES, AddressSpace.SHARED, AddressSpace.DISTRIBUT
 
 def build_trace_module(path: str, traces: Sequence[Trace]) -> Module:
     """Build a module with a kernel for each trace, in their order."""
-    texts = _FormInterner()
+    texts = _FormTableBuilder()
     flows = [_observe_flow(trace) for trace in traces]
     columns = [
         [texts.add(form) for form in _build_forms(trace, flow)]
@@ -66,7 +66,7 @@ def build_trace_module(path: str, traces: Sequence[Trace]) -> Module:
     )
 
 
-class _FormInterner:
+class _FormTableBuilder:
     """Maps distinct forms of a module to text ids."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ from analyzer.text.source import Diagnostic
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
 
-WordArray = NDArray[np.uint64]
+ControlWordArray = NDArray[np.uint64]
 
 INSTRUCTION_BYTES = 16
 
@@ -208,7 +208,9 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     form_table: FormTable  # of the whole module
     text_ids: IdArray  # [n], into `form_table`
     addresses: IntArray  # [n], in bytes
-    control_words: WordArray | None  # [n], upper 64 bits of each instruction; None if the dump has no hex
+    control_words: (
+        ControlWordArray | None
+    )  # [n], upper 64 bits of each instruction; None if the dump has no hex
     line: int  # of the dump, at which the function begins
     resources: KernelResources = KernelResources()
     labels: tuple[tuple[str, int], ...] = ()  # nvdisasm's names of addresses

@@ -177,7 +177,11 @@ class MmaShape(Struct, frozen=True):
 
 
 class Opcode(Struct, frozen=True, kw_only=True):
-    """An opcode with its modifiers; later stages read these properties and use `name` only to print."""
+    """An opcode with its modifiers and what the opcode table says about it.
+
+    Later packages decide by these properties and by modifiers; a few compare `name` with an opcode that no
+    property tells apart, such as LEPC or UTCATOMSWS.
+    """
 
     name: str
     modifiers: tuple[str, ...]

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.ir.arrays import IdArray, IntArray
+from analyzer.ir.arrays import Addresses, IdArray, IntArray
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.scheduling import WARP_SIZE
 
@@ -21,7 +21,6 @@ FIRST_UNIFORM_REGISTER = 256  # UR0 among the registers of an instruction
 ZERO_UNIFORM_REGISTER = FIRST_UNIFORM_REGISTER + 63  # UR63: URZ
 
 MaskArray = NDArray[np.uint32]
-WordArray = NDArray[np.uint64]
 LaneArray = NDArray[np.bool_]
 
 
@@ -87,7 +86,7 @@ class AddressTable(Struct, frozen=True, kw_only=True, eq=False):
     delta_offsets[a] == delta_offsets[a + 1]; else they are deltas[delta_offsets[a]:delta_offsets[a + 1]].
     """
 
-    bases: WordArray  # [n], address of the first active lane
+    bases: Addresses  # [n], address of the first active lane
     strides: IntArray  # [n], bytes from an active lane to the next
     delta_offsets: IntArray  # [n + 1], into `deltas`
     deltas: IntArray  # bytes from an active lane to the next, for all active lanes but the first
@@ -95,7 +94,7 @@ class AddressTable(Struct, frozen=True, kw_only=True, eq=False):
     def __len__(self) -> int:
         return len(self.bases)
 
-    def decompress(self, ids: IntArray, masks: MaskArray) -> tuple[WordArray, LaneArray]:
+    def decompress(self, ids: IntArray, masks: MaskArray) -> tuple[Addresses, LaneArray]:
         """Return addresses [n, 32] and active lanes [n, 32] of accesses `ids`.
 
         masks: [n], active lanes; addresses of inactive lanes are undefined.
@@ -167,7 +166,7 @@ def pack_lane_masks(active: LaneArray) -> MaskArray:
     return packed.view("<u4").reshape(len(active)).astype(np.uint32)
 
 
-def compress_addresses(addresses: WordArray, active: LaneArray) -> AddressTable:
+def compress_addresses(addresses: Addresses, active: LaneArray) -> AddressTable:
     """Compress rows [n, 32]: to a stride if active lanes are contiguous and steps equal, else to steps."""
     counts = active.sum(axis=1)
     listed = addresses[active]

@@ -15,7 +15,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.ir.control_code import ControlCode
-from analyzer.ir.module import WordArray
+from analyzer.ir.module import ControlWordArray
 
 NO_BARRIER = 7  # in a barrier field: the instruction sets no scoreboard
 N_SCOREBOARDS = 6
@@ -32,7 +32,7 @@ class ControlCodeColumns(Struct, frozen=True, eq=False):
     reuse_mask: NDArray[np.uint8]  # bit i: source slot i
 
 
-def decode_control_code_columns(words: WordArray) -> ControlCodeColumns:
+def decode_control_code_columns(words: ControlWordArray) -> ControlCodeColumns:
     """Decode all fields of the upper instruction words `words`, shape [n]."""
 
     def field(shift: int, mask: int) -> NDArray[np.uint8]:

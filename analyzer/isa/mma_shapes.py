@@ -8,13 +8,10 @@ Examples:
 import re
 from functools import cache
 
-import msgspec
-import tomli
-
 from analyzer.ir.opcode import DataType, MmaShape
 from analyzer.ir.scheduling import TensorRate
 from analyzer.isa.schema import MmaFamilyRow, MmaTable
-from analyzer.resources import find_data_folder
+from analyzer.isa.table_files import load_table
 
 _WARPGROUP_SHAPE = re.compile(r"(\d+)x(\d+)x(\d+)")
 _FP16_ACCUMULATION_RATES = {
@@ -29,9 +26,8 @@ DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N = 128, 256
 
 @cache
 def load_mma_table() -> MmaTable:
-    """Load the shipped table of matrix shapes and types."""
-    text = (find_data_folder("hwdb") / "isa" / "mma.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomli.loads(text), MmaTable)
+    """Load the shipped table of matrix shapes and types. Raises HardwareError if the file is wrong."""
+    return load_table("mma.toml", MmaTable)
 
 
 def find_mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:

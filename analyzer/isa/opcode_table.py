@@ -10,13 +10,12 @@ import re
 from functools import cache
 
 import msgspec
-import tomli
 
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
 from analyzer.isa.mma_shapes import find_mma_shape
 from analyzer.isa.schema import ModifierOverrideRow, OpcodeRow, OpcodeTable
-from analyzer.resources import find_data_folder
+from analyzer.isa.table_files import load_table
 
 _WIDTH_MODIFIER_KINDS = frozenset(
     {OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.TEXTURE}
@@ -29,9 +28,8 @@ _UNKNOWN_OPCODE_ROW = OpcodeRow(kind=OpKind.UNKNOWN, sched=SchedClass.UNKNOWN, w
 
 @cache
 def load_opcode_table() -> OpcodeTable:
-    """Load the shipped opcode table."""
-    text = (find_data_folder("hwdb") / "isa" / "opcodes.toml").read_text(encoding="utf-8")
-    return msgspec.convert(tomli.loads(text), OpcodeTable)
+    """Load the shipped opcode table. Raises HardwareError if the file is wrong."""
+    return load_table("opcodes.toml", OpcodeTable)
 
 
 @cache

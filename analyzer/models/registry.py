@@ -49,8 +49,8 @@ def is_own_model(name: str) -> bool:
 def find_model(name: str) -> Predictor:
     """Return a model's `predict`. Raises UsageError for an unknown name or a model that cannot be loaded."""
     if is_own_model(name):
-        predict: Predictor = import_module(f"{_PREDICTORS_PACKAGE}.{name}").predict
-        return predict
+        path = f"{_PREDICTORS_PACKAGE}.{name}"
+        return _get_predict(name, path, import_module(path))
     entry_point = read_entry_points().get(name)
     if entry_point is None:
         raise _make_unknown_model_error(name)
@@ -88,11 +88,16 @@ def _load_entry_point(entry_point: "EntryPoint") -> Predictor:
         raise UsageError(
             f"--model {entry_point.name}: {entry_point.value} cannot be loaded: {error}"
         ) from None
+    return _get_predict(entry_point.name, entry_point.value, module)
+
+
+def _get_predict(name: str, path: str, module: object) -> Predictor:
+    """Return the `predict` of a model's module. Raises UsageError if it has none, or another NAME."""
     predict: Predictor | None = getattr(module, "predict", None)
-    if predict is None or getattr(module, "NAME", None) != entry_point.name:
+    if predict is None or getattr(module, "NAME", None) != name:
         raise UsageError(
-            f"--model {entry_point.name}: {entry_point.value} is no model of that name",
-            hint=f"a model is a module with NAME = {entry_point.name!r} and predict(model_input)",
+            f"--model {name}: {path} is no model of that name",
+            hint=f"a model is a module with NAME = {name!r} and predict(model_input)",
         )
     return predict
 

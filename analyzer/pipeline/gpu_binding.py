@@ -6,11 +6,11 @@ from msgspec import Struct
 
 from analyzer.demand.access_bytes import compute_access_bytes
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
-from analyzer.demand.tcgen05_tiles import with_tcgen05_tiles
+from analyzer.demand.tcgen05_tiles import add_tcgen05_tiles
 from analyzer.demand.tensor_memory import find_tensor_columns
-from analyzer.demand.tma_copies import count_copied_bytes, find_tma_boxes, with_iteration_shares
+from analyzer.demand.tma_copies import add_iteration_shares, count_copied_bytes, find_tma_boxes
 from analyzer.demand.warp_demand import compute_warp_demand, count_instruction_executions
-from analyzer.demand.wgmma_operands import with_wgmma_operand_fetches
+from analyzer.demand.wgmma_operands import add_wgmma_operand_fetches
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.static_counts.block_counts import BlockCounts
 from analyzer.flow.cfg import Cfg
@@ -74,15 +74,15 @@ def _build_model_input(
     mbarrier_pipelines = (
         None if counted.cache_experiment is None else counted.cache_experiment.find_mbarrier_pipelines()
     )
-    tiled = with_tcgen05_tiles(
+    tiled = add_tcgen05_tiles(
         cfg, costs, arch, {} if mbarrier_pipelines is None else mbarrier_pipelines.matrix_descriptors
     )
-    costs = with_wgmma_operand_fetches(cfg, tiled.costs, arch)
+    costs = add_wgmma_operand_fetches(cfg, tiled.costs, arch)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
     occupancy = _compute_kernel_occupancy(cfg, launch, arch, threads)
     execution_counts = count_instruction_executions(cfg, counted.counts.per_warp)
     if mbarrier_pipelines is not None:
-        mbarrier_pipelines = with_iteration_shares(
+        mbarrier_pipelines = add_iteration_shares(
             mbarrier_pipelines, cfg, counted.loaded.loops, execution_counts
         )
     copied_bytes = (

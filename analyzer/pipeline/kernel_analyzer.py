@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
-from analyzer.demand.register_count import with_register_count
+from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.profile.provenance import Provenance
@@ -66,7 +66,7 @@ class KernelAnalyzer:
 
     def count_launches(self, loaded: LoadedKernel) -> Iterator[CountedLaunch]:
         """Yield the counts of each launch: from traces, by abstract execution, else by static rules."""
-        loaded = replace(loaded, kernel=with_register_count(loaded.kernel))
+        loaded = replace(loaded, kernel=add_register_count(loaded.kernel))
         launches = find_launches(loaded.kernel, self.options)
         if loaded.traces:
             from analyzer.pipeline.trace_matching import make_traced_launch

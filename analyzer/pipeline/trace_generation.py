@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from analyzer.demand.register_count import with_register_count
+from analyzer.demand.register_count import add_register_count
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.launch_recording import build_guard_table, record_launch
@@ -43,7 +43,7 @@ def trace_kernel(
             f"{loaded.name} has {len(launches)} launches", hint="a trace is of one: give --grid and --arg"
         )
     launch = launches[0]
-    header = make_trace_header(with_register_count(loaded.kernel), launch)
+    header = make_trace_header(add_register_count(loaded.kernel), launch)
     prepared = prepare_launch(loaded.cfg, loaded.loops, launch)
     branch_decider = BranchDecider(prepared.compiled, options.trip_rules, options.branch_rules)
     recorder = TraceRecorder(loaded.cfg, header)

@@ -15,8 +15,8 @@ from analyzer.render.count_provenance import (
 )
 from analyzer.render.listing import make_listing_parts
 from analyzer.render.memory import make_memory_summary, make_memory_table
-from analyzer.render.model_comparison import make_difference_table, make_stall_comparison
 from analyzer.render.number_format import format_provenance, format_ratio
+from analyzer.render.stall_comparison import make_difference_table, make_stall_comparison
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.render.text_options import TextOptions
 from analyzer.report.analyze_schema import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report

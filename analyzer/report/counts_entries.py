@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzer.execution.profile.execution_profile import BlockPart
+from analyzer.execution.profile.execution_profile import BlockRange
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.flow.cfg import BasicBlock
 from analyzer.ir.module import INSTRUCTION_BYTES
@@ -69,7 +69,7 @@ def _compute_assumed_time_share(analysis: KernelAnalysis) -> float | None:
 
 def _make_block_entries(analysis: KernelAnalysis, warps: int | None) -> Iterator[BlockEntry]:
     """Yield blocks in address order; one whose parts have different counts gives an entry for each part."""
-    parts: dict[int, list[BlockPart]] = {}
+    parts: dict[int, list[BlockRange]] = {}
     for part in analysis.profile.block_parts if analysis.profile else ():
         parts.setdefault(part.block, []).append(part)
     for block in analysis.cfg.blocks:
@@ -80,20 +80,20 @@ def _make_block_entries(analysis: KernelAnalysis, warps: int | None) -> Iterator
             yield _make_block_entry(analysis, piece, followers if is_last else (piece.stop,), warps)
 
 
-def _make_whole_block_part(analysis: KernelAnalysis, block: BasicBlock, warps: int | None) -> BlockPart:
+def _make_whole_block_part(analysis: KernelAnalysis, block: BasicBlock, warps: int | None) -> BlockRange:
     profile = analysis.profile
     if profile is not None:
         executed, lanes = (
             int(profile.block_executions[block.index]),
             int(profile.block_active_lanes[block.index]),
         )
-        return BlockPart(block.index, block.start, block.stop, executed, lanes)
+        return BlockRange(block.index, block.start, block.stop, executed, lanes)
     executed = round(analysis.counts.per_warp[block.index] * (warps or 0))
-    return BlockPart(block.index, block.start, block.stop, executed, 0)
+    return BlockRange(block.index, block.start, block.stop, executed, 0)
 
 
 def _make_block_entry(
-    analysis: KernelAnalysis, part: BlockPart, followers: tuple[int, ...], warps: int | None
+    analysis: KernelAnalysis, part: BlockRange, followers: tuple[int, ...], warps: int | None
 ) -> BlockEntry:
     counts, profile = analysis.counts, analysis.profile
     addresses = analysis.kernel.addresses

@@ -17,7 +17,7 @@ from analyzer.demand.cache_simulation import (
 )
 from analyzer.demand.hit_rates import KernelHitRates, MemoryLatencies
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
-from analyzer.demand.pending_fills import FillTiming
+from analyzer.demand.pending_fills import CacheFillTiming
 from analyzer.demand.sectored_cache import CacheGeometry, compute_set_indices, find_hits
 from analyzer.execution.traces.address_streams import AddressStream
 from analyzer.hardware.gpu_database import load_arch
@@ -158,7 +158,7 @@ def test_who_asks_for_what_is_on_its_way_waits_for_the_rest_of_its_trip() -> Non
     figures = CacheHierarchy(
         shape(4, 4),
         BIG,
-        fill_timing=FillTiming(l2_fill_cycles=200, warp_turn_cycles=2, request_issue_cycles=4),
+        fill_timing=CacheFillTiming(l2_fill_cycles=200, warp_turn_cycles=2, request_issue_cycles=4),
     )
     policies = (L1Policy.READ_ALLOCATE,)
     side_by_side = simulate_caches(stream([0, 0], turns=[7, 7]), policies, figures).by_row[0]

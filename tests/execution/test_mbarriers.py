@@ -71,8 +71,10 @@ def test_what_is_waited_for_before_a_loop_looks_ahead_is_done_once(steps: int) -
     waits = [use for use in found.uses.values() if use.semantics is Semantics.MBARRIER_WAIT]
     ends = [use.ramp for use in waits if use.ramp is not None]
     assert [(one.leading_skips, one.n_active_iterations) for one in ends] == [(0, 1)] * 2
-    assert {one.is_skipped(0, steps) for one in ends} == {False}
-    assert {one.is_skipped(number, steps) for one in ends for number in range(1, steps)} == {True}
+    assert {one.is_skipped_in_iteration(0, steps) for one in ends} == {False}
+    assert {one.is_skipped_in_iteration(number, steps) for one in ends for number in range(1, steps)} == {
+        True
+    }
 
 
 def test_tiles_that_two_ctas_copy_count_once() -> None:

@@ -100,8 +100,8 @@ def alone(kernel: LoadedKernel, launch: Launch, window: Dim3) -> TouchedSectors:
 def test_boxes_are_cut_at_a_window() -> None:
     box = CtaBox((1, 0, 0), (9, 4, 0))
     assert box.clip_to_window((5, 3, 1)) == CtaBox((1, 0, 0), (4, 2, 0))
-    assert box.overlaps_window((2, 1, 1))
-    assert not box.overlaps_window((1, 5, 1))
+    assert box.contains_ctas_of_window((2, 1, 1))
+    assert not box.contains_ctas_of_window((1, 5, 1))
     assert CtaBox((1, 0, 0), (9, 4, 0), (4, 2, 1)).clip_to_window((8, 4, 1)) == CtaBox(
         (1, 0, 0), (5, 2, 0), (4, 2, 1)
     )

@@ -1,12 +1,16 @@
 """What opcodes and their modifiers mean: a table of mnemonics, and the closed forms of matrix fragments."""
 
-import pytest
-from paths import parse_lines
+from pathlib import Path
 
+import pytest
+from paths import TRACES, parse_lines
+
+from analyzer.frontend.module_reader import read_module
 from analyzer.ir.opcode import AddressSpace, OpKind, Semantics
 from analyzer.ir.scheduling import SchedClass, TensorRate
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N, load_mma_table
 from analyzer.isa.opcode_table import load_opcode_table, resolve_opcode
+from analyzer.text.errors import HardwareError
 
 # mnemonic -> kind, scheduling class, bytes a lane moves, operations of a lane
 MEANINGS = [
@@ -309,3 +313,33 @@ def test_registers_of_a_tensor_memory_load(mnemonic: str, registers: int) -> Non
     form = parse_lines(f"{mnemonic} R4, tmem[UR4]", arch="sm_100a").decode_form(0)
     assert form.defs == tuple(range(4, 4 + registers))
     assert form.opcode.width_bytes == 4 * registers
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            'schema = "warplens/isa/1"\nopcode.EXIT = {kind = "exits", sched = "branch"}',
+            "Invalid enum value 'exits'",
+        ),
+        ("schema = ", "Invalid value"),
+        (None, "No such file"),
+    ],
+)
+def test_a_wrong_table_is_blamed_and_not_the_dump(
+    text: str | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analyzer.isa.table_files.find_data_folder", lambda kind: tmp_path / kind)
+    table = tmp_path / "hwdb" / "isa" / "opcodes.toml"
+    table.parent.mkdir(parents=True)
+    if text is not None:
+        table.write_text(text + "\n[width_modifiers]\n")
+    load_opcode_table.cache_clear()
+    resolve_opcode.cache_clear()
+    try:
+        with pytest.raises(HardwareError, match=said) as refused:
+            read_module(str(TRACES / "cuda" / "sm_80" / "report16.sass"))
+    finally:
+        load_opcode_table.cache_clear()
+        resolve_opcode.cache_clear()
+    assert str(refused.value).startswith(f"{table}: ")

@@ -128,6 +128,12 @@ def test_what_is_no_model_is_one_clear_error(name: str, value: str, said: str, p
         registry.find_model("flat" if name == "other" else name)
 
 
+def test_a_file_of_ours_without_predict_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("analyzer.models.predictors.roofline.predict")
+    with pytest.raises(UsageError, match=r"predictors\.roofline is no model of that name"):
+        registry.find_model("roofline")
+
+
 @pytest.mark.parametrize("models", ["flat", "flat,sm", "sm,flat"])
 def test_a_model_that_knows_no_instructions_gets_every_report(
     models: str, publish: Publish, capsys: pytest.CaptureFixture[str]

@@ -353,7 +353,7 @@ def test_what_is_left_out_of_a_visit_does_not_arrive() -> None:
 )
 def test_a_longer_loop_has_the_same_odd_ends(ends: dict[str, int], done: set[int]) -> None:
     odd = PipelineRamp(**ends, is_per_loop_entry=True, is_predicated=False)
-    assert {number for number in range(8) if not odd.is_skipped(number, 8)} == done
+    assert {number for number in range(8) if not odd.is_skipped_in_iteration(number, 8)} == done
     assert odd.compute_active_share(8) == len(done) / 8
 
 

@@ -1,4 +1,4 @@
-"""A machine that takes many iterations of a loop at once where its registers grow evenly."""
+"""A machine that accelerates the iterations of a loop where its registers grow evenly."""
 
 from collections.abc import Iterable
 
@@ -28,6 +28,6 @@ class AcceleratedMachine(AbstractMachine):
         self.accelerator = LoopAccelerator(self)
 
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
-        """Take iterations at once before the group runs the header."""
+        """Accelerate iterations before the group runs the header."""
         self.accelerator.accelerate(segment, group)
         return False

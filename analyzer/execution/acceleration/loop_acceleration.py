@@ -7,7 +7,7 @@ Idea, as in loop acceleration and scalar evolution (induction variables, add rec
    are the growth of the registers.
 3. Execute one period with this growth (`SymbolicIteration`). It confirms the growth, or fails, and returns
    the number of periods that run in the same way.
-4. Add the counters of the period that many times, advance the registers, and continue behind. The last of
+4. Add the counters of the period that many times, advance the registers, and continue after them. The last of
    these periods is executed, so that the exit of the loop is seen.
 
 Nested loops. A symbolic iteration of an outer loop accelerates its inner loops in the same way. What grows
@@ -19,7 +19,7 @@ along each loop it changes in one direction only (see `AffineRule`).
 Invariant: counters, registers and logged accesses are those of execution iteration by iteration.
 
 Example: `for (i = 0; i < 1000; i++) sum += a[i]` is executed for a few iterations, in which i grows by 1 and
-the address by 4. A symbolic iteration finds in how many more `i < 1000` holds; these are taken at once.
+the address by 4. A symbolic iteration finds in how many more `i < 1000` holds; these are accelerated.
 """
 
 from weakref import proxy
@@ -68,7 +68,10 @@ class LoopAccelerator:
     """Accelerates the loops of one machine."""
 
     def __init__(self, machine: AbstractMachine, *, is_inner: bool = False) -> None:
-        """is_inner: the machine is a symbolic iteration, in which registers grow along its own loop."""
+        """Accelerate the loops of `machine`.
+
+        is_inner: the machine is a symbolic iteration, in which registers grow along its own loop.
+        """
         # the machine owns this; a proxy, so that no cycle keeps its arrays alive
         self.machine: AbstractMachine = proxy(machine)
         self.is_inner = is_inner
@@ -84,7 +87,7 @@ class LoopAccelerator:
         self.segment_ranges: dict[int, slice] = {}
 
     def accelerate(self, segment: Segment, group: LockstepGroup) -> None:
-        """Take iterations of a group at once, if possible, before it runs the header of its loop."""
+        """Accelerate iterations of a group, if possible, before it runs the header of its loop."""
         history = self.histories.get(segment.index)
         loop = self.machine.loops_by_header[segment.index].index
         entries = int(self.machine.counters.loop_entries[loop, group.warp_indices[0]])
@@ -185,7 +188,7 @@ class LoopAccelerator:
         now: RegisterSnapshot,
         attempts: int = _MAX_EXIT_RETRIES,
     ) -> int:
-        """Take iterations at once if a symbolic iteration succeeds; return how many.
+        """Accelerate iterations if a symbolic iteration succeeds; return how many.
 
         Warps that leave the loop in it are excluded, and the others tried again.
         """
@@ -299,7 +302,7 @@ class LoopAccelerator:
         counters: ExecutionCounters,
         period: int,
     ) -> bool:
-        """Advance counters, log and registers by all iterations that run alike; return False if too few do.
+        """Advance counters, log and registers by all equivalent iterations; return False if too few.
 
         Raises EndlessLoop if the loop has no end.
         """
@@ -347,7 +350,7 @@ class LoopAccelerator:
     def _record_inner_exits(
         self, iteration: SymbolicIteration, counters: ExecutionCounters, repeats: IntArray
     ) -> None:
-        """Record exits of inner loops on assumption, as of the last iteration taken at once."""
+        """Record speculative exits of inner loops, as in the last of the accelerated iterations."""
         machine = self.machine
         for loop, left in iteration.speculative_exit_runs.items():
             before = machine.find_speculative_exit_runs(loop)

@@ -116,7 +116,7 @@ class AccelerationGains(Struct, eq=False):
         return period >= max(self.min_period, self.best_period if is_early else 0)
 
     def record_success(self, period: int, taken: int, arrivals: int) -> None:
-        """Record that `taken` iterations were taken at once after so many arrivals."""
+        """Record that `taken` iterations were accelerated after so many arrivals."""
         self.best_period = period if taken > arrivals else 0
         if self.is_unrestricted or self.best_period:
             self.n_small_gains = 0
@@ -126,7 +126,7 @@ class AccelerationGains(Struct, eq=False):
             self.min_period = period + 1
 
     def record_failure(self, arrivals: int) -> None:
-        """Record that no iteration was taken at once after so many arrivals."""
+        """Record that no iteration was accelerated after so many arrivals."""
         if self.min_period and arrivals > MAX_SNAPSHOTS:
             self.min_period, self.is_unrestricted = 0, True
 

@@ -2,8 +2,8 @@
 
 Idea: let each register of the loop hold v + d * t in iteration t, with value v and delta d. Execute the body
 once, with the rule of each opcode (`AffineRule`). If it leaves every register at v + d with the same d, and
-no branch, guard, predicate or wrap-around changes before iteration T, then by induction T iterations run
-alike: their counters are T times those of one, and their addresses those of one plus t times a step.
+no branch, guard, predicate or wrap-around changes before iteration T, then by induction T iterations are
+equivalent: their counters are T times those of one, and their addresses those of one plus t times a step.
 
 Invariant: `count_repeats` bounds T; each step may only lower it.
 
@@ -50,7 +50,7 @@ _ZERO_WORD: Value = np.zeros((1, 1), dtype=np.uint32)
 
 
 class SymbolicIterationFailed(Exception):
-    """Raised if iterations cannot be taken at once from here.
+    """Raised if iterations cannot be accelerated from here.
 
     leaving_warps: warps that leave the loop; the attempt may succeed for the others.
     is_permanent: it fails over any period in which the same registers grow.
@@ -64,7 +64,7 @@ class SymbolicIterationFailed(Exception):
 
 
 class SymbolicIteration(AbstractMachine):
-    """Executes one period of a loop with growing registers; `count_repeats` is how often it repeats alike."""
+    """Executes one period of a loop with growing registers; `count_repeats` says how often it repeats."""
 
     def __init__(self, parent: AbstractMachine, segment: Segment, group: LockstepGroup) -> None:
         super().__init__(
@@ -167,7 +167,7 @@ class SymbolicIteration(AbstractMachine):
         self.exited_warps = left
 
     def retire_lanes(self, group: LockstepGroup, gone: BoolArray) -> None:
-        """Raises SymbolicIterationFailed: an iteration in which threads exit does not repeat."""
+        """Refuse lanes that exit: such an iteration does not repeat. Raises SymbolicIterationFailed."""
         raise SymbolicIterationFailed("a thread ends", group.warp_indices)
 
     # ---- what grows ------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class SymbolicIteration(AbstractMachine):
                 )
 
     def count_repeats(self, rows: WarpIndices) -> IntArray:
-        """Return how often the period repeats alike, for each of these warps or as one number for all."""
+        """Return how often the period repeats, for each of these warps or as one number for all."""
         if self.warp_max_repeats is None:
             return np.full(1, self.max_repeats, dtype=np.int64)
         return np.minimum(self.warp_max_repeats[rows], self.max_repeats)
@@ -363,7 +363,7 @@ class _FixedMbarrierCheck(ExecutionListener):
     """Fails if the next iteration uses other mbarriers: listeners must see all stages of a pipeline."""
 
     def on_mbarrier(self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Raises SymbolicIterationFailed if the mbarrier's address grows."""
+        """Check that the mbarrier's address does not grow. Raises SymbolicIterationFailed."""
         steps = None if operation.address is None else compute_address_strides(operation.address, view)
         if steps is not None and bool(steps.any()):
             raise SymbolicIterationFailed("other mbarriers follow")

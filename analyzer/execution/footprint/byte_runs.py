@@ -1,7 +1,7 @@
 """Sets of strided byte intervals: simplified by formulas, unrolled only where necessary.
 
-A run is the interval [start, start + length) repeated under nested strides: at start + sum of t_d * step_d
-for all 0 <= t_d < count_d. Simplification applies these rules until nothing changes, for at most 16 rounds:
+A run is a strided interval: [start, start + length), repeated at start + sum of t_d * step_d for all
+0 <= t_d < count_d. Simplification applies these rules until nothing changes, for at most 16 rounds:
 
 1. Absorb: a stride no longer than the interval makes the interval longer.
 2. Fuse: a stride that continues the next smaller one raises the count of that one.
@@ -32,7 +32,7 @@ _MAX_FOLD_GROUPS = 32
 
 
 class ByteRuns(Struct, frozen=True, kw_only=True, eq=False):
-    """A set of m runs with up to d nested strides."""
+    """A set of m runs, strided intervals with up to d nested strides each."""
 
     starts: IntArray  # [m]
     lengths: IntArray  # [m], > 0
@@ -44,7 +44,7 @@ class ByteRuns(Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def is_unrolled(self) -> bool:
-        """True if no run repeats."""
+        """True if no interval is repeated."""
         return not (self.counts > 1).any()
 
     def take(self, rows: NDArray[np.intp] | BoolArray) -> "ByteRuns":
@@ -63,13 +63,13 @@ class ByteRuns(Struct, frozen=True, kw_only=True, eq=False):
 
 
 def make_runs(starts: IntArray, lengths: IntArray) -> ByteRuns:
-    """Make runs without repetition."""
+    """Make strided intervals without repetition."""
     no_strides = np.zeros((len(starts), 0), np.int64)
     return ByteRuns(starts=starts, lengths=lengths, steps=no_strides, counts=no_strides)
 
 
 def concatenate_runs(parts: list[ByteRuns]) -> ByteRuns:
-    """Concatenate runs, padded to the largest number of strides."""
+    """Concatenate strided intervals, padded to the largest number of strides."""
     depth = max((part.steps.shape[1] for part in parts), default=0)
     if not parts:
         return make_runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -91,9 +91,9 @@ def _pad_columns(columns: IntArray, depth: int, value: int) -> IntArray:
 
 
 def simplify_runs(runs: ByteRuns) -> ByteRuns:
-    """Rewrite runs as fewer or simpler ones with the same bytes, by the rules above.
+    """Rewrite strided intervals as fewer or simpler ones with the same bytes, by the rules above.
 
-    Results for few runs are cached, since unrolled code repeats the same pattern.
+    Results for few intervals are cached, since unrolled code repeats the same pattern.
     """
     if len(runs) > _MAX_MEMOIZED_RUNS:
         return _simplify(runs)
@@ -148,7 +148,7 @@ def round_to_units(runs: ByteRuns, unit_bytes: int) -> ByteRuns:
 
 
 def unroll_runs(runs: ByteRuns, max_intervals: int) -> ByteRuns | None:
-    """Unroll runs to disjoint intervals in ascending order; None if there are more than `max_intervals`.
+    """Unroll strided intervals to disjoint, ascending ones; None if more than `max_intervals`.
 
     runs: results of `simplify_runs`
     """
@@ -172,7 +172,7 @@ def unroll_runs(runs: ByteRuns, max_intervals: int) -> ByteRuns | None:
 
 
 def fold_runs(runs: ByteRuns) -> ByteRuns:
-    """Merge equal runs at equal distances to one run with a further stride."""
+    """Merge equal strided intervals at equal distances to one with a further stride."""
     kinds = _number_groups([runs.lengths, *runs.steps.T, *runs.counts.T], len(runs))
     n_kinds = int(kinds.max(initial=0)) + 1
     if n_kinds > _MAX_FOLD_GROUPS:
@@ -182,7 +182,7 @@ def fold_runs(runs: ByteRuns) -> ByteRuns:
 
 
 def _fold_group(equal_runs: ByteRuns) -> ByteRuns:
-    """Merge runs that differ only in their start, wherever successive starts have the most frequent gap."""
+    """Merge strided intervals that differ only in their start, where the gap is the most frequent one."""
     starts = np.sort(equal_runs.starts)
     gaps, times = np.unique(np.diff(starts), return_counts=True)
     if not len(gaps):

@@ -1,7 +1,8 @@
 """Count of the distinct bytes of strided intervals, mostly without unrolling.
 
-1. Split the runs into clusters whose extents do not overlap. A cluster of one run without self-overlap is a
-   product of length and counts. Clusters that are equal up to their position are counted once.
+1. Split the strided intervals (`ByteRuns`; in what follows: runs) into clusters whose extents do not overlap.
+   A cluster of one run without self-overlap is a product of length and counts. Clusters that are equal up to
+   their position are counted once.
 2. If all runs of a cluster share the widest stride and one repetition fits into a step, count one repetition
    and multiply.
 3. Merge equal runs at equal distances (`fold_runs`) and try again.
@@ -41,7 +42,7 @@ _MAX_UNROLLED_REPETITIONS = 16
 
 
 def count_distinct_bytes(runs: ByteRuns, max_intervals: int) -> int | None:
-    """Count the distinct bytes of all runs; None if more than `max_intervals` intervals had to be stored.
+    """Count the distinct bytes of strided intervals; None if more than `max_intervals` had to be stored.
 
     runs: results of `simplify_runs`
     """
@@ -147,7 +148,7 @@ class _CellRun(Struct, frozen=True):
 
 
 def _count_bytes_by_cells(runs: ByteRuns, max_intervals: int) -> int | None:
-    """Count by cells as wide as the widest stride, equal ones once; None if runs cannot be cut."""
+    """Count by cells as wide as the widest stride, equal ones once; None if intervals cannot be cut."""
     width = int(runs.steps.max())
     pieces: list[_CellRun] = []
     for piece in _split_into_cells(runs, width):
@@ -174,7 +175,7 @@ def _count_bytes_by_cells(runs: ByteRuns, max_intervals: int) -> int | None:
 
 
 def _split_into_cells(runs: ByteRuns, width: int) -> Iterator[_CellRun]:
-    """Yield each run with the cell in which it starts; the widest stride becomes its number of cells."""
+    """Yield each strided interval with its first cell; the widest stride becomes its number of cells."""
     for at, length, steps, counts in zip(
         (runs.starts - runs.starts.min()).tolist(),
         runs.lengths.tolist(),
@@ -222,7 +223,7 @@ def _fold_into_cells(piece: _CellRun, width: int) -> list[_CellRun] | None:
 
 
 def _fold_each_repetition(piece: _CellRun, width: int) -> list[_CellRun] | None:
-    """Do `_fold_into_cells` for each repetition of the widest stride."""
+    """Apply `_fold_into_cells` to each repetition of the widest stride."""
     *inner, (step, count) = (1, piece.length), *piece.strides
     found: list[_CellRun] = []
     for repetition in range(count):
@@ -274,7 +275,7 @@ def _find_cluster_heads(runs: ByteRuns) -> NDArray[np.intp]:
 
 
 def _is_disjoint(runs: ByteRuns) -> BoolArray:
-    """Return the mask of runs whose repetitions do not overlap."""
+    """Return the mask of strided intervals whose repetitions do not overlap."""
     extent = runs.lengths.copy()
     disjoint = np.ones(len(runs), np.bool_)
     for d in range(runs.steps.shape[1]):

@@ -100,14 +100,14 @@ def count_same_word_lanes(addresses: ArrayLike, active: ArrayLike, width_bytes: 
 
 
 def count_pattern_sectors(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """Do `count_sectors` for compressed addresses."""
+    """Count as `count_sectors` does, from compressed addresses."""
     return _evaluate_by_residue(
         patterns, SECTOR_BYTES, lambda rows, live: _count_sectors(rows, live, width_bytes)
     )
 
 
 def count_pattern_shared_wavefronts(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """Do `count_shared_wavefronts` for compressed addresses."""
+    """Count as `count_shared_wavefronts` does, from compressed addresses."""
     return _evaluate_by_residue(
         patterns,
         _find_alignment_bytes(width_bytes),
@@ -116,7 +116,7 @@ def count_pattern_shared_wavefronts(patterns: LanePatterns, width_bytes: int) ->
 
 
 def count_pattern_global_wavefronts(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """Do `count_global_wavefronts` for compressed addresses."""
+    """Count as `count_global_wavefronts` does, from compressed addresses."""
     lanes = _count_phase_lanes(width_bytes)
     return _evaluate_by_residue(
         patterns,
@@ -126,7 +126,7 @@ def count_pattern_global_wavefronts(patterns: LanePatterns, width_bytes: int) ->
 
 
 def count_pattern_same_word_lanes(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """Do `count_same_word_lanes` for compressed addresses."""
+    """Count as `count_same_word_lanes` does, from compressed addresses."""
 
     def count_lanes(rows: Addresses, live: BoolArray) -> IntArray:
         lanes = np.arange(LANES)

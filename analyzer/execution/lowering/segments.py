@@ -25,16 +25,16 @@ from analyzer.ir.opcode import AddressSpace, OpKind, Semantics
 class ActionKind(StrEnum):
     """Effect of an instruction of the slice on the abstract machine."""
 
-    COMPUTE = "step"
-    SET_UNKNOWN = "forget"  # the results become unknown
-    COMPLETE_WAIT = "pass"  # the wait succeeds: predicates true, registers unknown
-    ALLOCATE_TENSOR_MEMORY = "allocate"  # it succeeds: predicates true, address of column 0
-    ACCESS_MEMORY = "access"
-    UPDATE_MBARRIER = "signal"  # recorded where mbarriers are tracked; waits succeed
-    OPEN_CONVERGENCE = "open"  # BSSY
-    BREAK_CONVERGENCE = "break"  # BREAK
-    SAVE_CONVERGENCE_BARRIER = "save"  # BMOV R, B
-    RESTORE_CONVERGENCE_BARRIER = "restore"  # BMOV B, R
+    COMPUTE = "compute"
+    SET_UNKNOWN = "set_unknown"  # the results become unknown
+    COMPLETE_WAIT = "complete_wait"  # the wait succeeds: predicates true, registers unknown
+    ALLOCATE_TENSOR_MEMORY = "allocate_tensor_memory"  # it succeeds: predicates true, address of column 0
+    ACCESS_MEMORY = "access_memory"
+    UPDATE_MBARRIER = "update_mbarrier"  # recorded where mbarriers are tracked; waits succeed
+    OPEN_CONVERGENCE = "open_convergence"  # BSSY
+    BREAK_CONVERGENCE = "break_convergence"  # BREAK
+    SAVE_CONVERGENCE_BARRIER = "save_convergence_barrier"  # BMOV R, B
+    RESTORE_CONVERGENCE_BARRIER = "restore_convergence_barrier"  # BMOV B, R
 
 
 class AddressTerm(Struct, frozen=True):
@@ -99,7 +99,7 @@ class Action(Struct, frozen=True, eq=False):
     kind: ActionKind
     row: int
     guard: Guard | None
-    writes: tuple[int, ...] = ()  # storage numbers
+    writes: tuple[int, ...] = ()  # storage numbers of the registers that it writes
     step: Step | None = None
     mbarrier_operation: MbarrierOperation | None = None
     accesses: tuple[LoweredAccess, ...] = ()
@@ -109,13 +109,13 @@ class Action(Struct, frozen=True, eq=False):
 class TerminatorKind(StrEnum):
     """Kind of control transfer at the end of a segment."""
 
-    FALL_THROUGH = "next"
+    FALL_THROUGH = "fall_through"
     BRANCH = "branch"
-    DIVERGENCE_BRANCH = "mask_branch"  # BRA.DIV, BRA.CONV
+    DIVERGENCE_BRANCH = "divergence_branch"  # BRA.DIV, BRA.CONV
     INDIRECT = "indirect"
     CALL = "call"
     EXIT = "exit"
-    RECONVERGE = "meet"  # BSYNC
+    RECONVERGE = "reconverge"  # BSYNC
     WARP_SYNC = "warp_sync"
     CTA_BARRIER = "cta_barrier"
 

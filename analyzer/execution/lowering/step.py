@@ -60,11 +60,11 @@ class AffineRule(StrEnum):
 
     LINEAR = "linear"
     PRODUCT = "product"
-    PAIR_LINEAR = "pair"
+    PAIR_LINEAR = "pair_linear"
     MONOTONE = "monotone"
-    PIECEWISE_LINEAR = "select"
+    PIECEWISE_LINEAR = "piecewise_linear"
     BITWISE = "bitwise"
-    UNKNOWN = "fixed"
+    UNKNOWN = "unknown"
 
 
 class Step(Struct, frozen=True, kw_only=True, eq=False):

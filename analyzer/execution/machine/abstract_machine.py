@@ -54,7 +54,7 @@ from analyzer.execution.machine.tracked_memory import (
     TrackedMemory,
     compute_lane_addresses,
 )
-from analyzer.execution.machine.unknown_words import find_all_unknown_origin
+from analyzer.execution.machine.unknown_words import find_origin_if_all_unknown
 from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
@@ -109,7 +109,7 @@ class AbstractMachine:
         }
 
     def _find_last_rank(self, loop: Loop) -> tuple[int, int]:
-        """Return a rank behind all blocks of a loop."""
+        """Return a rank after all blocks of a loop."""
         first = self.kernel.entry_segments
         return max(self.kernel.segments[first[block]].rank[0] for block in loop.blocks), _LAST_RANK
 
@@ -319,7 +319,7 @@ class AbstractMachine:
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
     ) -> bool:
         """Return whether all inputs of a step are unknown; its results are then made unknown."""
-        origin = find_all_unknown_origin(step, view, unknown)
+        origin = find_origin_if_all_unknown(step, view, unknown)
         if origin is not None:
             self.forget(step.writes, view, origin, lanes)
         return origin is not None

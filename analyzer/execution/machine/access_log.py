@@ -65,7 +65,7 @@ class AccessLog:
     ) -> None:
         self.batch, self.may_reduce, self.access_filter = batch, may_reduce, access_filter
         self.totals: dict[AccessKey, AccessTotals] = {}
-        # after `finish`: accesses to global memory, None if they were too many to keep
+        # after `sum_entries`: accesses to global memory, None if they were too many to keep
         self.global_records: dict[AccessKey, GlobalAccessRecord] | None = {}
         self.n_pending_lanes = 0
 
@@ -213,7 +213,7 @@ class AccessLog:
         if self.n_pending_lanes > _MAX_PENDING_LANES // 2:
             self.reduce_entries()
 
-    def finish(self) -> None:
+    def sum_entries(self) -> None:
         """Add up all entries; keep those of global memory, for questions about parts of the grid."""
         if self.global_records is None:
             self.reduce_entries()

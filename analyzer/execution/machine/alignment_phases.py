@@ -1,7 +1,7 @@
 """Alignment of repeated requests: how many of them begin at which place of a sector, or of a row of banks.
 
 Idea: the sectors of a request depend on its addresses modulo the sector size only. Requests that step by s
-bytes have period unit / gcd(s, unit); so a few of them are measured, with the counts of all that are alike.
+bytes have period unit / gcd(s, unit); so a few are measured, with the counts of all equivalent ones.
 
 Example: a request repeated 10 times with step 8 in sectors of 32 bytes has 4 phases: shifts 0, 8, 16, 24
 bytes with counts 3, 3, 2, 2.

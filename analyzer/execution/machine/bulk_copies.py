@@ -20,7 +20,7 @@ from analyzer.ir.scheduling import WARP_SIZE
 _FIRST_LANE = np.arange(WARP_SIZE) == 0
 
 
-class AccessPart(Struct, frozen=True, eq=False):
+class LanesOfOneAccess(Struct, frozen=True, eq=False):
     """Lanes with the same access."""
 
     access: LoweredAccess
@@ -29,11 +29,13 @@ class AccessPart(Struct, frozen=True, eq=False):
 
 def split_access(
     access: LoweredAccess, view: RegisterView, active: BoolArray, tensors: tuple[MappedTensor, ...]
-) -> Iterable[AccessPart]:
+) -> Iterable[LanesOfOneAccess]:
     """Split an access by the size of its bulk copies; any other access is one part."""
     form = access.bulk
     return (
-        (AccessPart(access, active),) if form is None else _split_copies(access, form, view, active, tensors)
+        (LanesOfOneAccess(access, active),)
+        if form is None
+        else _split_copies(access, form, view, active, tensors)
     )
 
 
@@ -43,7 +45,7 @@ def _split_copies(
     view: RegisterView,
     active: BoolArray,
     tensors: tuple[MappedTensor, ...],
-) -> Iterator[AccessPart]:
+) -> Iterator[LanesOfOneAccess]:
     """Split bulk copies by their size; return the access unchanged where that is unknown."""
     lanes = _find_first_lanes(active)
     size_address = AddressExpression(
@@ -55,14 +57,14 @@ def _split_copies(
     )
     words, origin = compute_lane_addresses(size_address, view)
     if not form.size_registers or (origin is not None and bool(((origin != 0) & lanes).any())):
-        yield AccessPart(access, lanes)
+        yield LanesOfOneAccess(access, lanes)
         return
     words = np.broadcast_to(words, np.broadcast_shapes(words.shape, lanes.shape))
     for word in np.unique(words[np.broadcast_to(lanes, words.shape)]).tolist():
         own = lanes & (words == np.uint64(word))
         sized = _make_sized_access(access, form, word, tensors)
         if sized is access or sized.width_bytes:
-            yield AccessPart(sized, own)
+            yield LanesOfOneAccess(sized, own)
 
 
 def _make_sized_access(

@@ -19,19 +19,19 @@ class ExecutionListener:
     __slots__ = ()
 
     def on_segment(self, segment: Segment, view: RegisterView) -> None:
-        """A group begins to run a segment."""
+        """Handle a group that begins to run a segment."""
 
     def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
-        """A group has computed a step's results from `words`; steps that combine lanes raise no event."""
+        """Handle results of a group's step, computed from `words`; not called if it combines lanes."""
 
     def on_access(self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None) -> None:
-        """Active lanes access memory; addresses: None where there are none or some are unknown."""
+        """Handle an access of active lanes; addresses: None where there are none or some are unknown."""
 
     def on_mbarrier(self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
-        """A group executes an mbarrier operation in `lanes`, in all lanes where None."""
+        """Handle an mbarrier operation of a group in `lanes`, in all lanes where None."""
 
     def on_accelerated_loop(self, warps: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
-        """Loop iterations were taken at once: `repeats[warp]` times what `counters` hold for one of them."""
+        """Handle accelerated iterations: `repeats[warp]` times what `counters` hold for one of them."""
 
 
 class EventListeners:

@@ -96,7 +96,7 @@ class GroupFactory:
     def _merge_common_warps(
         self, warps: list[WarpIndices], groups: list[LockstepGroup]
     ) -> LockstepGroup | None:
-        """Merge groups of these warps of every CTA; None where they share some."""
+        """Merge groups of these warps of every CTA; None where they have warps in common."""
         every = np.concatenate(warps)
         order = np.argsort(every)
         numbers = every[order]

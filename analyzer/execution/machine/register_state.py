@@ -105,7 +105,7 @@ class Speculation(Struct, frozen=True):
 
     branch_row: int
     reconvergence_block: int | None  # where its paths meet
-    origin: int  # of the condition
+    origin: int  # origin of the unknown condition, see "Origins" above
 
 
 class RegisterView:

@@ -4,7 +4,6 @@ from functools import lru_cache
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.footprint.footprint import Footprint, Stride
 from analyzer.execution.footprint.lane_patterns import LanePatterns, compress_addresses
@@ -21,11 +20,9 @@ from analyzer.execution.lowering.segments import LoweredAccess
 from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.alignment_phases import AlignmentPhase, find_alignment_phases
 from analyzer.execution.machine.request_tables import RequestTable
-from analyzer.ir.arrays import Addresses, BoolArray, IntArray
+from analyzer.ir.arrays import Addresses, BoolArray, FloatArray, IntArray
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
-
-Weights = NDArray[np.float64]
 
 _BANK_ROW_BYTES = 128
 _MAX_MEMOIZED_LANES = 4096
@@ -68,7 +65,7 @@ def _count_unplaced_sectors(access: LoweredAccess, requests: RequestTable) -> fl
     return times * -(-access.width_bytes // SECTOR_BYTES) * (access.lane_bytes // max(1, access.width_bytes))
 
 
-def _count_bulk_sectors(access: LoweredAccess, patterns: LanePatterns) -> Weights:
+def _count_bulk_sectors(access: LoweredAccess, patterns: LanePatterns) -> FloatArray:
     """Count the sectors of bulk copies: each row of a box alone, wherever in a sector it begins."""
     # first byte in a sector, and the number of box rows that begin there
     places: list[tuple[int, float]] = [(0, 1.0)]

@@ -12,9 +12,7 @@ from numpy.typing import NDArray
 from analyzer.execution.footprint.footprint import Stride
 from analyzer.execution.machine.access_totals import AccessLogEntry, AccessTotals, flatten_to_warp_rows
 from analyzer.execution.machine.cta_batch import CtaBatch
-from analyzer.ir.arrays import Addresses, BoolArray, IntArray
-
-Weights = NDArray[np.float64]
+from analyzer.ir.arrays import Addresses, BoolArray, FloatArray, IntArray
 
 _MAX_TABLE_ROWS = 4096
 
@@ -22,7 +20,7 @@ _MAX_TABLE_ROWS = 4096
 class RequestTable(Struct, frozen=True, kw_only=True, eq=False):
     """Requests with one row per warp; arrays of lanes are [n_row, 32] or smaller."""
 
-    weights: Weights  # [n_row], requests of the grid that each row represents, without `counts`
+    weights: FloatArray  # [n_row], requests of the grid that each row represents, without `counts`
     counts: IntArray  # [n_row] or [1], iterations
     active: BoolArray
     addresses: Addresses | None  # None if unknown

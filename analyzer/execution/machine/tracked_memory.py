@@ -173,7 +173,7 @@ class TrackedMemory:
         self._ensure_shared().store(access, view, active, addresses)
 
     def has_known_bytes(self, addresses: Addresses | None, width_bytes: int) -> bool:
-        """Some byte in the range of these shared addresses is known."""
+        """Return whether some byte in the range of these shared addresses is known."""
         if self.shared is None:
             return False
         return self.shared.has_known_bytes(addresses, width_bytes)

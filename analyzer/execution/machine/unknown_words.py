@@ -179,7 +179,7 @@ class UnknownWords:
         return False
 
 
-def find_all_unknown_origin(step: Step, view: RegisterView, unknown: UnknownOrigins | None) -> int | None:
+def find_origin_if_all_unknown(step: Step, view: RegisterView, unknown: UnknownOrigins | None) -> int | None:
     """Return the origin of a step's results if all its inputs are unknown in all lanes, else None.
 
     None too for affine steps: with zero for unknown words their results still hold the base of an address.

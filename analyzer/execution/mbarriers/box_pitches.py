@@ -12,7 +12,8 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-AddressArray = NDArray[np.uint64]
+from analyzer.ir.arrays import Addresses
+
 CoordinateArray = NDArray[np.int64]
 
 
@@ -27,7 +28,7 @@ class BoxOrigins(Struct, eq=False):
     # Origins of boxes, [box, axis], innermost axis first, by tensor.
     origins: dict[tuple[int, int], list[CoordinateArray]] = field(default_factory=dict)
 
-    def add_copies(self, row: int, descriptors: AddressArray | None, coordinates: CoordinateArray) -> None:
+    def add_copies(self, row: int, descriptors: Addresses | None, coordinates: CoordinateArray) -> None:
         """Add copies of one instruction by several warps.
 
         descriptors: [warp], addresses of tensor maps, None if unknown.

@@ -1,9 +1,9 @@
-"""Boxes of CTAs of a grid that run alike, found by executing their corners.
+"""Boxes of equivalent CTAs of a grid, found by executing their corners.
 
 If every condition of a kernel is monotone along each axis of the grid (see `cta_affinity`), then all CTAs of
-a box run alike as soon as its corners do. The search starts from the whole grid and splits each box whose
-corners differ, along an axis along which they differ, until no box is left to split. Boxes that touch and
-have equal corners are merged at the end.
+a box are equivalent as soon as its corners are. The search starts from the whole grid and splits each box
+whose corners differ, along an axis along which they differ, until no box is left to split. Boxes that touch
+and have equal corners are merged at the end.
 
 Invariant: at any time the finished and the open boxes together cover each CTA of the grid exactly once.
 
@@ -84,7 +84,7 @@ class CtaBox(Struct, frozen=True):
             inside &= (at >= low) & (at <= high) & ((at - low) % stride == 0)
         return inside
 
-    def overlaps_window(self, sizes: GridVector) -> bool:
+    def contains_ctas_of_window(self, sizes: GridVector) -> bool:
         """Return whether some of its CTAs are among the first `sizes` along each axis."""
         return all(low < size for low, size in zip(self.low, sizes, strict=True))
 
@@ -185,7 +185,7 @@ def _split_extent(low: int, high: int, stride: int) -> list[tuple[int, int]]:
 
 
 def _find_differing_axis(grid: Dim3, box: CtaBox, known: dict[int, int]) -> int | None:
-    """Return the longest axis along which corners differ; None if all corners are alike."""
+    """Return the longest axis along which corners differ; None if all corners are the same."""
     corners = list(box.iter_corners())
     if len({known[linearize_cta(grid, corner)] for corner in corners}) == 1:
         return None

@@ -36,7 +36,7 @@ class WarpClass(Struct, frozen=True, kw_only=True, eq=False):
         make_read_only(self.block_counts, self.block_active_lanes)
 
 
-class BlockPart(Struct, frozen=True):
+class BlockRange(Struct, frozen=True):
     """Part of a block, instructions [start, stop), whose counts differ from those of other parts."""
 
     block: int
@@ -113,8 +113,8 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     provenance: Provenance
     assumptions: tuple[str, ...]
     # All parts of blocks whose instructions run unequally often, since lanes reconverge inside (WARPSYNC).
-    block_parts: tuple[BlockPart, ...] = ()
-    # Boxes of CTAs proven to run alike, at affine addresses; empty if the grid was sampled in another way.
+    block_parts: tuple[BlockRange, ...] = ()
+    # Boxes of CTAs proven equivalent, at affine addresses; empty if the grid was sampled in another way.
     cta_boxes: tuple[CtaBox, ...] = ()
 
     def __post_init__(self) -> None:

@@ -26,7 +26,7 @@ class PipelineRamp(Struct, frozen=True):
     # shorter one of leading and trailing skips says where they are.
     n_active_iterations: int = 0
 
-    def is_skipped(self, iteration: int, n_iterations: int) -> bool:
+    def is_skipped_in_iteration(self, iteration: int, n_iterations: int) -> bool:
         """Return whether the instruction is skipped in one of `n_iterations` iterations."""
         first, stop = self.leading_skips, n_iterations - self.trailing_skips
         if self.n_active_iterations and self.leading_skips <= self.trailing_skips:

@@ -25,7 +25,7 @@ from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
 
 _ALL_BITS = np.uint32(0xFFFFFFFF)
 _MAX_STRIDE_DOUBLINGS = 5
-MAX_STRIDE_CTAS = 64  # between CTAs that run alike, product over all axes
+MAX_STRIDE_CTAS = 64  # between equivalent CTAs, product over all axes
 _N_TRIED_CTAS = 4 * MAX_STRIDE_CTAS  # in a row, for which a rounding step is tried
 
 
@@ -50,7 +50,7 @@ class AffinityChecks:
         for place, word in enumerate(words):
             varying_bits = _find_varying_bits(word, view, batch)
             if varying_bits is None:
-                self.invalidate()
+                self.reject_proof()
                 return
             if any(varying_bits) and not _preserves_or_clears_bits(
                 step, words, place, _mask_from_lowest_set_bit(*varying_bits)
@@ -66,7 +66,7 @@ class AffinityChecks:
             self.all_passed, self.has_uneven_rounding = False, True
             self._widen_strides(strides)
 
-    def invalidate(self) -> None:
+    def reject_proof(self) -> None:
         """Record that nothing can be proven, however far apart CTAs are."""
         self.all_passed, self.affine_strides = False, None
 

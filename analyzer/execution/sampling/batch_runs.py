@@ -64,5 +64,5 @@ def run_batch(
         return run_batch(task, reordered, budget, make_log, affinity_checks)
     except StopExecution as stop:
         stop_reason, is_endless = str(stop), isinstance(stop, EndlessLoop)
-    machine.counters.memory_log.finish()
+    machine.counters.memory_log.sum_entries()
     return BatchRun(machine, stop_reason, is_endless, recorder)

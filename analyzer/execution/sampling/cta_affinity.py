@@ -2,8 +2,8 @@
 
 A value is invariant if it is the same in all CTAs, and affine if it grows by a constant from one CTA to the
 next along each axis of the grid. A comparison of affine values is monotone along each axis. So if it has the
-same result at all corners of a box of CTAs, it has this result in the whole box: a box whose corners run
-alike, lane by lane and predicate by predicate, runs alike throughout, and a few CTAs represent all of it.
+same result at all corners of a box of CTAs, it has this result in the whole box: if the corners are
+equivalent, lane by lane and predicate by predicate, all CTAs of the box are, and a few represent all of it.
 
 The analysis is a forward data-flow analysis over the kernel's segments. A state maps each register to an
 `AffinityKind`; states are joined by taking the maximum.
@@ -46,7 +46,7 @@ from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 
 
 class AffinityKind(IntEnum):
-    """Dependence of a value on the index of its CTA, within a box whose corners run alike; best first."""
+    """Dependence of a value on the index of its CTA, in a box whose corners are equivalent; best first."""
 
     # An unknown word, represented by zero (see `unknown_words`), or a product with one (up to the sign of a
     # float): invariant, whatever it is multiplied by.
@@ -66,7 +66,7 @@ _MAX_ACCESS_WORDS = 4
 class CtaAffinity:
     """Result of the affinity analysis of a kernel.
 
-    Spill slots are numbered behind the registers.
+    Spill slots are numbered after the registers.
 
     steps_to_check: bitwise operations taken to keep values affine, which they do if they only combine bits
         that do not overlap (pid * 1024 | lane); `AffinityChecks` verifies that while they run. If
@@ -142,18 +142,18 @@ class CtaAffinity:
     def _propagate_to_successors(self, segment: Segment, state: bytearray) -> Iterator[tuple[int, bytearray]]:
         """Yield each segment that may come next, with the state that it receives.
 
-        Registers that a function does not write reach the segment behind its call from the caller directly.
+        Registers that a function does not write reach the segment after its call from the caller directly.
         """
         end = segment.terminator
         call = self.returning_calls.get(segment.block) if end.kind is TerminatorKind.BRANCH else None
         if call is not None and end.fall_through is not None:
             yield end.fall_through, _keep_slots(state, call.preserved_slots)
         for follower in end.successors:
-            behind = self.returning_calls.get(self.kernel.segments[follower].block - 1)
-            if end.kind is not TerminatorKind.INDIRECT or behind is None or follower == end.fall_through:
+            call_before = self.returning_calls.get(self.kernel.segments[follower].block - 1)
+            if end.kind is not TerminatorKind.INDIRECT or call_before is None or follower == end.fall_through:
                 yield follower, self._refine_by_condition(end, follower, state)
-            elif segment.block in behind.callee_blocks:
-                yield follower, _keep_slots(state, behind.written_slots)
+            elif segment.block in call_before.callee_blocks:
+                yield follower, _keep_slots(state, call_before.written_slots)
 
     def _refine_by_condition(self, end: Terminator, follower: int, state: bytearray) -> bytearray:
         """Return the state on one edge of a branch: what was written under its condition holds there."""
@@ -308,8 +308,9 @@ class CtaAffinity:
             self._guarded_writes[slot, guard] = result
 
     def _drop_guarded_writes(self, slot: int, predicate: int | None) -> None:
-        """Forget writes of a register under other predicates than this, and all writes under the register
-        itself, if it is a predicate.
+        """Forget guarded writes that a write of a register makes out of date.
+
+        These are its writes under other predicates than this and, if it is a predicate, all writes under it.
         """
         gone = [
             (to, by)
@@ -424,8 +425,9 @@ class CtaAffinity:
         return self._classify_rounded(step) if place == step.rounded_index else self._classify_linear(step)
 
     def _classify_rounded(self, step: Step) -> int:
-        """Return the affinity of a rounded word: it grows by its observed coefficients, on which corners must
-        agree.
+        """Return the affinity of a rounded word.
+
+        It grows by its observed coefficients, on which corners must agree.
         """
         if self.is_optimistic:
             self.steps_to_check.add(step)
@@ -443,7 +445,7 @@ class CtaAffinity:
 
 
 class _ReturningCall(Struct, frozen=True, eq=False):
-    """A call whose callee returns behind it."""
+    """A call whose callee returns to the block after it."""
 
     callee_blocks: frozenset[int]  # blocks that run until it returns
     written_slots: frozenset[int]  # registers that these write

@@ -1,4 +1,4 @@
-"""Proof that CTAs of a grid run alike, so that a few CTAs of each box represent all of it.
+"""Proof that CTAs of a grid are equivalent, so that a few CTAs of each box represent all of it.
 
 1. `CtaAffinity` shows that branches depend on affine functions of the CTA index only.
 2. If that needs observations, the CTAs at the corners of the grid are executed and observed.
@@ -69,9 +69,9 @@ def make_batch(task: ExecutionTask, sample: CtaSample, first: int, size: int) ->
 
 
 class EquivalenceProver:
-    """Proves which CTAs of a launch run alike.
+    """Proves which CTAs of a launch are equivalent.
 
-    cta_stride: distance along each axis between CTAs that may be alike.
+    cta_stride: distance along each axis between CTAs that may be equivalent.
     affinity: the affinity analysis for CTAs that are this far apart.
     """
 
@@ -218,7 +218,7 @@ class EquivalenceProver:
     # ---- proofs ----------------------------------------------------------------------------------
 
     def prove(self) -> CtaSample | None:
-        """Return a sample of boxes of CTAs that are proven alike; None if there is no proof.
+        """Return a sample of boxes of CTAs that are proven equivalent; None if there is no proof.
 
         The proof holds if instructions access no more of shared memory than it assumes; else it is repeated.
         """
@@ -238,7 +238,7 @@ class EquivalenceProver:
         return None
 
     def _find_proven_boxes(self, observers: list[SignatureObserver], budget: Budget) -> list[CtaBox] | None:
-        """Find boxes whose corners run alike; None if there are none.
+        """Find boxes whose corners are equivalent; None if there are none.
 
         observers: receives the observers of all executions.
         """

@@ -3,8 +3,8 @@
 1. The CTAs at the corners of the grid show which shared memory each instruction accesses, and by how much
    rounding steps (a shift to the right, a division) grow from one CTA to the next: their coefficients.
 2. `CtaAffinity` takes both as true.
-3. The runs that prove CTAs alike then check them. The input of a rounding step grows evenly; so if its result
-   has grown by coefficient times distance at both ends of a row of CTAs, it has in between.
+3. The runs that prove CTAs equivalent then check them. The input of a rounding step grows evenly; so if its
+   result has grown by coefficient times distance at both ends of a row of CTAs, it has in between.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """Samples of a grid: the CTAs to execute, and how many CTAs of the grid each represents.
 
 - Exhaustive: every CTA.
-- Boxes: one CTA of each box that is proven to run alike, and its neighbor along each axis, of weight 0, which
+- Boxes: one CTA of each box of equivalent CTAs, and its neighbor along each axis, of weight 0, which
   shows how addresses grow.
 - Scattered: CTAs spread over the grid, which are assumed to represent the others. If the grid is larger than
   the work, it can be stratified into CTAs with work and CTAs that exit at once.
@@ -46,7 +46,7 @@ class CtaSample(Struct, frozen=True, eq=False):
     is_proven: bool
     has_affine_accesses: bool  # and their addresses are affine functions of the CTA index
     affinity_checks: AffinityChecks | None = None
-    boxes: tuple[CtaBox, ...] = ()  # boxes that were proven to run alike
+    boxes: tuple[CtaBox, ...] = ()  # boxes of CTAs that were proven equivalent
     notes: tuple[str, ...] = ()  # assumptions, for the report
 
     def __post_init__(self) -> None:
@@ -123,7 +123,7 @@ def find_busy_strata(grid: Dim3, is_busy: IsBusy) -> list[CtaBox] | None:
 
 
 def _find_first_idle(grid: Dim3, axis: int, is_busy: IsBusy) -> int:
-    """Return the position behind the last CTA with work along an edge of the grid."""
+    """Return the position after the last CTA with work along an edge of the grid."""
     low, high = 0, grid.sizes[axis]  # CTA `low` has work, CTA `high` has none
     if high > 1 and is_busy(_linearize_on_axis(grid, axis, high - 1)):
         return high

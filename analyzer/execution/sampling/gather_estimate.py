@@ -28,8 +28,9 @@ from analyzer.execution.machine.random_data import RandomData, TargetBuffer
 from analyzer.execution.machine.request_measurement import add_to_totals
 from analyzer.execution.machine.request_tables import RequestTable
 from analyzer.execution.sampling.execution_task import ExecutionTask
-from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
+from analyzer.execution.traces.execution_recorder import LaneMaskArray, WarpArray
 from analyzer.execution.traces.launch_recording import RecordingMachine
+from analyzer.ir.arrays import Addresses
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 
 _STEP_LIMIT = 4000  # about as long as a tenth of a second
@@ -127,9 +128,7 @@ class _GatherRecorder:
     def record_unknown_access(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
         """See `ExecutionRecorder`."""
 
-    def record_access(
-        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
-    ) -> None:
+    def record_access(self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: Addresses) -> None:
         """See `ExecutionRecorder`. Raises StopExecution once enough requests of all were measured."""
         access = self.accesses.get(row)
         if access is None or self.totals[row].requests >= _MAX_MEASURED_REQUESTS:
@@ -150,9 +149,7 @@ class _GatherRecorder:
         if all(totals.requests >= _MAX_MEASURED_REQUESTS for totals in self.totals.values()):
             raise StopExecution("enough is known")
 
-    def _add_sectors(
-        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
-    ) -> None:
+    def _add_sectors(self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: Addresses) -> None:
         """Keep the distinct sectors of each request; of a lane that accesses several, the first one only."""
         sectors = np.sort(np.where(active, addresses // np.uint64(SECTOR_BYTES), np.uint64(0)), axis=1)
         is_new = np.ones(sectors.shape, np.bool_)

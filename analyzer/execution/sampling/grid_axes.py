@@ -38,7 +38,10 @@ class GridAxesFinder(ExecutionListener):
         self.n_columns_left = _MAX_EXAMINED_COLUMNS
 
     def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
-        """Raises GridAxesFound if an input of the step splits the CTAs into rows of equal length."""
+        """Search the inputs of a step for one that splits the CTAs into rows of equal length.
+
+        Raises GridAxesFound if there is one.
+        """
         if not view.group.has_all_warps:
             return
         if self.n_columns_left <= 0 or all(result.size <= self.n_ctas for result in results):

@@ -3,7 +3,7 @@
 The first of these that the budget allows:
 
 1. A small grid: all CTAs.
-2. A large grid whose CTAs are proven alike in boxes (`EquivalenceProver`): some CTAs of each box.
+2. A large grid whose CTAs are proven equivalent in boxes (`EquivalenceProver`): some CTAs of each box.
 3. A large grid, not too large: all CTAs.
 4. CTAs spread over the grid; each represents as many others.
 
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 
 _EXHAUSTIVE_BUDGET_DIVISOR = (
-    4  # part of it to execute a large grid exhaustively whose CTAs can be proven alike
+    4  # part of it to execute a large grid exhaustively whose CTAs can be proven equivalent
 )
 _FALLBACK_DIVISOR = 4  # part of it to execute some CTAs if all were too many
 _N_FALLBACK_CTAS = 16
@@ -326,8 +326,8 @@ class LaunchExecutor:
     def _make_reduced_samples(self) -> tuple[CtaSample, ...]:
         """Return samples of a large grid; a second one is for memory accesses.
 
-        Boxes of CTAs that are proven alike if branches allow it, else all CTAs if they are not too many, else
-        CTAs spread over the grid.
+        Boxes of CTAs that are proven equivalent if branches allow it, else all CTAs if they are not too many,
+        else CTAs spread over the grid.
         """
         affords_whole = self._count_warps() <= HARD_MAX_EXHAUSTIVE_WARPS
         proven = None if affords_whole and not self.prover.is_affine else self.prover.prove()
@@ -374,7 +374,7 @@ class LaunchExecutor:
                 run = run_batch(self.task, batch, self.budget, self.make_log, sample.affinity_checks)
             except SharedMemoryTooLargeError:
                 if sample.affinity_checks is not None:  # neighbors in different batches would prove nothing
-                    sample.affinity_checks.invalidate()
+                    sample.affinity_checks.reject_proof()
                     return
                 size = self._shrink_batch_size(sample, size)
                 continue

@@ -15,7 +15,7 @@ from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.machine.access_totals import READ_KINDS, WRITE_KINDS, AccessTotals
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.profile.execution_profile import (
-    BlockPart,
+    BlockRange,
     ExecutionProfile,
     GlobalTraffic,
     MemoryAccess,
@@ -94,7 +94,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             found.setdefault((totals.access.row, totals.access.space), []).append(totals)
         return list(found.values())
 
-    def _build_block_parts(self) -> tuple[BlockPart, ...]:
+    def _build_block_parts(self) -> tuple[BlockRange, ...]:
         """Build the parts of blocks whose segments run unequally often, since lanes reconverge inside."""
         segments, warps, lanes = (
             self.task.kernel.segments,
@@ -104,7 +104,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         first = self.task.kernel.entry_segments
         cut = {s.block for s in segments if warps[s.index] != warps[first[s.block]]}
         return tuple(
-            BlockPart(s.block, s.start, s.stop, int(warps[s.index]), int(lanes[s.index]))
+            BlockRange(s.block, s.start, s.stop, int(warps[s.index]), int(lanes[s.index]))
             for s in segments
             if s.block in cut and s.stop > s.start
         )

@@ -65,9 +65,11 @@ def execute_touched_sectors(
     """Execute a window of a grid and count the sectors that each window accesses; None if unknown.
 
     windows: sizes of windows, the largest first, which is the grid of the task.
-    boxes: boxes of the launch's whole grid that were proven to run alike, if there are any.
+    boxes: boxes of the launch's whole grid of CTAs that were proven equivalent, if there are any.
     """
-    clipped = [box.clip_to_window(windows[0].sizes) for box in boxes if box.overlaps_window(windows[0].sizes)]
+    clipped = [
+        box.clip_to_window(windows[0].sizes) for box in boxes if box.contains_ctas_of_window(windows[0].sizes)
+    ]
     sample = make_box_sample(windows[0], clipped) if clipped else make_exhaustive_sample(windows[0])
     parts: list[list[_WindowFootprints]] = [[] for _ in windows]
     for run in LaunchExecutor(task, lambda batch: _WindowLog(batch, windows)).run_batches(sample):

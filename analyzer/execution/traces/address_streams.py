@@ -25,9 +25,9 @@ from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
 from analyzer.execution.machine.random_data import RandomData, TargetBuffer
 from analyzer.execution.profile.execution_profile import make_read_only
-from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
+from analyzer.execution.traces.execution_recorder import LaneMaskArray, WarpArray
 from analyzer.execution.traces.launch_recording import RecordingMachine
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import Addresses, IntArray
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
@@ -75,7 +75,7 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     warps: (
         RowArray  # number of the warp among those recorded: index of its CTA in `ctas` * warps_per_cta + warp
     )
-    sectors: AddressArray  # address of the sector's first byte
+    sectors: Addresses  # address of the sector's first byte
     word_masks: ByteArray  # one bit for each 4-byte word of the sector that is accessed
     is_store: NDArray[np.bool_]  # true for reductions too
     request_numbers: IntArray  # number of the request, non-decreasing
@@ -181,7 +181,7 @@ class _PendingRequests(Struct):
     warps: IntArray  # [n], as in `AddressStream`
     issue_indices: IntArray  # [n]
     active: LaneMaskArray  # [n, 32]
-    addresses: AddressArray  # [n, 32]
+    addresses: Addresses  # [n, 32]
 
 
 class _MeasuredRequests(Struct):
@@ -191,7 +191,7 @@ class _MeasuredRequests(Struct):
     warps: IntArray  # [n_request]
     issue_indices: IntArray  # [n_request]
     sector_counts: IntArray  # [n_request]
-    sectors: AddressArray  # [n_sector], those of one request after those of another
+    sectors: Addresses  # [n_sector], those of one request after those of another
     word_masks: ByteArray  # [n_sector]
 
 
@@ -222,9 +222,7 @@ class _StreamRecorder:
     def record_guard(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
         """See `ExecutionRecorder`: lanes that a guard leaves are known from the access."""
 
-    def record_access(
-        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
-    ) -> None:
+    def record_access(self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: Addresses) -> None:
         """See `ExecutionRecorder`. Raises StopExecution at the limit of sectors."""
         if not self.is_row_streamed[row]:
             return
@@ -332,8 +330,8 @@ def _is_store(opcode: Opcode) -> bool:
 
 
 def _make_global_keys(
-    addresses: AddressArray, active: LaneMaskArray, width: int
-) -> tuple[AddressArray, LaneMaskArray]:
+    addresses: Addresses, active: LaneMaskArray, width: int
+) -> tuple[Addresses, LaneMaskArray]:
     """Return a key for each sector of each lane: the sector's number and, in the low bits, a mask of words.
 
     The arrays are [n, 32], or [n, 64] if some lane accesses two sectors.
@@ -353,8 +351,8 @@ def _make_global_keys(
 
 
 def _make_local_keys(
-    addresses: AddressArray, active: LaneMaskArray, warps: IntArray, width: int
-) -> tuple[AddressArray, LaneMaskArray]:
+    addresses: Addresses, active: LaneMaskArray, warps: IntArray, width: int
+) -> tuple[Addresses, LaneMaskArray]:
     """Return the same keys for local memory, where the same word of all lanes of a warp is contiguous.
 
     The arrays are [n, 32 k] for accesses of k words.
@@ -372,9 +370,7 @@ def _make_local_keys(
     return np.concatenate(tables, axis=1), np.tile(active, (1, n_words))
 
 
-def _find_distinct_sectors(
-    keys: AddressArray, active: LaneMaskArray
-) -> tuple[IntArray, AddressArray, ByteArray]:
+def _find_distinct_sectors(keys: Addresses, active: LaneMaskArray) -> tuple[IntArray, Addresses, ByteArray]:
     """Return the distinct sectors of each row's active keys: counts [n], addresses and masks of words."""
     leads = active.argmax(axis=1)
     filled = np.where(active, keys, keys[np.arange(len(keys)), leads][:, None])

@@ -5,9 +5,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from analyzer.ir.arrays import Addresses
+
 WarpArray = NDArray[np.int64]
 LaneMaskArray = NDArray[np.bool_]
-AddressArray = NDArray[np.uint64]
 
 
 class ExecutionRecorder(Protocol):
@@ -25,9 +26,7 @@ class ExecutionRecorder(Protocol):
         """
         ...
 
-    def record_access(
-        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
-    ) -> None:
+    def record_access(self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: Addresses) -> None:
         """Record the addresses of a memory instruction, one in each active lane; others are ignored.
 
         An asynchronous copy (LDGSTS) is recorded shared side first, then global side, or global side only.

@@ -123,7 +123,7 @@ class _SegmentRun(Struct, eq=False):
 
     warps: WarpArray
     lanes: LaneMaskArray
-    remaining_guards: Iterator[tuple[int, Guard | None]]  # behind `next_guard`
+    remaining_guards: Iterator[tuple[int, Guard | None]]  # after `next_guard`
     next_guard: tuple[int, Guard | None] | None = None  # the next one to report
     has_unknown_branch: bool = False  # the outcome of its branch is assumed
 

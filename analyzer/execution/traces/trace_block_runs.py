@@ -36,7 +36,7 @@ class LaneSuccessors(Struct, frozen=True, eq=False):
     fallthrough: IntArray  # [n_block], successor of the other lanes; -1 if none is known
     is_decided: NDArray[np.bool_]  # [n_block], false if the mask does not say which way a lane goes
     is_fully_predicated: NDArray[np.bool_]  # [n_block], every instruction has a guard
-    # [n_row], false for instructions behind a WARPSYNC of their block, where further lanes may join.
+    # [n_row], false for instructions after a WARPSYNC of their block, where further lanes may join.
     is_before_reconvergence: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
@@ -59,7 +59,11 @@ class LaneSuccessors(Struct, frozen=True, eq=False):
 
 @lru_cache(maxsize=8)
 def build_lane_successors(cfg: Cfg) -> LaneSuccessors:
-    """Build the successors of a kernel's blocks."""
+    """Build the successors of a kernel's blocks, lane by lane.
+
+    A branch sends lanes of one warp to different blocks: those in the mask of the block's last instruction to
+    `taken`, the others to `fallthrough`.
+    """
     kernel = cfg.kernel
     taken, fallthrough, is_decided, hidden = [], [], [], []
     is_before_reconvergence = np.ones(len(kernel), dtype=bool)

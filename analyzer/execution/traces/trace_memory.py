@@ -25,10 +25,10 @@ from analyzer.execution.footprint.request_cost import (
 from analyzer.execution.profile.execution_profile import GlobalTraffic, MemoryAccess
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import Addresses, IntArray
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
-from analyzer.ir.trace import LaneArray, Trace, TraceHeader, WordArray, unpack_lane_masks
+from analyzer.ir.trace import LaneArray, Trace, TraceHeader, unpack_lane_masks
 
 _MAX_BATCH_ACCESSES = 1 << 15
 _SHARED_WINDOW_BYTES = 1 << 24
@@ -125,9 +125,7 @@ def _find_unlisted_accesses(
 
 
 def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Yield each instruction with addresses, its positions in the trace, and its indices in
-    `access_positions`.
-    """
+    """Yield each instruction with addresses, its positions in the trace and in `access_positions`."""
     access_instruction = trace.instruction_ids[trace.access_positions]
     order = np.argsort(access_instruction, kind="stable")
     numbers, begins = np.unique(access_instruction[order], return_index=True)
@@ -143,7 +141,7 @@ def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArra
 
 
 def _measure_requests(
-    sums: _InstructionTotals, header: TraceHeader, addresses: WordArray, active: LaneArray
+    sums: _InstructionTotals, header: TraceHeader, addresses: Addresses, active: LaneArray
 ) -> None:
     """Add the sectors, wavefronts and footprint of some requests of one instruction.
 
@@ -173,7 +171,7 @@ def _measure_requests(
     sums.sectors += int(sectors.sum())
 
 
-def _count_shared_wavefronts(opcode: Opcode, addresses: WordArray, active: LaneArray, width: int) -> IntArray:
+def _count_shared_wavefronts(opcode: Opcode, addresses: Addresses, active: LaneArray, width: int) -> IntArray:
     if opcode.sched_class is SchedClass.SHARED_MATRIX:
         return count_matrix_wavefronts(addresses, active, max(1, opcode.width_bytes // 4))
     if opcode.kind in ATOMIC_KINDS:
@@ -181,7 +179,7 @@ def _count_shared_wavefronts(opcode: Opcode, addresses: WordArray, active: LaneA
     return count_shared_wavefronts(addresses, active, width)
 
 
-def _count_local_sectors(addresses: WordArray, active: LaneArray, width: int) -> IntArray:
+def _count_local_sectors(addresses: Addresses, active: LaneArray, width: int) -> IntArray:
     """Count the sectors of local requests: the same word of all 32 lanes is contiguous, 128 bytes."""
     lane = np.arange(WARP_SIZE, dtype=np.uint64)[None, :] * np.uint64(4)
     total = np.zeros(len(addresses), dtype=np.int64)

@@ -4,9 +4,9 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
+from analyzer.execution.traces.execution_recorder import LaneMaskArray, WarpArray
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.arrays import IdArray, IntArray
+from analyzer.ir.arrays import Addresses, IdArray, IntArray
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
@@ -102,9 +102,7 @@ class TraceRecorder(Struct):
         masks = np.repeat(pack_lane_masks(active)[:, None], stop - start, axis=1)
         self.current_run = _RecordedRun(start, warps.copy(), masks, np.full(masks.shape, -1, dtype=np.int64))
 
-    def record_access(
-        self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
-    ) -> None:
+    def record_access(self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: Addresses) -> None:
         """See `ExecutionRecorder`."""
         run = self._require_run()
         places, column = run.find_warp_indices(warps), row - run.start

@@ -31,19 +31,19 @@ class CtaBarriers:
     def __init__(self, heap: EventHeap, path: LoadStorePath) -> None:
         self.heap, self.path = heap, path
 
-    def serve(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
+    def arrive(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
         """Bring a warp to a barrier; keep it unless it is the last one, or only arrives."""
         self.path.pass_barrier(step, at)
         if step.barrier.waits:
             time += step.latency_cycles
-        if not self._arrive(warp, step.barrier, time):
+        if not self._count_arrival(warp, step.barrier, time):
             warp.phase, warp.blocked_since = _IS_SERVED, time
             return None
         if step.uses_scoreboards:
             warp.write_scoreboards(step, time, time)
         return time
 
-    def _arrive(self, warp: SimulatedWarp, barrier: CtaBarrier, time: float) -> bool:
+    def _count_arrival(self, warp: SimulatedWarp, barrier: CtaBarrier, time: float) -> bool:
         """Count a warp, and return whether it goes on; the last one releases the others."""
         cta = warp.cta
         state = cta.barriers.get(barrier.key)

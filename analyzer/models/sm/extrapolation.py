@@ -35,7 +35,7 @@ from analyzer.models.sm.warp_program import StepSequence, WarpProgram
 # Steps of a simulation: more change predictions by little and take longer.
 STEP_BUDGET = 80_000
 _PIPELINE_STEP_BUDGET = (
-    12_000  # the iterations of a pipeline soon are alike: docs/blackwell.md is the same as with 40,000
+    12_000  # the iterations of a pipeline soon are the same: docs/blackwell.md is the same as with 40,000
 )
 ALL_ITERATIONS = 10**12
 _MIN_ITERATIONS = 6
@@ -286,7 +286,7 @@ def _simulate_until_converged(
 def _estimate_pipelined(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
 ) -> SmEstimate:
-    """Estimate warps that pass work to each other: they do their loops together, so all are cut alike."""
+    """Estimate warps that pass work to each other: their loops run together, so all are cut together."""
     at_once = min(n_ctas, parameters.ctas_per_sm)
     pipelines = _PipelinedCtas(warp_programs, replace(parameters, max_iterations=ALL_ITERATIONS), at_once)
     outer_iterations = max(map(count_outer_iterations, warp_programs))

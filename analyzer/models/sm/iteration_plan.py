@@ -169,7 +169,7 @@ def _append_iteration(
             continue
         if item.ramp is not None:
             here = iteration if item.ramp.is_per_loop_entry else _Iteration(number, loop.n_planned)
-            times = 0 if item.ramp.is_skipped(here.number, here.total) else 1
+            times = 0 if item.ramp.is_skipped_in_iteration(here.number, here.total) else 1
         sequence = warp_program.sequences[item.index]
         if sequence.predicated_ramps:
             plan += _make_predicated_iterations(
@@ -191,7 +191,7 @@ def _make_predicated_iterations(
             for ramp in sequence.predicated_ramps
         ]
         pairs = zip(sequence.predicated_ramps, numbers, strict=True)
-        skipped = tuple(ramp for ramp, one in pairs if ramp.is_skipped(one.number, one.total))
+        skipped = tuple(ramp for ramp, one in pairs if ramp.is_skipped_in_iteration(one.number, one.total))
         if found and found[-1].skipped_ramps == skipped:
             found[-1] = replace(found[-1], iterations=found[-1].iterations + 1)
         else:

@@ -44,7 +44,7 @@ class L2Share:
             store_factor  # cycles of stores in the joint queue over their own; 0: no such queue
         )
 
-    def serve(self, step: SimulatedStep, begin: float) -> float:
+    def request(self, step: SimulatedStep, begin: float) -> float:
         """Return when the L2 has served a request."""
         cycles, is_outgoing = step.l2_cycles, step.is_outgoing
         free = self.free[is_outgoing]
@@ -72,7 +72,7 @@ class DramShare:
         self.load_cycles = load_cycles  # see `MemorySubsystem.dram_load_cycles`
         self.spread_phase = 0.0
 
-    def serve(self, step: SimulatedStep, begin: float) -> float:
+    def request(self, step: SimulatedStep, begin: float) -> float:
         """Return when the DRAM has served a request."""
         self.free = (self.free if self.free > begin else begin) + step.dram_cycles
         return self.free
@@ -145,7 +145,7 @@ class LoadStorePath:
         """Let a barrier through, which takes its turn on the path and waits for no room."""
         self.free = (self.free if self.free > at else at) + step.load_store_cycles
 
-    def serve(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
+    def request(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
         """Serve a memory instruction; keep its warp where the path has no room."""
         is_admitted = self.is_admitting
         if is_admitted:
@@ -170,7 +170,7 @@ class LoadStorePath:
         if step.l2_cycles:
             done = self._serve_beyond_l1(step, begin, done)
         if step.uses_ldgsts:
-            done = self._count_ldgsts(warp, step, begin, done)
+            done = self._find_ldgsts_end(warp, step, begin, done)
         if step.kind == _COPY_KIND:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
@@ -199,7 +199,7 @@ class LoadStorePath:
         done: when it would be without any queue.
         """
         kind, burst = step.kind, self.burst_cycles
-        l2_free = self.l2.serve(step, begin)
+        l2_free = self.l2.request(step, begin)
         stream_wait = 0.0
         if kind == _COPY_KIND:
             # a stream of its own, ahead of its share by as much as it waits
@@ -208,7 +208,7 @@ class LoadStorePath:
                 done += stream_wait
         queued = l2_free - begin - burst
         if step.dram_cycles:
-            dram_queued = self.dram.serve(step, begin) - begin - burst
+            dram_queued = self.dram.request(step, begin) - begin - burst
             if dram_queued > queued:
                 queued = dram_queued
             done = self.dram.add_latency(step, begin, done, stream_wait)
@@ -224,7 +224,7 @@ class LoadStorePath:
                 self.free += queued - self.store_queue_cycles
         return done
 
-    def _count_ldgsts(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
+    def _find_ldgsts_end(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
         """Return when an LDGSTS is done, or for an LDGDEPBAR, when all of its warp before it are."""
         if step.is_ldgsts:
             if done > warp.last_ldgsts_end:

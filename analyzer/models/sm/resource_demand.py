@@ -259,7 +259,7 @@ def _is_tensor_core_copy(opcode: Opcode) -> bool:
 
 
 def _compute_commit_cycles(model_input: ModelInput) -> float:
-    """Return the latency of a commit.
+    """Return the latency of a tcgen05 or warpgroup commit.
 
     The latency of a product includes the wait that follows, so that is subtracted.
     """
@@ -494,7 +494,7 @@ def _count_bytes_beyond_l1(model_input: ModelInput, profile: ExecutionProfile) -
 
 
 def _compute_cold_share(model_input: ModelInput) -> float:
-    """Compute the part of all data of this launch that the last one has not left in the L2."""
+    """Compute the share of this launch's data that the previous launch has not left in the L2."""
     profile = model_input.profile
     if profile is None or profile.traffic is None or model_input.l2_is_cold:
         return 1.0

@@ -36,7 +36,7 @@ class StepPhase(IntEnum):
     START = 0
     HAS_WAITED = 1  # for its operands: it issues next
     HAS_ISSUED = 2  # its request comes next
-    IS_SERVED = 3  # the step is done: the next one comes
+    IS_SERVED = 3  # the step is done: advance to the next step
 
 
 class SimulatedStep(Struct, eq=False):

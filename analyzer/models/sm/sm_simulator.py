@@ -92,12 +92,12 @@ class _SmSimulator:
         """Return the handler of each kind of step."""
         handlers: dict[StepKind, StepHandler] = {
             StepKind.RESULT: self.subcores.serve_result,
-            StepKind.CTA_BARRIER: self.barriers.serve,
+            StepKind.CTA_BARRIER: self.barriers.arrive,
             StepKind.MBARRIER_WAIT: self.mbarriers.serve_wait,
             StepKind.MBARRIER_ARRIVE: self.mbarriers.serve_arrival,
             StepKind.MBARRIER_COMMIT: self.mbarriers.serve_arrival,
         }
-        return [None if kind is StepKind.NONE else handlers.get(kind, self.path.serve) for kind in StepKind]
+        return [None if kind is StepKind.NONE else handlers.get(kind, self.path.request) for kind in StepKind]
 
     def run(self) -> SimulationResult:
         """Run all CTAs to their end."""

@@ -97,7 +97,7 @@ def find_warp_roles(model_input: ModelInput) -> WarpRoles:
 
 
 class _WorkSplit(Struct, frozen=True, eq=False):
-    """Classes of warps with and without work."""
+    """Classes of warps that compute and access memory, and of idle ones, see `_split_by_work`."""
 
     busy: tuple[WarpClass, ...]
     idle: tuple[WarpClass, ...]  # of CTAs that have work

@@ -5,7 +5,12 @@ from collections.abc import Callable
 import numpy as np
 
 from analyzer.execution.lowering.semantics.integer_compare import JOIN_FUNCTIONS, make_compare_step
-from analyzer.execution.lowering.semantics.operand_parser import OperandParser, make_step, select, split_pair
+from analyzer.execution.lowering.semantics.operand_parser import (
+    OperandParser,
+    make_step,
+    select_by_predicate,
+    split_pair,
+)
 from analyzer.execution.lowering.semantics.rounding import (
     fused_multiply_add,
     ignore_float_errors,
@@ -49,7 +54,7 @@ def compile_double_min_max(form: InstructionForm) -> Step:
     parser.expect_end()
 
     def apply(x: Value, y: Value, bit: Value) -> tuple[Value, ...]:
-        return split_pair(select(bit, np.fmin(x, y), np.fmax(x, y)).view(np.uint64))
+        return split_pair(select_by_predicate(bit, np.fmin(x, y), np.fmax(x, y)).view(np.uint64))
 
     return make_step(ignore_float_errors(apply), [a, b, takes_smaller], results)
 

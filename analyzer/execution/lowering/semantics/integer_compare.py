@@ -121,11 +121,11 @@ def make_compare_step(
                 lambda *v: (compare(*v),), sources, writes[:1], rule, compute_invariants=compute_invariants
             )
 
-        def both(*values: Value) -> tuple[Value, ...]:
+        def with_complement(*values: Value) -> tuple[Value, ...]:
             bit = compare(*values)
             return bit, ~bit
 
-        return make_step(both, sources, writes, rule, compute_invariants=compute_invariants)
+        return make_step(with_complement, sources, writes, rule, compute_invariants=compute_invariants)
     combine = JOIN_FUNCTIONS[join]
 
     def apply(*values: Value) -> tuple[Value, ...]:

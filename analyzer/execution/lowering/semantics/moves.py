@@ -13,7 +13,7 @@ from analyzer.execution.lowering.semantics.operand_parser import (
     make_constant_reads,
     make_constant_step,
     make_step,
-    select,
+    select_by_predicate,
     split_pair,
 )
 from analyzer.execution.lowering.step import AffineRule, ConstantRead, SpecialRead, Step, Value
@@ -63,13 +63,16 @@ def compile_select(form: InstructionForm) -> Step:
         a, b, bit = b, a, SourceOperand(bit.reads)
     if is_wide:
         return make_step(
-            lambda x, y, p: split_pair(select(p, x, y)), [a, b, bit], results, AffineRule.PAIR_LINEAR
+            lambda x, y, p: split_pair(select_by_predicate(p, x, y)),
+            [a, b, bit],
+            results,
+            AffineRule.PAIR_LINEAR,
         )
     if a.is_zero and b.literal == 1:  # SEL R4, RZ, 0x1, P0: a predicate as a number
         return make_step(lambda p: ((~p).astype(np.uint32),), [bit], results, AffineRule.LINEAR)
     if a.literal == 1 and b.is_zero:
         return make_step(lambda p: (p.astype(np.uint32),), [bit], results, AffineRule.LINEAR)
-    return make_step(lambda x, y, p: (select(p, x, y),), [a, b, bit], results, AffineRule.LINEAR)
+    return make_step(lambda x, y, p: (select_by_predicate(p, x, y),), [a, b, bit], results, AffineRule.LINEAR)
 
 
 def compile_half_constant(form: InstructionForm) -> Step:

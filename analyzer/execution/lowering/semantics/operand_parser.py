@@ -103,7 +103,7 @@ def split_pair(number: Value) -> tuple[Value, Value]:
     return number.astype(np.uint32), (number >> np.uint64(WORD_BITS)).astype(np.uint32)
 
 
-def select(bit: Value, yes: Value, no: Value) -> Value:
+def select_by_predicate(bit: Value, yes: Value, no: Value) -> Value:
     """Return `yes` where the predicate is true, else `no`."""
     chosen: Value = np.where(bit, yes, no)
     return chosen

@@ -12,7 +12,7 @@ from analyzer.execution.lowering.semantics.operand_parser import (
     UnsupportedInstructionError,
     make_constant,
     make_step,
-    select,
+    select_by_predicate,
 )
 from analyzer.execution.lowering.semantics.rounding import (
     ROUND_NEAREST,
@@ -100,7 +100,7 @@ def compile_float_min_max(form: InstructionForm) -> Step:
 
     def apply(bit: Value, *values: Value) -> tuple[Value, ...]:
         smaller, larger = reduce(np.fmin, values), reduce(np.fmax, values)
-        return (to_single_bits(select(bit, smaller, larger)),)
+        return (to_single_bits(select_by_predicate(bit, smaller, larger)),)
 
     return make_step(ignore_float_errors(apply), [takes_smaller, *numbers], [result])
 
@@ -149,7 +149,7 @@ def compile_float_set(form: InstructionForm) -> Step:
     yes, no = make_constant(_FLOAT_ONE_BITS if is_number else 0xFFFFFFFF), make_constant(0)
 
     def apply(a: Value, b: Value, bit: Value) -> tuple[Value, ...]:
-        return (select(combine(compare(a, b), bit), yes, no),)
+        return (select_by_predicate(combine(compare(a, b), bit), yes, no),)
 
     return make_step(ignore_float_errors(apply), [*numbers, joined], [result])
 
@@ -160,7 +160,7 @@ def compile_float_select(form: InstructionForm) -> Step:
     result, a, b = parser.take_result(), _take_float_bits(parser), _take_float_bits(parser)
     bit = parser.take_predicate()
     parser.expect_end()
-    return make_step(lambda x, y, p: (select(p, x, y),), [a, b, bit], [result])
+    return make_step(lambda x, y, p: (select_by_predicate(p, x, y),), [a, b, bit], [result])
 
 
 def _take_float_bits(parser: OperandParser) -> SourceOperand:
