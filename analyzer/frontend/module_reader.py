@@ -144,10 +144,15 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
         return _read_binary(path, path, found), False
     from tempfile import NamedTemporaryFile
 
-    with NamedTemporaryFile(prefix="warplens-") as copy:
+    try:
+        copy = NamedTemporaryFile(prefix="warplens-")  # noqa: SIM115, closed below
         for chunk in _read_chunks(path, head, file):
             copy.write(chunk)
         copy.flush()
+    except OSError as error:
+        reason = f"cannot keep a copy of the binary: {error.strerror or error}"
+        raise InputError(f"{_make_display_path(path)}: {reason}", hint="free space in TMPDIR") from None
+    with copy:
         return _read_binary(_make_display_path(path), copy.name, found), False
 
 
