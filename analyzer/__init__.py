@@ -1,4 +1,4 @@
-"""warplens: static performance analysis of GPU kernels from what a compiler dumps.
+"""warplens: static performance analysis of GPU kernels from the output of a compiler.
 
 Public names load on first use (PEP 562), so `import analyzer` stays cheap:
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from analyzer.ir.module import Kernel, Module
     from analyzer.pipeline import Options, Program, analyze, load
     from analyzer.pipeline.whatif import whatif
+    from analyzer.report import read_report
     from analyzer.report.analyze_schema import Report
     from analyzer.text.errors import WarplensError
 
@@ -29,6 +30,7 @@ _MODULES_BY_NAME = {
     "validate": "analyzer.evaluation.validation",
     "whatif": "analyzer.pipeline.whatif",
     "load_gpu": "analyzer.hardware.gpu_database",
+    "read_report": "analyzer.report",
     "Options": "analyzer.pipeline",
     "Program": "analyzer.pipeline",
     "Kernel": "analyzer.ir.module",
@@ -37,7 +39,7 @@ _MODULES_BY_NAME = {
     "WarplensError": "analyzer.text.errors",
 }
 
-IMPORT_TIME_NS = time_ns()  # sources edited later may not be what runs (evaluation/result_cache.py)
+IMPORT_TIME_NS = time_ns()  # sources edited later are not what runs (see evaluation/result_cache.py)
 
 __all__ = [
     "Kernel",
@@ -50,6 +52,7 @@ __all__ = [
     "analyze",
     "load",
     "load_gpu",
+    "read_report",
     "validate",
     "whatif",
 ]

@@ -1,4 +1,4 @@
-"""Finds grammars/ and hwdb/: inside an installed wheel, else in the checkout beside the package."""
+"""Folders of shipped data, grammars/ and hwdb/: in an installed wheel, or in the checkout."""
 
 from pathlib import Path
 from typing import Literal
@@ -7,9 +7,9 @@ DataKind = Literal["grammars", "hwdb"]
 
 
 def find_data_folder(kind: DataKind) -> Path:
-    """Folder with the shipped data of one kind.
+    """Return the folder with the shipped data of one kind.
 
-    The shipped copy is asked first, so that a foreign `site-packages/hwdb` is never read.
+    The copy inside the package goes first, so that a `site-packages/hwdb` of another package is never read.
     """
     package = Path(__file__).resolve().parent
     shipped = package / "_shipped" / kind

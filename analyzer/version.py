@@ -1,3 +1,3 @@
-"""The version of warplens, which reports carry."""
+"""The version of warplens, which is part of every report."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,7 @@
-"""How right the models are on measured kernels: `python bench/accuracy.py kernels` writes docs/accuracy.md.
+"""Measure the accuracy of the models on measured kernels, and write docs/accuracy.md.
+
+    python bench/accuracy.py kernels     # docs/accuracy.md
+    python bench/accuracy.py residuals   # hwdb/residuals.toml
 
 The kernels are built, and their table is written, by `python bench/kernels/build.py`.
 """
@@ -38,11 +41,13 @@ TABLE = ROOT / "bench" / "kernels" / "built" / "cases.csv"
 PAGE = ROOT / "docs" / "accuracy.md"
 RESIDUALS = ROOT / "hwdb" / "residuals.toml"
 _MIN_GROUP_ROWS = 20
-# With 1.1 intervals hold 85 % of a quarter of the rows of bench/left_out.py (64 with 1, 96 with 1.2), and
-# twelve of fourteen kernels of bench/volta.py: neither taught anything. Of products of bench/gemm.py whose
-# stacks are unlike any measured one, 77 % (51 with 1). Assumed: guessed trips may be further off.
+# Unseen: with 1.1, intervals hold 85 % of a quarter of the rows of bench/left_out.py (64 % with 1, 96 %
+# with 1.2) and twelve of fourteen kernels of bench/volta.py; no constant was fitted on either. They hold
+# 77 % (51 % with 1) of the products of bench/gemm.py whose stall stacks are unlike any measured one.
+# Unexecuted: assumed; guessed trip counts may be further off.
 _UNSEEN_INTERVAL_FACTOR, _UNEXECUTED_INTERVAL_FACTOR = 1.1, 2.5
-# Rows of one suite are less than the second apart from one another, mostly; of different ones, more.
+# Distances between stall stacks. Rows of one suite are mostly less than the second one apart from each
+# other, rows of different suites more.
 _SAME_KIND_DISTANCE, _UNSEEN_KIND_DISTANCE = 0.05, 0.1
 _NUMBER_CELL = re.compile(r"|[\d.,]+%?( to [\d.,]+%?)?")
 _HEAD = """# How right the models are on measured kernels
@@ -56,16 +61,13 @@ their ratio, predicted over measured: some of the measured times are not ours to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prototype:
-    """What throwaway prototypes reached on a class of kernels (design/MECHANISMS.md), as it says it.
-
-    suites: globs, each with the GPU that it is confined to, or none.
-    """
+    """Errors of an early prototype of the sm model on a class of kernels, as its notes print them."""
 
     name: str
-    suites: tuple[tuple[str, str], ...]
+    suites: tuple[tuple[str, str], ...]  # (glob of suites, key of the only GPU or "" for all)
     mape: str
     spearman: str
-    simpler: str
+    simpler: str  # MAPE of simpler models on the same rows
 
 
 PROTOTYPES = (
@@ -190,7 +192,11 @@ loop; a few instructions before it, which form addresses, differ. Their measured
 
 
 def render_page(report: ValidationReport, cases: Path, every: int = 1) -> str:
-    """The page in Markdown; cases: the table, of whose tunable suites one in `every` rows was taken."""
+    """Render the page in Markdown.
+
+    cases: the table that `report` was made from.
+    every: one in so many configurations of the tunable suites was taken.
+    """
     split = "judging half" if report.split == "judge" else f"split `{report.split or 'all rows'}`"
     uncounted = report.rows - report.counted
     parts = [
@@ -199,7 +205,8 @@ def render_page(report: ValidationReport, cases: Path, every: int = 1) -> str:
         f"{report.rows:,} rows, {uncounted:,} of them not counted, {report.refused:,} without an answer; "
         f"warplens {report.tool_version}. {_render_compiler_note(report)}\n",
         f"## `{report.models[0]}` against the prototypes\n",
-        "Ranges are over suites and GPUs; the prototypes' stand in design/MECHANISMS.md, over all rows.\n",
+        "Ranges are over suites and GPUs; the prototypes' are over all rows, those that taught them among "
+        "them.\n",
         render_table(
             ("class", "rows", "MAPE", "prototype's", "of simpler ones", "Spearman", "prototype's"),
             _make_prototype_rows(report),
@@ -221,14 +228,14 @@ def render_page(report: ValidationReport, cases: Path, every: int = 1) -> str:
 
 
 def _render_compiler_note(report: ValidationReport) -> str:
-    """What it does to the error that rows are not counted for their compiler."""
-    doubted = read_compiler_dependent_cases()
-    found = [case for case in report.cases if case.case in doubted]
+    """Return a sentence on the error with the rows that their compiler excludes; empty if there are none."""
+    uncounted = read_compiler_dependent_cases()
+    found = [case for case in report.cases if case.case in uncounted]
     errors = [
         abs(answer.time_us / case.time_us - 1)
         for case in report.cases
         for answer in case.predictions
-        if answer.model == report.models[0] and (case.counted or case.case in doubted)
+        if answer.model == report.models[0] and (case.counted or case.case in uncounted)
     ]
     if not found or not errors:
         return ""
@@ -266,7 +273,7 @@ def _is_in_prototype_class(score: ScoreEntry, prototype: Prototype) -> bool:
 
 
 def _format_range(values: Sequence[float], form: str) -> str:
-    """`9% to 20%`, or one figure where both ends read alike."""
+    """Format as `9% to 20%`, or as one figure where both ends have the same text."""
     ends = list(dict.fromkeys(form.format(pick(values)) for pick in (min, max))) if values else []
     return " to ".join(ends)
 
@@ -282,7 +289,7 @@ def _make_model_rows(report: ValidationReport) -> Iterator[tuple[str, ...]]:
 
 
 def _render_suites(report: ValidationReport) -> Iterator[str]:
-    """A table of all figures for each suite, and for all."""
+    """Yield a table of all error metrics for each suite, then one for all suites."""
     suites: dict[str, list[ScoreEntry]] = {}
     for score in report.scores:
         suites.setdefault(format_suite_and_gpu(score)[0], []).append(score)
@@ -307,7 +314,7 @@ def _make_worst_rows(report: ValidationReport) -> Iterator[tuple[str, ...]]:
 
 
 def _render_clocks(report: ValidationReport) -> Iterator[str]:
-    """Errors where the clock stood still while rows were timed, where it fell, and at the one it came to."""
+    """Yield a table of errors for rows with a steady clock, with a falling one, and at the final clock."""
     repeats = read_repeats_by_case()
     cases = [case for case in report.cases if case.case in repeats]
     states = {
@@ -339,7 +346,7 @@ def _format_clock_cells(score: ScoreEntry) -> tuple[str, ...]:
 
 
 def _make_scatter_rows(cases: Path) -> Iterator[tuple[str, ...]]:
-    """How far apart the measured times of two configurations are that differ in read_only alone."""
+    """Yield quantiles of the relative difference between configurations that differ in `read_only` alone."""
     times: dict[tuple[str, str, str], dict[int, float]] = {}
     with cases.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
@@ -367,20 +374,21 @@ def _make_refusal_rows(report: ValidationReport) -> Iterator[tuple[str, ...]]:
 
 
 def kernels(arguments: argparse.Namespace) -> None:
-    """Judge the models on compiled kernels, and write the page."""
+    """Validate the models on compiled kernels and write the page."""
     report = _validate(arguments)
     arguments.output.write_text(render_page(report, arguments.table, arguments.every), encoding="utf-8")
     total = report.find_overall_score()
-    said = (
+    summary = (
         "no counted row has an answer" if total is None else f"MAPE {total.mape:.1%} over {total.rows:,} rows"
     )
-    print(f"{arguments.output}: {report.models[0]}, {said}")
+    print(f"{arguments.output}: {report.models[0]}, {summary}")
 
 
 def residuals(arguments: argparse.Namespace) -> None:
-    """Write hwdb/residuals.toml: how far off the default model is, from every second row of the judging half.
+    """Write hwdb/residuals.toml: quantiles of the default model's errors, by bound.
 
-    The other rows stay unseen, and tell whether intervals hold what they say.
+    They come from every second row of the judging half. The other rows stay unseen: they show whether
+    the intervals cover the share of measured times that they promise.
     """
     report = _validate(arguments)
     ratios: dict[str, list[float]] = {}
@@ -418,18 +426,21 @@ def _format_quantiles(head: str, ratios: Sequence[float]) -> list[str]:
 
 
 def _format_stack_kinds(stacks: Sequence[Mapping[str, float]]) -> Iterator[str]:
-    """Stacks such that each one is like one of them; those first that most of the others are like."""
+    """Yield representative stall stacks: each stack is within `_SAME_KIND_DISTANCE` of one of them.
+
+    Greedy cover: the next one is the stack that most of the uncovered stacks are close to.
+    """
     stalls = sorted({stall for stack in stacks for stall in stack})
     shares = np.array([[stack.get(stall, 0.0) for stall in stalls] for stack in stacks])
-    is_alike = np.abs(shares[:, None] - shares).sum(axis=2) / 2.0 <= _SAME_KIND_DISTANCE
-    is_left = np.ones(len(shares), dtype=bool)
+    is_close = np.abs(shares[:, None] - shares).sum(axis=2) / 2.0 <= _SAME_KIND_DISTANCE
+    is_uncovered = np.ones(len(shares), dtype=bool)
     yield "[kinds]"
     yield f"unlike_distance = {_UNSEEN_KIND_DISTANCE}"
     yield f"stalls = {json.dumps(stalls)}"
     yield "hundredths = ["
-    while is_left.any():
-        kind = int(is_alike[:, is_left].sum(axis=1).argmax())
-        is_left &= ~is_alike[kind]
+    while is_uncovered.any():
+        kind = int(is_close[:, is_uncovered].sum(axis=1).argmax())
+        is_uncovered &= ~is_close[kind]
         yield f"  {[round(100.0 * share) for share in shares[kind].tolist()]},"
     yield "]\n"
 
@@ -447,7 +458,10 @@ def _validate(arguments: argparse.Namespace) -> ValidationReport:
 
 
 def _write_sampled_table(table: Path, every: int) -> Path:
-    """The table, or one beside it with so many times fewer configurations of each tunable suite and GPU."""
+    """Return the table, or a new one beside it with one in `every` configurations of the tunable suites.
+
+    A configuration is kept or dropped by a hash of its parameters, so that it is the same on every GPU.
+    """
     if every <= 1:
         return table
     with table.open(newline="", encoding="utf-8") as file:
@@ -467,7 +481,7 @@ def _report_progress(done: int, total: int) -> None:
 
 
 def main() -> int:
-    """The command line; 1 with one message where something is missing."""
+    """Run the command line; return 1, after one message, on an error."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

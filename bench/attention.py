@@ -1,9 +1,9 @@
-"""Attention on an RTX 5090 against figures that its author printed: docs/attention.md.
+"""Compare attention on an RTX 5090 with the throughputs that its author prints, and write docs/attention.md.
 
     python bench/attention.py
 
-Four steps of bench/attention/attention.cu, compiled by nvcc 13 for sm_120a. No row of data/measured is an
-attention kernel: what is predicted here has taught the models one figure (see the page).
+Four steps of bench/attention/attention.cu, compiled by nvcc 13 for sm_120a. No row of bench/kernels is an
+attention kernel; one figure of hwdb was calibrated on the first two steps (see the page).
 """
 
 import argparse
@@ -43,12 +43,12 @@ under tensor work (2,600 MHz) is from matrix products with the same power cap. N
 
 @dataclass(frozen=True, slots=True)
 class LadderStep:
-    """A step of the ladder, and the throughput that is printed for it."""
+    """A version of the attention kernel, and the throughput that its author prints for it."""
 
     number: int
     title: str
     tflops: float
-    tiles: int
+    tiles: int  # in shared memory at once
 
     @property
     def time_us(self) -> float:
@@ -56,7 +56,7 @@ class LadderStep:
 
     @property
     def unit(self) -> CompileUnit:
-        """What its kernel is compiled from."""
+        """Source and defines of its kernel."""
         return CompileUnit("attention", "sm_120a", SOURCE, (f"STEP={self.number}",), ("-std=c++17",))
 
 
@@ -83,7 +83,7 @@ def _make_columns(step: LadderStep) -> dict[str, object]:
 
 
 def render_page(answers: dict[str, CaseEntry]) -> str:
-    """The page in Markdown."""
+    """Render the page in Markdown."""
     columns = ("step", "what it adds", "measured us", "predicted us", "predicted / measured", "bound")
     rows = []
     for step in STEPS:

@@ -1,10 +1,16 @@
-"""Control flow as `nvdisasm -bbcfg` draws it: an independent oracle for ours.
+"""Compare our control-flow graphs with those that `nvdisasm -bbcfg` draws.
+
+nvdisasm builds its graph on its own, so it is an independent oracle. Its output is a Graphviz file: a
+cluster for each function, a node for each basic block with the texts of its instructions, and edges.
+Nodes carry no addresses: they are listed in the order of the code, so a node's row is the sum of the
+lengths of those before it, and the instruction texts confirm it. Two graphs are equal when they have the
+same blocks and the same edges, both given as rows of the kernel.
 
 Used by the tests on shipped drawings and by bench/corpus.py on any number of others.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,20 +23,20 @@ _EDGE = re.compile(rf"^{_QUOTED}:\w+(?::\w)? -> {_QUOTED}:\w+(?::\w)? \[", re.M)
 _FIELD = re.compile(r"^[{|}]*(?:<\w+>)?\s*")
 _TARGET = re.compile(r"`\(([^)]*)\)|(?<![\w.])0x[0-9a-f]+$")
 
-RowRange = tuple[int, int]
+RowRange = tuple[int, int]  # [start, stop)
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnFunction:
-    """One function of a drawing: instruction texts of each node, and the edges between nodes."""
+    """One function of a drawing."""
 
     name: str
-    nodes: dict[str, tuple[str, ...]]
-    edges: tuple[tuple[str, str], ...]
+    nodes: Mapping[str, tuple[str, ...]]  # normalized instruction texts by node, in code order
+    edges: tuple[tuple[str, str], ...]  # (source node, target node)
 
 
 def read_graphs(path: Path) -> list[DrawnFunction]:
-    """The functions of a drawing."""
+    """Read the functions of a drawing."""
     graphs = []
     for part in path.read_text(encoding="utf-8").split('subgraph "cluster_')[1:]:
         nodes = {match[1]: _instructions(match[2]) for match in _NODE.finditer(part)}
@@ -46,13 +52,13 @@ def _instructions(label: str) -> tuple[str, ...]:
 
 
 def _normalize_text(text: str) -> str:
-    """Without blanks, branch tables and the target of a branch, which tools print in two ways."""
+    """Return the text without blanks, branch tables and branch targets, whose form differs by tool."""
     text = re.sub(r"\(\*.*?\*\)", "", text).strip().rstrip(";").strip()
     return re.sub(r"\s+", "", _TARGET.sub("TARGET", text))
 
 
 def place_nodes(graph: DrawnFunction, kernel: Kernel) -> dict[str, RowRange]:
-    """Rows of each node, which the drawing lists in the order of the code."""
+    """Return the rows of each node; the drawing lists nodes in the order of the code."""
     texts = [_normalize_text(kernel.decode_form(index).text) for index in range(len(kernel))]
     places: dict[str, RowRange] = {}
     row = dict(kernel.labels).get(graph.name, 0) // 16
@@ -67,7 +73,7 @@ def place_nodes(graph: DrawnFunction, kernel: Kernel) -> dict[str, RowRange]:
 def collect_drawn_graph(
     graphs: list[DrawnFunction], kernel: Kernel
 ) -> tuple[set[RowRange], set[tuple[int, int]]]:
-    """Blocks and edges of the drawing, as rows."""
+    """Return blocks and edges of the drawing, as rows."""
     blocks: set[RowRange] = set()
     edges: set[tuple[int, int]] = set()
     for graph in graphs:
@@ -78,19 +84,19 @@ def collect_drawn_graph(
 
 
 def collect_built_graph(cfg: Cfg) -> tuple[set[RowRange], set[tuple[int, int]]]:
-    """Blocks and edges of ours, as rows."""
+    """Return blocks and edges of our graph, as rows."""
     blocks = {(block.start, block.stop) for block in cfg.blocks}
     edges = {(cfg.blocks[edge.source].start, cfg.blocks[edge.target].start) for edge in cfg.edges}
     return blocks, edges
 
 
 def find_owner(graph: DrawnFunction, kernels: Sequence[Kernel]) -> str:
-    """The kernel whose code holds a function: its own, or the one that calls it in the same section."""
+    """Return the name of the kernel that a function is, or whose section holds it as a callee."""
     return next(k.name for k in kernels if graph.name == k.name or graph.name in dict(k.labels))
 
 
 def compare_graph(module: Module, graph_path: Path) -> tuple[int, int]:
-    """Kernels of a module whose control flow is as drawn, and those whose is not."""
+    """Count the kernels of a module whose graph equals the drawing, and those whose graph does not."""
     found: dict[str, list[DrawnFunction]] = {}
     for graph in read_graphs(graph_path):
         found.setdefault(find_owner(graph, module.kernels), []).append(graph)
@@ -100,7 +106,10 @@ def compare_graph(module: Module, graph_path: Path) -> tuple[int, int]:
 
 
 def matches_drawing(cfg: Cfg, graphs: list[DrawnFunction]) -> bool:
-    """Our blocks and edges are the drawing's; callees that have no symbol of their own are not drawn."""
+    """Return whether our blocks and edges are those of the drawing.
+
+    nvdisasm does not draw callees without a symbol of their own: what only they reach is left out of ours.
+    """
     blocks, edges = collect_drawn_graph(graphs, cfg.kernel)
     our_blocks, our_edges = collect_built_graph(cfg)
     callees = {cfg.blocks[callee].start for _, callee in cfg.call_edges}

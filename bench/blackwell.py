@@ -1,15 +1,15 @@
-"""Tensor core, copy engine and LDGSTS of a B200 against micro-benchmarks that others ran: docs/blackwell.md.
+"""Compare tensor core, copy engine and LDGSTS of a B200 with micro-benchmarks, and write docs/blackwell.md.
 
     python bench/blackwell.py [--jobs 2]
 
-The kernels of bench/blackwell are compiled by nvcc 13 for each row of `../shared/data/blackwell_microbench`
-that is listed here; times are the table's cycles at the clock that they were taken at.
+The kernels of bench/blackwell are compiled by nvcc 13 for selected rows of the measured tables of
+SemiAnalysisAI/microbench-blackwell @9a068d85; a time is the table's cycles at the clock of the measurement.
 """
 
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from kernels.recipes import TableError
 from markdown import render_table
 from predictions import compile_missing, predict_rows
 
-from analyzer.demand.opcode_costs import FloatArray
+from analyzer.ir.arrays import FloatArray
 from analyzer.report.validation_schema import CaseEntry
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,7 +27,8 @@ DATA = ROOT.parent / "shared" / "data" / "blackwell_microbench"
 SOURCES = ROOT / "bench" / "blackwell"
 PAGE = ROOT / "docs" / "blackwell.md"
 _CLOCK_MHZ = 1965.0
-_LOOP_CLOCK_MHZ = 1280.0  # at which the largest tiles of the main loop keep the tensor core busy
+# The clock at which the largest tiles of the main loop keep the tensor core busy: its table names none.
+_LOOP_CLOCK_MHZ = 1280.0
 _N_SMS = 148
 _BATCHES = 1000
 _COLUMNS = (64, 96, 128, 256)
@@ -42,9 +43,9 @@ _KINDS = {
 _HEAD = """# A B200's tensor core, copy engine and LDGSTS
 
 Made by `python bench/blackwell.py`: kernels of bench/blackwell, written anew and compiled for sm_100a,
-against the cycles that SemiAnalysis measured on a B200 (`../shared/data/blackwell_microbench`). The figures
-in hwdb/arch/sm_100.toml come from the same tables: this says how well the simulation puts them together, not
-how well it would do on rows never seen.
+against the cycles that SemiAnalysis measured on a B200 (SemiAnalysisAI/microbench-blackwell @9a068d85). The
+figures in hwdb/arch/sm_100.toml come from the same tables: this says how well the simulation puts them
+together, not how well it would do on rows never seen.
 
 """
 _TAIL = """
@@ -58,18 +59,18 @@ MXF4 products are not compiled.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MicrobenchmarkRow:
-    """A row of the tables with the kernel that stands for it; group: its class on the page."""
+    """A row of the tables and the launch of our kernel that does the same work."""
 
     case: str
-    group: str
-    source: str
-    defines: dict[str, object] = field(hash=False)
+    group: str  # its row on the page
+    source: str  # stem of the file in bench/blackwell
+    defines: Mapping[str, object] = field(hash=False)
     grid: int
     block: int
     cluster: int = 1
     shared_bytes: int = 0
     arguments: str
-    cycles: float
+    cycles: float  # of the whole launch, measured
     clock_mhz: float = _CLOCK_MHZ
     l2: str = "cold"
 
@@ -79,13 +80,13 @@ class MicrobenchmarkRow:
 
     @property
     def unit(self) -> CompileUnit:
-        """What its kernel is compiled from."""
+        """Source and defines of its kernel."""
         defines = tuple(f"{name}={value}" for name, value in self.defines.items())
         return CompileUnit("blackwell", "sm_100a", SOURCES / f"{self.source}.cu", defines, ())
 
 
 def make_mma_rows() -> Iterator[MicrobenchmarkRow]:
-    """tcgen05.mma: cycles per product of batches of some depth."""
+    """Yield rows of tcgen05.mma: cycles of 1,000 batches of `PipelineDepth` instructions each."""
     for name in ("umma_throughput.csv", "umma_throughput_small_depth.csv"):
         for one in _read_table(name):
             depth, m, n = int(one["PipelineDepth"]), int(one["M"]), int(one["N"])
@@ -117,7 +118,7 @@ def make_mma_rows() -> Iterator[MicrobenchmarkRow]:
 
 
 def make_ldgsts_rows() -> Iterator[MicrobenchmarkRow]:
-    """LDGSTS: cycles to copy what is in flight, over and over."""
+    """Yield rows of LDGSTS: cycles of a copy with a fixed number of bytes in flight."""
     for one in _read_table("ldgsts_throughput.csv"):
         ctas, stages, threads, width = (
             int(one[name]) for name in ("CTAsPerSM", "NumStages", "ThreadsPerBlock", "LoadBytes")
@@ -138,7 +139,7 @@ def make_ldgsts_rows() -> Iterator[MicrobenchmarkRow]:
 
 
 def make_tma_rows() -> Iterator[MicrobenchmarkRow]:
-    """TMA: the same by the copy engine."""
+    """Yield rows of TMA: the same copy by the copy engine."""
     for one in _read_table("tma2d_throughput.csv"):
         ctas, stages, width, height = (
             int(one[name]) for name in ("CTAsPerSM", "NumStages", "SmemWidth", "SmemHeight")
@@ -157,7 +158,7 @@ def make_tma_rows() -> Iterator[MicrobenchmarkRow]:
 
 
 def make_main_loop_rows() -> Iterator[MicrobenchmarkRow]:
-    """CUTLASS's main loop on one SM, of which tiles and stages are compared with each other alone."""
+    """Yield rows of CUTLASS's main loop on one SM; only ratios between tiles and stages are meaningful."""
     rows = [
         (tile_m, tile_n, tile_k, stages, float(one["time_ms"]))
         for one in _read_table("cutlass_mainloop_bf16.csv")
@@ -187,9 +188,9 @@ def _read_table(name: str) -> Iterator[dict[str, str]]:
         yield from csv.DictReader(lines)
 
 
-def _name_in_flight_group(what: str, n_bytes: int) -> str:
+def _name_in_flight_group(instruction: str, n_bytes: int) -> str:
     limits = ((4096, "up to 4 KB"), (32768, "8 to 32 KB"), (1 << 40, "48 KB and more"))
-    return f"{what}, {next(text for limit, text in limits if n_bytes <= limit)} in flight"
+    return f"{instruction}, {next(text for limit, text in limits if n_bytes <= limit)} in flight"
 
 
 def _make_columns(row: MicrobenchmarkRow) -> dict[str, object]:
@@ -211,18 +212,18 @@ def _make_columns(row: MicrobenchmarkRow) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class GroupScore:
-    """Of one group: how many rows, mean error, bias, and shares within 5 and 10 %."""
+    """Errors of the rows of one group."""
 
     group: str
     rows: int
-    error: float
-    bias: float
-    within_5: float
+    error: float  # mean of |predicted / measured - 1|
+    bias: float  # mean of predicted / measured
+    within_5: float  # share of rows whose error is at most 5 %
     within_10: float
 
 
 def compute_scores(rows: Sequence[MicrobenchmarkRow], answers: dict[str, CaseEntry]) -> Iterator[GroupScore]:
-    """By group, in the order of the tables."""
+    """Yield the score of each group, in the order of the rows."""
     for group in dict.fromkeys(row.group for row in rows):
         ratios = np.array(
             [answers[row.case].predictions[0].time_us / row.time_us for row in rows if row.group == group]
@@ -237,17 +238,20 @@ def _compute_group_score(group: str, ratios: FloatArray) -> GroupScore:
 
 
 def compute_stage_score(rows: Sequence[MicrobenchmarkRow], answers: dict[str, CaseEntry]) -> GroupScore:
-    """Main loops of a tile against the same tile's with two stages: ratios of ratios."""
+    """Score each main loop relative to the same tile's with two stages.
+
+    Its ratio is predicted over measured, divided by the same ratio with two stages.
+    """
     loops = [row for row in rows if row.source == "mainloop"]
     two = {_read_tile_sizes(row): row for row in loops if row.defines["STAGES"] == 2}
 
-    def gain(row: MicrobenchmarkRow) -> float:
+    def relative_ratio(row: MicrobenchmarkRow) -> float:
         base = two[_read_tile_sizes(row)]
         ours = [answers[one.case].predictions[0].time_us for one in (row, base)]
         return ours[0] / ours[1] / (row.time_us / base.time_us)
 
-    gains = np.array([gain(row) for row in loops if row.defines["STAGES"] != 2])
-    return _compute_group_score("main loop, stages of a tile against two", gains)
+    ratios = np.array([relative_ratio(row) for row in loops if row.defines["STAGES"] != 2])
+    return _compute_group_score("main loop, stages of a tile against two", ratios)
 
 
 def _read_tile_sizes(row: MicrobenchmarkRow) -> tuple[object, ...]:
@@ -255,7 +259,7 @@ def _read_tile_sizes(row: MicrobenchmarkRow) -> tuple[object, ...]:
 
 
 def render_page(found: Iterable[GroupScore]) -> str:
-    """The page in the docs."""
+    """Render the page in Markdown."""
     head = ("rows", "of them", "mean error", "predicted / measured", "within 5 %", "within 10 %")
     rows = [
         (

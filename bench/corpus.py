@@ -1,4 +1,4 @@
-"""How well real dumps are read: parsed, known, counted, and equal to NVIDIA's own tools.
+"""Check how well real dumps are read: parsed, known, counted, and equal to NVIDIA's own tools.
 
     python bench/corpus.py DUMP.sass ... [--graphs FOLDER]
 
@@ -24,27 +24,27 @@ from analyzer.ir.module import Kernel, Module
 from analyzer.isa.control_encoding import decode_control_code_columns
 from analyzer.text.errors import WarplensError
 
-# An independent reading of a dump: address, guard, opcode name, up to the terminator.
+# An instruction line, read independently of the parser: address, guard, opcode name, up to the semicolon.
 _PLAIN = re.compile(rb"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@\S+\s+)?([A-Z][A-Z0-9_]*)[^;\n]*;", re.M)
-# An extra operand that prints `.reuse` without a bit of its own (facts/FORMATS.md, section 7); texture
+# The extra operand of these MMAs prints `.reuse` without a bit of its own (docs/corpus.md); texture
 # instructions have the bit set and print nothing.
 _REUSE_EXCEPTIONS = re.compile(r"\b(HMMA|IMMA)\.SP|\b[OQ]MMA\.SF|\bT(EX|LD4)\b")
 
 
 @dataclass(slots=True)
 class ArchCounts:
-    """Sums over the kernels of one architecture."""
+    """Counts over the kernels of one architecture."""
 
     kernels: int = 0
     instructions: int = 0
-    unparsed: int = 0
-    unknown_pipe: int = 0
-    reuse_differs: int = 0
+    unparsed: int = 0  # instructions that the grammar rejects
+    unknown_pipe: int = 0  # instructions without a scheduling class on the architecture
+    reuse_differs: int = 0  # instructions whose reuse bits and `.reuse` suffixes differ in number
     files: set[str] = field(default_factory=set)
 
 
 def add_kernel(tally: ArchCounts, kernel: Kernel, unparsed: frozenset[int]) -> None:
-    """Count one kernel's instructions by what is known of them."""
+    """Add one kernel's counts to those of its architecture; unparsed: text ids."""
     opcodes = kernel.form_table.opcodes
     supported = load_arch(kernel.arch).sched
     has_pipe = np.array([o.is_known and o.sched_class in supported for o in opcodes], dtype=bool)
@@ -57,7 +57,7 @@ def add_kernel(tally: ArchCounts, kernel: Kernel, unparsed: frozenset[int]) -> N
 
 
 def count_reuse_differences(kernel: Kernel) -> int:
-    """Instructions whose reuse bits are not as many as the `.reuse` suffixes in their text."""
+    """Count instructions whose number of reuse bits differs from that of `.reuse` suffixes in their text."""
     if kernel.control_words is None:
         return 0
     masks = decode_control_code_columns(kernel.control_words).reuse_mask
@@ -69,7 +69,7 @@ def count_reuse_differences(kernel: Kernel) -> int:
 
 
 def has_equal_opcode_counts(path: Path, module: Module) -> bool:
-    """Opcode histogram of all kernels against a plain expression over the text."""
+    """Return whether the module's opcode histogram equals that of a regular expression over the text."""
     ours: Counter[str] = Counter()
     for kernel in module.kernels:
         names = [opcode.name for opcode in kernel.form_table.opcodes]
@@ -80,7 +80,7 @@ def has_equal_opcode_counts(path: Path, module: Module) -> bool:
 
 
 def count_dumps(paths: Iterable[Path], console: Console) -> dict[str, ArchCounts]:
-    """Read each dump; what cannot be read is said."""
+    """Count each dump by architecture; print dumps that cannot be read or whose opcode counts differ."""
     tallies: dict[str, ArchCounts] = {}
     for path in paths:
         try:
@@ -101,7 +101,7 @@ def count_dumps(paths: Iterable[Path], console: Console) -> dict[str, ArchCounts
 
 
 def make_table(tallies: dict[str, ArchCounts]) -> Table:
-    """One row per architecture and a total."""
+    """Build the table: one row per architecture and a total."""
     table = Table(title="real dumps, by architecture")
     for name in ("arch", "dumps", "kernels", "instructions", "parsed", "known pipe", "reuse bits differ"):
         table.add_column(name, justify="left" if name == "arch" else "right")
@@ -131,7 +131,7 @@ def _format_cells(tally: ArchCounts) -> tuple[str, ...]:
 
 
 def compare_graphs(folder: Path, console: Console) -> None:
-    """Control flow against every graph that nvdisasm drew."""
+    """Compare control flow with every graph of nvdisasm in a folder, and print how many are equal."""
     equal = different = 0
     for graph in sorted(folder.glob("*.dot")):
         text = graph.with_suffix(".hex.txt")
@@ -143,7 +143,7 @@ def compare_graphs(folder: Path, console: Console) -> None:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("dumps", nargs="*", type=Path)
     parser.add_argument("--graphs", type=Path)

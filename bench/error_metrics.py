@@ -1,4 +1,4 @@
-"""Errors of a model over rows of a validation, as the pages in docs/ show them."""
+"""Compute and format errors of a model over rows of a validation, for the pages in docs/."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ ERROR_COLUMNS = ("rows", "MAPE", "median", "P90", "bias", "Spearman")
 
 
 def collect_times(cases: Iterable[CaseEntry], model: str) -> CaseTimes:
-    """Measured and predicted times of the rows that a model has an answer for, in microseconds."""
+    """Return measured and predicted times, in microseconds, of the rows that a model has a prediction for."""
     rows = [
         (case.time_us, found.time_us, found.time_us_low, found.time_us_high)
         for case in cases
@@ -23,7 +23,7 @@ def collect_times(cases: Iterable[CaseEntry], model: str) -> CaseTimes:
 
 
 def format_errors(times: CaseTimes) -> tuple[str, ...]:
-    """Cells of a table, in the order of `ERROR_COLUMNS`."""
+    """Format the cells of a table row, in the order of `ERROR_COLUMNS`."""
     errors = measure_errors(times)
     shown = (f"{100 * error:.1f}%" for error in (errors.mape, errors.median_ape, errors.p90_ape))
     rank = "" if errors.spearman is None else f"{errors.spearman:.3f}"

@@ -1,9 +1,9 @@
-"""How exactly real kernels are executed without a GPU: counts against closed forms of their algorithms.
+"""Compare counts of abstract execution with closed forms of the algorithms, and print docs/exactness.md.
 
     python bench/exactness.py > docs/exactness.md
 
-Runs each launch of tests/execution/closed_forms.py and prints one line per kernel. Nothing is rounded: a
-truth holds when the number in the report equals it.
+Runs each launch of tests/execution/closed_forms.py and prints one line per kernel. Nothing is rounded: an
+expected count holds when the number in the report equals it.
 """
 
 import sys
@@ -66,17 +66,17 @@ LABELS = {
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """What the report of one case came to; `found` holds a value for each truth, None where it has none."""
+    """The counts that the report of one case gives."""
 
     case: Case
-    provenance: str
-    found: tuple[tuple[ExpectedCount, float | None], ...]
+    provenance: str  # of the report's counts; "refused" where there is no report
+    found: tuple[tuple[ExpectedCount, float | None], ...]  # with the report's value, None if it has none
     seconds: float
-    reason: str = ""
+    reason: str = ""  # origin of the first unknown branch, or the message of the refusal
 
     @property
     def failures(self) -> list[str]:
-        """What is not as it must be."""
+        """A line for each expectation that does not hold."""
         wrong = [
             f"{truth}: {value} for {truth.value}"
             for truth, value in self.found
@@ -90,13 +90,14 @@ class CaseResult:
 
 
 def is_satisfied(truth: ExpectedCount, value: float | None) -> bool:
+    """Return whether a reported value is the expected one (at least so many, for unknown branches)."""
     if truth.measure == "unknown_branches":
         return value is not None and value >= truth.value
     return value is not None and value == int(truth.value)
 
 
 def run_case(case: Case) -> CaseResult:
-    """Analyze one launch. A refusal is an outcome, too."""
+    """Analyze one launch; a refusal is a result, too."""
     program = load_program(case.path)
     start = time.perf_counter()
     try:
@@ -143,7 +144,7 @@ def make_argument(value: Value) -> ArgumentValue:
 def find_reported_value(
     truth: ExpectedCount, kernel: KernelReport, rows: list[tuple[int, str]]
 ) -> float | None:
-    """The report's number for a truth; sums over instructions are None where a part is not known."""
+    """Return the report's number for an expected count, None where a part of the sum is not known."""
     match truth.measure:
         case "read" | "read_unique" | "written" | "written_unique":
             traffic = kernel.traffic
@@ -171,7 +172,7 @@ def find_reported_value(
 
 
 def find_opcode_family(opcode: str) -> str:
-    """The name without modifiers; `REDG` is what `RED` is called from sm_90 on."""
+    """Return the name without modifiers; `REDG`, the name of `RED` from sm_90 on, gives `RED`."""
     name = opcode.split(".")[0]
     return "RED" if name == "REDG" else name
 
@@ -185,7 +186,7 @@ def sum_known(numbers: Iterable[float | None]) -> float | None:
 
 
 def make_rows(outcomes: Iterable[CaseResult]) -> Iterator[tuple[str, ...]]:
-    """One line for the launches of a kernel that end alike."""
+    """Yield one table row for the launches of a kernel that have the same result."""
     grouped: dict[tuple[str, str], list[CaseResult]] = defaultdict(list)
     for outcome in outcomes:
         case = outcome.case
@@ -200,7 +201,7 @@ def make_rows(outcomes: Iterable[CaseResult]) -> Iterator[tuple[str, ...]]:
 
 
 def format_expectations(truths: Iterable[ExpectedCount]) -> Iterator[str]:
-    """What truths are of, once each: `requests of LDG, STG`."""
+    """Yield the kinds of expected counts, once each, such as `requests of LDG, STG`."""
     opcodes: dict[str, dict[str, None]] = defaultdict(dict)
     for truth in truths:
         opcodes[truth.measure][truth.opcode] = None
@@ -218,7 +219,7 @@ def format_result(outcome: CaseResult) -> str:
 
 
 def main() -> None:
-    """Print the page; the exit status tells whether all is as it must be."""
+    """Print the page; exit with 1 if an expectation does not hold."""
     outcomes = [run_case(case) for case in sorted(CASES, key=lambda case: case.path)]
     order = {case: place for place, case in enumerate(CASES)}
     outcomes.sort(key=lambda outcome: order[outcome.case])

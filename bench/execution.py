@@ -1,4 +1,4 @@
-"""How long abstract execution takes: a whole `warplens analyze` against the same run without a launch.
+"""Time abstract execution: a whole `warplens analyze` against the same run without a launch.
 
     python bench/execution.py [--rounds 5]
 
@@ -20,13 +20,13 @@ from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
 TRACES = ROOT / "traces"
-# As installed: byte code is kept.
+# As for an installed package, byte code is kept.
 _INHERITED_ENVIRONMENT = {
     name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
 }
 _ENVIRONMENT = {**_INHERITED_ENVIRONMENT, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 _CUBE_ARGUMENTS = [f"--arg={place}=4096" for place in range(3, 9)]
-# Dumps of 4096-cube products, and CTAs of each: tiles of 128 x 64, then larger and smaller ones.
+# Dumps of 4096 x 4096 x 4096 matrix products, and CTAs of each: tiles of 128 x 64, then larger and smaller.
 _MATMULS = {
     "sm_80/matmul": 2048,
     "sm_89/matmul": 2048,
@@ -40,20 +40,20 @@ _MATMULS = {
     "sm_120/matmul_one_stage": 4096,
     "sm_80/matmul_four_stages": 16384,
 }
-_CTAS = 256
+_BLOCK_THREADS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class CommandRun:
-    """One command line of `warplens analyze`, and the row that its time is compared with."""
+    """One command line of `warplens analyze`."""
 
     name: str
     arguments: tuple[str, ...]
-    base: str = ""
+    base: str = ""  # name of the run that its time is divided by
 
 
 def make_runs() -> list[CommandRun]:
-    """Rows of the table, each after the row that it is compared with."""
+    """Build the runs, each after the one that it is compared with."""
     rows = []
     for name, ctas in _MATMULS.items():
         dump = str(TRACES / "triton" / f"{name}.sass")
@@ -85,8 +85,8 @@ def make_runs() -> list[CommandRun]:
 
 def _make_sized_run(kernel: str, dump: str, place: int, ctas: int) -> CommandRun:
     base = f"{kernel}, 1,000 CTAs" if ctas > 1_000 else ""
-    sizes = [f"--arg={place}={ctas * _CTAS - 77}"]
-    shape = [f"--grid={ctas}", f"--block={_CTAS}"]
+    sizes = [f"--arg={place}={ctas * _BLOCK_THREADS - 77}"]
+    shape = [f"--grid={ctas}", f"--block={_BLOCK_THREADS}"]
     if kernel == "naive_transpose":  # 2-D: rows, columns
         side = 32 if ctas == 1_000 else 1_000
         sizes = [f"--arg=2={side * 8 - 3}", f"--arg=3={ctas // side * 32 - 5}"]
@@ -95,14 +95,14 @@ def _make_sized_run(kernel: str, dump: str, place: int, ctas: int) -> CommandRun
 
 
 def measure_seconds(run: CommandRun, rounds: int) -> float:
-    """Wall time of the best of several processes. Raises RuntimeError where one fails."""
+    """Return the least wall time of several processes. Raises RuntimeError if one fails."""
     return measure_best_seconds(
         [sys.executable, "-m", "analyzer", "analyze", *run.arguments, "--format", "json"], rounds
     )
 
 
 def measure_best_seconds(command: list[str], rounds: int) -> float:
-    """Wall time of a command's best run. Raises RuntimeError where one fails."""
+    """Return the least wall time of several runs of a command. Raises RuntimeError if one fails."""
     best = float("inf")
     for _ in range(rounds):
         started = time.perf_counter()

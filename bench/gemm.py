@@ -1,10 +1,10 @@
-"""Tunable FP32 matrix products against a tuner's sweeps on three GPUs: docs/gemm.md.
+"""Compare tunable FP32 matrix products with a tuner's sweeps on three GPUs, and write docs/gemm.md.
 
     python bench/gemm.py [--jobs 2]
 
 Configurations of bench/gemm/gemm.cu, compiled by nvcc 13, against times of CLBlast's Xgemm in
-../shared/data/kernel_tuner/gemm.parquet: the fastest ones of each GPU, and others by a hash, half of them
-from the fastest fifth.
+AutoTuningAssociation/benchmark_hub @8eeb99e, gemm: the fastest ones of each GPU, and others by a hash,
+many of them from the fastest fifth.
 """
 
 import argparse
@@ -32,14 +32,14 @@ _SIZE = 4096
 _TUNED = ("MWG", "NWG", "KWG", "MDIMC", "NDIMC", "MDIMA", "NDIMB", "VWM", "VWN", "SA", "SB")
 _FIXED_PARAMETERS = {"KWI": 2, "STRM": 0, "STRN": 0, "PRECISION": 32}
 _MAX_RESULTS_PER_THREAD = 128
-_BEST, _OF_FAST, _OF_ALL = 4, 16, 24
+_N_FASTEST, _N_OF_FASTEST_FIFTH, _N_OF_OTHERS = 4, 16, 24
 _HEAD = """# Tunable matrix products on three GPUs
 
 Made by `python bench/gemm.py`: products of 4096-square matrices in FP32 by configurations of CLBlast's
-Xgemm, written anew (bench/gemm/gemm.cu), against the times of whole tuning sweeps (data/kernel_tuner:
-benchmark_hub). The fastest configurations of each GPU and others by a hash, {rows} rows. Operands come
-through the L1 or through shared memory, in accesses of 4 to 16 bytes: what the load/store path costs decides
-most of them.
+Xgemm, written anew (bench/gemm/gemm.cu), against the times of whole tuning sweeps
+(AutoTuningAssociation/benchmark_hub @8eeb99e). The fastest configurations of each GPU and
+others by a hash, {rows} rows. Operands come through the L1 or through shared memory, in accesses of 4 to 16
+bytes: what the load/store path costs decides most of them.
 
 Of the measured code nothing but its source is known: NVIDIA's OpenCL compiler made it. What nvcc 13 makes
 of ours may differ in registers, and so in CTAs per SM; products of more than {sums} sums per thread, which
@@ -68,12 +68,12 @@ long as its products and its accesses together. Why is not understood.
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A GPU of the sweeps: its name there and in hwdb, and the clock that its times speak of."""
+    """A GPU of the sweeps."""
 
-    name: str
-    gpu: str
+    name: str  # in the sweeps
+    gpu: str  # in hwdb
     arch: str
-    clock_mhz: int
+    clock_mhz: int  # inferred from the times of configurations with bank conflicts
 
 
 DEVICES = (
@@ -85,9 +85,9 @@ DEVICES = (
 
 @dataclass(frozen=True, slots=True)
 class MeasuredConfiguration:
-    """A configuration, its parameters in the order of `_TUNED`, and its time."""
+    """A configuration of a sweep and its time."""
 
-    values: tuple[int, ...]
+    values: tuple[int, ...]  # parameters, in the order of `_TUNED`
     time_us: float
 
     def __getitem__(self, name: str) -> int:
@@ -99,23 +99,23 @@ class MeasuredConfiguration:
 
     @property
     def results_per_thread(self) -> int:
-        """Results of a thread."""
+        """Elements of the product that a thread computes."""
         return self["MWG"] * self["NWG"] // (self["MDIMC"] * self["NDIMC"])
 
     @property
     def shared_operands(self) -> str:
-        """What it keeps in shared memory."""
+        """The operands that it keeps in shared memory, one of `KINDS`."""
         return KINDS[self["SA"] + 2 * self["SB"]]
 
     def make_unit(self, arch: str) -> CompileUnit:
-        """What its kernel is compiled from."""
+        """Return source and defines of its kernel."""
         defines = tuple(f"{name}={value}" for name, value in zip(_TUNED, self.values, strict=True))
         return CompileUnit("gemm", arch, SOURCE, defines, ("-std=c++17",))
 
 
 def select_configurations(device: Device) -> tuple[MeasuredConfiguration, ...]:
-    """Configurations of a GPU. Raises TableError."""
-    return sample_configurations(_read_configurations(device), _BEST, _OF_FAST, _OF_ALL)
+    """Return a sample of the configurations of a GPU. Raises TableError."""
+    return sample_configurations(_read_configurations(device), _N_FASTEST, _N_OF_FASTEST_FIFTH, _N_OF_OTHERS)
 
 
 def _read_configurations(device: Device) -> Iterator[MeasuredConfiguration]:
@@ -144,7 +144,7 @@ def _make_columns(device: Device, one: MeasuredConfiguration) -> dict[str, objec
 
 
 def render_page(report: ValidationReport) -> str:
-    """The page in Markdown."""
+    """Render the page in Markdown."""
     clocks = ", ".join(f"{device.clock_mhz:,} MHz ({device.gpu})" for device in DEVICES)
     whole, kinds = [], []
     for device in DEVICES:
@@ -171,7 +171,7 @@ def _select_device_cases(device: Device, cases: Iterable[CaseEntry]) -> list[Cas
 
 
 def _format_tuning_loss(times: CaseTimes) -> str:
-    """How much longer than the best row of a GPU the one takes that is predicted best."""
+    """Format how much longer than the fastest configuration the one takes that is predicted fastest."""
     return f"{100 * evaluate_choice(times.measured_us.tolist(), times.predicted_us.tolist()).loss:.1f}%"
 
 

@@ -1,12 +1,12 @@
-"""How right the default model is on an architecture that taught it nothing.
+"""Measure the default model's accuracy on architectures that no constant was calibrated on.
 
     python bench/left_out.py [sm_86 ...] [--jobs 2]
 
-For each architecture with measured kernels: every figure in hwdb that measured times of its own GPUs taught
-(source "measured", "mechanisms" or "gemm", and no GPU of another architecture in its note) is replaced by
-that of the nearest other architecture of its family (graphics or data centre), or of the other one; then the
-judging half's rows of its GPUs are predicted. What a user can look up stays: datasheets, latencies that
-microbenchmarks give, the clock, the shortest time between launches.
+For each architecture with measured kernels: every figure in hwdb that was calibrated on its own GPUs (source
+"measured", "mechanisms" or "gemm", and no GPU of another architecture in its note) is replaced by that of the
+nearest other architecture of its family (graphics or data centre), or of the other family; then the judging
+half's rows of its GPUs are predicted. Figures that a user can look up stay: datasheets, latencies of
+microbenchmarks, the clock, the shortest time between launches.
 Writes docs/left-out.md.
 """
 
@@ -59,21 +59,18 @@ Table = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ParameterReplacement:
-    """A figure of an architecture's file that is replaced: where it stands, and by what.
+    """A figure of an architecture's file, and the one that replaces it."""
 
-    source: the architecture that it comes from; "" where no other one has a figure of its own.
-    """
-
-    file: str
+    file: str  # stem of the file in hwdb/arch that defines it
     section: str
     key: str
     old: float
     new: float
-    source: str
+    source: str  # architecture that the new figure comes from; "" if no other one has a figure of its own
 
     @property
     def text(self) -> str:
-        """Such as `memory.l2_bytes_per_cycle_per_sm 14 -> 17 (sm_86)`."""
+        """A line such as `memory.l2_bytes_per_cycle_per_sm 14 -> 17 (sm_86)`."""
         if not self.source:
             return f"{self.section}.{self.key} {self.old:g} kept, since nobody else has one"
         return f"{self.section}.{self.key} {self.old:g} → {self.new:g} ({self.source})"
@@ -81,19 +78,19 @@ class ParameterReplacement:
 
 @dataclass(frozen=True, slots=True)
 class LatencyRemoval:
-    """A latency of a GPU's own file, learned on its kernels, for which its architecture's is taken."""
+    """A latency calibrated on one GPU and removed from its file, so that the architecture's applies."""
 
     gpu: str
     key: str
 
     @property
     def text(self) -> str:
-        """Such as `rtx-a4000: memory.l2_latency_cycles dropped`."""
+        """A line such as `rtx-a4000: memory.l2_latency_cycles dropped`."""
         return f"{self.gpu}: memory.{self.key} dropped"
 
 
 class ArchFiles:
-    """The architectures' files, and where each figure of one is defined."""
+    """The files of hwdb/arch, with lookup through inheritance."""
 
     def __init__(self) -> None:
         folder = ROOT / "hwdb" / "arch"
@@ -102,14 +99,14 @@ class ArchFiles:
         }
 
     def list_ancestors(self, arch: str) -> Iterator[str]:
-        """An architecture and those that it inherits from."""
+        """Yield an architecture, then those that it inherits from."""
         name: str | None = arch
         while name is not None:
             yield name
             name = self.tables[name].get("inherits")
 
     def find(self, arch: str, section: str, key: str) -> tuple[str, Table] | None:
-        """The file that defines a figure of an architecture, and the figure."""
+        """Return the file that defines a figure of an architecture, and the figure; None if none does."""
         for name in self.list_ancestors(arch):
             table: Any = self.tables[name]
             for part in section.split("."):
@@ -119,7 +116,7 @@ class ArchFiles:
         return None
 
     def list_parameters(self, arch: str) -> Iterator[tuple[str, str]]:
-        """Section and key of every figure of an architecture."""
+        """Yield section and key of every figure of an architecture."""
         seen: dict[tuple[str, str], None] = {}
         for name in self.list_ancestors(arch):
             for section, content in self.tables[name].items():
@@ -131,7 +128,7 @@ class ArchFiles:
 
 
 def find_replacements(files: ArchFiles, arch: str) -> list[ParameterReplacement]:
-    """What an architecture's own kernels taught, and what the nearest other one says instead."""
+    """Return the figures calibrated on an architecture's own kernels, with those of the nearest other one."""
     found = []
     for section, key in files.list_parameters(arch):
         file, figure = files.find(arch, section, key) or ("", {})
@@ -151,7 +148,7 @@ def find_replacements(files: ArchFiles, arch: str) -> list[ParameterReplacement]
 def _find_donors(
     files: ArchFiles, arch: str, section: str, key: str, file: str
 ) -> Iterator[tuple[str, Table]]:
-    """Other architectures, nearest first, with a figure that this one did not teach."""
+    """Yield other architectures, nearest first, and their figure, if it was not calibrated on this one."""
     for other in sorted(
         (one for one in GPUS if one != arch), key=lambda one: _measure_arch_distance(one, arch)
     ):
@@ -161,13 +158,13 @@ def _find_donors(
 
 
 def _find_named_archs(figure: Table) -> set[str]:
-    """Architectures whose GPUs a figure's note names."""
+    """Return the architectures whose GPUs a figure's note names."""
     note = figure.get("note", "")
     return {arch for arch, gpus in GPUS.items() if any(gpu in note for gpu in gpus)}
 
 
 def _measure_arch_distance(one: str, other: str) -> tuple[bool, int]:
-    """Chips for data centres (sm_80, sm_90, ...) are another family than those for graphics."""
+    """Return a sort key: whether the families (data centre, graphics) differ, then the version gap."""
     left, right = int(one[3:]), int(other[3:])
     return _is_data_center(left) != _is_data_center(right), abs(left - right)
 
@@ -176,11 +173,11 @@ def _is_data_center(number: int) -> bool:
     return number % 10 == 0 and number < _FIRST_MIXED_ARCH
 
 
-_FIRST_MIXED_ARCH = 110  # sm_100 is a data centre's, sm_120 is not
+_FIRST_MIXED_ARCH = 110  # sm_80, sm_90 and sm_100 are data-centre chips; sm_120 is not
 
 
 def find_removals(arch: str) -> list[LatencyRemoval]:
-    """Latencies that the GPUs of an architecture have learned for themselves."""
+    """Return the latencies that were calibrated on kernels of single GPUs of an architecture."""
     found = []
     for gpu in GPUS[arch].values():
         memory = tomllib.loads(_gpu_file(ROOT, gpu).read_text(encoding="utf-8"))["memory"]
@@ -199,7 +196,7 @@ def _gpu_file(root: Path, gpu: str) -> Path:
 
 
 def write_tree(folder: Path, changes: list[ParameterReplacement | LatencyRemoval]) -> None:
-    """A checkout whose hwdb has the changes."""
+    """Write a copy of the checkout in which hwdb has the changes."""
     for name in ("analyzer", "grammars", "hwdb"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for change in changes:
@@ -218,8 +215,8 @@ def _replace_value(text: str, change: ParameterReplacement) -> str:
     return text[:start] + pattern.sub(rf"\g<1>{change.new:g}", text[start:], count=1)
 
 
-def _forget_gpus(folder: Path, gpus: Iterable[str]) -> None:
-    """Intervals are those of GPUs that taught nothing."""
+def _remove_residual_gpus(folder: Path, gpus: Iterable[str]) -> None:
+    """Remove GPUs from hwdb/residuals.toml, so that their intervals are those of unseen GPUs."""
     path = folder / "hwdb" / "residuals.toml"
     text = path.read_text(encoding="utf-8")
     for gpu in gpus:
@@ -230,11 +227,11 @@ def _forget_gpus(folder: Path, gpus: Iterable[str]) -> None:
 def validate_arch(
     arch: str, changes: list[ParameterReplacement | LatencyRemoval], jobs: int
 ) -> ValidationReport:
-    """`warplens validate` of the rows of an architecture's GPUs."""
+    """Run `warplens validate` with the changes, on the judging half's rows of an architecture's GPUs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_tree(folder, changes)
-        _forget_gpus(folder, GPUS[arch].values())
+        _remove_residual_gpus(folder, GPUS[arch].values())
         gpus = [word for key in GPUS[arch].values() for word in ("--gpu", key)]
         command = ["validate", str(TABLE), "--split", "judge", "--model", "sm", *gpus]
         done = subprocess.run(
@@ -253,7 +250,7 @@ def validate_arch(
 def render_page(
     results: Mapping[str, tuple[list[ParameterReplacement | LatencyRemoval], ValidationReport]],
 ) -> str:
-    """The page in Markdown."""
+    """Render the page in Markdown."""
     columns = ("architecture", "suite", "GPU", "rows", "MAPE", "median", "bias", "Spearman", "inside")
     rows = [
         (arch, *_format_cells(score))
@@ -267,8 +264,8 @@ def render_page(
         lines.append(f"Not judged when this was written: `python bench/left_out.py {names}`.\n")
     lines.append("## What was replaced\n")
     for arch, (changes, _) in results.items():
-        said = "; ".join(change.text for change in changes)
-        lines.append(f"- {arch}: {said or 'nothing: no figure is its own'}")
+        listed = "; ".join(change.text for change in changes)
+        lines.append(f"- {arch}: {listed or 'nothing: no figure is its own'}")
     return "\n".join(lines) + "\n"
 
 
@@ -282,7 +279,7 @@ def _format_cells(score: ScoreEntry) -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Judge, and write the page."""
+    """Validate each architecture and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

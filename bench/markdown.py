@@ -1,4 +1,4 @@
-"""Tables of the pages in docs/, for every command that writes one."""
+"""Render Markdown tables for the pages in docs/."""
 
 from collections.abc import Iterable, Sequence
 
@@ -8,7 +8,7 @@ _NUMBER_END_CHARACTERS = "%0123456789"
 
 
 def render_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown, with a line's end; columns of figures but the first are aligned to the right."""
+    """Render a table, with a newline at the end; numeric columns except the first are right-aligned."""
     body = [[cell.replace("|", "\\|") for cell in row] for row in rows]
     sides = ["right" if _is_numeric_column(body, place) else "left" for place in range(len(head))]
     text = tabulate(body, head, tablefmt="pipe", disable_numparse=True, colalign=sides if body else None)

@@ -1,6 +1,6 @@
-"""Every model on real kernels, side by side: `python bench/models.py > docs/models-compared.md`.
+"""Compare all models on real kernels: `python bench/models.py > docs/models-compared.md`.
 
-Kernels are those of the shipped dumps, launched as their authors would; nothing is measured on hardware here.
+Kernels are those of the shipped dumps, with typical launches; nothing is measured on hardware here.
 """
 
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Case:
 
     @property
     def title(self) -> str:
-        """Dump and kernel, as they are told apart in the table."""
+        """Dump and kernel, as the table names them."""
         return f"{self.dump.removesuffix('.sass')} {self.kernel}"
 
 
@@ -61,7 +61,7 @@ CASES = (
 
 
 def make_row(case: Case) -> tuple[str, ...]:
-    """One line of the table."""
+    """Build the table row of a case."""
     launch = Launch(
         grid=Dim3(*case.grid),
         block=Dim3(*case.block) if case.block else None,

@@ -1,4 +1,4 @@
-"""The default model's answers for rows of a benchmark's own, compiled where that is still to be done."""
+"""Compile the kernels of a benchmark page and predict their times with the default model."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,14 @@ from analyzer.report.validation_schema import CaseEntry
 
 
 def compile_missing(units: Sequence[CompileUnit], jobs: int) -> None:
-    """Compile what is not built yet, each unit once. Raises TableError with what nvcc says."""
+    """Compile what is not built yet, each unit once. Raises TableError with nvcc's message."""
     missing = [unit for unit in dict.fromkeys(units) if not is_built(unit)]
     if missing and (failures := compile_units(missing, jobs, Console(stderr=True))):
         raise TableError(failures[0].message)
 
 
 def write_table(table: Path, rows: Sequence[Mapping[str, object]]) -> None:
-    """Write columns of `warplens validate`."""
+    """Write a CSV table for `warplens validate`; rows: value by column."""
     with table.open("w", encoding="utf-8", newline="") as out:
         writer = csv.DictWriter(out, rows[0])
         writer.writeheader()
@@ -29,6 +29,6 @@ def write_table(table: Path, rows: Sequence[Mapping[str, object]]) -> None:
 
 
 def predict_rows(table: Path, rows: Sequence[Mapping[str, object]], jobs: int) -> dict[str, CaseEntry]:
-    """Answers by case; rows: columns of `warplens validate`, which are written to `table`."""
+    """Write `rows` to `table`, validate it, and return the default model's results by case."""
     write_table(table, rows)
     return {entry.case: entry for entry in analyzer.validate(table, models=("sm",), jobs=jobs).cases}

@@ -1,4 +1,4 @@
-"""How far production kernels are executed without help: the share of their branches that the launch decides.
+"""Measure the share of branches of production kernels that the launch decides, without memory contents.
 
     python bench/production.py CUBIN... > docs/production.md
 
@@ -37,19 +37,19 @@ _BRANCH_KINDS = (OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.EXIT, OpKind.RETU
 
 @dataclass(frozen=True, slots=True)
 class EntryResult:
-    """One entry of the list: branches that were reached, and those that were not decided; `note` says why."""
+    """The result of executing one entry of the list."""
 
     title: str
     arch: str
-    n_reached: int = 0
-    n_undecided: int = 0
-    provenance: str = ""
-    note: str = ""
+    n_reached: int = 0  # conditional branches that a warp executed
+    n_undecided: int = 0  # those of them whose condition was not always known
+    provenance: str = ""  # of the counts; "" where there are none
+    note: str = ""  # origins of undecided branches, or why there are no counts
     seconds: float = 0.0
 
 
 def run_entry(entry: dict[str, Any], path: Path) -> EntryResult:
-    """Execute one kernel; a refusal is an outcome."""
+    """Execute one kernel; a refusal or a time-out is a result, too."""
     title = entry["title"]
     try:
         program = analyzer.load(str(path))
@@ -69,14 +69,14 @@ def run_entry(entry: dict[str, Any], path: Path) -> EntryResult:
     seconds = time.perf_counter() - start
     reached = find_reached_branches(loaded, report)
     unknown = report.counts.unknown_branches
-    unsettled = reached & {branch.address for branch in unknown}
+    undecided = reached & {branch.address for branch in unknown}
     notes = [f"not given: {entry['unknown']}"] if "unknown" in entry else []
     notes += dict.fromkeys(branch.origin for branch in unknown[:3])
     return EntryResult(
         title,
         report.architecture,
         len(reached),
-        len(unsettled),
+        len(undecided),
         report.counts.provenance,
         "; ".join(notes),
         seconds,
@@ -103,7 +103,7 @@ def make_launch(entry: dict[str, Any]) -> Launch:
 
 
 def find_reached_branches(loaded: LoadedKernel, report: KernelReport) -> set[int]:
-    """Addresses of conditional branches that a warp executed."""
+    """Return the addresses of conditional branches that a warp executed."""
     ran = [(block.start, block.end) for block in report.counts.blocks if block.executed_warps]
     return {
         instruction.address
@@ -113,7 +113,7 @@ def find_reached_branches(loaded: LoadedKernel, report: KernelReport) -> set[int
 
 
 def is_conditional(form: InstructionForm) -> bool:
-    """Guarded, or with predicates among its operands, or to an address from a register."""
+    """Return whether a branch is guarded, has a predicate operand, or is indirect."""
     if form.opcode.kind not in _BRANCH_KINDS or form.is_never_executed:
         return False
     has_condition = any(isinstance(operand, Predicate) for operand in form.operands)
@@ -139,10 +139,10 @@ _COLUMNS = ("kernel", "architecture", "branches reached", "settled", "share", "c
 
 
 def _format_cells(one: EntryResult) -> tuple[str, ...]:
-    settled = one.n_reached - one.n_undecided
-    share = f"{settled / one.n_reached:.0%}" if one.n_reached else "-"
+    decided = one.n_reached - one.n_undecided
+    share = f"{decided / one.n_reached:.0%}" if one.n_reached else "-"
     return (
-        *(one.title, str(one.arch), str(one.n_reached), str(settled), share),
+        *(one.title, str(one.arch), str(one.n_reached), str(decided), share),
         *(one.provenance or "-", one.note),
     )
 
@@ -151,16 +151,16 @@ def render_lines(outcomes: Sequence[EntryResult]) -> Iterator[str]:
     yield _PAGE
     yield render_table(_COLUMNS, map(_format_cells, outcomes))
     reached = sum(one.n_reached for one in outcomes)
-    settled = reached - sum(one.n_undecided for one in outcomes)
+    decided = reached - sum(one.n_undecided for one in outcomes)
     exact = sum(one.provenance == "exact" for one in outcomes)
     yield (
-        f"{settled} of {reached} branches settled ({settled / max(1, reached):.1%}); "
+        f"{decided} of {reached} branches settled ({decided / max(1, reached):.1%}); "
         f"counts are exact for {exact} of {len(outcomes)} kernels."
     )
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the page."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("cubin", nargs="+", type=Path)
     paths = parser.parse_args().cubin

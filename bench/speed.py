@@ -1,4 +1,4 @@
-"""Time and memory of warplens as ratios to `cuobjdump -sass` of the same cubin, in one run.
+"""Measure time and memory of warplens as ratios to `cuobjdump -sass` of the same cubin, in one run.
 
     python bench/speed.py BIG.cubin          # a million instructions or more
     python bench/speed.py --small            # first output on a small shipped dump
@@ -34,15 +34,15 @@ _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1
 
 @dataclass(frozen=True, slots=True)
 class CommandCost:
-    """One process: processor time of it and its children, wall time, largest resident set."""
+    """Time and memory of one process."""
 
-    processor_s: float
+    processor_s: float  # user and system time, children included
     wall_s: float
-    peak_mib: float
+    peak_mib: float  # largest resident set
 
 
 def measure_command(command: list[str], output: Path) -> CommandCost:
-    """Run a command to its end, its standard output in a file. Raises RuntimeError where it fails."""
+    """Run a command to its end, its standard output in a file. Raises RuntimeError if it fails."""
     started = time.perf_counter()
     with output.open("wb") as sink:
         process = subprocess.Popen(command, stdout=sink, stderr=subprocess.DEVNULL, env=_ENVIRONMENT)
@@ -55,7 +55,10 @@ def measure_command(command: list[str], output: Path) -> CommandCost:
 
 
 def measure_best_costs(commands: dict[str, list[str]], output: Path, rounds: int) -> dict[str, CommandCost]:
-    """Of each command the round with least processor time; they take turns, as the machine's pace changes."""
+    """Return, for each command, the cost of the round with the least processor time.
+
+    Commands alternate within a round, because the speed of the machine changes over time.
+    """
     costs = [
         {name: measure_command(command, output) for name, command in commands.items()} for _ in range(rounds)
     ]
@@ -63,7 +66,7 @@ def measure_best_costs(commands: dict[str, list[str]], output: Path, rounds: int
 
 
 def make_comparison_table(cubin: Path, rounds: int) -> Table:
-    """cuobjdump, parse to CFG and mix, and the whole analyze, on one cubin."""
+    """Measure cuobjdump, parsing to CFG and mix, and the whole `analyze` on one cubin."""
     tool = find_tool("cuobjdump")
     if tool is None:
         raise SystemExit("cuobjdump not found: put CUDA's bin folder on PATH")
@@ -101,7 +104,7 @@ def make_comparison_table(cubin: Path, rounds: int) -> Table:
 
 
 def make_small_table(rounds: int) -> Table:
-    """Wall time until the report of a small dump is there, beside the bare interpreter."""
+    """Measure the time until the report of a small dump is complete, beside the bare interpreter."""
     table = Table(title=f"first output, {SMALL.relative_to(ROOT)}")
     for name in ("", "wall s", "processor s"):
         table.add_column(name, justify="left" if not name else "right")
@@ -119,7 +122,7 @@ def make_small_table(rounds: int) -> Table:
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("cubin", nargs="?", type=Path)
     parser.add_argument("--small", action="store_true")

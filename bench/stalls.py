@@ -1,4 +1,4 @@
-"""What a stall analysis costs, and what one more point of a sweep does.
+"""Time a stall analysis by model, and one more point of a sweep.
 
     python bench/stalls.py [DUMP.sass -k KERNEL] [--rounds 5]
 
@@ -36,14 +36,14 @@ _SWEEP_SETTINGS = (ParameterSetting("memory.bandwidth_gbps", 2.0, is_factor=True
 
 @dataclass(frozen=True, slots=True)
 class TimedRow:
-    """A row of the table."""
+    """A row of the table: a piece of work and its time."""
 
     name: str
     seconds: float
 
 
 def find_largest_kernel() -> tuple[Path, str]:
-    """The shipped dump and kernel with most instructions."""
+    """Return the shipped dump and kernel with the most instructions."""
     found = []
     for path in sorted(TRACES.glob("*/sm_*/*.sass")):
         program = analyzer.load(str(path))
@@ -53,7 +53,7 @@ def find_largest_kernel() -> tuple[Path, str]:
 
 
 def measure_best_seconds(rounds: int, work: Callable[[], Any]) -> float:
-    """Least seconds of several runs."""
+    """Return the least time of several runs."""
     seconds = []
     for _ in range(rounds):
         started = time.perf_counter()
@@ -63,31 +63,31 @@ def measure_best_seconds(rounds: int, work: Callable[[], Any]) -> float:
 
 
 def load_kernel(path: Path, name: str) -> tuple[Program, LoadedKernel]:
-    """A fresh reading of the dump."""
+    """Load a dump anew; return the program and one of its kernels."""
     program = analyzer.load(str(path))
     return program, program[name]
 
 
 def count_kernel(path: Path, name: str) -> CountedLaunch:
-    """The kernel with what a launch of many CTAs executes."""
+    """Execute a launch of many CTAs and return its counts."""
     options = Options(launch=Launch(grid=_GRID, block=_BLOCK))
     return next(iter(KernelAnalyzer(options).count_launches(load_kernel(path, name)[1])))
 
 
 def predict_sweep_point(counted: CountedLaunch, gpu: Gpu, model: str) -> None:
-    """One point of a sweep: another GPU, the same counts."""
-    situation = bind_to_gpu(counted, with_settings(gpu, _SWEEP_SETTINGS))
-    assert not isinstance(situation, Refusal)
-    find_model(model)(situation)
+    """Predict one point of a sweep: an edited GPU, the same counts."""
+    model_input = bind_to_gpu(counted, with_settings(gpu, _SWEEP_SETTINGS))
+    assert not isinstance(model_input, Refusal)
+    find_model(model)(model_input)
 
 
 def measure_rows(path: Path, name: str, rounds: int) -> Sequence[TimedRow]:
-    """Fresh analysis, each model, a point of a sweep with the default model."""
+    """Time a fresh analysis, each model, and a point of a sweep with two models."""
     counted = count_kernel(path, name)
     gpu_name = load_arch(counted.loaded.kernel.arch).typical_gpu
     gpu = load_gpu(gpu_name or "a100")
-    situation = bind_to_gpu(counted, gpu)
-    assert not isinstance(situation, Refusal)
+    model_input = bind_to_gpu(counted, gpu)
+    assert not isinstance(model_input, Refusal)
 
     def fresh() -> None:
         analyzer.analyze(str(path), gpu_name, options=Options(kernels=(name,), launch=counted.launch))
@@ -95,7 +95,7 @@ def measure_rows(path: Path, name: str, rounds: int) -> Sequence[TimedRow]:
     rows = [TimedRow("fresh analysis, counts included", measure_best_seconds(rounds, fresh))]
     for model in list_model_names():
         rows.append(
-            TimedRow(f"model {model}", measure_best_seconds(rounds, partial(find_model(model), situation)))
+            TimedRow(f"model {model}", measure_best_seconds(rounds, partial(find_model(model), model_input)))
         )
     rows.append(
         TimedRow(

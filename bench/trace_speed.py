@@ -1,4 +1,4 @@
-"""How fast traces are read: lines and bytes per second, of a trace that is written first.
+"""Measure how fast traces are read, in lines and bytes per second; the trace is written first.
 
     python bench/trace_speed.py                  # a matrix product, some 200,000 instructions
     python bench/trace_speed.py kernel-1.traceg  # one of yours
@@ -30,7 +30,7 @@ LAUNCH = Launch(grid=Dim3(8, 8), block=Dim3(16, 16), arguments=(Argument(3, 128)
 
 
 def measure_best_seconds(task: Callable[[], object], rounds: int) -> float:
-    """Seconds of the fastest round."""
+    """Return the time of the fastest round."""
     best = float("inf")
     for _ in range(rounds):
         start = time.perf_counter()
@@ -40,7 +40,7 @@ def measure_best_seconds(task: Callable[[], object], rounds: int) -> float:
 
 
 def make_speed_table(path: Path, rounds: int, *, write: Callable[[], object] | None = None) -> Table:
-    """Reading, and reading with the profile that comes of it."""
+    """Time reading a trace and building its profile; write: the task that made the trace, timed too."""
     (trace, *_) = load_traces(str(path))
     lines, size = len(trace), path.stat().st_size
     cfg = build_cfg(build_trace_module(str(path), [trace]).kernels[0])
@@ -60,7 +60,7 @@ def make_speed_table(path: Path, rounds: int, *, write: Callable[[], object] | N
 
 
 def main() -> None:
-    """Command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("trace", nargs="?", type=Path)
     parser.add_argument("--rounds", type=int, default=3)

@@ -1,9 +1,9 @@
-"""Kernels of benchmark suites on Volta against cycles that others measured: docs/volta.md.
+"""Compare kernels of benchmark suites on Volta with measured cycles, and write docs/volta.md.
 
     python bench/volta.py [--jobs 2]
 
 Kernels of bench/volta/kernels.cu, whose dump is shipped (traces/volta), against hw_perf.csv of
-../shared/data/accelsim_v100.
+accel-sim/accel-sim-framework @2260456.
 """
 
 import argparse
@@ -33,9 +33,9 @@ _HEAD = """# Benchmark suites on Volta
 
 Made by `python bench/volta.py`: kernels of the CUDA samples, Rodinia and Parboil, written anew
 (bench/volta/kernels.cu), against cycles that the authors of Accel-Sim measured on a Quadro GV100
-(data/accelsim_v100, hw_perf.csv). It is predicted as the V100 PCIe, the same chip, at {clock:,} MHz, at which
-AccelWattch locked it (recalled). Launches are those of the suites, checked by what the counters say:
-`shared` is how many accesses to shared memory our code makes, over what was counted.
+(accel-sim/accel-sim-framework @2260456, hw_perf.csv). It is predicted as the V100 PCIe, the same chip, at
+{clock:,} MHz, at which AccelWattch locked it (recalled). Launches are those of the suites, checked by what
+the counters say: `shared` is how many accesses to shared memory our code makes, over what was counted.
 
 The measured code was made by another compiler, and registers are not known, so no row counts in
 docs/accuracy.md. No kernel, GPU or architecture of this page taught the models anything, but for one figure:
@@ -56,7 +56,7 @@ guess.
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLaunch:
-    """A launch and what was counted of it."""
+    """A launch with the hardware counters that were measured for it."""
 
     suite: str
     kernel: str
@@ -64,12 +64,12 @@ class MeasuredLaunch:
     block: str
     shared_bytes: int
     arguments: str
-    cycles: float
-    shared_accesses: float
+    cycles: float  # Elapsed_Cycles
+    shared_accesses: float  # SHRD_ACC, requests to shared memory
 
     @property
     def columns(self) -> dict[str, object]:
-        """Of `warplens validate`."""
+        """Its row in a table of `warplens validate`."""
         return {
             "case": self.kernel,
             "suite": self.suite,
@@ -86,7 +86,7 @@ class MeasuredLaunch:
 
 
 def load_measured_launches() -> tuple[MeasuredLaunch, ...]:
-    """All kernels with their counters. Raises TableError where the table is not there."""
+    """Read all kernels with their counters. Raises TableError if the table is missing."""
     if not COUNTERS.exists():
         raise TableError(f"{COUNTERS} is not there: it lies beside the project")
     with COUNTERS.open(encoding="utf-8", newline="") as file:
@@ -112,7 +112,7 @@ def _join_counters(launch: dict[str, str], counters: list[dict[str, str]]) -> Me
 def render_page(
     rows: tuple[MeasuredLaunch, ...], cases: tuple[CaseEntry, ...], reports: dict[str, KernelReport]
 ) -> str:
-    """The page in Markdown."""
+    """Render the page in Markdown."""
     by_case = {case.case: case for case in cases}
     body = [_make_row(row, by_case[row.kernel], reports[row.kernel]) for row in rows]
     errors = [(model, *format_errors(collect_times(cases, model))) for model in MODELS]
@@ -144,7 +144,7 @@ def _make_row(row: MeasuredLaunch, case: CaseEntry, report: KernelReport) -> tup
 
 
 def _format_shared_passes(row: MeasuredLaunch, report: KernelReport) -> str:
-    """Accesses to shared memory over what was counted."""
+    """Format our requests to shared memory over the measured ones."""
     if not row.shared_accesses:
         return ""
     made = sum(access.requests for access in report.memory if access.space == "shared")
@@ -152,7 +152,7 @@ def _format_shared_passes(row: MeasuredLaunch, report: KernelReport) -> str:
 
 
 def _execute_kernels(path: Path) -> dict[str, KernelReport]:
-    """Reports by kernel: what the validation does not tell."""
+    """Analyze the kernels; their reports have the memory counts that the validation lacks."""
     program, found = analyzer.load(str(DUMP)), {}
     for case in read_cases(path):
         options = analyzer.Options(kernels=(case.kernel,), launch=make_launch(case))

@@ -1,4 +1,4 @@
-"""Hypothesis profiles, and golden files.
+"""Register Hypothesis profiles and compare golden files.
 
 Golden files: a test takes the `golden` fixture and calls it with the text it made. The text must equal
 `tests/golden/MODULE/TEST.txt`, where MODULE and TEST are the test's own names. A missing file fails;
@@ -34,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def find_golden_stem(item: pytest.Item) -> Path:
-    """Path of a test's golden file without its suffix; `test_x[a/b]` becomes `test_x-a-b`."""
+    """Return the path of a test's golden file without its suffix; `test_x[a/b]` becomes `test_x-a-b`."""
     module = item.path.relative_to(TESTS).with_suffix("")
     name = re.sub(r"[^\w-]+", "-", item.name).strip("-")
     return GOLDEN / module / name
@@ -42,7 +42,7 @@ def find_golden_stem(item: pytest.Item) -> Path:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Compares a text with the golden file of this test."""
+    """Compare a text with the golden file of this test."""
 
     def check(text: str, *, suffix: str = ".txt") -> None:
         path = find_golden_stem(request.node).with_suffix(suffix)
@@ -85,7 +85,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any, error: object) -> None:
-    """A worker of pytest-xdist ends: it has collected, the controller has not."""
+    """Take over the list of a pytest-xdist worker: workers collect tests, the controller does not."""
     unowned = getattr(node, "workeroutput", {}).get("unowned_goldens", [])
     if unowned:
         node.config.stash[_UNOWNED] = unowned

@@ -1,5 +1,7 @@
-"""A tiny interpreter of scalar SASS: one lane, integer registers, predicates. It shares no code with
-the analyzer but for the parsed operands, and says how often each instruction runs.
+"""A tiny interpreter of scalar SASS: one lane, integer registers, predicates.
+
+It counts the executions of each instruction, as a reference for trip counts. It shares only the parsed
+operands with the analyzer.
 """
 
 from collections.abc import Callable
@@ -28,7 +30,7 @@ class Machine:
         self.executions = [0] * len(kernel)
 
     def run(self, max_steps: int = 20_000) -> list[int] | None:
-        """Executions of each instruction until EXIT; None where there is no end in sight."""
+        """Return the executions of each instruction until EXIT; None if it is not reached in `max_steps`."""
         rows = {int(address): row for row, address in enumerate(self.kernel.addresses)}
         row = 0
         for _ in range(max_steps):

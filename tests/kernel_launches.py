@@ -19,13 +19,13 @@ from analyzer.report.analyze_schema import Report
 
 @dataclass(frozen=True)
 class KernelLaunch:
-    """A kernel as a user would launch it; grid and block None: not known."""
+    """A kernel with a launch and a GPU."""
 
     path: Path
     kernel: str
     gpu_name: str
-    grid: tuple[int, ...] | None = None
-    block: tuple[int, ...] | None = None
+    grid: tuple[int, ...] | None = None  # None: unknown
+    block: tuple[int, ...] | None = None  # None: unknown
     arguments: tuple[str, ...] = ()
 
     @property
@@ -42,7 +42,7 @@ class KernelLaunch:
         return Options(launch=launch, kernels=(self.kernel,))
 
     def report(self, *models: str) -> Report:
-        """What `analyze` says."""
+        """Return the report of `analyze`."""
         return analyzer.analyze(
             str(self.path),
             self.gpu_name,
@@ -52,7 +52,7 @@ class KernelLaunch:
 
 @cache
 def count_kernel(launched: KernelLaunch) -> CountedLaunch:
-    """What it executes, found out once."""
+    """Return the counts of a launch, executed once."""
     (counted,) = KernelAnalyzer(launched.options).count_launches(
         analyzer.load(str(launched.path))[launched.kernel]
     )
@@ -60,7 +60,7 @@ def count_kernel(launched: KernelLaunch) -> CountedLaunch:
 
 
 def make_model_input(launched: KernelLaunch, gpu: Gpu | None = None) -> ModelInput:
-    """The kernel on its GPU or on another one, with the CTAs that it has on its own."""
+    """Build the input of models on the launch's GPU or another one, with the CTAs that its own GPU has."""
     base = bind_to_gpu(count_kernel(launched), launched.gpu)
     assert not isinstance(base, Refusal)
     found = bind_to_gpu(count_kernel(launched), gpu or launched.gpu, assumed_ctas=base.grid_ctas)
@@ -68,6 +68,6 @@ def make_model_input(launched: KernelLaunch, gpu: Gpu | None = None) -> ModelInp
     return found
 
 
-def predict_with_model(situation: ModelInput, model: str) -> Prediction:
-    """What a model says."""
-    return find_model(model)(situation).prediction
+def predict_with_model(model_input: ModelInput, model: str) -> Prediction:
+    """Return the prediction of a model."""
+    return find_model(model)(model_input).prediction

@@ -1,4 +1,4 @@
-"""Where the shipped traces lie, and how tests read them."""
+"""Find and read the shipped traces."""
 
 import re
 from collections.abc import Iterator
@@ -18,40 +18,40 @@ INSTRUCTION = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(?:@(\S+)\s+)?([A-Z][\w.]*
 
 
 def read_chunks(path: Path, size: int = _CHUNK_BYTES) -> Iterator[bytes]:
-    """The bytes of a file in pieces."""
+    """Yield the bytes of a file in chunks."""
     with path.open("rb") as file:
         while chunk := file.read(size):
             yield chunk
 
 
 def list_sass_dumps() -> list[Path]:
-    """Every `cuobjdump -sass` text that is shipped."""
+    """Return all shipped `cuobjdump -sass` texts."""
     return sorted(TRACES.glob("*/sm_*/*.sass"))
 
 
 def list_nvdisasm_texts() -> list[Path]:
-    """Every nvdisasm text that is shipped."""
+    """Return all shipped nvdisasm texts."""
     return sorted((TRACES / "nvdisasm").glob("*.txt"))
 
 
 def list_nvdisasm_graphs() -> list[Path]:
-    """Every control-flow graph that `nvdisasm -bbcfg` drew."""
+    """Return all shipped control-flow graphs of `nvdisasm -bbcfg`."""
     return sorted((TRACES / "nvdisasm").glob("*.dot"))
 
 
 def format_trace_name(path: Path) -> str:
-    """`triton/sm_90/softmax.sass`: how a test names its trace."""
+    """Format the name of a trace in test ids, such as `triton/sm_90/softmax.sass`."""
     return path.relative_to(TRACES).as_posix()
 
 
 @cache
 def read_module(path: Path) -> Module:
-    """A dump, read once for all tests; modules do not change."""
+    """Parse a dump, once for all tests; modules are immutable."""
     return parse_sass(str(path), read_chunks(path))
 
 
 def read_kernel(dump: str, kernel: str = "") -> Kernel:
-    """One kernel of a shipped dump, the only one where no name is given."""
+    """Return one kernel of a shipped dump, its only one if no name is given."""
     module = read_module(TRACES / dump)
     if not kernel:
         assert len(module) == 1, f"{dump} holds {len(module)} kernels"
@@ -60,11 +60,11 @@ def read_kernel(dump: str, kernel: str = "") -> Kernel:
 
 
 def parse_lines(*texts: str, arch: str = "sm_90") -> Kernel:
-    """A kernel of the given instruction texts."""
+    """Parse a kernel of the given instruction texts."""
     return parse_sass("kernel.sass", [format_dump(arch, *texts).encode()]).kernels[0]
 
 
 def format_dump(arch: str, *texts: str) -> str:
-    """The given instruction texts of a kernel as cuobjdump would print them, without encodings."""
+    """Format instruction texts of a kernel as cuobjdump prints them, without encodings."""
     lines = [f"        /*{16 * row:04x}*/                   {text} ;" for row, text in enumerate(texts)]
     return "\n".join((f"\tcode for {arch}", "\t\tFunction : kernel", *lines, ""))

@@ -1,4 +1,4 @@
-"""Random control-flow graphs as kernels: each block is one branch, or two for a two-way block."""
+"""Draw random control-flow graphs and build kernels that have them."""
 
 from hypothesis import strategies as st
 from paths import parse_lines
@@ -10,7 +10,7 @@ _MAX_TARGETS_PER_BLOCK = 2
 
 
 def make_cfg(targets: BlockTargets) -> Cfg:
-    """A kernel whose block b goes to `targets[b]`, at most two, and exits where there are none.
+    """Build the CFG of a kernel whose block b goes to `targets[b]`, at most two, or exits if there are none.
 
     Every block is three instructions, so that addresses do not depend on its kind.
     """
@@ -26,7 +26,7 @@ def make_cfg(targets: BlockTargets) -> Cfg:
 
 @st.composite
 def random_graphs(draw: st.DrawFn, max_blocks: int = 9) -> BlockTargets:
-    """Any graph: edges may go anywhere, also back into the middle of a loop."""
+    """Draw any graph: edges may go anywhere, also into the middle of a loop."""
     n = draw(st.integers(1, max_blocks))
     ways = st.lists(st.integers(0, n - 1), max_size=_MAX_TARGETS_PER_BLOCK, unique=True)
     return tuple(tuple(draw(ways)) for _ in range(n))
@@ -34,7 +34,7 @@ def random_graphs(draw: st.DrawFn, max_blocks: int = 9) -> BlockTargets:
 
 @st.composite
 def structured_graphs(draw: st.DrawFn, max_depth: int = 3) -> BlockTargets:
-    """Sequences, branches and loops as a compiler makes them: every loop has one header."""
+    """Draw nested sequences, branches and loops, a reducible graph: every loop has one header."""
     targets: list[list[int]] = []
 
     def block() -> int:
@@ -42,7 +42,7 @@ def structured_graphs(draw: st.DrawFn, max_depth: int = 3) -> BlockTargets:
         return len(targets) - 1
 
     def piece(depth: int) -> tuple[int, int]:
-        """(first block, last block); the last one has room for one more way."""
+        """Add blocks; return the first and the last one, which can take one more target."""
         kind = draw(st.sampled_from(["plain", "sequence", "branch", "one_sided", "while", "do"]))
         if depth == 0 or kind == "plain":
             only = block()

@@ -1,4 +1,4 @@
-"""Kernels that the copy engine works for (execution/kernels/engine.cu), as tests launch them."""
+"""Load kernels that use the TMA copy engine (execution/kernels/engine.cu) and build launches of them."""
 
 import lzma
 from functools import cache

@@ -11,7 +11,7 @@ from analyzer.report.analyze_schema import KernelReport
 
 @dataclass(frozen=True, slots=True)
 class VoltaLaunch:
-    """One launch; arguments by their place."""
+    """One launch; arguments by position."""
 
     kernel: str
     grid: Dim3

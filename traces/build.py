@@ -25,13 +25,13 @@ from variants import VARIANTS, Variant
 
 TRACES = Path(__file__).resolve().parent
 STAGE = Path("/tmp/warplens-traces")
-OTHER_PTXAS_FROM = 90  # Triton's wheel assembles from this architecture on with a newer ptxas
+OTHER_PTXAS_FROM = 90  # from this architecture on, Triton's wheel assembles with a newer ptxas
 FIXED_DATE = 1_750_000_000
 CUDA_ARCHS = {"report16": (75, 80, 86, 89, 90, 100, 120), "exactness": (80, 89, 90, 100, 120),
               "specialized": (90,), "textures": (80,), "generic": (80, 90, 120),
               "atomics": (75, 90), "pipelines": (80,)}  # fmt: skip
-FEATURES_OF_ONE_ARCH = {"specialized"}  # compiled for such as sm_90a
-BINARY_BESIDE = {"specialized"}  # a dump does not say where arguments behind a tensor map lie
+FEATURES_OF_ONE_ARCH = {"specialized"}  # compiled for sm_90a, not sm_90
+BINARY_BESIDE = {"specialized"}  # a dump lacks the offsets of arguments after a tensor map
 NVCC_FLAGS = ("-O3", "-lineinfo", "-cubin")
 
 
@@ -46,31 +46,31 @@ class Unit:
 
     @property
     def stem(self) -> str:
-        """Path of its dumps without a suffix."""
+        """Path of its dumps under traces/, without a suffix."""
         return f"{self.suite}/sm_{self.arch}/{self.name}"
 
     @property
     def target(self) -> str:
-        """What nvcc compiles it for."""
+        """Architecture that nvcc compiles it for."""
         return f"sm_{self.arch}" + ("a" if self.name in FEATURES_OF_ONE_ARCH else "")
 
     @property
     def cubin(self) -> Path:
-        """Where the compiler leaves it."""
+        """Path of the compiled cubin."""
         return STAGE / "out" / f"{self.stem}.cubin"
 
 
 @dataclass(frozen=True)
 class Product:
-    """One shipped file: what a tool prints for a unit's cubin, or (no tool) a file copied as is."""
+    """One shipped file: the output of a tool for a unit's cubin, or a copied file."""
 
-    path: str
+    path: str  # under traces/
     unit: Unit
-    command: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()  # tool and flags; empty for a copied file
 
 
 def run(command: Sequence[str | Path], **extra: str) -> str:
-    """Standard output of a command; on failure its messages and an end."""
+    """Run a command and return its standard output; on failure, exit with its messages."""
     environment = os.environ | extra
     done = subprocess.run(command, env=environment, cwd=STAGE, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -78,23 +78,23 @@ def run(command: Sequence[str | Path], **extra: str) -> str:
     return done.stdout
 
 
-# ---- what there is to build ----------------------------------------------------------------------
+# ---- units and products --------------------------------------------------------------------------
 
 
 def cuda_units() -> list[Unit]:
-    """Every CUDA source on each of its architectures."""
+    """Return every CUDA source on each of its architectures."""
     return [Unit("cuda", name, arch) for name, archs in CUDA_ARCHS.items() for arch in archs]
 
 
 def triton_units() -> list[Unit]:
-    """Every Triton variant on each of its architectures."""
+    """Return every Triton variant on each of its architectures."""
     return [Unit("triton", variant.name, arch, variant) for variant in VARIANTS for arch in variant.archs]
 
 
 def dumps_of(unit: Unit) -> list[Product]:
-    """The dumps of a unit, and its cubin where they do not say enough.
+    """Return the dumps of a unit, and its cubin if they lack information.
 
-    Jump tables stand in a constant bank of the cubin: such a unit gets no dump.
+    A unit with jump tables, which are in a constant bank of the cubin, gets no dump but its cubin.
     """
     if unit.variant and unit.variant.is_binary:
         folder = f"cubin/sm_{unit.arch}"
@@ -109,7 +109,7 @@ def dumps_of(unit: Unit) -> list[Product]:
 
 
 def samples(units: Iterable[Unit]) -> list[Product]:
-    """A few nvdisasm texts and small cubins, for tests of the other readers."""
+    """Return a few nvdisasm texts and small cubins, for tests of the other readers."""
     by_stem = {unit.stem: unit for unit in units}
 
     def text(stem: str, kind: str, *flags: str) -> Product:
@@ -136,7 +136,7 @@ def samples(units: Iterable[Unit]) -> list[Product]:
 
 
 def all_products() -> list[Product]:
-    """Every file that this script writes, origin.toml apart."""
+    """Return every file that this script writes, except origin.toml."""
     units = cuda_units() + triton_units()
     return [product for unit in units for product in dumps_of(unit)] + samples(units)
 
@@ -145,17 +145,17 @@ def all_products() -> list[Product]:
 
 
 class Tools:
-    """Finds compilers and disassemblers, and tells their versions."""
+    """Compilers and disassemblers with their versions."""
 
     def __init__(self, triton_python: str) -> None:
-        """Triton and its tools belong to the Python named here."""
+        """Use Triton and its tools from the environment of this Python."""
         self.triton_python = triton_python
         self.find = cache(self._find)
         self.version = cache(self._version)
         self.triton_package = cache(self._triton_package)
 
     def _triton_package(self) -> Path | None:
-        """Folder of the Triton package, None where that Python has none."""
+        """Return the folder of the Triton package, None if that Python has none."""
         code = "import importlib.util as u; print((u.find_spec('triton') or u).origin or '')"
         command = [self.triton_python, "-P", "-c", code]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -163,35 +163,35 @@ class Tools:
         return origin.parent if origin.name == "__init__.py" else None
 
     def _folders(self) -> list[str]:
-        """Where tools may lie, best first."""
+        """Return folders to search for tools, best first."""
         triton = self.triton_package()
         homes = [os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
         folders = [os.environ.get("PATH", "")] + [f"{home}/bin" for home in homes if home]
         return folders + ([str(triton / "backends/nvidia/bin")] if triton else [])
 
     def _find(self, name: str) -> str:
-        """Path of a tool."""
+        """Return the path of a tool; exit if it is missing."""
         found = shutil.which(name, path=os.pathsep.join(self._folders()))
         return found or sys.exit(f"{name} not found: install CUDA, or triton==3.9.0 (see README)")
 
     def _version(self, name: str) -> str:
-        """Such as `nvcc 13.0.88`."""
+        """Return name and version, such as `nvcc 13.0.88`."""
         return version_of(self.find(name), name)
 
     def wheel_version(self, name: str) -> str:
-        """Version of an assembler inside Triton's wheel."""
+        """Return name and version of an assembler in Triton's wheel."""
         folder = self.triton_package() or TRACES
         return version_of(str(folder / "backends/nvidia/bin" / name), name)
 
     def dump(self, command: Sequence[str], cubin: Path) -> str:
-        """Text that a tool prints for a cubin (cuobjdump calls nvdisasm through PATH)."""
+        """Return the output of a tool for a cubin (cuobjdump calls nvdisasm through PATH)."""
         name, *flags = command
         path = os.pathsep.join([str(Path(self.find("nvdisasm")).parent), os.environ["PATH"]])
         return run([self.find(name), *flags, cubin], PATH=path)
 
 
 def version_of(path: str, name: str) -> str:
-    """A CUDA tool's name and version, from what it prints for --version."""
+    """Return a CUDA tool's name and version, from its output for --version."""
     match = re.search(r"V(\d+(?:\.\d+)+)", run([path, "--version"]))
     return f"{name} {match.group(1) if match else 'unknown'}"
 
@@ -216,7 +216,7 @@ def copy_undated(source: str, target: str) -> None:
 
 
 def stage_triton(package: Path) -> Path:
-    """A folder to import Triton from: links to its parts, but a copy of its kernel library."""
+    """Build a folder to import Triton from: links to its parts, and an undated copy of its kernel library."""
     site = STAGE / "site"
     (site / "triton").mkdir(parents=True)
     for part in package.iterdir():
@@ -228,7 +228,7 @@ def stage_triton(package: Path) -> Path:
 
 
 def compile_cuda(unit: Unit, tools: Tools) -> None:
-    """One nvcc run."""
+    """Compile a CUDA unit with nvcc."""
     print(f"  {tools.version('nvcc')}: {unit.name} for {unit.target}", flush=True)
     unit.cubin.parent.mkdir(parents=True, exist_ok=True)
     source = f"traces/{source_file(unit)}"
@@ -236,7 +236,7 @@ def compile_cuda(unit: Unit, tools: Tools) -> None:
 
 
 def compile_triton(units: Sequence[Unit], tools: Tools) -> None:
-    """All Triton units in one process, through a fixed path to the Triton package."""
+    """Compile all Triton units in one process, through a fixed path to the Triton package."""
     package = tools.triton_package()
     if package is None:
         sys.exit("Triton not found: pip install triton==3.9.0, or name a --triton-python")
@@ -254,7 +254,7 @@ def compile_triton(units: Sequence[Unit], tools: Tools) -> None:
 
 
 def compile_units(units: Sequence[Unit], tools: Tools) -> None:
-    """Compile everything that the chosen products need."""
+    """Compile all units that the chosen products need."""
     for unit in units:
         if unit.suite == "cuda":
             compile_cuda(unit, tools)
@@ -277,29 +277,29 @@ def write_product(product: Product, tools: Tools) -> None:
 
 
 def source_file(unit: Unit) -> str:
-    """The source of a unit, under traces/."""
+    """Return the path of a unit's source, under traces/."""
     return f"triton/{unit.variant.source}.py" if unit.variant else f"cuda/{unit.name}.cu"
 
 
 def compiler_of(unit: Unit, tools: Tools) -> tuple[str, str]:
-    """Compiler with its version, and the flags, in words."""
+    """Return the compiler with its version, and the flags, as text."""
     if unit.variant is None:
         return tools.version("nvcc"), " ".join([*NVCC_FLAGS, f"-arch={unit.target}"])
     variant = unit.variant
     version = run([tools.triton_python, "-P", "-c", "import triton; print(triton.__version__)"])
     options = {"num_warps": variant.num_warps, "num_stages": variant.num_stages}
-    flags = " ".join(f"{key}={value}" for key, value in (options | variant.constexprs).items())
+    flags = " ".join(f"{key}={value}" for key, value in {**options, **variant.constexprs}.items())
     assembler = tools.wheel_version("ptxas" if unit.arch < OTHER_PTXAS_FROM else "ptxas-blackwell")
     return f"triton {version.strip()} with {assembler}", flags
 
 
 def sha256(path: str) -> str:
-    """Checksum of a file under traces/."""
+    """Return the checksum of a file under traces/."""
     return hashlib.sha256((TRACES / path).read_bytes()).hexdigest()
 
 
 def origin_of(product: Product, tools: Tools, compiler: tuple[str, str]) -> dict[str, str]:
-    """Where one file comes from."""
+    """Return the entry of a file in origin.toml."""
     name, *flags = product.command or ("",)
     source = source_file(product.unit)
     return {
@@ -314,7 +314,7 @@ def origin_of(product: Product, tools: Tools, compiler: tuple[str, str]) -> dict
 
 
 def write_origin(folder: str, entries: dict[str, dict[str, str]]) -> None:
-    """Merge entries into a folder's origin.toml and drop those whose file is gone."""
+    """Merge entries into a folder's origin.toml and remove those whose file does not exist."""
     path = TRACES / folder / "origin.toml"
     known = tomllib.loads(path.read_text()) if path.exists() else {}
     merged = {
@@ -328,7 +328,7 @@ def write_origin(folder: str, entries: dict[str, dict[str, str]]) -> None:
 
 
 def write_origins(products: Iterable[Product], tools: Tools) -> None:
-    """Write down the origin of each product in its top folder's origin.toml."""
+    """Write the origin of each product to its top folder's origin.toml."""
     compiler: Callable[[Unit], tuple[str, str]] = cache(lambda unit: compiler_of(unit, tools))
     folders: dict[str, dict[str, dict[str, str]]] = {}
     for product in products:

@@ -1,9 +1,10 @@
-"""Which Triton kernels are compiled, with which argument types, tile sizes and options.
+"""Triton kernels to compile, with their argument types, tile sizes and options.
 
-A name that stands twice in `VARIANTS` under different `archs` is tuned per architecture, as an
-autotuner would leave it.
+A name that occurs twice in `VARIANTS`, with different `archs`, is tuned per architecture, as by an
+autotuner.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ALL_ARCHS = (80, 89, 90, 100, 120)
@@ -13,30 +14,27 @@ ALIGNED = ("a_stride", "b_stride", "c_stride", "k", "n", "columns", "stride", "h
 
 @dataclass(frozen=True)
 class Variant:
-    """One compilation of one kernel; `types` holds the arguments that are not constexpr.
-
-    source: the file under traces/triton/ without its suffix. is_binary: the cubin is shipped, not its dumps.
-    """
+    """One compilation of one kernel."""
 
     name: str
     kernel: str
-    types: dict[str, str]
-    constexprs: dict[str, int | bool]
+    types: Mapping[str, str]  # of the arguments that are not constexpr
+    constexprs: Mapping[str, int | bool]
     num_warps: int = 4
     num_stages: int = 3
     archs: tuple[int, ...] = ALL_ARCHS
-    aligned: tuple[str, ...] = field(default=ALIGNED)
-    source: str = "kernels"
-    is_binary: bool = False
+    aligned: tuple[str, ...] = field(default=ALIGNED)  # integer arguments that are multiples of 16
+    source: str = "kernels"  # file under traces/triton/, without its suffix
+    is_binary: bool = False  # the cubin is shipped, not its dumps
 
 
 def pointers(names: str, element: str) -> dict[str, str]:
-    """Types of the pointer arguments called `<name>_ptr`."""
+    """Return the types of pointer arguments named `<name>_ptr`."""
     return {f"{name}_ptr": f"*{element}" for name in names.split()}
 
 
 def integers(names: str) -> dict[str, str]:
-    """Types of 32-bit integer arguments."""
+    """Return the types of 32-bit integer arguments."""
     return dict.fromkeys(names.split(), "i32")
 
 
@@ -62,20 +60,20 @@ GROUPED_TYPES = {
 
 
 def tiles(m: int, n: int, k: int, **more: int | bool) -> dict[str, int | bool]:
-    """Tile sizes of a matrix product, walked in groups of eight tile rows."""
+    """Return the tile sizes of a matrix product that visits tiles in groups of eight tile rows."""
     return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k, "GROUP": 8, **more}
 
 
 def attention(
     name: str, dim: int, rows: int, num_warps: int, num_stages: int, archs: tuple[int, ...]
 ) -> Variant:
-    """Flash attention with head size `dim`: `rows` queries a program, 32 keys a step."""
+    """Return flash attention with head size `dim`: `rows` queries per program, 32 keys per step."""
     sizes = {"DIM": dim, "BLOCK_M": rows, "BLOCK_N": 32, "CAUSAL": name == "flash_attention"}
     return Variant(name, "flash_attention", ATTENTION_TYPES, sizes, num_warps, num_stages, archs)
 
 
 def staged_matmul(name: str, rows: int, num_stages: int, archs: tuple[int, ...]) -> Variant:
-    """A small matrix product with a pipeline of its own depth."""
+    """Return a small matrix product with a pipeline of `num_stages` stages."""
     return Variant(name, "matmul", MATMUL_TYPES, tiles(rows, 32, 32), num_stages=num_stages, archs=archs)
 
 

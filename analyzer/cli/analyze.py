@@ -1,20 +1,18 @@
-"""`warplens analyze`: the main job."""
+"""`warplens analyze`: counts and predictions of kernels."""
 
 from pathlib import Path
 
 import click
 
 from analyzer.cli.options import InputOptions, input_options, jobs_option
-from analyzer.cli.output import print_output, write_text
+from analyzer.cli.output import output_options, write_report
+from analyzer.render.text_options import TextOptions
 
 
 @click.command()
 @jobs_option
 @input_options
-@click.option(
-    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
-)
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
+@output_options("analyze")
 @click.option("--loops", is_flag=True, help="Show all loops with their bounds.")
 @click.option("--memory", is_flag=True, help="Show what each memory instruction asks for.")
 @click.option("--advice", is_flag=True, help="Show what may be gained, and where.")
@@ -47,13 +45,6 @@ def analyze(
         listing=listing or show_all, min_coverage=min_coverage, explain=explain
     )
     report = analyze_programs(inputs.load(), inputs.gpu, options)
-    if output_format == "json":
-        from analyzer.render.json import render_json
-
-        write_text(render_json(report), output)
-        return
-    from analyzer.render.terminal import TextOptions, print_report
-
     shown = TextOptions(
         loops=loops or show_all,
         memory=memory or show_all,
@@ -62,4 +53,4 @@ def analyze(
         explain=explain,
         listing=options.listing,
     )
-    print_output(output, lambda console: print_report(report, console, shown))
+    write_report(report, output_format, output, shown)

@@ -1,8 +1,9 @@
-"""`warplens annotate`: the listing with what each instruction costs."""
+"""`warplens annotate`: the listing with the cost of each instruction."""
 
 import click
 
 from analyzer.cli.options import InputOptions, input_options, jobs_option
+from analyzer.cli.output import write_report
 from analyzer.text.errors import UsageError
 
 _MAX_KERNELS = 20
@@ -14,11 +15,10 @@ _MAX_KERNELS = 20
 def annotate(inputs: InputOptions) -> None:
     """The listing of each chosen kernel with pipe, predicted stall, control code, source and cause."""
     from analyzer.pipeline import analyze_programs
-    from analyzer.render.terminal import make_console, print_listings
 
     options = inputs.make_pipeline_options(listing=True)
     programs = inputs.load()
     n_kernels = sum(map(len, programs))
     if n_kernels > _MAX_KERNELS and not options.kernels:
         raise UsageError(f"{n_kernels} kernels in the input", hint="choose with -k NAME, or -k '*' for all")
-    print_listings(analyze_programs(programs, inputs.gpu, options), make_console())
+    write_report(analyze_programs(programs, inputs.gpu, options), "listing", None)

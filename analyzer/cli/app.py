@@ -13,20 +13,21 @@ import click
 
 from analyzer.text.errors import WarplensError, format_diagnostic
 from analyzer.version import __version__
+from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 
 EXIT_FAILED = 1
 _COMMANDS = ("analyze", "annotate", "whatif", "validate", "trace", "gpus", "doctor")
 
 
 class _LazyGroup(click.Group):
-    """Each subcommand is a file of its name, which is loaded when it is asked for."""
+    """A group whose subcommands are modules of the same name, loaded on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of the help text."""
+        """Return the names in the order of the help text."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """None for a name that is none; then all are loaded, for the nearest is suggested."""
+        """Return a subcommand, None for an unknown name; all are loaded then, so that click suggests one."""
         for name in (cmd_name,) if cmd_name in _COMMANDS else _COMMANDS:
             self.commands[name] = getattr(import_module(f"analyzer.cli.{name}"), name)
         return self.commands.get(cmd_name)
@@ -39,7 +40,7 @@ def app() -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code and never raises for what a user can cause."""
+    """Run the command line; return the exit code. Raises nothing that a user can cause."""
     try:
         result = app.main(
             args=None if arguments is None else list(arguments), prog_name="warplens", standalone_mode=False
@@ -64,11 +65,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Console script."""
+    """Run the console script."""
     # numpy's linear algebra would start a thread per core, which costs more than a small dump does.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # An analysis makes millions of values and hardly a cycle: looking for cycles took a fifth of its time.
-    gc.set_threshold(100_000, 50, 1000)
+    # Looking for reference cycles at the default rate took a fifth of the time.
+    gc.set_threshold(*RARE_COLLECTION_THRESHOLDS)
     code = run()
-    gc.freeze()  # nor at the end: the interpreter would visit every value once more before it leaves
+    gc.freeze()  # else the interpreter would visit every value once more at its end
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""`warplens doctor`: which optional tools were found, and what each enables."""
+"""`warplens doctor`: the optional tools that were found, and what each enables."""
 
 from importlib.util import find_spec
 

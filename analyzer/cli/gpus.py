@@ -8,7 +8,7 @@ from analyzer.text.errors import UsageError
 
 
 class _DefaultShowGroup(click.Group):
-    """`gpus h100` means `gpus show h100`."""
+    """A group that reads `gpus h100` as `gpus show h100`."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

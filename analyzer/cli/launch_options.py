@@ -1,4 +1,4 @@
-"""Options that say how kernels are launched and which way their branches go."""
+"""Options for the launch of kernels and the outcome of their branches."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -58,7 +58,7 @@ def parse_launch(
     clock: float | None = None,
     cold_l2: bool = False,
 ) -> Launch:
-    """The launch that the options describe. Raises UsageError."""
+    """Return the launch that the options describe. Raises UsageError."""
     launch = Launch(
         grid=parse_dims("--grid", grid, _MAX_EXTENT),
         block=parse_dims("--block", block, MAX_BLOCK_THREADS),
@@ -73,7 +73,7 @@ def parse_launch(
 
 
 def parse_arguments(texts: Sequence[str]) -> tuple[Argument, ...]:
-    """Values of --arg. Raises UsageError."""
+    """Return the values of --arg. Raises UsageError."""
     if not texts:
         return ()
     from analyzer.execution.binding.argument_parser import parse_argument
@@ -81,29 +81,29 @@ def parse_arguments(texts: Sequence[str]) -> tuple[Argument, ...]:
     return tuple(parse_argument(text) for text in texts)
 
 
-def load_launch_book(path: Path | None) -> "LaunchTable | None":
-    """What --launch names. Raises UsageError."""
+def load_launch_table(path: Path | None) -> "LaunchTable | None":
+    """Read the file that --launch names. Raises UsageError."""
     if path is None:
         return None
-    from analyzer.pipeline.launch_file import load_launch_file
+    from analyzer.execution.binding.launch_file import load_launch_file
 
     return load_launch_file(path)
 
 
 def parse_taken_rules(texts: Sequence[str]) -> "tuple[BranchTakenRule, ...]":
-    """Values of --taken. Raises UsageError."""
+    """Return the values of --taken. Raises UsageError."""
     from analyzer.execution.profile.branch_rules import parse_taken_rule
 
     rules = tuple(parse_taken_rule(text) for text in texts)
     addresses = [rule.address for rule in rules]
-    twice = next((address for address in addresses if addresses.count(address) > 1), None)
-    if twice is not None:
-        raise UsageError(f"--taken {twice:#x} is given twice", hint="give each branch once")
+    repeated = next((address for address in addresses if addresses.count(address) > 1), None)
+    if repeated is not None:
+        raise UsageError(f"--taken {repeated:#x} is given twice", hint="give each branch once")
     return rules
 
 
 def parse_dims(option: str, text: str | None, most: int) -> Dim3 | None:
-    """`132`, `132,1,1` or `132x1x1`; the product may be at most `most`. Raises UsageError."""
+    """Parse `132`, `132,1,1` or `132x1x1`; a block may have at most `most` threads. Raises UsageError."""
     if text is None:
         return None
     parts = [part.strip() for part in re.split(r"[,x]", text.lower())]

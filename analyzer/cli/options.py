@@ -1,4 +1,4 @@
-"""Options that several subcommands share, and how their values are read."""
+"""Options that several subcommands share, and the values that they give."""
 
 import os
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from msgspec import Struct
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
     Decorator,
-    load_launch_book,
+    load_launch_table,
     parse_launch,
     parse_taken_rules,
 )
@@ -26,7 +26,7 @@ Command = Callable[..., None]
 
 
 class InputOptions(Struct, frozen=True, kw_only=True):
-    """What commands take alike; `trace` has no GPU and no traces of its own."""
+    """Values of the shared options; `trace` has no GPU, no models and no traces among its options."""
 
     files: tuple[str, ...]
     gpu: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     jobs: int | None = None
 
     def load(self) -> "list[Program]":
-        """The inputs, read. Raises InputError or UsageError."""
+        """Read the inputs. Raises InputError or UsageError."""
         from analyzer.pipeline import attach_traces, load
 
         if self.res_usage and len(self.files) > 1:
@@ -59,7 +59,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     def make_pipeline_options(
         self, *, listing: bool, min_coverage: float = 0.0, explain: bool = False
     ) -> "Options":
-        """The pipeline's options. Raises UsageError."""
+        """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
         from analyzer.pipeline import Options
 
@@ -75,7 +75,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
                 clock=self.clock,
                 cold_l2=self.cold_l2,
             ),
-            launch_book=load_launch_book(self.launch),
+            launch_table=load_launch_table(self.launch),
             branch_rules=parse_taken_rules(self.taken),
             step_limit=self.step_limit,
             jobs=self.jobs or os.cpu_count() or 1,
@@ -87,7 +87,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
 
 
 def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """`steady,amali` and repeated options alike, each name once. Raises UsageError."""
+    """Return the names in `steady,amali` and in repeated options, without duplicates. Raises UsageError."""
     from analyzer.models.registry import find_model, list_models_default_first
 
     names = [name.strip() for text in texts for name in text.split(",") if name.strip()]
@@ -116,13 +116,13 @@ _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
         f"{DEFAULT_STEP_LIMIT:,} unless given.",
     ),
 )
+# For commands that share kernels among processes; stands above `input_options`.
 jobs_option = click.option(
     "--jobs",
     "-j",
     type=click.IntRange(min=1),
     help="Processes that share the kernels of a big FILE; as many as cores if not given.",
 )
-"""For commands that share kernels, set above `input_options`."""
 _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     click.option("--kernel", "-k", multiple=True, help="Name, glob or part of a name, or #N; repeatable."),
     *LAUNCH_OPTIONS,
@@ -136,12 +136,12 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
 
 
 def input_options(function: Command) -> Command:
-    """Adds the shared arguments and options; the command gets them as one `InputOptions`."""
+    """Add the shared arguments and options to a command, which gets them as one `InputOptions`."""
     return _add_options(function, (_FILES_ARGUMENT, *_ANALYSIS_OPTIONS, *_KERNEL_OPTIONS))
 
 
 def launch_options(function: Command) -> Command:
-    """The same without those that say what the launch is compared with."""
+    """Add the same without GPUs, models and traces."""
     return _add_options(function, (_FILES_ARGUMENT, *_KERNEL_OPTIONS))
 
 

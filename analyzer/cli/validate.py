@@ -1,4 +1,4 @@
-"""`warplens validate`: how right the models are on measured launches."""
+"""`warplens validate`: predictions against measured launches."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analyzer.cli.output import print_output, write_text
+from analyzer.cli.output import output_options, write_report
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ EXIT_GATE_TRIPPED = 2
 @click.option(
     "--limit-worst", type=click.IntRange(min=0), default=10, show_default=True, help="Worst rows to list."
 )
-@click.option(
-    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
-)
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
+@output_options("validate")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a page with tables and scatter plots.")
 @click.option(
     "--max-mape",
@@ -83,16 +80,14 @@ def validate(
             progress=progress,
         )
     if html is not None:
-        from analyzer.render.validation_page import render_validation_page
-
-        write_text(render_validation_page(report), html)
-    _write_report(report, output_format, output)
+        write_report(report, "html", html)
+    write_report(report, output_format, output)
     return _check_max_mape(report, max_mape)
 
 
 @contextmanager
 def _show_progress() -> "Iterator[ProgressCallback]":
-    """A bar on standard error, where that is a terminal."""
+    """Show a progress bar on standard error if that is a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -103,19 +98,8 @@ def _show_progress() -> "Iterator[ProgressCallback]":
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _write_report(report: "ValidationReport", output_format: str, output: Path | None) -> None:
-    if output_format == "json":
-        from analyzer.render.json import render_json
-
-        write_text(render_json(report), output)
-        return
-    from analyzer.render.validation import print_validation
-
-    print_output(output, lambda console: print_validation(report, console))
-
-
 def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:
-    """0, or 2 with one line on standard error. Raises UsageError where there is nothing to judge by."""
+    """Return 0, or 2 with one line on standard error. Raises UsageError where there is no score."""
     if max_mape is None:
         return 0
     score = report.find_overall_score()
@@ -126,6 +110,6 @@ def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:
         )
     if score.mape * 100 <= max_mape:
         return 0
-    said = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
-    click.echo(f"gate: {said}, more than --max-mape {max_mape:g}", err=True)
+    result = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
+    click.echo(f"gate: {result}, more than --max-mape {max_mape:g}", err=True)
     return EXIT_GATE_TRIPPED

@@ -1,11 +1,11 @@
-"""`warplens whatif`: the same kernel on edited hardware."""
+"""`warplens whatif`: kernels on edited hardware."""
 
 from pathlib import Path
 
 import click
 
 from analyzer.cli.options import InputOptions, input_options
-from analyzer.cli.output import print_output, write_text
+from analyzer.cli.output import output_options, write_report
 from analyzer.text.errors import UsageError
 
 
@@ -22,10 +22,7 @@ from analyzer.text.errors import UsageError
     help="A figure's values, or KEY=V1,V2,...; repeatable.",
 )
 @click.option("--elasticity/--no-elasticity", default=True, help="How time follows each figure of the GPU.")
-@click.option(
-    "--format", "output_format", type=click.Choice(["text", "json"]), default="text", help="Output."
-)
-@click.option("--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output.")
+@output_options("whatif")
 @click.option(
     "--chart", type=click.Path(path_type=Path), help="Draw the CPI stacks of all settings into an HTML file."
 )
@@ -57,14 +54,5 @@ def whatif(
     options = inputs.make_pipeline_options(listing=False)
     report = whatif_programs(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
     if chart is not None:
-        from analyzer.render.whatif_chart import render_whatif_chart
-
-        write_text(render_whatif_chart(report), chart)
-    if output_format == "json":
-        from analyzer.render.json import render_json
-
-        write_text(render_json(report), output)
-        return
-    from analyzer.render.whatif import print_whatif
-
-    print_output(output, lambda console: print_whatif(report, console))
+        write_report(report, "html", chart)
+    write_report(report, output_format, output)

@@ -1,1 +1,1 @@
-"""What the code asks of the hardware: instruction mix, operations per pipe, bytes per memory level."""
+"""Demand of the code on the hardware: instruction mix, operations per pipe, bytes per memory level."""

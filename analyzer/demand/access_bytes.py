@@ -1,18 +1,19 @@
-"""Bytes that each instruction moves per execution: from executed addresses where they are known."""
+"""Bytes that each instruction moves per execution: from addresses, else as if lanes were adjacent."""
 
 from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.demand.tma_copies import TmaBox
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
-from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
+from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess, make_read_only
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, OpKind
+from analyzer.ir.arrays import FloatArray
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import SchedClass
 
 WAVEFRONT_BYTES = 128
@@ -21,37 +22,29 @@ _PER_LANE_KINDS = MEMORY_KINDS - {OpKind.BULK_COPY, OpKind.TEXTURE}
 
 
 class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
-    """Bytes of one execution of each instruction by a warp, [n]: whole sectors of global and local memory,
-    passes of shared memory at their full width.
+    """Bytes of one execution of each instruction by a warp; all arrays are [n] and read-only."""
 
-    engine_lines: requests to the L2 that the copy engine makes in one execution, 0 where they are not known;
-    density: of the sectors of boxes that nobody described, the part that is asked for; idle: instructions
-    that run, but whose guard no lane passes, [n].
-    is_known: all of it follows from addresses; unique_bytes: of the distinct sectors of global memory that
-    the grid reads and of those that it writes, None where not known.
-    """
-
-    global_bytes: FloatArray
-    shared_bytes: FloatArray
-    local_bytes: FloatArray
-    tma_requests: FloatArray
-    box_sector_utilization: FloatArray
-    is_predicated_off: NDArray[np.bool_]
-    has_known_addresses: bool
-    unique_global_bytes: float | None
+    global_bytes: FloatArray  # whole sectors
+    shared_bytes: FloatArray  # passes at the full width of shared memory
+    local_bytes: FloatArray  # whole sectors
+    tma_requests: FloatArray  # requests of the copy engine to the L2, 0 if not known
+    box_sector_utilization: FloatArray  # requested part of the sectors of TMA boxes without a tensor map
+    is_predicated_off: NDArray[np.bool_]  # executed, but with no lane that passes the guard
+    has_known_addresses: bool  # all of it follows from addresses
+    unique_global_bytes: float | None  # distinct sectors that the grid reads, and writes; None: not known
 
 
 def compute_access_bytes(
     cfg: Cfg,
     costs: OpcodeCosts,
     profile: ExecutionProfile | None,
-    copied: Mapping[int, float],
+    copied_bytes: Mapping[int, float],
     boxes: Mapping[int, TmaBox],
     matrix_share: float = 1.0,
 ) -> AccessBytes:
-    """What the profile says of memory accesses, and where it says nothing all lanes side by side.
+    """Compute bytes per execution from a profile; accesses that it does not know have adjacent lanes.
 
-    copied, boxes: bytes of an execution of copy-engine instructions, and their boxes, by row.
+    copied_bytes, boxes: of one execution of copy-engine instructions, by row.
     matrix_share: see `MemorySubsystem.matrix_conflict_share`.
     """
     ids = cfg.kernel.opcode_ids
@@ -68,59 +61,72 @@ def compute_access_bytes(
         unique_global_bytes=_count_unique_global_bytes(profile),
     )
     if profile is None:
-        return found
+        return _with_read_only_arrays(found)
     for access in profile.accesses:
         if cfg.kernel.find_opcode(access.row).space is AddressSpace.GENERIC:
-            found.global_bytes[access.row] = 0.0  # what lies elsewhere is another memory's
+            found.global_bytes[access.row] = 0.0  # set below if it accesses global memory
     for column in (found.global_bytes, found.shared_bytes, found.local_bytes):
         column[found.is_predicated_off] = 0.0
     known = [_apply_access(access, cfg, profile, found) for access in profile.accesses]
-    is_matrix = cfg.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.SHARED_MATRIX
-    )[ids]
-    least = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
-    spared = np.maximum(found.shared_bytes * matrix_share, least)
-    found.shared_bytes[is_matrix] = spared[is_matrix]
-    placed = {access.row for access in profile.accesses if access.sectors is not None}
-    for row, n_bytes in copied.items():
-        if row not in placed:
+    is_matrix = cfg.kernel.form_table.make_opcode_mask(_is_shared_matrix_access)[ids]
+    min_bytes = np.minimum(costs.shared_bytes[ids], found.shared_bytes)
+    matrix_bytes = np.maximum(found.shared_bytes * matrix_share, min_bytes)
+    found.shared_bytes[is_matrix] = matrix_bytes[is_matrix]
+    known_rows = {access.row for access in profile.accesses if access.sectors is not None}
+    for row, n_bytes in copied_bytes.items():
+        if row not in known_rows:
             found.global_bytes[row] = n_bytes
     for row, box in boxes.items():
-        if row not in placed:
+        if row not in known_rows:
             found.global_bytes[row] = box.sector_bytes
             found.tma_requests[row] = box.n_l2_requests
             found.box_sector_utilization[row] = box.n_bytes / box.sector_bytes
-    return replace(found, has_known_addresses=all(known))
+    return _with_read_only_arrays(replace(found, has_known_addresses=all(known)))
+
+
+def _with_read_only_arrays(found: AccessBytes) -> AccessBytes:
+    make_read_only(*(value for value in astuple(found) if isinstance(value, np.ndarray)))
+    return found
+
+
+def _is_shared_matrix_access(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.SHARED_MATRIX
+
+
+def _has_lane_addresses(opcode: Opcode) -> bool:
+    return opcode.kind in _PER_LANE_KINDS
 
 
 def _find_predicated_off(cfg: Cfg, profile: ExecutionProfile) -> NDArray[np.bool_]:
-    """Guarded accesses that were run and asked for nothing, [n]."""
+    """Return a mask of guarded accesses that were executed without an active lane, [n]."""
     kernel = cfg.kernel
-    asks = {access.row for access in profile.accesses}
-    found = kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind in _PER_LANE_KINDS)[
-        kernel.opcode_ids
-    ]
+    accessed_rows = {access.row for access in profile.accesses}
+    found = kernel.form_table.make_opcode_mask(_has_lane_addresses)[kernel.opcode_ids]
     for row in np.flatnonzero(found).tolist():
-        ran = row < len(cfg.block_of) and profile.block_executions[cfg.block_of[row]] > 0
-        found[row] = ran and row not in asks and not kernel.decode_form(row).is_unconditional
+        is_executed = row < len(cfg.block_of) and profile.block_executions[cfg.block_of[row]] > 0
+        found[row] = is_executed and row not in accessed_rows and not kernel.decode_form(row).is_unconditional
     return found
 
 
 def _apply_access(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, found: AccessBytes) -> bool:
-    """Enter one access; whether its addresses are known."""
-    runs = float(profile.block_executions[cfg.block_of[access.row]])
-    if not runs:
+    """Set the bytes of one access; return whether its addresses are known."""
+    executions = float(profile.block_executions[cfg.block_of[access.row]])
+    if not executions:
         return True
     if access.space in _SHARED_SPACES:
         return _set_bytes_per_execution(
-            found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / runs
+            found.shared_bytes, access.row, access.wavefronts, WAVEFRONT_BYTES / executions
         )
     if access.space in GLOBAL_SPACES:
         if cfg.kernel.find_opcode(access.row).kind is OpKind.BULK_COPY:
-            found.tma_requests[access.row] = (access.wavefronts or 0) / runs
-        return _set_bytes_per_execution(found.global_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+            found.tma_requests[access.row] = (access.wavefronts or 0) / executions
+        return _set_bytes_per_execution(
+            found.global_bytes, access.row, access.sectors, SECTOR_BYTES / executions
+        )
     if access.space is AddressSpace.LOCAL:
-        return _set_bytes_per_execution(found.local_bytes, access.row, access.sectors, SECTOR_BYTES / runs)
+        return _set_bytes_per_execution(
+            found.local_bytes, access.row, access.sectors, SECTOR_BYTES / executions
+        )
     return True
 
 

@@ -1,17 +1,22 @@
-"""AMALI's Cache Simulator: which sectors an SM's L1 and the L2 serve, instruction by instruction.
+"""Cache simulation (AMALI's Cache Simulator): which level serves the sectors of each instruction.
 
-The caches are those of AMALI's Table 2: an L1 of 128-byte lines in 32-byte sectors, 64 ways, write-through,
-and a sectored write-back L2 of 16 ways, both LRU. "Streaming" is read as: a miss never stalls another
-request, and a sector is there from its request on. A request that comes while the sector is still on its way
-is a hit by this, but waits for what is left of the trip (`arrivals`). Stores go to the L2 and leave the L1 as
-it is, but for local memory, whose stores put their sectors into the L1 (assumed: it belongs to one thread,
-and spills are read back).
+The caches are those of Table 2 of AMALI (Cao et al., ISCA 2025): an L1 of 128-byte lines in 32-byte sectors,
+64 ways, write-through, and a sectored write-back L2 of 16 ways, both LRU. "Streaming" is taken to mean that a
+miss never stalls another request, and that a sector is present from its request on. A request that finds its
+sector while that is still being filled is a hit, but waits for the rest of the fill (`pending_fills`). Stores
+go to the L2 and leave the L1 as it is, except stores to local memory, which allocate in the L1 (assumed:
+that memory belongs to one thread, and spills are read back).
 
-The L2 sees the L1 misses of one SM alone. What other SMs bring in is not simulated but taken from the whole
-grid (`GridReuse`): of the sectors that all SMs ask for, the distinct ones come from DRAM once where they
-fit into the L2, and once in each window of CTAs where they do not; never more than this SM alone would miss.
-Where the L2 does not hold what all CTAs touch that run at a time, this SM has its part of it: a row that is
-read twice comes twice.
+The L2 sees the L1 misses of one SM only. Reuse between SMs is not simulated but taken from the whole grid
+(`GridReuse`): of the sectors that all SMs request, the distinct ones come from DRAM once if they fit into the
+L2, else once in each window of CTAs, and never more than this SM alone would miss. If the L2 does not hold
+what all concurrent CTAs touch, this SM has its part of it, so that a row which is read twice may come twice.
+
+Example, one load executed twice with the same 4 sectors, in empty caches:
+
+    first execution    4 sectors miss L1 and L2: from DRAM
+    second execution   4 sectors hit the L1
+    result             l1_hit_rate 0.5, dram_share 0.5
 """
 
 import math
@@ -23,19 +28,18 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analyzer.demand.hit_rates import HitRates, KernelHitRates
 from analyzer.demand.l1_policies import L1Policy
 from analyzer.demand.pending_fills import FillTiming, FillWaits, compute_fill_waits
 from analyzer.demand.sectored_cache import CacheGeometry, find_hits
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.traces.address_streams import AddressStream
 from analyzer.hardware.schema import Arch
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES
 from analyzer.ir.scheduling import SchedClass
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-
-_MAX_PARTIAL_SECTOR_UTILIZATION = 0.5  # touched part of sectors that others touch more of
+_MAX_PARTIAL_SECTOR_UTILIZATION = 0.5  # touched part of sectors, up to which others may touch the rest
 _WRITE_POLICIES = frozenset({L1Policy.WRITE_NO_ALLOCATE, L1Policy.WRITE_ALLOCATE})
 _READ_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.READ_NO_ALLOCATE})
 _ALLOCATE_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.WRITE_ALLOCATE})
@@ -43,21 +47,20 @@ _LOOKUP_POLICIES = _READ_POLICIES | _ALLOCATE_POLICIES | _WRITE_POLICIES
 
 
 class CacheHierarchy(Struct, frozen=True):
-    """The L1 as the recorded CTAs have it, and the L2; own_l2: what is theirs of the L2 while others run;
-    arrival: how long sectors are on their way, None where they are there at once.
-    """
+    """Geometry of the caches as the recorded CTAs see them."""
 
     l1: CacheGeometry
     l2: CacheGeometry
-    contended_l2: CacheGeometry | None = None
-    fill_timing: FillTiming | None = None
+    contended_l2: CacheGeometry | None = None  # part of the L2 that is theirs while others run
+    fill_timing: FillTiming | None = None  # None: fills take no time
 
     def with_l2_contention(
         self, stream: AddressStream, sectors_at_once: float, kept_share: float
     ) -> "CacheHierarchy":
-        """With the recorded CTAs' part of an L2 that does not hold what all that run at a time touch.
+        """Return a hierarchy whose L2 is shared with other CTAs, if it does not hold what all of them touch.
 
-        sectors_at_once: distinct ones of these; kept_share: of the L2 that is kept.
+        sectors_at_once: distinct sectors that all concurrent CTAs touch.
+        kept_share: part of the L2 that keeps its data.
         """
         kept_bytes = self.l2.size_bytes * kept_share
         touched_bytes = sectors_at_once * self.l2.sector_bytes
@@ -75,98 +78,97 @@ def build_cache_hierarchy(
     ctas_per_sm: int,
     n_recorded: int,
     warps_per_cta: int = 0,
-    trip_cycles: float | None = None,
+    l2_latency_cycles: float | None = None,
 ) -> CacheHierarchy:
-    """Shapes by the architecture's figures.
+    """Build cache geometries from the figures of an architecture.
 
-    The L1 is what is left of the SM's memory by the least size of shared memory that the driver cuts off for
-    the resident CTAs' (`shared_bytes_in_use`, all of them together). Where fewer CTAs are recorded than are
-    resident, they have their part of it. warps_per_cta, trip_cycles of the GPU's L2 where it has its own: see
-    `FillTiming`; nothing is on its way without them.
+    The L1 is the SM's memory less the smallest carveout that holds `shared_bytes_in_use`, the shared memory
+    of all resident CTAs. If fewer CTAs are recorded than resident, they have their part of it.
+    warps_per_cta: 0 for fills that take no time.
+    l2_latency_cycles: L2 latency of the GPU; the architecture's if None.
     """
     memory = arch.memory
     l1_ways, l2_ways = int(memory.l1_ways.value), int(memory.l2_ways.value)
     line, sector = int(memory.line_bytes.value), int(memory.sector_bytes.value)
     part = min(1.0, n_recorded / max(1, ctas_per_sm))
-    cut = arch.shared_carveouts.find_carveout_bytes(shared_bytes_in_use)
-    left = max(0.0, memory.l1_shared_bytes_per_sm.value - cut) * part
+    carveout_bytes = arch.shared_carveouts.find_carveout_bytes(shared_bytes_in_use)
+    left = max(0.0, memory.l1_shared_bytes_per_sm.value - carveout_bytes) * part
     return CacheHierarchy(
         l1=CacheGeometry(size_bytes=int(left), line_bytes=line, sector_bytes=sector, ways=l1_ways),
         l2=CacheGeometry(size_bytes=int(l2_bytes), line_bytes=line, sector_bytes=sector, ways=l2_ways),
-        fill_timing=_build_fill_timing(arch, warps_per_cta * ctas_per_sm, trip_cycles, part)
+        fill_timing=_build_fill_timing(arch, warps_per_cta * ctas_per_sm, l2_latency_cycles, part)
         if warps_per_cta
         else None,
     )
 
 
-def _build_fill_timing(arch: Arch, warps: int, trip_cycles: float | None, part: float) -> FillTiming:
-    """warps: resident on an SM; part: of them that are recorded."""
+def _build_fill_timing(arch: Arch, warps: int, l2_latency_cycles: float | None, part: float) -> FillTiming:
+    """Build the timing of fills; warps: resident on an SM; part: recorded share of them."""
     subcores = arch.limits.subcores_per_sm.value
     path_cycles = arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / subcores
     return FillTiming(
-        l2_fill_cycles=trip_cycles or arch.memory.l2_latency_cycles.value,
+        l2_fill_cycles=l2_latency_cycles or arch.memory.l2_latency_cycles.value,
         warp_turn_cycles=max(1.0, warps / subcores),
         request_issue_cycles=path_cycles / part,
     )
 
 
 class GridReuse(Struct, frozen=True):
-    """How often the whole grid asks for the same sectors.
+    """Reuse of sectors by the whole grid."""
 
-    distinct_share[row]: distinct sectors over requested ones of an instruction, where they are known, had
-    each all of its bytes touched; sectors[row]: those that an instruction asks for; unique_sectors: distinct
-    ones of all reads, None where not known; dram_sectors: those of all reads that come from DRAM, often more
-    than once (`pipeline.windows`), None where not known.
-    """
-
+    # Distinct over requested sectors by row where known, as if all bytes of each sector were touched.
     distinct_share: Mapping[int, float]
-    requested_sectors: Mapping[int, float] = field(default_factory=dict)
-    unique_sectors: float | None = None
+    requested_sectors: Mapping[int, float] = field(default_factory=dict)  # by row
+    unique_sectors: float | None = None  # distinct sectors of all reads; None: not known
+    # Sectors of all reads that come from DRAM, some more than once (`traffic.dram_windows`); None: not known.
     dram_sectors: float | None = None
 
     def with_dram_refetches(self, times: float) -> "GridReuse":
-        """The same where an L2 that others fill as well loses sectors before they are read again.
+        """Return the reuse for an L2 that loses sectors to other CTAs before they are read again.
 
-        times: what comes from DRAM then, over what came at first.
+        times: DRAM sectors with these losses over those without.
         """
         if self.dram_sectors is None:
             return self
         return replace(self, dram_sectors=self.dram_sectors * max(1.0, times))
 
-    def dram_share(self, row: int, density: float) -> float | None:
-        """Share of an instruction's sectors that come from DRAM; None where that is not known.
+    def dram_share(self, row: int, utilization: float) -> float | None:
+        """Return the share of an instruction's sectors that come from DRAM; None: not known.
 
-        density: part of the sectors that it asks for which it touches itself, above 0.
+        utilization: part of its sectors that the instruction itself touches, above 0.
         """
         share = self.distinct_share.get(row)
-        return None if share is None else min(1.0, share * self._dram_refetch_factor / density)
+        return None if share is None else min(1.0, share * self._dram_refetch_factor / utilization)
 
     def compute_dram_share_of_misses(
-        self, missed: Mapping[int, float], densities: Mapping[int, float]
+        self, missed: Mapping[int, float], utilizations: Mapping[int, float]
     ) -> dict[int, float]:
-        """Part of what each instruction misses by itself that comes from DRAM: 1 where no two read the same.
+        """Return the part of each instruction's own misses that comes from DRAM, 1 without any reuse, by row.
 
-        missed[row]: share of its sectors; densities[row]: touched part of them. First come sectors of which
-        most is touched: the rim of a tile finds what the next tile brings. Where more is touched by columns
-        of words than in whole sectors these are no rims: CTAs side by side ask for the same sectors again
-        when they are gone, and each word comes once. Instructions that the recorded CTAs do not come to take
-        their part of it too, as if none of theirs hit.
+        The grid's DRAM sectors are given first to instructions that touch most of their sectors: a partial
+        sector at the edge of a tile hits what the next tile brings. If more is touched in partial sectors
+        than in whole ones, the partial ones are no edges: adjacent CTAs request the same sectors again after
+        they were evicted, and each word comes once. Instructions that the recorded CTAs do not execute take
+        their part too, as if none of theirs hit.
+        missed[row]: share of its sectors that miss; utilizations[row]: touched part of them.
         """
         if self.dram_sectors is None:
             return dict.fromkeys(missed, 1.0)
-        asked = {row: missed.get(row, 1.0) * n for row, n in self.requested_sectors.items()}
-        in_part = {
-            row: densities[row] for row in asked if densities.get(row, 1.0) <= _MAX_PARTIAL_SECTOR_UTILIZATION
+        requested = {row: missed.get(row, 1.0) * n for row, n in self.requested_sectors.items()}
+        partial_rows = {
+            row: utilizations[row]
+            for row in requested
+            if utilizations.get(row, 1.0) <= _MAX_PARTIAL_SECTOR_UTILIZATION
         }
-        whole = sum(n for row, n in asked.items() if row not in in_part)
-        if sum(asked[row] * density for row, density in in_part.items()) > whole:
-            asked |= {row: asked[row] * density for row, density in in_part.items()}
+        whole = sum(n for row, n in requested.items() if row not in partial_rows)
+        if sum(requested[row] * utilization for row, utilization in partial_rows.items()) > whole:
+            requested |= {row: requested[row] * utilization for row, utilization in partial_rows.items()}
         left, shares = self.dram_sectors, dict[int, float]()
         for is_partial in (False, True):
-            alike = [row for row in asked if (row in in_part) is is_partial]
-            total = sum(asked[row] for row in alike)
+            rows_of_kind = [row for row in requested if (row in partial_rows) is is_partial]
+            total = sum(requested[row] for row in rows_of_kind)
             share = min(1.0, left / total) if total else 1.0
-            shares |= {row: share for row in alike if row in missed}
+            shares |= {row: share for row in rows_of_kind if row in missed}
             left = max(0.0, left - total)
         return shares
 
@@ -180,9 +182,10 @@ class GridReuse(Struct, frozen=True):
 def compute_grid_reuse(
     profile: ExecutionProfile, l2: CacheGeometry, dram_sectors: float | None
 ) -> GridReuse | None:
-    """What the executed profile says of reuse; None where nothing is known. dram_sectors: see `GridReuse`.
+    """Compute the reuse of an executed profile; None if nothing is known. dram_sectors: see `GridReuse`.
 
-    Where the whole is not known, of instructions whose own bytes the L2 holds: all CTAs read a table.
+    If the distinct sectors of all reads are not known, only instructions whose own bytes fit into the L2
+    count, such as reads of a table by all CTAs.
     """
     traffic = profile.traffic
     if traffic is None:
@@ -209,120 +212,50 @@ def _is_global_read(access: MemoryAccess) -> bool:
     return access.space in GLOBAL_SPACES and not access.is_store
 
 
-class MemoryLatencies(Struct, frozen=True):
-    """Cycles from issue to use of a load that each level serves."""
-
-    l1_cycles: float
-    l2_cycles: float
-    dram_cycles: float
-
-
-class HitRates(Struct, frozen=True, kw_only=True):
-    """Where the sectors of one instruction, or of all, are served.
-
-    requests and sectors are those of the recorded CTAs. l1_hit_share: of all sectors; l2_hit_share: of those
-    that went beyond the L1, 0 where none did. waits_l1, waits_l2, waits_dram: shares of requests whose
-    slowest sector is served there; they sum to 1. lines: distinct cache lines of a request, the mean;
-    density: touched part of the sectors, whichever instruction touches them; stored_density: part of the
-    sectors that some store writes.
-    """
-
-    n_requests: int
-    n_sectors: int
-    l1_hit_rate: float
-    l2_hit_rate: float
-    l1_request_share: float
-    l2_request_share: float
-    dram_request_share: float
-    lines_per_request: float
-    sector_utilization: float
-    store_sector_utilization: float = 1.0
-
-    @property
-    def l1_miss_rate(self) -> float:
-        """Sectors that go beyond the L1."""
-        return 1.0 - self.l1_hit_rate
-
-    @property
-    def dram_share(self) -> float:
-        """Sectors that go beyond the L2."""
-        return self.l1_miss_rate * (1.0 - self.l2_hit_rate)
-
-    def with_scaled_dram_share(self, kept: float) -> "HitRates":
-        """The same, but that the L2 serves all but this part of what DRAM served."""
-        return replace(
-            self,
-            l2_hit_rate=1.0 - (1.0 - self.l2_hit_rate) * kept,
-            l2_request_share=self.l2_request_share + self.dram_request_share * (1.0 - kept),
-            dram_request_share=self.dram_request_share * kept,
-        )
-
-    def compute_amat_cycles(self, latencies: MemoryLatencies) -> float:
-        """Average memory access time of a request: a warp waits for the slowest of its sectors."""
-        return (
-            self.l1_request_share * latencies.l1_cycles
-            + self.l2_request_share * latencies.l2_cycles
-            + self.dram_request_share * latencies.dram_cycles
-        )
-
-
-class KernelHitRates(Struct, frozen=True, kw_only=True):
-    """Rates by instruction row; `loads` and `total`: of all that load, of all. None where there is none.
-
-    is_complete: the stream was recorded to its end; where not, first touches weigh more than they should.
-    """
-
-    by_row: Mapping[int, HitRates] = field(default_factory=dict)
-    loads: HitRates | None = None
-    total: HitRates | None = None
-    is_complete: bool = True
-
-    def compute_amat_cycles(self, row: int, latencies: MemoryLatencies) -> float | None:
-        """Average memory access time at a row; None where nothing was recorded of it."""
-        found = self.by_row.get(row)
-        return None if found is None else found.compute_amat_cycles(latencies)
-
-
 def simulate_caches(
     stream: AddressStream,
     policies: Sequence[L1Policy],
-    figures: CacheHierarchy,
+    hierarchy: CacheHierarchy,
     reuse: GridReuse | None = None,
 ) -> KernelHitRates:
-    """Hit rates of a stream; routes[row]: see `find_l1_policies`. Without `reuse` no other SM shares
-    anything.
+    """Simulate the caches on a stream and return its hit rates.
+
+    policies[row]: see `find_l1_policies`.
+    reuse: None if no data are shared with other SMs.
     """
-    in_l1 = _find_l1_hits(stream, policies, figures.l1)
+    in_l1 = _find_l1_hits(stream, policies, hierarchy.l1)
     in_l2 = np.zeros(len(stream), dtype=np.bool_)
     beyond = ~in_l1
     every = np.ones(int(beyond.sum()), dtype=np.bool_)
-    in_l2[beyond] = find_hits(stream.sectors[beyond], stream.request_numbers[beyond], every, figures.l2)
-    if figures.contended_l2 is not None:
+    in_l2[beyond] = find_hits(stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.l2)
+    if hierarchy.contended_l2 is not None:
         reads = ~_mask_policies(stream, policies, _WRITE_POLICIES) & beyond
-        at_first = int(np.count_nonzero(reads & ~in_l2))
+        n_uncontended_misses = int(np.count_nonzero(reads & ~in_l2))
         in_l2[beyond] = find_hits(
-            stream.sectors[beyond], stream.request_numbers[beyond], every, figures.contended_l2
+            stream.sectors[beyond], stream.request_numbers[beyond], every, hierarchy.contended_l2
         )
-        reuse = reuse and reuse.with_dram_refetches(int(np.count_nonzero(reads & ~in_l2)) / max(1, at_first))
+        reuse = reuse and reuse.with_dram_refetches(
+            int(np.count_nonzero(reads & ~in_l2)) / max(1, n_uncontended_misses)
+        )
     levels = np.where(in_l1, 0, np.where(in_l2, 1, 2)).astype(np.int64)
     fills = _mask_policies(stream, policies, _ALLOCATE_POLICIES)
     table = _ServiceLevels.count(
-        stream, levels, compute_fill_waits(stream, levels, fills, figures.fill_timing)
+        stream, levels, compute_fill_waits(stream, levels, fills, hierarchy.fill_timing)
     )
-    densities = _compute_sector_utilizations(stream, table.rows)
-    lines = _count_lines_per_request(stream, table.rows, figures.l1)
+    utilizations = _compute_sector_utilizations(stream, table.rows)
+    lines = _count_lines_per_request(stream, table.rows, hierarchy.l1)
     found: dict[int, HitRates] = {}
-    own = _compute_sector_utilizations(stream, table.rows, by_row=True)
-    for row, density, mine, n_lines in zip(
-        table.rows.tolist(), densities.tolist(), own.tolist(), lines.tolist(), strict=True
+    own_utilizations = _compute_sector_utilizations(stream, table.rows, by_row=True)
+    for row, utilization, own_utilization, n_lines in zip(
+        table.rows.tolist(), utilizations.tolist(), own_utilizations.tolist(), lines.tolist(), strict=True
     ):
-        share = None if reuse is None else reuse.dram_share(row, mine)
-        found[row] = table.compute_hit_rates(row, share, n_lines, density)
-    for row, density in _compute_store_utilizations(stream, policies).items():
-        found[row] = replace(found[row], store_sector_utilization=density)
+        share = None if reuse is None else reuse.dram_share(row, own_utilization)
+        found[row] = table.compute_hit_rates(row, share, n_lines, utilization)
+    for row, utilization in _compute_store_utilizations(stream, policies).items():
+        found[row] = replace(found[row], store_sector_utilization=utilization)
     if reuse is not None:
         missed = {row: rates.dram_share for row, rates in found.items()}
-        touched = dict(zip(table.rows.tolist(), densities.tolist(), strict=True))
+        touched = dict(zip(table.rows.tolist(), utilizations.tolist(), strict=True))
         for row, kept in reuse.compute_dram_share_of_misses(missed, touched).items():
             found[row] = found[row].with_scaled_dram_share(kept)
     reading = [found[row] for row in found if policies[row] not in _WRITE_POLICIES]
@@ -337,14 +270,14 @@ def simulate_caches(
 def _mask_policies(
     stream: AddressStream, policies: Sequence[L1Policy], wanted: frozenset[L1Policy]
 ) -> BoolArray:
-    """Entries of the instructions that go one of these ways."""
+    """Return a mask of the entries whose instructions have one of these policies."""
     return np.array([policy in wanted for policy in policies], dtype=np.bool_)[stream.rows]
 
 
 def _compute_sector_utilizations(
     stream: AddressStream, rows: IntArray, *, by_row: bool = False
 ) -> NDArray[np.float64]:
-    """Touched part of the sectors that each instruction asks for, whichever instruction touches them.
+    """Return the touched part of each instruction's sectors, by whichever instruction.
 
     by_row: the part that the instruction itself touches.
     """
@@ -358,7 +291,7 @@ def _compute_sector_utilizations(
 
 
 def _compute_store_utilizations(stream: AddressStream, policies: Sequence[L1Policy]) -> dict[int, float]:
-    """Of each instruction that writes: the part of its sectors that it or another one writes."""
+    """Return the part of each store's sectors that any store writes, by row."""
     chosen = _mask_policies(stream, policies, _WRITE_POLICIES)
     if not chosen.any():
         return {}
@@ -369,7 +302,7 @@ def _compute_store_utilizations(stream: AddressStream, policies: Sequence[L1Poli
 
 
 def _compute_touched_shares(words: NDArray[np.uint8], keys: tuple[NDArray[Any], ...]) -> NDArray[np.float64]:
-    """Of each entry: the touched part of the sector, of all entries whose keys are the same."""
+    """Return for each entry the part of its sector that all entries with equal keys touch."""
     order = np.lexsort(keys)
     new = np.zeros(len(words), dtype=np.bool_)
     for key in keys:
@@ -384,7 +317,7 @@ def _compute_touched_shares(words: NDArray[np.uint8], keys: tuple[NDArray[Any], 
 def _count_lines_per_request(
     stream: AddressStream, rows: IntArray, shape: CacheGeometry
 ) -> NDArray[np.float64]:
-    """Distinct lines of a request, the mean over the requests of each instruction."""
+    """Return the distinct lines of a request, the mean over the requests of each instruction."""
     if not len(stream):
         return np.zeros(0)
     lines = stream.sectors // shape.line_bytes
@@ -400,29 +333,31 @@ def _count_lines_per_request(
 
 
 def _find_l1_hits(stream: AddressStream, policies: Sequence[L1Policy], shape: CacheGeometry) -> BoolArray:
-    """Which entries the L1 serves; a store is served by none."""
-    looks, fills, reads = (
+    """Return a mask of the entries that hit the L1; stores never do."""
+    is_lookup, fills, reads = (
         np.array([policy in chosen for policy in policies], dtype=np.bool_)
         for chosen in (_LOOKUP_POLICIES, _ALLOCATE_POLICIES, _READ_POLICIES)
     )
-    seen = looks[stream.rows]
+    looked_up = is_lookup[stream.rows]
     found = np.zeros(len(stream), dtype=np.bool_)
-    rows = stream.rows[seen]
-    found[seen] = (
-        find_hits(stream.sectors[seen], stream.request_numbers[seen], fills[rows], shape) & reads[rows]
+    rows = stream.rows[looked_up]
+    found[looked_up] = (
+        find_hits(stream.sectors[looked_up], stream.request_numbers[looked_up], fills[rows], shape)
+        & reads[rows]
     )
     return found
 
 
 class _ServiceLevels(Struct, frozen=True, eq=False):
-    """Of each instruction sectors by the level that serves them, requests by what they wait for: [row, 3]."""
+    """Sectors and requests of each instruction by the level that serves them: L1, L2, DRAM."""
 
     rows: IntArray
-    sectors: IntArray
-    requests: NDArray[np.float64]
+    sectors: IntArray  # [row, 3]
+    requests: NDArray[np.float64]  # [row, 3], by the level that they wait for
 
     @classmethod
     def count(cls, stream: AddressStream, levels: IntArray, waits: FillWaits) -> "_ServiceLevels":
+        """Count the entries of a stream; levels: of each entry, 0 to 2."""
         rows, which = np.unique(stream.rows, return_inverse=True)
         starts = np.flatnonzero(np.diff(stream.request_numbers, prepend=-1))
         late = waits.levels + waits.remaining_share - 1.0  # a request waits for its slowest sector
@@ -435,8 +370,10 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
             _weigh_by_level(which[starts], level, left, len(rows)),
         )
 
-    def compute_hit_rates(self, row: int, dram_share: float | None, lines: float, density: float) -> HitRates:
-        """Rates of an instruction, no more than `dram_share` of whose sectors come from DRAM."""
+    def compute_hit_rates(
+        self, row: int, dram_share: float | None, lines: float, utilization: float
+    ) -> HitRates:
+        """Return the hit rates of a row, with at most `dram_share` of its sectors from DRAM."""
         place = int(np.searchsorted(self.rows, row))
         sectors, requests = self.sectors[place].tolist(), self.requests[place].tolist()
         n_sectors, n_requests = sum(sectors), round(sum(requests))
@@ -455,7 +392,7 @@ class _ServiceLevels(Struct, frozen=True, eq=False):
             l2_request_share=(requests[1] + requests[2] * (1.0 - kept)) / n_requests,
             dram_request_share=waits_dram,
             lines_per_request=lines,
-            sector_utilization=density,
+            sector_utilization=utilization,
         )
 
 
@@ -467,14 +404,14 @@ def _count_by_level(which: NDArray[np.intp], levels: IntArray, n_rows: int) -> I
 def _weigh_by_level(
     which: NDArray[np.intp], levels: IntArray, left: NDArray[np.float64], n_rows: int
 ) -> NDArray[np.float64]:
-    """Requests by level, of whose trip such a part is left; the rest counts as served by the L1."""
+    """Count requests by level, each by the part of its fill that is left; the rest counts as L1 hits."""
     counts = np.bincount(which * 3 + levels, left, n_rows * 3).astype(np.float64).reshape(n_rows, 3)
     counts[:, 0] += np.bincount(which, 1.0 - left, n_rows)
     return counts
 
 
 def _combine_hit_rates(rates: Iterable[HitRates]) -> HitRates | None:
-    """Rates of several instructions, each weighing as much as it asks for."""
+    """Return the mean rates of several instructions, weighted by their sectors or requests."""
     every = tuple(rates)
     sectors = sum(one.n_sectors for one in every)
     requests = sum(one.n_requests for one in every)

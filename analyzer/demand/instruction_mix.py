@@ -1,16 +1,17 @@
-"""Instruction mix: how often each opcode stands in the code."""
+"""Instruction mix: static counts of opcodes."""
 
 from functools import cached_property, lru_cache
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.ir.module import BoolArray, FormTable, Kernel
+from analyzer.ir.arrays import BoolArray
+from analyzer.ir.module import FormTable, Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode
 
 
 class InstructionMix(Struct, frozen=True, eq=False, dict=True):
-    """Static counts; `counts[i]` belongs to opcode i of the kernel's vocabulary.
+    """Static instruction counts of a kernel.
 
     >>> mix["FFMA"], mix["LDG.E.128"]                   # doctest: +SKIP
     """
@@ -19,6 +20,7 @@ class InstructionMix(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def counts_by_opcode_id(self) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        """Count by index into the opcodes of the form table, [n_opcode]."""
         ids = self.kernel.opcode_ids
         return np.bincount(ids, minlength=len(self.kernel.form_table.opcodes)).astype(np.int64)
 
@@ -43,29 +45,30 @@ class InstructionMix(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def n_constant_operand_reads(self) -> int:
-        """Instructions that read a constant bank in place of a register; loads of constants aside."""
+        """Number of instructions with an operand in a constant bank; loads of constants do not count."""
         form_table = self.kernel.form_table
         loads = form_table.make_opcode_mask(_is_constant_load)[self.kernel.opcode_ids]
         return int((_mask_constant_operands(form_table)[self.kernel.text_ids] & ~loads).sum())
 
     @property
     def total(self) -> int:
+        """Number of instructions."""
         return len(self.kernel)
 
     @cached_property
     def coverage(self) -> float:
-        """Share of instructions whose opcode is in the table, so whose pipe is known."""
+        """Share of instructions whose opcode is in the opcode table, so that their pipe is known."""
         known = self.kernel.form_table.make_opcode_mask(_is_known)
         return float(self.counts_by_opcode_id[known].sum()) / max(1, self.total)
 
     def __getitem__(self, name: str) -> int:
-        """Count of an opcode (`FFMA`) or of an opcode with modifiers (`LDG.E.128`); 0 where absent."""
+        """Return the count of an opcode (`FFMA`) or of one with modifiers (`LDG.E.128`); 0 if absent."""
         return self.counts_by_opcode.get(name, 0) or self.counts_by_mnemonic.get(name, 0)
 
 
 @lru_cache(maxsize=1)
 def _mask_constant_operands(form_table: FormTable) -> BoolArray:
-    """Whether each text names a place in a constant bank, [n_text]."""
+    """Return a mask of the texts with an operand in a constant bank, [n_text]."""
     return np.array(["c[" in text for text in form_table.texts], dtype=np.bool_)
 
 

@@ -1,4 +1,4 @@
-"""What memory instructions do in the L1: look up, fill, or pass it by."""
+"""L1 policies of memory instructions: look up, allocate, or bypass."""
 
 from enum import StrEnum
 
@@ -9,29 +9,30 @@ from analyzer.ir.opcode import ATOMIC_KINDS, Opcode, OpKind
 
 
 class L1Policy(StrEnum):
-    """What a memory instruction does in the L1."""
+    """Policy of a memory instruction in the L1."""
 
-    READ_ALLOCATE = "cached"  # looks a sector up, and puts it in
-    READ_NO_ALLOCATE = "looked_up"  # looks it up, and puts nothing in
+    READ_ALLOCATE = "cached"  # looks a sector up, and allocates it
+    READ_NO_ALLOCATE = "looked_up"  # looks it up only
     BYPASS = "beyond"  # goes to the L2 whatever the L1 holds
-    WRITE_NO_ALLOCATE = "written"  # writes through, puts nothing in
-    WRITE_ALLOCATE = "kept"  # writes and puts the sector in
+    WRITE_NO_ALLOCATE = "written"  # writes through only
+    WRITE_ALLOCATE = "kept"  # writes through and allocates
 
 
 class _PolicyRule(Struct, frozen=True):
-    """A route for instructions of these kinds that have all of `has` and one of `any`, if it names some."""
+    """Policy of the instructions of some kinds with certain modifiers."""
 
     policy: L1Policy
     kinds: frozenset[OpKind]
-    required_modifiers: frozenset[str] = frozenset()
-    any_modifiers: frozenset[str] = frozenset()
+    required_modifiers: frozenset[str] = frozenset()  # all of them
+    any_modifiers: frozenset[str] = frozenset()  # at least one of them, unless empty
 
 
 _LOAD_KINDS = frozenset({OpKind.LOAD, OpKind.ASYNC_COPY})
 _STORE_KINDS = frozenset({OpKind.STORE})
 _SCOPES_BEYOND_SM = frozenset({"GPU", "SYS", "VC"})
-# The first that fits; PTX ISA, cache operators and scopes: .cg and a scope of the GPU or the system bypass
-# the L1, .cv and volatile are of the system's scope. On sm_70 .SYS without .STRONG is every plain load.
+# The first rule that matches applies. PTX ISA, cache operators and scopes: .cg and the scopes of the GPU or
+# the system bypass the L1; .cv and volatile have the system's scope. On sm_70 every plain load has .SYS, but
+# no .STRONG.
 _POLICY_RULES = (
     _PolicyRule(L1Policy.BYPASS, ATOMIC_KINDS),
     _PolicyRule(
@@ -53,7 +54,7 @@ _POLICY_RULES = (
 
 
 def find_l1_policy(opcode: Opcode) -> L1Policy:
-    """What a memory instruction does in the L1, by its kind and modifiers."""
+    """Return the L1 policy of a memory instruction, by its kind and modifiers."""
     present = frozenset(opcode.modifiers)
     for rule in _POLICY_RULES:
         if (
@@ -66,6 +67,6 @@ def find_l1_policy(opcode: Opcode) -> L1Policy:
 
 
 def find_l1_policies(kernel: Kernel) -> tuple[L1Policy, ...]:
-    """Routes of all instructions; of those that are no memory instructions it means nothing."""
+    """Return the L1 policies of all instructions; meaningless for those that access no memory."""
     policies = [find_l1_policy(opcode) for opcode in kernel.form_table.opcodes]
     return tuple(policies[number] for number in kernel.opcode_ids.tolist())

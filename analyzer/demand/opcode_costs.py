@@ -1,11 +1,14 @@
-"""Per-opcode figures on one GPU as arrays, so that a kernel's demand is a few array sums."""
+"""Costs of each opcode on one GPU as arrays, so that a kernel's demand is a few array sums."""
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
 from analyzer.hardware.schema import Arch
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import FormTable
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE, Completion, Pipe, SchedClass
@@ -13,36 +16,32 @@ from analyzer.ir.scheduling import WARP_SIZE, Completion, Pipe, SchedClass
 PIPES = tuple(Pipe)
 PIPE_INDEX = {pipe: i for i, pipe in enumerate(PIPES)}
 
-FloatArray = NDArray[np.float64]
-
 
 class OpcodeCosts(Struct, frozen=True, eq=False):
-    """Figures of each opcode of a vocabulary on one GPU; arrays of shape [n_opcode].
+    """Costs of the opcodes of a form table on one GPU; all arrays are [n_opcode], read-only."""
 
-    issue_cycles: cycles that one warp instruction holds its pipe of one sub-core.
-    matrix_cycles: those of a matrix instruction that runs on while its warp does not wait (warpgroup);
-    tensor_cycles: those of any matrix instruction; 0 for all others.
-    flops, global_bytes, shared_bytes, local_bytes: per warp instruction, all lanes active.
-    """
-
-    pipe: NDArray[np.int8]
-    alternate_pipe: NDArray[np.int8]
-    issue_cycles: FloatArray
+    pipe: NDArray[np.int8]  # index into `PIPES`
+    alternate_pipe: NDArray[np.int8]  # pipe that takes the instruction as well, or -1
+    issue_cycles: FloatArray  # for which it holds its pipe of one sub-core
     latency_cycles: FloatArray
-    wgmma_cycles: FloatArray
-    tensor_cycles: FloatArray
+    wgmma_cycles: FloatArray  # issue_cycles of warpgroup products, whose warp does not wait; else 0
+    tensor_cycles: FloatArray  # issue_cycles of matrix instructions; else 0
     is_long_scoreboard: NDArray[np.bool_]
     is_memory_load: NDArray[np.bool_]
+    # With all lanes active:
     flops: FloatArray
     tensor_fma: FloatArray
     global_bytes: FloatArray
     shared_bytes: FloatArray
     local_bytes: FloatArray
-    is_tma_copy: FloatArray
+    is_tma_copy: FloatArray  # 1 for TMA copies, else 0
+
+    def __post_init__(self) -> None:
+        make_read_only(*astuple(self))
 
 
 def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCosts:
-    """Costs of all opcodes of a module on one GPU."""
+    """Build the costs of all opcodes of a module on one GPU."""
     rows = [_OpcodeCostRow(opcode, gpu, arch) for opcode in form_table.opcodes]
 
     def column(name: str) -> FloatArray:
@@ -75,7 +74,7 @@ _LOCAL_SPACES = frozenset({AddressSpace.LOCAL})
 
 
 class _OpcodeCostRow:
-    """One opcode's figures."""
+    """Costs of one opcode."""
 
     __slots__ = (
         "alternate",
@@ -107,19 +106,19 @@ class _OpcodeCostRow:
 
 
 def _is_tma_copy(opcode: Opcode) -> bool:
-    """From or to global memory: the tensor core copies within the SM."""
+    """Return whether a bulk copy accesses global memory; tensor core copies stay within the SM."""
     return opcode.kind is OpKind.BULK_COPY and opcode.space in GLOBAL_SPACES
 
 
 def _is_memory_load(opcode: Opcode) -> bool:
-    """Results that come from global memory, whose latency is a mix of cache levels."""
+    """Return whether results come from global memory, whose latency depends on the cache level."""
     if opcode.sched_class is SchedClass.ASYNC_COPY:
         return True
     return opcode.kind in {OpKind.LOAD, OpKind.ATOMIC, OpKind.ASYNC_COPY} and opcode.space in GLOBAL_SPACES
 
 
 def _count_bytes(opcode: Opcode, spaces: frozenset[AddressSpace]) -> float:
-    """Bytes of one warp instruction; LDGSTS also writes what it reads to shared memory."""
+    """Count the bytes of one warp instruction; LDGSTS counts in global and in shared memory."""
     if opcode.kind not in MEMORY_KINDS or opcode.kind is OpKind.BULK_COPY:
         return 0.0
     here = opcode.space in spaces

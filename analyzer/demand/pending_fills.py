@@ -1,56 +1,60 @@
-"""What a request waits for that finds its sector in a cache while it is still on its way there.
+"""Waits of requests that hit a sector while it is still being filled (hits on misses).
 
-Warps that share data come to them side by side: where one misses, the others ask for what has been asked for
-already, and wait for what is left of the first one's trip. Where they once wait together they stay together.
+Warps that share data request them at about the same time: one misses, and the others wait for the rest of its
+fill. The time between two requests is estimated from their order: at least as many turns of the warp
+scheduler, and as many requests of the load/store path, as lie between them.
+
+Example, a fill of 200 cycles: a hit that is issued 50 cycles after the miss waits for 0.75 of the fill.
 """
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.address_streams import AddressStream
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-FloatArray = NDArray[np.float64]
+from analyzer.ir.arrays import BoolArray, FloatArray, IntArray
 
 L1_LEVEL, L2_LEVEL = 0, 1
 
 
 class FillTiming(Struct, frozen=True):
-    """trip_cycles: of a sector from the L2; turn_cycles: at least between two instructions of a warp, as all
-    resident ones take turns; request_cycles: of the load/store path for a recorded request.
-    """
+    """Times that decide whether a fill is still pending."""
 
-    l2_fill_cycles: float
-    warp_turn_cycles: float
-    request_issue_cycles: float
+    l2_fill_cycles: float  # of a sector from the L2
+    warp_turn_cycles: float  # at least between two instructions of a warp, as resident warps take turns
+    request_issue_cycles: float  # of the load/store path for each recorded request
 
 
 class FillWaits(Struct, frozen=True, eq=False):
-    """Of each entry of a stream: the level that it waits for, and what part of the trip from it is left."""
+    """Waits of the entries of a stream."""
 
-    levels: IntArray
-    remaining_share: FloatArray
+    levels: IntArray  # level whose fill each entry waits for
+    remaining_share: FloatArray  # part of that fill that is left
+
+    def __post_init__(self) -> None:
+        make_read_only(self.levels, self.remaining_share)
 
 
 def compute_fill_waits(
-    stream: AddressStream, levels: IntArray, fills: BoolArray, arrival: FillTiming | None
+    stream: AddressStream, levels: IntArray, fills: BoolArray, timing: FillTiming | None
 ) -> FillWaits:
-    """levels: where each entry finds its sector; fills: it brings what it misses into the L1."""
-    left = np.ones(len(levels))
-    if arrival is None or not len(levels):
-        return FillWaits(levels, left)
+    """Compute the waits of a stream.
+
+    levels: level that serves each entry, 0 for the L1; fills: the entry allocates its misses in the L1.
+    """
+    remaining_shares = np.ones(len(levels))
+    if timing is None or not len(levels):
+        return FillWaits(levels, remaining_shares)
     order = np.argsort(stream.sectors, kind="stable")
     sectors, found = stream.sectors[order], levels[order]
-    brings = fills[order] & (found > L1_LEVEL)
-    last = np.maximum.accumulate(np.where(brings, np.arange(len(order)), -1))
-    brought = (last >= 0) & (sectors[last] == sectors) & (found == L1_LEVEL)
-    later, first = order[brought], order[last[brought]]
-    turns = (stream.issue_indices[later] - stream.issue_indices[first]) * arrival.warp_turn_cycles
-    requests = (stream.request_numbers[later] - stream.request_numbers[first]) * arrival.request_issue_cycles
-    part = np.maximum(0.0, 1.0 - np.maximum(turns, requests) / arrival.l2_fill_cycles)
-    waited = levels.copy()
-    waited[later] = np.where(part > 0.0, levels[first], L1_LEVEL)
-    left[later] = np.where(part > 0.0, part, 1.0)
-    return FillWaits(waited, left)
+    allocates = fills[order] & (found > L1_LEVEL)
+    last = np.maximum.accumulate(np.where(allocates, np.arange(len(order)), -1))
+    is_fill_hit = (last >= 0) & (sectors[last] == sectors) & (found == L1_LEVEL)
+    hits, misses = order[is_fill_hit], order[last[is_fill_hit]]
+    turns = (stream.issue_indices[hits] - stream.issue_indices[misses]) * timing.warp_turn_cycles
+    requests = (stream.request_numbers[hits] - stream.request_numbers[misses]) * timing.request_issue_cycles
+    remaining = np.maximum(0.0, 1.0 - np.maximum(turns, requests) / timing.l2_fill_cycles)
+    waited_levels = levels.copy()
+    waited_levels[hits] = np.where(remaining > 0.0, levels[misses], L1_LEVEL)
+    remaining_shares[hits] = np.where(remaining > 0.0, remaining, 1.0)
+    return FillWaits(waited_levels, remaining_shares)

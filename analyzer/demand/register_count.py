@@ -1,4 +1,8 @@
-"""Register count of a kernel whose dump does not state it: the highest register that the code names."""
+"""Register count of a kernel whose dump does not state it: the highest register of the code plus 1.
+
+Decoding all operands would be slow, so texts are scanned as bytes first: the highest printed register bounds
+which texts can reach it (a wide operand `R4` may be R4 to R7), and only these are decoded.
+"""
 
 from functools import lru_cache
 from string import ascii_letters, digits
@@ -6,26 +10,27 @@ from string import ascii_letters, digits
 import numpy as np
 from msgspec.structs import replace
 
-from analyzer.ir.module import FormTable, IdArray, Kernel
+from analyzer.ir.arrays import IdArray
+from analyzer.ir.module import FormTable, Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode
 from analyzer.isa.register_operands import UNIFORM_REGISTER_BASE
 
 _MAX_REGISTER_DIGITS = 3
-_ABOVE_ANY_REGISTER = np.int32(1 << 16)  # above any register
-# Whether a byte is a digit, and whether a name that a register's would be a part of goes on with it, [256].
+_ABOVE_ANY_REGISTER = np.int32(1 << 16)
+# Masks of the bytes that are digits, and of those that may be part of a longer name, [256].
 _IS_DIGIT_BYTE = np.isin(np.arange(256), list(digits.encode()))
 _IS_NAME_BYTE = np.isin(np.arange(256), list(f"{ascii_letters}{digits}_.".encode()))
 
 
 def with_register_count(kernel: Kernel) -> Kernel:
-    """The kernel with its register count, read off the code where nothing states it."""
+    """Return the kernel with its register count, from its code if nothing states it."""
     if kernel.resources.registers is not None:
         return kernel
     return replace(kernel, resources=replace(kernel.resources, registers=_find_highest_register(kernel) + 1))
 
 
 def _find_highest_register(kernel: Kernel) -> int:
-    """Texts are decoded only where their operands may reach the highest register that any of them prints."""
+    """Return the highest register of the code; only texts that may reach it are decoded."""
     form_table = kernel.form_table
     printed, reached = _bound_registers_by_text(form_table)
     text_ids = np.unique(kernel.text_ids)
@@ -36,10 +41,8 @@ def _find_highest_register(kernel: Kernel) -> int:
 
 @lru_cache(maxsize=1)
 def _bound_registers_by_text(form_table: FormTable) -> tuple[IdArray, IdArray]:
-    """Of each text the highest register that it prints, -1 for none, and the highest that its operands may
-    reach from there, [n_text].
-    """
-    padding = "\n" + " " * _MAX_REGISTER_DIGITS  # so that digits may be looked for behind any letter
+    """Return the highest register that each text prints, -1 for none, and that it may reach, [n_text]."""
+    padding = "\n" + " " * _MAX_REGISTER_DIGITS  # so that a register at the end can be followed by digits
     code = np.frombuffer(("\n".join(form_table.texts) + padding).encode(), dtype=np.uint8)
     places = np.flatnonzero(code == ord("R"))
     places = places[_IS_DIGIT_BYTE[code[places + 1]] & ~_IS_NAME_BYTE[code[places - 1]]]
@@ -61,7 +64,7 @@ def _bound_registers_by_text(form_table: FormTable) -> tuple[IdArray, IdArray]:
 
 
 def _find_highest_named_register(form_table: FormTable, text_ids: IdArray) -> int:
-    """The highest register that these texts read or write, -1 where they name none."""
+    """Return the highest register that these texts read or write, -1 for none."""
     forms = (form_table.decode_form(text_id) for text_id in text_ids.tolist())
     return max(
         (n for form in forms for n in (*form.defs, *form.uses) if n < UNIFORM_REGISTER_BASE), default=-1
@@ -69,7 +72,7 @@ def _find_highest_named_register(form_table: FormTable, text_ids: IdArray) -> in
 
 
 def _count_operand_registers(opcode: Opcode) -> int:
-    """Registers of the widest operand; an address may be a pair whatever else the instruction takes."""
+    """Return the registers of the widest operand; 2 at least, as an address may be a pair."""
     return max(2, opcode.operand_registers, *opcode.registers_by_operand, opcode.width_bytes // 4)
 
 

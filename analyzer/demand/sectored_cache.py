@@ -1,18 +1,20 @@
-"""A set-associative sectored cache with LRU, fed with sectors in order.
+"""A set-associative sectored cache with LRU replacement, simulated on a sequence of sectors.
 
-The vendor does not say which set a line goes to: lines are spread by a multiplicative hash, unless a shape
-says otherwise.
+NVIDIA does not publish how lines are mapped to sets: a multiplicative hash spreads them, unless a geometry
+asks for the plain modulo.
+
+Example, one set of 1 way, lines of 128 bytes in sectors of 32, all accesses fill:
+
+    sector   0     32    0     128   0
+    hit      no    no    yes   no    no     (128 evicted line 0)
 """
 
 from collections import OrderedDict, defaultdict
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
-Addresses = NDArray[np.uint64]
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 _GOLDEN_RATIO_MULTIPLIER = np.uint64(
     0x9E3779B97F4A7C15
@@ -21,7 +23,7 @@ _HALF_WORD_BITS = np.uint64(32)
 
 
 class CacheGeometry(Struct, frozen=True, kw_only=True):
-    """A set-associative sectored cache; a size that holds no line at all is a cache that never hits."""
+    """Geometry of a set-associative sectored cache; one that is too small for any line never hits."""
 
     size_bytes: int
     line_bytes: int
@@ -39,15 +41,16 @@ class CacheGeometry(Struct, frozen=True, kw_only=True):
 
     @property
     def lines_per_set(self) -> int:
-        """Ways, or fewer where the cache is smaller than one set."""
+        """Ways, or fewer if the cache is smaller than one set."""
         return min(self.ways, self.n_lines)
 
 
 def find_hits(sectors: Addresses, requests: IntArray, fills: BoolArray, shape: CacheGeometry) -> BoolArray:
-    """Which accesses find their sector in a cache that starts empty, [n].
+    """Return a mask of the accesses that hit in a cache that starts empty, [n].
 
-    sectors: addresses in order, of a request ascending; fills: the access puts the sector in. Sectors of a
-    line within one request are looked up together. LRU: an access to a line that is there is a use of it.
+    Sectors of a line within one request are looked up together. Any access to a present line is a use of it.
+    sectors: addresses in order of access, ascending within a request.
+    fills: the access allocates its sector.
     """
     if not len(sectors) or not shape.n_lines:
         return np.zeros(len(sectors), dtype=np.bool_)
@@ -71,7 +74,7 @@ def find_hits(sectors: Addresses, requests: IntArray, fills: BoolArray, shape: C
 
 
 def _fits_without_eviction(lines: Addresses, shape: CacheGeometry) -> bool:
-    """No set ever has to give up a line."""
+    """Return whether no set ever evicts a line."""
     distinct = np.unique(lines)
     if len(distinct) > shape.n_lines:
         return False
@@ -79,7 +82,7 @@ def _fits_without_eviction(lines: Addresses, shape: CacheGeometry) -> bool:
 
 
 def _find_earlier_fills(sectors: Addresses, fills: BoolArray) -> BoolArray:
-    """Which sectors an earlier access has put in."""
+    """Return a mask of the accesses whose sector an earlier access has filled."""
     filling = np.flatnonzero(fills)
     held, firsts = np.unique(sectors[filling], return_index=True)
     if not len(held):
@@ -91,7 +94,7 @@ def _find_earlier_fills(sectors: Addresses, fills: BoolArray) -> BoolArray:
 
 
 def compute_set_indices(lines: Addresses, shape: CacheGeometry) -> IntArray:
-    """The set that each line goes to."""
+    """Return the set of each line."""
     n_sets = np.uint64(shape.n_sets)
     if not shape.has_hashed_sets:
         return (lines % n_sets).astype(np.int64)
@@ -103,7 +106,7 @@ def compute_set_indices(lines: Addresses, shape: CacheGeometry) -> IntArray:
 def _simulate_lru(
     lines: list[int], sets: list[int], wanted: list[int], fills: list[bool], ways: int
 ) -> list[int]:
-    """For each access to a line a mask of the sectors that are there. One loop, for it is the hot one."""
+    """Return a mask of the present sectors for each access to a line. Hot loop: nothing is factored out."""
     cache: defaultdict[int, OrderedDict[int, int]] = defaultdict(OrderedDict)
     found: list[int] = []
     for line, number, want, fill in zip(lines, sets, wanted, fills, strict=True):

@@ -1,7 +1,6 @@
-"""Tiles of tcgen05 matrix instructions, read from the constant descriptor that the code puts in a register.
+"""Tiles of tcgen05 matrix instructions, decoded from the descriptor that the code puts in a register.
 
-M and N stand in bits of the instruction descriptor (PTX ISA, tcgen05 instruction descriptor): N / 8 in
-bits 17 to 22, M / 16 in bits 24 to 28.
+PTX ISA, tcgen05 instruction descriptor: N / 8 in bits 17 to 22, M / 16 in bits 24 to 28.
 """
 
 from collections.abc import Mapping
@@ -26,23 +25,23 @@ _CTA_PAIR_MODIFIER = "2CTA"
 
 
 class TiledCosts(Struct, frozen=True, eq=False):
-    """Costs with a kernel's own tiles in them; guessed: instructions whose descriptor is no constant."""
+    """Costs of a kernel's own tiles."""
 
     costs: OpcodeCosts
-    n_guessed: int
+    n_guessed: int  # instructions whose descriptor is no constant
 
 
 class _Tile(Struct, frozen=True):
-    """area: M times N; busy: the part of it that takes an SM's time; the figures of its kind, if known."""
+    """Tile of one matrix instruction."""
 
-    area: float
-    busy_area: float
-    n_columns: int
-    product: Tcgen05MmaTiming | None
+    area: float  # M times N
+    busy_area: float  # part of it that takes an SM's time
+    n_columns: int  # N
+    product: Tcgen05MmaTiming | None  # measured timing of its kind, if known
 
 
 def has_cta_pair_mma(kernel: Kernel) -> bool:
-    """Whether one CTA of two makes products for the tensor cores of both SMs."""
+    """Return whether one CTA of a pair issues products for the tensor cores of both SMs."""
     return any(
         _is_tcgen05_mma(opcode) and _CTA_PAIR_MODIFIER in opcode.modifiers
         for opcode in kernel.form_table.opcodes
@@ -52,9 +51,9 @@ def has_cta_pair_mma(kernel: Kernel) -> bool:
 def with_tcgen05_tiles(
     cfg: Cfg, costs: OpcodeCosts, arch: Arch, descriptors: Mapping[int, int]
 ) -> TiledCosts:
-    """Work and time of each tcgen05 opcode: those of the mean of the tiles found, not of the one assumed.
+    """Return costs in which each tcgen05 opcode has the mean work and time of its tiles.
 
-    descriptors: those that execution met, by row; others are looked for in the code.
+    descriptors: those that execution found, by row; others are searched for in the code.
     """
     kernel = cfg.kernel
     wanted = kernel.form_table.make_opcode_mask(_is_tcgen05_mma)
@@ -78,17 +77,15 @@ def with_tcgen05_tiles(
             [_compute_issue_cycles(tile, whole * tile.busy_area / unknown) for tile in found]
         )
         latency[number] = np.mean([_compute_latency_cycles(tile, float(latency[number])) for tile in found])
-    return TiledCosts(
-        replace(
-            costs,
-            issue_cycles=issue,
-            latency_cycles=latency,
-            tensor_cycles=costs.tensor_cycles * time,
-            tensor_fma=costs.tensor_fma * work,
-            flops=costs.flops * work,
-        ),
-        guessed,
+    tiled = replace(
+        costs,
+        issue_cycles=issue,
+        latency_cycles=latency,
+        tensor_cycles=costs.tensor_cycles * time,
+        tensor_fma=costs.tensor_fma * work,
+        flops=costs.flops * work,
     )
+    return TiledCosts(tiled, guessed)
 
 
 def _is_tcgen05_mma(opcode: Opcode) -> bool:

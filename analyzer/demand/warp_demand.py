@@ -1,5 +1,6 @@
-"""Operations per pipe and bytes per level of one warp, for a whole kernel or one loop iteration."""
+"""Demand of one warp: operations per pipe and bytes per memory level, of a kernel or a loop iteration."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -7,29 +8,26 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import AccessBytes
-from analyzer.demand.opcode_costs import PIPES, FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import PIPES, OpcodeCosts
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.module import IdArray
+from analyzer.ir.arrays import FloatArray, IdArray
 from analyzer.ir.scheduling import Pipe
 
 
 class PipeDemand(Struct, frozen=True):
-    """Warp instructions that one warp sends to a pipe, and the cycles they hold it."""
+    """Warp instructions that one warp issues to a pipe, and the cycles for which they hold it."""
 
     operations: float
     cycles: float
 
 
 class WarpDemand(Struct, frozen=True, kw_only=True):
-    """What one warp asks for; pipes in order of `Pipe`, zero ones left out.
+    """Demand of one warp; bytes are requested ones, before any cache (see `AccessBytes`)."""
 
-    instructions: issue slots; bytes are of requests before any cache, whole sectors and passes where
-    addresses are known, else as if lanes lay side by side; flops count an FMA as two.
-    """
-
-    instructions: float
-    pipes: dict[Pipe, PipeDemand]
-    flops: float
+    instructions: float  # issue slots
+    pipes: Mapping[Pipe, PipeDemand]  # in order of `Pipe`, without unused ones
+    flops: float  # an FMA counts two
     tensor_fma: float
     global_bytes: float
     shared_bytes: float
@@ -37,16 +35,17 @@ class WarpDemand(Struct, frozen=True, kw_only=True):
 
     @property
     def arithmetic_intensity(self) -> float | None:
-        """Flops per byte requested from global memory; None where nothing is requested."""
+        """Flops per byte requested from global memory; None if nothing is requested."""
         return self.flops / self.global_bytes if self.global_bytes else None
 
 
 def count_instruction_executions(cfg: Cfg, block_counts: tuple[float, ...]) -> FloatArray:
-    """Executions of each instruction [n], padding behind the code 0."""
+    """Count the executions of each instruction, [n], read-only; 0 for padding behind the code."""
     weights = np.zeros(len(cfg.kernel))
     lengths = np.array([len(block) for block in cfg.blocks])
     total = int(lengths.sum())
     weights[:total] = np.repeat(np.array(block_counts, dtype=np.float64), lengths)
+    make_read_only(weights)
     return weights
 
 
@@ -57,8 +56,10 @@ def compute_warp_demand(
     moved: AccessBytes,
     rows: slice = slice(None),
 ) -> WarpDemand:
-    """Demand of one warp by the opcodes of a kernel's instructions [n]; `weights` says how often it runs each
-    of them, or of those alone that `rows` names.
+    """Compute the demand of one warp.
+
+    opcode_ids, moved: of a kernel's instructions, [n].
+    weights: executions of each of them, or of those that `rows` selects.
     """
     executed = _sum_by_id(opcode_ids[rows], weights, len(costs.pipe))
     cycles = executed * costs.issue_cycles
@@ -95,7 +96,7 @@ def _balance_alternate_pipes(
     operations: FloatArray,
     busy: FloatArray,
 ) -> None:
-    """Instructions that either half of a pipe takes go where there is room, as the scheduler would."""
+    """Move instructions that two pipes take to the less busy one, as the scheduler would; in place."""
     pairs = {(int(a), int(b)) for a, b in zip(costs.pipe[shared], costs.alternate_pipe[shared], strict=True)}
     for main, other in sorted(pairs):
         movable = shared & (costs.pipe == main) & (costs.alternate_pipe == other)

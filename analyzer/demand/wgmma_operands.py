@@ -1,8 +1,10 @@
-"""Operands that products of warpgroups fetch from shared memory, which may take longer than the product.
+"""Operand fetches of warpgroup products (wgmma) from shared memory, which may take longer than the product.
 
-A row of A and a column of B have 32 bytes in each instruction, whatever their type; a column of B twice as
-much where A is sparse (PTX ISA, wgmma shapes). What an instruction fetches comes before what the next one
-does: with both operands in shared memory m64n32k16 takes 24 cycles, not 16.
+Each instruction fetches 32 bytes of a row of A and of a column of B for any type, and 64 of a column of B if
+A is sparse (PTX ISA, wgmma shapes). Fetches of consecutive instructions do not overlap, so the interval of an
+instruction is the longer of its product and its fetches:
+
+    m64n32k16, A and B in shared memory: (64 + 32) * 32 bytes / 128 bytes per cycle = 24 cycles, product 16
 """
 
 import numpy as np
@@ -12,19 +14,19 @@ from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.flow.cfg import Cfg
 from analyzer.hardware.schema import Arch
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.opcode import MmaShape
+from analyzer.ir.opcode import MmaShape, Opcode
 from analyzer.ir.operand import DescriptorOperand
 from analyzer.ir.scheduling import SchedClass
 
 _OPERAND_BYTES_PER_ROW = 32
-_N_OPERANDS_UP_TO_A = 2  # what an instruction is printed with: D, A (unless one descriptor names both), B
+_N_OPERANDS_UP_TO_A = 2  # printed operands: D, A (unless one descriptor names both), B
 
 
 def with_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> OpcodeCosts:
-    """Interval of each warpgroup opcode: the mean of its instructions', none below its fetches."""
+    """Return costs in which a warpgroup opcode's interval is the mean of its instructions' intervals."""
     rate = arch.memory.warpgroup_operand_bytes_per_cycle
     kernel = cfg.kernel
-    wanted = kernel.form_table.make_opcode_mask(lambda opcode: opcode.sched_class is SchedClass.MMA_WARPGROUP)
+    wanted = kernel.form_table.make_opcode_mask(_is_warpgroup_mma)
     if rate is None or not wanted.any():
         return costs
     ids = kernel.opcode_ids
@@ -39,8 +41,12 @@ def with_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opco
     return replace(costs, issue_cycles=issue, wgmma_cycles=matrix)
 
 
+def _is_warpgroup_mma(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.MMA_WARPGROUP
+
+
 def _count_fetched_bytes(form: InstructionForm) -> float:
-    """B always lies in shared memory; so does A where no register stands before their descriptors."""
+    """Count fetched bytes: B is always in shared memory, A if no register precedes the descriptors."""
     shape = form.opcode.mma_shape
     if shape is None:
         return 0.0

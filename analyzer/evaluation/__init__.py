@@ -1,1 +1,1 @@
-"""Models held against measured times: cases, tasks, cached results, error metrics."""
+"""Evaluation of models against measured times: cases, tasks, cached results, error metrics."""

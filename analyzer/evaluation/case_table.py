@@ -38,59 +38,52 @@ _Value = TypeVar("_Value")
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """One row: what was launched, where, and how long it took.
-
-    table: the file, `line` of which this is, from 1. case: the row's own name, else its number from 1.
-    dump: path from here; dump_text: as written. gpu: what `load_gpu` takes. clock_mhz: SM clock while
-    measuring, None where not said. l2: `warm`, `cold` or empty.
-    arguments: places or names with what the table says, so that a row is small: contents are read by whoever
-    executes it.
-    problem: why the row cannot be analyzed, where reading it showed that already.
-    """
+    """One row of a table: a measured launch."""
 
     table: Path
-    line: int
-    name: str
+    line: int  # of the table, from 1
+    name: str  # the row's own name, else its number from 1
     suite: str
-    dump: Path
-    dump_text: str
+    dump: Path  # from the working directory
+    dump_text: str  # the path as written in the table
     kernel: str
-    gpu: str
+    gpu: str  # as `load_gpu` takes it
     grid: Dim3
     block: Dim3
     cluster: Dim3 | None
     dynamic_shared_bytes: int | None
+    # Position or name, and value as written. Files that values name are read when the row is executed.
     arguments: tuple[tuple[str, ArgumentLiteral], ...]
-    time_us: float
+    time_us: float  # measured
     split: str
-    l2: str
-    clock_mhz: float | None
+    l2: str  # state before the launch: `warm`, `cold` or empty
+    clock_mhz: float | None  # SM clock while measuring, None where not known
     group: str
     counted: bool
     config: str
     note: str
-    problem: str = ""
+    problem: str = ""  # why the row cannot be analyzed, if reading it showed that already
 
     @property
     def folder(self) -> Path:
-        """What paths of arguments are from."""
+        """Folder that paths of arguments are relative to."""
         return self.table.parent
 
     @property
     def execution_key(self) -> tuple[object, ...]:
-        """What decides which instructions are executed: rows alike in it need one execution."""
+        """Facts that determine the executed instructions: rows with equal keys need one execution."""
         arguments = tuple((which, repr(value)) for which, value in self.arguments)
         return (self.grid, self.block, self.cluster, self.dynamic_shared_bytes, arguments)
 
     @property
     def data_files(self) -> tuple[Path, ...]:
-        """Files that arguments name, each once."""
+        """Files that arguments name, without duplicates."""
         texts = (value.strip() for _, value in self.arguments if isinstance(value, str))
         return tuple(dict.fromkeys(self.folder / text[1:] for text in texts if text.startswith(_FILE_PREFIX)))
 
 
 def make_launch(case: Case) -> Launch:
-    """The launch that the pipeline is given: here, and only here, a case's facts are passed on."""
+    """Return the launch of a row for the pipeline."""
     return Launch(
         grid=case.grid,
         block=case.block,
@@ -105,7 +98,7 @@ def make_launch(case: Case) -> Launch:
 
 
 def parse_argument_value(value: ArgumentLiteral, folder: Path) -> ArgumentValue:
-    """The value that a table's text or number means. Raises UsageError."""
+    """Return the value that a text or number of a table means. Raises UsageError."""
     match value:
         case None:
             return NullPointer()
@@ -116,10 +109,9 @@ def parse_argument_value(value: ArgumentLiteral, folder: Path) -> ArgumentValue:
 
 
 def read_cases(path: Path) -> tuple[Case, ...]:
-    """All rows of a table; paths in it are from its own folder.
+    """Read all rows of a table; paths in it are relative to its own folder.
 
-    A row whose files are missing is kept with its `problem`. Raises InputError that shows the place of
-    whatever is not as a table must be.
+    A row whose files are missing is kept with its `problem`. Raises InputError that shows any fault.
     """
     try:
         if path.stat().st_size > _MAX_TABLE_BYTES:
@@ -134,7 +126,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
 
 
 class _CaseTable:
-    """One file: its columns and rows, and where each field stands."""
+    """Reader of one file, which knows the place of each field."""
 
     __slots__ = ("_checked", "_columns", "_data", "_path")
 
@@ -144,6 +136,7 @@ class _CaseTable:
         self._checked: set[str] = set()
 
     def read_cases(self) -> Iterator[Case]:
+        """Yield the rows that are not empty."""
         rows = self._read_rows()
         line, header = next(rows, (1, []))
         self._columns = [name.strip() for name in header]
@@ -153,12 +146,12 @@ class _CaseTable:
             yield self._read_case(number, line, fields)
 
     def _read_rows(self) -> Iterator[tuple[int, list[str]]]:
-        """Fields of each record, with the line on which it begins."""
+        """Yield the line on which each record begins, and its fields."""
         try:
             text = self._data.decode("utf-8")
         except UnicodeDecodeError as error:
-            place = locate(str(self._path), self._data, error.start)
-            raise InputError("this is not UTF-8 text", location=place, hint="save it as UTF-8") from None
+            location = locate(str(self._path), self._data, error.start)
+            raise InputError("this is not UTF-8 text", location=location, hint="save it as UTF-8") from None
         reader = csv.reader(io.StringIO(text, newline=""), strict=True)
         line = 1
         try:
@@ -174,7 +167,7 @@ class _CaseTable:
             ) from None
 
     def _check_header(self, line: int) -> None:
-        place = self._locate_field(line, 0)
+        location = self._locate_field(line, 0)
         missing = [name for name in REQUIRED_COLUMNS if name not in self._columns]
         if not any(self._columns):
             raise InputError(
@@ -183,18 +176,18 @@ class _CaseTable:
         if missing:
             separators = len(self._columns) == 1 and re.search(r"[;\t]", self._columns[0])
             hint = "separate columns by commas" if separators else f"it has: {', '.join(self._columns)}"
-            raise InputError(f"no column {', '.join(missing)}", location=place, hint=hint)
-        twice = next((name for name in self._columns if name and self._columns.count(name) > 1), None)
-        if twice is not None:
-            last = len(self._columns) - 1 - self._columns[::-1].index(twice)
+            raise InputError(f"no column {', '.join(missing)}", location=location, hint=hint)
+        repeated = next((name for name in self._columns if name and self._columns.count(name) > 1), None)
+        if repeated is not None:
+            last = len(self._columns) - 1 - self._columns[::-1].index(repeated)
             raise InputError(
-                f"column {twice} is there twice",
+                f"column {repeated} is there twice",
                 location=self._locate_field(line, last),
                 hint="leave one of them out",
             )
 
     def _locate_field(self, line: int, field: int) -> Location:
-        """Where a field of the record that begins on a line stands."""
+        """Return the place of a field of the record that begins on a line."""
         offset = 0
         for _ in range(line - 1):
             offset = self._data.find(b"\n", offset) + 1
@@ -249,16 +242,17 @@ class _CaseTable:
         return case
 
     def make_error(self, line: int, column: str, message: str, hint: str) -> InputError:
-        """An error under the field."""
-        place = self._locate_field(line, self._columns.index(column))
-        return InputError(f"column {column}: {message}", location=place, hint=hint)
+        """Return an error that shows the field."""
+        location = self._locate_field(line, self._columns.index(column))
+        return InputError(f"column {column}: {message}", location=location, hint=hint)
 
     @property
     def folder(self) -> Path:
+        """Folder that paths in the table are relative to."""
         return self._path.parent
 
     def check_value(self, value: ArgumentLiteral) -> None:
-        """Each distinct text once: files are opened for it. Raises UsageError."""
+        """Check a value, each distinct one once because files are opened for it. Raises UsageError."""
         if repr(value) not in self._checked:
             parse_argument_value(value, self.folder)
             self._checked.add(repr(value))
@@ -272,16 +266,18 @@ class _CaseRow(Struct, frozen=True):
     fields: Mapping[str, str]
 
     def read_optional(self, column: str) -> str:
-        """Empty where the table has no such column."""
+        """Return a field, empty where the table has no such column."""
         return self.fields.get(column, "")
 
     def read_required(self, column: str) -> str:
+        """Return a field. Raises InputError if it is empty, as all methods below do for a faulty field."""
         found = self.read_optional(column)
         if not found:
             raise self._make_error(column, "is empty", "each row needs it")
         return found
 
     def read_gpu(self) -> str:
+        """Return the name or the path of a GPU that exists."""
         name = self.read_required("gpu")
         if name.endswith(".toml"):
             name = str(self.table.folder / name)
@@ -289,6 +285,7 @@ class _CaseRow(Struct, frozen=True):
         return name
 
     def read_dims(self, column: str) -> Dim3:
+        """Return dimensions written as `32;32;1`, `32x32x1` or `128`."""
         text = self.read_required(column)
         parts = [part.strip() for part in re.split(r"[;,x]", text.lower())]
         if not 1 <= len(parts) <= 3 or not all(_WHOLE_NUMBER.fullmatch(part) for part in parts):
@@ -296,12 +293,14 @@ class _CaseRow(Struct, frozen=True):
         return Dim3(*map(int, parts))
 
     def read_whole_number(self, column: str) -> int | None:
+        """Return an integer of at least 0, None if the field is empty."""
         text = self.read_optional(column)
         if text and not _WHOLE_NUMBER.fullmatch(text):
             raise self._make_error(column, f"{text!r} is no whole number", "give bytes, or leave it empty")
         return int(text) if text else None
 
     def read_positive(self, column: str) -> float:
+        """Return a positive number."""
         text = self.read_required(column)
         try:
             found = float(text)
@@ -313,6 +312,7 @@ class _CaseRow(Struct, frozen=True):
         return found
 
     def read_choice(self, column: str, allowed: tuple[str, ...]) -> str:
+        """Return one of the allowed values in lower case, or an empty text."""
         found = self.read_optional(column).lower()
         if found and found not in allowed:
             hint = f"write {' or '.join(allowed)}, or leave it empty"
@@ -320,7 +320,7 @@ class _CaseRow(Struct, frozen=True):
         return found
 
     def read_arguments(self) -> tuple[tuple[tuple[str, ArgumentLiteral], ...], str]:
-        """The arguments, and why they cannot be had where a file is missing or faulty."""
+        """Return the arguments, and the reason if a file that they name is missing or faulty."""
         found, problem = [], ""
         for which, given in self._decode_arguments().items():
             value = int(given) if isinstance(given, bool) else given
@@ -340,7 +340,7 @@ class _CaseRow(Struct, frozen=True):
         return tuple(found), problem
 
     def _decode_arguments(self) -> dict[str, Any]:
-        """Values of JSON by place or name."""
+        """Return values of JSON by position or name."""
         text = self.read_optional("arguments")
         if not text:
             return {}
@@ -351,7 +351,7 @@ class _CaseRow(Struct, frozen=True):
                 "arguments", f"{_shorten(text)} is not JSON: {error}", _ARGUMENTS_HINT
             ) from None
         if isinstance(content, list):
-            return {str(place): value for place, value in enumerate(content)}
+            return {str(index): value for index, value in enumerate(content)}
         if not isinstance(content, dict):
             raise self._make_error(
                 "arguments", f"{_shorten(text)} is neither list nor object", _ARGUMENTS_HINT
@@ -359,7 +359,7 @@ class _CaseRow(Struct, frozen=True):
         return content
 
     def check_dims(self, case: Case) -> None:
-        """Dimensions that no GPU takes, or that do not go together."""
+        """Raise InputError for dimensions that no GPU takes or that contradict each other."""
         self._call_checked("grid", lambda: check_launch(Launch(grid=case.grid)))
         self._call_checked("block", lambda: check_launch(Launch(block=case.block)))
         if case.cluster is not None:
@@ -381,5 +381,5 @@ def _shorten(text: str) -> str:
 
 
 def load_case_gpu(case: Case) -> Gpu:
-    """The GPU of a row, which was found when the row was read."""
+    """Return the GPU of a row; it exists, because reading the row found it."""
     return load_gpu(case.gpu)

@@ -1,7 +1,8 @@
-"""What models answered before, on disk: an answer is found again only where nothing it rests on has changed.
+"""A cache of model results on disk, found again only if nothing that they depend on has changed.
 
-The key of an answer covers the dump and what lies beside it, launch and contents of arguments, the GPU's
-figures, and the sources of this package with all shipped tables. Answers are JSON.
+The key of a result is a SHA-256 digest of the dump and the files beside it, the launch and the contents of
+its arguments, the GPU's figures, and the sources of this package with all shipped tables. A result is a JSON
+file in a folder of its version of the code.
 """
 
 import glob
@@ -21,17 +22,18 @@ import analyzer
 from analyzer.evaluation.case_table import Case
 from analyzer.frontend.cuda_tools import TOOL_NAMES, find_tool
 from analyzer.hardware.gpu import Gpu
+from analyzer.models.registry import is_own_model
 from analyzer.resources import find_data_folder
 from analyzer.text.errors import UsageError
 
 _FORMAT_VERSION = 1  # of keys and entries
 _MAX_KEPT_VERSIONS = 4
 _BINARY_PROBE_BYTES = 4096
-_VERSIONED_LIBRARIES = ("numpy", "scikit-learn")  # whose version may move a figure
+_VERSIONED_LIBRARIES = ("numpy", "scikit-learn")  # whose version may change a result
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one model says of one row, in cycles and microseconds; `reason`: why it says nothing."""
+    """Result of one model for one row; fields as in `CasePrediction` and `CaseEntry`."""
 
     provenance: str = ""
     transferred: bool = False
@@ -42,19 +44,19 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     time_us_high: float = 0.0
     bound: str = ""
     clock_mhz: float = 0.0
-    cpi_shares: dict[str, float] = {}
-    reason: str = ""
+    cpi_shares: Mapping[str, float] = {}
+    reason: str = ""  # why there is no result
 
 
 def find_default_folder() -> Path:
-    """`~/.cache/warplens/validate`, or where XDG_CACHE_HOME says."""
+    """Return `~/.cache/warplens/validate`, or the folder below XDG_CACHE_HOME."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
     return root / "warplens" / "validate"
 
 
 class ResultCache:
-    """Answers of this version of the code in a folder; nothing is kept where there is none."""
+    """Results of this version of the code in a folder; without a folder nothing is kept."""
 
     __slots__ = ("_folder",)
 
@@ -64,10 +66,11 @@ class ResultCache:
 
     @property
     def is_enabled(self) -> bool:
+        """True if results are kept."""
         return self._folder is not None
 
     def find(self, key: str) -> CaseResult | None:
-        """The answer kept under a key; what cannot be read was never kept."""
+        """Return the result of a key; None where there is none that can be read."""
         if self._folder is None:
             return None
         try:
@@ -76,7 +79,7 @@ class ResultCache:
             return None
 
     def store(self, results: Mapping[str, CaseResult]) -> None:
-        """Answers by their keys, each whole or not at all; a full disk costs nothing but time."""
+        """Store results by their keys, each completely or not at all; a full disk is not an error."""
         if self._folder is None or digest_code() is None:
             return
         for key, result in results.items():
@@ -94,7 +97,7 @@ class ResultCache:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder, and drop answers of older versions of the code. Raises UsageError."""
+    """Make the folder, and remove results of old versions of the code. Raises UsageError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -106,7 +109,10 @@ def prepare_folder(folder: Path) -> None:
 
 
 def make_cache_keys(case: Case, models: Sequence[str], *, inputs: str, gpu: Gpu) -> dict[str, str]:
-    """What each model's answer is kept under; inputs: see `digest_inputs`. Raises OSError."""
+    """Return the key of each model's result.
+
+    inputs: the digest that `digest_inputs` returns. Raises OSError where a file cannot be read.
+    """
     facts = _digest_json(
         [
             _FORMAT_VERSION,
@@ -122,13 +128,13 @@ def make_cache_keys(case: Case, models: Sequence[str], *, inputs: str, gpu: Gpu)
             case.clock_mhz,
         ]
     )
-    return {model: _digest_json([facts, model]) for model in models}
+    return {model: _digest_json([facts, model]) for model in models if is_own_model(model)}
 
 
 def digest_inputs(path: Path) -> str:
-    """Contents of a dump and of all files of its stem, which may say more of it; of a binary the tools too.
+    """Return a digest of a dump and of all files of its stem; of a binary also of the tools that read it.
 
-    Raises OSError where one cannot be read.
+    Raises OSError where a file cannot be read.
     """
     beside = sorted(p for p in path.parent.glob(f"{glob.escape(path.stem)}.*") if p != path and p.is_file())
     parts: list[object] = [_digest_file(path), *([p.name, _digest_file(p)] for p in beside)]
@@ -139,7 +145,7 @@ def digest_inputs(path: Path) -> str:
 
 
 def _read_tool_state(name: str) -> list[object]:
-    """Path, size and time of change of the disassembler that would be asked."""
+    """Return path, size and modification time of the disassembler that would run."""
     tool = find_tool(name)
     if tool is None:
         return []
@@ -157,7 +163,7 @@ def _digest_json(parts: object) -> str:
 
 
 def digest_code() -> str | None:
-    """Digest of this package's sources and tables; None once one was edited after it may have been loaded."""
+    """Return a digest of the package's sources and tables; None if one was edited after the import."""
     sources = _list_sources()
     states = (path.stat() for path in sources)
     if max(max(state.st_mtime_ns, state.st_ctime_ns) for state in states) > analyzer.IMPORT_TIME_NS:

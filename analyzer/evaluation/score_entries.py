@@ -1,4 +1,4 @@
-"""Rows with predictions to the report: scores, groups and the worst rows."""
+"""Scores, groups and worst rows of a validation as report entries."""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,14 +11,14 @@ from analyzer.report.validation_schema import CaseEntry, CasePrediction, GroupEn
 
 
 class _PredictedCase(Struct, frozen=True):
-    """A row with one model's answer."""
+    """A row with one model's prediction."""
 
     case: CaseEntry
     prediction: CasePrediction
 
 
 def make_score_entries(cases: Sequence[CaseEntry], models: Sequence[str]) -> tuple[ScoreEntry, ...]:
-    """Scores of each suite on each GPU in the table's order, of suites on all their GPUs, of all rows."""
+    """Return scores by suite and GPU in the table's order, by suite on all its GPUs, and of all rows."""
     counted = [case for case in cases if case.counted]
     suites = list(dict.fromkeys(case.suite for case in counted))
     scores: list[ScoreEntry | None] = []
@@ -37,7 +37,7 @@ def make_score_entries(cases: Sequence[CaseEntry], models: Sequence[str]) -> tup
 def _make_score_entry(
     cases: Sequence[CaseEntry], model: str, suite: str | None, gpu: str | None
 ) -> ScoreEntry | None:
-    """None where the model answers for none of the rows."""
+    """Return the score of a model; None where it predicts none of the rows."""
     rows = list(_select_predicted(cases, model))
     if not rows:
         return None
@@ -70,7 +70,7 @@ def _make_score_entry(
 
 
 def make_group_entries(cases: Iterable[CaseEntry], models: Sequence[str]) -> tuple[GroupEntry, ...]:
-    """What each model chooses among the counted rows of a group on a GPU; a single row is no choice."""
+    """Return each model's choice among the counted rows of each group on a GPU; a single row is no choice."""
     groups: dict[tuple[str, str, str], list[CaseEntry]] = {}
     for case in cases:
         if case.counted and case.group:
@@ -104,7 +104,7 @@ def _make_group_entry(key: tuple[str, str, str], model: str, rows: Sequence[_Pre
 def make_worst_entries(
     cases: Sequence[CaseEntry], models: Sequence[str], limit: int
 ) -> tuple[WorstEntry, ...]:
-    """For each model the counted rows that it misses by the largest factors, ties in the table's order."""
+    """Return for each model the counted rows with the largest factors between prediction and measurement."""
     counted = [case for case in cases if case.counted]
     return tuple(
         _make_worst_entry(row)

@@ -1,4 +1,4 @@
-"""Rows that share a dump and a kernel, answered by models: read once, executed once for all GPUs."""
+"""Predictions for rows that share a dump and a kernel: it is read once, and executed once for all GPUs."""
 
 import traceback
 from collections.abc import Sequence
@@ -25,25 +25,25 @@ _MAX_CACHED_PROGRAMS = 2
 
 
 class PendingCase(Struct, frozen=True):
-    """A row by its place in the table, and the models that have yet to answer it."""
+    """A row that some models have yet to predict."""
 
-    row_index: int
+    row_index: int  # position among the chosen rows, from 0
     case: Case
     models: tuple[str, ...]
 
 
 class EvaluationTask(Struct, frozen=True):
-    """Rows of one dump and kernel; cache: the folder to keep answers in, if any."""
+    """Rows of one dump and kernel."""
 
     pending_cases: tuple[PendingCase, ...]
-    cache_folder: Path | None
+    cache_folder: Path | None  # where results are kept, if anywhere
 
 
 CaseResults = dict[tuple[int, str], CaseResult]
 
 
 def evaluate_task(task: EvaluationTask) -> CaseResults:
-    """Answers by place and model; what goes wrong with a row is its answer, and not kept."""
+    """Return results by row index and model; an error of a row is its result, and is not kept."""
     path = task.pending_cases[0].case.dump
     try:
         inputs = digest_inputs(path)
@@ -68,7 +68,7 @@ def evaluate_task(task: EvaluationTask) -> CaseResults:
 
 
 def _make_cache_keys(row: PendingCase, inputs: str) -> dict[str, str]:
-    """By model; none where a file cannot be read."""
+    """Return the cache keys of a row by model; none where a file cannot be read."""
     try:
         return make_cache_keys(row.case, row.models, inputs=inputs, gpu=load_case_gpu(row.case))
     except OSError:
@@ -88,16 +88,16 @@ def _load_program(path: Path, inputs: str) -> Program:
 
 
 class _CacheableResult(Struct, frozen=True):
-    """An answer; is_final: the same facts always lead to it."""
+    """A result of a model."""
 
     result: CaseResult
-    is_cacheable: bool
+    is_cacheable: bool  # the same inputs always lead to it
 
 
 def _evaluate_case(
     row: PendingCase, program: Program, counted: dict[tuple[object, ...], CountedLaunch | str]
 ) -> dict[str, _CacheableResult]:
-    """Every wanted model's answer; counts of launches met before are taken from `counted`."""
+    """Return the result of each pending model; `counted` keeps the counts of launches seen so far."""
     case, gpu = row.case, load_case_gpu(row.case)
     try:
         loaded = _find_kernel(program, case, gpu)
@@ -118,10 +118,10 @@ def _evaluate_case(
 
 
 def _find_kernel(program: Program, case: Case, gpu: Gpu) -> LoadedKernel:
-    """The kernel that a row names; of several architectures' the one that the GPU runs. Raises UsageError."""
+    """Return the kernel that a row names, of its versions the one that the GPU runs. Raises UsageError."""
     found = find_kernels(program.kernels, case.kernel) if case.kernel else list(program.kernels)
     if len(found) > 1:
-        found = [found[place] for place in find_best_kernel_indices([loaded.kernel for loaded in found], gpu)]
+        found = [found[index] for index in find_best_kernel_indices([loaded.kernel for loaded in found], gpu)]
     if len(found) == 1:
         return found[0]
     names = _format_names(found or program.kernels)
@@ -137,7 +137,7 @@ def _format_names(kernels: Sequence[LoadedKernel]) -> str:
 
 
 def _count_case(loaded: LoadedKernel, case: Case) -> CountedLaunch | str:
-    """What the launch executes, or why that cannot be said."""
+    """Return the counts of the row's launch, or the reason why there are none."""
     try:
         found = list(KernelAnalyzer(Options(launch=make_launch(case))).count_launches(loaded))
     except Exception as error:
@@ -148,10 +148,10 @@ def _count_case(loaded: LoadedKernel, case: Case) -> CountedLaunch | str:
 
 
 def _with_case_launch(counted: CountedLaunch, case: Case) -> CountedLaunch:
-    """The counts with the row's own launch; what metadata said of the launch stays.
+    """Return the counts with the row's own launch; what was taken from metadata stays.
 
-    Caches are simulated anew: a lab keeps the addresses of the CTAs that its first GPU holds, and an answer
-    must not depend on which other rows there are.
+    Caches are simulated anew: an experiment keeps the addresses of the CTAs that are resident on its first
+    GPU, and a result must not depend on the other rows of the table.
     """
     dynamic = counted.launch.dynamic_shared_bytes
     return replace(
@@ -162,7 +162,7 @@ def _with_case_launch(counted: CountedLaunch, case: Case) -> CountedLaunch:
 
 
 def _make_fresh_experiment(experiment: CacheExperiment) -> CacheExperiment:
-    """A lab of the same launch that remembers nothing."""
+    """Return an experiment on the same launch that keeps no earlier results."""
     given = (name for name in experiment.__struct_fields__ if not name.startswith("_"))
     return CacheExperiment(**{name: getattr(experiment, name) for name in given})
 
@@ -193,9 +193,9 @@ def _run_model(model: str, model_input: ModelInput, loaded: LoadedKernel, gpu: G
 
 
 def _describe_error(error: Exception) -> str:
-    """What the user can mend, as it is said elsewhere; a fault of ours with its place, for a bug report."""
+    """Return the message of a user's error; of an internal one also the place, for a bug report."""
     if isinstance(error, WarplensError):
         return str(error)
     frame = traceback.extract_tb(error.__traceback__)[-1]
-    place = f"{Path(frame.filename).name}:{frame.lineno}"
-    return f"internal error at {place}: {type(error).__name__}: {error}"
+    origin = f"{Path(frame.filename).name}:{frame.lineno}"
+    return f"internal error at {origin}: {type(error).__name__}: {error}"

@@ -1,8 +1,7 @@
-"""How right the models are: every row of a table of measured launches with every model."""
+"""Validation of models: a table of measured launches, predicted by every model."""
 
-import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from analyzer.models.registry import find_model, list_models_default_first
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, CaseEntry, CasePrediction, ValidationReport
 from analyzer.text.errors import InputError, UsageError
 from analyzer.version import __version__
+from analyzer.worker_pool import run_in_processes
 
 N_WORST_ROWS = 10
 
@@ -31,14 +31,14 @@ ProgressCallback = Callable[[int, int], None]
 
 
 class CaseFilters(Struct, frozen=True, kw_only=True):
-    """Which rows of a table count: a split, suites by glob, GPUs by name; all where empty."""
+    """Filters of the rows of a table; all rows where empty."""
 
     split: str | None = None
-    suites: tuple[str, ...] = ()
-    gpus: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()  # globs
+    gpus: tuple[str, ...] = ()  # names
 
     def select(self, cases: Sequence[Case]) -> tuple[Case, ...]:
-        """The rows that fit. Raises HardwareError for an unknown GPU, UsageError where no row fits."""
+        """Return the rows that fit. Raises HardwareError for an unknown GPU, UsageError where no row fits."""
         if self.split is not None and self.split not in SPLITS:
             raise UsageError(f"split {self.split}: no such split", hint=f"one of: {', '.join(SPLITS)}")
         keys = {load_gpu(name).key for name in self.gpus}
@@ -66,11 +66,13 @@ def validate(
     worst: int = N_WORST_ROWS,
     progress: ProgressCallback | None = None,
 ) -> ValidationReport:
-    """Hold every model against a CSV table of measured launches (docs/validate.md has its columns).
+    """Compare models with a CSV table of measured launches (docs/validate.md has its columns).
 
-    models: the default one first; all where empty. jobs: processes, as many as cores where None.
-    cache: a folder, True for the user's own, False for none. worst: rows to list for each model.
-    progress: called with rows done and rows in all.
+    models: names, all where empty; the first one is the default one of the report.
+    jobs: processes, as many as cores where None.
+    cache: a folder, True for the user's own, False for none.
+    worst: number of worst rows to list for each model.
+    progress: called with the number of rows done and of all rows.
     Raises InputError, HardwareError or UsageError; a row that cannot be analyzed is listed with its reason.
     """
     model_names = tuple(dict.fromkeys(models)) or list_models_default_first()
@@ -102,7 +104,7 @@ def validate(
 
 
 def _check_any_predicted(table: str | Path, entries: Sequence[CaseEntry]) -> None:
-    """Raises InputError where nothing at all could be analyzed."""
+    """Raise InputError where no row could be analyzed."""
     if any(entry.predictions for entry in entries):
         return
     first = entries[0]
@@ -114,7 +116,7 @@ def _check_any_predicted(table: str | Path, entries: Sequence[CaseEntry]) -> Non
 
 
 def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
-    """Raises UsageError for a folder of the user's choice that cannot be made."""
+    """Return the folder, if any. Raises UsageError where one that the user names cannot be made."""
     if cache is False:
         return None
     folder = find_default_folder() if cache is True else Path(cache)
@@ -134,12 +136,13 @@ def _evaluate_cases(
     folder: Path | None,
     progress: ProgressCallback | None,
 ) -> CaseResults:
-    """What the cache holds, then what has to be worked out."""
+    """Return the results of all rows: those in the cache, then those that have to be computed."""
     results, pending = _look_up_results(cases, models, ResultCache(folder))
     done = len(cases) - len(pending)
     if progress is not None:
         progress(done, len(cases))
-    for task, found in _run_tasks(_make_tasks(pending, folder), jobs):
+    tasks = _make_tasks(pending, folder)
+    for task, found in run_in_processes(evaluate_task, tasks, jobs or os.cpu_count() or 1):
         results |= found
         done += len(task.pending_cases)
         if progress is not None:
@@ -150,7 +153,7 @@ def _evaluate_cases(
 def _look_up_results(
     cases: Sequence[Case], models: tuple[str, ...], result_cache: ResultCache
 ) -> tuple[CaseResults, tuple[PendingCase, ...]]:
-    """Answers that are known without work, and rows that lack some."""
+    """Return the results that need no computation, and the rows that lack some."""
     results: CaseResults = {}
     pending = []
     digests: dict[Path, str] = {}
@@ -169,7 +172,7 @@ def _look_up_results(
 def _find_cached_results(
     case: Case, models: tuple[str, ...], result_cache: ResultCache, digests: dict[Path, str]
 ) -> dict[str, CaseResult]:
-    """A row's answers in the cache; one whose files cannot be read has none."""
+    """Return the cached results of a row by model; none where its files cannot be read."""
     try:
         if case.dump not in digests:
             digests[case.dump] = digest_inputs(case.dump)
@@ -181,42 +184,13 @@ def _find_cached_results(
 
 
 def _make_tasks(pending: Sequence[PendingCase], folder: Path | None) -> tuple[EvaluationTask, ...]:
-    """Rows by dump and kernel, those of one dump one after another, so that a worker finds it read."""
+    """Group rows by dump and kernel, tasks of one dump in a row so that a worker keeps it in memory."""
     dumps: dict[Path, dict[str, list[PendingCase]]] = {}
     for row in pending:
         dumps.setdefault(row.case.dump, {}).setdefault(row.case.kernel, []).append(row)
     return tuple(
         EvaluationTask(tuple(rows), folder) for kernels in dumps.values() for rows in kernels.values()
     )
-
-
-def _run_tasks(
-    tasks: Sequence[EvaluationTask], jobs: int | None
-) -> Iterator[tuple[EvaluationTask, CaseResults]]:
-    """Each task with its answers as they come."""
-    n_jobs = min(jobs or os.cpu_count() or 1, len(tasks))
-    if n_jobs <= 1:
-        yield from ((task, evaluate_task(task)) for task in tasks)
-        return
-    from concurrent.futures.process import BrokenProcessPool
-
-    from joblib import Parallel, delayed
-
-    pool = Parallel(n_jobs=n_jobs, return_as="generator_unordered", batch_size=1)
-    try:
-        for row_index, found in pool(
-            delayed(_evaluate_in_worker)(row_index, task) for row_index, task in enumerate(tasks)
-        ):
-            yield tasks[row_index], found
-    except BrokenProcessPool:
-        hint = f"memory may have run out with {n_jobs} of them: give fewer --jobs"
-        raise InputError("a worker process has died", hint=hint) from None
-
-
-def _evaluate_in_worker(row_index: int, task: EvaluationTask) -> tuple[int, CaseResults]:
-    """In a process of its own, which like the command line's hardly ever has cycles to look for."""
-    gc.set_threshold(100_000, 50, 1000)
-    return row_index, evaluate_task(task)
 
 
 def _make_case_entry(row_index: int, case: Case, models: Sequence[str], results: CaseResults) -> CaseEntry:

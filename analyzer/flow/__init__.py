@@ -1,1 +1,1 @@
-"""Control and data flow: blocks and edges, dominators, loops, def-use."""
+"""Control flow and data flow of a kernel: basic blocks, dominators, loops, def-use chains."""

@@ -1,10 +1,19 @@
-"""Basic blocks and the edges between them.
+"""The control-flow graph of a kernel: basic blocks and the edges between them.
 
-Edges follow what nvdisasm's -bbcfg draws, which tests compare with:
+A leader is an instruction that control can enter: the first one, each target of a branch, each label, and
+the instruction after one that ends a block. A block goes from one leader to the next, so every instruction
+lies in exactly one block, and the blocks are in address order.
+
+Edges are those that `nvdisasm -bbcfg` draws; tests/flow/test_cfg_oracle.py compares the two:
 - a guarded or conditional branch has a taken and a fall-through edge; BSYNC and calls fall through;
-- BSSY, WARPSYNC.COLLECTIVE and LEPC name an address, which starts a block, but do not go there;
-- a call whose callee never returns is a jump (ptxas writes loop exits so);
-- the self-branch and NOPs after a function's last instruction are padding, not control flow.
+- BSSY, WARPSYNC.COLLECTIVE and LEPC name an address, which starts a block, but do not branch to it;
+- a call whose callee never returns is a jump (ptxas writes exits of loops this way);
+- the self-branch and the NOPs after a function's last instruction are padding, not control flow.
+
+    0x00  @P0 BRA 0x30      blocks [0, 1), [1, 3), [3, 4)
+    0x10  IADD3 R0, ...     edges 0 -> 2 taken, 0 -> 1 and 1 -> 2 fall-through
+    0x20  MOV R1, R0
+    0x30  EXIT
 """
 
 from bisect import bisect_left
@@ -18,12 +27,15 @@ from msgspec import Struct
 from analyzer.ir.module import INSTRUCTION_BYTES, InstructionForm, Kernel
 from analyzer.ir.opcode import CONTROL_FLOW_KINDS, Opcode, OpKind
 from analyzer.ir.operand import Immediate, Label, Predicate, Register, RegisterFile
+from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     import networkx as nx
 
 
 class EdgeKind(StrEnum):
+    """The way in which control passes from one block to another."""
+
     FALL_THROUGH = "fall_through"
     TAKEN = "taken"
     INDIRECT = "indirect"
@@ -31,6 +43,8 @@ class EdgeKind(StrEnum):
 
 
 class Edge(Struct, frozen=True):
+    """An edge between two blocks, given by their indices."""
+
     source: int
     target: int
     kind: EdgeKind
@@ -50,18 +64,19 @@ class BasicBlock(Struct, frozen=True):
 class Cfg(Struct, frozen=True, eq=False, dict=True):
     """Control-flow graph of a kernel; block 0 is the entry.
 
-    successors[b], predecessors[b]: block indices, in edge order; calls: (calling block, callee's block);
-    unresolved: addresses of indirect branches whose targets the dump does not give.
+    Calls are not edges: `interprocedural_successors` adds them.
     """
 
     kernel: Kernel
     blocks: tuple[BasicBlock, ...]
     edges: tuple[Edge, ...]
-    call_edges: tuple[tuple[int, int], ...]
+    call_edges: tuple[tuple[int, int], ...]  # (calling block, first block of the callee)
+    # Addresses of indirect branches whose targets the dump does not give.
     unresolved_branches: tuple[int, ...]
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the blocks after each block, in the order of the edges."""
         found: list[list[int]] = [[] for _ in self.blocks]
         for edge in self.edges:
             if edge.target not in found[edge.source]:
@@ -70,6 +85,7 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def predecessors(self) -> tuple[tuple[int, ...], ...]:
+        """Indices of the blocks before each block."""
         found: list[list[int]] = [[] for _ in self.blocks]
         for source, targets in enumerate(self.successors):
             for target in targets:
@@ -78,17 +94,17 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def taken_targets(self) -> dict[int, int]:
-        """Target of each block that ends in a direct branch."""
+        """Target of each block that ends in a direct branch, by block."""
         return {edge.source: edge.target for edge in self.edges if edge.kind is EdgeKind.TAKEN}
 
     @cached_property
     def calling_blocks(self) -> frozenset[int]:
-        """Blocks that end in a call of a function in the same listing."""
+        """Blocks that end in a call of a function in the same dump."""
         return frozenset(caller for caller, _ in self.call_edges)
 
     @cached_property
     def call_rows(self) -> frozenset[int]:
-        """Rows of all calls."""
+        """Rows of all calls, direct and indirect."""
         calls = self.kernel.form_table.make_opcode_mask(_is_call)[
             self.kernel.opcode_ids[: self.blocks[-1].stop]
         ]
@@ -96,14 +112,14 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def external_call_rows(self) -> frozenset[int]:
-        """Rows of calls of a function elsewhere: of the system (malloc, printf), or of another file."""
-        here = self.calling_blocks | self.taken_targets.keys()
-        known = {self.blocks[block].stop - 1 for block in here}
-        return self.call_rows - known
+        """Rows of calls of a function outside the dump: of the system (malloc, printf) or another file."""
+        resolved_blocks = self.calling_blocks | self.taken_targets.keys()
+        resolved_rows = {self.blocks[block].stop - 1 for block in resolved_blocks}
+        return self.call_rows - resolved_rows
 
     @cached_property
     def interprocedural_successors(self) -> tuple[tuple[int, ...], ...]:
-        """Successors with each call's callee added, as execution may go."""
+        """Successors of each block, with the callees of its call."""
         found = [list(targets) for targets in self.successors]
         for caller, callee in self.call_edges:
             if callee not in found[caller]:
@@ -117,9 +133,15 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def graph(self) -> "nx.DiGraph[int]":
-        """The blocks as a networkx graph: nodes carry `block`, edges their `kind`."""
-        import networkx as nx
+        """The blocks as a networkx graph: nodes carry `block`, edges their `kind`.
 
+        networkx is imported here alone, so that only those who ask for the graph wait for it or install it.
+        Raises UsageError where networkx is not installed.
+        """
+        try:
+            import networkx as nx
+        except ImportError:
+            raise UsageError("cfg.graph needs networkx", hint="pip install 'warplens[graph]'") from None
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.kernel.name)
         graph.add_nodes_from((block.index, {"block": block}) for block in self.blocks)
         graph.add_edges_from((e.source, e.target, {"kind": e.kind}) for e in self.edges)
@@ -127,11 +149,13 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
 
 
 def build_cfg(kernel: Kernel) -> Cfg:
-    """Blocks and edges of one kernel."""
+    """Build the control-flow graph of one kernel."""
     return _CfgBuilder(kernel).build()
 
 
 class _CfgBuilder:
+    """Finds leaders, cuts blocks at them, then adds the edges of each block's last instruction."""
+
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
         self.stop = _find_code_end(kernel)
@@ -148,6 +172,7 @@ class _CfgBuilder:
         self.target_rows = {row: self._find_target_row(form) for row, form in self.flow_forms.items()}
 
     def build(self) -> Cfg:
+        """Build the graph."""
         leaders = self._find_leaders()
         starts = sorted(leaders)
         stops = [*starts[1:], self.stop]
@@ -205,7 +230,11 @@ class _CfgBuilder:
         calls: list[tuple[int, int]],
         direct: list[tuple[int, int, bool]],
     ) -> None:
-        """Calls that come back are calls; those that never do are jumps, and recursion is drawn as one."""
+        """Sort direct calls into call edges and jumps.
+
+        A call that returns is a call edge. One that never returns is a jump, and so is a recursive one, as
+        nvdisasm draws both.
+        """
         reach = _find_reachable(edges, {callee for _, callee, _ in direct})
         jumps: list[Edge] = []
         for caller, callee, unconditional in direct:
@@ -227,7 +256,7 @@ class _CfgBuilder:
         return form is not None and form.opcode.kind is OpKind.RETURN
 
     def _find_target_row(self, form: InstructionForm) -> int | None:
-        """Row that a branch, call or convergence instruction names; None where it names none here."""
+        """Return the row that a branch, call or convergence instruction names, None if it names none."""
         for operand in reversed(form.operands):
             if isinstance(operand, Immediate) and isinstance(operand.value, int):
                 return self.row_finder.find_row(operand.value) if _has_absolute_target(form) else None
@@ -256,12 +285,13 @@ def _is_nop(opcode: Opcode) -> bool:
 
 
 class _RowFinder:
-    """Address to row; nearly always rows are 16 bytes apart."""
+    """Finds the row of an address; rows are nearly always 16 bytes apart."""
 
     def __init__(self, kernel: Kernel, stop: int) -> None:
         self.addresses, self.stop = kernel.addresses.tolist()[:stop], stop
 
     def find_row(self, address: int) -> int | None:
+        """Return the row at an address, None if no instruction begins there."""
         row = (address - self.addresses[0]) // INSTRUCTION_BYTES
         if not 0 <= row < self.stop or self.addresses[row] != address:
             row = bisect_left(self.addresses, address)
@@ -269,12 +299,15 @@ class _RowFinder:
 
 
 def _is_direct_call(form: InstructionForm) -> bool:
-    """`CALL.REL.NOINC 0x370`; with a register before it the address only says where that counts from."""
+    """Return whether a call names its callee, as `CALL.REL.NOINC 0x370` does.
+
+    With a register before it, the address is only the base that the register counts from.
+    """
     return len(form.operands) == 1 and "REL" in form.opcode.modifiers
 
 
 def _has_absolute_target(form: InstructionForm) -> bool:
-    """RET and indirect calls put a register before an offset that is no address."""
+    """Return whether the last operand is an address; RET and indirect calls print an offset there."""
     kind = form.opcode.kind
     if kind in (OpKind.RETURN, OpKind.BRANCH_INDIRECT):
         return False
@@ -288,7 +321,10 @@ _LANE_MASK_MODIFIERS = frozenset({"DIV", "CONV"})
 
 
 def _is_conditional(form: InstructionForm) -> bool:
-    """`@P0 BRA`, `BRA P1, t`, `BRA.U UP0, t`, `BRA.DIV UR4, t`; a plain or @PT branch is not."""
+    """Return whether a branch can fall through.
+
+    `@P0 BRA`, `BRA P1, t`, `BRA.U UP0, t` and `BRA.DIV UR4, t` can; a plain or `@PT` branch cannot.
+    """
     if not form.is_unconditional or not _LANE_MASK_MODIFIERS.isdisjoint(form.opcode.modifiers):
         return True
     for operand in form.operands:
@@ -331,7 +367,7 @@ def _never_falls_through(form: InstructionForm) -> bool:
 
 
 def _find_code_end(kernel: Kernel) -> int:
-    """Row after the last one that is not padding: NOPs, then the branch to itself."""
+    """Return the row after the last one that is not padding: the branch to itself and the NOPs after it."""
     is_nop = kernel.form_table.make_opcode_mask(_is_nop)
     ids = kernel.opcode_ids
     stop = len(kernel)
@@ -343,7 +379,7 @@ def _find_code_end(kernel: Kernel) -> int:
 
 
 def _always_leaves(kernel: Kernel, row: int) -> bool:
-    """The instruction never goes on to the next one; code after a trap is reached as far as anyone knows."""
+    """Return whether control never passes to the next row; a trap is assumed to return."""
     return kernel.find_opcode(row).kind in CONTROL_FLOW_KINDS and _never_falls_through(
         kernel.decode_form(row)
     )
@@ -365,7 +401,7 @@ def _is_self_branch(kernel: Kernel, row: int) -> bool:
 
 
 def _find_reachable(edges: list[Edge], starts: set[int]) -> dict[int, set[int]]:
-    """Blocks that each start leads to, itself included, without going into calls."""
+    """Return the blocks that can be reached from each start, itself included, calls not followed."""
     if not starts:
         return {}
     followers: dict[int, list[int]] = {}
@@ -388,7 +424,7 @@ def _build_assumed_edges(
     calls: list[tuple[int, int]],
     unresolved: list[int],
 ) -> list[Edge]:
-    """A table branch without its table may go to every block that nothing else leads to."""
+    """Build edges from each branch whose table is missing to every block that no other edge enters."""
     if not unresolved:
         return []
     reached = {0, *(edge.target for edge in edges), *(callee for _, callee in calls)}

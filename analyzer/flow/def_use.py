@@ -1,8 +1,13 @@
-"""Which instruction makes what another one reads: registers, predicates, uniform registers, scoreboards.
+"""Def-use chains: which instructions write the registers and scoreboards that another one uses.
 
-Reaching definitions over the control-flow graph. A guarded instruction may leave the old value, so it adds
-to the definitions of its result and does not replace them. A scoreboard collects the instructions that
-raised it since the last wait for it.
+Reaching definitions over the control-flow graph, by a worklist over blocks (Aho, Lam, Sethi and Ullman,
+Compilers, section 9.2.4). The state at a point maps each register unit to the rows that may have written it
+last. An unguarded write replaces these rows. A guarded one adds to them, because it may keep the old value.
+A scoreboard holds the rows that have incremented it since the last wait for it.
+
+    0       MOV R0, 1
+    1  @P0  MOV R0, 2
+    2       STG [R2], R0                definitions of R0 at row 2: {0, 1}
 """
 
 from collections.abc import Mapping
@@ -26,33 +31,31 @@ _ReachingDefinitions = dict[int, RowSet]
 
 
 class Dependences(Struct, frozen=True):
-    """What one instruction depends on: rows that may have written each storage it reads, and rows whose
-    scoreboards it waits for.
-    """
+    """The rows that one instruction depends on."""
 
-    definitions: Mapping[int, RowSet]
-    scoreboards: Mapping[int, RowSet]
+    definitions: Mapping[int, RowSet]  # by register unit read: rows that may have written it
+    scoreboards: Mapping[int, RowSet]  # by scoreboard waited for: rows that have incremented it
 
 
 class DefUseChains(Struct, frozen=True, eq=False, dict=True):
-    """Def-use chains of a kernel, worked out block by block when asked for.
+    """Def-use chains of a kernel, computed when first asked for.
 
-    Register units are those of `isa.register_operands`; rows are instruction indices. Values that come from
-    outside the kernel (or from a callee) have no definition.
+    Register units are those of `isa.register_operands`; rows are instruction indices. Values from outside the
+    kernel have no definition.
     """
 
     cfg: Cfg
 
     def sources(self, row: int) -> Dependences:
-        """What instruction `row` depends on."""
+        """Return the dependences of instruction `row`."""
         return self._dependences_by_row[row]
 
     def producers(self, row: int) -> RowSet:
-        """All rows that `row` may take a register or predicate from."""
+        """Return all rows that may have written a register or predicate that `row` reads."""
         return _NO_ROWS.union(*self.sources(row).definitions.values())
 
     def consumers(self, row: int) -> RowSet:
-        """All rows that may read what `row` writes."""
+        """Return all rows that may read a register or predicate that `row` writes."""
         return self._consumers_by_row.get(row, _NO_ROWS)
 
     @cached_property
@@ -76,7 +79,7 @@ class DefUseChains(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def _entry_definitions(self) -> list[_ReachingDefinitions]:
-        """State at the start of each block: the union over its predecessors' ends, to a fixed point."""
+        """State at the start of each block: the union over its predecessors' ends, at the fixed point."""
         blocks, successors = self.cfg.blocks, self.cfg.interprocedural_successors
         entries: list[_ReachingDefinitions] = [{} for _ in blocks]
         work = list(range(len(blocks)))
@@ -94,7 +97,7 @@ class DefUseChains(Struct, frozen=True, eq=False, dict=True):
         return entries
 
     def _transfer_row(self, row: int, state: _ReachingDefinitions) -> Dependences:
-        """What the row reads, before `state` takes what it writes."""
+        """Return the dependences of a row, and update `state` by what it writes."""
         form = self.cfg.kernel.decode_form(row)
         definitions = {number: state[number] for number in form.uses if number in state}
         scoreboards = self._take_waited_scoreboards(row, state)
@@ -135,7 +138,7 @@ def _define_results(row: int, form: InstructionForm, state: _ReachingDefinitions
 
 
 def _join_definitions(entry: _ReachingDefinitions, arriving: _ReachingDefinitions) -> bool:
-    """Add what arrives to a block's entry; whether anything was new."""
+    """Add the state of a predecessor to a block's entry; return whether that changed it."""
     changed = False
     for number, rows in arriving.items():
         known = entry.get(number, _NO_ROWS)

@@ -1,4 +1,20 @@
-"""Dominators and natural loops of a control-flow graph."""
+"""Dominators and natural loops of a control-flow graph.
+
+A back edge is an edge whose target (the header) dominates its source (the latch). Its natural loop is the
+header and all blocks that reach the latch without passing the header (Aho, Lam, Sethi and Ullman, Compilers,
+section 9.6). Back edges with the same header make one loop. A retreating edge whose target does not dominate
+its source enters a cycle in the middle: it is kept as irreducible, and no loop is made of it.
+
+    0 -> 1, 1 -> 2, 2 -> 1, 1 -> 3      back edge 2 -> 1: the loop has header 1, blocks {1, 2}, exit 1 -> 3
+
+Invariant: of two loops, one contains the other or they share no block; outer loops come first.
+
+Dominators are computed here and not by networkx (bench/dominators.py): on the 16 kernels of
+traces/cuda/sm_90/report16.sass ours take 0.09 ms and `networkx.immediate_dominators` 0.26 ms (0.44 ms if its
+graph has to be built), on a generated graph of 20,000 blocks 22 ms and 92 ms (187 ms). Importing networkx
+takes 160 ms. It serves `Cfg.graph`, which is public, and tests/flow/test_loops.py compares our dominators and
+loops with it.
+"""
 
 from bisect import bisect_left
 from functools import partial
@@ -11,43 +27,34 @@ SuccessorTable = tuple[tuple[int, ...], ...]
 
 
 class Loop(Struct, frozen=True):
-    """A natural loop: blocks that reach a back edge to `header` without leaving through it.
+    """A natural loop."""
 
-    parent: index of the next outer loop in the nest, None for an outermost one; depth counts from 1;
-    latches: blocks with a back edge; exits: (block inside, block outside).
-    """
-
-    index: int
-    header: int
+    index: int  # in `LoopForest.loops`
+    header: int  # block through which alone the loop is entered
     blocks: frozenset[int]
-    latches: tuple[int, ...]
-    exit_edges: tuple[tuple[int, int], ...]
-    parent: int | None
-    depth: int
+    latches: tuple[int, ...]  # blocks with a back edge to the header
+    exit_edges: tuple[tuple[int, int], ...]  # (block inside, block outside)
+    parent: int | None  # index of the next outer loop, None for an outermost one
+    depth: int  # from 1 for an outermost loop
 
 
 class LoopForest(Struct, frozen=True):
-    """All loops of a graph, outer before inner.
-
-    loop_of[b]: innermost loop of a block; order: reachable blocks in reverse postorder;
-    irreducible: retreating edges whose target does not dominate their source;
-    header_places: numbers of the loops' headers in `tree`, ascending.
-    """
+    """All loops of a graph, outer before inner, with the dominators that they were found by."""
 
     loops: tuple[Loop, ...]
-    loop_of: tuple[int | None, ...]
-    reverse_postorder: tuple[int, ...]
-    immediate_dominators: tuple[int | None, ...]
-    irreducible_edges: tuple[tuple[int, int], ...]
+    loop_of: tuple[int | None, ...]  # index of the innermost loop of each block
+    reverse_postorder: tuple[int, ...]  # reachable blocks
+    immediate_dominators: tuple[int | None, ...]  # see `compute_immediate_dominators`
+    irreducible_edges: tuple[tuple[int, int], ...]  # retreating, but no back edges
     dominator_tree: "DominatorTree"
-    header_dfs_numbers: tuple[int, ...]
+    header_dfs_numbers: tuple[int, ...]  # of the loops' headers in `dominator_tree`, ascending
 
     def dominates(self, a: int, b: int) -> bool:
-        """Every path from the entry to `b` goes through `a`."""
+        """Return whether every path from the entry to `b` passes `a`."""
         return self.dominator_tree.dominates(a, b)
 
     def dominates_loop_header(self, block: int) -> bool:
-        """The block dominates a loop's header: that loop is only reached through it."""
+        """Return whether some loop can be entered only through this block."""
         first = bisect_left(self.header_dfs_numbers, self.dominator_tree.dfs_in[block])
         return (
             first < len(self.header_dfs_numbers)
@@ -55,7 +62,7 @@ class LoopForest(Struct, frozen=True):
         )
 
     def find_enclosing_loops(self, block: int) -> tuple[int, ...]:
-        """Loops that hold a block, innermost first."""
+        """Return the indices of the loops that contain a block, innermost first."""
         found, current = [], self.loop_of[block]
         while current is not None:
             found.append(current)
@@ -64,7 +71,7 @@ class LoopForest(Struct, frozen=True):
 
 
 def compute_reverse_postorder(graph: SuccessorTable, entry: int = 0) -> tuple[int, ...]:
-    """Blocks reachable from `entry`, each before its successors but for back edges."""
+    """Return the blocks reachable from `entry`, each before its successors except over retreating edges."""
     seen, order = {entry}, []
     stack = [(entry, iter(graph[entry]))]
     while stack:
@@ -81,11 +88,14 @@ def compute_reverse_postorder(graph: SuccessorTable, entry: int = 0) -> tuple[in
 
 
 def compute_immediate_dominators(graph: SuccessorTable, order: tuple[int, ...]) -> tuple[int | None, ...]:
-    """Immediate dominator of each block; the entry's is itself, an unreachable block's is None.
+    """Return the immediate dominator of each block: for the entry itself, for an unreachable block None.
 
-    Cooper, Harvey and Kennedy, A Simple, Fast Dominance Algorithm (2001).
+    Cooper, Harvey and Kennedy, A Simple, Fast Dominance Algorithm (2001): blocks in reverse postorder take
+    the nearest common ancestor of their predecessors in the tree so far, until nothing changes.
+
+    order: the reverse postorder of the graph; its first block is the entry.
     """
-    rank = {block: place for place, block in enumerate(order)}
+    rank = {block: number for number, block in enumerate(order)}
     predecessors: list[list[int]] = [[] for _ in graph]
     for block in order:
         for follower in graph[block]:
@@ -121,21 +131,21 @@ def _find_idom(block: int, dominators: list[int | None]) -> int:
 
 
 class DominatorTree(Struct, frozen=True):
-    """Numbers of a walk over the dominator tree: a block's subtree is one run of them.
+    """Depth-first numbers of the dominator tree: the subtree of block b has [dfs_in[b], dfs_out[b]).
 
-    enter[b], leave[b]: the run [enter, leave) of block b; -1 for unreachable blocks.
+    Both are -1 for unreachable blocks.
     """
 
     dfs_in: tuple[int, ...]
     dfs_out: tuple[int, ...]
 
     def dominates(self, a: int, b: int) -> bool:
-        """`b` lies in the subtree of `a`; unreachable blocks dominate nothing and are dominated by none."""
+        """Return whether `b` is in the subtree of `a`; False if either of them is unreachable."""
         return self.dfs_in[b] >= 0 and self.dfs_in[a] <= self.dfs_in[b] < self.dfs_out[a]
 
 
 def build_dominator_tree(dominators: tuple[int | None, ...], entry: int = 0) -> DominatorTree:
-    """The tree of immediate dominators, numbered."""
+    """Number the tree of immediate dominators in depth-first order."""
     children: list[list[int]] = [[] for _ in dominators]
     for block, above in enumerate(dominators):
         if above is not None and block != entry:
@@ -156,7 +166,7 @@ def build_dominator_tree(dominators: tuple[int | None, ...], entry: int = 0) -> 
 
 
 def find_loops(cfg: Cfg) -> LoopForest:
-    """Natural loops, nested; calls into functions of the same listing are followed."""
+    """Find the natural loops and their nesting; calls of functions in the same dump are followed."""
     graph = cfg.interprocedural_successors
     order = compute_reverse_postorder(graph)
     dominators = compute_immediate_dominators(graph, order)
@@ -172,14 +182,14 @@ def find_loops(cfg: Cfg) -> LoopForest:
     for loop in loops:  # outer first, so inner loops overwrite
         for block in loop.blocks:
             loop_of[block] = loop.index
-    places = tuple(sorted(tree.dfs_in[loop.header] for loop in loops))
-    return LoopForest(loops, tuple(loop_of), order, dominators, tuple(irreducible), tree, places)
+    header_numbers = tuple(sorted(tree.dfs_in[loop.header] for loop in loops))
+    return LoopForest(loops, tuple(loop_of), order, dominators, tuple(irreducible), tree, header_numbers)
 
 
 def _find_back_edges(
     graph: SuccessorTable, order: tuple[int, ...], tree: DominatorTree
 ) -> tuple[dict[int, list[int]], list[tuple[int, int]]]:
-    rank = {block: place for place, block in enumerate(order)}
+    rank = {block: number for number, block in enumerate(order)}
     latches: dict[int, list[int]] = {}
     irreducible = []
     for block in order:
@@ -194,7 +204,7 @@ def _find_back_edges(
 
 
 def _find_loop_body(header: int, latches: list[int], predecessors: dict[int, list[int]]) -> frozenset[int]:
-    """Blocks that reach a latch without going through the header; `predecessors` are reachable ones."""
+    """Return the header and all blocks that reach a latch without passing it."""
     body = {header}
     work = [latch for latch in latches if latch != header]
     while work:
@@ -230,7 +240,10 @@ def _nest_loops(
 
 
 def compute_loop_contiguous_order(graph: SuccessorTable, loop_forest: LoopForest) -> tuple[int, ...]:
-    """Reverse postorder in which a loop's blocks come before those that it leaves to."""
+    """Return a reverse postorder in which the blocks of a loop come before the blocks after it.
+
+    Successors that leave the most loops are visited first, and so get the last places.
+    """
     around = {
         block: frozenset(loop_forest.find_enclosing_loops(block)) for block in loop_forest.reverse_postorder
     }

@@ -1,4 +1,9 @@
-"""Where paths that a branch parts meet again: immediate postdominators."""
+"""Immediate postdominators: the block where the paths from a branch meet again.
+
+They are the dominators of the reversed graph, whose entry is one more block after all ends.
+
+    0 -> 1 | 2, 1 -> 3, 2 -> 3          postdominator of 0, 1 and 2 is 3; of 3 it is None
+"""
 
 from analyzer.flow.loops import SuccessorTable, compute_immediate_dominators, compute_reverse_postorder
 
@@ -6,10 +11,11 @@ from analyzer.flow.loops import SuccessorTable, compute_immediate_dominators, co
 def compute_immediate_postdominators(
     graph: SuccessorTable, may_end: frozenset[int] = frozenset()
 ) -> tuple[int | None, ...]:
-    """For each block the first block that every way out of it passes; None where only the end is common.
+    """Return for each block the first block that all paths from it pass; None if they only share the end.
 
-    may_end: blocks that have followers and may end all the same (guarded exits). Blocks that never reach an
-    end (endless loops) have None as well.
+    Blocks from which no end is reached (endless loops) have None too.
+
+    may_end: blocks that have successors but can also end, by a guarded exit.
     """
     end = len(graph)
     backward: list[list[int]] = [[] for _ in range(end + 1)]
@@ -24,7 +30,10 @@ def compute_immediate_postdominators(
 
 
 def find_blocks_between(graph: SuccessorTable, start: int, stop: int | None) -> frozenset[int]:
-    """Blocks that may run after `start` before `stop` is reached; `start` only if a path comes back to it."""
+    """Return the blocks that can be reached from `start` without passing `stop`.
+
+    `start` itself is one of them only if a path returns to it.
+    """
     seen: set[int] = set()
     work = [block for block in graph[start] if block != stop]
     while work:

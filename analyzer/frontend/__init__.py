@@ -1,1 +1,1 @@
-"""Readers: bytes of some toolchain to an `analyzer.ir.module.Module`, one file per input."""
+"""Readers of dumps, binaries and traces: each returns an `analyzer.ir.module.Module`."""

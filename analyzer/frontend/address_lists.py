@@ -1,10 +1,20 @@
-"""The addresses that follow an instruction of a trace, gathered in compressed form as they come."""
+"""Address lists of traced memory instructions, kept in compressed form.
+
+The tracer writes one of three encodings after an instruction (Accel-Sim, tracer_nvbit):
+
+    0 0x100 0x104 0x108      the address of each active lane
+    1 0x100 4                base and stride
+    2 0x100 4 8              base, then the step from each active lane to the next
+
+A base with a stride is kept as it is. The other two become a base and steps.
+"""
 
 from itertools import pairwise
 
 import numpy as np
 
-from analyzer.ir.trace import AddressTable, IntArray, WordArray
+from analyzer.ir.arrays import IntArray
+from analyzer.ir.trace import AddressTable, WordArray
 
 _LIST_ENCODING, _STRIDE_ENCODING, _DELTA_ENCODING = b"0", b"1", b"2"
 _INT64_LIMIT = 1 << 63
@@ -12,15 +22,15 @@ _MAX_IMMEDIATES = 2
 
 
 class AddressListError(Exception):
-    """The list at `index` of those given cannot be read."""
+    """An address list that cannot be parsed."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
-        self.index = index
+        self.index = index  # among the lists given to `add_lists`
 
 
 class AddressListBuilder:
-    """Address lists as columns under construction; rows in the order of `read`."""
+    """Columns of an `AddressTable` under construction, one row per list."""
 
     def __init__(self) -> None:
         self.bases: list[WordArray] = []
@@ -29,7 +39,10 @@ class AddressListBuilder:
         self.deltas: list[IntArray] = []
 
     def add_lists(self, tails: list[bytes], lanes: list[int]) -> None:
-        """Add the lists of some lines; lanes[i]: active lanes of line i. Raises AddressListError."""
+        """Add the lists of some lines. Raises AddressListError.
+
+        tails: the text after each instruction; lanes: number of active lanes of each line.
+        """
         bases: list[int] = []
         strides: list[int] = []
         sizes: list[int] = []
@@ -61,14 +74,14 @@ class AddressListBuilder:
         self.deltas.append(np.array(deltas, dtype=np.int64))
 
     def build_table(self) -> AddressTable:
-        """All that was read."""
+        """Return all rows added so far."""
         if not self.bases:
-            nothing = np.zeros(0, dtype=np.int64)
+            empty = np.zeros(0, dtype=np.int64)
             return AddressTable(
-                bases=nothing.astype(np.uint64),
-                strides=nothing,
+                bases=empty.astype(np.uint64),
+                strides=empty,
                 delta_offsets=np.zeros(1, np.int64),
-                deltas=nothing,
+                deltas=empty,
             )
         sizes = np.concatenate(self.sizes)
         return AddressTable(
@@ -80,7 +93,7 @@ class AddressListBuilder:
 
 
 def _parse_steps(words: list[bytes], lanes: int) -> tuple[int, list[int], int]:
-    """First address, steps between active lanes, and words used, of a list in full or of one by steps."""
+    """Return (first address, steps between active lanes, words used) of a list of addresses or of steps."""
     n_steps = max(lanes - 1, 0)
     if words[0] == _DELTA_ENCODING:
         steps = list(map(int, words[2 : 2 + n_steps]))
@@ -99,5 +112,5 @@ def _parse_steps(words: list[bytes], lanes: int) -> tuple[int, list[int], int]:
 
 
 def _wrap_int64(step: int) -> int:
-    """A difference of two 64-bit addresses as a signed 64-bit number."""
+    """Return the difference of two 64-bit addresses as a signed 64-bit number."""
     return (step + _INT64_LIMIT) % (_INT64_LIMIT << 1) - _INT64_LIMIT

@@ -1,4 +1,4 @@
-"""Looking up what is said of a kernel, by architecture and name."""
+"""Lookup of data on a kernel by architecture and name."""
 
 from collections.abc import Mapping
 from typing import TypeVar
@@ -7,9 +7,9 @@ T = TypeVar("T")
 
 
 def find_arch_entry(table: Mapping[tuple[str, str], T], arch: str, name: str) -> T | None:
-    """The kernel's entry: of its architecture, of that with another suffix, or of none.
+    """Return a kernel's entry: for its architecture, for one of another suffix, or for none (`""`).
 
-    An image that `arch = sm_100f` announces is disassembled as sm_100.
+    The suffix may differ because cuobjdump disassembles an image of `arch = sm_100f` as sm_100.
     """
     base = arch.rstrip("af")
     names = (arch, base, f"{base}a", f"{base}f", "")

@@ -1,4 +1,4 @@
-"""Parameters and constants of the kernels in an object or library, from the cubins in it."""
+"""Parameters and constants of the kernels in an object or library, from its cubins."""
 
 from analyzer.frontend.cubin_info import parse_cubin
 from analyzer.frontend.disassembler import extract_cubins
@@ -9,9 +9,9 @@ BinaryMetadata = dict[tuple[str, str], KernelMetadata | None]
 
 
 def read_binary_metadata(path: str) -> BinaryMetadata:
-    """What the cubins in a file state, by architecture and kernel; nothing where they cannot be had.
+    """Return the metadata in the cubins of a file by (architecture, kernel); empty if they cannot be read.
 
-    The disassembler reads the same file: it says what is wrong with it.
+    No error is raised here, because the disassembler reads the same file and reports what is wrong with it.
     """
     found: BinaryMetadata = {}
     try:
@@ -24,6 +24,6 @@ def read_binary_metadata(path: str) -> BinaryMetadata:
 
 
 def merge_metadata(found: BinaryMetadata, arch: str, name: str, metadata: KernelMetadata) -> None:
-    """What one cubin states; None for a kernel that is there twice, and differs."""
+    """Add the metadata of one kernel; None for a kernel that occurs twice with different metadata."""
     key = (arch, name)
     found[key] = metadata if found.get(key, metadata) == metadata else None

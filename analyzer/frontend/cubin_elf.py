@@ -1,6 +1,7 @@
-"""The tables of a cubin's ELF container: a bounded read, with no tool.
+"""Sections and symbols of a cubin, which is an ELF file; read without a CUDA tool.
 
-The file is not trusted, so each offset and size is checked before it is used, and so is the sum of all reads.
+The file is not trusted. Each offset and size is checked before use, and the sum of all reads is bounded by a
+multiple of the file's size: names and sections may share bytes, and a small file must not be costly to read.
 """
 
 import struct
@@ -21,7 +22,7 @@ _HEADER_OFFSET_BYTES = 24
 _SECTION_LAYOUT = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL_LAYOUT = struct.Struct("<IBBHQQ")
 _MAX_NAME_BYTES = 1 << 15
-_MAX_READ_RATIO = 8  # names and sections may share bytes, but not so much that a small file is costly
+_MAX_READ_RATIO = 8  # bytes read over bytes of the file
 
 
 class DamagedElfError(Exception):
@@ -29,33 +30,33 @@ class DamagedElfError(Exception):
 
 
 class Section(Struct, frozen=True, kw_only=True):
-    """A row of the section table; `info` is a relocation section's target, `link` its symbol table."""
+    """A row of the section table."""
 
     name: str
     type: int
     flags: int
     offset: int
     size: int
-    link: int
-    info: int
+    link: int  # index of the symbol table, or of its names
+    info: int  # index of the section that a relocation section applies to
 
     def find_kernel_name(self, prefix: str) -> str:
-        """The kernel that the section belongs to; empty where its name begins otherwise."""
+        """Return the rest of the section's name after `prefix`, a kernel; empty if it begins otherwise."""
         return self.name.removeprefix(prefix) if self.name.startswith(prefix) else ""
 
 
 class Symbol(Struct, frozen=True, kw_only=True):
-    """A row of the symbol table; `section` is an index into the section table."""
+    """A row of the symbol table."""
 
     name: str
     is_object: bool
     section_index: int
-    offset: int
+    offset: int  # in its section
     size: int
 
 
-class _SymbolTable(Struct, frozen=True):
-    """The symbol table, the names beside it, and those symbols that were looked up."""
+class _SymbolTable(Struct):
+    """The bytes of the symbol table and of its names, with a cache of decoded symbols."""
 
     table: bytes
     names: bytes
@@ -63,14 +64,14 @@ class _SymbolTable(Struct, frozen=True):
 
 
 def unpack_fields(layout: struct.Struct, data: bytes, offset: int, what: str) -> tuple[int, ...]:
-    """Fields at an offset. Raises DamagedElfError where the data ends before."""
+    """Unpack the fields at an offset. Raises DamagedElfError if the data ends before."""
     if offset < 0 or offset + layout.size > len(data):
         raise DamagedElfError(f"{what} is cut off")
     return layout.unpack_from(data, offset)
 
 
 class CubinElf:
-    """Sections and symbols of one cubin. All methods raise DamagedElfError."""
+    """Sections and symbols of one cubin. All methods raise DamagedElfError, `__init__` InputError too."""
 
     __slots__ = ("_data", "_n_read", "_symbols", "sections")
 
@@ -86,19 +87,22 @@ class CubinElf:
 
     @property
     def os_abi(self) -> int:
+        """EI_OSABI, which tells the layouts of CUDA releases apart."""
         return self._data[7]
 
     @property
     def n_symbols(self) -> int:
+        """Rows of the symbol table."""
         return len(self._symbols.table) // _SYMBOL_LAYOUT.size
 
     def read_section(self, section: Section) -> bytes:
-        """What the section holds; nothing for one that takes no room in the file."""
+        """Return the bytes of a section; empty for one without bytes in the file (SHT_NOBITS)."""
         if section.type == SHT_NOBITS:
             return b""
         return self._read_slice(section.offset, section.size, f"section {section.name[:80]}")
 
     def read_symbol(self, index: int) -> Symbol:
+        """Return the symbol of a row of the symbol table."""
         known = self._symbols.cache.get(index)
         if known is None:
             row = unpack_fields(_SYMBOL_LAYOUT, self._symbols.table, index * _SYMBOL_LAYOUT.size, "a symbol")

@@ -1,10 +1,12 @@
-"""What a cubin states of its kernels: resources, parameters, constants.
+"""Resources, parameters and constants of the kernels in a cubin.
 
-The attribute numbers are those that `cuobjdump -elf` names.
+Sizes of shared and local memory are those of the sections `.nv.shared.KERNEL` and `.nv.local.KERNEL`. The
+rest are attributes in `.nv.info` (for all kernels, by symbol) and `.nv.info.KERNEL`. `cuobjdump -elf` prints
+the names of their numbers (EIATTR_...).
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 
 from msgspec import Struct, field
@@ -20,8 +22,8 @@ _THREE_WORDS = struct.Struct("<III")
 _BANK_RANGE_LAYOUT = struct.Struct("<IHH")
 _PARAMETER_LAYOUT = struct.Struct("<IHHI")
 _ATTRIBUTE_LAYOUT = struct.Struct("<BBH")
-_UNBOUNDED_STACK = 0xFFFFFFFF
-_EIFMT_SVAL = 4  # EIFMT_SVAL: the 16-bit value is the size of what follows
+_UNBOUNDED_STACK = 0xFFFFFFFF  # recursion
+_EIFMT_SVAL = 4  # the 16-bit value is the size of the payload after it
 
 
 class _Attribute(IntEnum):
@@ -42,7 +44,7 @@ _SYMBOL_ATTRIBUTES = (_Attribute.REGCOUNT, _Attribute.FRAME_SIZE, _Attribute.MIN
 
 
 class _KernelInfo(Struct, kw_only=True):
-    """What is known of one kernel so far; None where nothing was said."""
+    """Data on one kernel under construction; None if not stated."""
 
     metadata: KernelMetadata = field(default_factory=KernelMetadata)
     code_bytes: int
@@ -54,7 +56,7 @@ class _KernelInfo(Struct, kw_only=True):
     barriers: int = 0
 
     def build_resources(self) -> KernelResources:
-        """A device function has a frame only; the stack of a kernel counts what it calls too."""
+        """Return the resources; a device function has a frame only, a kernel a stack with its callees."""
         stack_bytes = self.frame_bytes if self.stack_bytes is None else self.stack_bytes
         threads = self.metadata.required_block_threads
         return KernelResources(
@@ -70,17 +72,17 @@ class _KernelInfo(Struct, kw_only=True):
 
 
 class CubinInfo(Struct, frozen=True):
-    """Resources, facts and size of each kernel and device function with code of its own, by name."""
+    """Data on each kernel and device function with code of its own, by name."""
 
-    resources: dict[str, KernelResources]
-    metadata: dict[str, KernelMetadata]
-    code_bytes: dict[str, int]
+    resources: Mapping[str, KernelResources]
+    metadata: Mapping[str, KernelMetadata]
+    code_bytes: Mapping[str, int]
 
 
 def parse_cubin(data: bytes) -> CubinInfo:
-    """Everything that is read of a cubin without a tool; see `parse_cubin_resources`.
+    """Parse all of a cubin that is read without a tool; see `parse_cubin_resources`.
 
-    Raises InputError where the bytes are not a cubin or an offset points outside them.
+    Raises InputError if the bytes are not a cubin, or an offset points outside them.
     """
     try:
         kernels = _parse_kernels(CubinElf(data))
@@ -93,12 +95,12 @@ def parse_cubin(data: bytes) -> CubinInfo:
     )
 
 
-def parse_cubin_resources(data: bytes) -> dict[str, KernelResources]:
-    """Resources of each kernel and device function with code of its own, by name.
+def parse_cubin_resources(data: bytes) -> Mapping[str, KernelResources]:
+    """Return the resources of each kernel and device function with code of its own, by name.
 
-    Numbers are those of `cuobjdump -res-usage`: from sm_90 on `shared_bytes` includes the 1024 bytes that
-    the system reserves in each CTA. `block_threads` comes from `.reqntid` only; `.maxntid` is a bound.
-    Raises InputError where the bytes are not a cubin or an offset points outside them.
+    Numbers are those of `cuobjdump -res-usage`: from sm_90 on `shared_bytes` includes the 1024 bytes that the
+    system reserves in each CTA. `block_threads` comes from `.reqntid` only, because `.maxntid` is a bound.
+    Raises InputError if the bytes are not a cubin, or an offset points outside them.
     """
     return parse_cubin(data).resources
 
@@ -123,7 +125,7 @@ def _parse_kernels(elf: CubinElf) -> dict[str, _KernelInfo]:
 
 
 def _find_flag_barriers(elf: CubinElf, section: Section) -> int:
-    """SHF_BARRIERS of the old layout; the new one has an attribute."""
+    """Return the barriers in the section's flags, where CUDA before 13 stores them; 0 for later ones."""
     return 0 if elf.os_abi == OSABI_CUDA_13 else section.flags >> 20 & 0x7F
 
 
@@ -151,7 +153,7 @@ def _apply_symbol_attribute(number: int, amount: int, kernel: _KernelInfo | None
 
 
 def _apply_kernel_attribute(number: int, value: int, payload: bytes, kernel: _KernelInfo) -> None:
-    """An attribute of the section's own kernel."""
+    """Apply an attribute of the section's own kernel."""
     metadata = kernel.metadata
     match number:
         case _Attribute.NUM_BARRIERS:
@@ -180,7 +182,7 @@ def _unpack_dimensions(payload: bytes, what: str) -> tuple[int, int, int]:
 
 
 def _parse_attributes(body: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(number, 16-bit value, payload) of each attribute of an .nv.info section."""
+    """Yield (number, 16-bit value, payload) of each attribute of an `.nv.info` section."""
     position = 0
     while position < len(body):
         form, number, value = unpack_fields(_ATTRIBUTE_LAYOUT, body, position, "an attribute")

@@ -1,4 +1,4 @@
-"""Finds NVIDIA's disassemblers: cuobjdump and nvdisasm."""
+"""Search for NVIDIA's disassemblers, cuobjdump and nvdisasm."""
 
 import os
 import re
@@ -20,22 +20,23 @@ _CUDA_ROOT = Path("/usr/local")
 
 
 class CudaTool(Struct, frozen=True):
-    """An executable, where the search met it, and its version where that was asked for, else ``""``."""
+    """An executable that the search found."""
 
     name: str
     path: str
-    found_in: str
-    version: str = ""
+    found_in: str  # place of the search, such as `PATH` or `CUDA_HOME`
+    version: str = ""  # "" unless `query_version` was asked
 
     @property
     def folder(self) -> str:
+        """Folder of the executable."""
         return os.path.dirname(self.path)
 
 
 def find_tool(name: str) -> CudaTool | None:
-    """The first tool of this name on PATH, in CUDA's folders, in Triton, or in NVIDIA's wheels.
+    """Find the first tool of this name on PATH, in CUDA's folders, in Triton, or in NVIDIA's wheels.
 
-    Starts no process: `version` is left empty, see `query_version`.
+    No process is started, so `version` is empty; see `query_version`.
     """
     for origin, folder in _list_search_paths(name):
         # An empty path would make which() fall back to PATH.
@@ -45,7 +46,7 @@ def find_tool(name: str) -> CudaTool | None:
 
 
 def query_version(tool: CudaTool) -> CudaTool:
-    """The tool with the version that it prints; empty where it prints none or does not run."""
+    """Return the tool with the version that it prints; empty if it prints none or does not run."""
     try:
         done = subprocess.run(
             [tool.path, "--version"],
@@ -61,13 +62,13 @@ def query_version(tool: CudaTool) -> CudaTool:
 
 
 def find_all_tools() -> tuple[CudaTool, ...]:
-    """The tools that are found, each with its version; of `TOOL_NAMES`, those left out are missing."""
+    """Return the tools of `TOOL_NAMES` that are found, each with its version."""
     found = (find_tool(name) for name in TOOL_NAMES)
     return tuple(query_version(tool) for tool in found if tool is not None)
 
 
 def make_tool_environment(tool: CudaTool) -> dict[str, str]:
-    """Environment in which cuobjdump finds the nvdisasm it calls: beside it, else where the search met it."""
+    """Return an environment in which cuobjdump finds nvdisasm: beside itself, else where we found it."""
     disassembler = find_tool("nvdisasm")
     folders = [tool.folder]
     if disassembler is not None:
@@ -76,7 +77,7 @@ def make_tool_environment(tool: CudaTool) -> dict[str, str]:
 
 
 def _list_search_paths(name: str) -> Iterator[tuple[str, str]]:
-    """(origin, search path) of each place, in order of trust."""
+    """Yield (origin, search path) of each place, the preferred one first."""
     yield "PATH", os.environ.get("PATH", os.defpath)
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         if root := os.environ.get(variable):
@@ -90,7 +91,7 @@ def _list_search_paths(name: str) -> Iterator[tuple[str, str]]:
 
 
 def _list_installed_toolkits() -> list[Path]:
-    """`/usr/local/cuda`, which the administrator chose, then `cuda-*` from the newest."""
+    """Return `/usr/local/cuda`, which the administrator chose, then `cuda-*`, the newest first."""
     versioned = sorted(_CUDA_ROOT.glob("cuda-*"), key=_parse_release, reverse=True)
     return [_CUDA_ROOT / "cuda", *versioned]
 
@@ -100,7 +101,7 @@ def _parse_release(root: Path) -> tuple[int, ...]:
 
 
 def _find_triton_folder() -> Path | None:
-    """The folder of tools in Triton's wheel; Triton itself is not imported."""
+    """Return the folder of tools in Triton's wheel; Triton itself is not imported."""
     try:
         spec = find_spec("triton")
     except (ImportError, ValueError):
@@ -111,7 +112,7 @@ def _find_triton_folder() -> Path | None:
 
 
 def _find_wheel_folder(name: str) -> Path | None:
-    """The folder that NVIDIA's wheel of one tool put it in; the layout changes between releases."""
+    """Return the folder in which NVIDIA's wheel has one tool; the layout changes between releases."""
     try:
         files = distribution(f"nvidia-cuda-{name}").files or []
     except PackageNotFoundError:

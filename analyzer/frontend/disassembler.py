@@ -1,4 +1,9 @@
-"""Cubins, objects, libraries and archives as SASS text, through NVIDIA's own disassemblers."""
+"""SASS text of cubins, objects, libraries and archives, printed by NVIDIA's disassemblers.
+
+A cubin is given to nvdisasm, which prints labels, jump tables and source lines; cuobjdump is the fallback.
+All other files, and very large cubins, are given to cuobjdump. A file with code for several architectures is
+read one by one, because cuobjdump gives up the whole file at the first architecture that it does not know.
+"""
 
 import os
 import re
@@ -17,7 +22,7 @@ from analyzer.frontend.sass_diagnostics import MIN_ARCH
 from analyzer.ir.module import KernelResources
 from analyzer.text.errors import InputError, ToolError
 
-# nvdisasm takes time and memory out of proportion on the largest files.
+# The time and memory of nvdisasm grow faster than the file.
 _MAX_NVDISASM_BYTES = 24_000_000
 _CHUNK_BYTES = 4 << 20
 _MAX_MESSAGE_BYTES = 4096
@@ -34,15 +39,15 @@ _ARCH_NUMBER = re.compile(r"sm_(\d+)")
 
 
 class _ToolCommand(Struct, frozen=True):
-    """One way to disassemble a file."""
+    """A command line that disassembles a file."""
 
     tool: CudaTool
-    arguments: tuple[str, ...]
-    folder: str | None = None
+    arguments: tuple[str, ...]  # the last one is the file
+    folder: str | None = None  # working folder, None for ours
 
 
 class Cubin(Struct, frozen=True):
-    """One of the images in a file."""
+    """A cubin that was extracted from a file."""
 
     arch: str
     content: bytes
@@ -51,13 +56,13 @@ class Cubin(Struct, frozen=True):
 def disassemble(
     path: str, *, archs: Sequence[str] | None = None, refused: list[str] | None = None
 ) -> Iterator[bytes]:
-    """SASS text of a binary, in pieces cut anywhere, as the tool prints it.
+    """Yield the SASS text of a binary as the tool prints it, in pieces cut anywhere.
 
-    archs: the architectures in a file of several, as `read_binary_resource_usage` finds them; looked up where
-    None. refused: takes one message for each architecture that the tool cannot read; where it reads none, or
-    nothing takes the messages, that is an error.
+    archs: architectures in the file, as `read_binary_resource_usage` finds them; looked up if None.
+    refused: receives one message for each architecture that the tool cannot read. If it is None, or the tool
+    can read no architecture, that is an error.
 
-    Raises InputError where the file cannot be opened, ToolError where no tool is found or none can read it.
+    Raises InputError if the file cannot be opened, ToolError if no tool is found or none can read it.
     """
     found = _detect_file_format(path)
     if found is InputFormat.CUBIN and os.path.getsize(path) < _MAX_NVDISASM_BYTES:
@@ -76,9 +81,9 @@ def disassemble(
 
 
 def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResources]:
-    """Resources by (architecture, kernel) of a file with several images; see `read_resource_usage`.
+    """Return the resources by (architecture, kernel) of a binary; see `read_resource_usage`.
 
-    Raises ToolError where cuobjdump is missing or finds no GPU code.
+    Raises ToolError if cuobjdump is missing or finds no GPU code.
     """
     with NamedTemporaryFile(prefix="warplens-", suffix=".res") as file:
         for chunk in _run_command(_ToolCommand(_find_cuobjdump(), ("-res-usage", os.path.abspath(path)))):
@@ -91,9 +96,9 @@ def read_binary_resource_usage(path: str) -> dict[tuple[str, str], KernelResourc
 
 
 def extract_cubins(path: str) -> Iterator[Cubin]:
-    """The cubins in an object or library, as cuobjdump takes them out into a folder of our own.
+    """Yield the cubins in an object or library, which cuobjdump extracts into a temporary folder.
 
-    Raises ToolError where cuobjdump is missing or fails.
+    Raises ToolError if cuobjdump is missing or fails.
     """
     with TemporaryDirectory(prefix="warplens-") as folder:
         for _ in _run_command(
@@ -128,7 +133,7 @@ def _find_cuobjdump() -> CudaTool:
 
 
 def _make_cubin_commands(path: str) -> list[_ToolCommand]:
-    """The ways to read a cubin, the most telling first: nvdisasm gives labels, jump tables and lines."""
+    """Return the commands that read a cubin, first the one that prints most (labels, jump tables, lines)."""
     file = os.path.abspath(path)
     commands = []
     disassembler, cuobjdump = find_tool("nvdisasm"), find_tool("cuobjdump")
@@ -144,7 +149,7 @@ def _make_cubin_commands(path: str) -> list[_ToolCommand]:
 
 
 def _run_first_working(commands: Sequence[_ToolCommand]) -> Iterator[bytes]:
-    """Output of the first command that prints something; what fails later than that has failed."""
+    """Yield the output of the first command that prints something; an error after that is raised."""
     first_error: ToolError | None = None
     for command in commands:
         started = False
@@ -164,7 +169,7 @@ def _run_first_working(commands: Sequence[_ToolCommand]) -> Iterator[bytes]:
 def _disassemble_each_arch(
     cuobjdump: CudaTool, path: str, numbers: Sequence[int], refused: list[str] | None
 ) -> Iterator[bytes]:
-    """One run for each architecture: cuobjdump gives up the whole file at the first it cannot read."""
+    """Yield the output of one cuobjdump run per architecture; see the module."""
     errors = []
     for number in numbers:
         started = False
@@ -184,7 +189,7 @@ def _disassemble_each_arch(
 
 
 def _remove_member_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Leaves out the lines that name an archive's members, which are no part of a dump."""
+    """Yield the text without the lines that name an archive's members, which are no part of a dump."""
     rest = b""
     for chunk in chunks:
         text = rest + chunk
@@ -195,7 +200,7 @@ def _remove_member_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _run_command(command: _ToolCommand) -> Iterator[bytes]:
-    """Standard output of a command, in pieces; ToolError where it fails or prints nothing."""
+    """Yield the standard output of a command, in pieces. Raises ToolError if it fails or prints nothing."""
     with TemporaryFile() as messages:
         process = _start_process(command, messages)
         n_bytes = 0
@@ -229,7 +234,7 @@ def _start_process(command: _ToolCommand, messages: IO[bytes]) -> subprocess.Pop
 
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:
-    """Stop the process where it still runs, and reap it."""
+    """Stop the process if it still runs, and reap it."""
     if process.poll() is None:
         process.kill()
     if process.stdout is not None:
@@ -238,7 +243,7 @@ def _stop_process(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read_last_message(messages: IO[bytes]) -> str:
-    """The last line of standard error, less the tool's own prefix."""
+    """Return the last line of standard error without the tool's own prefix."""
     size = messages.seek(0, os.SEEK_END)
     messages.seek(max(0, size - _MAX_MESSAGE_BYTES))
     lines = [line for line in messages.read().decode("utf-8", "replace").splitlines() if line.strip()]
@@ -247,8 +252,8 @@ def _read_last_message(messages: IO[bytes]) -> str:
     return re.sub(r"^\w+ (?:fatal|error|info)\s*:\s*", "", lines[-1].strip())[:_MAX_MESSAGE_CHARACTERS]
 
 
-def _make_tool_error(command: _ToolCommand, status: int, said: str) -> ToolError:
+def _make_tool_error(command: _ToolCommand, status: int, reason: str) -> ToolError:
     file = command.arguments[-1]
     how = "was killed" if status < 0 else "failed" if status else "found nothing to print"
-    message = f"{command.tool.name} {how} on {file}" + (f": {said}" if said else "")
-    return ToolError(message, hint=_HINT_RELEASE if _RELEASE_MISMATCH.search(said) else _HINT_DAMAGED)
+    message = f"{command.tool.name} {how} on {file}" + (f": {reason}" if reason else "")
+    return ToolError(message, hint=_HINT_RELEASE if _RELEASE_MISMATCH.search(reason) else _HINT_DAMAGED)

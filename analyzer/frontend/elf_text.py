@@ -1,6 +1,7 @@
-"""`cuobjdump -elf` text: parameters and constants of kernels, alone in a file or before a dump.
+"""Parameters and constants of kernels from `cuobjdump -elf` text, in a file of its own or before a dump.
 
-One text may hold several cubins, each begun by a line that names its architecture.
+The text of a cubin begins with a line that names its architecture; one text may hold several cubins. The
+parser takes lines in order and keeps the current section, because the meaning of a line depends on it.
 """
 
 import re
@@ -30,7 +31,7 @@ _PARAMETER = re.compile(
 )
 _POINTEE_SPACE = re.compile(r"\s+Pointee's logAlignment : \S+\s+Space : 0x([0-9a-f]{1,8})")
 _WORD = re.compile(r"0x([0-9a-f]{8})")
-# Value, size, type, section and name: cuobjdump 13.1 prints the type as a number, 13.5 as a word.
+# Value, size, type, section and name of a symbol: cuobjdump 13.1 prints the type as a number, 13.5 as a word.
 _HEX = r"(0x[0-9a-f]{1,16}|0)"
 _SYMBOL_ROWS = (
     re.compile(
@@ -51,13 +52,13 @@ MetadataByKernel = dict[tuple[str, str], KernelMetadata]
 
 
 def read_elf_text(path: Path) -> MetadataByKernel:
-    """Facts by (architecture, kernel) of a file. Raises OSError."""
+    """Return the metadata by (architecture, kernel) of a file. Raises OSError."""
     with path.open("rb") as file:
         return parse_elf_text(file)
 
 
 def parse_elf_text(lines: Iterable[bytes]) -> MetadataByKernel:
-    """Facts by (architecture, kernel); lines that say nothing of them are passed over."""
+    """Return the metadata by (architecture, kernel); lines without any are ignored."""
     parser = ElfTextParser()
     for line in lines:
         parser.feed_line(line)
@@ -65,7 +66,7 @@ def parse_elf_text(lines: Iterable[bytes]) -> MetadataByKernel:
 
 
 class ElfTextFilter:
-    """Passes a dump on and keeps what `cuobjdump -elf` printed before it, whose lines it leaves empty."""
+    """Parses the `cuobjdump -elf` text in a dump and replaces it by empty lines, which keep line numbers."""
 
     __slots__ = ("_inside", "_parser", "_rest")
 
@@ -75,7 +76,7 @@ class ElfTextFilter:
         self._inside = False
 
     def filter_chunks(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
-        """The same number of lines, those of ELF text empty."""
+        """Yield the chunks with the same number of lines, those of ELF text empty."""
         for chunk in chunks:
             text = self._rest + chunk
             end = text.rfind(b"\n") + 1
@@ -84,6 +85,7 @@ class ElfTextFilter:
         yield self._filter_text(self._rest)
 
     def collect_metadata(self) -> MetadataByKernel:
+        """Return the metadata of all cubins, once all chunks have been taken."""
         return self._parser.finish()
 
     def _filter_text(self, text: bytes) -> bytes:
@@ -102,19 +104,21 @@ class ElfTextFilter:
 
 
 class _CubinTables(Struct):
-    """What was read of one cubin so far."""
+    """Tables of one cubin under construction."""
 
     arch: str
-    sections: dict[int, str] = field(default_factory=dict)
-    object_sizes: dict[str, int] = field(default_factory=dict)
+    sections: dict[int, str] = field(default_factory=dict)  # names by index
+    object_sizes: dict[str, int] = field(default_factory=dict)  # in bytes, by symbol
+    # By index of the section: (offset, size, name).
     variables: dict[int, list[tuple[int, int, str]]] = field(default_factory=dict)
     kernels: dict[str, KernelMetadata] = field(default_factory=dict)
-    constant_contents: dict[str, bytearray] = field(default_factory=dict)
+    constant_contents: dict[str, bytearray] = field(default_factory=dict)  # by name of the section
+    # By name of the relocation section: (offset, size, symbol, addend).
     relocations: dict[str, list[tuple[int, int, str, int]]] = field(default_factory=dict)
 
 
 class ElfTextParser:
-    """Takes lines in order."""
+    """Parser state: the cubin and section that the next line belongs to."""
 
     __slots__ = ("_attribute", "_cubin", "_done", "_kernel", "_parameter", "_section")
 
@@ -127,6 +131,7 @@ class ElfTextParser:
         self._parameter: tuple[int, int, int] | None = None
 
     def feed_line(self, line: bytes) -> None:
+        """Parse the next line."""
         text = line[:_MAX_LINE_BYTES].decode("utf-8", "replace").rstrip("\r\n")
         if match := _ARCH_LINE.match(text):
             self._finish_cubin()
@@ -148,6 +153,7 @@ class ElfTextParser:
             self._parse_relocation(text)
 
     def finish(self) -> MetadataByKernel:
+        """Return the metadata of all cubins read so far."""
         self._finish_cubin()
         self._cubin = _CubinTables(self._cubin.arch)
         return self._done
@@ -208,7 +214,7 @@ class ElfTextParser:
             self._cubin.relocations[self._section].append((int(match[1], 16), size, match[2], addend))
 
     def _finish_cubin(self) -> None:
-        """Files what was read of the cubin that ends here."""
+        """Move the metadata of the cubin that ends here to the results."""
         cubin = self._cubin
         banks = self._build_banks(cubin)
         for name, metadata in cubin.kernels.items():

@@ -1,9 +1,10 @@
-"""Loads the Lark grammars, from tables that were made of them before where they fit.
+"""Loads the Lark grammars, from precomputed LALR tables if they are up to date.
 
-Making a parser of a grammar takes longer than parsing a small dump. `grammars/tables/NAME.json` holds what
-Lark makes of `NAME.lark`; it is used where the grammar and Lark's version are those it was made of.
+Building a parser from a grammar takes longer than parsing a small dump. `grammars/tables/NAME.json` holds the
+parse table that Lark builds from `NAME.lark`. It is used if its fingerprint, the hash of the grammar and the
+version of Lark, is that of the present ones; else the parser is built from the grammar.
 
-    python -m analyzer.frontend.grammar        # writes the tables anew
+    python -m analyzer.frontend.grammar        # writes the tables
 """
 
 import hashlib
@@ -35,12 +36,12 @@ _START_RULES = {
 
 @cache
 def load_parser(name: str) -> "Lark":
-    """The LALR parser of `grammars/NAME.lark`; made once, on first use."""
+    """Return the LALR parser of `grammars/NAME.lark`, which is made on first use."""
     return _load_cached_parser(name) or build_parser(name)
 
 
 def build_parser(name: str) -> "Lark":
-    """The parser from the grammar itself."""
+    """Build the parser from the grammar itself."""
     from lark import Lark
 
     return Lark.open(
@@ -53,7 +54,7 @@ def build_parser(name: str) -> "Lark":
 
 
 def serialize_parse_table(name: str) -> str:
-    """What stands in a grammar's table."""
+    """Return the contents of a grammar's table file."""
     from lark.grammar import Rule
     from lark.lexer import TerminalDef
 
@@ -63,7 +64,7 @@ def serialize_parse_table(name: str) -> str:
 
 
 def make_table_path(name: str) -> Path:
-    """Where it is kept."""
+    """Return the path of a grammar's table file."""
     return find_data_folder("grammars") / "tables" / f"{name}.json"
 
 
@@ -72,7 +73,7 @@ def _make_grammar_path(name: str) -> Path:
 
 
 def _make_fingerprint(name: str) -> str:
-    """Lark's version and the grammar's text, as one word."""
+    """Return the fingerprint of a grammar: Lark's version and the hash of its text."""
     import lark
 
     digest = hashlib.sha256(_make_grammar_path(name).read_bytes()).hexdigest()
@@ -80,7 +81,7 @@ def _make_fingerprint(name: str) -> str:
 
 
 def _load_cached_parser(name: str) -> "Lark | None":
-    """The parser of a table; None where there is none of this grammar and this Lark."""
+    """Return the parser of a table, None if there is none of this grammar and this Lark."""
     from lark import Lark
 
     try:
@@ -92,13 +93,13 @@ def _load_cached_parser(name: str) -> "Lark | None":
     if not isinstance(table, dict) or table.get("made_of") != _make_fingerprint(name):
         return None
     untyped: Any = Lark
-    # As Lark's own stand-alone parsers are made of their tables.
+    # Lark's own stand-alone parsers are made in the same way; there is no public function for it.
     parser: Lark = untyped._load_from_dict(table["data"], table["memo"])
     return parser
 
 
 def _restore_integer_keys(table: dict[str, Any]) -> dict[Any, Any]:
-    """JSON writes keys as text: those that were numbers are numbers again."""
+    """Return a table whose numeric keys are numbers again; JSON writes them as text."""
     if not any(map(str.isdecimal, table)):
         return table
     return {int(key) if key.isdecimal() else key: value for key, value in table.items()}

@@ -1,4 +1,4 @@
-"""What an input is, judged by its first bytes alone: names and suffixes lie."""
+"""Detects the format of an input by its first bytes; names and suffixes are not looked at."""
 
 import re
 from enum import StrEnum
@@ -27,7 +27,7 @@ _GZIP_MAGIC, _XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 
 class InputFormat(StrEnum):
-    """The kinds of input that are told apart, whether or not they can be read."""
+    """Formats that are detected, whether or not they can be read."""
 
     SASS = "SASS text"
     CUBIN = "cubin"
@@ -44,7 +44,7 @@ class InputFormat(StrEnum):
 
 
 def detect_format(head: bytes) -> InputFormat:
-    """The format of an input that begins with `head`; bytes beyond the first `HEAD_BYTES` are not read."""
+    """Return the format of an input that begins with `head`; only the first `HEAD_BYTES` are read."""
     head = head[:HEAD_BYTES]
     if not head.removeprefix(_UTF8_BOM).strip():
         return InputFormat.EMPTY
@@ -55,7 +55,7 @@ def detect_format(head: bytes) -> InputFormat:
 
 
 def _decompress_head(head: bytes) -> bytes:
-    """The first bytes of what is packed; empty where it is damaged."""
+    """Return the first bytes of compressed data, decompressed; empty if it is damaged."""
     import lzma
     import zlib
 
@@ -68,7 +68,7 @@ def _decompress_head(head: bytes) -> bytes:
 
 
 def _detect_binary_format(head: bytes) -> InputFormat | None:
-    """The format by magic number or by bytes that no text holds; None for text."""
+    """Return the format by magic number or by bytes that no text contains; None for text."""
     if head.startswith(b"\x7fELF"):
         return _detect_elf_format(head)
     if head.startswith(b"\x50\xed\x55\xba"):  # 0xBA55ED50, little endian
@@ -91,7 +91,7 @@ def _detect_elf_format(head: bytes) -> InputFormat:
 
 
 def _is_unmarked_utf16(head: bytes) -> bool:
-    """Every other byte is NUL and the rest is text."""
+    """Return whether every other byte is NUL and the others are text."""
     for zeros, letters in ((head[1::2], head[::2]), (head[::2], head[1::2])):
         if len(zeros) >= 8 and zeros.count(0) > 0.9 * len(zeros):
             return letters.isascii() and letters.translate(None, _CONTROL_CHARACTERS) == letters

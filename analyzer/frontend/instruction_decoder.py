@@ -1,10 +1,15 @@
-"""Instruction texts to `InstructionForm`s.
+"""Decodes instruction texts to `InstructionForm`s.
 
-A text is cut into guard, mnemonic and operand pieces; a piece with its numbers taken out is a template.
-Each distinct template goes through the grammar once; every other piece like it is decoded by filling its
-own numbers into the patterns kept from that parse. A text of which some part is refused is parsed as a
-whole, once for each distinct combination of mnemonic and templates (a shape): a comma inside a symbol's name
-cuts it wrongly.
+The grammar is slow and a dump repeats itself, so each distinct syntax is parsed only once. A text is split
+into guard, mnemonic and operand pieces. A piece without its numbers is a template. The grammar parses one
+piece of each template, and the tree becomes operand factories: functions that make the operands of any piece
+of this template from its numbers.
+
+    @P0 LDG.E R4, [R2.64+0x8]      guard @P0, mnemonic LDG.E, pieces `R4` and `[R2.64+0x8]`
+    [R2.64+0x8]                    template `[R#.64+#x]`, numbers ("2", "0x8")
+
+A piece is rejected if a comma inside a symbol's name has split it. Then the text is parsed as a whole, once
+for each distinct combination of mnemonic and templates (a shape).
 """
 
 import re
@@ -44,31 +49,32 @@ _GUARD = re.compile(r"@(!?)(U?P)(\d+|T)")
 _OPERAND_NUMBER = re.compile(
     r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)(\d+|[ZT])|(0x[0-9a-f]+)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?))(?!\w)"
 )
-_SYMBOL_OPERAND = re.compile(r"`\([^)`]*\)|\d+@\w+\(+[^()]*\)+")  # as the grammar's BACKQUOTED and RELOCATION
-_NUMBER_PLACEHOLDERS = ("", "#", "#x", "#.")  # by the group of _NUMBER: register, hexadecimal, decimal
+# As BACKQUOTED and RELOCATION of the grammar.
+_SYMBOL_OPERAND = re.compile(r"`\([^)`]*\)|\d+@\w+\(+[^()]*\)+")
+_NUMBER_PLACEHOLDERS = ("", "#", "#x", "#.")  # by group of _OPERAND_NUMBER: register, hexadecimal, decimal
 
 NumberTexts = tuple[str, ...]
 OperandFactory = Callable[[NumberTexts], Operand]
 
 
 class SassSyntaxError(Exception):
-    """An instruction text that the grammar refuses; `column` counts characters of the text from 0."""
+    """An instruction text that the grammar rejects."""
 
     def __init__(self, column: int, expected: str) -> None:
         super().__init__(expected)
-        self.column = column
+        self.column = column  # in characters of the text, from 0
 
 
 class _OperandPiece(Struct, frozen=True):
-    """One operand text: its template, its numbers, and where they stand."""
+    """One operand text, split into template and numbers."""
 
     template: str
     numbers: NumberTexts
-    positions: tuple[int, ...]
+    positions: tuple[int, ...]  # of the numbers, in characters of the text
 
 
 class FormDecoder:
-    """Decodes the instruction texts of one module; remembers shapes, templates and pieces."""
+    """Decodes the instruction texts of one module; caches shapes, templates and pieces."""
 
     def __init__(self) -> None:
         self._pieces: dict[str, _OperandPiece] = {}
@@ -78,9 +84,9 @@ class FormDecoder:
         self.syntax_errors: dict[str, SassSyntaxError] = {}
 
     def check_syntax(self, text: str) -> Opcode:
-        """Check a text's shape against the grammar, once for each shape; returns its opcode.
+        """Check a text's shape against the grammar, once for each shape, and return its opcode.
 
-        Raises SassSyntaxError where the shape is not SASS.
+        Raises SassSyntaxError if the shape is not SASS.
         """
         guard, mnemonic, pieces = _split_text(text)
         key = ("@" if guard else "", mnemonic, *[self._find_piece(piece).template for piece in pieces])
@@ -91,7 +97,10 @@ class FormDecoder:
         return resolve_opcode(mnemonic)
 
     def accept_unparsed(self, text: str, error: SassSyntaxError) -> Opcode:
-        """Take a text whose operands the grammar refuses but whose encoding proves it an instruction."""
+        """Accept a text whose operands the grammar rejects, and return its opcode.
+
+        Its operands will be `UnparsedOperand`s. Raises `error` if even the mnemonic is none.
+        """
         _, mnemonic, _ = _split_text(text)
         if not _MNEMONIC.fullmatch(mnemonic):
             raise error
@@ -99,7 +108,7 @@ class FormDecoder:
         return resolve_opcode(mnemonic)
 
     def decode(self, text: str) -> InstructionForm:
-        """The form of an admitted text."""
+        """Return the form of a text that has been checked or accepted."""
         guard_text, mnemonic, pieces = _split_text(text)
         guard = _parse_guard(guard_text)
         opcode = resolve_opcode(mnemonic)
@@ -119,7 +128,7 @@ class FormDecoder:
         return piece
 
     def _has_valid_parts(self, guard: str, mnemonic: str, pieces: list[str]) -> bool:
-        """The grammar takes every part, and then the whole, which is nothing but the parts in this order."""
+        """Return whether the grammar accepts every part; then it accepts their sequence."""
         if (guard and _parse_guard(guard) is None) or not _MNEMONIC.fullmatch(mnemonic):
             return False
         try:
@@ -130,7 +139,7 @@ class FormDecoder:
         return True
 
     def _find_factories(self, text: str) -> tuple[OperandFactory, ...]:
-        """Raises UnexpectedInput where the piece is no list of operands."""
+        """Return the factories of a piece's template. Raises UnexpectedInput if it is no list of operands."""
         piece = self._find_piece(text)
         factories = self._factories.get(piece.template)
         if factories is None:
@@ -138,6 +147,7 @@ class FormDecoder:
         return factories
 
     def _parse_shape(self, text: str) -> None:
+        """Parse a whole text. Raises SassSyntaxError."""
         try:
             load_parser("sass").parse(text, start="instruction")
         except UnexpectedInput as error:
@@ -145,7 +155,7 @@ class FormDecoder:
             raise SassSyntaxError(len(text) if column is None or column < 0 else column, "") from error
 
     def _decode_pieces(self, pieces: list[str]) -> tuple[Operand, ...]:
-        """Operands piece by piece; a comma that is part of an operand has cut it, so then all at once."""
+        """Decode piece by piece; all pieces at once if a comma inside an operand has split it."""
         operands: tuple[Operand, ...] = ()
         try:
             for piece in pieces:
@@ -163,7 +173,7 @@ class FormDecoder:
 
 
 def _split_text(text: str) -> tuple[str, str, list[str]]:
-    """(guard, mnemonic, operand pieces); a piece may hold two operands that no comma separates."""
+    """Return (guard, mnemonic, pieces); a piece can hold two operands that no comma separates."""
     guard = ""
     if text.startswith("@"):
         guard, _, text = text.partition(" ")
@@ -171,27 +181,28 @@ def _split_text(text: str) -> tuple[str, str, list[str]]:
     mnemonic, _, rest = text.partition(" ")
     rest = rest.strip()
     pieces = rest.split(", ") if rest else []
-    # Only where two blanks stand together can a piece have one at its ends.
+    # Only two blanks in a row can leave one at the end of a piece.
     return guard, mnemonic, [piece.strip() for piece in pieces] if "  " in rest else pieces
 
 
 def _make_piece(text: str) -> _OperandPiece:
+    """Split a piece into template and numbers; a symbol is one number as a whole."""
     if "`" in text or "@" in text:  # a symbol's name is not a number, whatever digits it has
         return (
             _OperandPiece(text[0] + "@", (text,), (0,))
             if _SYMBOL_OPERAND.fullmatch(text)
             else _OperandPiece(text, (), ())
         )
-    numbers, places, parts, last = [], [], [], 0
+    numbers, positions, parts, last = [], [], [], 0
     for match in _OPERAND_NUMBER.finditer(text):
         group = match.lastindex or 0
         start, end = match.span(group)
         numbers.append(match[group])
-        places.append(start)
+        positions.append(start)
         parts += [text[last:start], _NUMBER_PLACEHOLDERS[group]]
         last = end
     parts.append(text[last:])
-    return _OperandPiece("".join(parts), tuple(numbers), tuple(places))
+    return _OperandPiece("".join(parts), tuple(numbers), tuple(positions))
 
 
 @cache
@@ -203,22 +214,26 @@ def _parse_guard(text: str) -> Predicate | None:
     return Predicate(PredicateFile(match[2]), index, is_negated=bool(match[1]))
 
 
-def _build_factories(text: str, places: tuple[int, ...]) -> tuple[OperandFactory, ...]:
-    """One maker for each operand of a piece, from the grammar's tree of one example."""
+def _build_factories(text: str, positions: tuple[int, ...]) -> tuple[OperandFactory, ...]:
+    """Build one factory for each operand of a piece, from the syntax tree of this example."""
     tree = load_parser("sass").parse(text, start="operands")
-    slots = {place: slot for slot, place in enumerate(places)}
+    slots = {position: slot for slot, position in enumerate(positions)}
     return tuple(
         _FACTORY_BUILDERS[str(child.data)](child, slots) for child in tree.children if isinstance(child, Tree)
     )
 
 
-NumberSlots = dict[int, int]
+NumberSlots = dict[int, int]  # position of a number in the piece -> its index among the numbers
 Node = Tree[Token]
 NumberReader = Callable[[NumberTexts], str]
 
 
 def _make_number_reader(token: Token, prefix: int, slots: NumberSlots) -> NumberReader:
-    """How to get a token's number from an instruction's numbers; a literal where it is no slot."""
+    """Return a function that selects a token's number from the numbers of a piece.
+
+    It returns a constant if the token's number is part of the template.
+    prefix: characters of the token before its number, such as 2 in `UR4`.
+    """
     slot = slots.get((token.start_pos or 0) + prefix)
     if slot is None:
         literal = str(token)[prefix:]

@@ -1,4 +1,4 @@
-"""Kernels under construction: distinct texts interned, columns gathered, then frozen into `Kernel`s."""
+"""Kernels under construction: texts are interned and columns collected, then frozen into `Kernel`s."""
 
 import re
 
@@ -8,23 +8,15 @@ from msgspec.structs import replace
 
 from analyzer.frontend.arch_lookup import find_arch_entry
 from analyzer.frontend.instruction_decoder import MAX_TEXT_CHARACTERS, FormDecoder, SassSyntaxError
-from analyzer.ir.module import (
-    INSTRUCTION_BYTES,
-    FormTable,
-    IdArray,
-    IntArray,
-    Kernel,
-    KernelResources,
-    SourceLine,
-    WordArray,
-)
+from analyzer.ir.arrays import IdArray, IntArray
+from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, Kernel, KernelResources, SourceLine, WordArray
 from analyzer.ir.opcode import Opcode
 
 _BRANCH_TARGETS_ANNOTATION = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 
 
 class TextInterner(dict[bytes, int]):
-    """Distinct instruction texts to ids; each new one is checked once."""
+    """Maps distinct instruction texts to ids; each is checked when it first occurs."""
 
     def __init__(self, decoder: FormDecoder) -> None:
         super().__init__()
@@ -61,21 +53,21 @@ class TextInterner(dict[bytes, int]):
 
 
 class KernelBuilder(Struct):
-    """A kernel while its lines are read."""
+    """A kernel whose lines are being read."""
 
     name: str
     arch: str
-    line: int
+    line: int  # of the dump
     text_ids: list[IdArray] = field(default_factory=list)
     addresses: list[int] = field(default_factory=list)
     control_words: list[WordArray] = field(default_factory=list)
     labels: list[tuple[str, int]] = field(default_factory=list)
-    source_line_marks: list[tuple[int, int]] = field(default_factory=list)
+    source_line_marks: list[tuple[int, int]] = field(default_factory=list)  # (first row, source line)
     is_entry: bool = True
-    has_encodings: bool = True
+    has_encodings: bool = True  # False once an instruction came without its hex words
 
     def compute_next_address(self) -> int:
-        """Address that the next instruction will have."""
+        """Return the address of the next instruction."""
         return self.addresses[-1] + INSTRUCTION_BYTES if self.addresses else 0
 
 
@@ -86,7 +78,11 @@ def build_kernel(
     origins: tuple[SourceLine, ...],
     usage: dict[tuple[str, str], KernelResources],
 ) -> Kernel:
-    """The kernel with its columns as arrays and the resources that `usage` gives for it."""
+    """Build the kernel.
+
+    branch_annotations: labels that an indirect branch can reach, by text id.
+    usage: resources by (architecture, kernel).
+    """
     ids = np.concatenate(builder.text_ids)
     addresses = np.array(builder.addresses, dtype=np.int64)
     words = np.concatenate(builder.control_words) if builder.has_encodings and builder.control_words else None
@@ -114,20 +110,26 @@ def _resolve_branch_targets(
     addresses: IntArray,
     branch_annotations: dict[int, tuple[str, ...]],
 ) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Return (address of an indirect branch, addresses of its targets) for each annotated branch."""
     if not branch_annotations:
         return ()
-    places = dict(builder.labels)
+    addresses_by_label = dict(builder.labels)
     rows = np.flatnonzero(np.isin(ids, list(branch_annotations)))
     return tuple(
         (
             int(addresses[row]),
-            tuple(places[label] for label in branch_annotations[int(ids[row])] if label in places),
+            tuple(
+                addresses_by_label[label]
+                for label in branch_annotations[int(ids[row])]
+                if label in addresses_by_label
+            ),
         )
         for row in rows
     )
 
 
 def _expand_source_line_ids(marks: list[tuple[int, int]], n: int) -> IdArray | None:
+    """Return the source line of each of n rows, -1 before the first mark; None without marks."""
     if not marks:
         return None
     column = np.full(n, -1, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""What lies beside a kernel's code, as a cubin states it or `cuobjdump -elf` prints it."""
+"""Metadata of a kernel beside its code, as stored in a cubin and printed by `cuobjdump -elf`."""
 
 from collections.abc import Callable
 
@@ -12,17 +12,20 @@ _POINTER_BYTES = 8
 
 
 class KernelMetadata(Struct, kw_only=True):
-    """Facts of one kernel; None where nothing is said."""
+    """Metadata of one kernel under construction; None if not stated."""
 
-    parameters: dict[int, Parameter] = field(default_factory=dict)
-    parameter_base: int | None = None
-    has_parameter_info: bool = False
+    parameters: dict[int, Parameter] = field(default_factory=dict)  # by ordinal
+    parameter_base: int | None = None  # offset of the first parameter in constant bank 0
+    has_parameter_info: bool = False  # True if the source lists parameters, perhaps none
     constant_banks: list[ConstantBank] = field(default_factory=list)
     cluster: Dim3 | None = None
     required_block_threads: int | None = None
 
     def add_parameter(self, ordinal: int, offset: int, size_bytes: int, space: int) -> None:
-        """EIATTR_KPARAM_INFO; a space other than 0 is that which a pointer points to."""
+        """Add a parameter (EIATTR_KPARAM_INFO).
+
+        space: state space that a pointer points to; 0 if unknown or no pointer.
+        """
         self.has_parameter_info = True
         is_long = size_bytes == _POINTER_BYTES
         self.parameters[ordinal] = Parameter(
@@ -33,16 +36,16 @@ class KernelMetadata(Struct, kw_only=True):
         )
 
     def set_required_block(self, x: int, y: int, z: int) -> None:
-        """EIATTR_REQNTID."""
+        """Set the block size that the kernel requires (EIATTR_REQNTID); an impossible one is ignored."""
         threads = x * y * z
         self.required_block_threads = threads if 0 < threads <= MAX_BLOCK_THREADS else None
 
     def set_cluster(self, x: int, y: int, z: int) -> None:
-        """EIATTR_CTA_PER_CLUSTER."""
+        """Set the cluster size (EIATTR_CTA_PER_CLUSTER); an impossible one is ignored."""
         self.cluster = Dim3(x, y, z) if 0 < x * y * z <= MAX_CLUSTER_CTAS else None
 
     def build_parameter_list(self) -> tuple[Parameter, ...] | None:
-        """Parameters by ordinal; None where some are missing or lie over each other."""
+        """Return the parameters by ordinal, None if some are missing or overlap."""
         if not self.has_parameter_info:
             return None
         found = tuple(self.parameters[ordinal] for ordinal in sorted(self.parameters))
@@ -57,7 +60,7 @@ class KernelMetadata(Struct, kw_only=True):
 
 
 def add_kernel_metadata(module: Module, find: Callable[[Kernel], KernelMetadata | None]) -> Module:
-    """The module with what was found of its kernels."""
+    """Return the module with the metadata that `find` returns for its kernels."""
     return replace(module, kernels=tuple(_apply_metadata(kernel, find(kernel)) for kernel in module.kernels))
 
 

@@ -1,4 +1,8 @@
-"""Any input to a `Module`: what it is, who reads it, and what lies beside it."""
+"""Reads any input to a `Module`: detects its format, calls its reader, and adds what files beside it say.
+
+Files beside an input have its name with another suffix: resource usage (`.res`), ELF tables (`.elf`,
+`.cubin`) and Triton's metadata (`.json`).
+"""
 
 import re
 import sys
@@ -37,7 +41,7 @@ _BINARY_FORMATS = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINAR
 
 
 class _UnsupportedFormat(Struct, frozen=True):
-    """Why a format is not read, and what to do."""
+    """Message and hint for a format that is not read."""
 
     message: str
     hint: str
@@ -67,17 +71,17 @@ _UNSUPPORTED_FORMATS = {
 
 
 def read_module(path: str, *, usage_path: str | None = None) -> Module:
-    """Read a SASS dump, a GPU binary or a trace, told apart by content; ``-`` is standard input.
+    """Read a SASS dump, a GPU binary or a trace, as its content shows; ``-`` is standard input.
 
-    usage_path: `cuobjdump -res-usage` text; without it `NAME.res` or `NAME.res-usage` beside a dump is taken.
-    Cubins give parameters and constants of their kernels, also those in objects and libraries.
-    `NAME.elf` or `NAME.elf.txt` (`cuobjdump -elf` text), or `NAME.cubin`, beside a dump gives parameters and
-    constants, and so does such text in the dump itself.
-    Triton's `NAME.json` beside the input gives block size, dynamic shared memory and the arguments' names.
-    `shared_bytes` of the kernels leaves out what the system reserves in each CTA (1024 bytes from sm_90 on).
+    - Parameters and constants come from cubins, also those in objects and libraries. For a dump they come
+      from `cuobjdump -elf` text in the dump, or from `NAME.elf`, `NAME.elf.txt` or `NAME.cubin` beside it.
+    - Block size, dynamic shared memory and names of arguments come from Triton's `NAME.json` beside the
+      input.
+    - `shared_bytes` of a kernel excludes what the system reserves in each CTA (1024 bytes from sm_90 on).
 
-    Raises InputError where the input cannot be read as what it is, ToolError where a CUDA tool is missing
-    or fails.
+    usage_path: `cuobjdump -res-usage` text; if None, `NAME.res` or `NAME.res-usage` beside a dump is read.
+
+    Raises InputError if the input cannot be read, ToolError if a CUDA tool is missing or fails.
     """
     usage = None if usage_path is None else _read_usage_file(Path(usage_path))
     with _open_input(path) as file:
@@ -94,7 +98,7 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
 
 @contextmanager
 def _open_input(path: str) -> Iterator[BinaryIO]:
-    """The input as a binary file; whatever the system refuses is an InputError."""
+    """Open the input as a binary file. Raises InputError for any error of the operating system."""
     try:
         if path == STANDARD_INPUT:
             yield sys.stdin.buffer
@@ -111,7 +115,7 @@ def _open_input(path: str) -> Iterator[BinaryIO]:
 
 
 def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
-    """The module, and whether it was read from a text dump."""
+    """Return the module, and whether it was read from a text dump."""
     head = file.read(HEAD_BYTES)
     found = detect_format(head)
     if refusal := _UNSUPPORTED_FORMATS.get(found):
@@ -119,9 +123,8 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
     if found is InputFormat.TRACE:
         from analyzer.frontend.trace_files import read_trace_module
 
-        return read_trace_module(
-            _make_display_path(path), _read_chunks(head.removeprefix(_UTF8_BOM), file)
-        ), False
+        chunks = _read_chunks(head.removeprefix(_UTF8_BOM), file)
+        return read_trace_module(_make_display_path(path), chunks), False
     if found not in _BINARY_FORMATS:
         return _read_dump(_make_display_path(path), head.removeprefix(_UTF8_BOM), file), True
     if path != STANDARD_INPUT:
@@ -136,7 +139,7 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
 
 
 def _read_dump(display_path: str, head: bytes, file: BinaryIO) -> Module:
-    """A text dump, which `cuobjdump -elf -sass` begins with tables."""
+    """Read a text dump; `cuobjdump -elf -sass` prints ELF tables before it."""
     if b"ELF:" not in head and b"elf:" not in head:
         return parse_sass(display_path, _read_chunks(head, file))
     from analyzer.frontend.elf_text import ElfTextFilter
@@ -156,14 +159,15 @@ def _read_chunks(head: bytes, file: BinaryIO) -> Iterator[bytes]:
 
 
 def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
+    """Read a cubin, object, library or archive; errors name it by `display_path`."""
     from analyzer.frontend.binary_metadata import read_binary_metadata
     from analyzer.frontend.disassembler import disassemble, read_binary_resource_usage
 
     if found is InputFormat.CUBIN:
-        stated = _read_cubin_info(display_path, path)
+        cubin_info = _read_cubin_info(display_path, path)
         module = parse_sass(display_path, disassemble(path))
-        module = _add_resources(module, lambda kernel: stated.resources.get(kernel.name))
-        return add_kernel_metadata(module, lambda kernel: stated.metadata.get(kernel.name))
+        module = _add_resources(module, lambda kernel: cubin_info.resources.get(kernel.name))
+        return add_kernel_metadata(module, lambda kernel: cubin_info.metadata.get(kernel.name))
     usage = read_binary_resource_usage(path)
     refused: list[str] = []
     archs = sorted({arch for arch, _ in usage})
@@ -205,7 +209,7 @@ def _read_sibling_usage(path: str) -> dict[tuple[str, str], KernelResources] | N
 
 
 def _make_sibling_metadata_finder(path: str) -> Callable[[Kernel], KernelMetadata | None] | None:
-    """What finds the facts of a kernel in a file beside the dump; None where there is no such file."""
+    """Return a function that finds a kernel's metadata in a file beside the dump; None without a file."""
     for suffix in (*_ELF_SUFFIXES, ".cubin"):
         if (sibling := _find_sibling(path, suffix)) is None:
             continue
@@ -219,12 +223,16 @@ def _make_sibling_metadata_finder(path: str) -> Callable[[Kernel], KernelMetadat
 
 
 def _make_cubin_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetadata | None]:
-    """Facts of kernels whose code is as long in the cubin as in the dump: it may be of another build."""
-    stated = _read_cubin_info(str(path), str(path))
+    """Return a function that finds a kernel's metadata in a cubin.
+
+    It finds none for a kernel whose code is not as long in the cubin as in the dump: the cubin may be of
+    another build.
+    """
+    cubin_info = _read_cubin_info(str(path), str(path))
 
     def find(kernel: Kernel) -> KernelMetadata | None:
-        same = stated.code_bytes.get(kernel.name) == len(kernel) * INSTRUCTION_BYTES
-        return stated.metadata.get(kernel.name) if same else None
+        same = cubin_info.code_bytes.get(kernel.name) == len(kernel) * INSTRUCTION_BYTES
+        return cubin_info.metadata.get(kernel.name) if same else None
 
     return find
 
@@ -243,7 +251,7 @@ def _make_elf_text_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetad
 
 
 def _find_sibling(path: str, suffix: str) -> Path | None:
-    """The file of the same stem with this suffix, if it exists and is not the input itself."""
+    """Return the file of the same stem with this suffix, if it exists and is not the input itself."""
     own = Path(path)
     if path == STANDARD_INPUT or not own.name or own.suffix == suffix:
         return None
@@ -262,7 +270,7 @@ def _add_resources(module: Module, find: Callable[[Kernel], KernelResources | No
 
 
 def _merge_resources(base: KernelResources, over: KernelResources) -> KernelResources:
-    """`over` where it says something, `base` elsewhere."""
+    """Return the resources of `over`, and those of `base` where `over` has None."""
 
     def pick(first: int | None, second: int | None) -> int | None:
         return second if first is None else first
@@ -285,13 +293,13 @@ def _merge_resources(base: KernelResources, over: KernelResources) -> KernelReso
 
 
 def _read_sibling_triton_metadata(path: str) -> TritonMetadata | None:
-    """Triton's metadata beside the input; None where that file is missing or is something else."""
+    """Read Triton's metadata beside the input; None if that file is missing or is something else."""
     sibling = _find_sibling(path, ".json")
     return None if sibling is None else read_triton_metadata(sibling)
 
 
 def _finalize_kernel(kernel: Kernel, metadata: TritonMetadata | None) -> Kernel:
-    """The kernel without the system's shared memory, and with what Triton's metadata adds."""
+    """Return the kernel without the system's shared memory, and with what Triton's metadata adds."""
     resources = _subtract_reserved_shared(kernel.resources, kernel.arch)
     if resources is not kernel.resources:
         kernel = replace(kernel, resources=resources)
@@ -301,9 +309,12 @@ def _finalize_kernel(kernel: Kernel, metadata: TritonMetadata | None) -> Kernel:
 
 
 def _subtract_reserved_shared(resources: KernelResources, arch: str) -> KernelResources:
-    """From sm_90 on the tools count the reserve of each CTA as the kernel's own; occupancy adds it again."""
+    """Subtract the system's reserve of each CTA, which the tools include from sm_90 on.
+
+    `compute_occupancy` adds it again.
+    """
     match = _ARCH.match(arch)
-    stated = resources.shared_bytes
-    if match is None or int(match[1]) < _MIN_RESERVED_SHARED_ARCH or stated is None:
+    shared_bytes = resources.shared_bytes
+    if match is None or int(match[1]) < _MIN_RESERVED_SHARED_ARCH or shared_bytes is None:
         return resources
-    return replace(resources, shared_bytes=max(0, stated - _RESERVED_SHARED_BYTES))
+    return replace(resources, shared_bytes=max(0, shared_bytes - _RESERVED_SHARED_BYTES))

@@ -1,4 +1,4 @@
-"""`cuobjdump -res-usage` text: registers, shared and local memory of each kernel."""
+"""Registers, shared and local memory of each kernel from `cuobjdump -res-usage` text."""
 
 import re
 from pathlib import Path
@@ -11,13 +11,13 @@ _ARCH_LINE = re.compile(rb"^\s*arch\s*=\s*(sm_\w+)|code for (sm_\w+)")
 
 
 def parse_usage_function(line: bytes) -> str:
-    """The kernel that ` Function NAME:` announces, else an empty string."""
+    """Return the kernel in a line ` Function NAME:`, "" for any other line."""
     match = _FUNCTION_LINE.match(line)
     return match[1].decode() if match else ""
 
 
 def parse_usage_line(line: str) -> KernelResources:
-    """`REG:24 STACK:0 SHARED:0 LOCAL:0 ...` as resources."""
+    """Parse a line `REG:24 STACK:0 SHARED:0 LOCAL:0 ...`."""
     values = {key: int(value) for key, value in _RESOURCE_COUNT.findall(line)}
     return KernelResources(
         registers=values.get("REG"),
@@ -30,7 +30,7 @@ def parse_usage_line(line: str) -> KernelResources:
 
 
 def read_resource_usage(path: Path) -> dict[tuple[str, str], KernelResources]:
-    """Resources by (architecture, kernel); the architecture is empty where the text names none."""
+    """Return the resources by (architecture, kernel); the architecture is "" if the text names none."""
     found: dict[tuple[str, str], KernelResources] = {}
     arch, name = "", ""
     for line in path.read_bytes().splitlines():

@@ -1,4 +1,4 @@
-"""What a reader of SASS has to tell: skipped code, odd lines, gaps, unknown opcodes and operands."""
+"""Warnings of the SASS reader: skipped code, unrecognized lines, gaps, unknown opcodes and operands."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,36 +10,36 @@ from analyzer.ir.module import Kernel
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Location, Severity
 
-MIN_ARCH = 70
+MIN_ARCH = 70  # oldest architecture whose encoding is read
 HINT_PTX = "compile for a GPU: nvcc -arch=sm_90, or ptxas -arch=sm_90 kernel.ptx -o kernel.cubin"
 HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
 HINT_DUMP_AGAIN = "dump again with cuobjdump -sass"
 
 
 class Occurrences(Struct):
-    """How often something was met, and where first."""
+    """Count of an event, and the location of the first one."""
 
     count: int = 0
     first: Location | None = None
 
     def add(self, where: Callable[[], Location], count: int = 1) -> None:
-        """Count it; its place is asked for the first time only."""
+        """Count an event; `where` is called only for the first, because finding a location is slow."""
         self.count += count
         if self.first is None:
             self.first = where()
 
 
 class SassDiagnostics(Struct):
-    """Collected while a dump is read."""
+    """Events that are collected while a dump is read."""
 
     path: str
     skipped_archs: dict[str, Occurrences] = field(default_factory=dict)
     unrecognized_lines: Occurrences = field(default_factory=Occurrences)
     address_gaps: Occurrences = field(default_factory=Occurrences)
-    unparsed_locations: dict[int, Location] = field(default_factory=dict)
+    unparsed_locations: dict[int, Location] = field(default_factory=dict)  # by text id
 
     def make_no_kernel_error(self) -> InputError:
-        """The error for a dump without a kernel."""
+        """Return the error for a dump without a kernel."""
         if self.skipped_archs:
             return InputError(
                 f"{', '.join(sorted(self.skipped_archs))} code: encodings before sm_{MIN_ARCH} are not read",
@@ -49,10 +49,10 @@ class SassDiagnostics(Struct):
         return InputError(f"{self.path}: no instruction found", hint=HINT_DUMP)
 
     def build_warnings(self, kernels: tuple[Kernel, ...]) -> Iterator[Diagnostic]:
-        """Warnings, each with how often and where first."""
-        for arch, places in sorted(self.skipped_archs.items()):
+        """Yield the warnings, each with its count and first location."""
+        for arch, occurrences in sorted(self.skipped_archs.items()):
             message = f"{arch} code is skipped: encodings before sm_{MIN_ARCH} are not read"
-            yield _make_warning("unsupported-architecture", message, places.first, places.count)
+            yield _make_warning("unsupported-architecture", message, occurrences.first, occurrences.count)
         if self.unrecognized_lines.count:
             message = "lines that no CUDA tool prints were skipped"
             yield _make_warning(
@@ -98,7 +98,7 @@ def _make_warning(code: str, message: str, location: Location | None, count: int
 
 
 def make_syntax_error(error: SassSyntaxError, location: Location) -> InputError:
-    """A text that the grammar refuses and no encoding vouches for."""
+    """Return the error for a text that the grammar rejects and that has no encoding."""
     if error.column >= MAX_TEXT_CHARACTERS:
         message = f"an instruction of more than {MAX_TEXT_CHARACTERS} characters"
     else:

@@ -1,6 +1,9 @@
-"""Lines that cuobjdump and nvdisasm print around SASS, and how a stream of them may be cut.
+"""Syntax of the lines that cuobjdump and nvdisasm print, and a splitter of a stream of them into chunks.
 
-facts/FORMATS.md, sections 1 and 2, says where each comes from.
+An instruction takes two lines, the second with the upper half of its encoding, so no chunk ends between them:
+
+    /*0000*/                   MOV R1, c[0x0][0x28] ;           /* 0x00000a0000017a02 */
+                                                                /* 0x000fe40000000f00 */
 """
 
 import re
@@ -49,11 +52,14 @@ MAX_LINE_BYTES = 32 << 20
 
 
 class OverlongLineError(Exception):
-    """A line of more than MAX_LINE_BYTES, which no tool prints."""
+    """A line of more than `MAX_LINE_BYTES`, which no tool prints."""
 
 
 def split_at_line_ends(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Cut the stream so that no instruction's two lines are torn apart; the last line gets its end."""
+    """Yield the stream in pieces that never end between the two lines of an instruction.
+
+    A newline is added to the last line if it has none.
+    """
     rest = b""
     for chunk in chunks:
         text = rest + chunk
@@ -76,7 +82,8 @@ LineMatch = tuple[bytes, bytes, bytes, bytes]
 class SassChunk:
     """A piece of a dump that begins at line `first_line`; `matches` are its lines by `LINE`, in order.
 
-    Where a match stands is looked for only when somebody asks: that is slow, and asked for errors only.
+    `findall` gives no positions of matches, but is fast. Positions are needed for errors only, and are found
+    by a second pass.
     """
 
     def __init__(self, path: str, data: bytes, first_line: int) -> None:
@@ -86,34 +93,37 @@ class SassChunk:
 
     @cached_property
     def matches(self) -> list[LineMatch]:
-        """(address, text, upper word, other line) of each; an instruction or another line, never both."""
+        """(address, text, upper word, other line) of each match; one of text and other line is empty."""
         return LINE.findall(self.data)
 
     def locate(self, offset: int) -> Location:
-        """Place of a byte."""
+        """Return the location of the byte at an offset."""
         return locate(self.path, self.data, offset, first_line=self.first_line)
 
     def locate_start(self, index: int) -> Location:
-        """Where match `index` begins."""
+        """Return the location at which match `index` begins."""
         return self.locate(self._find_match(index).start())
 
     def locate_end(self, index: int) -> Location:
-        """Just after the last character of match `index`."""
+        """Return the location after the last character of match `index`."""
         match = self._find_match(index)
         return self.locate(match.start() + len(match[0].rstrip()))
 
     def locate_text(self, index: int, column: int) -> Location:
-        """A column of the instruction text of match `index`, blanks before it left out."""
+        """Return the location of a column of the stripped instruction text of match `index`."""
         match = self._find_match(index)
         lead = len(match[2]) - len(match[2].lstrip())
         return self.locate(match.start(2) + lead + min(column, len(match[2].strip())))
 
     def find_line_number(self, line: bytes) -> int:
-        """Number of a header line; headers are asked for in order, so the search goes on from the last."""
+        """Return the number of a header line.
+
+        Calls must be in file order, because each search goes on from the last one.
+        """
         offset = self.data.find(line, self._cursor)
         number = self._cursor_line + self.data.count(b"\n", self._cursor, offset)
         self._cursor, self._cursor_line = offset + len(line), number + 1
         return number
 
     def _find_match(self, index: int) -> re.Match[bytes]:
-        return next(match for place, match in enumerate(LINE.finditer(self.data)) if place == index)
+        return next(match for number, match in enumerate(LINE.finditer(self.data)) if number == index)

@@ -1,7 +1,9 @@
-"""SASS text of cuobjdump and nvdisasm to a `Module`.
+"""Parses SASS text of cuobjdump and nvdisasm to a `Module`.
 
-The scanner takes the text in chunks, splits lines with one compiled expression, interns each distinct
-instruction text, and keeps per kernel only columns; see facts/FORMATS.md for what the tools print.
+The parser takes the text in chunks and splits each into lines by one regular expression. Runs of instruction
+lines are handled as columns: texts are interned, so that only distinct ones are decoded, and addresses and
+control words are converted in bulk. All other lines are looked at one by one: headers of functions, labels,
+source lines, directives.
 """
 
 import gc
@@ -47,9 +49,9 @@ _WORD_HEX_DIGITS = 16
 
 
 def parse_sass(path: str, chunks: Iterable[bytes]) -> Module:
-    """Read SASS text; `chunks` are consecutive pieces of it, cut anywhere.
+    """Parse SASS text; `chunks` are consecutive pieces of it, cut anywhere.
 
-    Raises InputError, with line, column and caret, where the text is not what the tools print.
+    Raises InputError, with line, column and caret, if the text is not what the tools print.
     """
     with _pause_garbage_collection():
         return _SassParser(path).parse(chunks)
@@ -57,7 +59,7 @@ def parse_sass(path: str, chunks: Iterable[bytes]) -> Module:
 
 @contextmanager
 def _pause_garbage_collection() -> Iterator[None]:
-    """The scanner makes millions of tuples and no cycle: the collector would look through them in vain."""
+    """Disable the collector: the parser makes millions of tuples and no cycles, so a scan finds nothing."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -68,7 +70,7 @@ def _pause_garbage_collection() -> Iterator[None]:
 
 
 class _SassParser:
-    """State of one pass over a dump."""
+    """State of the parser during one pass over a dump."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -85,6 +87,7 @@ class _SassParser:
         self.source_lines: dict[SourceLine, int] = {}
 
     def parse(self, chunks: Iterable[bytes]) -> Module:
+        """Parse the whole dump; see `parse_sass`."""
         line = 1
         try:
             for data in split_at_line_ends(chunks):
@@ -111,7 +114,7 @@ class _SassParser:
             position = other + 1
 
     def _add_instructions(self, chunk: SassChunk, start: int, stop: int) -> None:
-        """Instructions [start, stop) of the chunk's lines, which stand together."""
+        """Add matches [start, stop) of the chunk, which are all instructions, to the current kernel."""
         kernel = self.current_kernel
         if kernel is None:
             raise InputError(
@@ -120,8 +123,8 @@ class _SassParser:
                 hint="keep the `Function : NAME` line of cuobjdump, or the .section lines of nvdisasm",
             )
         if _is_unsupported_arch(kernel.arch):
-            places = self.diagnostics.skipped_archs.setdefault(kernel.arch, Occurrences())
-            places.add(lambda: chunk.locate_start(start), stop - start)
+            occurrences = self.diagnostics.skipped_archs.setdefault(kernel.arch, Occurrences())
+            occurrences.add(lambda: chunk.locate_start(start), stop - start)
             return
         addresses, texts, words, _ = zip(*chunk.matches[start:stop], strict=True)
         ids = self._intern_texts(chunk, texts, words, start)
@@ -134,37 +137,39 @@ class _SassParser:
     def _intern_texts(
         self, chunk: SassChunk, texts: tuple[bytes, ...], words: tuple[bytes, ...], start: int
     ) -> list[int]:
+        """Return the ids of the texts. Raises InputError for a text that is no instruction."""
         failures, known = self.interner.syntax_errors, self.interner
         n_failed = len(failures)
         try:
             ids = list(map(known.__getitem__, texts))
         except SassSyntaxError as error:
-            place = next(i for i, text in enumerate(texts) if text not in known)
-            raise make_syntax_error(error, chunk.locate_text(start + place, error.column)) from None
+            position = next(i for i, text in enumerate(texts) if text not in known)
+            raise make_syntax_error(error, chunk.locate_text(start + position, error.column)) from None
         if len(failures) == n_failed:
             return ids
-        # An encoding proves that the tool meant an instruction; without one, odd text is an error.
-        for place, number in enumerate(ids):
+        # An encoding proves that the tool printed an instruction; without one the text is an error.
+        for position, number in enumerate(ids):
             if number in failures and number not in self.diagnostics.unparsed_locations:
-                location = chunk.locate_text(start + place, failures[number].column)
-                if not words[place]:
+                location = chunk.locate_text(start + position, failures[number].column)
+                if not words[position]:
                     raise make_syntax_error(failures[number], location)
                 self.diagnostics.unparsed_locations[number] = location
         return ids
 
     def _check_order(self, chunk: SassChunk, kernel: KernelBuilder, numbers: list[int], start: int) -> None:
+        """Count gaps between addresses. Raises InputError if they do not ascend."""
         previous = kernel.addresses[-1] if kernel.addresses else -INSTRUCTION_BYTES
         if numbers[-1] - previous == INSTRUCTION_BYTES * len(numbers) and numbers == sorted(numbers):
             return
-        for place, number in enumerate(numbers, start):
+        for position, number in enumerate(numbers, start):
             if number <= max(previous, -1):
                 raise InputError(
                     f"address {number:#06x} does not follow {previous:#06x}",
-                    location=chunk.locate_start(place),
+                    location=chunk.locate_start(position),
                     hint=f"lines were lost or doubled: {HINT_DUMP_AGAIN}",
                 )
             if number != previous + INSTRUCTION_BYTES:
-                self.diagnostics.address_gaps.add(partial(chunk.locate_start, place))
+                self.diagnostics.address_gaps.add(partial(chunk.locate_start, position))
             previous = number
 
     def _parse_other_line(self, chunk: SassChunk, index: int) -> None:
@@ -188,13 +193,13 @@ class _SassParser:
         self.diagnostics.unrecognized_lines.add(partial(chunk.locate_start, index))
 
     def _is_ignorable(self, line: bytes, stripped: bytes) -> bool:
-        """Lines that say nothing: directives, comments, data, and the words of code that is skipped."""
+        """Return whether a line is a directive, a comment, data, or an encoding of skipped code."""
         if ENCODING_WORD.match(line):
             return self.current_kernel is None or _is_unsupported_arch(self.current_kernel.arch)
         return bool(DATA_DIRECTIVE.match(line)) or stripped.startswith((b".", b"//", b"#", *IGNORED_PREFIXES))
 
     def _parse_header_line(self, chunk: SassChunk, line: bytes, stripped: bytes) -> bool:
-        """Take a line that carries facts; False where it is none."""
+        """Parse a line that begins a kernel or names an architecture; return whether it was one."""
         if match := FUNCTION_HEADER.match(line):
             self._begin_kernel(chunk, line, match[1])
         elif match := TEXT_SECTION.match(line):
@@ -210,7 +215,7 @@ class _SassParser:
         return True
 
     def _parse_function_line(self, line: bytes, stripped: bytes) -> bool:
-        """Lines that say something of the function they stand in."""
+        """Parse a line that describes the current function; return whether it was one."""
         if match := LABEL.match(line):
             self._add_label(match[1].decode())
         elif match := SOURCE_LINE.search(line):
@@ -260,11 +265,11 @@ class _SassParser:
         origin = SourceLine(match[1].decode(), int(match[2]), inlined)
         number = self.source_lines.setdefault(origin, len(self.source_lines))
         marks, row = self.current_kernel.source_line_marks, len(self.current_kernel.addresses)
-        if not marks or marks[-1][0] != row:  # of a chain of inlined lines the innermost comes first
+        if not marks or marks[-1][0] != row:  # the innermost line of an inlined chain comes first
             marks.append((row, number))
 
     def _check_not_ptx_only(self) -> None:
-        """Raises InputError."""
+        """Raise InputError if the dump holds PTX and no SASS."""
         if not self.kernels and not self.arch and self.has_ptx:
             raise InputError(f"{self.path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
 
@@ -314,6 +319,7 @@ def _check_utf8(chunk: SassChunk) -> None:
 
 
 def _add_control_words(kernel: KernelBuilder, words: tuple[bytes, ...]) -> None:
+    """Add the upper words of instructions, unless some are missing."""
     joined = b"".join(words)
     if len(joined) == _WORD_HEX_DIGITS * len(words):
         raw = np.frombuffer(bytes.fromhex(joined.decode()), dtype=">u8")

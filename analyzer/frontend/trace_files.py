@@ -1,4 +1,4 @@
-"""Trace files and lists of them, plain or compressed, to `Trace` values."""
+"""Reads trace files and lists of them, plain or compressed by gzip or xz."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -24,16 +24,16 @@ _KERNEL_LIST_START = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)
 
 
 class KernelList(Struct, frozen=True):
-    """What `kernelslist.g` holds: traces and copies to the device, in the order of the run."""
+    """Contents of `kernelslist.g`: traces and copies to the device, in the order of the run."""
 
     path: str
     entries: tuple[Path | MemoryCopy, ...]
 
 
 def read_traces(path: str, chunks: Iterable[bytes]) -> tuple[Trace, ...]:
-    """The traces of an input: one, or all those that a list of kernels names, which lie beside it.
+    """Read the traces of an input: one, or all that a list of kernels names, from the folder of the list.
 
-    `chunks`: the bytes of the input, perhaps compressed. Raises InputError.
+    chunks: the bytes of the input, perhaps compressed. Raises InputError.
     """
     text = decompress(path, chunks)
     head = next(text, b"")
@@ -48,17 +48,17 @@ def read_traces(path: str, chunks: Iterable[bytes]) -> tuple[Trace, ...]:
 
 
 def load_traces(path: str) -> tuple[Trace, ...]:
-    """`read_traces` of a file. Raises InputError."""
+    """Read the traces of a file, see `read_traces`. Raises InputError."""
     return read_traces(path, _read_file(Path(path)))
 
 
 def read_trace_module(path: str, chunks: Iterable[bytes]) -> Module:
-    """The kernels of `read_traces`."""
+    """Read the traces of an input as a module with one kernel per trace. Raises InputError."""
     return build_trace_module(path, read_traces(path, chunks))
 
 
 def parse_kernel_list(path: str, data: bytes) -> KernelList:
-    """`kernelslist.g` or the tracer's own `kernelslist`. Raises InputError."""
+    """Parse `kernelslist.g`, or the tracer's own `kernelslist`. Raises InputError."""
     folder, steps, offset = Path(path).parent, [], 0
     for line in data.splitlines(keepends=True):
         text = line.decode("utf-8", "replace").rstrip()
@@ -89,7 +89,7 @@ def _parse_entry(folder: Path, text: str) -> list[Path | MemoryCopy]:
 
 
 def decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The text of an input that may be compressed by gzip or xz, in pieces of bounded size."""
+    """Yield the text of an input that may be compressed by gzip or xz, in pieces of bounded size."""
     source = iter(chunks)
     head = next(source, b"")
     while 0 < len(head) < len(XZ_MAGIC) and (more := next(source, b"")):

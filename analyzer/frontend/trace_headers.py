@@ -1,4 +1,12 @@
-"""Headers and markers of a trace: whose instructions the next lines are."""
+"""Headers of a trace, and markers that say to which CTA and warp the next lines belong.
+
+The markers of a grouped trace:
+
+    #BEGIN_TB
+    thread block = 0,0,0
+    warp = 0
+    insts = 2
+"""
 
 import re
 from functools import lru_cache
@@ -15,14 +23,14 @@ _INT64_LIMIT = 1 << 63
 
 
 class TraceHeaderBuilder(Struct):
-    """Header lines gathered while they come."""
+    """Header lines, collected as they come."""
 
     integers: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     dimensions: dict[str, Dim3] = field(default_factory=dict)
 
     def parse_line(self, text: str) -> None:
-        """One line that begins with `-`. Raises TraceSyntaxError."""
+        """Parse one line that begins with `-`. Raises TraceSyntaxError."""
         tree = parse_line("header", text)
         key = str(tree.children[0])[1:].rstrip("=").rstrip()
         values = tree.children[1:]
@@ -41,7 +49,7 @@ class TraceHeaderBuilder(Struct):
                 pass
 
     def build(self) -> TraceHeader:
-        """The header. Raises TraceSyntaxError where a line is missing that nothing works without."""
+        """Build the header. Raises TraceSyntaxError if a required line is missing."""
         for key, found in (
             ("kernel name", self.texts),
             ("grid dim", self.dimensions),
@@ -92,38 +100,35 @@ _MARKER_NUMBER = re.compile(r"(?<!\w)\d{1,20}(?!\w)")
 
 @lru_cache(maxsize=64)
 def _parse_marker_kind(shape: str) -> str:
-    """Which rule fits a marker; its numbers are replaced by 0. Raises TraceSyntaxError."""
+    """Return the grammar rule of a marker whose numbers are replaced by 0. Raises TraceSyntaxError."""
     return str(parse_line("marker", shape).data)
 
 
 def _split_marker(text: str) -> tuple[str, list[int], list[int]]:
-    """Kind, numbers and their columns. Raises TraceSyntaxError."""
+    """Return (kind, numbers, their columns) of a marker. Raises TraceSyntaxError."""
     found = [(int(match[0]), match.start()) for match in _MARKER_NUMBER.finditer(text)]
     try:
         kind = _parse_marker_kind(_MARKER_NUMBER.sub("0", text))
     except TraceSyntaxError:
-        parse_line("marker", text)  # says where
+        parse_line("marker", text)  # raises with the column of the error
         raise
     return kind, [number for number, _ in found], [column for _, column in found]
 
 
 class ThreadBlockTracker(Struct):
-    """Where in a grouped trace the lines stand: thread block, warp, and how many instructions were announced.
-
-    warps, counts: one entry for each `warp =` line, in order.
-    """
+    """Position in a grouped trace: CTA, warp, and the number of instructions that the trace announces."""
 
     header: TraceHeader
-    in_block: bool = False
-    cta: int | None = None
-    n_announced: int | None = None
-    warp_ids: list[int] = field(default_factory=list)
-    instruction_counts: list[int] = field(default_factory=list)
+    in_block: bool = False  # between #BEGIN_TB and #END_TB
+    cta: int | None = None  # linear index
+    n_announced: int | None = None  # of the current warp, by its `insts =` line
+    warp_ids: list[int] = field(default_factory=list)  # of each `warp =` line, in order
+    instruction_counts: list[int] = field(default_factory=list)  # found after each of them
     seen_warps: set[int] = field(default_factory=set)
     has_warp: bool = False
 
     def parse_marker(self, text: str) -> None:
-        """One marker. Raises TraceSyntaxError."""
+        """Parse one marker. Raises TraceSyntaxError."""
         kind, numbers, columns = _split_marker(text)
         if kind == "begin_block":
             if self.in_block:
@@ -142,13 +147,13 @@ class ThreadBlockTracker(Struct):
             self._announce_instructions(numbers[0])
 
     def add_instructions(self, count: int) -> None:
-        """Instructions of the current warp. Raises TraceSyntaxError."""
+        """Count instructions of the current warp. Raises TraceSyntaxError."""
         if not self.has_warp:
             raise TraceSyntaxError(0, "an instruction stands before any `warp = ...` line")
         self.instruction_counts[-1] += count
 
     def close_warp(self) -> None:
-        """The current warp is complete. Raises TraceSyntaxError."""
+        """End the current warp. Raises TraceSyntaxError if its number of instructions is not as announced."""
         if self.has_warp and self.n_announced is not None and self.instruction_counts[-1] != self.n_announced:
             cta, warp = divmod(self.warp_ids[-1], self.header.warps_per_cta)
             raise TraceSyntaxError(

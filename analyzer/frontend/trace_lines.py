@@ -1,7 +1,8 @@
-"""Lines of instruction traces: how a stream of them is cut and split, and what each kind says.
+"""Lines of instruction traces: a splitter of a stream of them, and a parser for each kind.
 
-The grammar (grammars/trace.lark) is asked for every header and marker, once for each distinct instruction,
-and for the place of an error; lists of addresses are numbers only and are read without it.
+One regular expression splits all lines. The grammar (grammars/trace.lark) parses headers, markers and each
+distinct instruction, and finds the column of an error. Lists of addresses are read without it, because they
+are numbers only.
 """
 
 import re
@@ -25,7 +26,7 @@ _MAX_WIDTH_BYTES = 128
 _BLANKS = re.compile(rb"[ \t]{2,}|\t|^ ", re.M)
 _RETRACE_HINT = "trace again, or leave out the damaged file"
 
-# Place, program counter, mask, instruction and tail of an instruction line; or any other line.
+# Warp prefix, program counter, mask, instruction and tail of an instruction line; or any other line.
 LINE = re.compile(
     rb"((?:\d+ )*)([0-9a-f]+) ([0-9a-f]{8}) (\d+ (?:U?R\d+ )*[A-Z][\w.]* \d+ (?:U?R\d+ )*\d+)(?!\w)"
     rb"([0-9a-fx -]*)(?:NoVal *|Val [^\n]*)?\r?\n"
@@ -38,16 +39,16 @@ _ADDRESS_LIST_RULES = {"0": "list_tail", "1": "stride_tail", "2": "delta_tail"}
 
 
 class TracedForm(Struct, frozen=True):
-    """What a distinct instruction text says: `1 R4 LDG.E 1 R2 4`."""
+    """A distinct instruction text, such as `1 R4 LDG.E 1 R2 4`, parsed."""
 
     destinations: tuple[int, ...]
     mnemonic: str
     sources: tuple[int, ...]
-    width_bytes: int
+    width_bytes: int  # that one lane accesses, 0 without addresses
 
 
 class TraceSyntaxError(Exception):
-    """A text that says nothing sensible: where in it, and why."""
+    """An error in a text, with its column and a message."""
 
     def __init__(self, column: int, message: str) -> None:
         super().__init__(message)
@@ -55,12 +56,12 @@ class TraceSyntaxError(Exception):
 
 
 def load_trace_parser() -> "Lark":
-    """The grammar of all kinds of lines."""
+    """Return the parser of all kinds of lines."""
     return load_parser("trace")
 
 
 def parse_line(rule: str, text: str) -> "Tree[Any]":
-    """The tree of a line. Raises TraceSyntaxError."""
+    """Parse a line by a rule of the grammar. Raises TraceSyntaxError."""
     from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
     try:
@@ -75,7 +76,7 @@ def parse_line(rule: str, text: str) -> "Tree[Any]":
 
 
 def parse_form(text: str) -> TracedForm:
-    """An instruction without its counter and mask. Raises TraceSyntaxError."""
+    """Parse an instruction without its program counter and mask. Raises TraceSyntaxError."""
     children: list[Any] = parse_line("form", text).children
     results, opcode, sources, width = children
     form = TracedForm(
@@ -103,7 +104,7 @@ def _parse_registers(node: Any, text: str) -> tuple[int, ...]:
 
 
 def find_address_list_error(tail: str, lanes: int, has_addresses: bool) -> TraceSyntaxError:
-    """Why the list of addresses after an instruction cannot be read; columns count from the tail's start."""
+    """Return the error in the list of addresses after an instruction; its column counts from the tail."""
     words = tail.split()
     if has_addresses and not words:
         return TraceSyntaxError(len(tail), "addresses of the active lanes are missing")
@@ -116,7 +117,7 @@ def find_address_list_error(tail: str, lanes: int, has_addresses: bool) -> Trace
 
 
 class TraceChunk:
-    """Whole lines of a trace from line `first_line` on; `matches` are those lines by `LINE`."""
+    """Whole lines of a trace from line `first_line` on; `matches` are these lines by `LINE`."""
 
     def __init__(self, path: str, data: bytes, first_line: int) -> None:
         self.path, self.first_line = path, first_line
@@ -127,28 +128,30 @@ class TraceChunk:
 
     @cached_property
     def matches(self) -> list[TraceLineMatch]:
+        """The groups of `LINE` for each line; the last one is empty for instructions."""
         return LINE.findall(self.data)
 
     def make_error(
         self, index: int, message: str, *, group: int = 0, column: int = 0, hint: str = _RETRACE_HINT
     ) -> InputError:
-        """An error at a column of a part of match `index`."""
-        match = next(found for place, found in enumerate(LINE.finditer(self.data)) if place == index)
+        """Return an error at a column of group `group` of match `index`."""
+        match = next(found for number, found in enumerate(LINE.finditer(self.data)) if number == index)
         return InputError(message, location=self.locate(match.start(group) + column), hint=hint)
 
     def locate(self, offset: int) -> Location:
+        """Return the location of the byte at an offset."""
         return locate(self.path, self.data, min(offset, len(self.data) - 1), first_line=self.first_line)
 
     def make_line_error(self, index: int) -> InputError:
-        """The error for a line that is no instruction and no marker."""
+        """Return the error for a line that is no instruction and no marker."""
         text = self.matches[index][5].decode("utf-8", "replace").rstrip("\r\n")
         rule, start = "line", 0
         if text.startswith("-"):
             rule = "header"
         elif text.startswith(("#", "thread", "warp", "insts", "cluster")):
             rule = "marker"
-        elif place := _WARP_PREFIX.match(text):
-            start = place.end()
+        elif prefix := _WARP_PREFIX.match(text):
+            start = prefix.end()
         try:
             parse_line(rule, text[start:])
         except TraceSyntaxError as error:
@@ -161,7 +164,7 @@ def _collapse_blanks(match: re.Match[bytes]) -> bytes:
 
 
 def split_into_chunks(path: str, chunks: Iterable[bytes]) -> Iterator[TraceChunk]:
-    """Cut the stream between lines; the last line gets its end."""
+    """Yield the stream in chunks of whole lines; a newline is added to the last line if it has none."""
     rest, line = b"", 1
     for chunk in chunks:
         text = rest + chunk

@@ -1,8 +1,8 @@
-"""Kernels out of traces: the instructions that ran, as far as a trace tells of them.
+"""Builds kernels from traces: the executed instructions, as far as a trace records them.
 
-Texts are put together from name and registers: constants, predicates, offsets and uniform registers are not
-traced, and `?` stands for a result that is not. A guard is written where lanes were seen to be off at a
-branch; which predicate it is, nobody knows. Branch targets are those seen (see `trace_flow`).
+Texts are made of mnemonic and registers. Constants, predicates, offsets and uniform registers are not traced;
+`?` represents a result that is missing. A branch that some lanes did not take gets a guard by an unknown
+predicate. Branch targets are the observed ones (see `trace_control_flow`).
 """
 
 import re
@@ -11,15 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.frontend.trace_control_flow import TracedControlFlow, observe_control_flow
-from analyzer.ir.module import (
-    FormTable,
-    IdArray,
-    InstructionForm,
-    Kernel,
-    KernelResources,
-    Module,
-    SourceFormat,
-)
+from analyzer.ir.arrays import IdArray
+from analyzer.ir.module import FormTable, InstructionForm, Kernel, KernelResources, Module, SourceFormat
 from analyzer.ir.opcode import CONTROL_FLOW_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import (
     Address,
@@ -45,12 +38,12 @@ from analyzer.text.source import Diagnostic, Severity
 _REQUIRED_RESULT = re.compile(r"r(?!\?)")
 _JUMP_KINDS = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL})
 _GUARDED_KINDS = frozenset({OpKind.BRANCH, OpKind.BRANCH_INDIRECT, OpKind.CALL, OpKind.RETURN, OpKind.EXIT})
-_UNKNOWN_GUARD = Predicate(PredicateFile.GENERAL, 7)  # P7 does not exist: no instruction writes it
+_UNKNOWN_GUARD = Predicate(PredicateFile.GENERAL, 7)  # no instruction writes P7, which does not exist
 _ADDRESSED_SPACES = (*GLOBAL_SPACES, AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED, AddressSpace.LOCAL)
 
 
 def build_trace_module(path: str, traces: Sequence[Trace]) -> Module:
-    """A module with a kernel for each trace, in their order."""
+    """Build a module with a kernel for each trace, in their order."""
     texts = _FormInterner()
     flows = [_observe_flow(trace) for trace in traces]
     columns = [
@@ -74,17 +67,19 @@ def build_trace_module(path: str, traces: Sequence[Trace]) -> Module:
 
 
 class _FormInterner:
-    """Distinct forms of a module, by text."""
+    """Maps distinct forms of a module to text ids."""
 
     def __init__(self) -> None:
         self.forms: dict[str, InstructionForm] = {}
         self.text_ids: dict[str, int] = {}
 
     def add(self, form: InstructionForm) -> int:
+        """Return the text id of a form, a new one if the text is new."""
         self.forms.setdefault(form.text, form)
         return self.text_ids.setdefault(form.text, len(self.text_ids))
 
     def build_form_table(self) -> FormTable:
+        """Return the table of all forms added."""
         opcodes: dict[Opcode, int] = {}
         ids = [opcodes.setdefault(form.opcode, len(opcodes)) for form in self.forms.values()]
         return FormTable(
@@ -110,7 +105,7 @@ def _build_forms(trace: Trace, flow: TracedControlFlow) -> list[InstructionForm]
 
 
 def _find_target(trace: Trace, flow: TracedControlFlow, number: int, opcode: Opcode) -> int | None:
-    """Address of the one target of a direct branch or call, None where none was seen."""
+    """Return the address of the target of a direct branch or call, None if none was observed."""
     if opcode.kind not in (OpKind.BRANCH, OpKind.CALL) or trace.instructions[number].sources:
         return None
     seen = flow.targets[number]
@@ -122,8 +117,8 @@ def _build_form(
     instruction: TracedInstruction, opcode: Opcode, target: int | None, is_partial: bool
 ) -> InstructionForm:
     operands = _build_operands(instruction, opcode, target)
-    never_seen = opcode.kind is OpKind.BRANCH and target is None and not operands
-    guard = _UNKNOWN_GUARD if opcode.kind in _GUARDED_KINDS and (is_partial or never_seen) else None
+    never_taken = opcode.kind is OpKind.BRANCH and target is None and not operands
+    guard = _UNKNOWN_GUARD if opcode.kind in _GUARDED_KINDS and (is_partial or never_taken) else None
     written, read = find_defs_and_uses(opcode, guard, operands)
     listed = ", ".join(map(str, operands))
     return InstructionForm(
@@ -146,8 +141,8 @@ def _build_operands(
     n_addresses = 0
     if opcode.space in _ADDRESSED_SPACES and opcode.kind in MEMORY_KINDS:
         n_addresses = 2 if opcode.kind is OpKind.ASYNC_COPY else 1
-    for place, number in enumerate(instruction.sources[:n_addresses]):
-        sources[place] = _build_address(number, opcode, is_wide=place == n_addresses - 1)
+    for position, number in enumerate(instruction.sources[:n_addresses]):
+        sources[position] = _build_address(number, opcode, is_wide=position == n_addresses - 1)
     if target is not None and opcode.kind in CONTROL_FLOW_KINDS:
         sources.append(Immediate(target))
     return (*results, *sources)
@@ -161,7 +156,7 @@ def _build_register(number: int) -> Register:
 
 
 def _build_address(number: int, opcode: Opcode, *, is_wide: bool) -> Address:
-    """A memory operand by its base register; those of an asynchronous copy are shared first, then global."""
+    """Build a memory operand of a base register; an asynchronous copy has its shared one first."""
     base = _build_register(number)
     if is_wide and opcode.space in GLOBAL_SPACES and "E" in opcode.modifiers and base.index is not None:
         base = Register(base.file, base.index, suffixes=("64",))

@@ -1,8 +1,9 @@
-"""Instruction traces of NVBit's Accel-Sim tracer to `Trace` values.
+"""Parses instruction traces of Accel-Sim's NVBit tracer, versions 1 to 6, to `Trace`s.
 
-Read are tracer versions 1 to 6, as written (`kernel-1.trace`: each line says its CTA and warp) and grouped by
-thread block (`kernel-1.traceg`). Lines are split by one compiled expression; each distinct instruction text
-meets the grammar once.
+A trace is read as the tracer writes it (`kernel-1.trace`: each line names its CTA and warp) or grouped by
+CTA (`kernel-1.traceg`). Each chunk of lines is split by one regular expression and handled as columns; the
+grammar parses each distinct instruction text once. At the end executed instructions are sorted by warp,
+stably, so that each warp's stay in order, and distinct instructions by address.
 """
 
 import gc
@@ -23,39 +24,32 @@ from analyzer.frontend.trace_lines import (
     parse_form,
     split_into_chunks,
 )
-from analyzer.ir.trace import (
-    IdArray,
-    IntArray,
-    MaskArray,
-    Trace,
-    TracedInstruction,
-    TraceHeader,
-    unpack_lane_masks,
-)
+from analyzer.ir.arrays import IdArray, IntArray
+from analyzer.ir.trace import MaskArray, Trace, TracedInstruction, TraceHeader, unpack_lane_masks
 from analyzer.text.errors import InputError
 from analyzer.text.source import Location
 
 RETRACE_HINT = (
     "trace again with Accel-Sim's tracer, or dump the program: cuobjdump -sass program > program.sass"
 )
-MAX_INSTRUCTIONS = 200_000_000
+MAX_INSTRUCTIONS = 200_000_000  # executed warp instructions
 _MAX_PC = 1 << 32
 _MAX_WARP_PREFIX_BYTES = 200
-_WARP_PREFIX_VERSIONS = ("", "0", "1", "2")  # versions whose grouped lines still have their places
+_WARP_PREFIX_VERSIONS = ("", "0", "1", "2")  # versions whose grouped lines keep the prefix
 _WARP_PREFIX_WORDS = 4  # CTA x, y, z and warp
 _INSTRUCTION_BYTES = 16
 _IMMEDIATE_LIMIT = 1 << 63
-_TMA_MNEMONICS = ("UTMA", "UBLK")  # copies by the tensor memory accelerator: their lists say something else
+_TMA_MNEMONICS = ("UTMA", "UBLK")  # TMA copies: their lists are no addresses of lanes
 _TWO_ADDRESS_MNEMONIC = "LDGSTS"  # traced once for each of its two addresses, the shared one first
 
 
 def parse_trace(path: str, chunks: Iterable[bytes]) -> Trace:
-    """Read one trace; `chunks` are consecutive pieces of it, cut anywhere.
+    """Parse one trace; `chunks` are consecutive pieces of it, cut anywhere.
 
-    Raises InputError, with line, column and caret, where the text is not what the tracer writes.
+    Raises InputError, with line, column and caret, if the text is not what the tracer writes.
     """
     was_enabled = gc.isenabled()
-    gc.disable()  # millions of tuples and no cycle: the collector would look through them in vain
+    gc.disable()  # the parser makes millions of tuples and no cycles, so a scan finds nothing
     try:
         return _TraceParser(path).parse(chunks)
     finally:
@@ -64,7 +58,7 @@ def parse_trace(path: str, chunks: Iterable[bytes]) -> Trace:
 
 
 class _FormInterner(dict[bytes, int]):
-    """Distinct instruction texts to ids; texts that differ in the width alone are one instruction."""
+    """Maps distinct instruction texts to ids; texts that differ only in the width are one instruction."""
 
     def __init__(self) -> None:
         super().__init__({b"": -1})
@@ -82,7 +76,7 @@ class _FormInterner(dict[bytes, int]):
 
 
 class _ProgramCounterInterner(dict[bytes, int]):
-    """Program counters, each text converted once."""
+    """Maps texts of program counters to numbers; each is converted once."""
 
     def __missing__(self, raw: bytes) -> int:
         value = int(raw, 16)
@@ -93,7 +87,7 @@ class _ProgramCounterInterner(dict[bytes, int]):
 
 
 class _WarpPrefixInterner(dict[bytes, int]):
-    """`31 0 0 3 ` before an ungrouped line to the global warp number."""
+    """Maps the prefix of an ungrouped line, such as `31 0 0 3 `, to the global index of the warp."""
 
     def __init__(self, header: TraceHeader) -> None:
         super().__init__()
@@ -112,16 +106,16 @@ class _WarpPrefixInterner(dict[bytes, int]):
 
 
 class _InstructionColumns(Struct, frozen=True):
-    """Instruction lines of a chunk as columns; rows: their matches."""
+    """Instruction lines of a chunk, as columns."""
 
-    rows: IntArray
+    rows: IntArray  # indices of the matches
     form_ids: IdArray
     program_counters: IntArray
     masks: MaskArray
 
 
 class _TraceParser:
-    """State of one pass over a trace."""
+    """State of the parser during one pass over a trace."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -140,6 +134,7 @@ class _TraceParser:
         self.n_instructions = 0
 
     def parse(self, chunks: Iterable[bytes]) -> Trace:
+        """Parse the whole trace; see `parse_trace`."""
         n_lines = 0
         for chunk in split_into_chunks(self.path, chunks):
             self._parse_chunk(chunk)
@@ -154,7 +149,7 @@ class _TraceParser:
         return self._build_trace(self.header)
 
     def _parse_chunk(self, chunk: TraceChunk) -> None:
-        others = [place for place, match in enumerate(chunk.matches) if match[5]]
+        others = [index for index, match in enumerate(chunk.matches) if match[5]]
         begin = 0
         for other in (*others, len(chunk.matches)):
             if other > begin:
@@ -166,7 +161,7 @@ class _TraceParser:
             self._add_instructions(chunk)
 
     def _begin_instructions(self, chunk: TraceChunk, begin: int, end: int) -> None:
-        """Lines [begin, end) are instructions: of the current warp, or with their places."""
+        """Check that instructions may stand at lines [begin, end), and count them for the current warp."""
         header = self._finish_header(chunk, begin)
         if self.block_tracker is not None and self.block_tracker.in_block:
             try:
@@ -211,8 +206,8 @@ class _TraceParser:
             raise chunk.make_error(index, error.message, column=error.column) from None
 
     def _add_instructions(self, chunk: TraceChunk) -> None:
-        """The instruction lines of a chunk, all at once."""
-        places, counters, masks, forms, tails, _ = zip(*chunk.matches, strict=True)
+        """Add all instruction lines of a chunk."""
+        prefixes, counters, masks, forms, tails, _ = zip(*chunk.matches, strict=True)
         form_ids = np.array(_look_up(chunk, self.forms, forms, 4), dtype=np.int32)
         pcs = np.array(_look_up(chunk, self.program_counters, counters, 2), dtype=np.int64)
         rows = np.flatnonzero(form_ids >= 0)
@@ -220,26 +215,26 @@ class _TraceParser:
         lines = _InstructionColumns(rows, form_ids[rows], pcs[rows], words)
         if self.n_instructions + len(rows) > MAX_INSTRUCTIONS:
             raise chunk.make_error(int(rows[0]), "the trace is too long", hint="trace fewer thread blocks")
-        self._check_warp_prefixes(chunk, places)
+        self._check_warp_prefixes(chunk, prefixes)
         self._add_addresses(chunk, lines, tails)
-        self.instruction_ids.append(self._index_instructions(lines, places, tails))
+        self.instruction_ids.append(self._index_instructions(lines, prefixes, tails))
         self.masks.append(words)
         self.n_instructions += len(rows)
 
-    def _check_warp_prefixes(self, chunk: TraceChunk, places: tuple[bytes, ...]) -> None:
+    def _check_warp_prefixes(self, chunk: TraceChunk, prefixes: tuple[bytes, ...]) -> None:
         if self.warp_prefixes is not None:
             rows = [row for row, match in enumerate(chunk.matches) if not match[5]]
-            used = tuple(places[row] for row in rows)
+            used = tuple(prefixes[row] for row in rows)
             if self.warp_prefixes.header.has_source_lines:  # the last number is the source line
-                used = tuple(place[: place.rstrip().rfind(b" ") + 1] for place in used)
+                used = tuple(prefix[: prefix.rstrip().rfind(b" ") + 1] for prefix in used)
             self.warp_ids.append(np.array(_look_up(chunk, self.warp_prefixes, used, 1, rows), dtype=np.int64))
             return
         assert self.header is not None
         is_old = self.header.tracer_version.partition(".")[0] in _WARP_PREFIX_VERSIONS
         expected = self.header.has_source_lines + (_WARP_PREFIX_WORDS if is_old else 0)
-        for place in set(places):
-            if place.count(b" ") != expected or len(place) > _MAX_WARP_PREFIX_BYTES:
-                index = next((i for i, m in enumerate(chunk.matches) if m[0] == place and not m[5]), -1)
+        for prefix in set(prefixes):
+            if prefix.count(b" ") != expected or len(prefix) > _MAX_WARP_PREFIX_BYTES:
+                index = next((i for i, m in enumerate(chunk.matches) if m[0] == prefix and not m[5]), -1)
                 if index >= 0:
                     raise chunk.make_error(
                         index, f"{expected} numbers are expected before the program counter"
@@ -266,31 +261,33 @@ class _TraceParser:
                 raise _make_address_error(chunk, row, 0, False)
 
     def _index_instructions(
-        self, lines: _InstructionColumns, places: tuple[bytes, ...], tails: tuple[bytes, ...]
+        self, lines: _InstructionColumns, prefixes: tuple[bytes, ...], tails: tuple[bytes, ...]
     ) -> IdArray:
-        """Places of the lines' instructions in `instructions`; new ones are added."""
+        """Return the lines' indices into `instructions`; new instructions are added."""
         of = np.array(self.forms.instruction_by_form, dtype=np.int64)
         keys, first, inverse = np.unique(
             (lines.program_counters << 31) | of[lines.form_ids], return_index=True, return_inverse=True
         )
-        for key, place in sorted(zip(keys.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]):
+        for key, position in sorted(
+            zip(keys.tolist(), first.tolist(), strict=True), key=lambda pair: pair[1]
+        ):
             if key not in self.instruction_indices:
                 self.instruction_indices[key] = len(self.instructions)
-                row = int(lines.rows[place])
-                self.instructions.append(self._make_instruction(lines, place, places[row], tails[row]))
+                row = int(lines.rows[position])
+                self.instructions.append(self._make_instruction(lines, position, prefixes[row], tails[row]))
         numbers = np.array([self.instruction_indices[key] for key in keys.tolist()], dtype=np.int32)
         self._widen_instructions(lines, numbers[inverse])
         return numbers[inverse]
 
     def _make_instruction(
-        self, lines: _InstructionColumns, place: int, before: bytes, tail: bytes
+        self, lines: _InstructionColumns, position: int, prefix: bytes, tail: bytes
     ) -> TracedInstruction:
-        form = self.forms.forms[int(lines.form_ids[place])]
-        words = before.split()
+        form = self.forms.forms[int(lines.form_ids[position])]
+        words = prefix.split()
         assert self.header is not None
         return TracedInstruction(
-            pc=int(lines.program_counters[place]),
-            address=int(lines.program_counters[place]),
+            pc=int(lines.program_counters[position]),
+            address=int(lines.program_counters[position]),
             mnemonic=form.mnemonic,
             destinations=form.destinations,
             sources=form.sources,
@@ -300,13 +297,15 @@ class _TraceParser:
         )
 
     def _widen_instructions(self, lines: _InstructionColumns, numbers: IdArray) -> None:
-        """An instruction first met without addresses may have some later."""
+        """Set widths of instructions that had no addresses at first and have some in these lines."""
         widths = np.array([form.width_bytes for form in self.forms.forms], dtype=np.int64)[lines.form_ids]
         largest = np.zeros(len(self.instructions), dtype=np.int64)
         np.maximum.at(largest, numbers, widths)
-        for place in np.flatnonzero(largest).tolist():
-            if self.instructions[place].width_bytes < largest[place]:
-                self.instructions[place] = replace(self.instructions[place], width_bytes=int(largest[place]))
+        for position in np.flatnonzero(largest).tolist():
+            if self.instructions[position].width_bytes < largest[position]:
+                self.instructions[position] = replace(
+                    self.instructions[position], width_bytes=int(largest[position])
+                )
 
     def _build_trace(self, header: TraceHeader) -> Trace:
         ids, masks = np.concatenate(self.instruction_ids), np.concatenate(self.masks)
@@ -347,16 +346,19 @@ class _TraceParser:
 
 def _look_up(
     chunk: TraceChunk,
-    known: dict[bytes, int],
+    ids_by_text: dict[bytes, int],
     texts: tuple[bytes, ...],
     group: int,
     rows: list[int] | None = None,
 ) -> list[int]:
-    """The numbers of texts, which are a part of the lines `rows`, or of all lines."""
+    """Return the ids of texts. Raises InputError for a text that cannot be parsed.
+
+    texts: group `group` of the lines `rows`, or of all lines.
+    """
     try:
-        return list(map(known.__getitem__, texts))
+        return list(map(ids_by_text.__getitem__, texts))
     except TraceSyntaxError as error:
-        index = next(place for place, text in enumerate(texts) if text not in known)
+        index = next(i for i, text in enumerate(texts) if text not in ids_by_text)
         index = index if rows is None else rows[index]
         raise chunk.make_error(index, error.message, group=group, column=error.column) from None
 
@@ -380,17 +382,17 @@ def _count_lanes(masks: MaskArray) -> IntArray:
 
 
 def _find_doubled_lines(ids: IdArray, warps: IntArray, is_twice: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The first of two lines that stand for one instruction with two addresses."""
+    """Return the first of each two lines that were traced for one instruction with two addresses."""
     doubled = np.zeros(len(ids), dtype=bool)
     doubled[:-1] = is_twice[ids[:-1]] & (ids[:-1] == ids[1:]) & (warps[:-1] == warps[1:])
     return doubled
 
 
 def _sort_by_address(instructions: list[TracedInstruction]) -> tuple[IdArray, tuple[TracedInstruction, ...]]:
-    """Instructions in address order, and where each went.
+    """Return (rank of each instruction by address, instructions in that order).
 
-    A called function of another section has offsets of its own, which collide with the kernel's: what comes
-    second at an offset is put behind all the rest.
+    A called function of another section has offsets of its own, which can collide with the kernel's. A second
+    instruction at an offset is moved behind all first ones, a third one behind those, and so on.
     """
     span = max(instruction.pc for instruction in instructions) + _INSTRUCTION_BYTES
     taken: dict[int, int] = {}

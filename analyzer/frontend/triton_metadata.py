@@ -1,4 +1,4 @@
-"""What Triton writes beside a kernel as NAME.json."""
+"""Metadata that Triton writes beside a kernel as NAME.json."""
 
 import json
 import re
@@ -30,17 +30,17 @@ _ARCH_NUMBER = re.compile(r"sm_(\d+)")
 
 
 class TritonMetadata(Struct, frozen=True):
-    """shared_bytes is what is asked for at launch; signature: types by name as in the source, or None."""
+    """Launch and signature of a Triton kernel."""
 
     name: str
-    n_warps: int
-    shared_bytes: int
-    n_ctas: int = 1
-    signature: tuple[tuple[str, str], ...] | None = None
+    n_warps: int  # per CTA
+    shared_bytes: int  # dynamic shared memory of the launch
+    n_ctas: int = 1  # per cluster
+    signature: tuple[tuple[str, str], ...] | None = None  # (name, type) as in the source
 
 
 def read_triton_metadata(path: Path) -> TritonMetadata | None:
-    """The metadata of a file; None where it is something else."""
+    """Read the metadata of a file, None if it is something else."""
     try:
         if path.stat().st_size > _MAX_BYTES:
             return None
@@ -65,7 +65,7 @@ def read_triton_metadata(path: Path) -> TritonMetadata | None:
 
 
 def add_triton_metadata(kernel: Kernel, metadata: TritonMetadata) -> Kernel:
-    """The kernel with its launch and the names of its parameters; what the binary says comes first."""
+    """Return the kernel with its launch and names of parameters; what the binary says has priority."""
     types = build_parameter_declarations(metadata, kernel.arch)
     parameters, signature = kernel.parameters, None
     if types is not None and parameters is None:
@@ -85,7 +85,7 @@ def add_triton_metadata(kernel: Kernel, metadata: TritonMetadata) -> Kernel:
 def build_parameter_declarations(
     metadata: TritonMetadata, arch: str
 ) -> tuple[ParameterDeclaration, ...] | None:
-    """The compiled signature, constants left out; None where a type is not known."""
+    """Return the compiled signature without constants, None if a type is not known."""
     if metadata.signature is None:
         return None
     types: list[ParameterDeclaration] = []
@@ -103,7 +103,7 @@ def build_parameter_declarations(
 
 
 def _declare_parameters(name: str, type_name: str, arch: str) -> Iterator[ParameterDeclaration]:
-    """What one argument becomes; nothing for a type that is not known."""
+    """Yield the parameters that one argument is compiled to; none for a type that is not known."""
     if descriptor := _TENSOR_DESCRIPTOR.fullmatch(type_name):
         yield from _declare_tensor_descriptor(name, descriptor[1], arch)
     elif type_name.startswith("*"):
@@ -117,7 +117,7 @@ def _declare_parameters(name: str, type_name: str, arch: str) -> Iterator[Parame
 
 
 def _declare_tensor_descriptor(name: str, shape: str, arch: str) -> Iterator[ParameterDeclaration]:
-    """A tensor map, then the shape and the strides; before sm_90 there are no tensor maps."""
+    """Yield a tensor map, then the shape and the strides; none before sm_90, which has no tensor maps."""
     number = _ARCH_NUMBER.match(arch)
     rank = len(shape.split(","))
     if number is None or int(number[1]) < _MIN_TMA_ARCH or not 1 <= rank <= _MAX_TENSOR_RANK:
@@ -152,7 +152,7 @@ def _parse_signature(content: object) -> tuple[tuple[str, str], ...] | None:
 def _name_parameters(
     parameters: tuple[Parameter, ...], types: tuple[ParameterDeclaration, ...]
 ) -> tuple[Parameter, ...]:
-    """The binary's parameters with the metadata's names, where the two agree on the sizes."""
+    """Return the binary's parameters with the metadata's names, if the two agree on the sizes."""
     for n_hidden in range(_N_HIDDEN_PARAMETERS + 1):
         fitting = types[: len(types) - n_hidden]
         if [t.size_bytes for t in fitting] == [p.size_bytes for p in parameters]:

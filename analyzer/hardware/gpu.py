@@ -1,4 +1,4 @@
-"""One GPU: its product's figures and those of its architecture."""
+"""A GPU: the parameters of a product and of its architecture, and what follows from both."""
 
 from msgspec import Struct
 
@@ -8,21 +8,20 @@ from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
 
 
 class Gpu(Struct, frozen=True):
-    """A product with its architecture; `arch` is None for GPUs that serve operator models only.
+    """A product with its architecture."""
 
-    key: name of its file in `hwdb/gpu`.
-    """
-
-    key: str
+    key: str  # name of its file in `hwdb/gpu`
     file: GpuFile
-    arch: Arch | None
+    arch: Arch | None  # None for a GPU that has only what operator models need
 
     @property
     def name(self) -> str:
+        """Full name of the product."""
         return self.file.name
 
     @property
     def sm_count(self) -> int:
+        """Enabled SMs of the product."""
         return int(self.file.sm.count.value)
 
     @property
@@ -48,10 +47,10 @@ class Gpu(Struct, frozen=True):
         return not self.assumed_deciding_keys
 
     def find_clock_mhz(self, *, tensor: TensorRate | None, fills_float: bool = False) -> HardwareParameter:
-        """SM clock in MHz under load: sustained where known, which tensor work, or FP32 work that fills the
-        SMs, may lower; else boost.
+        """Return the SM clock in MHz under load: the sustained clock for this work if known, else boost.
 
-        tensor: what most of a kernel's products are, None where it has none.
+        tensor: rate of most of the kernel's matrix products, None if it has none.
+        fills_float: FP32 work that keeps the SMs busy, which can lower the clock as tensor work does.
         """
         clock = self.file.clock
         lowered = clock.sustained_float_mhz if fills_float else None
@@ -62,12 +61,12 @@ class Gpu(Struct, frozen=True):
 
     @property
     def peak_dram_gbps(self) -> HardwareParameter:
-        """Device memory rate in GB/s: the best measured, else the datasheet's."""
+        """DRAM bandwidth in GB/s: the best measured, else the datasheet's."""
         return self.file.memory.sustained_gbps or self.file.memory.bandwidth_gbps
 
     @property
     def sustained_dram_gbps(self) -> HardwareParameter:
-        """Device memory rate in GB/s that kernels reach: as measured, else part of the datasheet's."""
+        """DRAM bandwidth in GB/s that kernels reach: measured, else the datasheet's times an efficiency."""
         memory = self.file.memory
         if memory.streaming_gbps is not None or self.arch is None:
             return memory.streaming_gbps or self.peak_dram_gbps
@@ -77,7 +76,7 @@ class Gpu(Struct, frozen=True):
         )
 
     def find_tensor_fma_per_cycle(self, rate: TensorRate) -> HardwareParameter | None:
-        """Dense multiply-adds per cycle and SM, None where the product has no such rate."""
+        """Return dense multiply-adds per cycle and SM, None if the product has no such rate."""
         row = self.file.tensor.get(rate) or self.file.tensor.get(_FALLBACK_TENSOR_RATES.get(rate, rate))
         return None if row is None else row.fma_per_cycle_per_sm
 
@@ -103,17 +102,17 @@ _FALLBACK_TENSOR_RATES = {
 
 
 class IssueCost(Struct, frozen=True):
-    """Cycles that one warp instruction holds its pipe of one sub-core, and what that rests on."""
+    """Cycles for which one warp instruction occupies its pipe."""
 
     cycles: float
-    basis: Basis
+    basis: Basis  # of the hardware parameter that they follow from
 
 
 def compute_mma_issue_cycles(gpu: Gpu, arch: Arch, sched: SchedClass, shape: MmaShape) -> IssueCost | None:
-    """Initiation interval of a matrix instruction: FMA count over the tensor rate (AMALI equation 25).
+    """Return the initiation interval of a matrix instruction: FMA count over tensor rate (AMALI equation 25).
 
-    A warpgroup's instruction is spread over its four warps' sub-cores. One of the tensor core's own
-    (tcgen05) has the whole SM's rate: its pipe is the SM's. None where the GPU has no such rate.
+    The instruction of a warpgroup is divided among the sub-cores of its four warps. A tcgen05 instruction has
+    the rate of the whole SM, because its pipe is the SM's. None if the GPU has no such rate.
     """
     figure = gpu.find_tensor_fma_per_cycle(shape.tensor_rate)
     if figure is None:
@@ -121,12 +120,12 @@ def compute_mma_issue_cycles(gpu: Gpu, arch: Arch, sched: SchedClass, shape: Mma
     work = shape.n_fmas * (0.5 if shape.is_sparse else 1.0) / shape.n_warps
     if sched is SchedClass.MMA_TENSOR_CORE:
         return IssueCost(work / figure.value, figure.basis)
-    is_slower = shape.n_warps == 1 and sched is not SchedClass.MMA_DOUBLE  # FP64 has no other way
+    is_slower = shape.n_warps == 1 and sched is not SchedClass.MMA_DOUBLE  # FP64 has no warpgroup form
     share = arch.warp_mma_share.value if is_slower else 1.0
     per_subcore = figure.value / arch.limits.subcores_per_sm.value * share
     return IssueCost(work / per_subcore, figure.basis)
 
 
 def find_sched_timing(arch: Arch, sched: SchedClass) -> SchedClassTiming:
-    """Figures of a scheduling class; an unsupported one is taken as the conservative `unknown`."""
+    """Return the timing of a scheduling class; an unsupported one has that of the conservative `unknown`."""
     return arch.sched.get(sched) or arch.sched[SchedClass.UNKNOWN]

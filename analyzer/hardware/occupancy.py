@@ -1,8 +1,9 @@
-"""Resident CTAs of an SM and what limits them.
+"""Resident CTAs of an SM and the resource that limits them.
 
-CUDA's occupancy rules: registers are given to warps in units, warps to sub-cores evenly, shared memory
-in units with a reserve for each CTA (CUDA C++ Programming Guide, compute capabilities); and of tensor memory
-what CTAs allocate (PTX ISA, tcgen05.alloc).
+CUDA's occupancy rules (CUDA C++ Programming Guide, compute capabilities): registers are allocated to warps in
+units, warps are divided evenly among sub-cores, and shared memory is allocated to CTAs in units, with a
+reserve for each CTA. Tensor memory holds as many CTAs as can allocate their columns (PTX ISA, tcgen05.alloc).
+The scarcest resource decides.
 """
 
 import math
@@ -15,7 +16,7 @@ from analyzer.ir.scheduling import WARP_SIZE
 
 
 class OccupancyLimiter(StrEnum):
-    """What stops one more CTA from being resident."""
+    """Resource that prevents one more resident CTA."""
 
     WARPS = "warps"
     REGISTERS = "registers"
@@ -35,16 +36,18 @@ class Occupancy(Struct, frozen=True):
 
     @property
     def theoretical_occupancy(self) -> float:
-        """Resident warps over the most that the SM holds."""
+        """Resident warps over the maximum of the SM."""
         return self.warps_per_sm / self.max_warps_per_sm
 
 
 def compute_occupancy(
     limits: SmLimits, *, block_threads: int, registers: int, shared_bytes: int, tensor_columns: int = 0
 ) -> Occupancy:
-    """Occupancy of a kernel; `shared_bytes` is static and dynamic together, per CTA.
+    """Compute the occupancy of a kernel.
 
-    tensor_columns: of tensor memory that a CTA allocates; one more CTA would wait for them to be let go of.
+    registers: per thread.
+    shared_bytes: static and dynamic together, per CTA.
+    tensor_columns: columns of tensor memory that a CTA allocates; a CTA without free columns waits.
     """
     warps_per_cta = max(1, math.ceil(block_threads / WARP_SIZE))
     max_warps = int(limits.max_warps_per_sm.value)
@@ -86,7 +89,7 @@ def _bound_ctas_by_shared_memory(limits: SmLimits, shared_bytes: int) -> int:
 
 
 def compute_allocated_shared_bytes(limits: SmLimits, shared_bytes: int) -> int:
-    """Shared memory that a CTA takes which asks for so much."""
+    """Return the shared memory allocated to a CTA that asks for `shared_bytes`."""
     unit = int(limits.shared_allocation_unit_bytes.value)
     wanted = shared_bytes + int(limits.shared_reserved_bytes_per_cta.value)
     return math.ceil(wanted / unit) * unit

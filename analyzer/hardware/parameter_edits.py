@@ -1,10 +1,14 @@
-"""Edits of a GPU's figures in memory, for `--set KEY=VALUE` and `--sweep KEY=A:B:STEP`.
+"""Edits of a GPU's hardware parameters in memory, for `--set KEY=VALUE` and `--sweep KEY=A:B:STEP`.
 
-A key is a figure's dotted path in the GPU's file or, where that has no such figure, in its architecture's:
-`memory.bandwidth_gbps`, `tensor.bf16.fma_per_cycle_per_sm`, `sched.fp32.issue_cycles`. Units stand in keys.
-Figures of the same thing move together (`followers`), so that an edit shows whichever of them a model reads.
+A key is the dotted path of a parameter in the GPU's file or, if that lacks it, in the architecture's file:
+`memory.bandwidth_gbps`, `tensor.bf16.fma_per_cycle_per_sm`, `sched.fp32.issue_cycles`. Units are in the keys.
+Parameters that describe the same property are coupled (`find_coupled_keys`): an edit of one scales the
+others, so that it has an effect whichever of them a model reads.
+
+    clock=x0.5      `clock.boost_mhz` and all sustained clocks are halved
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -31,30 +35,24 @@ PARAMETER_ALIASES = {
 MAX_SWEEP_POINTS = 1000
 WHAT_IF_SOURCE = "what-if"
 
-# Beyond these a number is a slip, and products leave the range of floats.
+# A number outside is a typing error, and products of such numbers would overflow floats.
 _MIN_VALUE, _MAX_VALUE = 1e-12, 1e18
 
 
 class PerformanceDirection(StrEnum):
-    """What more of a figure does to a kernel's time.
-
-    CAPACITY: what fits, or the unit in which it is cut; the effect has no fixed sign.
-    """
+    """Effect of a larger parameter on a kernel's time."""
 
     MORE_IS_FASTER = "more is faster"
     LESS_IS_FASTER = "less is faster"
-    CAPACITY = "capacity"
+    CAPACITY = "capacity"  # a size or an allocation unit: the effect has no fixed sign
 
 
 class ParameterSetting(Struct, frozen=True):
-    """A figure's new value in its own unit or, with `is_factor`, the factor on the value that the GPU has.
-
-    Raises UsageError where the value is not a positive finite number.
-    """
+    """A new value of a parameter. Raises UsageError if it is not a positive finite number."""
 
     key: str
-    value: float
-    is_factor: bool = False
+    value: float  # in the parameter's unit
+    is_factor: bool = False  # `value` is a factor on the GPU's own value
 
     def __post_init__(self) -> None:
         if not _MIN_VALUE <= self.value <= _MAX_VALUE:
@@ -65,7 +63,7 @@ class ParameterSetting(Struct, frozen=True):
 
 
 class ParameterSweep(Struct, frozen=True):
-    """Values, or factors, that a figure takes one after the other."""
+    """Values, or factors, that a parameter takes one after the other."""
 
     key: str
     values: tuple[float, ...]
@@ -73,7 +71,7 @@ class ParameterSweep(Struct, frozen=True):
 
     @property
     def settings(self) -> tuple[ParameterSetting, ...]:
-        """One setting per point."""
+        """The settings of all points, in order."""
         return tuple(ParameterSetting(self.key, value, self.is_factor) for value in self.values)
 
 
@@ -85,15 +83,14 @@ _STEP_TOLERANCE = 1e-6  # of a step
 
 
 def resolve_alias(key: str) -> str:
-    """The dotted key that an alias stands for; any other key as it is."""
+    """Return the dotted key of an alias; any other key as it is."""
     return PARAMETER_ALIASES.get(key, key)
 
 
 def parse_setting(text: str) -> ParameterSetting:
-    """`KEY=VALUE` or `KEY=xFACTOR`, aliases resolved.
+    """Parse `KEY=VALUE` or `KEY=xFACTOR`, aliases resolved; `with_settings` checks the key.
 
-    Raises UsageError where the text is neither or the number is not positive and finite. Whether the key
-    names a figure is a GPU's to say (`figure`, `with_settings`).
+    Raises UsageError if the text is neither, or the number is not positive and finite.
     """
     key, values = _split_setting(text, _SETTING_HINT)
     value, is_factor = _parse_amount(values, text, _SETTING_HINT)
@@ -101,9 +98,9 @@ def parse_setting(text: str) -> ParameterSetting:
 
 
 def parse_sweep(text: str) -> ParameterSweep:
-    """`KEY=FIRST:LAST:STEP`, both ends included, or `KEY=V1,V2,...`; with `x` before the numbers, factors.
+    """Parse `KEY=FIRST:LAST:STEP`, both ends included, or `KEY=V1,V2,...`; numbers after `x` are factors.
 
-    Raises UsageError where the text is neither, a number is not positive and finite, values and factors are
+    Raises UsageError if the text is neither, a number is not positive and finite, values and factors are
     mixed, or there are more than 1000 points.
     """
     key, values = _split_setting(text, _SWEEP_HINT)
@@ -126,7 +123,7 @@ def _split_setting(text: str, hint: str) -> tuple[str, str]:
 
 
 def _parse_amount(part: str, text: str, hint: str) -> tuple[float, bool]:
-    """A number, and whether it is a factor."""
+    """Return (number, is_factor)."""
     digits = part.strip()
     is_factor = digits[:1] in {"x", "X"}
     try:
@@ -139,7 +136,7 @@ def _parse_amount(part: str, text: str, hint: str) -> tuple[float, bool]:
 
 
 def _expand_range(numbers: tuple[float, ...], text: str) -> tuple[float, ...]:
-    """Equally spaced values from first to last; the last is met where rounding alone parts them."""
+    """Return equally spaced values from first to last, which is exact if only rounding separates them."""
     if len(numbers) != 3:
         raise UsageError(f"{text!r} is not FIRST:LAST:STEP", hint=_SWEEP_HINT)
     first, last, step = numbers
@@ -161,7 +158,7 @@ def _make_too_many_points_error(text: str) -> UsageError:
 
 # ---- what a key means --------------------------------------------------------------------------
 
-# By key; the first pattern that fits decides.
+# By key; the first pattern that matches decides.
 _DIRECTION_PATTERNS = (
     (PerformanceDirection.CAPACITY, ("limits.*", "*_queue_cycles", "*_burst_cycles")),
     (PerformanceDirection.MORE_IS_FASTER, ("sm.count", "*_gbps", "*_mhz", "*_per_cycle*", "*_per_us")),
@@ -170,13 +167,13 @@ _DIRECTION_PATTERNS = (
     (PerformanceDirection.CAPACITY, ("*",)),
 )
 
-# Counts, sizes, and what an SM has of them.
+# Counts and sizes, which stay whole numbers.
 _INTEGER_PATTERNS = ("limits.*", "sm.count", "*s_per_sm", "*_bytes", "*_bits")
 
-# Places of constants are no figures of performance.
+# Offsets of constants have no effect on time.
 _NON_PARAMETER_FIELDS = frozenset({"constant_bank"})
 
-# Where a figure is not known, another one stands for it.
+# Parameter that a model reads if another one is not known.
 _FALLBACK_KEYS = {
     "clock.sustained_tensor_mhz": "clock.sustained_mhz",
     "clock.sustained_narrow_mhz": "clock.sustained_tensor_mhz",
@@ -186,10 +183,10 @@ _FALLBACK_KEYS = {
     "memory.streaming_gbps": "memory.bandwidth_gbps",
 }
 
-# Classes whose latency follows from the level of memory that serves them.
+# Classes whose latency follows from the memory level that serves the access.
 _CACHED_LOAD_CLASSES = ("global_load", "generic_load", "async_copy")
 
-# Figures that the files hold and other ones overrule: setting them would do nothing.
+# Parameters in the files that no model reads, because others decide: setting them would have no effect.
 _OVERRIDDEN_PATTERNS = (
     (("sched.mma_*.issue_cycles",), "tensor.*.fma_per_cycle_per_sm and warp_mma_share"),
     (
@@ -204,7 +201,7 @@ _SUSTAINED_CLOCK_KEYS = (
     "clock.sustained_float_mhz",
 )
 
-# Figures that take the factor of another one; where two of their leaders are set, that of the later row.
+# Parameters that take the factor of another one; if two of those are set, the factor of the later row.
 _COUPLED_KEYS = {
     "clock.boost_mhz": (
         "clock.sustained_mhz",
@@ -214,10 +211,10 @@ _COUPLED_KEYS = {
     "clock.sustained_mhz": _SUSTAINED_CLOCK_KEYS,
     "clock.sustained_tensor_mhz": ("clock.sustained_narrow_mhz",),
     "memory.bandwidth_gbps": ("memory.sustained_gbps", "memory.streaming_gbps"),
-    # The same path twice: the whole GPU's and one SM's.
+    # The same path twice: of the whole GPU and of one SM.
     "l2.bandwidth_gbps": ("memory.l2_bytes_per_cycle_per_sm",),
     "memory.l2_bytes_per_cycle_per_sm": ("l2.bandwidth_gbps",),
-    # What the classes repeat of the memory path.
+    # Latencies of the memory path that scheduling classes repeat.
     "memory.l1_latency_cycles": tuple(
         f"sched.{name}.latency_cycles" for name in (*_CACHED_LOAD_CLASSES, "local_load")
     ),
@@ -226,43 +223,45 @@ _COUPLED_KEYS = {
         "sched.shared_load.latency_cycles",
         "sched.shared_matrix.latency_cycles",
     ),
-    # A launch latency fitted to the GPU goes before its plain launch figures.
+    # A launch latency fitted to the GPU is preferred to its plain launch parameters.
     "launch.overhead_us": ("launch.latency.intercept_cycles",),
     "launch.ctas_per_us": ("launch.latency.alpha", "launch.latency.beta", "launch.latency.gamma"),
 }
 
-# Costs that follow a rate take its inverse.
+# Costs coupled to a rate take the inverse of its factor.
 _INVERSELY_COUPLED_KEYS = frozenset(_COUPLED_KEYS["launch.ctas_per_us"])
 
 
 def find_direction(key: str) -> PerformanceDirection:
-    """Whether more of a figure is faster, slower, or a capacity, told from the unit in its key."""
+    """Return whether a larger parameter is faster, slower, or a capacity, by the unit in its key."""
     return next(
         found for found, patterns in _DIRECTION_PATTERNS if _matches_any(resolve_alias(key), patterns)
     )
 
 
 def find_coupled_keys(key: str) -> tuple[str, ...]:
-    """Keys of the figures that follow an edit of this one, unless the GPU lacks them or they are set too."""
+    """Return the keys that an edit of this one scales, unless the GPU lacks them or they are set too."""
     return _COUPLED_KEYS.get(resolve_alias(key), ())
 
 
 def list_parameter_keys(gpu: Gpu) -> tuple[str, ...]:
-    """Keys of the figures that the GPU has, its file's before its architecture's, each key once.
+    """Return the keys of the parameters that the GPU has, its file's before its architecture's, each once.
 
-    Left out are places in constant banks, and figures of classes that others overrule, such as the issue
-    cycles of matrix instructions. `with_settings` takes every key that stands here, by a factor too unless
-    its figure is zero.
+    Left out are offsets in constant banks, and parameters that have no effect because others decide, such as
+    the issue cycles of matrix instructions. `with_settings` takes every key of the list, also by a factor
+    unless the parameter is zero.
     """
     return tuple(key for key in _collect_parameters(gpu) if not _find_overriding_keys(key))
 
 
 def find_hardware_parameter(gpu: Gpu, key: str) -> HardwareParameter:
-    """The figure of a key or alias, or the one that stands for it: f16's tensor rate for bf16's, the clock
-    at boost for the sustained one, the architecture's latency for the GPU's.
+    """Return the parameter of a key or alias, or the one that models read if it is not known.
 
-    Raises HardwareError where the key names no figure (the nearest are told), one that others overrule, or
-    one that is not known for this GPU.
+    That is the tensor rate of f16 for bf16, the boost clock for the sustained one, the latency of the
+    architecture for the GPU's.
+
+    Raises HardwareError if the key names no parameter (the message names the nearest keys), one that has no
+    effect, or one that is not known for this GPU.
     """
     key = resolve_alias(key)
     found = _find_known_parameter(gpu, key)
@@ -275,7 +274,7 @@ def find_hardware_parameter(gpu: Gpu, key: str) -> HardwareParameter:
 
 
 def _find_known_parameter(gpu: Gpu, key: str) -> HardwareParameter | None:
-    """The figure of a full key, None where the schema has a place for it and the GPU no value."""
+    """Return the parameter of a full key, None if the schema allows it but the GPU has no value."""
     if decided_by := _find_overriding_keys(key):
         raise HardwareError(f"{key} has no effect of its own: {decided_by} decide", hint="set one of those")
     known = _collect_parameters(gpu)
@@ -298,7 +297,7 @@ def _find_known_parameter(gpu: Gpu, key: str) -> HardwareParameter | None:
 
 
 def _find_overriding_keys(key: str) -> str:
-    """The figures that count in place of this one, as text; empty where it counts itself."""
+    """Return the parameters that decide in place of this one, as text; empty if it has an effect itself."""
     return next((others for patterns, others in _OVERRIDDEN_PATTERNS if _matches_any(key, patterns)), "")
 
 
@@ -322,22 +321,22 @@ def _make_unknown_key_error(gpu: Gpu, key: str) -> HardwareError:
 
 
 class _ParameterChange(Struct, frozen=True):
-    """A new figure; factor: on the old one, None where that was not known."""
+    """A new value of a parameter."""
 
     parameter: HardwareParameter
-    factor: float | None
+    factor: float | None  # on the old value, None if that was not known
 
 
 def with_settings(gpu: Gpu, settings: Sequence[ParameterSetting]) -> Gpu:
-    """A GPU with some figures set anew, `assumed` and from `what-if`; the given one stays as it is.
+    """Return a copy of a GPU with some parameters changed, of basis `assumed` and source `what-if`.
 
-    Factors are on the given GPU's figures, so the order of settings is of no account. Figures that follow
-    (`followers`) scale alike unless they are set themselves. Counts and sizes in bytes stay whole: a factor
-    rounds, to 1 at least. A figure that the GPU lacks can be set to a value, but not by a factor.
+    Factors are on the values of the given GPU, so the order of settings does not matter. Coupled parameters
+    (`find_coupled_keys`) scale alike unless they are set themselves. Counts and sizes in bytes stay whole: a
+    factor rounds, to 1 at least. A parameter that the GPU lacks can be set to a value, but not by a factor.
 
-    Raises HardwareError where a key names no figure of this GPU (see `figure`), a factor scales one that is
-    not known or zero, or a figure comes only with others that are not known; UsageError where a figure is
-    set twice or to a value that it cannot have.
+    Raises HardwareError if a key names no parameter of this GPU (see `find_hardware_parameter`), a factor
+    scales one that is not known or zero, or a parameter requires others that are not known; UsageError if a
+    parameter is set twice or to a value that it cannot have.
     """
     changes: dict[str, _ParameterChange] = {}
     for setting in settings:
@@ -371,7 +370,7 @@ def _make_change(gpu: Gpu, key: str, setting: ParameterSetting) -> _ParameterCha
 
 
 def _scale_coupled_parameters(gpu: Gpu, changes: dict[str, _ParameterChange]) -> dict[str, HardwareParameter]:
-    """New figures of those that follow and are not set themselves."""
+    """Return the new values of coupled parameters that are not set themselves."""
     figures, found = _collect_parameters(gpu), {}
     for leader in (one for one in _COUPLED_KEYS if one in changes):
         factor = changes[leader].factor
@@ -396,7 +395,7 @@ def _format_parameter(old: HardwareParameter) -> str:
 
 
 def _round_if_integer(key: str, value: float) -> float:
-    """The nearest whole number from 1 on for what is counted, else the value."""
+    """Round the value of a count or size, to 1 at least; return any other value as it is."""
     return max(1.0, float(round(value))) if _matches_any(key, _INTEGER_PATTERNS) else value
 
 
@@ -413,7 +412,7 @@ def _check_value(key: str, value: float) -> float:
 
 
 def _with_parameter(gpu: Gpu, key: str, new: HardwareParameter) -> Gpu:
-    """The figure put where the GPU has it, else where the schema has a place for it."""
+    """Replace a parameter in the file that has it, else add it where the schema allows it."""
     path = key.split(".")
     in_file = key in _collect_struct_parameters(gpu.file) or (
         key not in _collect_parameters(gpu) and _has_parameter_at(GpuFile, path)
@@ -429,11 +428,11 @@ def _with_parameter(gpu: Gpu, key: str, new: HardwareParameter) -> Gpu:
         ) from None
 
 
-# ---- the schema, walked ------------------------------------------------------------------------
+# ---- walk over the schema ----------------------------------------------------------------------
 
 
 def _collect_parameters(gpu: Gpu) -> dict[str, HardwareParameter]:
-    """All figures by key; the file's go before its architecture's."""
+    """Return all parameters by key; those of the GPU's file override those of its architecture."""
     own = _collect_struct_parameters(gpu.file)
     below = {} if gpu.arch is None else _collect_struct_parameters(gpu.arch)
     return own | {key: found for key, found in below.items() if key not in own}
@@ -464,7 +463,7 @@ def _read_field_infos(kind: Any) -> dict[str, msgspec.structs.FieldInfo]:
 
 
 def _find_inner_type(kind: Any, name: str) -> Any:
-    """Type of what may stand under a name in a value of a type, `X` where it is `X | None`; else None."""
+    """Return the type of a field or entry of a type, `X` for `X | None`; None if there is none."""
     if get_origin(kind) is dict:
         key_kind, row_kind = get_args(kind)
         return None if _parse_entry_key(key_kind, name) is None else row_kind
@@ -478,7 +477,7 @@ def _find_inner_type(kind: Any, name: str) -> Any:
 
 
 def _parse_entry_key(key_kind: Any, name: str) -> Any:
-    """A dict's key, most often of an enum, by its text; None where the enum has none."""
+    """Return the key of a dict by its text, most often a member of an enum; None if the enum has none."""
     try:
         return key_kind(name)
     except ValueError:
@@ -486,16 +485,17 @@ def _parse_entry_key(key_kind: Any, name: str) -> Any:
 
 
 def _has_parameter_at(kind: Any, path: Sequence[str]) -> bool:
-    """Whether a value of a type may have a figure at a path."""
+    """Return whether a value of type `kind` can have a parameter at a path."""
     for name in path:
         kind = _find_inner_type(kind, name)
     return kind is HardwareParameter
 
 
 def _set_parameter_at(value: Any, kind: Any, path: Sequence[str], new: HardwareParameter) -> Any:
-    """A value of a type, None where it is absent, with a figure at a path that has a place.
+    """Return a value of type `kind` with a parameter at a path that the schema allows.
 
-    Raises LookupError naming what a row that would have to be made lacks.
+    value: the present one, None if it has to be made. Raises LookupError with the names of required fields
+    that a value to be made would lack.
     """
     if not path:
         return new
@@ -512,3 +512,21 @@ def _set_parameter_at(value: Any, kind: Any, path: Sequence[str], new: HardwareP
     ]:
         raise LookupError(", ".join(lacking))
     return kind(**{name: inner})
+
+
+def combine_settings(
+    settings: Sequence[ParameterSetting], sweeps: Sequence[ParameterSweep]
+) -> tuple[tuple[ParameterSetting, ...], ...]:
+    """Return the settings of each point: all of `settings`, with every combination of the sweeps' values.
+
+    Raises UsageError where that makes too many points.
+    """
+    count = math.prod(len(sweep.values) for sweep in sweeps)
+    if count > MAX_SWEEP_POINTS:
+        raise UsageError(
+            f"the sweeps make {count:,} points, at most {MAX_SWEEP_POINTS:,}", hint="take a larger STEP"
+        )
+    if not settings and not sweeps:
+        return ()
+    swept = itertools.product(*(sweep.settings for sweep in sweeps))
+    return tuple((*settings, *one) for one in swept)

@@ -1,1 +1,1 @@
-"""The program as values: opcodes, operands, control fields, instructions, kernels, modules."""
+"""The intermediate representation: opcodes, operands, control fields, instructions, kernels, modules."""

@@ -4,20 +4,17 @@ from msgspec import Struct
 
 
 class ControlCode(Struct, frozen=True):
-    """What the compiler tells the scheduler about one instruction.
+    """Scheduling information that the compiler encodes in one instruction."""
 
-    Masks are ints: bit i of wait_mask is scoreboard i, bit i of reuse_mask is source slot i.
-    """
-
-    stall_cycles: int
-    has_yield: bool
-    write_barrier: int | None
-    read_barrier: int | None
-    wait_mask: int
-    reuse_mask: int
+    stall_cycles: int  # before the warp's next instruction may issue
+    has_yield: bool  # hint to switch to another warp
+    write_barrier: int | None  # scoreboard that is released when the result is written
+    read_barrier: int | None  # scoreboard that is released when the operands are read
+    wait_mask: int  # bit i: wait for scoreboard i
+    reuse_mask: int  # bit i: keep source slot i in the operand cache
 
     def __str__(self) -> str:
-        """The column that maxas and CuAssembler print: [B------:R-:W2:-:S02]."""
+        """Return the column that CuAssembler prints: `[B------:R-:W2:-:S02]`."""
         waits = "".join(str(i) if self.wait_mask >> i & 1 else "-" for i in range(6))
         read = "-" if self.read_barrier is None else str(self.read_barrier)
         write = "-" if self.write_barrier is None else str(self.write_barrier)

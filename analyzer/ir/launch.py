@@ -1,4 +1,4 @@
-"""How a kernel is launched; anything may be unknown."""
+"""The launch of a kernel: dimensions, dynamic shared memory, arguments; each may be unknown."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -21,16 +21,20 @@ MAX_CLOCK_MHZ = 10_000
 
 
 class Dim3(Struct, frozen=True):
+    """A grid, block or cluster in three dimensions."""
+
     x: int
     y: int = 1
     z: int = 1
 
     @property
     def count(self) -> int:
+        """Product of the three sizes."""
         return self.x * self.y * self.z
 
     @property
     def sizes(self) -> tuple[int, int, int]:
+        """The sizes along x, y and z."""
         return (self.x, self.y, self.z)
 
     def __str__(self) -> str:
@@ -38,12 +42,9 @@ class Dim3(Struct, frozen=True):
 
 
 class Pointer(Struct, frozen=True):
-    """The address of an allocation of its own, far from every other; what it holds is not known.
+    """The address of an allocation of its own, far from all others, with unknown contents."""
 
-    size_bytes: of the allocation, None where nobody says.
-    """
-
-    size_bytes: int | None = None
+    size_bytes: int | None = None  # of the allocation, None if unknown
 
     def __str__(self) -> str:
         return "ptr" if self.size_bytes is None else f"ptr:{self.size_bytes}"
@@ -57,21 +58,17 @@ class NullPointer(Struct, frozen=True):
 
 
 class TensorLayout(Struct, frozen=True):
-    """What a TMA descriptor says of its tensor, as `cuTensorMapEncodeTiled` takes it, innermost first.
+    """Layout of the tensor of a TMA descriptor, as for `cuTensorMapEncodeTiled`; innermost axis first."""
 
-    type_name: of an element, as PTX has it; extents and box: in elements; strides_bytes: from one element to
-    the next along each axis.
-    """
-
-    type_name: str
+    type_name: str  # of an element, as PTX names it
     element_bytes: int
-    extents: tuple[int, ...]
-    box_extents: tuple[int, ...]
-    strides_bytes: tuple[int, ...]
+    extents: tuple[int, ...]  # in elements
+    box_extents: tuple[int, ...]  # in elements
+    strides_bytes: tuple[int, ...]  # from one element to the next along each axis
 
     @property
     def box_row_bytes(self) -> int:
-        """Bytes of a box that lie side by side."""
+        """Contiguous bytes of a box: those along its innermost axis."""
         return self.box_extents[0] * self.element_bytes
 
     def __str__(self) -> str:
@@ -82,7 +79,7 @@ class TensorLayout(Struct, frozen=True):
 
 
 def compute_packed_strides(element_bytes: int, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Of a tensor without gaps."""
+    """Return the strides in bytes of a tensor without gaps."""
     return tuple(element_bytes * prod(extents[:axis]) for axis in range(len(extents)))
 
 
@@ -91,29 +88,26 @@ def _format_extents(numbers: tuple[int, ...]) -> str:
 
 
 class TensorMap(Struct, frozen=True):
-    """A TMA descriptor passed by value: its address counts, its bits are not known.
+    """A TMA descriptor passed by value: only its address is known, not its bits."""
 
-    layout: what they stand for, where the user says it.
-    """
-
-    layout: TensorLayout | None = None
+    layout: TensorLayout | None = None  # what the descriptor describes, None if the user does not say
 
     def __str__(self) -> str:
         return "tensormap" if self.layout is None else f"tensormap:{self.layout}"
 
 
 class Buffer(Struct, frozen=True, eq=False):
-    """The address of an allocation that holds these bytes; `path` is where they came from, or `zeros`."""
+    """The address of an allocation with known contents."""
 
     contents: "NDArray[np.uint8]"
-    path: str
+    path: str  # file of the contents, or `zeros`
 
     def __str__(self) -> str:
         return self.path if self.path == "zeros" else f"@{self.path}"
 
 
 class FilledBuffer(Struct, frozen=True):
-    """The address of an allocation that holds one number everywhere: int32, or binary32 of a float."""
+    """The address of an allocation filled with one number: an int32, or a float in binary32."""
 
     value: int | float
 
@@ -125,9 +119,9 @@ ArgumentValue = Pointer | NullPointer | TensorMap | Buffer | FilledBuffer | int 
 
 
 class Argument(Struct, frozen=True):
-    """The value of one parameter, by its place in the compiled signature from 0, or by its name."""
+    """The value of one parameter."""
 
-    parameter: int | str
+    parameter: int | str  # place in the compiled signature, from 0, or name
     value: ArgumentValue
 
     def __str__(self) -> str:
@@ -135,28 +129,24 @@ class Argument(Struct, frozen=True):
 
 
 class Launch(Struct, frozen=True, kw_only=True):
-    """Launch dimensions, shared memory asked for at launch and arguments; None where not known.
-
-    clock_mhz: of the SMs while the kernel runs, the GPU's own where None; l2_is_cold: nothing of what the
-    kernel touches is in the L2 before, as after a flush; else what fits of the last such launch is.
-    """
+    """Configuration and arguments of one launch; None if unknown."""
 
     grid: Dim3 | None = None
     block: Dim3 | None = None
     cluster: Dim3 | None = None
     dynamic_shared_bytes: int | None = None
     arguments: tuple[Argument, ...] = ()
-    clock_mhz: float | None = None
-    l2_is_cold: bool = False
+    clock_mhz: float | None = None  # SM clock during the kernel, None for the GPU's own
+    l2_is_cold: bool = False  # as after a flush; else the L2 holds what fits of the launch before
 
     @property
     def has_dimensions(self) -> bool:
-        """Whether grid and block are both known: without them nothing can be executed."""
+        """True if grid and block are both known: without them nothing can be executed."""
         return self.grid is not None and self.block is not None
 
 
 def check_launch(launch: Launch) -> None:
-    """Raises UsageError for dimensions that no GPU takes, or that do not go together."""
+    """Raise UsageError if a GPU cannot launch these dimensions, or if they contradict each other."""
     if launch.grid is not None:
         _check_sizes("grid", launch.grid, MAX_GRID_DIMS)
     if launch.block is not None:
@@ -193,19 +183,19 @@ def _check_count(what: str, dims: Dim3, most: int, unit: str) -> None:
 
 
 class LaunchTable(Struct, frozen=True):
-    """Launches of many kernels: the first glob that fits a kernel's name counts."""
+    """Launches of many kernels by globs of their names; the first glob that matches counts."""
 
     entries: tuple[tuple[str, tuple[Launch, ...]], ...] = ()
 
     def find_launches(self, *names: str) -> tuple[Launch, ...]:
-        """The launches of a kernel by any of its names (mangled, demangled); empty where no glob fits."""
+        """Return the launches of a kernel with these names (mangled, demangled); empty if no glob matches."""
         for glob, launches in self.entries:
             if _is_match(glob, names):
                 return launches
         return ()
 
     def find_unused_globs(self, kernels: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """Globs that count for none of the kernels, each given by its names."""
+        """Return the globs that give launches to none of the kernels, each of which is given by its names."""
         used = {next((glob for glob, _ in self.entries if _is_match(glob, names)), None) for names in kernels}
         return tuple(glob for glob, _ in self.entries if glob not in used)
 

@@ -1,8 +1,8 @@
 """The program as dumped: instruction forms, kernels as columns over them, modules.
 
-A dump repeats itself: a million instructions have some fifty thousand distinct texts. A `FormTable`
-holds each distinct text once; a `Kernel` holds arrays of indices into it, so counts are array sums
-and an `Instruction` is a view made on demand.
+A dump repeats itself: a million instructions have some fifty thousand distinct texts. A `FormTable` holds
+each distinct text once. A `Kernel` holds arrays of indices into it, so that counts are sums over arrays, and
+an `Instruction` is made only when one is asked for.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.ir.arrays import BoolArray, IdArray, IntArray
 from analyzer.ir.control_code import ControlCode
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
@@ -23,51 +24,47 @@ from analyzer.text.source import Diagnostic
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
 
-IntArray = NDArray[np.int64]
-IdArray = NDArray[np.int32]
 WordArray = NDArray[np.uint64]
-BoolArray = NDArray[np.bool_]
 
 INSTRUCTION_BYTES = 16
 
 
 class SourceFormat(StrEnum):
-    """Which tool's text a module was read from."""
+    """The tool that printed the text of a module."""
 
     CUOBJDUMP = "cuobjdump"
     NVDISASM = "nvdisasm"
-    TRACE = "trace"  # of an instruction tracer: what ran, as far as it says
+    TRACE = "trace"  # an instruction tracer: executed instructions only
 
 
 class InstructionForm(Struct, frozen=True, kw_only=True):
-    """What one distinct instruction text says, wherever it stands.
+    """One distinct instruction text, decoded.
 
-    written, read: scalar registers and predicates by `storage` number (see `analyzer.isa.register_operands`);
-    operands that the text leaves implicit, such as the guard, are included.
+    Register units are numbered as in `analyzer.isa.register_operands`.
     """
 
     text: str
     guard: Predicate | None
     opcode: Opcode
     operands: tuple[Operand, ...]
-    defs: tuple[int, ...]
-    uses: tuple[int, ...]
+    defs: tuple[int, ...]  # register units written
+    uses: tuple[int, ...]  # register units read, the guard's too
 
     @property
     def is_unconditional(self) -> bool:
-        """No guard, or one that is always true."""
+        """True if there is no guard, or one that is always true."""
         return self.guard is None or (self.guard.index is None and not self.guard.is_negated)
 
     @property
     def is_never_executed(self) -> bool:
-        """A guard that is always false: the instruction does nothing."""
+        """True if the guard is always false: the instruction does nothing."""
         return self.guard is not None and self.guard.index is None and self.guard.is_negated
 
 
 class FormTable:
     """The distinct instruction texts of a module.
 
-    `opcode_ids[text_id]` indexes `opcodes`; `form(text_id)` decodes operands on demand.
+    `opcode_ids[text_id]` indexes `opcodes`; operands are decoded when `decode_form(text_id)` asks for them.
     """
 
     __slots__ = ("_decode", "_forms", "_masks", "opcode_ids", "opcodes", "texts")
@@ -87,18 +84,22 @@ class FormTable:
         self._masks: dict[Callable[[Opcode], bool], BoolArray] = {}
 
     def make_opcode_mask(self, test: Callable[[Opcode], bool]) -> BoolArray:
-        """Which opcodes pass a test, [n_opcode]; kept for the next kernel, so pass a named function."""
+        """Return which opcodes pass a test, [n_opcode], read-only.
+
+        test: a function of a module, never a lambda: masks are cached by it for the next kernel.
+        """
         mask = self._masks.get(test)
         if mask is None:
             mask = self._masks[test] = np.array([test(opcode) for opcode in self.opcodes], dtype=bool)
+            mask.setflags(write=False)
         return mask
 
     def is_unparsed(self, text_id: int) -> bool:
-        """Whether the grammar refused the text's operands."""
+        """Return whether the grammar rejected the operands of a text."""
         return any(isinstance(operand, UnparsedOperand) for operand in self.decode_form(text_id).operands)
 
     def decode_form(self, text_id: int) -> InstructionForm:
-        """The decoded form of a text; decoded once."""
+        """Return the form of a text, which is decoded once."""
         form = self._forms[text_id]
         if form is None:
             form = self._forms[text_id] = self._decode(self.texts[text_id])
@@ -106,11 +107,11 @@ class FormTable:
 
 
 class SourceLine(Struct, frozen=True):
-    """A source line, as `-lineinfo` and nvdisasm's -g give it; `inlined_at` where it was inlined."""
+    """A source line, as `nvcc -lineinfo` records it and `nvdisasm -g` prints it."""
 
     file: str
     line: int
-    inlined_at: "SourceLine | None" = None
+    inlined_at: "SourceLine | None" = None  # line of the call that was inlined
 
     def __str__(self) -> str:
         name = self.file.rsplit("/", 1)[-1]
@@ -120,7 +121,7 @@ class SourceLine(Struct, frozen=True):
 class Instruction(Struct, frozen=True):
     """One instruction of one kernel."""
 
-    index: int
+    index: int  # row in the kernel
     address: int
     form: InstructionForm
     control_code: ControlCode | None
@@ -128,6 +129,7 @@ class Instruction(Struct, frozen=True):
 
     @property
     def opcode(self) -> Opcode:
+        """Opcode of the instruction's form."""
         return self.form.opcode
 
     def __str__(self) -> str:
@@ -135,62 +137,54 @@ class Instruction(Struct, frozen=True):
 
 
 class KernelResources(Struct, frozen=True, kw_only=True):
-    """What a kernel asks of an SM; None where neither the dump nor a text beside it says.
+    """Resources that a kernel needs on an SM; None if neither the dump nor a file beside it says."""
 
-    shared_bytes is static, dynamic_shared_bytes what metadata says is asked for at launch.
-    registers_exact is False where the number was read off the highest register in the code.
-    """
-
-    registers: int | None = None
-    has_exact_registers: bool = False
-    shared_bytes: int | None = None
-    dynamic_shared_bytes: int | None = None
-    local_bytes: int | None = None
-    stack_bytes: int | None = None
-    barriers: int | None = None
+    registers: int | None = None  # per thread
+    has_exact_registers: bool = False  # False if inferred from the highest register in the code
+    shared_bytes: int | None = None  # static, per CTA
+    dynamic_shared_bytes: int | None = None  # per CTA, as metadata gives it for the launch
+    local_bytes: int | None = None  # per thread
+    stack_bytes: int | None = None  # per thread
+    barriers: int | None = None  # CTA barriers
     block_threads: int | None = None
-    has_exact_block_threads: bool = False
+    has_exact_block_threads: bool = False  # True if the binary or its metadata requires this size
 
 
 class Parameter(Struct, frozen=True, kw_only=True):
-    """One parameter of a kernel: `offset` counts from where the arguments start in constant bank 0.
-
-    is_pointer: None where nothing tells; type_name: as the source's compiler wrote it, such as `*fp16`,
-    "" where not known; is_hidden: the compiler's own, null at launch.
-    """
+    """One parameter of a compiled kernel."""
 
     ordinal: int
-    offset: int
+    offset: int  # in bytes, from the first parameter in constant bank 0
     size_bytes: int
     name: str = ""
-    is_pointer: bool | None = None
-    type_name: str = ""
-    is_hidden: bool = False
+    is_pointer: bool | None = None  # None if unknown
+    type_name: str = ""  # as the source's compiler wrote it, such as `*fp16`; "" if unknown
+    is_hidden: bool = False  # added by the compiler, null at launch
 
 
 class ParameterDeclaration(Struct, frozen=True, kw_only=True):
-    """What a source's signature says of a parameter; where it stands follows from the architecture."""
+    """A parameter in the signature of a source; its offset follows from the architecture."""
 
     name: str
     type_name: str
     size_bytes: int
     alignment_bytes: int
     is_pointer: bool = False
-    is_hidden: bool = False
+    is_hidden: bool = False  # added by the compiler, null at launch
 
 
 class Relocation(Struct, frozen=True, kw_only=True):
-    """Bytes that the loader fills in with an address: of an object of so many bytes, else None."""
+    """Bytes of a constant bank in which the loader writes the address of a symbol."""
 
     offset: int
     size_bytes: int
     symbol: str
-    object_bytes: int | None = None
+    object_bytes: int | None = None  # size of the object at the symbol, None if it is no object
     addend: int = 0
 
 
 class UninitializedConstant(Struct, frozen=True, kw_only=True):
-    """A variable in constant memory that the binary leaves zero, for the host to set."""
+    """A variable in constant memory that is zero in the binary, so that the host may set it."""
 
     offset: int
     size_bytes: int
@@ -198,7 +192,7 @@ class UninitializedConstant(Struct, frozen=True, kw_only=True):
 
 
 class ConstantBank(Struct, frozen=True, kw_only=True):
-    """A constant bank other than 0 as the binary has it."""
+    """A constant bank other than 0, as the binary holds it."""
 
     number: int
     contents: bytes
@@ -207,73 +201,65 @@ class ConstantBank(Struct, frozen=True, kw_only=True):
 
 
 class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """One function of a dump, as columns; rows are instructions in address order.
+    """One function of a dump, as columns; rows are its n instructions in address order."""
 
-    text_ids[n], addresses[n]: see `FormTable`; control_words[n]: upper 64 bits of each instruction,
-    None where the dump has no hex; labels: nvdisasm's names of addresses; branch_targets: addresses
-    that an indirect branch may reach, by the address of the branch.
-
-    What lies beside the code, None where no source says: parameters by ordinal, and the offset in constant
-    bank 0 at which they start; signature: the parameters as Triton's metadata has them; constants: the
-    banks other than 0; cluster: the CTAs of a cluster that the kernel was built for.
-    """
-
-    name: str
-    arch: str
-    form_table: FormTable
-    text_ids: IdArray
-    addresses: IntArray
-    control_words: WordArray | None
-    line: int
+    name: str  # mangled
+    arch: str  # `sm_90`
+    form_table: FormTable  # of the whole module
+    text_ids: IdArray  # [n], into `form_table`
+    addresses: IntArray  # [n], in bytes
+    control_words: WordArray | None  # [n], upper 64 bits of each instruction; None if the dump has no hex
+    line: int  # of the dump, at which the function begins
     resources: KernelResources = KernelResources()
-    labels: tuple[tuple[str, int], ...] = ()
-    branch_targets: tuple[tuple[int, tuple[int, ...]], ...] = ()
-    source_line_ids: IdArray | None = None
+    labels: tuple[tuple[str, int], ...] = ()  # nvdisasm's names of addresses
+    branch_targets: tuple[tuple[int, tuple[int, ...]], ...] = ()  # (address of indirect branch, targets)
+    source_line_ids: IdArray | None = None  # [n], into `source_lines`; -1 if unknown
     source_lines: tuple[SourceLine, ...] = ()
-    is_entry: bool = True
-    parameters: tuple[Parameter, ...] | None = None
-    parameter_base: int | None = None
-    signature: tuple[ParameterDeclaration, ...] | None = None
-    constant_banks: tuple[ConstantBank, ...] | None = None
-    cluster: Dim3 | None = None
+    is_entry: bool = True  # False for a device function
+    # From the binary or files beside the dump; None if nothing says.
+    parameters: tuple[Parameter, ...] | None = None  # by ordinal
+    parameter_base: int | None = None  # offset of the first parameter in constant bank 0
+    signature: tuple[ParameterDeclaration, ...] | None = None  # from Triton's metadata
+    constant_banks: tuple[ConstantBank, ...] | None = None  # other than bank 0
+    cluster: Dim3 | None = None  # cluster size that the kernel was compiled for
 
     def __len__(self) -> int:
         return len(self.text_ids)
 
     @cached_property
     def opcode_ids(self) -> IdArray:
-        """Index into `vocabulary.opcodes`, for each instruction."""
+        """[n], into `form_table.opcodes`."""
         return self.form_table.opcode_ids[self.text_ids]
 
     def decode_form(self, index: int) -> InstructionForm:
+        """Return the form of row `index`."""
         return self.form_table.decode_form(int(self.text_ids[index]))
 
     def decode_forms(self, start: int, stop: int) -> list[InstructionForm]:
-        """Those of rows [start, stop)."""
+        """Return the forms of rows [start, stop)."""
         return list(map(self.form_table.decode_form, self.text_ids[start:stop].tolist()))
 
     def find_opcode(self, index: int) -> Opcode:
+        """Return the opcode of row `index`; its operands are not decoded."""
         return self.form_table.opcodes[int(self.form_table.opcode_ids[self.text_ids[index]])]
 
     def find_source_line(self, index: int) -> SourceLine | None:
+        """Return the source line of row `index`, None if unknown."""
         if self.source_line_ids is None or self.source_line_ids[index] < 0:
             return None
         return self.source_lines[int(self.source_line_ids[index])]
 
 
 class Module(Struct, frozen=True, kw_only=True, eq=False):
-    """A whole input: its kernels in file order, and what the reader had to say.
-
-    traces: where the input is a recorded run, the trace that each kernel was read from, in their order.
-    """
+    """A whole input: its kernels in file order, and the warnings of the reader."""
 
     path: str
     source_format: SourceFormat
     kernels: tuple[Kernel, ...]
     form_table: FormTable
     diagnostics: tuple[Diagnostic, ...] = ()
-    toolchain: str = ""
-    traces: "tuple[Trace, ...]" = ()
+    toolchain: str = ""  # name and version of the tool that made the input, "" if unknown
+    traces: "tuple[Trace, ...]" = ()  # of each kernel, if the input is a trace
 
     def __iter__(self) -> Iterator[Kernel]:
         return iter(self.kernels)

@@ -1,4 +1,4 @@
-"""Opcodes as values: what an instruction is, resolved once from its name and modifiers."""
+"""Opcodes: the properties of an instruction that follow from its name and modifiers alone."""
 
 from enum import StrEnum
 
@@ -8,7 +8,7 @@ from analyzer.ir.scheduling import SchedClass, TensorRate
 
 
 class OpKind(StrEnum):
-    """What an instruction does, as far as flow, demand and reports care."""
+    """Operation of an instruction, as control flow, resource demand and reports distinguish it."""
 
     INTEGER = "integer"
     FLOAT = "float"
@@ -34,13 +34,13 @@ class OpKind(StrEnum):
     SPECIAL_REGISTER = "special_register"
     CONTROL = "control"  # no effect on the order of instructions
     NOP = "nop"
-    # flow
+    # control flow
     BRANCH = "branch"
     BRANCH_INDIRECT = "branch_indirect"
     CALL = "call"
     RETURN = "return"
     EXIT = "exit"
-    CONVERGENCE_OPEN = "convergence_open"  # BSSY: names where the warp meets again
+    CONVERGENCE_OPEN = "convergence_open"  # BSSY: names where the warp reconverges
     CONVERGENCE_WAIT = "convergence_wait"  # BSYNC
     CONVERGENCE_BREAK = "convergence_break"
     WARP_SYNC = "warp_sync"  # with a target: .COLLECTIVE, .EXCLUSIVE
@@ -48,7 +48,7 @@ class OpKind(StrEnum):
 
 
 class Semantics(StrEnum):
-    """Meanings that execution, static trip counts and scoreboard waits rely on."""
+    """Effects that abstract execution, static trip counts and scoreboard waits evaluate."""
 
     INT_COMPARE = "int_compare"
     INT_ADD = "int_add"
@@ -60,7 +60,7 @@ class Semantics(StrEnum):
     INT_ADD_MIN_MAX = "int_add_min_max"
     INT_ABSOLUTE = "int_absolute"
     INT_DISTANCE = "int_distance"
-    # bits
+    # bitwise
     LOGIC = "logic"
     LOGIC_OF_TWO = "logic_of_two"
     FUNNEL_SHIFT = "funnel_shift"
@@ -119,14 +119,14 @@ class Semantics(StrEnum):
     MBARRIER_WAIT = "mbarrier_wait"
     MBARRIER_ARRIVE = "mbarrier_arrive"
     MBARRIER_COMMIT = "mbarrier_commit"  # arrives when the tensor core is done
-    MBARRIER_COPY = "mbarrier_copy"  # arrives when its bytes are there
+    MBARRIER_COPY = "mbarrier_copy"  # completes its bytes when they have arrived
     # copy engine
     BULK_STORE = "bulk_store"  # from shared to global memory
-    BULK_REDUCTION = "bulk_reduction"  # the same, added to what is there
+    BULK_REDUCTION = "bulk_reduction"  # the same, as a reduction
 
 
 class AddressSpace(StrEnum):
-    """Address space of a memory instruction."""
+    """Memory that an instruction accesses, as PTX names state spaces."""
 
     GLOBAL = "global"
     SHARED = "shared"
@@ -139,7 +139,7 @@ class AddressSpace(StrEnum):
 
 
 class DataType(StrEnum):
-    """Element types that modifiers name."""
+    """Element types of matrix instructions."""
 
     F64 = "f64"
     F32 = "f32"
@@ -160,7 +160,7 @@ class DataType(StrEnum):
 
 
 class MmaShape(Struct, frozen=True):
-    """Matrix multiply of one instruction: m x n x k, for `warps` warps together (four for a warpgroup)."""
+    """The matrix product of one instruction: D[m, n] = A[m, k] B[k, n] + C[m, n]."""
 
     m: int
     n: int
@@ -168,35 +168,30 @@ class MmaShape(Struct, frozen=True):
     is_sparse: bool
     tensor_rate: TensorRate
     accumulator_bits: int
-    n_warps: int = 1
+    n_warps: int = 1  # that execute the instruction together: 4 for a warpgroup
 
     @property
     def n_fmas(self) -> int:
-        """Dense multiply-adds that the instruction stands for."""
+        """Multiply-adds of the product, as if it were dense."""
         return self.m * self.n * self.k
 
 
 class Opcode(Struct, frozen=True, kw_only=True):
-    """An opcode with its modifiers, resolved once; nothing later reads `name` except to print.
-
-    width_bytes: bytes that one lane moves (memory instructions, else 0).
-    flops: floating-point or integer-dot operations of one lane, an FMA counting two; MMA aside.
-    known: False where no table row fits and the conservative class was taken.
-    """
+    """An opcode with its modifiers; later stages read these properties and use `name` only to print."""
 
     name: str
     modifiers: tuple[str, ...]
     kind: OpKind
     sched_class: SchedClass
-    destination_pattern: str
-    registers_by_operand: tuple[int, ...]
-    operand_registers: int
-    width_bytes: int
-    flops: int
+    destination_pattern: str  # operands that are written, see `OpcodeRow.writes`
+    registers_by_operand: tuple[int, ...]  # 32-bit registers, by place among non-predicate operands
+    operand_registers: int  # 32-bit registers of the operands that this tuple does not cover
+    width_bytes: int  # bytes that one lane moves (memory instructions, else 0)
+    flops: int  # floating-point or integer-dot operations of one lane without MMA; an FMA counts two
     space: AddressSpace | None
     mma_shape: MmaShape | None
     semantics: Semantics | None
-    is_known: bool
+    is_known: bool  # False if the opcode is not in the table and got the conservative class
 
     @property
     def mnemonic(self) -> str:

@@ -1,4 +1,4 @@
-"""Operands of SASS instructions: one small frozen class for each shape that the tools print."""
+"""Operands of SASS instructions: one frozen class for each syntax that the tools print."""
 
 import math
 from enum import StrEnum
@@ -7,20 +7,24 @@ from msgspec import Struct
 
 
 class RegisterFile(StrEnum):
+    """General (per lane) and uniform (per warp) registers."""
+
     GENERAL = "R"
     UNIFORM = "UR"
 
 
 class PredicateFile(StrEnum):
+    """Predicates per lane and per warp."""
+
     GENERAL = "P"
     UNIFORM = "UP"
 
 
 class Register(Struct, frozen=True):
-    """`R5`, `-UR4`, `|R9|.reuse`, `R4.H0_H0`; index None is RZ or URZ, which reads zero."""
+    """A register: `R5`, `-UR4`, `|R9|.reuse`, `R4.H0_H0`."""
 
     file: RegisterFile
-    index: int | None
+    index: int | None  # None is RZ or URZ, which reads as zero
     is_negated: bool = False
     is_absolute: bool = False
     is_inverted: bool = False
@@ -32,10 +36,10 @@ class Register(Struct, frozen=True):
 
 
 class Predicate(Struct, frozen=True):
-    """`P0`, `!UP3`; index None is PT or UPT, which is true."""
+    """A predicate: `P0`, `!UP3`."""
 
     file: PredicateFile
-    index: int | None
+    index: int | None  # None is PT or UPT, which is true
     is_negated: bool = False
 
     def __str__(self) -> str:
@@ -53,7 +57,7 @@ class PredicateFileOperand(Struct, frozen=True):
 
 
 class Immediate(Struct, frozen=True):
-    """`0x7f`, `-1.5`, `+INF`; integers are ints."""
+    """An immediate: `0x7f`, `-1.5`, `+INF`."""
 
     value: int | float
     suffixes: tuple[str, ...] = ()
@@ -68,10 +72,10 @@ class Immediate(Struct, frozen=True):
 
 
 class ConstantBankOperand(Struct, frozen=True):
-    """`c[0x0][0x210]`, `c[0x3][R9+0x8]`, `-c[0x0][UR4+0x30]`."""
+    """A word of a constant bank: `c[0x0][0x210]`, `c[0x3][R9+0x8]`, `-c[0x0][UR4+0x30]`."""
 
-    bank: int
-    offset: int
+    bank: int  # -1 if a register selects the bank
+    offset: int  # in bytes
     base: Register | None = None
     is_negated: bool = False
     is_absolute: bool = False
@@ -84,7 +88,7 @@ class ConstantBankOperand(Struct, frozen=True):
 
 
 class Address(Struct, frozen=True):
-    """`[R2.64+UR4+-0x10]`: registers that are added, then a byte offset."""
+    """A memory address: `[R2.64+UR4+-0x10]`, the sum of registers and a byte offset."""
 
     bases: tuple[Register, ...]
     offset: int
@@ -94,9 +98,9 @@ class Address(Struct, frozen=True):
 
 
 class DescriptorOperand(Struct, frozen=True):
-    """An operand reached through a descriptor: `desc[UR4][R2.64]`, `gdesc[UR20].tnspB`, `tmem[UR4]`."""
+    """An operand accessed through a descriptor: `desc[UR4][R2.64]`, `gdesc[UR20].tnspB`, `tmem[UR4]`."""
 
-    kind: str
+    kind: str  # `desc`, `gdesc`, `tmem`
     descriptor: Address
     address: Address | None = None
     suffixes: tuple[str, ...] = ()
@@ -107,9 +111,9 @@ class DescriptorOperand(Struct, frozen=True):
 
 
 class BarrierRegister(Struct, frozen=True):
-    """Convergence barrier `B3`, scoreboard `SB0`, or warpgroup scoreboard `gsb0`."""
+    """A convergence barrier `B3`, scoreboard `SB0`, or warpgroup scoreboard `gsb0`."""
 
-    file: str
+    file: str  # `B`, `SB`, `gsb`
     index: int
 
     def __str__(self) -> str:
@@ -117,7 +121,7 @@ class BarrierRegister(Struct, frozen=True):
 
 
 class SpecialOperand(Struct, frozen=True):
-    """Special registers and words: `SR_TID.X`, `2D`, `Rpc.LO`."""
+    """A special register or keyword: `SR_TID.X`, `2D`, `Rpc.LO`."""
 
     name: str
 
@@ -126,7 +130,7 @@ class SpecialOperand(Struct, frozen=True):
 
 
 class ScoreboardList(Struct, frozen=True):
-    """`{5,4,3}`: scoreboards that DEPBAR names."""
+    """The scoreboards that DEPBAR names: `{5,4,3}`."""
 
     scoreboards: tuple[int, ...]
 
@@ -135,7 +139,7 @@ class ScoreboardList(Struct, frozen=True):
 
 
 class Label(Struct, frozen=True):
-    """A symbolic target or relocation of nvdisasm: `(.L_x_3)`, 32@lo((f + .L_x_0@srel))."""
+    """A symbolic target or relocation that nvdisasm prints: `(.L_x_3)`, 32@lo((f + .L_x_0@srel))."""
 
     name: str
 
@@ -144,7 +148,7 @@ class Label(Struct, frozen=True):
 
 
 class UnparsedOperand(Struct, frozen=True):
-    """Text that the grammar does not know; counted in the warnings."""
+    """Text that the grammar rejects; a warning counts it."""
 
     text: str
 

@@ -1,16 +1,16 @@
-"""Names shared by the ISA tables and the hardware database: classes, pipes, levels, bases.
+"""Names that the ISA tables and the hardware database share: scheduling classes, pipes, tensor rates, bases.
 
-They live below both so that neither has to import the other: the ISA maps an opcode to a
-scheduling class, an architecture file maps the class to a pipe and its figures.
+They lie below both, so that neither imports the other: the ISA maps an opcode to a scheduling class, the file
+of an architecture maps the class to a pipe, an issue interval and a latency.
 """
 
 from enum import StrEnum
 
-WARP_SIZE = 32
+WARP_SIZE = 32  # lanes
 
 
 class Basis(StrEnum):
-    """What a figure rests on, strongest first."""
+    """Origin of a hardware parameter, most reliable first."""
 
     MEASURED = "measured"
     CALIBRATED = "calibrated"
@@ -39,12 +39,12 @@ class Pipe(StrEnum):
     FRONTEND = "frontend"
 
 
-# Of these an SM has one, which elected threads drive.
+# One per SM, not per sub-core; an elected thread issues to it.
 SM_LEVEL_PIPES = frozenset({Pipe.TC, Pipe.TMA})
 
 
 class Completion(StrEnum):
-    """How a consumer learns that a result is there, which names the stall it sees."""
+    """Way in which a consumer waits for a result, which names its stall in Nsight Compute."""
 
     FIXED = "fixed"
     SHORT_SCOREBOARD = "short_scoreboard"
@@ -52,11 +52,11 @@ class Completion(StrEnum):
 
 
 class SchedClass(StrEnum):
-    """Scheduling classes: what instructions share a pipe, an issue interval and a latency."""
+    """Scheduling classes: instructions of one class share a pipe, an issue interval and a latency."""
 
     # arithmetic
-    INT_ADD = "int_add"  # IADD3, IADD: adds that some chips run on more lanes than logic
-    INT_LOGIC = "int_logic"  # LOP3, SHF, PRMT, LEA, SEL, MOV, predicates' compares
+    INT_ADD = "int_add"  # IADD3, IADD: some chips have more lanes for them than for logic
+    INT_LOGIC = "int_logic"  # LOP3, SHF, PRMT, LEA, SEL, MOV, ISETP
     INT_MINMAX = "int_minmax"
     INT_MUL = "int_mul"  # IMAD, IDP
     INT_MUL_WIDE = "int_mul_wide"  # IMAD.WIDE, IMAD.HI
@@ -72,7 +72,7 @@ class SchedClass(StrEnum):
     CONVERT_64 = "convert_64"
     SPECIAL_FUNCTION = "special_function"  # MUFU
     BIT_COUNT = "bit_count"  # POPC, FLO, BREV
-    # warp-wide
+    # across lanes
     VOTE = "vote"
     SHUFFLE = "shuffle"
     REDUX = "redux"
@@ -134,7 +134,7 @@ class SchedClass(StrEnum):
 
 
 class TensorRate(StrEnum):
-    """Which of a product's tensor rates an MMA runs at (inputs, and accumulator where it matters)."""
+    """Tensor rates of a product, by input type and, where it matters, accumulator type."""
 
     F16 = "f16"  # FP32 accumulation
     F16_ACC16 = "f16_acc16"

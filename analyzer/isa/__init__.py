@@ -1,1 +1,1 @@
-"""What the instruction set says: opcodes, operand roles, matrix shapes, control bits (`hwdb/isa`)."""
+"""The instruction set: opcodes, operand roles, shapes of matrix instructions, control bits (`hwdb/isa`)."""

@@ -1,4 +1,9 @@
-"""Matrix multiply shapes read from an instruction's modifiers; words and types in `hwdb/isa/mma.toml`."""
+"""Shapes of matrix instructions, read from their modifiers by the table `hwdb/isa/mma.toml`.
+
+Examples:
+    HMMA.16816.F32.BF16      m16 n8 k16, FP32 accumulation, BF16 inputs
+    HGMMA.64x128x16.F32      m64 n128 k16 for the four warps of a warpgroup
+"""
 
 import re
 from functools import cache
@@ -18,19 +23,19 @@ _FP16_ACCUMULATION_RATES = {
     TensorRate.FP6: TensorRate.FP8_ACC16,
 }
 _ACCUMULATOR_BITS = {DataType.F16: 16, DataType.F32: 32, DataType.F64: 64, DataType.S32: 32}
-# Tile of a tcgen05 instruction whose descriptor is not known: the largest of one CTA (PTX ISA, tcgen05.mma).
+# Tile of a tcgen05 instruction whose descriptor is unknown: the largest of one CTA (PTX ISA, tcgen05.mma).
 DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N = 128, 256
 
 
 @cache
 def load_mma_table() -> MmaTable:
-    """The shipped table of matrix shapes and types."""
+    """Load the shipped table of matrix shapes and types."""
     text = (find_data_folder("hwdb") / "isa" / "mma.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomli.loads(text), MmaTable)
 
 
 def find_mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:
-    """Shape and rate of a matrix instruction, None where `name` is no matrix family.
+    """Return the shape and rate of a matrix instruction, None if `name` is no matrix instruction.
 
     AMALI equation 25 counts m*n*k fused multiply-adds from the modifiers.
     """
@@ -58,8 +63,9 @@ def find_mma_shape(name: str, modifiers: tuple[str, ...]) -> MmaShape | None:
 
 
 def _split_types(types: list[DataType], family: MmaFamilyRow) -> tuple[int, DataType]:
-    """Accumulator bits and input type: the accumulator, where printed, comes first; of two inputs
-    the wider one sets the rate.
+    """Return the accumulator's bits and the input type.
+
+    The accumulator, if printed, comes first; of two input types the wider one sets the rate.
     """
     table = load_mma_table()
     bits = family.default_accumulator_bits
@@ -70,6 +76,7 @@ def _split_types(types: list[DataType], family: MmaFamilyRow) -> tuple[int, Data
 
 
 def _find_extents(modifiers: tuple[str, ...], table: MmaTable) -> tuple[int, int, int] | None:
+    """Return (m, n, k) as the modifiers print it, None if they do not."""
     for word in modifiers:
         if word in table.shapes:
             return table.shapes[word]
@@ -82,6 +89,6 @@ def _find_extents(modifiers: tuple[str, ...], table: MmaTable) -> tuple[int, int
 def _make_tcgen05_extents(
     name: str, inputs: DataType, family: MmaFamilyRow, table: MmaTable
 ) -> tuple[int, int, int]:
-    """tcgen05: K follows from the bytes of one instruction; M and N stand in a descriptor register."""
+    """Return (m, n, k) of a tcgen05 instruction: only k is known, m and n are in a descriptor register."""
     k = family.k_bytes * 8 // table.bits[inputs] if family.k_bytes else 16
     return DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N, k

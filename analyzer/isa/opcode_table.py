@@ -1,4 +1,10 @@
-"""Opcode names and modifiers to `Opcode` values, by the rows of `hwdb/isa/opcodes.toml`."""
+"""Resolves a mnemonic to an `Opcode` by the rows of `hwdb/isa/opcodes.toml`.
+
+The name selects a row. Each override of the row whose modifiers match then replaces some of its fields, later
+ones after earlier ones. A name without a row gets the conservative class `unknown`.
+
+    IMAD.WIDE.U32      row IMAD, override for WIDE: class int_mul_wide, register pairs as result and addend
+"""
 
 import re
 from functools import cache
@@ -23,14 +29,14 @@ _UNKNOWN_OPCODE_ROW = OpcodeRow(kind=OpKind.UNKNOWN, sched=SchedClass.UNKNOWN, w
 
 @cache
 def load_opcode_table() -> OpcodeTable:
-    """The shipped opcode table."""
+    """Load the shipped opcode table."""
     text = (find_data_folder("hwdb") / "isa" / "opcodes.toml").read_text(encoding="utf-8")
     return msgspec.convert(tomli.loads(text), OpcodeTable)
 
 
 @cache
 def resolve_opcode(mnemonic: str) -> Opcode:
-    """The opcode that `mnemonic` (`LDG.E.128`) names; an unlisted one gets the conservative class."""
+    """Return the opcode of a mnemonic such as `LDG.E.128`; an unlisted one gets the conservative class."""
     name, *words = mnemonic.split(".")
     modifiers = tuple(words)
     listed = load_opcode_table().opcode.get(name)
@@ -53,6 +59,7 @@ def resolve_opcode(mnemonic: str) -> Opcode:
 
 
 def _apply_overrides(row: OpcodeRow, modifiers: tuple[str, ...]) -> OpcodeRow:
+    """Return the row with the fields of all overrides that match; a new width drops the row's widths."""
     for rule in row.when:
         if _is_match(rule, modifiers):
             changes = {
@@ -89,7 +96,11 @@ def _is_match(rule: ModifierOverrideRow, modifiers: tuple[str, ...]) -> bool:
 
 
 def count_tensor_memory_registers(modifiers: tuple[str, ...]) -> int:
-    """Registers of LDTM and STTM: repeats times bits of a row, halved for 16 rows (PTX, tcgen05.ld)."""
+    """Return the registers of each lane that LDTM and STTM move (PTX ISA, tcgen05.ld).
+
+    That is the bits of one repeat (rows times bits of a row) over the bits of a warp's registers, times the
+    repeats: `16dp256bit` with `x4` moves 16.
+    """
     repeat, factor = 1, 1.0
     for word in modifiers:
         if match := _TENSOR_MEMORY_REPEAT.fullmatch(word):
@@ -100,6 +111,7 @@ def count_tensor_memory_registers(modifiers: tuple[str, ...]) -> int:
 
 
 def _find_width_bytes(row: OpcodeRow, modifiers: tuple[str, ...]) -> int:
+    """Return the bytes that each lane moves: by the last width modifier, else the row's default."""
     if row.kind not in _WIDTH_MODIFIER_KINDS:
         return 0
     if row.space is AddressSpace.TENSOR:

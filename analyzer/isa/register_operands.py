@@ -1,7 +1,11 @@
-"""Which scalar registers an instruction writes and reads, from the opcode's row and its operands.
+"""The registers and predicates that an instruction writes and reads (its defs and uses).
 
-A storage number names one 32-bit register or one predicate: R0..R254 are 0..254, UR0..UR126 follow
-at `UNIFORM_REGISTER_BASE`, predicates at `PREDICATE_BASE`, uniform predicates at `UNIFORM_PREDICATE_BASE`.
+The opcode's row says how many leading operands are written and how many 32-bit registers each operand takes.
+The operands say which registers. All are numbered as register units, each a 32-bit register or a predicate:
+R0 to R254 are units 0 to 254, UR0 to UR126 begin at `UNIFORM_REGISTER_BASE`, predicates at `PREDICATE_BASE`,
+uniform predicates at `UNIFORM_PREDICATE_BASE`.
+
+    @P1 LDG.E.64 R4, [R2.64+0x8]      defs R4, R5; uses P1, R2, R3
 """
 
 import re
@@ -33,12 +37,12 @@ _N_PREDICATES = 7
 _REGISTER_BITS = 32
 
 RegisterUnits = tuple[int, ...]
-_OperandTypes = tuple[type[Operand], ...]  # of an instruction's operands
+_OperandTypes = tuple[type[Operand], ...]
 _PREDICATE_TYPES = (Predicate, PredicateFileOperand)
 
 
 def format_register_unit(number: int) -> str:
-    """`R5`, `UR4`, `P0`, `UP1` for a storage number."""
+    """Return the printed name of a register unit: `R5`, `UR4`, `P0`, `UP1`."""
     if number >= UNIFORM_PREDICATE_BASE:
         return f"UP{number - UNIFORM_PREDICATE_BASE}"
     if number >= PREDICATE_BASE:
@@ -49,44 +53,42 @@ def format_register_unit(number: int) -> str:
 
 
 def find_register_unit(register: Register) -> int:
-    """Storage number of one register; -1 for RZ and URZ, which hold nothing."""
+    """Return the unit of one register, -1 for RZ and URZ, which hold nothing."""
     return (_find_register_units(register, 1) or (-1,))[0]
 
 
 def find_predicate_unit(predicate: Predicate) -> int:
-    """Storage number of a predicate; -1 for PT and UPT."""
+    """Return the unit of a predicate, -1 for PT and UPT."""
     return (_find_predicate_units(predicate) or (-1,))[0]
 
 
 def find_defs_and_uses(
     opcode: Opcode, guard: Predicate | None, operands: tuple[Operand, ...]
 ) -> tuple[RegisterUnits, RegisterUnits]:
-    """(written, read) storage numbers of one instruction, guard included among the read."""
+    """Return (written units, read units) of one instruction; the guard is read."""
     layout = _make_operand_layout(opcode, tuple(map(type, operands)))
     written: RegisterUnits = ()
     read: RegisterUnits = () if guard is None else _find_predicate_units(guard)
-    for place, (operand, width) in enumerate(zip(operands, layout.widths, strict=True)):
+    for position, (operand, width) in enumerate(zip(operands, layout.widths, strict=True)):
         if isinstance(operand, PredicateFileOperand):
             found = _find_masked_predicates(operand, operands)
-        elif isinstance(operand, Address) and place >= layout.n_defs:
-            found = find_address_units(opcode, place, operand)
+        elif isinstance(operand, Address) and position >= layout.n_defs:
+            found = find_address_units(opcode, position, operand)
         else:
             found = _find_operand_units(operand, width)
-        if place < layout.n_defs:
+        if position < layout.n_defs:
             written += found
-        if place >= layout.n_defs or (place == 0 and layout.is_first_read):
+        if position >= layout.n_defs or (position == 0 and layout.is_first_read):
             read += found
     return written, read
 
 
 class _OperandLayout(Struct, frozen=True):
-    """What operands of these kinds are to an opcode: so many are written; widths in 32-bit registers, as if
-    each were a register; adds: the first one is read as well.
-    """
+    """Roles of an opcode's operands, given their types."""
 
-    n_defs: int
-    widths: tuple[int, ...]
-    is_first_read: bool
+    n_defs: int  # leading operands that are written
+    widths: tuple[int, ...]  # 32-bit registers of each operand, as if it were a register
+    is_first_read: bool  # the first operand is read as well
 
 
 @cache
@@ -97,8 +99,9 @@ def _make_operand_layout(opcode: Opcode, kinds: _OperandTypes) -> _OperandLayout
 
 
 def is_partial_predicate_write(operands: tuple[Operand, ...]) -> bool:
-    """Whether an instruction may leave as they were some predicates that `find_defs_and_uses` says it
-    writes.
+    """Return whether some of the predicates among the defs of an instruction may keep their values.
+
+    That is so where it writes the predicate file through a mask that is not known.
     """
     return _find_predicate_mask(operands) is None and any(
         isinstance(o, PredicateFileOperand) for o in operands
@@ -106,7 +109,7 @@ def is_partial_predicate_write(operands: tuple[Operand, ...]) -> bool:
 
 
 def _find_predicate_mask(operands: tuple[Operand, ...]) -> int | None:
-    """The mask that P2R and R2P end with, where it is told."""
+    """Return the mask that P2R and R2P end with, None if it is no immediate."""
     match operands:
         case (*_, Immediate(value=int() as mask)):
             return mask
@@ -115,15 +118,15 @@ def _find_predicate_mask(operands: tuple[Operand, ...]) -> int | None:
 
 
 def _find_masked_predicates(predicates: PredicateFileOperand, operands: tuple[Operand, ...]) -> RegisterUnits:
-    """Of the whole file those that the mask names."""
+    """Return the units of the predicates that the mask selects, all of the file if it is not known."""
     mask = _find_predicate_mask(operands)
     base = PREDICATE_BASE if predicates.file is PredicateFile.GENERAL else UNIFORM_PREDICATE_BASE
-    return tuple(base + place for place in range(_N_PREDICATES) if mask is None or mask >> place & 1)
+    return tuple(base + bit for bit in range(_N_PREDICATES) if mask is None or mask >> bit & 1)
 
 
-def find_address_units(opcode: Opcode, place: int, address: Address) -> RegisterUnits:
-    """Storage numbers that the address at operand `place` is summed from."""
-    wide = is_64bit_address(opcode, place)
+def find_address_units(opcode: Opcode, position: int, address: Address) -> RegisterUnits:
+    """Return the units of the registers that the address at operand `position` is the sum of."""
+    wide = is_64bit_address(opcode, position)
     return tuple(
         number
         for base in address.bases
@@ -131,39 +134,46 @@ def find_address_units(opcode: Opcode, place: int, address: Address) -> Register
     )
 
 
-def is_64bit_address(opcode: Opcode, place: int) -> bool:
-    """64-bit address: `.E` says so; LDGSTS names its shared side first, which is never wide."""
-    if opcode.kind is OpKind.ASYNC_COPY and place == 0:
+def is_64bit_address(opcode: Opcode, position: int) -> bool:
+    """Return whether the address at operand `position` has 64 bits, as `.E` says.
+
+    LDGSTS has its shared-memory address first, which is never wide.
+    """
+    if opcode.kind is OpKind.ASYNC_COPY and position == 0:
         return False
     return opcode.space in GLOBAL_SPACES and "E" in opcode.modifiers
 
 
 def is_register_pair(base: Register, wide: bool) -> bool:
-    """`R2.64`, and in a wide address all but `R2.U32`: Volta and Turing print no `.64`."""
+    """Return whether a base of an address is a pair of registers.
+
+    That is `R2.64`, and in a 64-bit address all but `R2.U32`: Volta and Turing print no `.64`.
+    """
     return "64" in base.suffixes or (wide and "U32" not in base.suffixes)
 
 
 @cache
 def _parse_destination_pattern(writes: str) -> tuple[tuple[str, bool], ...]:
-    """`rp?p?` as ((r, needed), (p, optional), (p, optional))."""
+    """Return `rp?p?` as (("r", False), ("p", True), ("p", True)): role, and whether it may be missing."""
     return tuple((letter, mark == "?") for letter, mark in re.findall(r"([rpm])(\??)", writes))
 
 
 def _count_defs(writes: str, kinds: _OperandTypes) -> int:
-    place = 0
+    """Return how many leading operands fit the pattern of written operands."""
+    position = 0
     for letter, optional in _parse_destination_pattern(writes):
-        if place >= len(kinds):
+        if position >= len(kinds):
             break
-        wanted = (Register,) if letter == "r" else _PREDICATE_TYPES
-        if kinds[place] in wanted:
-            place += 1
+        types = (Register,) if letter == "r" else _PREDICATE_TYPES
+        if kinds[position] in types:
+            position += 1
         elif not optional:
             break
-    return place
+    return position
 
 
 def _find_register_widths(opcode: Opcode, kinds: _OperandTypes, n_written: int) -> list[int]:
-    """32-bit registers of each operand, as if it were a register."""
+    """Return the 32-bit registers of each operand, as if it were a register."""
     if opcode.mma_shape is not None:
         return _find_mma_register_widths(opcode.mma_shape, opcode.name, kinds)
     if opcode.kind in MEMORY_KINDS and opcode.width_bytes:
@@ -178,7 +188,7 @@ def _find_register_widths(opcode: Opcode, kinds: _OperandTypes, n_written: int) 
 
 
 def _find_mma_register_widths(shape: MmaShape, name: str, kinds: _OperandTypes) -> list[int]:
-    """Fragment sizes of D, A, B, C in registers: elements x bits over the lanes that hold them."""
+    """Return the registers of each fragment: its bits over those of one register of all lanes."""
     bits_of = load_mma_table().bits
     family = load_mma_table().families[name]
     input_bits = next(
@@ -192,15 +202,15 @@ def _find_mma_register_widths(shape: MmaShape, name: str, kinds: _OperandTypes) 
     result = registers(shape.m * shape.n, shape.accumulator_bits)
     a = registers(shape.m * shape.k // (2 if shape.is_sparse else 1), input_bits)
     b = registers(shape.n * shape.k, input_bits)
-    places = iter((result, a, b, result, 1, 1))
+    data_widths = iter((result, a, b, result, 1, 1))
     widths = []
-    for place, kind in enumerate(kinds):
+    for position, kind in enumerate(kinds):
         if kind in _PREDICATE_TYPES:
             widths.append(1)
-        elif place > 1 and kinds[place - 1] is DescriptorOperand and shape.n_warps > 1:
+        elif position > 1 and kinds[position - 1] is DescriptorOperand and shape.n_warps > 1:
             widths.append(result)
         else:
-            widths.append(next(places, 1))
+            widths.append(next(data_widths, 1))
     return widths
 
 

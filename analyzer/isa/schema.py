@@ -1,5 +1,6 @@
-"""Shape of `hwdb/isa/opcodes.toml` and `hwdb/isa/mma.toml`."""
+"""Schema of `hwdb/isa/opcodes.toml` and `hwdb/isa/mma.toml`."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -9,15 +10,18 @@ from analyzer.ir.scheduling import SchedClass, TensorRate
 
 
 class ModifierOverrideRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Overrides for an opcode whose modifiers fit: all of `has`, one of `any`, none of `lacks`,
-    the first modifier one of `first`, the last one of `last`. Later rows win.
+    """Fields that replace those of an opcode's row where its modifiers fulfil all conditions.
+
+    Later overrides replace what earlier ones set. None leaves a field as it is.
     """
 
-    has: tuple[str, ...] = ()
-    any: tuple[str, ...] = ()
-    lacks: tuple[str, ...] = ()
-    first: tuple[str, ...] = ()
-    last: tuple[str, ...] = ()
+    # Conditions on the modifiers; an empty one always holds.
+    has: tuple[str, ...] = ()  # all of these occur
+    any: tuple[str, ...] = ()  # one of these occurs
+    lacks: tuple[str, ...] = ()  # none of these occurs
+    first: tuple[str, ...] = ()  # the first modifier is one of these
+    last: tuple[str, ...] = ()  # the last modifier is one of these
+    # Replacements, as in `OpcodeRow`.
     kind: OpKind | None = None
     sched: SchedClass | None = None
     writes: str | None = None
@@ -30,58 +34,46 @@ class ModifierOverrideRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
 
 
 class OpcodeRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One opcode.
-
-    writes: roles of the leading operands that are written, one letter each, in order:
-    `r` a register (general or uniform), `p` a predicate, `p?` a predicate that may be missing,
-    `r?` likewise, `m` a predicate that is read too; every later operand is read. Empty for what writes
-    no register.
-    width: 32-bit registers of each general or uniform register operand; widths: the same by
-    position among operands that are not predicates.
-    width_bytes: bytes that one lane moves where modifiers say nothing (memory instructions).
-    flops: floating-point (or integer dot) operations of one lane, an FMA counting two.
-    semantics: what static analysis must understand of the opcode, where it must.
-    """
+    """One opcode: what it does, its scheduling class and the operands that it writes."""
 
     kind: OpKind
     sched: SchedClass
+    # Roles of the leading operands that are written, in order: `r` a general or uniform register, `p` a
+    # predicate, `m` a predicate that is read too; `?` after a letter: may be missing. All others are read.
     writes: str = "r"
-    width: int = 1
-    widths: tuple[int, ...] = ()
-    width_bytes: int = 0
-    flops: int = 0
+    width: int = 1  # 32-bit registers of each register operand
+    widths: tuple[int, ...] = ()  # the same by place among the operands that are not predicates
+    width_bytes: int = 0  # bytes that one lane moves where no modifier says it (memory instructions)
+    flops: int = 0  # floating-point or integer-dot operations of one lane; an FMA counts two
     space: AddressSpace | None = None
-    semantics: Semantics | None = None
+    semantics: Semantics | None = None  # what abstract execution does with it, None if nothing
     when: tuple[ModifierOverrideRow, ...] = ()
 
 
 class OpcodeTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """hwdb/isa/opcodes.toml."""
+    """The file `hwdb/isa/opcodes.toml`."""
 
     schema: Literal["warplens/isa/1"]
-    width_modifiers: dict[str, int]
-    opcode: dict[str, OpcodeRow]
+    width_modifiers: Mapping[str, int]  # bytes that one lane moves, by modifier
+    opcode: Mapping[str, OpcodeRow]  # by name without modifiers
 
 
 class MmaFamilyRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One family of matrix instructions: where its shape is printed and what it defaults to.
+    """A family of matrix instructions, such as HMMA, with what holds where modifiers say nothing."""
 
-    in_bytes: each number takes a byte, however narrow it is, and so the time of one of six bits at least.
-    """
-
-    warps: int
+    warps: int  # that execute one instruction together: 4 for a warpgroup
     default_input: DataType
     default_accumulator_bits: int
-    k_bytes: int = 0
-    in_bytes: bool = False
+    k_bytes: int = 0  # of the inputs along k in one instruction, 0 where the modifiers give the shape
+    in_bytes: bool = False  # each element takes a byte, so that FP4 runs at the rate of FP6
 
 
 class MmaTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """hwdb/isa/mma.toml: fused shape words, element types and the product rate they run at."""
+    """The file `hwdb/isa/mma.toml`."""
 
     schema: Literal["warplens/mma/1"]
-    shapes: dict[str, tuple[int, int, int]]
-    types: dict[str, DataType]
-    bits: dict[DataType, int]
-    rates: dict[DataType, TensorRate]
-    families: dict[str, MmaFamilyRow]
+    shapes: Mapping[str, tuple[int, int, int]]  # (m, n, k) by modifier, such as `16816`
+    types: Mapping[str, DataType]  # by modifier
+    bits: Mapping[DataType, int]  # of one element
+    rates: Mapping[DataType, TensorRate]  # tensor rate of products of this input type
+    families: Mapping[str, MmaFamilyRow]  # by opcode name

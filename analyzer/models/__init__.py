@@ -1,1 +1,1 @@
-"""Performance models: each takes the analysis of a kernel and a GPU, and returns a `Prediction`."""
+"""Performance models: each takes the analysis of a kernel and a GPU, and returns a `ModelResult`."""

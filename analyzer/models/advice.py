@@ -1,4 +1,4 @@
-"""Findings worth acting on, each with the cycles that it may gain and the instruction that shows it."""
+"""Advice: findings with the cycles that acting on them may gain, and the instructions that show them."""
 
 import numpy as np
 from msgspec import Struct
@@ -13,44 +13,55 @@ from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 MAX_FINDINGS = 5
 _MIN_GAIN_SHARE = 0.03
 _MAX_FINDINGS_PER_CAUSE = 2
-_SORT_DECIMALS = 3  # what differs by less comes in the order of the listing, on any machine
+_SORT_DECIMALS = 3  # findings that differ by less are sorted by row, so that any machine gives one order
 
 
 class Finding(Struct, frozen=True):
-    """row: the instruction that shows it, None for the kernel as a whole."""
+    """One piece of advice."""
 
     text: str
     gain_cycles: float
-    row: int | None
+    row: int | None  # the instruction that shows it; None for the kernel as a whole
 
 
 def find_advice(
-    model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline
+    model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline | None
 ) -> tuple[Finding, ...]:
-    """At most five findings, the largest gain first; a gain is an upper estimate."""
+    """Return at most five findings, the largest gain first; a gain is an upper estimate.
+
+    timeline: None where no waits of a warp are known: then no finding is about them.
+    """
     findings = [
-        *_find_waits(model_input, prediction, timeline),
+        *(() if timeline is None else _find_waits(model_input, prediction, timeline)),
         *_find_occupancy_limits(model_input, prediction),
         *_find_spills(model_input, prediction),
         *_find_tail_wave(model_input, prediction),
     ]
-    worth = [f for f in findings if f.gain_cycles >= _MIN_GAIN_SHARE * prediction.cycles]
-    return tuple(sorted(worth, key=lambda f: -round(f.gain_cycles, _SORT_DECIMALS))[:MAX_FINDINGS])
+    worthwhile = [f for f in findings if f.gain_cycles >= _MIN_GAIN_SHARE * prediction.cycles]
+    return tuple(sorted(worthwhile, key=lambda f: -round(f.gain_cycles, _SORT_DECIMALS))[:MAX_FINDINGS])
 
 
 def _find_waits(model_input: ModelInput, prediction: Prediction, timeline: WarpTimeline) -> list[Finding]:
-    """The waits that cost one warp most; they cost the kernel so only where latency binds."""
+    """Find the waits that cost one warp most; none unless latency bounds the kernel."""
     if prediction.bound != LATENCY_BOUND:
         return []
-    own = sum(timeline.sum_by_stall(model_input.execution_counts).values())
-    scale = prediction.cycles * (1 - _compute_stall_share(prediction, Stall.LAUNCH)) / own if own else 0.0
+    warp_cycles = sum(timeline.sum_by_stall(model_input.execution_counts).values())
+    scale = (
+        prediction.cycles * (1 - _compute_stall_share(prediction, Stall.LAUNCH)) / warp_cycles
+        if warp_cycles
+        else 0.0
+    )
     found = []
     for cause in (WaitCause.LONG_SCOREBOARD, WaitCause.SHORT_SCOREBOARD, WaitCause.GMMA, WaitCause.MATH_PIPE):
-        cost = timeline.waits[:, cause] * model_input.execution_counts
-        for row in np.argsort(-cost.round(_SORT_DECIMALS), kind="stable")[:_MAX_FINDINGS_PER_CAUSE].tolist():
-            if cost[row] > 0:
+        row_cycles = timeline.waits[:, cause] * model_input.execution_counts
+        for row in np.argsort(-row_cycles.round(_SORT_DECIMALS), kind="stable")[
+            :_MAX_FINDINGS_PER_CAUSE
+        ].tolist():
+            if row_cycles[row] > 0:
                 found.append(
-                    Finding(_describe_wait(model_input, timeline, cause, row), float(cost[row]) * scale, row)
+                    Finding(
+                        _describe_wait(model_input, timeline, cause, row), float(row_cycles[row]) * scale, row
+                    )
                 )
     return found
 
@@ -75,10 +86,10 @@ def _compute_stall_share(prediction: Prediction, stall: Stall) -> float:
 
 
 def _find_occupancy_limits(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
-    """One more resident CTA hides more latency, where latency binds and several waves run."""
+    """Find whether one more resident CTA would help: if latency is the bound and several waves run."""
     occupancy = model_input.occupancy
-    limited = occupancy.limiter in {OccupancyLimiter.REGISTERS, OccupancyLimiter.SHARED_MEMORY}
-    if prediction.bound != LATENCY_BOUND or not limited or prediction.waves <= 1:
+    is_limited = occupancy.limiter in {OccupancyLimiter.REGISTERS, OccupancyLimiter.SHARED_MEMORY}
+    if prediction.bound != LATENCY_BOUND or not is_limited or prediction.waves <= 1:
         return []
     gain = prediction.cycles * (1 - occupancy.ctas_per_sm / (occupancy.ctas_per_sm + 1))
     text = (
@@ -100,7 +111,7 @@ def _find_spills(model_input: ModelInput, prediction: Prediction) -> list[Findin
 
 
 def _find_tail_wave(model_input: ModelInput, prediction: Prediction) -> list[Finding]:
-    """The last wave leaves SMs idle."""
+    """Find a last wave that leaves SMs idle."""
     waves = prediction.waves
     full = int(waves)
     if model_input.grid is None or waves <= 1 or waves == full:

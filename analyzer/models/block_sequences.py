@@ -1,4 +1,4 @@
-"""Blocks in the order in which a walk visits them."""
+"""Sequences of basic blocks, in the order in which a timeline runs them."""
 
 from msgspec import Struct
 
@@ -10,11 +10,11 @@ class BlockSequence(Struct, frozen=True):
     """Blocks in address order: those of one innermost loop, or one block outside of any."""
 
     blocks: tuple[int, ...]
-    loop: int | None
+    loop: int | None  # index of the innermost loop
 
 
 def split_into_block_sequences(cfg: Cfg, loop_forest: LoopForest) -> tuple[BlockSequence, ...]:
-    """All blocks as runs."""
+    """Split all blocks into sequences."""
     inner = {loop.index for loop in loop_forest.loops} - {loop.parent for loop in loop_forest.loops}
     sequences: list[list[int]] = []
     loops: list[int | None] = []

@@ -30,11 +30,11 @@ def compute_sm_bounds(
     demand: WarpDemand,
     elected: Mapping[Pipe, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """Cycles that each resource of one SM needs for so many CTAs.
+    """Return the cycles that each resource of one SM needs for some CTAs.
 
-    Its port to the L2 counts where the rate of the whole L2 is not known, of which that figure is a share.
-    demand: of one warp; elected: how often it counts in a CTA on a pipe that elected threads drive, once
-    where nothing is said.
+    The SM's port to the L2 is a resource only if the bandwidth of the whole L2 is not known.
+    demand: of one warp.
+    elected: how often that demand counts in a CTA, by pipe that elected threads drive; 1 for other pipes.
     """
     arch = model_input.arch
     memory = arch.memory
@@ -43,22 +43,22 @@ def compute_sm_bounds(
     per_subcore = math.ceil(warps / subcores) if warps > subcores else 1
     bounds = {ISSUE_BOUND: per_subcore * demand.instructions}
     for pipe, use in demand.pipes.items():
-        users = ctas * elected.get(pipe, 1.0) if pipe in SM_LEVEL_PIPES else per_subcore
-        bounds[pipe.value] = users * use.cycles
-    cached = (demand.global_bytes + demand.local_bytes) * warps
-    beyond = demand.global_bytes * warps * miss_rates.l1_miss_rate
+        n_users = ctas * elected.get(pipe, 1.0) if pipe in SM_LEVEL_PIPES else per_subcore
+        bounds[pipe.value] = n_users * use.cycles
+    l1_bytes = (demand.global_bytes + demand.local_bytes) * warps
+    l2_bytes = demand.global_bytes * warps * miss_rates.l1_miss_rate
     bounds[SHARED_MEMORY_BOUND] = demand.shared_bytes * warps / memory.shared_bytes_per_cycle_per_sm.value
-    bounds[L1_BOUND] = cached / memory.l1_bytes_per_cycle_per_sm.value
+    bounds[L1_BOUND] = l1_bytes / memory.l1_bytes_per_cycle_per_sm.value
     if model_input.gpu.file.l2.bandwidth_gbps is None:
-        bounds[L2_BOUND] = beyond / memory.l2_bytes_per_cycle_per_sm.value
+        bounds[L2_BOUND] = l2_bytes / memory.l2_bytes_per_cycle_per_sm.value
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
 def count_elected_warps(model_input: ModelInput) -> dict[Pipe, float]:
-    """What the mean warp's demand stands for in a CTA, on pipes that elected threads drive.
+    """Return how often the mean warp's demand counts in a CTA, for each pipe that elected threads drive.
 
-    Executed counts are means over all warps, and over both CTAs of a pair, of which one makes the products of
-    both; others are taken for those of the warp that drives them.
+    Executed counts are means over all warps, and over both CTAs of a pair, one of which issues the products
+    of both. Counts that were not executed are taken to be those of the warp that drives the pipe.
     """
     if model_input.profile is None or not model_input.profile.warp_classes:
         return {}
@@ -70,19 +70,19 @@ def count_elected_warps(model_input: ModelInput) -> dict[Pipe, float]:
 
 
 def _measure_copying_share(model_input: ModelInput) -> float:
-    """Of the warps that come to a copy, those that are elected for it: others are predicated off there."""
+    """Return the share of the warps reaching a bulk copy that issue it: the others are predicated off."""
     uses = {} if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.uses
     copies = [(row, use) for row, use in uses.items() if use.semantics is Semantics.MBARRIER_COPY]
-    came = sum(model_input.execution_counts[row] for row, _ in copies)
+    n_arrivals = sum(model_input.execution_counts[row] for row, _ in copies)
     return (
-        float(sum(model_input.execution_counts[row] * use.warp_share for row, use in copies) / came)
-        if came
+        float(sum(model_input.execution_counts[row] * use.warp_share for row, use in copies) / n_arrivals)
+        if n_arrivals
         else 1.0
     )
 
 
 def convert_to_bytes_per_cycle(rate_gbps: HardwareParameter, clock_mhz: float) -> float:
-    """A rate in GB/s, per cycle of the SMs."""
+    """Return a rate of GB/s in bytes per SM cycle."""
     return rate_gbps.value * (_GIGA / (clock_mhz * _MEGA))
 
 
@@ -93,20 +93,24 @@ def compute_gpu_bounds(
     clock_mhz: float,
     demand: WarpDemand,
 ) -> dict[str, float]:
-    """Cycles that what all SMs share needs for so many CTAs: L2 and device memory; demand: of one warp."""
+    """Return the cycles that L2 and DRAM, which all SMs share, need for some CTAs; demand: of one warp."""
     gpu = model_input.gpu
-    asked = demand.global_bytes * ctas * model_input.occupancy.warps_per_cta
+    requested_bytes = demand.global_bytes * ctas * model_input.occupancy.warps_per_cta
     bounds = {
-        DRAM_BOUND: asked * miss_rates.dram_share / convert_to_bytes_per_cycle(gpu.peak_dram_gbps, clock_mhz)
+        DRAM_BOUND: requested_bytes
+        * miss_rates.dram_share
+        / convert_to_bytes_per_cycle(gpu.peak_dram_gbps, clock_mhz)
     }
     l2 = gpu.file.l2.bandwidth_gbps
     if l2 is not None:
-        bounds[L2_BOUND] = asked * miss_rates.l1_miss_rate / convert_to_bytes_per_cycle(l2, clock_mhz)
+        bounds[L2_BOUND] = (
+            requested_bytes * miss_rates.l1_miss_rate / convert_to_bytes_per_cycle(l2, clock_mhz)
+        )
     return {name: cycles for name, cycles in bounds.items() if cycles > 0}
 
 
 def find_throttle_stall(bound: str) -> Stall:
-    """The stall that warps show while they queue for a resource."""
+    """Return the stall that warps show while they queue for a resource."""
     if bound == ISSUE_BOUND:
         return Stall.NOT_SELECTED
     if bound in {L2_BOUND, DRAM_BOUND}:

@@ -1,14 +1,21 @@
-"""Waves of CTAs composed of a walk and of throughput bounds, part of the code by part.
+"""Composition of a launch from one warp's timeline and throughput bounds, part of the code by part.
 
-In each part an SM takes the longest of the walked warps' own time and of what each resource needs for all
-resident CTAs; the excess over the warps' own time is queueing for that resource.
+For each wave of CTAs, a part of the code takes the longest of the warps' own time and of the cycles that each
+resource needs for all resident CTAs. What exceeds the warps' own time is queueing for that resource; its
+cycles are attributed to the instructions that use it. L2 and DRAM are bounded over the whole launch, since
+waves overlap there. Launch overhead is added at the end.
+
+Invariant: the cycles of the stall profile sum to the predicted cycles.
 """
+
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
 from analyzer.demand.warp_demand import WarpDemand
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.bounds import (
     DRAM_BOUND,
     L1_BOUND,
@@ -33,37 +40,40 @@ LAUNCH_BOUND = "launch"
 
 
 class CodePart(Struct, frozen=True, eq=False):
-    """Instructions that are bounded together: executions by the walked warp [n], and by the mean warp.
+    """Instructions that are bounded together, by how often warps execute them."""
 
-    walked: None where the mean warp is the walked one.
-    """
-
-    execution_counts: FloatArray
-    demand: WarpDemand
-    separate_timeline_counts: FloatArray | None = None
+    execution_counts: FloatArray  # [n], of the mean warp
+    demand: WarpDemand  # of the mean warp
+    separate_timeline_counts: FloatArray | None = None  # [n], of the timeline's warp if it is another one
 
     @property
     def timeline_execution_counts(self) -> FloatArray:
+        """Executions by the warp of the timeline, [n]."""
         return (
             self.execution_counts if self.separate_timeline_counts is None else self.separate_timeline_counts
         )
 
 
 class _ComposedCycles(Struct, frozen=True, eq=False):
+    """Cycles of the launch, its binding resource, and the cycles that each resource needs."""
+
     stalls: StallProfile
     bound: str
-    bounds: dict[str, float]
+    bounds: Mapping[str, float]
 
 
 def compose_result(
     model_input: ModelInput,
     model: str,
-    timeline: WarpTimeline,
+    timeline: WarpTimeline | None,
     parts: tuple[CodePart, ...],
     miss_rates: MissRates,
     notes: tuple[str, ...] = (),
 ) -> ModelResult:
-    """The verdict of a model whose cycles come from a walk and from bounds."""
+    """Return the result of a model whose cycles come from one warp's timeline and from throughput bounds.
+
+    timeline: None where a warp never waits but in queues.
+    """
     best = _compose_parts(model_input, timeline, parts, miss_rates)
     low, high = (
         _compose_parts(
@@ -89,9 +99,14 @@ def compose_result(
 
 
 def _shift_memory_latency(
-    model_input: ModelInput, timeline: WarpTimeline, timeline_miss_rates: MissRates, miss_rates: MissRates
-) -> WarpTimeline:
-    """The walk had the latency of memory been another: each long wait moves by the difference."""
+    model_input: ModelInput,
+    timeline: WarpTimeline | None,
+    timeline_miss_rates: MissRates,
+    miss_rates: MissRates,
+) -> WarpTimeline | None:
+    """Return the timeline for another memory latency: each long wait changes by the difference."""
+    if timeline is None:
+        return None
     longer = compute_memory_latency_cycles(model_input, miss_rates) - compute_memory_latency_cycles(
         model_input, timeline_miss_rates
     )
@@ -102,7 +117,7 @@ def _shift_memory_latency(
 
 
 def _compose_parts(
-    model_input: ModelInput, timeline: WarpTimeline, parts: tuple[CodePart, ...], miss_rates: MissRates
+    model_input: ModelInput, timeline: WarpTimeline | None, parts: tuple[CodePart, ...], miss_rates: MissRates
 ) -> _ComposedCycles:
     clock = find_clock_mhz(model_input)
     accumulator = StallAccumulator(len(model_input.kernel))
@@ -114,62 +129,63 @@ def _compose_parts(
             bounds[name] = bounds.get(name, 0.0) + cycles
         excess[found.bound] = excess.get(found.bound, 0.0) + found.cycles
     bound = max(excess, key=lambda name: excess[name], default=LATENCY_BOUND)
-    return _ComposedCycles(
-        accumulator.build_profile(),
-        LAUNCH_BOUND if _add_launch_cycles(accumulator, model_input, clock) else bound,
-        bounds,
-    )
+    if _add_launch_cycles(accumulator, model_input, clock):
+        bound = LAUNCH_BOUND
+    return _ComposedCycles(accumulator.build_profile(), bound, bounds)
 
 
 class _PartCycles(Struct, frozen=True):
-    """What one part takes in all waves, and what binds it."""
+    """Cycles of one part in all waves, and the resource that bounds it."""
 
     cycles: float
     bound: str
-    bounds: dict[str, float]
+    bounds: Mapping[str, float]
 
 
 def _add_part(
     accumulator: StallAccumulator,
     model_input: ModelInput,
-    timeline: WarpTimeline,
+    timeline: WarpTimeline | None,
     part: CodePart,
     miss_rates: MissRates,
     clock: float,
 ) -> _PartCycles:
-    """SMs by waves; what all of them share over the whole launch, since waves run into each other there."""
-    own = float((part.timeline_execution_counts * (1.0 + timeline.waits.sum(axis=1))).sum())
+    """Add the cycles of one part: SMs wave by wave, L2 and DRAM over the whole launch."""
+    waits = 0.0 if timeline is None else timeline.waits.sum(axis=1)
+    warp_cycles = float((part.timeline_execution_counts * (1.0 + waits)).sum())
     bounds: dict[str, float] = {LATENCY_BOUND: 0.0}
     queues: dict[str, float] = {}
     waves, elected = split_into_waves(model_input), count_elected_warps(model_input)
     for wave in waves:
         local = compute_sm_bounds(model_input, wave.max_ctas_per_sm, miss_rates, part.demand, elected)
         name = max(local, key=lambda which: local[which], default=LATENCY_BOUND)
-        longer = max(0.0, local.get(name, 0.0) - own) * wave.n_waves
+        longer = max(0.0, local.get(name, 0.0) - warp_cycles) * wave.n_waves
         queues[name] = queues.get(name, 0.0) + longer
-        for key, cycles in {**local, LATENCY_BOUND: own}.items():
+        for key, cycles in {**local, LATENCY_BOUND: warp_cycles}.items():
             bounds[key] = bounds.get(key, 0.0) + cycles * wave.n_waves
     shared = compute_gpu_bounds(model_input, model_input.grid_ctas, miss_rates, clock, part.demand)
     name = max(shared, key=lambda which: shared[which], default=LATENCY_BOUND)
     n_waves = sum(wave.n_waves for wave in waves)
-    beyond = shared.get(name, 0.0) - own * n_waves
+    beyond = shared.get(name, 0.0) - warp_cycles * n_waves
     if beyond > sum(queues.values()):
         queues = {name: beyond}
     for which, cycles in queues.items():
         _add_queue_cycles(accumulator, model_input, part, which, cycles)
     _add_timeline(accumulator, timeline, part.timeline_execution_counts * n_waves)
     bounds |= {key: max(cycles, bounds.get(key, 0.0)) for key, cycles in shared.items()}
-    return _PartCycles(own * n_waves + sum(queues.values()), _find_binding_resource(queues), bounds)
+    return _PartCycles(warp_cycles * n_waves + sum(queues.values()), _find_binding_resource(queues), bounds)
 
 
 def _find_binding_resource(queues: dict[str, float]) -> str:
-    """The resource with the longest queue, or the warps' own time where there is none."""
+    """Return the resource with the longest queue, or the warps' own time without any queue."""
     name = max(queues, key=lambda which: queues[which], default=LATENCY_BOUND)
     return name if queues.get(name, 0.0) > 0 else LATENCY_BOUND
 
 
-def _add_timeline(accumulator: StallAccumulator, timeline: WarpTimeline, weights: FloatArray) -> None:
+def _add_timeline(accumulator: StallAccumulator, timeline: WarpTimeline | None, weights: FloatArray) -> None:
     accumulator.add_row_cycles(Stall.SELECTED, weights)
+    if timeline is None:
+        return
     for cause, stall in STALL_BY_CAUSE.items():
         accumulator.add_row_cycles(stall, weights * timeline.waits[:, cause])
 
@@ -177,7 +193,7 @@ def _add_timeline(accumulator: StallAccumulator, timeline: WarpTimeline, weights
 def _add_queue_cycles(
     accumulator: StallAccumulator, model_input: ModelInput, part: CodePart, name: str, cycles: float
 ) -> None:
-    """Queueing for a resource, charged to the instructions that use it."""
+    """Add cycles of queueing for a resource to the instructions that use it."""
     if cycles > 0:
         accumulator.distribute_cycles(
             find_throttle_stall(name), cycles, _compute_resource_use(model_input, name, part.execution_counts)
@@ -185,7 +201,7 @@ def _add_queue_cycles(
 
 
 def _compute_resource_use(model_input: ModelInput, bound: str, weights: FloatArray) -> FloatArray:
-    """How far each instruction uses the resource that binds, [n]."""
+    """Return how much each instruction uses the resource that bounds the part, [n]."""
     ids = model_input.kernel.opcode_ids
     names = np.array([pipe.value == bound for pipe in PIPES])
     if names.any():
@@ -198,9 +214,13 @@ def _compute_resource_use(model_input: ModelInput, bound: str, weights: FloatArr
 
 
 def _add_launch_cycles(accumulator: StallAccumulator, model_input: ModelInput, clock: float) -> bool:
-    """Overhead, and what handing out the CTAs takes longer than they run; whether that binds."""
-    busy = float(accumulator.cycles.sum()) + sum(accumulator.unattributed_cycles.values())
+    """Add launch overhead, and the cycles that dispatching the CTAs takes beyond running them.
+
+    Returns whether the launch bounds the kernel.
+    """
+
+    busy_cycles = float(accumulator.cycles.sum()) + sum(accumulator.unattributed_cycles.values())
     overhead = compute_launch_overhead_cycles(model_input, clock)
-    late = compute_cta_dispatch_cycles(model_input, clock) - busy
-    accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead + max(0.0, late))
-    return late > 0 or overhead > busy / 2
+    dispatch_excess_cycles = compute_cta_dispatch_cycles(model_input, clock) - busy_cycles
+    accumulator.add_unattributed_cycles(Stall.LAUNCH, overhead + max(0.0, dispatch_excess_cycles))
+    return dispatch_excess_cycles > 0 or overhead > busy_cycles / 2

@@ -1,9 +1,9 @@
-"""Stalls of resident warps that contend: for functional units and the L1 (GCoM), beyond it (MDM).
+"""Contention of resident warps: for functional units and the L1 (GCoM), and for what lies beyond it (MDM).
 
-GCoM's part is AMALI's equations 7 to 13. MDM's own formulas stand in none of our papers; the reading here
-follows the authors' published artifact (github.com/wanglu1991/MDM-functional-simulator, read for its
-arithmetic): the misses in flight of all SMs queue at the NoC and the DRAM, whole where they exceed the
-MSHRs, half on average where they do not; misses beyond the MSHRs wait in batches.
+GCoM's part is equations 7 to 13 of AMALI (Cao et al., ISCA 2025). AMALI does not print MDM's formulas; they
+follow the authors' artifact (github.com/wanglu1991/MDM-functional-simulator): the misses in flight of all SMs
+queue at the NoC and the DRAM. If they exceed the MSHRs, a request waits for the whole queue, else for half of
+it on average. Misses beyond the MSHRs wait in batches.
 """
 
 import math
@@ -11,7 +11,9 @@ import math
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
+from analyzer.execution.profile.execution_profile import make_read_only
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.intervals import Intervals
@@ -25,21 +27,22 @@ _MEGA = 1e6
 
 
 class IssueCycles(Struct, frozen=True, eq=False):
-    """Cycles to issue each interval for x warps [k]: without contention, and for what contends most.
-
-    winner[k]: column of the pipe that does, `L1_COLUMN` for the L1, -1 where nothing takes longer than issue.
-    """
+    """Cycles to issue each interval for x warps, [k]."""
 
     uncontended: FloatArray
-    contended: FloatArray
+    contended: FloatArray  # at the resource with most contention
+    # Column of that pipe, `L1_COLUMN` for the L1, -1 if no resource takes longer than issue.
     limiting_column: "np.ndarray[tuple[int], np.dtype[np.int64]]"
+
+    def __post_init__(self) -> None:
+        make_read_only(self.uncontended, self.contended, self.limiting_column)
 
 
 L1_COLUMN = len(PIPES)
 
 
 def compute_issue_cycles(model_input: ModelInput, intervals: Intervals, n_warps: float) -> IssueCycles:
-    """Equations 7 to 11 for x resident warps of an SM."""
+    """Compute equations 7 to 11 for x resident warps of an SM."""
     limits, memory = model_input.arch.limits, model_input.arch.memory
     active = min(n_warps, limits.subcores_per_sm.value) * ISSUE_RATE_PER_CYCLE
     base = intervals.instructions * n_warps / active
@@ -58,7 +61,7 @@ def add_structural_contention(
     issued: IssueCycles,
     times: float,
 ) -> float:
-    """S_ComStruct and S_MemStruct (12, 13), charged to the instructions that contend; their cycles."""
+    """Add S_ComStruct and S_MemStruct (12, 13) to the instructions that contend; return their cycles."""
     ids = model_input.kernel.opcode_ids
     pipe = model_input.costs.pipe[ids].astype(np.int64)
     excess = (issued.contended - issued.uncontended) * intervals.executions * times
@@ -75,7 +78,7 @@ def add_structural_contention(
 
 
 def _group_columns_by_stall() -> dict[Stall, list[int]]:
-    """Pipes by the stall that contention for them shows as (AMALI section 4.6)."""
+    """Group columns by the stall that contention for them is shown as (AMALI section 4.6)."""
     found: dict[Stall, list[int]] = {Stall.LG_THROTTLE: [L1_COLUMN]}
     for column, pipe in enumerate(PIPES):
         stall = Stall.LG_THROTTLE if pipe in _MEMORY_PIPES else Stall.MATH_PIPE_THROTTLE
@@ -89,7 +92,7 @@ _COLUMNS_BY_STALL = _group_columns_by_stall()
 
 
 class WaveLoad(Struct, frozen=True, kw_only=True):
-    """Equal waves: warps on a busy SM, busy SMs, and how often such a wave comes."""
+    """Equal waves: warps on a busy SM, busy SMs, and number of waves."""
 
     warps_per_sm: float
     n_busy_sms: float
@@ -105,11 +108,11 @@ def add_memory_contention(
     wave_load: WaveLoad,
     covered: FloatArray,
 ) -> float:
-    """S_MSHR + S_NoC + S_DRAM as mio_throttle (AMALI equation 24); their cycles.
+    """Add S_MSHR + S_NoC + S_DRAM as mio_throttle (AMALI equation 24); return their cycles.
 
-    covered[k]: cycles of interval k that are charged already, to issue and to contention; the queues of a
-    memory interval cost what goes beyond those of all its parts. Misses are counted in lines; writes occupy
-    NoC and DRAM but no MSHR.
+    covered[k]: cycles of interval k that are attributed already, to issue and to contention; the queues of a
+    memory interval cost what exceeds those of all its parts. Misses are counted in lines; writes occupy NoC
+    and DRAM but no MSHR.
     """
     n = int(intervals.memory_interval[-1]) + 1
 
@@ -147,7 +150,7 @@ def _find_mshr_count(model_input: ModelInput) -> float:
 
 
 def _compute_line_service_cycles(model_input: ModelInput, miss_rates: MissRates, clock_mhz: float) -> float:
-    """Cycles that one line occupies the NoC, and the DRAM where it misses the L2."""
+    """Return the cycles for which one line occupies the NoC, and the DRAM if it misses the L2."""
     line = model_input.arch.memory.line_bytes.value
     per_cycle = _GIGA / (clock_mhz * _MEGA)
     dram = miss_rates.dram_share * line / (model_input.gpu.peak_dram_gbps.value * per_cycle)
@@ -155,7 +158,7 @@ def _compute_line_service_cycles(model_input: ModelInput, miss_rates: MissRates,
 
 
 def compute_noc_bytes_per_cycle(model_input: ModelInput, clock_mhz: float) -> float:
-    """Bytes between L2 and SMs per SM cycle, of the whole GPU: the L2's rate, else all SMs' ports."""
+    """Return bytes per SM cycle between the L2 and all SMs: the L2's bandwidth, else that of all SM ports."""
     whole = model_input.gpu.file.l2.bandwidth_gbps
     if whole is None:
         return model_input.arch.memory.l2_bytes_per_cycle_per_sm.value * model_input.gpu.sm_count
@@ -163,7 +166,7 @@ def compute_noc_bytes_per_cycle(model_input: ModelInput, clock_mhz: float) -> fl
 
 
 def _compute_mean_batch(requests: FloatArray, mshrs: float) -> FloatArray:
-    """Mean over requests j = 1 ... R of ceil(j / MSHRs)."""
+    """Return the mean of ceil(j / MSHRs) over requests j = 1 ... R."""
     if math.isinf(mshrs):
         return np.ones_like(requests)
     full = np.floor(requests / mshrs)

@@ -1,14 +1,15 @@
-"""What all models share: what they are given, and what they answer."""
+"""Input and output of all models: `ModelInput`, `Prediction` and the stalls of a CPI stack."""
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.access_bytes import AccessBytes
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.hit_rates import KernelHitRates
+from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.demand.warp_demand import WarpDemand
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
@@ -18,21 +19,20 @@ from analyzer.flow.loops import LoopForest
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy
 from analyzer.hardware.schema import Arch
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
-
-if TYPE_CHECKING:
-    from analyzer.demand.cache_simulation import KernelHitRates
+from analyzer.models.prediction_figures import PredictionFigures
 
 _Key = TypeVar("_Key", bound=str)
 
 
 class Stall(StrEnum):
-    """Where a warp's cycles go, in Nsight Compute's names (smsp__average_warps_issue_stalled_*).
+    """Stall reason of a warp, with the names of Nsight Compute (smsp__average_warps_issue_stalled_*).
 
-    Ours are `launch`, the time around the kernel that no warp sees, and `idle`, a sub-core without work while
-    others have some (AMALI's instruction divergence).
+    Two are our own: `launch`, the time around the kernel in which no warp runs, and `idle`, a sub-core
+    without work while others have some (AMALI's instruction divergence).
     """
 
     SELECTED = "selected"
@@ -56,51 +56,42 @@ class Stall(StrEnum):
 
 
 class ModelInput(Struct, frozen=True, kw_only=True):
-    """One kernel on one GPU, ready for a model.
-
-    weights[n]: executions of each instruction by the mean warp; profile: where the kernel was executed or
-    traced; caches: hit rates, where addresses are known and some load looks into the L1;
-    dram_read_sectors, dram_written_sectors: that the grid reads from DRAM, and that the L2 hands on to it,
-    whichever CTAs write to them; None where not known; rings: of mbarriers, where there
-    are any and their addresses are known. grid_ctas: CTAs of the launch, of one full wave where the grid is
-    not known (`grid` None). block_threads: an assumption where `block` is None. guessed_tiles: tcgen05
-    instructions of unknown tile. shared_bytes: that the launch gives a CTA.
-    clock_mhz, l2_is_cold: see `Launch`.
-    """
+    """Analysis of one kernel on one GPU, from which models predict; n instructions."""
 
     kernel: Kernel
     cfg: Cfg
     loop_forest: LoopForest
     block_counts: BlockCounts
-    profile: ExecutionProfile | None
-    execution_counts: FloatArray
+    profile: ExecutionProfile | None  # None where the kernel was neither executed nor traced
+    execution_counts: FloatArray  # [n], executions of each instruction by the mean warp
     gpu: Gpu
     arch: Arch
     costs: OpcodeCosts
     access_bytes: AccessBytes
-    cache_rates: "KernelHitRates | None"
+    cache_rates: KernelHitRates | None  # None where addresses are unknown or no load looks into the L1
+    # Sectors of the whole grid that come from DRAM, and that the L2 writes back to it; None: not known.
     dram_read_sectors: float | None
     dram_written_sectors: float | None
-    mbarrier_pipelines: MbarrierPipelines | None
+    mbarrier_pipelines: MbarrierPipelines | None  # None without mbarriers, or with unknown addresses
     demand: WarpDemand
     occupancy: Occupancy
-    grid: Dim3 | None
-    grid_ctas: int
+    grid: Dim3 | None  # None where the launch is not known
+    grid_ctas: int  # of one full wave where `grid` is None
     block: Dim3 | None
-    block_threads: int
-    n_unknown_mma_tiles: int
-    shared_bytes_per_cta: int
-    clock_mhz: float | None = None
-    l2_is_cold: bool = False
+    block_threads: int  # an assumption where `block` is None
+    n_unknown_mma_tiles: int  # tcgen05 instructions whose tile is not a constant
+    shared_bytes_per_cta: int  # static and dynamic
+    clock_mhz: float | None = None  # the launch's own SM clock, see `Launch`
+    l2_is_cold: bool = False  # see `Launch`
 
     @property
     def waves(self) -> float:
-        """CTAs over what the GPU holds at a time."""
+        """CTAs of the grid divided by the CTAs that the GPU holds at a time."""
         return self.grid_ctas / (self.gpu.sm_count * self.occupancy.ctas_per_sm)
 
     @property
     def dominant_tensor_rate(self) -> TensorRate | None:
-        """What most multiply-adds of the tensor cores are."""
+        """Tensor core rate of most executed multiply-adds; None without any."""
         opcodes, ids = self.kernel.form_table.opcodes, self.kernel.opcode_ids
         executed = (
             np.bincount(ids, weights=self.execution_counts, minlength=len(opcodes)) * self.costs.tensor_fma
@@ -111,32 +102,17 @@ class ModelInput(Struct, frozen=True, kw_only=True):
         return None if products is None else products.tensor_rate
 
 
-class Prediction(Struct, frozen=True, kw_only=True):
-    """Cycles and time of one launch, and what they rest on.
+class Prediction(PredictionFigures, frozen=True, kw_only=True):
+    """Cycles and time of one launch, and the assumptions behind them."""
 
-    cycles: elapsed SM cycles, launch included; cpi_stack sums to them. low and high: see `assumptions`.
-    """
-
-    gpu: str
-    model: str
-    cycles: float
-    time_us: float
-    time_us_low: float
-    time_us_high: float
-    bound: str
-    occupancy: float
-    occupancy_limiter: str
-    ctas_per_sm: int
-    waves: float
-    clock_mhz: float
-    cpi_stack: dict[Stall, float]
-    bounds_cycles: dict[str, float]
+    cpi_stack: Mapping[Stall, float]  # sums to `cycles`; empty for models that know no stalls
+    bounds_cycles: Mapping[str, float]
     basis: Basis
     assumptions: tuple[str, ...]
 
 
 def sort_largest_first(cycles: Mapping[_Key, float]) -> dict[_Key, float]:
-    """The same entries in the order in which reports show them."""
+    """Return the entries in descending order of cycles, as reports show them."""
     return dict(sorted(cycles.items(), key=lambda item: -item[1]))
 
 
@@ -144,5 +120,5 @@ BASIS_ORDER = tuple(Basis)
 
 
 def find_weakest_basis(*bases: Basis) -> Basis:
-    """The least trustworthy of several bases, which is what a result of all of them carries."""
+    """Return the least trustworthy of several bases: that of a result which uses all of them."""
     return max(bases, key=BASIS_ORDER.index)

@@ -1,9 +1,11 @@
-"""AMALI's composition of a kernel's cycles, with the switches that make GCoM and MDM of it.
+"""AMALI's composition of a kernel's cycles (Cao et al., ISCA 2025), with options for GCoM and MDM.
 
-C = S_I + S_IP + KLL + ID (equation 16). What the paper leaves open is how one warp's S_I relates to many
-resident warps and to several waves of CTAs. The reading here, after design/MODELS.md: per wave the longer
-of the representative warp's S_I and of the issue slots of all resident warps, plus S_IP of those warps;
-waves follow each other. `WarpOverlap.NONE` takes S_I and all issue slots one after the other.
+C = S_I + S_IP + KLL + ID (equation 16): the stalls and issue of one warp, the contention of all resident
+warps, kernel launch latency, and instruction divergence between sub-cores.
+
+The paper leaves open how one warp's S_I relates to many resident warps and to several waves of CTAs. Here a
+wave takes the longer of the representative warp's S_I and the issue slots of all resident warps, plus S_IP of
+those warps; waves follow each other. With `WarpOverlap.NONE`, S_I and all issue slots add up.
 """
 
 from enum import Enum
@@ -12,7 +14,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.bounds import LATENCY_BOUND
 from analyzer.models.contention import (
@@ -40,21 +43,21 @@ from analyzer.models.waves import Wave, split_into_waves
 
 
 class WarpOverlap(Enum):
-    """How a warp's own stalls relate to the issue of the others."""
+    """Overlap of a warp's own stalls with the issue of the other warps."""
 
-    LONGER = "longer"
-    NONE = "none"
+    LONGER = "longer"  # the longer of the two counts
+    NONE = "none"  # both add up
 
 
 class MmaIntervalSource(Enum):
-    """Initiation interval of matrix instructions: from their modifiers (equation 25), or from lanes (14)."""
+    """Source of the initiation interval of matrix instructions."""
 
-    MODIFIERS = "modifiers"
-    LANES = "lanes"
+    MODIFIERS = "modifiers"  # equation 25
+    LANES = "lanes"  # equation 14
 
 
 class IntervalOptions(Struct, frozen=True, kw_only=True):
-    """Which terms a model has."""
+    """Terms that a model has."""
 
     model_name: str
     mma_interval: MmaIntervalSource
@@ -65,14 +68,14 @@ class IntervalOptions(Struct, frozen=True, kw_only=True):
 
 
 class IntervalTerms(Struct, frozen=True, kw_only=True):
-    """Cycles of equation 16's terms in the whole launch; issue: slots of other warps beyond S_I."""
+    """Cycles of the terms of equation 16 in the whole launch."""
 
-    single_warp: float
-    issue: float
-    structural: float
-    memory: float
-    launch: float
-    divergence: float
+    single_warp: float  # S_I
+    issue: float  # issue slots of other warps beyond S_I
+    structural: float  # S_ComStruct and S_MemStruct
+    memory: float  # S_MSHR, S_NoC and S_DRAM
+    launch: float  # KLL
+    divergence: float  # ID
 
 
 class _ComposedResult(Struct, frozen=True, eq=False):
@@ -81,7 +84,7 @@ class _ComposedResult(Struct, frozen=True, eq=False):
 
 
 def predict_by_intervals(model_input: ModelInput, options: IntervalOptions) -> ModelResult:
-    """Cycles by interval analysis, as far as the reading goes."""
+    """Predict by interval analysis, with the terms that the options name."""
     chosen = select_representative_warp(model_input)
     miss_rates = estimate_miss_rates(model_input)
     costs = _make_interval_costs(model_input, options)
@@ -117,7 +120,7 @@ def predict_by_intervals(model_input: ModelInput, options: IntervalOptions) -> M
 
 
 def _make_interval_costs(model_input: ModelInput, options: IntervalOptions) -> OpcodeCosts:
-    """Costs with the reading's matrix intervals; a matrix instruction's latency is its interval (26)."""
+    """Return costs with the model's matrix intervals; a matrix instruction's latency is its interval (26)."""
     costs = model_input.costs
     if options.mma_interval is MmaIntervalSource.MODIFIERS:
         is_matrix = costs.tensor_cycles > 0
@@ -140,7 +143,7 @@ def _make_interval_costs(model_input: ModelInput, options: IntervalOptions) -> O
 def _build_timeline(
     model_input: ModelInput, chosen: RepresentativeWarp, costs: OpcodeCosts, miss_rates: MissRates
 ) -> WarpTimeline:
-    """One warp whose pipes are always free: waiting for those is the interval parser's part."""
+    """Build the timeline of one warp whose pipes are always free: contention for them is S_IP."""
     free = replace(costs, issue_cycles=np.minimum(costs.issue_cycles, 1.0))
     return build_warp_timeline(model_input, chosen.execution_counts, miss_rates, costs=free)
 
@@ -178,25 +181,23 @@ def _compose_terms(
         memory += add_memory_contention(
             accumulator, model_input, intervals, miss_rates, clock, wave_load, covered
         )
-    return _ComposedResult(
-        accumulator.build_profile(),
-        IntervalTerms(
-            single_warp=single_warp,
-            issue=issue,
-            structural=structural,
-            memory=memory,
-            launch=_add_launch_latency(accumulator, model_input, clock)
-            if options.has_launch_latency
-            else 0.0,
-            divergence=_add_divergence(accumulator, model_input, chosen) if options.has_divergence else 0.0,
-        ),
+    launch = _add_launch_latency(accumulator, model_input, clock) if options.has_launch_latency else 0.0
+    divergence = _add_divergence(accumulator, model_input, chosen) if options.has_divergence else 0.0
+    terms = IntervalTerms(
+        single_warp=single_warp,
+        issue=issue,
+        structural=structural,
+        memory=memory,
+        launch=launch,
+        divergence=divergence,
     )
+    return _ComposedResult(accumulator.build_profile(), terms)
 
 
 def _add_single_warp_cycles(
     accumulator: StallAccumulator, timeline: WarpTimeline, weights: FloatArray, wave: Wave
 ) -> float:
-    """S_I (equations 17 to 20) of one wave after another; barriers and matrix groups beside the paper's."""
+    """Add S_I (equations 17 to 20) of equal waves, with waits for barriers and matrix groups; return it."""
     accumulator.add_row_cycles(Stall.SELECTED, weights / ISSUE_RATE_PER_CYCLE * wave.n_waves)
     total = float(weights.sum()) / ISSUE_RATE_PER_CYCLE * wave.n_waves
     for cause, stall in STALL_BY_CAUSE.items():
@@ -216,7 +217,7 @@ def _add_issue_slots(
     slots: float,
     wave: Wave,
 ) -> float:
-    """Issue slots of the other resident warps, as far as they outlast the representative one."""
+    """Add the issue slots of other warps beyond the representative one's time; return their cycles."""
     data = timeline.waits[:, DATA_WAIT_CAUSES].sum(axis=1)
     selected = float(chosen.execution_counts.sum()) / ISSUE_RATE_PER_CYCLE
     own = selected + float(chosen.execution_counts @ data)
@@ -227,7 +228,7 @@ def _add_issue_slots(
 
 
 def _add_launch_latency(accumulator: StallAccumulator, model_input: ModelInput, clock: float) -> float:
-    """KLL, the stalls of cold constant and instruction caches (equation 27)."""
+    """Add KLL as stalls of cold constant and instruction caches (equation 27); return it."""
     cycles = compute_launch_latency_cycles(model_input, clock)
     for stall, share in compute_cold_miss_shares(model_input).items():
         accumulator.add_unattributed_cycles(stall, cycles * share)
@@ -237,7 +238,7 @@ def _add_launch_latency(accumulator: StallAccumulator, model_input: ModelInput, 
 def _add_divergence(
     accumulator: StallAccumulator, model_input: ModelInput, chosen: RepresentativeWarp
 ) -> float:
-    """ID (equation 29)."""
+    """Add ID (equation 29); return it."""
     cycles = count_divergence_instructions(model_input, chosen) / ISSUE_RATE_PER_CYCLE
     accumulator.add_unattributed_cycles(Stall.IDLE, cycles)
     return cycles

@@ -1,19 +1,27 @@
-"""A warp's execution cut into intervals: instructions that issue without a stall, then a stall.
+"""Intervals of a warp's execution: instructions that issue without a stall, then a stall.
 
-AMALI section 4.5, after Karkhanis and Smith. The walk gives the stalls; each instruction that stalls begins
-an interval, and so does each place where the code starts to run more or less often.
+AMALI (Cao et al., ISCA 2025) section 4.5, after Karkhanis and Smith (ISCA 2004). The timeline gives the
+stalls. An interval begins at each instruction that stalls, and where executions change:
+
+    row          0   1   2   3   4
+    executions   1   1   8   8   8
+    stall        -   -   -   -   yes
+    interval     0   0   1   1   2
 """
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
+from analyzer.execution.profile.execution_profile import make_read_only
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.interface import ModelInput
 from analyzer.models.timeline import WarpTimeline
 from analyzer.models.wait_causes import WaitCause
 
-# Stalls for data, which alone cut intervals (equation 18); barriers and matrix groups end them too.
+# Stalls that begin an interval: those for data (equation 18), barriers and matrix groups.
 DATA_WAIT_CAUSES = (
     WaitCause.WAIT,
     WaitCause.SHORT_SCOREBOARD,
@@ -24,29 +32,26 @@ DATA_WAIT_CAUSES = (
 
 
 class Intervals(Struct, frozen=True, eq=False):
-    """Intervals of one warp's walk, each with what one pass through it asks for.
+    """Intervals of one warp's timeline, with the demand of one pass through each; k intervals."""
 
-    of_row[n]: interval of each instruction; memory[k]: the memory interval that it is a part of, which only
-    waits for global memory cut (MDM's); runs[k]: how often a warp runs interval k; instructions[k];
-    pipe_cycles[k, pipe]: cycles on each pipe of a sub-core; l1_bytes[k]: through the L1; read_bytes[k],
-    written_bytes[k]: asked of global memory.
-    """
+    interval_of_row: NDArray[np.int64]  # [n]
+    memory_interval: NDArray[np.int64]  # [k], MDM's longer interval: only waits for global memory begin one
+    executions: FloatArray  # [k], by one warp
+    instructions: FloatArray  # [k]
+    pipe_cycles: FloatArray  # [k, pipe], on the pipes of a sub-core
+    l1_bytes: FloatArray  # [k], through the L1
+    read_bytes: FloatArray  # [k], requested from global memory
+    written_bytes: FloatArray  # [k], to global memory
+    issue_cycles: FloatArray  # [n], initiation interval of each instruction on its pipe
 
-    interval_of_row: NDArray[np.int64]
-    memory_interval: NDArray[np.int64]
-    executions: FloatArray
-    instructions: FloatArray
-    pipe_cycles: FloatArray
-    l1_bytes: FloatArray
-    read_bytes: FloatArray
-    written_bytes: FloatArray
-    issue_cycles: FloatArray
+    def __post_init__(self) -> None:
+        make_read_only(*astuple(self))
 
 
 def split_into_intervals(
     model_input: ModelInput, timeline: WarpTimeline, weights: FloatArray, issue_cycles: FloatArray
 ) -> Intervals:
-    """Cut a walk; issue_cycles[n]: initiation interval of each instruction on its pipe."""
+    """Split a timeline; issue_cycles[n]: initiation interval of each instruction on its pipe."""
     is_frequency_change = np.ones(len(weights), dtype=bool)
     is_frequency_change[1:] = weights[1:] != weights[:-1]
     starts = is_frequency_change | (timeline.waits[:, DATA_WAIT_CAUSES].sum(axis=1) > 0)

@@ -1,4 +1,4 @@
-"""Kernel launch latency and the rate at which CTAs are handed out."""
+"""Kernel launch latency and the rate at which CTAs are dispatched."""
 
 import math
 
@@ -10,10 +10,11 @@ _INSTRUCTION_BYTES = 16
 
 
 def compute_launch_latency_cycles(model_input: ModelInput, clock_mhz: float) -> float:
-    """KLL = s GS + k, s = alpha BS^2 + beta BS + gamma (AMALI, equations 27 and 28), BS in warps.
+    """Return KLL = s GS + k, s = alpha BS^2 + beta BS + gamma (AMALI, equations 27 and 28).
 
-    BS only makes sense in warps (facts/kll.md). A GPU without coefficients takes k from its launch overhead
-    and s from the rate at which it hands out CTAs, whatever their size.
+    GS is the CTAs of the grid, BS the warps of a CTA: in threads, AMALI's coefficients for the A100 would
+    give thousands of cycles for each CTA of 1024. For a GPU without coefficients, k is its launch overhead
+    and s follows from the rate at which it dispatches CTAs of any size.
     """
     fit = model_input.gpu.file.launch.latency
     if fit is None:
@@ -26,10 +27,10 @@ def compute_launch_latency_cycles(model_input: ModelInput, clock_mhz: float) -> 
 
 
 def compute_cold_miss_shares(model_input: ModelInput) -> dict[Stall, float]:
-    """How KLL divides into misses of the constant and of the instruction cache; shares sum to one.
+    """Return the shares of KLL that are misses of the constant and of the instruction cache; they sum to 1.
 
-    AMALI gives their sum alone. Here it is divided by the cache lines that a cold start fetches: of the
-    constants that the code reads, and of the code that runs.
+    AMALI gives their sum alone. It is divided here by the cache lines that a cold start fetches: those of the
+    constants that the code reads, and those of the code that runs.
     """
     memory = model_input.arch.memory
     words = find_constant_reads(model_input.kernel).words
@@ -44,10 +45,10 @@ def compute_cold_miss_shares(model_input: ModelInput) -> dict[Stall, float]:
 
 
 def compute_cta_dispatch_cycles(model_input: ModelInput, clock_mhz: float) -> float:
-    """Cycles that handing out all CTAs takes."""
+    """Return the cycles that dispatching all CTAs takes."""
     return model_input.grid_ctas / model_input.gpu.file.launch.ctas_per_us.value * clock_mhz
 
 
 def compute_launch_overhead_cycles(model_input: ModelInput, clock_mhz: float) -> float:
-    """Cycles around an empty kernel."""
+    """Return the launch cycles of an empty kernel."""
     return model_input.gpu.file.launch.overhead_us.value * clock_mhz

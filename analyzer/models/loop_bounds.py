@@ -1,11 +1,13 @@
-"""Bounds of a loop's iteration: recurrence, pipes, issue, memory, and what one warp's walk says."""
+"""Lower bounds of a loop iteration: recurrence, pipes, issue slots, memory, and one warp's latency."""
+
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.warp_demand import WarpDemand, compute_warp_demand
 from analyzer.flow.loops import Loop
+from analyzer.ir.arrays import FloatArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS
 from analyzer.models.bounds import ISSUE_BOUND, LATENCY_BOUND, compute_gpu_bounds, compute_sm_bounds
 from analyzer.models.interface import ModelInput, Stall, sort_largest_first
@@ -19,28 +21,24 @@ _RECURRENCE_ITERATIONS = 4
 
 
 class LoopBounds(Struct, frozen=True, kw_only=True):
-    """One loop on one GPU, per iteration and with the resident warps of a full SM.
-
-    cycles_per_iteration: the longest of the bounds; stack: where one warp alone spends its cycles;
-    demand: of one warp and iteration.
-    """
+    """Bounds of one loop on one GPU, per iteration, with the resident warps of a full SM."""
 
     loop: Loop
-    cycles_per_iteration: float
+    cycles_per_iteration: float  # the longest of the bounds
     bound: str
-    bounds_cycles: dict[str, float]
-    cpi_stack: dict[Stall, float]
-    demand: WarpDemand
+    bounds_cycles: Mapping[str, float]
+    cpi_stack: Mapping[Stall, float]  # cycles of one warp alone
+    demand: WarpDemand  # of one warp and iteration
 
     @property
     def busiest_resource(self) -> str:
-        """The resource that an iteration needs longest, empty where it needs none."""
+        """Resource that an iteration needs longest, "" if it needs none."""
         needed = self._select_resource_cycles()
         return max(needed, key=lambda name: needed[name], default="")
 
     @property
     def busiest_resource_share(self) -> float:
-        """Part of an iteration for which that resource works."""
+        """Part of an iteration in which the busiest resource works."""
         needed = self._select_resource_cycles()
         return max(needed.values(), default=0.0) / self.cycles_per_iteration if needed else 0.0
 
@@ -49,16 +47,19 @@ class LoopBounds(Struct, frozen=True, kw_only=True):
         return {name: cycles for name, cycles in self.bounds_cycles.items() if name not in waits}
 
 
-def compute_loop_bounds(model_input: ModelInput, timeline: WarpTimeline) -> tuple[LoopBounds, ...]:
-    """Bounds of all loops, in order; inner ones count with their trips."""
+def compute_loop_bounds(model_input: ModelInput, timeline: WarpTimeline | None) -> tuple[LoopBounds, ...]:
+    """Compute the bounds of all loops, in order; inner loops count with their trips.
+
+    timeline: None where no waits of a warp are known: then its latency is its issue slots.
+    """
     analyzer = _LoopAnalyzer(model_input, timeline)
     return tuple(map(analyzer.analyze, model_input.loop_forest.loops))
 
 
 class _LoopAnalyzer:
-    """What all loops of a kernel are judged by."""
+    """Figures that the bounds of all loops of a kernel share."""
 
-    def __init__(self, model_input: ModelInput, timeline: WarpTimeline) -> None:
+    def __init__(self, model_input: ModelInput, timeline: WarpTimeline | None) -> None:
         self.model_input, self.timeline = model_input, timeline
         self.miss_rates = estimate_miss_rates(model_input)
         self.clock_mhz = find_clock_mhz(model_input)
@@ -68,7 +69,7 @@ class _LoopAnalyzer:
         self.enclosing_loops = {loop.parent for loop in model_input.loop_forest.loops}
 
     def analyze(self, loop: Loop) -> LoopBounds:
-        """Bounds of one loop."""
+        """Compute the bounds of one loop."""
         model_input, miss_rates = self.model_input, self.miss_rates
         rows, weights = self._count_per_iteration(loop)
         demand = compute_warp_demand(
@@ -80,7 +81,7 @@ class _LoopAnalyzer:
             model_input, ctas * model_input.gpu.sm_count, miss_rates, self.clock_mhz, demand
         )
         bounds |= {name: max(cycles, bounds.get(name, 0.0)) for name, cycles in shared.items()}
-        stack = self.timeline.sum_by_stall(weights, rows)
+        stack = self._sum_warp_cycles(rows, weights)
         bounds[LATENCY_BOUND] = sum(stack.values())
         recurrence = self._compute_recurrence_cycles(loop)
         if recurrence:
@@ -100,8 +101,9 @@ class _LoopAnalyzer:
         )
 
     def _count_per_iteration(self, loop: Loop) -> tuple[slice, FloatArray]:
-        """The rows from the loop's first to its last, and how often an iteration executes each; those of
-        blocks in between that are none of the loop's count nothing.
+        """Return the rows from the loop's first to its last, and executions of each per iteration.
+
+        Rows in between that do not belong to the loop count 0.
         """
         counts, blocks = self.model_input.block_counts.per_warp, self.model_input.cfg.blocks
         first, last = blocks[min(loop.blocks)].start, blocks[max(loop.blocks)].stop
@@ -114,11 +116,18 @@ class _LoopAnalyzer:
             )
         return slice(first, last), weights
 
-    def _compute_recurrence_cycles(self, loop: Loop) -> float:
-        """Longest dependence cycle through registers, with nothing else in the way.
+    def _sum_warp_cycles(self, rows: slice, weights: FloatArray) -> dict[Stall, float]:
+        """Return one warp's cycles by stall; without a timeline those in which it issues."""
+        if self.timeline is not None:
+            return self.timeline.sum_by_stall(weights, rows)
+        issued = float(weights.sum())
+        return {Stall.SELECTED: issued} if issued > 0 else {}
 
-        The body is run as pure data flow until the time of its latest result grows evenly. Bodies with inner
-        loops or of thousands of instructions give 0: not computed.
+    def _compute_recurrence_cycles(self, loop: Loop) -> float:
+        """Return the length of the longest dependence cycle through registers (the recurrence bound).
+
+        The body is evaluated as pure data flow, iteration after iteration, until the time of its latest
+        result grows by the same amount. Bodies with inner loops or thousands of instructions give 0.
         """
         kernel, blocks = self.model_input.kernel, self.model_input.cfg.blocks
         body = [blocks[number] for number in sorted(loop.blocks)]
@@ -126,23 +135,23 @@ class _LoopAnalyzer:
             return 0.0
         forms = [form for block in body for form in kernel.decode_forms(block.start, block.stop)]
         ids = np.concatenate([kernel.opcode_ids[block.start : block.stop] for block in body])
-        # What the loop never writes is ready all the time.
-        places = {number for form in forms for number in form.defs}
-        flow = [
-            (tuple(filter(places.__contains__, form.uses)), form.defs, cycles)
+        # Registers that the loop never writes are always ready.
+        written_registers = {number for form in forms for number in form.defs}
+        data_flow = [
+            (tuple(filter(written_registers.__contains__, form.uses)), form.defs, cycles)
             for form, cycles in zip(forms, self.latency_by_opcode_cycles[ids].tolist(), strict=True)
             if form.defs
         ]
         ready = [0.0] * N_REGISTER_UNITS
         growth = before = 0.0
         for _ in range(_RECURRENCE_ITERATIONS):
-            for read, written, cycles in flow:
+            for read, written, cycles in data_flow:
                 done = cycles
                 for number in read:
                     if ready[number] + cycles > done:
                         done = ready[number] + cycles
                 for number in written:
                     ready[number] = done
-            latest = max((ready[place] for place in places), default=0.0)
+            latest = max((ready[place] for place in written_registers), default=0.0)
             growth, before = latest - before, latest
         return growth

@@ -1,26 +1,31 @@
-"""Where requests to global memory are served, and how long a load takes then."""
+"""Miss rates of global memory requests: which level serves them, and how long loads take then.
+
+Sources, the best first: the cache simulation of recorded addresses; distinct bytes of the grid; the kind of
+code. Each gives the share of requested bytes that goes beyond the L1, and the share that comes from DRAM.
+"""
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.demand.hit_rates import MemoryLatencies
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.ir.opcode import BULK_WRITE_SEMANTICS, GLOBAL_SPACES, Opcode, Semantics
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.interface import ModelInput
 
-# Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once,
-# a part where shared memory or tensor cores show that tiles are used again by neighbours.
+# Share of global bytes that DRAM serves where addresses are unknown: all for code that touches data once, a
+# part if shared memory or tensor cores show that neighboring CTAs use tiles again.
 STREAMING_DRAM_SHARE = 1.0
 TILED_DRAM_SHARE = 0.25
 
 
 class MissRates(Struct, frozen=True):
-    """Where requests to global memory are served: the share that goes beyond L1, and beyond L2."""
+    """Shares of requests to global memory that miss in the caches."""
 
     l1_miss_rate: float
-    dram_share: float
+    dram_share: float  # of all requests, not of those that miss the L1
 
 
 ALL_IN_L1 = MissRates(0.0, 0.0)
@@ -28,7 +33,7 @@ ALL_IN_DRAM = MissRates(1.0, 1.0)
 
 
 def compute_memory_latency_cycles(model_input: ModelInput, miss_rates: MissRates) -> float:
-    """Latency of a global load: the mix of L1, L2 and DRAM by the shares served there."""
+    """Return the latency of a global load: the mean of L1, L2 and DRAM by the shares served there."""
     l1 = model_input.arch.memory.l1_latency_cycles.value
     l2, dram = _find_l2_latency_cycles(model_input), _compute_dram_latency_cycles(model_input)
     return l1 + (l2 - l1) * miss_rates.l1_miss_rate + (dram - l2) * miss_rates.dram_share
@@ -40,13 +45,13 @@ def _find_l2_latency_cycles(model_input: ModelInput) -> float:
 
 def _compute_dram_latency_cycles(model_input: ModelInput) -> float:
     memory, path = model_input.gpu.file.memory, model_input.arch.memory
-    usual = (memory.dram_latency_cycles or path.dram_latency_cycles).value
+    rated_cycles = (memory.dram_latency_cycles or path.dram_latency_cycles).value
     l2 = _find_l2_latency_cycles(model_input)
-    return l2 + scale_dram_cycles_to_clock(model_input, usual - l2)
+    return l2 + scale_dram_cycles_to_clock(model_input, rated_cycles - l2)
 
 
 def scale_dram_cycles_to_clock(model_input: ModelInput, rated_clock_cycles: float) -> float:
-    """What lies beyond the L2 takes its time at any clock of the SM, so other cycles at the launch's own."""
+    """Convert DRAM cycles from the GPU's usual SM clock to the launch's own: their time is the same."""
     if model_input.clock_mhz is None:
         return rated_clock_cycles
     return (
@@ -57,11 +62,10 @@ def scale_dram_cycles_to_clock(model_input: ModelInput, rated_clock_cycles: floa
 
 
 def estimate_miss_rates(model_input: ModelInput) -> MissRates:
-    """Where requests are served: by the simulated caches, else beyond L1 always, and beyond L2 by distinct
-    bytes or by kind of code.
+    """Estimate miss rates from simulated caches, else from distinct bytes or the kind of code (no L1 hits).
 
-    What the L2 holds comes from DRAM once, and what it does not hold once per wave of CTAs; code without
-    tiles reads its neighbours' bytes while they are there.
+    Data that fit into the L2 come from DRAM once, others once per wave of CTAs; code without tiles reads its
+    neighbors' bytes while the L2 holds them.
     """
     simulated = _average_simulated_miss_rates(model_input)
     if simulated is not None:
@@ -71,15 +75,15 @@ def estimate_miss_rates(model_input: ModelInput) -> MissRates:
         return _guess_miss_rates(model_input)
     unique = model_input.access_bytes.unique_global_bytes or 0.0
     if model_input.dram_read_sectors is not None and unique:
-        more = max(0.0, model_input.dram_read_sectors - _count_unique_read_sectors(model_input))
-        again = more * SECTOR_BYTES / unique
-        return MissRates(1.0, min(1.0, unique_share * (1.0 + again)))
+        refetched_sectors = max(0.0, model_input.dram_read_sectors - _count_unique_read_sectors(model_input))
+        refetches_per_unique_byte = refetched_sectors * SECTOR_BYTES / unique
+        return MissRates(1.0, min(1.0, unique_share * (1.0 + refetches_per_unique_byte)))
     fits = unique <= model_input.gpu.file.l2.size_bytes.value or not _is_tiled(model_input)
     return MissRates(1.0, unique_share if fits else min(1.0, unique_share * max(1.0, model_input.waves)))
 
 
 def _guess_miss_rates(model_input: ModelInput) -> MissRates:
-    """Where requests at unknown addresses are taken to be served."""
+    """Return assumed miss rates for unknown addresses, by kind of code."""
     return MissRates(1.0, TILED_DRAM_SHARE if _is_tiled(model_input) else STREAMING_DRAM_SHARE)
 
 
@@ -89,17 +93,15 @@ def _is_tiled(model_input: ModelInput) -> bool:
 
 
 def compute_load_latencies(model_input: ModelInput, cold_share: float = 1.0) -> dict[int, float]:
-    """Average memory access time in cycles of each load whose hits were simulated (AMALI's AMAT), by row.
+    """Return the average memory access time of loads whose hits were simulated (AMALI's AMAT), by row.
 
-    Those that ask for nothing take no longer than those that the L1 serves (assumed). lost_share: of what
-    loads miss in the caches, the part that comes from DRAM.
+    Predicated-off loads take as long as L1 hits (assumed).
+    cold_share: part of the misses of both caches that comes from DRAM.
     """
     l1 = model_input.arch.memory.l1_latency_cycles.value
-    idle = dict.fromkeys(np.flatnonzero(model_input.access_bytes.is_predicated_off).tolist(), l1)
+    predicated_off = dict.fromkeys(np.flatnonzero(model_input.access_bytes.is_predicated_off).tolist(), l1)
     if model_input.cache_rates is None:
-        return idle
-    from analyzer.demand.cache_simulation import MemoryLatencies
-
+        return predicated_off
     latencies = MemoryLatencies(
         l1_cycles=l1,
         l2_cycles=_find_l2_latency_cycles(model_input),
@@ -109,15 +111,15 @@ def compute_load_latencies(model_input: ModelInput, cold_share: float = 1.0) -> 
     served = {
         row: found.with_scaled_dram_share(cold_share).compute_amat_cycles(latencies) for row, found in rates
     }
-    return idle | served
+    return predicated_off | served
 
 
 def _average_simulated_miss_rates(model_input: ModelInput) -> MissRates | None:
-    """Shares of the whole grid's loads: those of each instruction, weighted by the sectors it asks for.
+    """Return miss rates of the grid's loads: the mean of instructions, weighted by requested bytes.
 
-    An instruction of which nothing was recorded is served as all requests of the grid are by distinct bytes;
-    where these are not known as the recorded ones are, or, if its addresses are not or rows are looked up, as
-    such code usually is.
+    An instruction without recorded requests has the miss rates that follow from the grid's distinct bytes. If
+    these are not known, it has those of the recorded instructions; if its addresses are not known or it
+    gathers rows, it has those assumed for the kind of code.
     """
     caches, profile = model_input.cache_rates, model_input.profile
     if caches is None or caches.loads is None or profile is None:
@@ -133,17 +135,19 @@ def _average_simulated_miss_rates(model_input: ModelInput) -> MissRates | None:
         served = rates or (unknown if access.sectors is None else known)
         if access.is_indirect:
             served = _estimate_gather_miss_rates(model_input, access)
-        asked = _count_loaded_bytes(model_input, profile, access)
-        total += asked
-        beyond += asked * served.l1_miss_rate
-        dram += asked * served.dram_share
+        requested_bytes = _count_loaded_bytes(model_input, profile, access)
+        total += requested_bytes
+        beyond += requested_bytes * served.l1_miss_rate
+        dram += requested_bytes * served.dram_share
     return MissRates(beyond / total, dram / total) if total else None
 
 
 def find_gather_miss_rates(model_input: ModelInput) -> dict[int, MissRates]:
-    """Of requests to places that words from memory name, by row: recorded CTAs tell what they themselves read
-    again. What others do follows from the words, each of whose rows comes from DRAM once, and from the table;
-    where neither is known from the kind of code.
+    """Return miss rates of gathers (requests at addresses that come from memory), by row.
+
+    Recorded CTAs give the reuse within a CTA. Reuse between CTAs follows from the gathered indices, each of
+    whose rows comes from DRAM once, and from the size of the table; if neither is known, from the kind of
+    code.
     """
     if model_input.profile is None:
         return {}
@@ -155,53 +159,55 @@ def find_gather_miss_rates(model_input: ModelInput) -> dict[int, MissRates]:
 
 
 def _estimate_gather_miss_rates(model_input: ModelInput, access: MemoryAccess) -> MissRates:
-    usual = _guess_miss_rates(model_input)
+    assumed = _guess_miss_rates(model_input)
     recorded = None if model_input.cache_rates is None else model_input.cache_rates.by_row.get(access.row)
-    l2_share = usual.l1_miss_rate if recorded is None else recorded.l1_miss_rate
+    l2_share = assumed.l1_miss_rate if recorded is None else recorded.l1_miss_rate
     dram_share = l2_share if recorded is None else recorded.dram_share
-    named = access.gathered_bytes is not None and access.bytes > 0
-    lost = (access.gathered_bytes or 0) / access.bytes if named else dram_share * usual.dram_share
+    has_known_indices = access.gathered_bytes is not None and access.bytes > 0
+    dram_byte_share = (
+        (access.gathered_bytes or 0) / access.bytes if has_known_indices else dram_share * assumed.dram_share
+    )
     if access.table_bytes:
-        of_table = max(
+        table_miss_rate = max(
             access.first_touch_share, l2_share * _compute_table_miss_rate(model_input, access.table_bytes)
         )
-        lost = min(lost, of_table) if named else of_table
-    return MissRates(l2_share, min(l2_share, lost))
+        dram_byte_share = min(dram_byte_share, table_miss_rate) if has_known_indices else table_miss_rate
+    return MissRates(l2_share, min(l2_share, dram_byte_share))
 
 
 def _compute_table_miss_rate(model_input: ModelInput, table_bytes: float) -> float:
-    """The part of a table that the L2 does not hold."""
+    """Return the part of a table that the L2 does not hold."""
     kept = find_l2_retained_share(model_input) * model_input.gpu.file.l2.size_bytes.value
     return 1.0 - min(1.0, kept / table_bytes)
 
 
 def find_l2_retained_share(model_input: ModelInput) -> float:
-    """What of the L2 is there when it is read again: the product's own figure, else its architecture's."""
+    """Return the share of the L2 that keeps its data until they are read again, by GPU or architecture."""
     return (model_input.gpu.file.l2.kept_share or model_input.arch.memory.l2_kept_share).value
 
 
 def _count_loaded_bytes(model_input: ModelInput, profile: ExecutionProfile, access: MemoryAccess) -> float:
-    """Of the whole grid; where sectors are not known, those that the demand takes an execution to move."""
+    """Count the bytes that the grid loads by one instruction; by its demand if sectors are unknown."""
     if access.sectors is not None:
         return access.sectors * SECTOR_BYTES
-    runs = float(profile.block_executions[model_input.cfg.block_of[access.row]])
-    return float(model_input.access_bytes.global_bytes[access.row]) * runs
+    executions = float(profile.block_executions[model_input.cfg.block_of[access.row]])
+    return float(model_input.access_bytes.global_bytes[access.row]) * executions
 
 
 def _compute_unique_byte_share(model_input: ModelInput) -> float | None:
-    """Distinct bytes of the grid over all that it asks for; None where addresses are not known."""
+    """Return distinct over requested bytes of the grid; None where addresses are not known."""
     unique, block = model_input.access_bytes.unique_global_bytes, model_input.block
     if unique is None or block is None or model_input.grid is None:
         return None
     if model_input.execution_counts[mask_bulk_writes(model_input)].any():
         unique += count_unique_copied_bytes(model_input)
     warps = model_input.grid.count * -(-block.count // WARP_SIZE)
-    asked = model_input.demand.global_bytes * warps
-    return min(1.0, unique / asked) if asked else None
+    requested_bytes = model_input.demand.global_bytes * warps
+    return min(1.0, unique / requested_bytes) if requested_bytes else None
 
 
 def mask_bulk_writes(model_input: ModelInput) -> NDArray[np.bool_]:
-    """Instructions by which the copy engine writes to global memory, [n]."""
+    """Return a mask of the instructions by which the copy engine writes to global memory, [n]."""
     kernel = model_input.kernel
     return kernel.form_table.make_opcode_mask(_is_bulk_write)[kernel.opcode_ids]
 
@@ -211,23 +217,21 @@ def _is_bulk_write(opcode: Opcode) -> bool:
 
 
 def count_unique_copied_bytes(model_input: ModelInput) -> float:
-    """Different bytes that the copy engine brings, as far as a wave of CTAs tells; of copies alone whose
-    addresses nobody knows.
-    """
+    """Count distinct bytes that TMA copies of unknown addresses bring, extrapolated from a wave of CTAs."""
     pipelines, profile = model_input.mbarrier_pipelines, model_input.profile
     if pipelines is None:
         return 0.0
     warps = model_input.grid_ctas * model_input.occupancy.warps_per_cta
-    moved, density, weights = (
+    moved, utilization, weights = (
         model_input.access_bytes.global_bytes,
         model_input.access_bytes.box_sector_utilization,
         model_input.execution_counts,
     )
-    placed = {access.row for access in profile.accesses if access.unique_bytes} if profile else set[int]()
+    known_rows = {access.row for access in profile.accesses if access.unique_bytes} if profile else set[int]()
     uses = pipelines.uses.items()
-    copies = [row for row, use in uses if use.semantics is Semantics.MBARRIER_COPY and row not in placed]
-    asked = sum(float(moved[row] * density[row] * weights[row]) for row in copies) * warps
-    return asked * (1.0 if pipelines.distinct_tile_share is None else pipelines.distinct_tile_share)
+    copies = [row for row, use in uses if use.semantics is Semantics.MBARRIER_COPY and row not in known_rows]
+    requested_bytes = sum(float(moved[row] * utilization[row] * weights[row]) for row in copies) * warps
+    return requested_bytes * (1.0 if pipelines.distinct_tile_share is None else pipelines.distinct_tile_share)
 
 
 def _count_unique_read_sectors(model_input: ModelInput) -> float:
@@ -236,7 +240,7 @@ def _count_unique_read_sectors(model_input: ModelInput) -> float:
 
 
 def describe_miss_rates(model_input: ModelInput, miss_rates: MissRates, *, queues_atomics: bool) -> str:
-    """What a report says of it; queues_atomics: the model knows that requests to one address queue."""
+    """Return the note of a report; queues_atomics: the model lets atomics on one address queue."""
     share = f"{miss_rates.dram_share:.0%}"
     beyond = "" if queues_atomics else "; atomics on one address lie outside the interval"
     if model_input.cache_rates is not None and _average_simulated_miss_rates(model_input) is not None:

@@ -1,4 +1,4 @@
-"""Why two models part: stall by stall, with the instruction that it shows at."""
+"""Comparison of two models: the stalls in which they differ, why, and at which instruction most."""
 
 import numpy as np
 from msgspec import Struct
@@ -9,7 +9,7 @@ from analyzer.models.stalls import STALL_INDEX
 
 _MIN_DIFFERENCE_SHARE = 0.01
 
-# What the interval models (amali, gcom, mdm) and those that take the longest bound do with each stall.
+# How the interval models (amali, gcom, mdm) and the models of the longest bound treat each stall.
 DIFFERENCE_REASON_BY_STALL = {
     Stall.LONG_SCOREBOARD: (
         "interval models charge a warp's own waits for loads here, queues beyond the L1 to mio_throttle; "
@@ -44,23 +44,28 @@ DIFFERENCE_REASON_BY_STALL = {
 
 
 class StallDifference(Struct, frozen=True, kw_only=True):
-    """One stall in two models, in cycles; row: the instruction with the largest difference, None for none."""
+    """One stall in two models."""
 
     stall: Stall
     cycles: float
     other_cycles: float
     reason: str
-    row: int | None
+    row: int | None  # instruction with the largest difference
 
 
 def compare_results(result: ModelResult, other: ModelResult) -> tuple[StallDifference, ...]:
-    """Stalls in which two models of one situation differ by a hundredth of the time, largest first."""
-    left, right = result.prediction.cpi_stack, other.prediction.cpi_stack
-    least = _MIN_DIFFERENCE_SHARE * max(result.prediction.cycles, other.prediction.cycles)
+    """Return the stalls in which two models of one input differ by 1 % of the time, largest first.
+
+    A model that knows no stalls is compared with none.
+    """
+    stack, other_stack = result.prediction.cpi_stack, other.prediction.cpi_stack
+    if not stack or not other_stack:
+        return ()
+    min_difference_cycles = _MIN_DIFFERENCE_SHARE * max(result.prediction.cycles, other.prediction.cycles)
     found = []
     for stall in Stall:
-        cycles, others = left.get(stall, 0.0), right.get(stall, 0.0)
-        if abs(cycles - others) >= max(least, 1e-9):
+        cycles, others = stack.get(stall, 0.0), other_stack.get(stall, 0.0)
+        if abs(cycles - others) >= max(min_difference_cycles, 1e-9):
             found.append(
                 StallDifference(
                     stall=stall,
@@ -74,7 +79,9 @@ def compare_results(result: ModelResult, other: ModelResult) -> tuple[StallDiffe
 
 
 def _find_worst_row(result: ModelResult, other: ModelResult, stall: Stall) -> int | None:
+    if result.stalls is None or other.stalls is None:
+        return None
     column = STALL_INDEX[stall]
-    apart = np.abs(result.stalls.cycles[:, column] - other.stalls.cycles[:, column])
-    row = int(np.argmax(apart))
-    return row if apart[row] > 0 else None
+    row_differences = np.abs(result.stalls.cycles[:, column] - other.stalls.cycles[:, column])
+    row = int(np.argmax(row_differences))
+    return row if row_differences[row] > 0 else None

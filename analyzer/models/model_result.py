@@ -1,6 +1,6 @@
-"""What a model answers: a prediction with the stalls that it is summed from."""
+"""Result of a model: its prediction, and the stalls and timeline behind it where it has them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -23,38 +23,39 @@ from analyzer.models.residuals import measure_scattered_atomic_share
 from analyzer.models.stalls import StallProfile
 from analyzer.models.timeline import WarpTimeline
 
-# What a model itself may be off by on top of memory placement: not yet measured, so wide.
+# Error of a model itself, on top of unknown memory placement: not measured, so wide.
 MODEL_ERROR_SHARE = 0.35
 _SHORT_ROW_TOLERANCE_FACTOR = 1.01
 _FP32_BOUND_MIN_SHARE = 0.75
 
 
 class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
-    """A prediction with the situation, the stalls and the walk that it rests on."""
+    """Prediction of one model for one input, with what else the model knows.
+
+    Reports leave out the sections that need an attachment which is None.
+    """
 
     model_input: ModelInput
     prediction: Prediction
-    stalls: StallProfile
-    timeline: WarpTimeline
+    stalls: StallProfile | None = None  # cycles by instruction; None for models that know no instructions
+    timeline: WarpTimeline | None = None  # waits of one warp; None for models that simulate no warp
 
 
 class CycleRange(Struct, frozen=True):
-    """Cycles with all requests served in L1, and with all of them from DRAM; is_whole: with the model's own
-    error in it.
-    """
+    """Range of a launch's cycles: with all requests served by the L1, and with all of them by DRAM."""
 
     low_cycles: float
     high_cycles: float
-    includes_model_error: bool = False
+    includes_model_error: bool = False  # the range already is that of measured times
 
 
 def find_clock_mhz(model_input: ModelInput) -> float:
-    """SM clock under this kernel's load."""
+    """Return the SM clock under this kernel's load."""
     return _find_clock(model_input).value
 
 
 def _find_clock(model_input: ModelInput) -> HardwareParameter:
-    """The launch's own where it says one, else the GPU's."""
+    """Return the launch's own clock if given, else the GPU's."""
     if model_input.clock_mhz is not None:
         return HardwareParameter(value=model_input.clock_mhz, basis=Basis.MEASURED, source="the launch")
     rate = model_input.dominant_tensor_rate
@@ -64,7 +65,7 @@ def _find_clock(model_input: ModelInput) -> HardwareParameter:
 
 
 def _is_fp32_bound(model_input: ModelInput) -> bool:
-    """Whether FP32 work takes most of the time of a launch that is bound by throughput."""
+    """Return whether FP32 work takes most of the time of a launch that is bound by throughput."""
     if model_input.gpu.file.clock.sustained_float_mhz is None:
         return False
     miss_rates, demand = estimate_miss_rates(model_input), model_input.demand
@@ -88,21 +89,21 @@ def make_prediction(
     stalls: StallProfile,
     *,
     bound: str,
-    bounds_cycles: dict[str, float],
+    bounds_cycles: Mapping[str, float],
     cycle_range: CycleRange,
     miss_rates: MissRates,
     notes: tuple[str, ...] = (),
 ) -> Prediction:
-    """The prediction whose cycles are the sum of the stalls.
+    """Make the prediction whose cycles are the sum of the stalls.
 
-    The interval spans from all of memory's requests hitting L1 to all of them going to DRAM, widened by
-    what the model itself may be off.
+    Its interval is `cycle_range`, widened by the error of the model itself unless that is included.
     """
     clock = _find_clock(model_input)
     cycles, occupancy = stalls.total_cycles, model_input.occupancy
     error = 0.0 if cycle_range.includes_model_error else MODEL_ERROR_SHARE
     return Prediction(
         gpu=model_input.gpu.key,
+        gpu_name=model_input.gpu.name,
         model=model,
         cycles=cycles,
         time_us=cycles / clock.value,
@@ -127,6 +128,7 @@ def make_prediction(
 def _list_assumptions(
     model_input: ModelInput, miss_rates: MissRates, *, queues_atomics: bool
 ) -> tuple[str, ...]:
+    """Return the notes of a report on what was assumed about launch, resources and addresses."""
     notes = list(model_input.block_counts.assumptions)
     if model_input.grid is None:
         notes.append(f"grid not given: one full wave, {model_input.grid_ctas} CTAs")
@@ -145,7 +147,7 @@ def _list_assumptions(
 
 
 def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
-    """What addresses, copies and products leave open."""
+    """Yield notes on unknown addresses, copies and products."""
     if measure_scattered_atomic_share(model_input):
         yield (
             "atomics at addresses that come from data are taken to meet as random ones do; where more do, "
@@ -164,28 +166,30 @@ def _describe_unknowns(model_input: ModelInput) -> Iterator[str]:
         tile = f"{DEFAULT_TCGEN05_TILE_M}x{DEFAULT_TCGEN05_TILE_N}"
         n_unknown = model_input.n_unknown_mma_tiles
         yield f"tcgen05 instructions whose tile is not a constant: {n_unknown}, {tile} taken"
-    ahead = (
+    prefetched_bytes = (
         0.0
         if model_input.mbarrier_pipelines is None
         else count_prefetched_bytes(model_input.mbarrier_pipelines)
     )
-    if ahead > model_input.shared_bytes_per_cta:
+    if prefetched_bytes > model_input.shared_bytes_per_cta:
         yield (
-            f"copies put at least {ahead:,.0f} bytes into shared memory; the launch "
+            f"copies put at least {prefetched_bytes:,.0f} bytes into shared memory; the launch "
             f"gives {model_input.shared_bytes_per_cta:,}: say --dynamic-shared, "
             "or more CTAs are taken to fit than do"
         )
 
 
 def _find_short_row_copies(model_input: ModelInput) -> NDArray[np.int64]:
-    """Copies of boxes that nobody described, whose rows are shorter than a line."""
+    """Return TMA copies of boxes without a given tensor map, whose rows are shorter than a line."""
     moved = model_input.access_bytes
     is_short = (
         moved.tma_requests * LINE_BYTES
         > moved.global_bytes * moved.box_sector_utilization * _SHORT_ROW_TOLERANCE_FACTOR
     )
-    placed = [] if model_input.profile is None else [a.row for a in model_input.profile.accesses if a.sectors]
-    is_short[placed] = False
+    known_rows = (
+        [] if model_input.profile is None else [a.row for a in model_input.profile.accesses if a.sectors]
+    )
+    is_short[known_rows] = False
     return np.flatnonzero(is_short & (model_input.execution_counts > 0))
 
 
@@ -195,7 +199,7 @@ def _estimate_row_bytes(model_input: ModelInput, row: int) -> float:
 
 
 def _has_copies_of_unknown_size(model_input: ModelInput) -> bool:
-    """Whether a copy is executed whose mbarrier does not tell how much comes."""
+    """Return whether a TMA copy is executed whose mbarrier announces no bytes."""
     is_copy = model_input.costs.is_tma_copy[model_input.kernel.opcode_ids] > 0
     is_unknown = (model_input.access_bytes.global_bytes == 0) & (model_input.execution_counts > 0)
     return bool((is_copy & is_unknown).any())

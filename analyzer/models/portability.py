@@ -1,4 +1,4 @@
-"""Whether code of one architecture says anything about a GPU of another."""
+"""Portability: which GPUs can run a kernel, and on which a prediction makes sense."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from analyzer.hardware.gpu_database import strip_arch_suffix
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import SchedClass
 
-# Units that have no counterpart where they are missing: a kernel built on them would be another kernel.
+# Units without a counterpart on other GPUs: a kernel built on them would be another kernel there.
 _IRREPLACEABLE_UNITS = frozenset(
     {
         SchedClass.MMA_WARPGROUP,
@@ -26,36 +26,37 @@ _IRREPLACEABLE_UNITS = frozenset(
 
 
 def is_native(kernel: Kernel, gpu: Gpu) -> bool:
-    """The GPU runs this code as it is: same architecture."""
+    """Return whether the GPU runs this code as it is: same architecture."""
     return strip_arch_suffix(kernel.arch) == gpu.file.arch
 
 
 def find_best_kernel_indices(kernels: Sequence[Kernel], gpu: Gpu) -> list[int]:
-    """Places of the code that the driver would take of several architectures': the GPU's own, else that of
-    the latest one of its generation before it; all places where there is none.
+    """Return the indices of the kernels that the driver would choose for a GPU.
+
+    Those of its own architecture, else of the latest earlier one of its major version; all if there are none.
     """
-    wanted = _parse_compute_capability(gpu.file.arch)
+    gpu_capability = _parse_compute_capability(gpu.file.arch)
     found = [_parse_compute_capability(strip_arch_suffix(kernel.arch)) for kernel in kernels]
-    fit = [one for one in found if one[0] == wanted[0] and one[1] <= wanted[1]]
-    if not fit:
+    compatible = [one for one in found if one[0] == gpu_capability[0] and one[1] <= gpu_capability[1]]
+    if not compatible:
         return list(range(len(kernels)))
-    return [place for place, one in enumerate(found) if one == max(fit)]
+    return [place for place, one in enumerate(found) if one == max(compatible)]
 
 
 def _parse_compute_capability(arch: str) -> tuple[int, int]:
-    """Major and minor number of `sm_86`."""
+    """Return the major and minor version of `sm_86`, (0, 0) for other names."""
     digits = arch.removeprefix("sm_")
     return (int(digits[:-1]), int(digits[-1])) if digits.isdecimal() and len(digits) > 1 else (0, 0)
 
 
 def find_unsupported_opcodes(kernel: Kernel, gpu: Gpu) -> tuple[str, ...]:
-    """Opcodes of the kernel for which the GPU has no unit at all; empty where transfer makes sense."""
+    """Return the kernel's opcodes for which the GPU has no unit; empty if a prediction makes sense."""
     if gpu.arch is None:
         return ()
-    lacking = _IRREPLACEABLE_UNITS.intersection(gpu.arch.unsupported)
-    if not lacking:
+    missing = _IRREPLACEABLE_UNITS.intersection(gpu.arch.unsupported)
+    if not missing:
         return ()
     opcodes = kernel.form_table.opcodes
     used = sorted(set(kernel.opcode_ids.tolist()))
-    names = (opcodes[number].name for number in used if opcodes[number].sched_class in lacking)
+    names = (opcodes[number].name for number in used if opcodes[number].sched_class in missing)
     return tuple(dict.fromkeys(names))

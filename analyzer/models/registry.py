@@ -1,55 +1,121 @@
-"""Models by name: each is a file in `predictors/`, found by listing the folder, imported when asked for."""
+"""Models by name: files of this package, and entry points of others.
+
+Our own models are the modules of `predictors/`, listed by their file names. Other distributions add models by
+entry points of the group `warplens.models`, each named after its model:
+
+    [project.entry-points."warplens.models"]
+    simple = "my_models.simple"
+
+A model is a module with `NAME`, its name, and `predict(model_input) -> ModelResult`. No model is imported
+until one is asked for; entry points are read only for a name that is none of ours, and to list all names.
+"""
 
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 from analyzer.text.errors import UsageError
 
+if TYPE_CHECKING:  # takes longer to import than most runs need it
+    from importlib.metadata import EntryPoint
+
 Predictor = Callable[[ModelInput], ModelResult]
 
+ENTRY_POINT_GROUP = "warplens.models"
 _PREDICTORS_PACKAGE = "analyzer.models.predictors"
 _DEFAULT_MODEL, _EDITED_GPU_MODEL, _FAST_MODEL, _COMPARISON_MODEL = "sm", "steady", "warp", "amali"
 
 
-@cache
 def list_model_names() -> tuple[str, ...]:
-    """Names of all models, sorted."""
+    """Return the names of all models, sorted. Raises UsageError where two models have one name."""
+    return tuple(sorted((*_list_own_names(), *read_entry_points())))
+
+
+def list_models_default_first() -> tuple[str, ...]:
+    """Return the names of all models, the default one first. Raises UsageError."""
+    return tuple(sorted(list_model_names(), key=lambda name: name != _DEFAULT_MODEL))
+
+
+def is_own_model(name: str) -> bool:
+    """Return whether a model belongs to this package."""
+    return name in _list_own_names()
+
+
+def find_model(name: str) -> Predictor:
+    """Return a model's `predict`. Raises UsageError for an unknown name or a model that cannot be loaded."""
+    if is_own_model(name):
+        predict: Predictor = import_module(f"{_PREDICTORS_PACKAGE}.{name}").predict
+        return predict
+    entry_point = read_entry_points().get(name)
+    if entry_point is None:
+        raise _make_unknown_model_error(name)
+    return _load_entry_point(entry_point)
+
+
+@cache
+def _list_own_names() -> tuple[str, ...]:
     folder = Path(__file__).parent / "predictors"
     return tuple(sorted(module.name for module in pkgutil.iter_modules([str(folder)])))
 
 
-def list_models_default_first() -> tuple[str, ...]:
-    """Every model, ours first."""
-    return tuple(sorted(list_model_names(), key=lambda name: name != _DEFAULT_MODEL))
+@cache
+def read_entry_points() -> Mapping[str, "EntryPoint"]:
+    """Return the models of other distributions by name. Raises UsageError where two models have one name."""
+    from importlib.metadata import entry_points
+
+    found: dict[str, EntryPoint] = {}
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        name = entry_point.name
+        if name in found or is_own_model(name):
+            other = found[name].value if name in found else f"{_PREDICTORS_PACKAGE}.{name}"
+            raise UsageError(
+                f"two models are called {name}: {other} and {entry_point.value}",
+                hint="uninstall the distribution of one of them",
+            )
+        found[name] = entry_point
+    return found
 
 
-def find_model(name: str) -> Predictor:
-    """The model's `predict`. Raises UsageError for a name that is none."""
-    if name not in list_model_names():
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, list_model_names(), n=1)
-        hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(list_model_names())}"
-        raise UsageError(f"--model {name}: no such model", hint=hint)
-    predict: Predictor = import_module(f"{_PREDICTORS_PACKAGE}.{name}").predict
+def _load_entry_point(entry_point: "EntryPoint") -> Predictor:
+    try:
+        module = entry_point.load()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"--model {entry_point.name}: {entry_point.value} cannot be loaded: {error}"
+        ) from None
+    predict: Predictor | None = getattr(module, "predict", None)
+    if predict is None or getattr(module, "NAME", None) != entry_point.name:
+        raise UsageError(
+            f"--model {entry_point.name}: {entry_point.value} is no model of that name",
+            hint=f"a model is a module with NAME = {entry_point.name!r} and predict(model_input)",
+        )
     return predict
 
 
+def _make_unknown_model_error(name: str) -> UsageError:
+    from difflib import get_close_matches
+
+    names = list_model_names()
+    near = get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"one of: {', '.join(names)}"
+    return UsageError(f"--model {name}: no such model", hint=hint)
+
+
 def choose_default_model(*, is_launch_known: bool) -> str:
-    """`sm` where grid and block are known, else `warp`, which is quick enough for whole dumps."""
+    """Return `sm` where grid and block are known, else `warp`, which is fast enough for whole dumps."""
     return _DEFAULT_MODEL if is_launch_known else _FAST_MODEL
 
 
 def choose_edited_gpu_model(*, is_launch_known: bool) -> str:
-    """For edited hardware: `steady`, whose time never grows with a rate, and which takes milliseconds."""
+    """Return the model for edited hardware: `steady` takes milliseconds and is monotonic in every rate."""
     return _EDITED_GPU_MODEL if is_launch_known else _FAST_MODEL
 
 
 def choose_comparison_model(name: str) -> str:
-    """The one to hold a model against where the user names none."""
+    """Return the model to compare a model with where the user names none."""
     return _DEFAULT_MODEL if name == _COMPARISON_MODEL else _COMPARISON_MODEL

@@ -1,4 +1,4 @@
-"""How far off the default model has been on measured kernels that taught it nothing, class by class."""
+"""Residuals of the default model on measured kernels that did not calibrate it, by class: its intervals."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -18,74 +18,64 @@ _RESIDUALS_FILE = "residuals.toml"
 
 
 class ClassResiduals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Measured time over predicted time: the tenth and the ninetieth percentile of so many rows."""
+    """Percentiles of measured over predicted time of one class of kernels."""
 
-    low: float
-    high: float
-    rows: int
+    low: float  # 10th percentile
+    high: float  # 90th percentile
+    rows: int  # measured kernels of the class
 
 
 class CalibrationStacks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """CPI stacks of rows that the intervals were learned from, one for each group of stacks that are alike.
-
-    hundredths[kind, stall]: shares of the cycles, columns in order of `stalls`.
-    unlike_distance: share of the cycles that would have to stand to other stalls, beyond which a kernel is
-    unlike all of them.
-    """
+    """CPI stacks of the kernels that calibrated the intervals, one for each group of similar stacks."""
 
     stalls: tuple[Stall, ...]
-    hundredths: tuple[tuple[int, ...], ...]
-    unlike_distance: float
+    hundredths: tuple[tuple[int, ...], ...]  # [group, stall], shares of the cycles in %
+    unlike_distance: float  # share of cycles in other stalls beyond which a kernel is like no group
 
     def measure_distance(self, stack: Mapping[Stall, float]) -> float:
-        """Share of a stack's cycles that stand to other stalls than in the kind which is most like it."""
+        """Return the share of a stack's cycles in other stalls than in the most similar group."""
         total = sum(stack.values()) or 1.0
         shares = np.array([stack.get(stall, 0.0) for stall in self.stalls]) / total
-        elsewhere = 1.0 - float(shares.sum())
-        apart = np.abs(np.array(self.hundredths) / 100.0 - shares).sum(axis=1) + elsewhere
+        other_stalls_share = 1.0 - float(shares.sum())
+        apart = np.abs(np.array(self.hundredths) / 100.0 - shares).sum(axis=1) + other_stalls_share
         return float(apart.min()) / 2.0
 
 
 class Residuals(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """By what bounds a kernel; `other` for what no row was bounded by. Written by `bench/accuracy.py`.
-
-    gpus: whose rows taught the constants; kinds: of what kernels;
-    untaught_factor: by which the interval is wider on any other GPU, and for a kernel of another kind;
-    unexecuted_factor: the same for a kernel whose counts and addresses are guesses, all of
-    them; where a part of its instructions is counted, by so much less.
-    """
+    """Table of residuals in `hwdb/residuals.toml`, written by `bench/accuracy.py`."""
 
     schema: str
     evidence: str
-    gpus: tuple[str, ...]
-    untaught_factor: float
+    gpus: tuple[str, ...]  # on which the calibrating kernels were measured
+    untaught_factor: float  # widens the interval on other GPUs, and for kernels unlike the calibrating ones
+    # Widens it if all counts and addresses are guesses; raised to the guessed share if a part of them is.
     unexecuted_factor: float
-    bounds: dict[str, ClassResiduals]
-    other: ClassResiduals
+    bounds: Mapping[str, ClassResiduals]  # by what bounds a kernel
+    other: ClassResiduals  # for bounds that are not listed
     kinds: CalibrationStacks
 
 
 @cache
 def load_residuals() -> Residuals:
-    """The table in `hwdb`."""
+    """Read the table."""
     return msgspec.convert(tomli.loads((find_data_folder("hwdb") / _RESIDUALS_FILE).read_text()), Residuals)
 
 
 def find_time_factors(
     model_input: ModelInput, bound: str, stack: Mapping[Stall, float]
 ) -> tuple[float, float]:
-    """Factors on the predicted time between which four of five kernels of this class were measured."""
+    """Return factors on the predicted time between which 80 % of the kernels of this class were measured."""
     table = load_residuals()
     found = table.bounds.get(bound, table.other)
-    is_taught = model_input.gpu.key in table.gpus
-    is_taught &= table.kinds.measure_distance(stack) <= table.kinds.unlike_distance
-    wider = 1.0 if is_taught else table.untaught_factor
-    wider *= table.unexecuted_factor ** _measure_guessed_share(model_input)
-    return min(1.0, found.low) / wider, max(1.0, found.high) * wider
+    is_calibrated = model_input.gpu.key in table.gpus
+    is_calibrated &= table.kinds.measure_distance(stack) <= table.kinds.unlike_distance
+    widening = 1.0 if is_calibrated else table.untaught_factor
+    widening *= table.unexecuted_factor ** _measure_guessed_share(model_input)
+    return min(1.0, found.low) / widening, max(1.0, found.high) * widening
 
 
 def _measure_guessed_share(model_input: ModelInput) -> float:
-    """Part of the executed instructions that are guesses, or of requests to one memory if that is more."""
+    """Return the guessed share of executed instructions, or of requests to one memory if that is larger."""
     profile = model_input.profile
     if profile is None or profile.provenance is Provenance.UNKNOWN:
         return 1.0
@@ -111,13 +101,13 @@ def _measure_guessed_share(model_input: ModelInput) -> float:
 
 
 def _measure_speculative_share(model_input: ModelInput, profile: ExecutionProfile) -> float:
-    """The same of a grid that was looked at in parts, where no count is exact: what hangs on guesses."""
+    """Return the guessed share of a sampled grid, where no count is exact: by its unknown branches."""
     speculative = sum(branch.instruction_share for branch in profile.unknown_branches)
     return min(1.0, max(speculative, measure_scattered_atomic_share(model_input)))
 
 
 def measure_scattered_atomic_share(model_input: ModelInput) -> float:
-    """Of requests to global memory, atomics at places that data name: nobody knows how many meet."""
+    """Return the share of global requests that are atomics at addresses from data: collisions are unknown."""
     profile = model_input.profile
     if profile is None:
         return 0.0

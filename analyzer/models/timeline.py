@@ -1,9 +1,18 @@
-"""Warps of one sub-core walked through the code in order: where they wait, for how long, and for whom.
+"""Timeline of the warps of one sub-core: where they wait, for how long, and for which producer.
 
-Blocks are walked in address order; an innermost loop is walked until an iteration takes as long as the one
-before, and the rest of its trips take as long. Several warps go in lockstep, one instruction after another,
-so that they queue for the pipes and meet at barriers. Since that order is fixed, every time is a sum or a
-maximum of figures: none that improves makes a walk longer.
+The warps are simulated through the code in order. Blocks run in address order. An innermost loop is simulated
+until an iteration takes as long as the one before; the rest of its iterations are taken to take as long.
+Several warps run in lockstep, one instruction after another, so that they queue for the pipes and wait for
+each other at barriers.
+
+Invariant: the order of events is fixed, so every time is a sum or a maximum of hardware figures. A figure
+that improves never makes a timeline longer.
+
+Example, one warp, a load whose result takes 400 cycles and an add that uses it 10 cycles later:
+
+    LDG R0, [R2]      issues at cycle 0
+    ...               10 cycles of other instructions
+    IADD3 R1, R0, 1   waits 390 cycles for LONG_SCOREBOARD; its producer is the LDG
 """
 
 from collections.abc import Mapping
@@ -11,9 +20,11 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec import Struct, field
 
-from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import Kernel
 from analyzer.models.block_sequences import split_into_block_sequences
 from analyzer.models.interface import Stall
@@ -21,21 +32,23 @@ from analyzer.models.timeline_warp import InstructionTiming, TimelineWarp
 from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 
 _PERIODIC_TOLERANCE_CYCLES = 1e-6
-# Visits of a loop after which it is taken to repeat itself, where it does not sooner.
+# Simulated iterations after which a loop is taken to be periodic, if it is not sooner.
 MAX_LOOP_ITERATIONS = 12
 
 
 class WarpTimeline(Struct, frozen=True, eq=False):
-    """Cycles that each instruction waits before it issues, the mean of its executions: waits[n, cause];
-    producer[n] is the row of the instruction whose scoreboard it waits for, -1 for none.
-    """
+    """Waits of each instruction before it issues, in cycles, the mean of its executions."""
 
-    waits: FloatArray
-    producers: "np.ndarray[tuple[int], np.dtype[np.int32]]"
+    waits: FloatArray  # [n, cause], read-only
+    producers: "np.ndarray[tuple[int], np.dtype[np.int32]]"  # [n], row whose scoreboard it waits for, or -1
+
+    def __post_init__(self) -> None:
+        make_read_only(self.waits, self.producers)
 
     def sum_by_stall(self, weights: FloatArray, rows: slice = slice(None)) -> dict[Stall, float]:
-        """Cycles of one warp by stall, instructions weighted by how often they run; of some rows alone, whose
-        weights are given, where `rows` names them.
+        """Return the cycles of one warp by stall.
+
+        weights: executions of each instruction, [n], or of those that `rows` selects.
         """
         totals = weights @ self.waits[rows]
         stack = {Stall.SELECTED: float(weights.sum())}
@@ -45,29 +58,23 @@ class WarpTimeline(Struct, frozen=True, eq=False):
 
 
 class TimelineOptions(Struct, frozen=True, kw_only=True):
-    """Latencies in cycles: of loads from global memory, and until a memory instruction has read its
-    registers.
+    """Parameters of a timeline."""
 
-    weights[n]: how often each instruction runs; row_latencies: of loads whose own latency is known, by row;
-    warps: how many go in lockstep; visits: how often an innermost loop is walked at most.
-    """
-
-    execution_counts: FloatArray
-    memory_latency_cycles: float
-    read_release_cycles: float
-    row_latencies: Mapping[int, float] = field(default_factory=dict)
+    execution_counts: FloatArray  # [n], of one warp
+    memory_latency_cycles: float  # of loads from global memory
+    read_release_cycles: float  # from issue of a memory instruction until its source registers are free
+    row_latencies: Mapping[int, float] = field(default_factory=dict)  # of loads of known latency, by row
     n_lockstep_warps: int = 1
-    max_loop_iterations: int = 2
+    max_loop_iterations: int = 2  # simulated iterations of an innermost loop, at most
 
 
 def simulate_warp_issue(
     kernel: Kernel, cfg: Cfg, loop_forest: LoopForest, costs: OpcodeCosts, options: TimelineOptions
 ) -> WarpTimeline:
-    """Walk them; waits are the mean of all.
+    """Simulate the warps and return the mean of their waits.
 
-    A loop's iterations beyond those walked take as long as the last one. A block that runs in a part of its
-    loop's iterations takes that part of its time in each. So the waits, each as often as its instruction
-    runs, sum to the time of the last instruction.
+    A block that runs in a part of its loop's iterations takes that part of its time in each. So the waits,
+    weighted by executions, sum to the issue time of the last instruction.
     """
     timing = InstructionTiming(
         kernel, costs, compute_result_latencies(kernel, costs, options), options.read_release_cycles
@@ -93,7 +100,7 @@ def simulate_warp_issue(
 
 
 def compute_result_latencies(kernel: Kernel, costs: OpcodeCosts, options: TimelineOptions) -> FloatArray:
-    """Cycles from issue to use of each instruction's result, [n]."""
+    """Return the cycles from issue to use of each instruction's result, [n]."""
     ids = kernel.opcode_ids
     loads = costs.is_memory_load[ids]
     latency: FloatArray = np.where(loads, options.memory_latency_cycles, costs.latency_cycles[ids])
@@ -104,29 +111,31 @@ def compute_result_latencies(kernel: Kernel, costs: OpcodeCosts, options: Timeli
 
 
 class _BlockRange(Struct, frozen=True):
-    """Rows [start, stop), and the part of the visits in which they run."""
+    """Rows [start, stop) of a block."""
 
     start: int
     stop: int
-    share: float
+    share: float  # part of the loop's iterations in which the block runs
 
 
 def _run_iterations(
     warps: list[TimelineWarp], blocks: list[_BlockRange], n_iterations: int, times: float
 ) -> None:
-    """Walk blocks so often; the times that are left take as long as the last one."""
-    before = 0.0
+    """Simulate blocks n_iterations times; the rest of `times` iterations take as long as the last one."""
+    previous_cycles = 0.0
     for iteration in range(1, n_iterations + 1):
         start = warps[0].time
         _run_once(warps, blocks)
-        taken = warps[0].time - start
-        is_last = iteration == n_iterations or abs(taken - before) < _PERIODIC_TOLERANCE_CYCLES
-        left = times - iteration if is_last else 0.0
+        iteration_cycles = warps[0].time - start
+        is_last = (
+            iteration == n_iterations or abs(iteration_cycles - previous_cycles) < _PERIODIC_TOLERANCE_CYCLES
+        )
+        remaining_iterations = times - iteration if is_last else 0.0
         for warp in warps:
-            warp.accumulate_waits(1.0 + left)
+            warp.accumulate_waits(1.0 + remaining_iterations)
         if is_last:
-            return  # so much later all would stand as it does now
-        before = taken
+            return  # all clocks would advance by the same amount
+        previous_cycles = iteration_cycles
 
 
 def _run_once(warps: list[TimelineWarp], blocks: list[_BlockRange]) -> None:
@@ -144,9 +153,9 @@ def _run_once(warps: list[TimelineWarp], blocks: list[_BlockRange]) -> None:
 
 
 def _synchronize_at_barrier(warps: list[TimelineWarp], row: int) -> None:
-    """All leave a barrier when the last has come; each has waited for its latency already."""
-    last = max(warp.time for warp in warps)
+    """Let all warps leave a barrier when the last one arrives; its latency has been waited for already."""
+    last_arrival = max(warp.time for warp in warps)
     for warp in warps:
-        late = last - warp.time
-        warp.row_waits[row][WaitCause.BARRIER] += late
-        warp.time += warp.block_share * late
+        wait_cycles = last_arrival - warp.time
+        warp.row_waits[row][WaitCause.BARRIER] += wait_cycles
+        warp.time += warp.block_share * wait_cycles

@@ -1,8 +1,9 @@
-"""A situation's code walked: what every model that walks asks for in the same way."""
+"""Timelines of a model input: the options that all models set in the same way."""
 
 from msgspec.structs import replace
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import (
     MissRates,
@@ -22,10 +23,12 @@ def build_warp_timeline(
     n_lockstep_warps: int = 1,
     max_loop_iterations: int = MAX_LOOP_ITERATIONS,
 ) -> WarpTimeline:
-    """Walk a warp that runs each instruction weights[n] times, loads served as `miss_rates` says.
+    """Build the timeline of a warp that runs each instruction weights[n] times.
 
-    Loads whose hits were simulated take their own latency, unless the placement is a supposed one. costs:
-    those of the situation where not given; warps, visits: see `TimelineOptions`.
+    Loads whose hits were simulated have their own latency, unless `miss_rates` is not the estimated one but
+    an extreme.
+    costs: those of the input if None.
+    n_lockstep_warps, max_loop_iterations: see `TimelineOptions`.
     """
     options = make_timeline_options(model_input, weights, miss_rates)
     if miss_rates != estimate_miss_rates(model_input):
@@ -39,9 +42,9 @@ def build_warp_timeline(
 def make_timeline_options(
     model_input: ModelInput, weights: FloatArray, miss_rates: MissRates, *, cold_share: float = 1.0
 ) -> TimelineOptions:
-    """Latencies of a situation's memory instructions: of each load whose hits were simulated, else of all.
+    """Return options with the latencies of an input's memory instructions.
 
-    lost_share: of what would come from DRAM, the part that the last launch has not left in the L2.
+    cold_share: part of the sectors from DRAM that the launch before has not left in the L2.
     """
     cold_miss_rates = MissRates(miss_rates.l1_miss_rate, miss_rates.dram_share * cold_share)
     return TimelineOptions(

@@ -1,13 +1,14 @@
-"""One warp on its way through the code: its clock, its scoreboards, and the pipes it shares.
+"""State of one simulated warp: its clock, its scoreboards, and the pipes that it shares.
 
-With control codes the compiler's own stall counts and scoreboards say when an instruction issues; without,
-register latencies do.
+With control codes, the compiler's stall counts and scoreboards decide when an instruction issues. Without
+them, register latencies do: an instruction issues when all registers that it reads are ready, one a cycle.
 """
 
 import numpy as np
 from msgspec import Struct, field
 
-from analyzer.demand.opcode_costs import FloatArray, OpcodeCosts
+from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, Semantics
 from analyzer.ir.operand import BarrierRegister, Immediate
@@ -18,16 +19,16 @@ from analyzer.models.wait_causes import N_WAIT_CAUSES, WAIT_CAUSE_BY_PIPE, WaitC
 
 
 class Scoreboard(Struct):
-    """A counter that instructions raise at issue and lower when done."""
+    """A counter that instructions increment at issue and decrement when done."""
 
-    ready_cycle: float = 0.0
+    ready_cycle: float = 0.0  # when it is zero again
     cause: int = WaitCause.SHORT_SCOREBOARD
-    producer: int = -1
-    pending_cycles: list[float] = field(default_factory=list)
+    producer: int = -1  # row of the instruction that finishes last, or -1
+    pending_cycles: list[float] = field(default_factory=list)  # when each pending instruction is done
 
 
 class InstructionTiming:
-    """What the walk asks of each instruction; the lists hold one entry per row."""
+    """Timing figures of each instruction; the lists hold one entry per row."""
 
     def __init__(
         self, kernel: Kernel, costs: OpcodeCosts, latency_cycles: FloatArray, read_release_cycles: float
@@ -56,15 +57,15 @@ class InstructionTiming:
 
 
 class TimelineWarp:
-    """State of a warp: time and scoreboards; `pipe_free` is shared by all of the sub-core.
+    """Clock and scoreboards of a warp; `pipe_free` is shared by all warps of the sub-core.
 
-    share: of its time that each instruction takes, while a block is walked that does not always run.
+    block_share: part of its time that each instruction takes, while a block runs that is not always executed.
     """
 
     def __init__(self, timing: InstructionTiming, pipe_free: list[float]) -> None:
         self.timing = timing
         n = len(timing.latency_cycles)
-        # Most instructions wait for nothing but their stall count: the rest is kept by row.
+        # Most instructions wait for nothing but their stall count, so other waits are kept by row.
         self.row_waits: dict[int, list[float]] = {}
         self.pipe_waits: dict[int, float] = {}
         self.row_shares: dict[int, float] = {}
@@ -83,7 +84,7 @@ class TimelineWarp:
         )
 
     def accumulate_waits(self, times: float) -> None:
-        """Add up the waits of a visit, so often."""
+        """Add the waits of one iteration `times` times."""
         shares = self.row_shares
         if self.row_waits:
             taken = np.array([times * shares[row] for row in self.row_waits])
@@ -95,7 +96,7 @@ class TimelineWarp:
         self.pipe_waits.clear()
 
     def average_waits(self, weights: FloatArray) -> FloatArray:
-        """The waits of each instruction [n, cause], the mean of its executions."""
+        """Return the waits of each instruction [n, cause], the mean of its executions."""
         executed = np.where(weights > 0, weights, 1.0)[:, None]
         waits: FloatArray = self.total_waits / executed
         if self.timing.has_control_codes:
@@ -128,7 +129,7 @@ class TimelineWarp:
         self.time = time
 
     def _run_block_by_registers(self, start: int, stop: int) -> None:
-        """Without control codes: an instruction issues when its registers are there, one a cycle."""
+        """Issue instructions when their registers are ready, one a cycle: for code without control codes."""
         ready, writer, share = self.register_ready, self.register_writer, self.block_share
         for row in range(start, stop):
             form = self.timing.kernel.decode_form(row)
@@ -186,9 +187,9 @@ class TimelineWarp:
         return time
 
     def _queue_wgmma(self, row: int, time: float) -> None:
-        """A warpgroup's product waits for the tensor core in a queue, and its warp goes on.
+        """Queue a warpgroup's product at the tensor core, while its warp goes on.
 
-        How many fit there is not known: no limit is taken.
+        The length of the queue is not known: none is assumed.
         """
         pipe, share = self.timing.pipe[row], self.block_share
         done = max(self.pipe_free[pipe], self.wgmma_end, time) + share * self.timing.wgmma_cycles[row]
@@ -219,15 +220,15 @@ class TimelineWarp:
         return time + self.block_share * late
 
     def _find_groups_end(self, outstanding: int) -> float:
-        """When at most so many of the warp's groups of products are left."""
+        """Return when at most `outstanding` of the warp's groups of products are left."""
         return max(self.wgmma_group_ends[: len(self.wgmma_group_ends) - outstanding], default=0.0)
 
 
 class _SpecialWait(Struct, frozen=True):
-    """What an instruction waits for beside its wait mask."""
+    """Wait of an instruction beside its wait mask; one of the three kinds is set."""
 
     scoreboard: int = -1
-    max_outstanding: int = 0
+    max_outstanding: int = 0  # instructions or groups that may be pending when it goes on
     waits_warpgroup: bool = False
     barrier_cycles: float = 0.0
 
@@ -252,7 +253,7 @@ def _is_special_wait(opcode: Opcode) -> bool:
 
 
 def _find_group_end_rows(kernel: Kernel) -> frozenset[int]:
-    """Products with which a group ends: those that name the group barrier."""
+    """Return the rows of products that end a group: those that name the group barrier."""
     is_group = kernel.form_table.make_opcode_mask(_is_of_warpgroup)
     rows = np.flatnonzero(is_group[kernel.opcode_ids]).tolist()
     return frozenset(
@@ -282,7 +283,7 @@ def _make_special_wait(kernel: Kernel, row: int, latency_cycles: float) -> _Spec
 
 
 def _parse_max_outstanding(form: InstructionForm) -> int:
-    """How many may be outstanding: the instruction's number, none where it names none."""
+    """Return how many may be outstanding: the instruction's immediate, 0 without one."""
     numbers = (o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int))
     return next(numbers, 0)
 

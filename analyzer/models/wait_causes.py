@@ -1,4 +1,4 @@
-"""Why a walked warp waits before an instruction."""
+"""Causes for which a simulated warp waits before an instruction, and the stalls that they are shown as."""
 
 from enum import IntEnum
 
@@ -8,7 +8,7 @@ from analyzer.models.interface import Stall
 
 
 class WaitCause(IntEnum):
-    """Why a warp waits before an instruction; column of `WarpTimeline.waits`."""
+    """Cause of a wait before an instruction; column of `WarpTimeline.waits`."""
 
     WAIT = 0
     SHORT_SCOREBOARD = 1
@@ -18,7 +18,7 @@ class WaitCause(IntEnum):
     BARRIER = 5
     GMMA = 6
     BRANCH_RESOLVING = 7
-    DISPATCH = 8  # operands that lie in one bank of the register file
+    DISPATCH = 8  # operands in the same bank of the register file
 
 
 N_WAIT_CAUSES = len(WaitCause)
@@ -33,8 +33,8 @@ _MATH_PIPES = (
     Pipe.TC,
     Pipe.UNIFORM,
 )
-REGISTER_PORTS_INDEX = len(PIPES)  # of the register file: a number among those of the pipes
-# Cause of waiting for a pipe; for those that are not named, the memory pipes.
+REGISTER_PORTS_INDEX = len(PIPES)  # read ports of the register file, counted as one more pipe
+# Cause of a wait for a pipe; pipes that are not listed are memory pipes.
 WAIT_CAUSE_BY_PIPE = {PIPE_INDEX[pipe]: WaitCause.MATH_PIPE for pipe in _MATH_PIPES} | {
     PIPE_INDEX[Pipe.CBU]: WaitCause.BRANCH_RESOLVING,
     REGISTER_PORTS_INDEX: WaitCause.DISPATCH,

@@ -1,11 +1,11 @@
-"""The warp that stands for all, and how unevenly instructions are spread over sub-cores (AMALI 4.3, 4.9)."""
+"""The representative warp, and the divergence of instructions between sub-cores (AMALI 4.3, 4.9)."""
 
 import math
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
 from analyzer.execution.profile.representative_warp import (
@@ -13,22 +13,23 @@ from analyzer.execution.profile.representative_warp import (
     assign_sub_cores,
     find_representative_class,
 )
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.interface import ModelInput
 from analyzer.text.errors import UsageError
 
 
 class RepresentativeWarp(Struct, frozen=True, eq=False):
-    """weights[n]: executions of each instruction by the warp; one_of: its class, None where none is known."""
+    """The warp that represents all warps of a kernel."""
 
-    execution_counts: FloatArray
-    warp_class: WarpClass | None
+    execution_counts: FloatArray  # [n]
+    warp_class: WarpClass | None  # None where no classes are known
     notes: tuple[str, ...] = ()
 
 
 def select_representative_warp(model_input: ModelInput) -> RepresentativeWarp:
-    """The medoid of the largest cluster of warps by pipe use; without classes the mean warp.
+    """Select the medoid of the largest cluster of warps by pipe use; the mean warp without classes.
 
-    Where there are several kinds and no scikit-learn to cluster them, the most numerous kind.
+    Without scikit-learn to cluster several classes, the most numerous one is selected.
     """
     profile = model_input.profile
     if profile is None or not profile.warp_classes:
@@ -44,7 +45,7 @@ def select_representative_warp(model_input: ModelInput) -> RepresentativeWarp:
 
 
 def _compute_block_pipe_cycles(model_input: ModelInput) -> FloatArray:
-    """Cycles that one run of a block takes on each pipe, [n_block, n_pipe]."""
+    """Return the cycles that one execution of a block takes on each pipe, [n_block, n_pipe]."""
     ids = model_input.kernel.opcode_ids
     n_blocks = len(model_input.cfg.blocks)
     rows = np.asarray(model_input.cfg.block_of)
@@ -55,10 +56,10 @@ def _compute_block_pipe_cycles(model_input: ModelInput) -> FloatArray:
 
 
 def count_divergence_instructions(model_input: ModelInput, chosen: RepresentativeWarp) -> float:
-    """Instructions of the busiest sub-core less those of the sub-core that runs the representative warp.
+    """Return the instructions of the busiest sub-core beyond those of the representative warp's sub-core.
 
-    AMALI equation 29, warps on sub-cores by their number in the CTA modulo four. CTAs are dealt out evenly:
-    the busiest SM has ceil(CTAs / SMs) of them, each with the mean CTA's instructions on each sub-core.
+    AMALI equation 29, with warps on sub-cores by their number in the CTA modulo four. CTAs are distributed
+    evenly: the busiest SM has ceil(CTAs / SMs), each with the mean CTA's instructions on each sub-core.
     """
     profile = model_input.profile
     if profile is None or chosen.warp_class is None or not model_input.grid_ctas:

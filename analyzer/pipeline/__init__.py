@@ -1,4 +1,4 @@
-"""The one place that puts the storeys together: bytes to report.
+"""Composition of all packages: from the bytes of an input to a report.
 
 >>> import analyzer
 >>> program = analyzer.load("kernel.sass")                       # doctest: +SKIP
@@ -6,7 +6,7 @@
 >>> analyzer.analyze(program, gpu="h100", grid=(132, 1, 1))      # doctest: +SKIP
 """
 
-from analyzer.pipeline.analysis import analyze, analyze_programs, find_gpus
+from analyzer.pipeline.analysis import analyze, analyze_programs
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, load
 from analyzer.pipeline.trace_matching import attach_traces
@@ -18,6 +18,5 @@ __all__ = [
     "analyze",
     "analyze_programs",
     "attach_traces",
-    "find_gpus",
     "load",
 ]

@@ -1,4 +1,4 @@
-"""A kernel with its execution counts put on a GPU: what models are given."""
+"""A counted launch bound to a GPU: the input of models, or the reason why it does not run there."""
 
 from typing import TYPE_CHECKING
 
@@ -30,17 +30,17 @@ ASSUMED_BLOCK_THREADS = 256
 
 
 class CountedLaunch(Struct, frozen=True, kw_only=True, eq=False):
-    """A kernel and a launch with what they execute, whatever the GPU."""
+    """Execution counts of a kernel and a launch, the same on every GPU."""
 
     loaded: LoadedKernel
     launch: Launch
     counts: BlockCounts
-    profile: ExecutionProfile | None
-    cache_experiment: "CacheExperiment | None" = None
+    profile: ExecutionProfile | None  # None where the launch was neither executed nor traced
+    cache_experiment: "CacheExperiment | None" = None  # None where addresses are not known
 
 
 class Refusal(Struct, frozen=True):
-    """Why a kernel cannot run on a GPU."""
+    """Reason why a kernel cannot run on a GPU."""
 
     reason: str
 
@@ -48,10 +48,10 @@ class Refusal(Struct, frozen=True):
 def bind_to_gpu(
     counted: CountedLaunch, gpu: Gpu, costs: OpcodeCosts | None = None, *, assumed_ctas: int | None = None
 ) -> ModelInput | Refusal:
-    """The situation of a kernel on a GPU.
+    """Return what models read of a launch on a GPU, or why the kernel does not run there.
 
-    costs: of the module's opcodes there, where they are at hand; assumed_ctas: of a launch whose grid is not
-    known, one full wave of this GPU where not given.
+    costs: of the module's opcodes on this GPU, computed where None.
+    assumed_ctas: CTAs of a launch whose grid is not known; one full wave of this GPU where None.
     """
     missing = find_unsupported_opcodes(counted.loaded.kernel, gpu)
     if gpu.arch is None:
@@ -79,42 +79,51 @@ def _build_model_input(
     )
     costs = with_wgmma_operand_fetches(cfg, tiled.costs, arch)
     threads = launch.block.count if launch.block else ASSUMED_BLOCK_THREADS
-    resident = _compute_kernel_occupancy(cfg, launch, arch, threads)
-    weights = count_instruction_executions(cfg, counted.counts.per_warp)
+    occupancy = _compute_kernel_occupancy(cfg, launch, arch, threads)
+    execution_counts = count_instruction_executions(cfg, counted.counts.per_warp)
     if mbarrier_pipelines is not None:
-        mbarrier_pipelines = with_iteration_shares(mbarrier_pipelines, cfg, counted.loaded.loops, weights)
-    copied = {} if mbarrier_pipelines is None else count_copied_bytes(mbarrier_pipelines, weights)
-    boxes = {} if mbarrier_pipelines is None else find_tma_boxes(mbarrier_pipelines, copied)
-    share = arch.memory.matrix_conflict_share
-    moved = compute_access_bytes(
-        cfg, costs, counted.profile, copied, boxes, 1.0 if share is None else share.value
-    )
-    rates = moves = None
-    if counted.cache_experiment is not None:
-        moves = counted.cache_experiment.count_dram_traffic(gpu, arch, resident)
-        rates = counted.cache_experiment.simulate_hit_rates(
-            gpu, arch, resident, _sum_shared_bytes(kernel, launch)
+        mbarrier_pipelines = with_iteration_shares(
+            mbarrier_pipelines, cfg, counted.loaded.loops, execution_counts
         )
-    wave = gpu.sm_count * max(1, resident.ctas_per_sm)
+    copied_bytes = (
+        {} if mbarrier_pipelines is None else count_copied_bytes(mbarrier_pipelines, execution_counts)
+    )
+    boxes = {} if mbarrier_pipelines is None else find_tma_boxes(mbarrier_pipelines, copied_bytes)
+    conflict_share = arch.memory.matrix_conflict_share
+    access_bytes = compute_access_bytes(
+        cfg,
+        costs,
+        counted.profile,
+        copied_bytes,
+        boxes,
+        1.0 if conflict_share is None else conflict_share.value,
+    )
+    hit_rates = dram_traffic = None
+    if counted.cache_experiment is not None:
+        dram_traffic = counted.cache_experiment.count_dram_traffic(gpu, arch, occupancy)
+        hit_rates = counted.cache_experiment.simulate_hit_rates(
+            gpu, arch, occupancy, _sum_shared_bytes(kernel, launch)
+        )
+    wave_ctas = gpu.sm_count * max(1, occupancy.ctas_per_sm)
     return ModelInput(
         kernel=kernel,
         cfg=cfg,
         loop_forest=counted.loaded.loops,
         block_counts=counted.counts,
         profile=counted.profile,
-        execution_counts=weights,
+        execution_counts=execution_counts,
         gpu=gpu,
         arch=arch,
         costs=costs,
-        access_bytes=moved,
-        cache_rates=rates,
-        dram_read_sectors=None if moves is None else moves.read_sectors,
-        dram_written_sectors=None if moves is None else moves.written_sectors,
+        access_bytes=access_bytes,
+        cache_rates=hit_rates,
+        dram_read_sectors=None if dram_traffic is None else dram_traffic.read_sectors,
+        dram_written_sectors=None if dram_traffic is None else dram_traffic.written_sectors,
         mbarrier_pipelines=mbarrier_pipelines,
-        demand=compute_warp_demand(kernel.opcode_ids, weights, costs, moved),
-        occupancy=resident,
+        demand=compute_warp_demand(kernel.opcode_ids, execution_counts, costs, access_bytes),
+        occupancy=occupancy,
         grid=launch.grid,
-        grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave,
+        grid_ctas=launch.grid.count if launch.grid else assumed_ctas or wave_ctas,
         block=launch.block,
         block_threads=threads,
         n_unknown_mma_tiles=tiled.n_guessed,

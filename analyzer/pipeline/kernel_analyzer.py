@@ -1,4 +1,4 @@
-"""One kernel on any number of GPUs: flow, counts, demand, verdicts."""
+"""Analysis of one kernel on any number of GPUs: counts, demand, predictions."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.execution.profile.branch_rules import BranchTakenRule
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.execution.static_counts.block_counts import TripCountRule, count_block_executions
+from analyzer.execution.static_counts.profile_counts import make_block_counts
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchTable
 from analyzer.ir.module import Kernel
@@ -33,30 +34,25 @@ _MIN_STEPS_PER_KERNEL = 200
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How to analyze: `kernels` are globs or parts of names, all where empty; `listing` adds instructions.
+    """Options of an analysis."""
 
-    models: names, the first one for loops, listing and advice; the default where empty. explain: ask a second
-    one where only one is named, so that they can be compared.
-    step_limit: of the abstract execution of each kernel; None shares a few seconds' worth among all.
-    jobs: processes that share the kernels of big inputs. Forks of a program that has threads may hang, so one
-    unless the caller knows that it has none.
-    """
-
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()  # globs or parts of names; all kernels where empty
     trip_rules: tuple[TripCountRule, ...] = ()
     launch: Launch = field(default_factory=Launch)
-    launch_book: LaunchTable | None = None
+    launch_table: LaunchTable | None = None  # goes before `launch` for the kernels that it names
     branch_rules: tuple[BranchTakenRule, ...] = ()
-    listing: bool = False
-    min_coverage: float = 0.0
-    models: tuple[str, ...] = ()
-    explain: bool = False
-    step_limit: int | None = None
+    listing: bool = False  # report every instruction
+    min_coverage: float = 0.0  # least share of instructions with known opcodes, else InputError
+    models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
+    explain: bool = False  # run a second model where only one is named, so that they can be compared
+    step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
+    # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
+    # threads may deadlock: more than one only if the caller has none.
     jobs: int = 1
 
 
 class KernelAnalyzer:
-    """Analyzes the kernels of one module, whose opcodes' costs are worked out once per GPU."""
+    """Analyzer of the kernels of one module, whose opcodes' costs are computed once per GPU."""
 
     def __init__(self, options: Options, n_kernels: int = 1) -> None:
         self.options = options
@@ -65,11 +61,11 @@ class KernelAnalyzer:
         self.n_kernels = max(1, n_kernels)
 
     def analyze(self, loaded: LoadedKernel, gpus: tuple[Gpu, ...]) -> tuple[KernelAnalysis, ...]:
-        """One analysis for each launch that the kernel has."""
+        """Return one analysis for each launch of the kernel."""
         return tuple(self._analyze_launch(counted, gpus) for counted in self.count_launches(loaded))
 
     def count_launches(self, loaded: LoadedKernel) -> Iterator[CountedLaunch]:
-        """What each launch of a kernel executes: from traces, by execution, else by static guesses."""
+        """Yield the counts of each launch: from traces, by abstract execution, else by static rules."""
         loaded = replace(loaded, kernel=with_register_count(loaded.kernel))
         launches = find_launches(loaded.kernel, self.options)
         if loaded.traces:
@@ -83,7 +79,7 @@ class KernelAnalyzer:
             yield self._make_counted_launch(loaded, launch, self._execute(loaded, launch))
 
     def _execute(self, loaded: LoadedKernel, launch: Launch) -> "ExecutedLaunch | None":
-        """Of many kernels each gets its share of the steps; one that needs more has static counts."""
+        """Execute a launch; None where it is not known, or needs more than a kernel's share of the steps."""
         if not launch.arguments and not launch.has_dimensions:
             return None
         from analyzer.pipeline.launch_execution import execute_kernel
@@ -102,9 +98,7 @@ class KernelAnalyzer:
         if executed is None:
             counts = count_block_executions(cfg, loop_forest, self.options.trip_rules)
         else:
-            from analyzer.pipeline.launch_execution import make_block_counts
-
-            counts = make_block_counts(executed, cfg, loop_forest)
+            counts = make_block_counts(executed.profile, cfg, loop_forest)
             self.used_trip_rules |= executed.used_trip_rules
         self.used_trip_rules.update(trip.rule for trip in counts.trips if trip.rule)
         return CountedLaunch(
@@ -116,7 +110,7 @@ class KernelAnalyzer:
         )
 
     def _make_cache_experiment(self, executed: "ExecutedLaunch") -> "CacheExperiment | None":
-        """What simulates the caches of an executed kernel."""
+        """Return the simulation of the caches of an executed kernel."""
         if executed.prepared is None:
             return None
         from analyzer.traffic.cache_experiment import CacheExperiment
@@ -157,7 +151,7 @@ class KernelAnalyzer:
         )
 
     def _run_models(self, counted: CountedLaunch, gpu: Gpu) -> tuple[GpuResult, ...]:
-        """One verdict for each model, or why there is none on this GPU."""
+        """Return one result for each model, or one refusal if the kernel does not run on the GPU."""
         model_input = bind_to_gpu(counted, gpu, self._find_costs(gpu, counted.loaded.kernel))
         found: list[ModelResult | None] = [None]
         if not isinstance(model_input, Refusal):
@@ -180,20 +174,20 @@ class KernelAnalyzer:
 
 
 def choose_models(options: Options, launch: Launch) -> tuple[str, ...]:
-    """Names of the models to ask."""
+    """Return the names of the models to run."""
     names = options.models or (choose_default_model(is_launch_known=launch.has_dimensions),)
     return names if len(names) > 1 or not options.explain else (*names, choose_comparison_model(names[0]))
 
 
 def find_launches(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
-    """Those of the launch file where it names the kernel, else the one of the command line."""
-    book = options.launch_book
-    found = book.find_launches(kernel.name, demangle(kernel.name)) if book else ()
+    """Return the launches of the launch file if it names the kernel, else the one of the options."""
+    table = options.launch_table
+    found = table.find_launches(kernel.name, demangle(kernel.name)) if table else ()
     return tuple(_complete_from_metadata(launch, kernel) for launch in found or (options.launch,))
 
 
 def _complete_from_metadata(launch: Launch, kernel: Kernel) -> Launch:
-    """What the user leaves open, as metadata says it."""
+    """Return the launch with what the user leaves open taken from the metadata of the code."""
     resources = kernel.resources
     block, dynamic = launch.block, launch.dynamic_shared_bytes
     if block is None and resources.block_threads is not None and resources.has_exact_block_threads:

@@ -1,4 +1,4 @@
-"""Abstract execution written down as a trace."""
+"""Traces of launches that were executed abstractly, without a GPU."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from msgspec import Struct
 
 from analyzer.demand.register_count import with_register_count
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
+from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.launch_recording import build_guard_table, record_launch
 from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
 from analyzer.ir.trace import Trace
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import Options, find_launches
-from analyzer.pipeline.launch_execution import prepare_launch
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.text.errors import UsageError
 
@@ -19,20 +19,22 @@ _MAX_SHOWN_NAMES = 5
 
 
 class RecordedTrace(Struct, frozen=True, eq=False):
-    """A trace, and what it rests on."""
+    """A trace of an abstract execution."""
 
     trace: Trace
-    assumptions: tuple[str, ...]
+    assumptions: tuple[str, ...]  # sentences for the user
 
 
 def trace_kernel(
     programs: Sequence[Program], options: Options, *, n_ctas: int | None = None
 ) -> RecordedTrace:
-    """The trace of the one launch of the one kernel that `options` choose; n_ctas: of its first CTAs alone.
+    """Return the trace of the one launch of the one kernel that `options` choose.
 
-    Lanes that guards leave are exact where control flow or addresses hang on the guard or its predicate; any
-    other guarded instruction has all lanes of its block. Raises UsageError, or HardwareError where the
-    architecture is not known.
+    Active lanes of a guarded instruction are exact where control flow or addresses depend on the guard or
+    its predicate; any other guarded instruction has all active lanes of its block.
+
+    n_ctas: trace this many CTAs from the first one; None for all.
+    Raises UsageError, or HardwareError where the architecture is not known.
     """
     loaded = _choose_single_kernel(programs, options)
     launches = find_launches(loaded.kernel, options)
@@ -42,7 +44,7 @@ def trace_kernel(
         )
     launch = launches[0]
     header = make_trace_header(with_register_count(loaded.kernel), launch)
-    prepared = prepare_launch(loaded, launch)
+    prepared = prepare_launch(loaded.cfg, loaded.loops, launch)
     branch_decider = BranchDecider(prepared.compiled, options.trip_rules, options.branch_rules)
     recorder = TraceRecorder(loaded.cfg, header)
     recorded = record_launch(
@@ -56,12 +58,12 @@ def trace_kernel(
         for row in recorded.speculative_rows
     )
     ran = {instruction.address for instruction in trace.instructions}
-    blind = sum(
+    n_unknown = sum(
         int(loaded.kernel.addresses[row]) in ran
         for row in build_guard_table(prepared.compiled).unknown_guard_rows
     )
-    if blind:
-        notes.append(f"{blind} guarded instructions decide nothing: they have all lanes of their blocks")
+    if n_unknown:
+        notes.append(f"{n_unknown} guarded instructions decide nothing: they have all lanes of their blocks")
     if recorded.n_ctas != header.grid.count:
         notes.append(f"the first {recorded.n_ctas:,} of {header.grid.count:,} thread blocks")
     return RecordedTrace(trace, tuple(notes))

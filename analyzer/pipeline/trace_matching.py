@@ -1,7 +1,7 @@
-"""Recorded launches beside the code that they ran."""
+"""Traces matched to the kernels that they were recorded of."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from analyzer.ir.launch import Launch
 from analyzer.ir.module import Kernel
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
-from analyzer.text.demangling import demangle
 from analyzer.text.errors import InputError
+from analyzer.text.kernel_names import is_same_function
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
@@ -22,7 +22,7 @@ _ARCH_NAME = re.compile(r"sm_\d+")
 
 
 class TracedLaunch(Struct, frozen=True, eq=False):
-    """A recorded launch as analysis takes it."""
+    """A recorded launch in the form of an executed one."""
 
     loaded: LoadedKernel
     launch: Launch
@@ -30,66 +30,47 @@ class TracedLaunch(Struct, frozen=True, eq=False):
 
 
 def make_traced_launch(loaded: LoadedKernel, trace: "Trace", user_launch: Launch) -> TracedLaunch:
-    """The profile of a trace; what the trace says of its launch goes before `given`.
+    """Return the profile of a trace, with the traced launch instead of the user's.
 
     Raises InputError where the trace does not fit the kernel.
     """
     from analyzer.execution.traces.trace_profile import build_trace_profile  # traces are rare
+    from analyzer.execution.traces.traced_launch import merge_traced_launch, merge_traced_registers
     from analyzer.pipeline.launch_execution import ExecutedLaunch
 
     profile = build_trace_profile(trace, loaded.cfg, loaded.loops)
-    recorded_launch = profile.launch
-    dynamic = recorded_launch.dynamic_shared_bytes
-    launch = replace(
-        user_launch,
-        grid=recorded_launch.grid,
-        block=recorded_launch.block,
-        dynamic_shared_bytes=user_launch.dynamic_shared_bytes if dynamic is None else dynamic,
-    )
-    if notes := tuple(_describe_overrides(user_launch, launch)):
-        profile = replace(profile, assumptions=(*notes, *profile.assumptions))
-    resources = loaded.kernel.resources
-    if trace.header.registers and not resources.has_exact_registers:
-        resources = replace(resources, registers=trace.header.registers, has_exact_registers=True)
+    launch, profile = merge_traced_launch(profile, user_launch)
+    resources = merge_traced_registers(loaded.kernel.resources, trace.header)
+    if resources is not loaded.kernel.resources:
         loaded = replace(loaded, kernel=replace(loaded.kernel, resources=resources))
     return TracedLaunch(loaded, launch, ExecutedLaunch(profile, frozenset()))
 
 
-def _describe_overrides(user_launch: Launch, traced: Launch) -> Iterator[str]:
-    """What the user said of the launch and the trace denies."""
-    for what, wanted, found in (
-        ("grid", user_launch.grid, traced.grid),
-        ("block", user_launch.block, traced.block),
-    ):
-        if wanted is not None and found is not None and wanted != found:
-            yield f"{what} {wanted} is not used: {found} was traced"
-
-
 def attach_traces(programs: Sequence[Program], paths: Sequence[str]) -> list[Program]:
-    """Programs whose kernels have the launches that were recorded of them.
+    """Return the programs with each trace attached to the kernel that it was recorded of.
 
-    A trace goes to the kernel of its name, as compiled or as people write it, and of its architecture whose
-    code it fits. Raises InputError where there is none.
+    That is the kernel of the trace's name and architecture whose code has the traced instructions.
+    Raises InputError where there is none.
     """
     from analyzer.frontend.trace_files import load_traces
 
     found: list[list[tuple[int, Trace]]] = [list(program.traces) for program in programs]
     for path in paths:
         for trace in load_traces(path):
-            index, place = _find_traced_kernel(programs, trace)
-            found[index].append((place, trace))
+            program_index, kernel_index = _find_traced_kernel(programs, trace)
+            found[program_index].append((kernel_index, trace))
     return [replace(program, traces=tuple(own)) for program, own in zip(programs, found, strict=True)]
 
 
 def _find_traced_kernel(programs: Sequence[Program], trace: "Trace") -> tuple[int, int]:
-    """Program and kernel that a trace belongs to."""
+    """Return the index of the program and of the kernel in it that a trace belongs to."""
     from analyzer.execution.traces.trace_profile import match_rows
 
     named = [
-        (index, place, loaded)
-        for index, program in enumerate(programs)
-        for place, loaded in enumerate(program.kernels)
-        if not program.module.traces and _has_name(loaded.kernel, trace.header.name)
+        (program_index, kernel_index, loaded)
+        for program_index, program in enumerate(programs)
+        for kernel_index, loaded in enumerate(program.kernels)
+        if not program.module.traces and is_same_function(loaded.kernel.name, trace.header.name)
     ]
     if not named:
         raise _make_no_kernel_error(programs, trace)
@@ -101,13 +82,13 @@ def _find_traced_kernel(programs: Sequence[Program], trace: "Trace") -> tuple[in
             hint="dump the code that ran: cuobjdump -sass program > program.sass",
         )
     refusal: InputError | None = None
-    for index, place, loaded in fitting:
+    for program_index, kernel_index, loaded in fitting:
         try:
             match_rows(trace, loaded.cfg)
         except InputError as error:
             refusal = refusal or error
             continue
-        return index, place
+        return program_index, kernel_index
     assert refusal is not None
     raise refusal
 
@@ -121,23 +102,7 @@ def _make_no_kernel_error(programs: Sequence[Program], trace: "Trace") -> InputE
     )
 
 
-def _has_name(kernel: Kernel, name: str) -> bool:
-    return name == kernel.name or _normalize_name(name) == _normalize_name(kernel.name)
-
-
-def _normalize_name(name: str) -> str:
-    """As people write it, without blanks, the type of the result and parameters."""
-    text = demangle(name).removeprefix("void ")
-    depth, end = 0, len(text)
-    for place, letter in enumerate(text):
-        depth += (letter == "<") - (letter == ">")
-        if letter == "(" and not depth and not text.startswith("(anonymous namespace)", place):
-            end = place
-            break
-    return text[:end].replace(" ", "")
-
-
 def _is_same_arch(kernel: Kernel, trace: "Trace") -> bool:
-    """`sm_90a` code is traced as `sm_90`."""
+    """Return whether the architectures are the same; `sm_90a` code is traced as `sm_90`."""
     match = _ARCH_NAME.match(kernel.arch)
     return not trace.header.arch or match is None or match[0] == trace.header.arch

@@ -1,4 +1,4 @@
-"""Where execution counts come from, and the branches that nothing decided."""
+"""Provenance of execution counts, and the branches that nothing decides."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,7 +11,7 @@ MAX_SHOWN_BRANCHES = 5
 
 
 def make_counts_line(kernel: KernelReport) -> Text:
-    """`counts exact (executed 1,024 of 1,024 CTAs)`, or what they rest on."""
+    """Return `counts exact (executed 1,024 of 1,024 CTAs)`, or what the counts are assumed from."""
     counts = kernel.counts
     style = {"exact": "green", "traced": "green"}.get(counts.provenance, "yellow")
     text = Text.assemble("counts ", (counts.provenance, style))
@@ -33,8 +33,8 @@ def _describe_static_counts(kernel: KernelReport) -> str:
     if kernel.counts.provenance == "exact":
         return " (no branch hangs on the launch)"
     launch = kernel.launch
-    lacking = [name for name, dims in (("grid", launch.grid), ("block", launch.block)) if dims is None]
-    return f": {' and '.join(lacking) or 'architecture'} not known, loops and branches settled by rule"
+    missing = [name for name, dims in (("grid", launch.grid), ("block", launch.block)) if dims is None]
+    return f": {' and '.join(missing) or 'architecture'} not known, loops and branches settled by rule"
 
 
 def _format_assumed_shares(counts: CountsEntry) -> str:
@@ -56,9 +56,10 @@ def _format_looked_at_ctas(kernel: KernelReport) -> str:
 
 
 def find_unknown_branches(kernel: KernelReport) -> list[UnknownBranchEntry]:
-    """Undecided branches of an executed launch that some count hangs on, the weightiest first.
+    """Return the undecided branches of an executed launch that counts depend on, largest share first.
 
-    Those that only zeros hang on, such as slow paths that are not taken, count where there are no others.
+    Branches that only zero counts depend on, such as slow paths that are not taken, are listed where there
+    are no others.
     """
     counts = kernel.counts
     if counts.looked_at_ctas is None:
@@ -69,7 +70,7 @@ def find_unknown_branches(kernel: KernelReport) -> list[UnknownBranchEntry]:
 
 
 def make_branch_list(kernel: KernelReport, *, everything: bool) -> RenderableType:
-    """Each undecided branch: what it hangs on, what was assumed, how to settle it."""
+    """Return the undecided branches: what each depends on, what was assumed, how to settle it."""
     branches = find_unknown_branches(kernel)
     shown = branches if everything else branches[:MAX_SHOWN_BRANCHES]
     table = Table.grid(padding=(0, 2, 0, 0))
@@ -77,10 +78,10 @@ def make_branch_list(kernel: KernelReport, *, everything: bool) -> RenderableTyp
     table.add_column(overflow="fold")
     for branch in shown:
         head = f"0x{branch.address:04x} {branch.instruction}"
-        told = f"\n{branch.rule}\nsettle with {branch.settle}"
+        rule = f"\n{branch.rule}\nsettle with {branch.settle}"
         table.add_row(
             f"  {format_percent(branch.share)}",
-            Text.assemble((head, "bold"), f"  hangs on {branch.origin}{told}"),
+            Text.assemble((head, "bold"), f"  hangs on {branch.origin}{rule}"),
         )
     parts: list[RenderableType] = [
         Text("unknown branches, with the share of instructions that hang on them", style="italic"),
@@ -92,5 +93,5 @@ def make_branch_list(kernel: KernelReport, *, everything: bool) -> RenderableTyp
 
 
 def is_listed_branch_note(kernel: KernelReport, note: str) -> bool:
-    """Whether the list of unknown branches says what the note says."""
+    """Return whether the list of unknown branches repeats the note."""
     return any(note.startswith(f"branch at {b.address:#06x}:") for b in find_unknown_branches(kernel))

@@ -1,4 +1,4 @@
-"""GPUs and their figures for a terminal, and a file to start one's own from."""
+"""GPUs and their figures as tables, and the text of a GPU file to edit."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ from analyzer.ir.scheduling import TensorRate
 
 
 def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
-    """One row per GPU; tensor FMA is dense FP16 per cycle and SM, `-` where there is none.
+    """Return a table with one row per GPU; tensor FMA is dense FP16 per cycle and SM, `-` for none.
 
-    verified: no figure that decides times is assumed.
+    A GPU is verified if no figure that decides times is assumed.
     """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True)
@@ -41,7 +41,7 @@ def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
 
 
 def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
-    """The figures of one GPU; with `explain` where each comes from, and the architecture's too."""
+    """Print the figures of one GPU; with `explain` also their sources, and those of its architecture."""
     console.print(f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}", markup=False)
     if gpu.file.note:
         console.print(f"  {gpu.file.note}", markup=False)
@@ -60,7 +60,7 @@ def _make_verification_text(gpu: Gpu) -> str:
 
 
 def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, HardwareParameter]]:
-    """All figures under a row with their dotted keys; scheduling classes left out."""
+    """Yield all figures under a row with their dotted keys, except those of scheduling classes."""
     for name in row.__struct_fields__:
         value = getattr(row, name)
         key = f"{prefix}{name}"
@@ -132,7 +132,7 @@ def _make_class_cells(figures: SchedClassTiming, sources: dict[str, str]) -> tup
 
 
 def make_gpu_file(parent: Gpu, name: str) -> str:
-    """Text of a GPU file that inherits all figures and shows the ones most often changed."""
+    """Return the text of a GPU file that inherits all figures, with the most edited ones as comments."""
     file: GpuFile = parent.file
 
     def line(key: str, figure: HardwareParameter | None) -> str:

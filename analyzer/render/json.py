@@ -7,49 +7,36 @@ from typing import Any
 
 import msgspec
 
-from analyzer.report.analyze_schema import Report
-from analyzer.report.validation_schema import ValidationReport
-from analyzer.report.whatif_schema import WhatIfReport
+from analyzer.report.report_reader import REPORT_TYPES, AnyReport
 
 _SCHEMA_BASE_URL = "https://warplens.dev/schema"
 
 
-def render_json(report: Report | WhatIfReport | ValidationReport) -> str:
-    """The whole report, keys in a fixed order, floats at full precision."""
+def render_json(report: AnyReport) -> str:
+    """Return the whole report: keys in a fixed order, floats at full precision."""
     return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
 
 
-def make_report_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of `warplens/analyze/1`."""
-    return _make_schema(Report, "analyze-1")
-
-
-def make_whatif_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of `warplens/whatif/1`."""
-    return _make_schema(WhatIfReport, "whatif-1")
-
-
-def make_validate_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of `warplens/validate/1`."""
-    return _make_schema(ValidationReport, "validate-1")
-
-
-def _make_schema(kind: type, name: str) -> dict[str, Any]:
-    schema = msgspec.json.schema(kind)
+def make_json_schema(schema: str) -> dict[str, Any]:
+    """Return the JSON Schema (2020-12) of a report by its `schema`, such as `warplens/analyze/1`."""
     draft = "https://json-schema.org/draft/2020-12/schema"
-    return {"$schema": draft, "$id": f"{_SCHEMA_BASE_URL}/{name}.json", **schema}
+    url = f"{_SCHEMA_BASE_URL}/{make_schema_file_name(schema)}"
+    return {"$schema": draft, "$id": url, **msgspec.json.schema(REPORT_TYPES[schema])}
+
+
+def make_schema_file_name(schema: str) -> str:
+    """Return the file in `hwdb/schema`: `analyze-1.json` for `warplens/analyze/1`."""
+    return "-".join(schema.split("/")[1:]) + ".json"
 
 
 def format_schema(schema: dict[str, Any]) -> str:
-    """A schema as it is published in `hwdb/schema`."""
+    """Return the text of a schema as it is published in `hwdb/schema`."""
     return json.dumps(schema, indent=1, sort_keys=True) + "\n"
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    for name, schema in (
-        ("analyze-1", make_report_schema),
-        ("whatif-1", make_whatif_schema),
-        ("validate-1", make_validate_schema),
-    ):
-        (folder / f"{name}.json").write_text(format_schema(schema()), encoding="utf-8")
+    for schema in REPORT_TYPES:
+        (folder / make_schema_file_name(schema)).write_text(
+            format_schema(make_json_schema(schema)), encoding="utf-8"
+        )

@@ -22,17 +22,17 @@ _LEGEND = (
 
 
 def make_listing_parts(kernel: KernelReport) -> list[RenderableType]:
-    """The listing, with a line before it that says what its marks mean."""
+    """Return the listing, after a line that explains its marks."""
     if kernel.counts.looked_at_ctas is None:
         return [make_listing_table(kernel)]
     return [Text(_LEGEND, style="dim"), make_listing_table(kernel)]
 
 
 def make_listing_table(kernel: KernelReport) -> Table:
-    """One row per instruction; `X` marks an opcode that the table does not know.
+    """Return a table with one row per instruction; `X` marks an opcode that the table of opcodes lacks.
 
-    Where the launch was executed or traced: warps of the grid, and what a memory request takes; else
-    executions by one warp.
+    Where the launch was executed or traced, counts are warps of the grid and memory requests have their
+    sectors or wavefronts; else counts are executions by one warp.
     """
     is_executed = kernel.counts.looked_at_ctas is not None
     accesses = {entry.address: entry for entry in reversed(kernel.memory)} if is_executed else {}
@@ -69,7 +69,7 @@ def make_listing_table(kernel: KernelReport) -> Table:
 
 
 def _find_min_width(column: Column, width: int) -> int | None:
-    """What a column keeps on a narrow terminal: figures are never cut, of an instruction the start stays."""
+    """Return the least width on a narrow terminal: numbers are never cut, instructions keep their start."""
     if column.fit is ColumnFit.TRUNCATE:
         return min(width, _MIN_SASS_CELLS) if column.name == "SASS" else None
     return width
@@ -93,7 +93,7 @@ def _make_row(
 
 
 def _make_truncatable(text: str) -> Text:
-    """What gives way on a narrow terminal, so that numbers need not."""
+    """Return a text that is shortened on a narrow terminal, so that numbers are not."""
     return Text(text, no_wrap=True, overflow="ellipsis")
 
 
@@ -106,7 +106,7 @@ def _format_executed(entry: ListingEntry) -> str:
 
 
 def _format_request(entry: MemoryEntry | None) -> str:
-    """`4`, `2w` in shared memory, `?` where addresses are not known; nothing where no request was made."""
+    """Return `4`, `2w` in shared memory, `?` where addresses are not known; empty without requests."""
     if entry is None or not entry.requests:
         return ""
     is_shared = entry.space in _SHARED_SPACES

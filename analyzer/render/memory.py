@@ -1,4 +1,4 @@
-"""Memory of the whole grid: a summary, and a table of the instructions that reach it."""
+"""Memory accesses of the whole grid: a summary, and a table of the instructions."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -13,7 +13,7 @@ _SHARED_SPACES = ("shared", "distributed_shared")
 
 
 def make_memory_summary(kernel: KernelReport) -> RenderableType:
-    """Bytes asked for, distinct ones, units per request in each space, and the worst instruction there."""
+    """Return requested and distinct bytes, units per request in each space, and its worst instruction."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
@@ -33,19 +33,19 @@ def make_memory_summary(kernel: KernelReport) -> RenderableType:
 
 def _format_traffic(traffic: TrafficEntry, provenance_mark: str) -> list[tuple[str, str]]:
     lines = []
-    for name, asked, unique in (
+    for name, requested, unique in (
         ("read", traffic.read_bytes, traffic.read_unique_bytes),
         ("written", traffic.written_bytes, traffic.written_unique_bytes),
     ):
-        if not asked:
+        if not requested:
             continue
         if unique is None:
-            again = "distinct bytes not known"
+            distinct = "distinct bytes not known"
         else:
-            again = f"{provenance_mark}{format_bytes(unique)} distinct"
-            if unique and asked / unique >= 1.005:
-                again += f", each {format_ratio(asked / unique)} times"
-        lines.append((name, f"{provenance_mark}{format_bytes(asked)} requested, {again}"))
+            distinct = f"{provenance_mark}{format_bytes(unique)} distinct"
+            if unique and requested / unique >= 1.005:
+                distinct += f", each {format_ratio(requested / unique)} times"
+        lines.append((name, f"{provenance_mark}{format_bytes(requested)} requested, {distinct}"))
     return lines
 
 
@@ -78,7 +78,7 @@ def _format_worst_access(entry: MemoryEntry, *, is_shared: bool) -> str:
 
 
 def make_memory_table(kernel: KernelReport) -> RenderableType:
-    """One row for each memory instruction that ran; those that no warp reached are counted."""
+    """Return a table of the memory instructions that ran, and a count of those that no warp executes."""
     marks = {block.start: format_provenance(block.provenance) for block in kernel.counts.blocks}
     starts = sorted(marks)
     rows = []
@@ -120,7 +120,7 @@ def _make_row(entry: MemoryEntry, provenance_mark: str) -> tuple[Cell, ...]:
 
 
 def _format_against_ideal(actual: float | None, ideal: float | None, requests: float) -> str:
-    """`5.6 (3.85)`; the ideal is left out where it is met."""
+    """Return `5.6 (3.85)`: units per request and the ideal, which is left out where it is met."""
     if actual is None:
         return "?"
     text = format_ratio(actual / requests)

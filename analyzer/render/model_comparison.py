@@ -1,4 +1,4 @@
-"""Models side by side: cycles by stall, and why they part."""
+"""Models side by side: cycles by stall, and why they differ."""
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,7 +11,7 @@ _MIN_SHOWN_SHARE = 0.005
 
 
 def make_stall_comparison(kernel: KernelReport, entries: tuple[PredictionEntry, ...]) -> RenderableType:
-    """One column of cycles for each prediction, a row for each stall that any of them has."""
+    """Return a table with a column of cycles per prediction and a row per stall that any of them has."""
     shares = find_largest_stall_shares(entries)
     shown = [
         stall for stall, share in sorted(shares.items(), key=lambda i: -i[1]) if share >= _MIN_SHOWN_SHARE
@@ -36,7 +36,7 @@ def _format_cycles(cycles: float) -> str:
 
 
 def make_difference_table(kernel: KernelReport) -> RenderableType:
-    """Why models part, stall by stall."""
+    """Return a table of the reasons why models differ, stall by stall."""
     if not kernel.differences:
         return Text("explain: the models agree within 1 % of the time in every stall")
     by_stall: dict[str, list[DifferenceEntry]] = {}

@@ -1,4 +1,4 @@
-"""Numbers as people read them, and marks for what they rest on. Exact numbers are in the JSON."""
+"""Rounded numbers for text, with marks of their provenance. Exact numbers are in the JSON."""
 
 PROVENANCE_MARKS = {"exact": "", "traced": "", "assumed": "~", "unknown": "?"}
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -6,27 +6,27 @@ _DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
 def format_provenance(provenance: str) -> str:
-    """`~` before a count that is assumed, `?` before one that is not known."""
+    """Return the mark before a count: `~` if it is assumed, `?` if it is not known."""
     return PROVENANCE_MARKS.get(provenance, "?")
 
 
 def format_count(value: float) -> str:
-    """`999`, `4.19M`, `3.5`: three digits, or all of an integer below 1,000."""
+    """Return `999`, `4.19M`, `3.5`: three digits, or all of an integer below 1,000."""
     return _format_scaled(value, 1000.0, _DECIMAL_PREFIXES, "")
 
 
 def format_bytes(value: float) -> str:
-    """`512 B`, `1.50 KiB`, `138 MiB`."""
+    """Return `512 B`, `1.50 KiB`, `138 MiB`."""
     return _format_scaled(value, 1024.0, _BINARY_UNITS, " ")
 
 
 def format_ratio(value: float) -> str:
-    """`4`, `3.5`, `4.04`: two digits behind the point, no empty ones."""
+    """Return `4`, `3.5`, `4.04`: at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if value < 100 else f"{value:,.0f}"
 
 
 def format_percent(share: float) -> str:
-    """`12%`; what is neither nothing nor all never reads as 0 % or 100 %."""
+    """Return `12%`; only 0 reads as 0 % and only 1 as 100 %."""
     if 0 < share < 0.01:
         return "<1%"
     if 0.99 < share < 1:

@@ -1,4 +1,4 @@
-"""Which stalls are worth showing where several predictions stand side by side."""
+"""Shares of stalls over several predictions, which decide the stalls to show."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,7 @@ from analyzer.report.analyze_schema import PredictionEntry
 
 
 def find_largest_stall_shares(entries: Iterable[PredictionEntry]) -> dict[str, float]:
-    """Each stall's largest share of the cycles in any of them, in the order in which stalls first appear."""
+    """Return each stall's largest share of the cycles of a prediction, in order of first appearance."""
     shares: dict[str, float] = {}
     for entry in entries:
         for stall, cycles in entry.cpi_stack.items():

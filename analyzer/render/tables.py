@@ -1,4 +1,4 @@
-"""Tables whose numbers are never cut: what has to give way on a narrow terminal is said per column."""
+"""Tables whose numbers are never cut: on a narrow terminal other columns are shortened or wrapped."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -14,7 +14,7 @@ Row = Sequence[Cell]
 
 
 class ColumnFit(StrEnum):
-    """What a column does where space is short."""
+    """Behaviour of a column where space is short."""
 
     NUMBER = "number"  # right-aligned, never shortened
     NO_WRAP = "whole"  # left-aligned, never shortened
@@ -23,13 +23,15 @@ class ColumnFit(StrEnum):
 
 
 class Column(Struct, frozen=True):
+    """Heading and fit of a column."""
+
     name: str
     fit: ColumnFit = ColumnFit.NUMBER
     max_width: int | None = None
 
 
 def make_table(columns: Sequence[Column], rows: Sequence[Row], *, title: str = "") -> Table:
-    """A table with a rule under its head; every row has as many cells as there are columns."""
+    """Return a table with a rule under its head; every row has as many cells as there are columns."""
     table = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), title=title or None, title_justify="left"
     )
@@ -50,5 +52,5 @@ def make_table(columns: Sequence[Column], rows: Sequence[Row], *, title: str = "
 
 
 def make_number_columns(*names: str) -> list[Column]:
-    """Columns of figures."""
+    """Return columns of numbers."""
     return [Column(name) for name in names]

@@ -1,6 +1,7 @@
-"""The report for a terminal, in layers: header, verdict, pipes, CPI stack, memory; more on request."""
+"""The text of an analysis: header, predictions, pipes, CPI stack and memory; more sections on request."""
 
-from msgspec import Struct
+from collections.abc import Mapping
+
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -17,6 +18,7 @@ from analyzer.render.memory import make_memory_summary, make_memory_table
 from analyzer.render.model_comparison import make_difference_table, make_stall_comparison
 from analyzer.render.number_format import format_provenance, format_ratio
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
+from analyzer.render.text_options import TextOptions
 from analyzer.report.analyze_schema import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report
 
 MAX_DETAILED_KERNELS = 6
@@ -34,26 +36,15 @@ _PLAIN_WIDTH_CELLS = 120
 _LISTING_WIDTH_CELLS = 400
 
 
-class TextOptions(Struct, frozen=True, kw_only=True):
-    """Layers beyond the first five; `branches` lists all unknown branches, not only the first."""
-
-    loops: bool = False
-    memory: bool = False
-    branches: bool = False
-    advice: bool = False
-    listing: bool = False
-    explain: bool = False
-
-
 class _Console(Console):
-    """A reader that leaves early (`| head`) is the caller's business, not an exit with 1."""
+    """A console that passes a broken pipe (`| head`) on to the caller; rich would exit with 1."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def make_console(*, plain: bool = False) -> Console:
-    """Standard output; a fixed width and no styles where it is no terminal, so output is deterministic."""
+    """Return standard output; deterministic, with a fixed width and no styles, where it is no terminal."""
     console = _Console(soft_wrap=False, highlight=False)
     if console.is_terminal and not plain:
         return console
@@ -61,7 +52,7 @@ def make_console(*, plain: bool = False) -> Console:
 
 
 def print_report(report: Report, console: Console, options: TextOptions | None = None) -> None:
-    """Print all kernels in detail where they are few, else a table of the costliest."""
+    """Print every kernel in detail where they are few, else a table of those with most cycles."""
     options = options or TextOptions()
     detailed = len(report.kernels) <= MAX_DETAILED_KERNELS
     if not detailed:
@@ -80,7 +71,7 @@ def print_report(report: Report, console: Console, options: TextOptions | None =
 
 
 def print_listings(report: Report, console: Console) -> None:
-    """The annotated listing of every kernel."""
+    """Print the annotated listing of every kernel."""
     for kernel in report.kernels:
         gpu_name = kernel.predictions[0].gpu_name if kernel.predictions else "no GPU"
         console.print(Text(f"kernel {kernel.demangled}   {kernel.architecture}   {gpu_name}", style="bold"))
@@ -92,7 +83,7 @@ def print_listings(report: Report, console: Console) -> None:
 
 
 def _print_listing(kernel: KernelReport, console: Console) -> None:
-    """Columns are never cut where the output is no terminal."""
+    """Print a listing; columns are never cut where the output is no terminal."""
     width = console.width
     if not console.is_terminal:
         console.width = _LISTING_WIDTH_CELLS
@@ -111,7 +102,7 @@ def _print_warnings(report: Report, console: Console) -> None:
 
 
 def _make_summary(report: Report) -> RenderableType:
-    """One row a kernel, most time first; the rest is counted, so the total always stands."""
+    """Return a table with one row per kernel, most cycles first; the last row counts those left out."""
     ordered = sorted(report.kernels, key=_make_cost_key, reverse=True)
     rows = [_make_summary_row(kernel) for kernel in ordered[:MAX_SUMMARY_ROWS]]
     rest = ordered[MAX_SUMMARY_ROWS:]
@@ -166,11 +157,12 @@ def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> Renderab
     parts: list[RenderableType] = [_make_header(kernel)]
     if kernel.predictions:
         parts.append(_make_prediction_table(kernel))
-    moved = [entry.gpu_name for entry in kernel.predictions if entry.transferred]
-    if moved:
+    transferred = [entry.gpu_name for entry in kernel.predictions if entry.transferred]
+    if transferred:
         parts.append(
             Text(
-                _TRANSFER_WARNING.format(arch=kernel.architecture, gpus=", ".join(moved)), style="bold yellow"
+                _TRANSFER_WARNING.format(arch=kernel.architecture, gpus=", ".join(transferred)),
+                style="bold yellow",
             )
         )
     parts += [Text(line, style="red") for line in _format_refusals(kernel)]
@@ -188,14 +180,15 @@ def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> Renderab
 
 
 def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list[RenderableType]:
-    """Layers that the user asked for, where there is something to show."""
-    layers = (
-        (options.explain and kernel.predictions, make_difference_table),
+    """Return the sections that the user asked for, where there is something to show."""
+    can_compare = kernel.differences or all(entry.cpi_stack for entry in kernel.predictions)
+    sections = (
+        (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and kernel.loops, _make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
         (options.advice, _make_advice_list),
     )
-    return [show(kernel) for wanted, show in layers if wanted]
+    return [show(kernel) for wanted, show in sections if wanted]
 
 
 def _make_header(kernel: KernelReport) -> RenderableType:
@@ -221,7 +214,7 @@ def _make_header(kernel: KernelReport) -> RenderableType:
 
 
 def _format_launch(kernel: KernelReport) -> str:
-    """Grid, block, cluster, and the arguments as given."""
+    """Return grid, block, cluster and the arguments as the user gave them."""
 
     def text(dims: tuple[int, int, int] | None) -> str:
         return "?" if dims is None else "x".join(map(str, dims))
@@ -236,19 +229,19 @@ def _format_launch(kernel: KernelReport) -> str:
 
 
 def _suggest_launch_options(report: Report) -> str:
-    """What launch facts would give, where some kernel could be executed but for them; else nothing."""
-    lacking = [
+    """Return a tip to give launch options, where a kernel could be executed with them; else an empty text."""
+    unlaunched = [
         kernel
         for kernel in report.kernels
         if kernel.counts.looked_at_ctas is None and kernel.counts.provenance != "exact" and kernel.predictions
     ]
-    if not lacking:
+    if not unlaunched:
         return ""
     wanted = [
         name
         for name, is_known in (
-            ("--grid", all(kernel.launch.grid for kernel in lacking)),
-            ("--block", all(kernel.launch.block for kernel in lacking)),
+            ("--grid", all(kernel.launch.grid for kernel in unlaunched)),
+            ("--block", all(kernel.launch.block for kernel in unlaunched)),
         )
         if not is_known
     ]
@@ -293,7 +286,7 @@ def _format_time(time_us: float) -> str:
 
 
 def _format_refusals(kernel: KernelReport) -> list[str]:
-    """One line each where they are few."""
+    """Return one line for each refusal, for many the first ones and a count."""
     refused = kernel.refused
     lines = [f"refused: {refusal.reason}" for refusal in refused[:MAX_SHOWN_REFUSALS]]
     if len(refused) > MAX_SHOWN_REFUSALS:
@@ -302,7 +295,7 @@ def _format_refusals(kernel: KernelReport) -> list[str]:
 
 
 def _make_demand_line(kernel: KernelReport) -> RenderableType:
-    """What one warp asks for: instructions, operations, bytes."""
+    """Return the demand of one warp: instructions, operations, bytes."""
     facts = [f"{kernel.counts.instructions_per_warp:,.0f} instructions"]
     if kernel.flops:
         facts.append(f"{kernel.flops:,.0f} flop")
@@ -313,7 +306,7 @@ def _make_demand_line(kernel: KernelReport) -> RenderableType:
 
 
 def _make_pipe_table(kernel: KernelReport) -> RenderableType:
-    """Cycles of one warp on each pipe: a row for each hot loop's iteration, then the whole kernel."""
+    """Return the cycles of one warp on each pipe: a row per iteration of a hot loop, then the kernel."""
     names = [name for name, entry in kernel.pipes.items() if entry.cycles >= 0.5][:_MAX_PIPE_COLUMNS]
     rows = [
         (_format_loop_name(loop), *(_format_pipe_cycles(loop.pipes, n) for n in names), _format_bound(loop))
@@ -331,14 +324,14 @@ def _make_pipe_table(kernel: KernelReport) -> RenderableType:
 
 
 def _format_bound(loop: LoopEntry) -> str:
-    """What binds a loop; where that is not the resource that works most, that one too, with its share."""
+    """Return the bound of a loop, with the share of its busiest resource, which is named if it is another."""
     if not loop.busiest:
         return loop.bound
     share = f"{loop.busiest_share:.0%} busy"
     return f"{loop.bound} {share}" if loop.busiest == loop.bound else f"{loop.bound}, {loop.busiest} {share}"
 
 
-def _format_pipe_cycles(pipes: dict[str, PipeEntry], name: str) -> str:
+def _format_pipe_cycles(pipes: Mapping[str, PipeEntry], name: str) -> str:
     entry = pipes.get(name)
     return f"{entry.cycles:,.0f}" if entry else "0"
 
@@ -348,14 +341,16 @@ def _format_loop_name(loop: LoopEntry) -> str:
 
 
 def _format_trips(loop: LoopEntry) -> str:
-    """Iterations each time the loop is entered: `16`, `3.5`, `~16` where assumed."""
+    """Return the iterations each time the loop is entered: `16`, `3.5`, `~16` where assumed."""
     return format_provenance(loop.provenance) + format_ratio(loop.trip_count)
 
 
 def _make_stacks(kernel: KernelReport) -> list[RenderableType]:
-    """The first GPU's stack as bars, or all models of it side by side."""
+    """Return the CPI stack on the first GPU as bars, of several models as a table."""
     first = kernel.predictions[0]
     models = tuple(entry for entry in kernel.predictions if entry.gpu == first.gpu)
+    if not any(entry.cpi_stack for entry in models):
+        return []  # models that know no stalls
     return (
         [_make_stack_bars(kernel, first)] if len(models) == 1 else [make_stall_comparison(kernel, models), ""]
     )

@@ -1,6 +1,6 @@
-"""Traces as text: `kernel-N.traceg` of tracer version 5, grouped by thread block.
+"""Text of traces: Accel-Sim's `kernel-N.traceg`, tracer version 5, grouped by thread block.
 
-Accel-Sim's simulator wants every thread block of the grid; a trace of some of them is for other readers.
+The simulator needs every thread block of the grid; a trace of some of them is for other readers.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _TRACER_VERSION = "5"
 
 
 def render_traceg(trace: Trace) -> Iterator[str]:
-    """The text in pieces: header, then one for each warp; lines end with a blank, as the tracer's."""
+    """Yield the header, then one piece per warp; lines end with a blank, as the tracer writes them."""
     yield _format_header(trace.header)
     heads = [
         _format_instruction(instruction, trace.header.has_source_lines) for instruction in trace.instructions
@@ -72,7 +72,7 @@ def _format_cta_begin(grid: Dim3, cta: int) -> str:
 
 
 def _format_instruction(instruction: TracedInstruction, has_lines: bool) -> tuple[str, str, int, int]:
-    """What stands before the mask, after it, the width, and the immediate."""
+    """Return the text before the mask, the text after it, the width in bytes, and the immediate."""
     before = f"{instruction.pc:04x}"
     if has_lines:
         before = f"{instruction.source_line} {before}"
@@ -89,7 +89,7 @@ def _format_register(number: int) -> str:
 
 
 class _AddressFormatter:
-    """Address lists of a trace as text."""
+    """Formatter of a trace's address lists."""
 
     def __init__(self, trace: Trace) -> None:
         table = trace.addresses
@@ -100,7 +100,7 @@ class _AddressFormatter:
         self.is_single_lane = _find_single_lane_masks(trace.masks)
 
     def format_addresses(self, index: int) -> str:
-        """The list of one line, "" where it has none."""
+        """Return the address list of a line, empty where it has none."""
         row = int(self.rows[index])
         if row < 0:
             return ""

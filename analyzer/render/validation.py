@@ -1,4 +1,4 @@
-"""What `validate` found, for a terminal: errors by suite, GPU and model, and the worst rows."""
+"""The text of a validation: errors by suite, GPU and model, and the worst rows."""
 
 from collections.abc import Iterator, Sequence
 
@@ -17,7 +17,7 @@ _UNCUT_WIDTH_CELLS = 400
 
 
 def print_validation(report: ValidationReport, console: Console) -> None:
-    """Everything but the rows themselves, which are in JSON and on the page."""
+    """Print all but the rows themselves, which are in the JSON and the HTML page."""
     console.print(Text(format_headline(report), style="bold"))
     for line in format_remarks(report):
         console.print(Text(line))
@@ -31,7 +31,7 @@ def print_validation(report: ValidationReport, console: Console) -> None:
 
 
 def format_headline(report: ValidationReport) -> str:
-    """`cases.csv, split judge: 98 rows, models steady, amali`."""
+    """Return `cases.csv, split judge: 98 rows, models steady, amali`."""
     split = f", split {report.split}" if report.split else ""
     models = ", ".join(report.models)
     plural = _format_plural_ending(report.models)
@@ -39,7 +39,7 @@ def format_headline(report: ValidationReport) -> str:
 
 
 def format_remarks(report: ValidationReport) -> Iterator[str]:
-    """What the figures leave out, and what to know of those in them."""
+    """Yield remarks on rows that the scores leave out, and on those with less certain counts."""
     uncounted = report.rows - report.counted
     if uncounted:
         yield f"{_format_row_count(uncounted)} not counted, as the table says: in no figure below"
@@ -53,7 +53,7 @@ def format_remarks(report: ValidationReport) -> Iterator[str]:
 
 
 def format_refusals(report: ValidationReport) -> list[str]:
-    """Why rows have no answer, one line for each reason."""
+    """Return one line for each reason why rows have no prediction."""
     reasons: dict[tuple[str, str], list[str]] = {}
     for case in report.cases:
         if not case.refused:
@@ -70,20 +70,20 @@ def format_refusals(report: ValidationReport) -> list[str]:
 
 
 def format_suite_and_gpu(score: ScoreEntry) -> tuple[str, str]:
-    """Suite and GPU of a score as tables name them."""
+    """Return suite and GPU of a score as tables name them."""
     return (score.suite or ALL_LABEL, score.gpu_name or ALL_LABEL)
 
 
 def select_shown_scores(report: ValidationReport) -> tuple[ScoreEntry, ...]:
-    """All but those over everything where they would say the same as those above."""
-    places = {(score.suite, score.gpu) for score in report.scores}
-    if len(places) > 2:
+    """Return all scores, without those over all rows where these repeat the ones above."""
+    keys = {(score.suite, score.gpu) for score in report.scores}
+    if len(keys) > 2:
         return report.scores
     return tuple(score for score in report.scores if score.suite is not None)
 
 
 def format_score_cells(score: ScoreEntry) -> tuple[str, ...]:
-    """Rows, errors, bias, ranks, coverage and choices; see `SCORE_COLUMNS`."""
+    """Return the cells of a score under `SCORE_COLUMNS`."""
     return (
         f"{score.rows:,}",
         f"{score.mape:.1%}",
@@ -98,7 +98,7 @@ def format_score_cells(score: ScoreEntry) -> tuple[str, ...]:
 
 
 def choose_score_columns(report: ValidationReport) -> tuple[str, ...]:
-    """Heads of `format_score_cells`; those of choices only where there are groups."""
+    """Return the headings of `format_score_cells`; those of choices only where there are groups."""
     return SCORE_COLUMNS if report.groups else SCORE_COLUMNS[:-_N_CHOICE_COLUMNS]
 
 
@@ -107,7 +107,7 @@ _N_CHOICE_COLUMNS = 2
 
 
 def format_stall_shares(entry: WorstEntry) -> str:
-    """`long_scoreboard 45%, wait 20%`: the largest shares of the cycles."""
+    """Return `long_scoreboard 45%, wait 20%`: the largest shares of the cycles."""
     shares = [
         (stall, share) for stall, share in entry.prediction.cpi_shares.items() if share >= _MIN_SHOWN_SHARE
     ]
@@ -115,15 +115,15 @@ def format_stall_shares(entry: WorstEntry) -> str:
 
 
 def _make_score_table(report: ValidationReport) -> RenderableType:
-    """Suite and GPU stand in the first row of their models."""
+    """Return the table of scores; only the first row of a suite and GPU names them."""
     names = choose_score_columns(report)
     rows: list[tuple[str, ...]] = []
     before = ("", "")
     for score in select_shown_scores(report):
-        place = format_suite_and_gpu(score)
-        named = place if place != before else ("", "")
+        key = format_suite_and_gpu(score)
+        named = key if key != before else ("", "")
         rows.append((*named, score.model, *format_score_cells(score)[: len(names)]))
-        before = place
+        before = key
     columns = [
         Column("suite", ColumnFit.TRUNCATE),
         Column("GPU", ColumnFit.TRUNCATE),
@@ -134,7 +134,7 @@ def _make_score_table(report: ValidationReport) -> RenderableType:
 
 
 def _print_worst(worst: Sequence[WorstEntry], model: str, console: Console) -> None:
-    """Columns are never cut where the output is no terminal."""
+    """Print the worst rows; columns are never cut where the output is no terminal."""
     width = console.width
     if not console.is_terminal:
         console.width = _UNCUT_WIDTH_CELLS
@@ -167,7 +167,7 @@ def _make_worst_table(worst: Sequence[WorstEntry], model: str) -> RenderableType
 
 
 def format_time_us(time_us: float) -> str:
-    """Microseconds to three digits or more."""
+    """Return microseconds with at least three digits."""
     return f"{time_us:,.0f}" if time_us >= 1000 else f"{time_us:,.1f}" if time_us >= 100 else f"{time_us:.2f}"
 
 

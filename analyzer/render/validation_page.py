@@ -1,4 +1,4 @@
-"""What `validate` found as one self-contained HTML page: errors by model, scatter plots, worst rows."""
+"""A validation as one self-contained HTML page: errors by model, scatter plots, worst rows."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -33,7 +33,8 @@ _PANEL_PX = 400
 _MAX_FINE_TICK_DECADES = 2
 _AXIS_MARGIN_RATIO = 1.35  # of each axis beyond the outermost point
 _FULL_RED_MAPE = 0.6  # MAPE at which a cell is as red as it gets
-# Okabe and Ito's colours, which are told apart by all eyes, and two more
+# The colours of Okabe and Ito (Color Universal Design, 2008), which colour-blind readers can distinguish,
+# and some more
 _COLORS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00",
     "#56B4E9", "#7F3C8D", "#A0522D", "#4D4D4D", "#B8A800",
@@ -42,7 +43,7 @@ _RATIO_LINES = ((1.0, "solid"), (2.0, "dot"), (0.5, "dot"))
 
 
 def render_validation_page(report: ValidationReport) -> str:
-    """The page. Raises UsageError where plotly is not installed."""
+    """Return the page. Raises UsageError where plotly is not installed."""
     try:
         import plotly.offline
     except ImportError:
@@ -63,7 +64,7 @@ def render_validation_page(report: ValidationReport) -> str:
 
 
 def _make_overview_table(report: ValidationReport) -> str:
-    """Suites and GPUs down, models across."""
+    """Return the table of errors: suites and GPUs by row, models by column."""
     found: dict[tuple[str, str], dict[str, ScoreEntry]] = {}
     for score in select_shown_scores(report):
         found.setdefault(format_suite_and_gpu(score), {})[score.model] = score
@@ -86,7 +87,7 @@ def _make_error_cell(score: ScoreEntry | None) -> str:
 
 
 def _make_pickers(report: ValidationReport) -> str:
-    """Which model and which GPUs the plots show."""
+    """Return the controls that choose the model and the GPUs that the plots show."""
     options = "".join(f"<option>{escape(model)}</option>" for model in report.models)
     gpus = "".join(
         f'<label><input type="checkbox" data-gpu="{escape(gpu)}" checked>'
@@ -97,13 +98,13 @@ def _make_pickers(report: ValidationReport) -> str:
 
 
 def _choose_gpu_colors(report: ValidationReport) -> dict[str, str]:
-    """A colour for each GPU, in the table's order."""
+    """Return a colour for each GPU, in the table's order."""
     names = dict.fromkeys(case.gpu_name for case in report.cases if case.predictions)
-    return {name: _COLORS[place % len(_COLORS)] for place, name in enumerate(names)}
+    return {name: _COLORS[index % len(_COLORS)] for index, name in enumerate(names)}
 
 
 def _make_model_section(report: ValidationReport, model: str) -> str:
-    """Errors and worst rows of one model, shown while it is picked."""
+    """Return errors and worst rows of one model, shown while it is chosen."""
     scores = [score for score in select_shown_scores(report) if score.model == model]
     worst = [entry for entry in report.worst if entry.prediction.model == model]
     hidden = "" if model == report.models[0] else " hidden"
@@ -145,18 +146,22 @@ def _make_refusal_list(report: ValidationReport) -> str:
 
 
 def _make_table(head: Sequence[str], rows: Iterable[str], named: int, numeric: int | None = None) -> str:
-    """Columns after the first `named` ones are numbers, `numeric` of them or all."""
+    """Return a table.
+
+    named: number of text columns at the start.
+    numeric: number of columns of numbers after them, None for all.
+    """
     last = len(head) if numeric is None else named + numeric
     titles = "".join(
-        f"<th{' class=n' if named <= place < last else ''}>{escape(name)}</th>"
-        for place, name in enumerate(head)
+        f"<th{' class=n' if named <= index < last else ''}>{escape(name)}</th>"
+        for index, name in enumerate(head)
     )
     body = "".join(rows)
     return f"<div class=wide><table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
 def _make_row(cells: str, gpu: str = "") -> str:
-    """Sums over GPUs stand out."""
+    """Return a row; scores over all GPUs are bold."""
     return f"<tr class=sum>{cells}</tr>" if gpu == ALL_LABEL else f"<tr>{cells}</tr>"
 
 
@@ -165,7 +170,7 @@ def _make_cells(texts: Iterable[str], tag: str = "td") -> str:
 
 
 def _make_plots(report: ValidationReport) -> str:
-    """One panel for each suite."""
+    """Return the plots, one panel for each suite."""
     import plotly.io
 
     suites: dict[str, list[CaseEntry]] = {}
@@ -179,14 +184,14 @@ def _make_plots(report: ValidationReport) -> str:
             include_plotlyjs=False,
             default_height=f"{_PANEL_PX}px",
             config={"responsive": True, "displayModeBar": False},
-            div_id=f"suite-{place}",
+            div_id=f"suite-{index}",
         )
-        for place, (suite, cases) in enumerate(suites.items())
+        for index, (suite, cases) in enumerate(suites.items())
     )
 
 
 def _make_figure(report: ValidationReport, suite: str, cases: Sequence[CaseEntry]) -> "Figure":
-    """One trace for each GPU and model, of which those of one model are seen."""
+    """Return a panel with one trace for each GPU and model; those of one model are visible."""
     from plotly.graph_objects import Figure
 
     low, high = _find_axis_range_us(cases)
@@ -223,7 +228,7 @@ def _make_figure(report: ValidationReport, suite: str, cases: Sequence[CaseEntry
 
 
 def _find_axis_range_us(cases: Sequence[CaseEntry]) -> tuple[float, float]:
-    """Microseconds that both axes of a panel span, whichever model is seen."""
+    """Return the range of both axes in microseconds, the same for every model."""
     times = [case.time_us for case in cases]
     times += [prediction.time_us for case in cases for prediction in case.predictions]
     return min(times) / _AXIS_MARGIN_RATIO, max(times) * _AXIS_MARGIN_RATIO

@@ -1,4 +1,4 @@
-"""What-if for a terminal: one row for each setting, then what the time follows."""
+"""The text of a what-if: one row for each point, then the elasticities."""
 
 from msgspec import Struct
 from rich.console import Console, RenderableType
@@ -15,7 +15,7 @@ _MAX_SHOWN_FIGURES = 12
 
 
 def print_whatif(report: WhatIfReport, console: Console) -> None:
-    """All kernels, each with its settings and elasticities."""
+    """Print all kernels, each with its points and elasticities."""
     for index, kernel in enumerate(report.kernels):
         if index:
             console.print()
@@ -34,22 +34,20 @@ def print_whatif(report: WhatIfReport, console: Console) -> None:
 
 
 class NamedPrediction(Struct, frozen=True):
-    """A prediction under the name of its settings."""
+    """A prediction with a name made of its settings."""
 
     name: str
     prediction: PredictionEntry
 
 
 def make_heading(kernel: WhatIfKernel) -> str:
-    """What the names of `list_named_predictions` are values of: the one figure that is set, else all that
-    are.
-    """
+    """Return the figure that the names of `list_named_predictions` are values of; `set` for several."""
     keys = {key for point in kernel.points for key in point.set}
     return keys.pop() if len(keys) == 1 else "set"
 
 
 def list_named_predictions(kernel: WhatIfKernel) -> tuple[NamedPrediction, ...]:
-    """The GPU as it is and every point, the settings of each one a line."""
+    """Return the GPU as it is and every point; names have one line per setting."""
     is_single = make_heading(kernel) != "set"
     found = [NamedPrediction("as it is", kernel.base)]
     for point in kernel.points:
@@ -60,7 +58,7 @@ def list_named_predictions(kernel: WhatIfKernel) -> tuple[NamedPrediction, ...]:
 
 
 def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
-    """Cycles, time against the GPU as it is, and as many of the stalls that matter as there is room for."""
+    """Return the table of points: cycles, time, its change, and as many stalls as there is room for."""
     named = list_named_predictions(kernel)
     names = (make_heading(kernel), *(line for one in named for line in one.name.splitlines()))
     taken = max(map(len, names)) + max(len(one.prediction.bound) for one in named) + _FIXED_CELLS
@@ -92,7 +90,7 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
 
 
 def _choose_stalls(entries: list[PredictionEntry]) -> list[str]:
-    """Those with most cycles at any setting."""
+    """Return the stalls with most cycles at any point."""
     most: dict[str, float] = {}
     for entry in entries:
         for stall, cycles in entry.cpi_stack.items():
@@ -101,7 +99,7 @@ def _choose_stalls(entries: list[PredictionEntry]) -> list[str]:
 
 
 def _make_elasticity_table(report: WhatIfReport, kernel: WhatIfKernel) -> RenderableType:
-    """How time follows each figure: what ten per cent more of it would do."""
+    """Return the table of elasticities, with the change of time for ten per cent more of each figure."""
     shown = list(kernel.elasticity.items())[:_MAX_SHOWN_FIGURES]
     rows = [
         (

@@ -1,4 +1,4 @@
-"""CPI stacks of all settings as stacked bars (AMALI, figure 16), one self-contained HTML page."""
+"""CPI stacks of all points as stacked bars (as in AMALI, figure 16), one self-contained HTML page."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ _HEIGHT_PX = 520
 
 
 def render_whatif_chart(report: WhatIfReport) -> str:
-    """The page. Raises UsageError where plotly is not installed."""
+    """Return the page. Raises UsageError where plotly is not installed."""
     try:
         import plotly.io
     except ImportError:

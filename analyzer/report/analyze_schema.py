@@ -1,129 +1,145 @@
 """The report of `analyze`: schema `warplens/analyze/1`, one value for all outputs.
 
-Field names are the JSON contract: keys may be added, never renamed. Units: cycles are SM cycles, times
-microseconds, bytes are of one warp unless a name says otherwise.
+Field names are the JSON contract: keys may be added, never renamed. Docstrings and descriptions are published
+in `hwdb/schema/analyze-1.json`. Units: cycles are SM cycles, times are microseconds, bytes are those of one
+warp unless a name says otherwise.
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-import msgspec
+from msgspec import Meta, Struct
+
+from analyzer.models.prediction_figures import PredictionFigures
 
 ANALYZE_SCHEMA: Literal["warplens/analyze/1"] = "warplens/analyze/1"
-Amount = int | float  # whole where it was counted, a mean or a guess where not
+Amount = int | float  # an integer where it was counted, a mean or an estimate where not
 
 
-class InputEntry(msgspec.Struct, frozen=True, kw_only=True):
+class InputEntry(Struct, frozen=True, kw_only=True):
+    """One input file."""
+
     path: str
     format: str
     architecture: tuple[str, ...]
     toolchain: str
 
 
-class LaunchEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Launch facts; None where not known. Arguments as the user gave them, by place or name."""
+class LaunchEntry(Struct, frozen=True, kw_only=True):
+    """Launch of a kernel; null where not known."""
 
     grid: tuple[int, int, int] | None
     block: tuple[int, int, int] | None
     cluster: tuple[int, int, int] | None = None
     dynamic_shared_bytes: int | None
-    arguments: dict[str, str] = {}
+    arguments: Annotated[
+        Mapping[str, str], Meta(description="Arguments as the user gave them, by position or name.")
+    ] = {}
 
 
-class PipeEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Warp instructions of one warp on a pipe, and the cycles of one sub-core's pipe that they hold."""
+class PipeEntry(Struct, frozen=True, kw_only=True):
+    """Demand of one warp on a pipe."""
 
-    operations: float
-    cycles: float
+    operations: Annotated[float, Meta(description="Warp instructions of one warp.")]
+    cycles: Annotated[float, Meta(description="Cycles of one sub-core's pipe that they occupy.")]
 
 
-class BlockEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A basic block: byte addresses [start, end), successors' start addresses, executions by one warp."""
+class BlockEntry(Struct, frozen=True, kw_only=True):
+    """A basic block: byte addresses [start, end)."""
 
     start: int
     end: int
-    successors: tuple[int, ...]
-    executed_warps: Amount | None
-    executed_per_warp: float
-    active_lanes: Amount | None
+    successors: Annotated[tuple[int, ...], Meta(description="Start addresses.")]
+    executed_warps: Annotated[Amount | None, Meta(description="Warp executions over the grid.")]
+    executed_per_warp: Annotated[float, Meta(description="Executions by one warp.")]
+    active_lanes: Annotated[Amount | None, Meta(description="Lane executions over the grid.")]
     provenance: str
 
 
-class UnknownBranchEntry(msgspec.Struct, frozen=True, kw_only=True):
+class UnknownBranchEntry(Struct, frozen=True, kw_only=True):
+    """A branch whose outcome depends on something that is not known."""
+
     address: int
     instruction: str
-    origin: str
-    share: float
-    settle: str
-    rule: str
+    origin: Annotated[str, Meta(description="What the outcome depends on.")]
+    share: Annotated[float, Meta(description="Share of the executed instructions that depend on it.")]
+    settle: Annotated[str, Meta(description="Command line option that settles it.")]
+    rule: Annotated[str, Meta(description="What was assumed.")]
 
 
-class CountsEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Execution counts; sums over the grid are None while the launch is not known.
-
-    assumed_share: of the executed warp instructions, those in blocks whose counts are assumed or unknown;
-    assumed_time_share: the same of a warp's cycles on the first GPU, None where there is none.
-    """
+class CountsEntry(Struct, frozen=True, kw_only=True):
+    """Execution counts; sums over the grid are null while the launch is not known."""
 
     provenance: str
-    assumed_share: float
-    assumed_time_share: float | None
+    assumed_share: Annotated[
+        float,
+        Meta(description="Share of executed warp instructions in blocks with assumed or unknown counts."),
+    ]
+    assumed_time_share: Annotated[
+        float | None,
+        Meta(description="The same share of a warp's cycles on the first GPU; null where there is none."),
+    ]
     executed_warp_instructions: Amount | None
     instructions_per_warp: float
-    looked_at_ctas: int | None
+    looked_at_ctas: Annotated[int | None, Meta(description="CTAs that were executed or traced.")]
     assumptions: tuple[str, ...]
     blocks: tuple[BlockEntry, ...]
     unknown_branches: tuple[UnknownBranchEntry, ...]
 
 
-class MemoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One memory instruction, summed over the grid; None where neither the launch nor a trace says.
+class MemoryEntry(Struct, frozen=True, kw_only=True):
+    """One memory instruction, summed over the grid; null where neither the launch nor a trace says.
 
-    requests: executions with an active lane; lanes, bytes: what those lanes ask for; sectors: 32-byte sectors
-    that the requests touch; wavefronts: passes of the data path; unique_bytes: distinct bytes of the grid.
-    ideal_sectors, ideal_wavefronts: those that hold the bytes asked for without gaps, or the actual ones
-    where lanes share bytes and take fewer. requests_per_warp: of the mean warp. An LDGSTS stands for its
-    global side, but for the wavefronts, which are of what it writes to shared memory; wavefront_requests: the
-    requests that took them.
+    An LDGSTS is listed with its global side, except for the wavefronts, which are of its shared memory side.
     """
 
     address: int
     opcode: str
     source: str
     space: str
-    requests: Amount | None
-    requests_per_warp: float
-    lanes: Amount | None
-    bytes: Amount | None
-    sectors: Amount | None
-    ideal_sectors: float | None
-    wavefronts: Amount | None
-    ideal_wavefronts: float | None
-    wavefront_requests: Amount | None
-    unique_bytes: int | None
+    requests: Annotated[Amount | None, Meta(description="Executions with an active lane.")]
+    requests_per_warp: Annotated[float, Meta(description="Requests of the mean warp.")]
+    lanes: Annotated[Amount | None, Meta(description="Active lanes of the requests.")]
+    bytes: Annotated[Amount | None, Meta(description="Bytes that those lanes request.")]
+    sectors: Annotated[Amount | None, Meta(description="32-byte sectors that the requests touch.")]
+    ideal_sectors: Annotated[
+        float | None,
+        Meta(
+            description="Sectors that hold the requested bytes without gaps, or the actual ones where lanes "
+            "share bytes and take fewer."
+        ),
+    ]
+    wavefronts: Annotated[Amount | None, Meta(description="Passes of the data path.")]
+    ideal_wavefronts: Annotated[float | None, Meta(description="As ideal_sectors.")]
+    wavefront_requests: Annotated[
+        Amount | None, Meta(description="Requests that the wavefronts are counted over.")
+    ]
+    unique_bytes: Annotated[int | None, Meta(description="Distinct bytes of the grid.")]
     provenance: str
 
 
-class MemorySpaceEntry(msgspec.Struct, frozen=True, kw_only=True):
+class MemorySpaceEntry(Struct, frozen=True, kw_only=True):
     """All accesses of the grid to one memory space.
 
-    unknown_requests: those whose addresses are not known; sectors, wavefronts and the ideal ones are of the
-    others. In shared memory only wavefronts count, elsewhere only sectors.
-    worst_address: the instruction that costs most beyond the ideal, None where none costs more.
+    Shared memory has wavefronts only, other spaces have sectors only; both are those of known addresses.
     """
 
     space: str
     requests: int
     bytes: int
-    unknown_requests: int
+    unknown_requests: Annotated[int, Meta(description="Requests whose addresses are not known.")]
     sectors: int | None
     ideal_sectors: float | None
     wavefronts: int | None
     ideal_wavefronts: float | None
-    worst_address: int | None
+    worst_address: Annotated[
+        int | None,
+        Meta(description="Instruction that costs most beyond the ideal; null where none costs more."),
+    ]
 
 
-class TrafficEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Global memory of the whole grid: bytes asked for, and distinct ones among them (None: not known)."""
+class TrafficEntry(Struct, frozen=True, kw_only=True):
+    """Global memory traffic of the whole grid: requested bytes, and distinct ones (null: not known)."""
 
     read_bytes: int
     read_unique_bytes: int | None
@@ -131,58 +147,45 @@ class TrafficEntry(msgspec.Struct, frozen=True, kw_only=True):
     written_unique_bytes: int | None
 
 
-class LoopEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A natural loop on the first GPU: header address, cycles of one iteration with resident warps.
+class LoopEntry(Struct, frozen=True, kw_only=True):
+    """A natural loop on the first GPU."""
 
-    busiest: the pipe or memory level that an iteration needs longest, and for which share of its cycles.
-    cpi_stack: one warp's cycles per iteration; launch_stack: cycles of the launch that stand to the account
-    of the loop's instructions.
-    """
-
-    header: int
+    header: Annotated[int, Meta(description="Address of the header block.")]
     depth: int
     instructions: int
-    trip_count: Amount
+    trip_count: Annotated[Amount, Meta(description="Iterations each time that the loop is entered.")]
     provenance: str
     trip_reason: str
-    cycles_per_iteration: float | None
+    cycles_per_iteration: Annotated[
+        float | None, Meta(description="Cycles of one iteration of all resident warps.")
+    ]
     bound: str
-    bounds: dict[str, float]
-    busiest: str
-    busiest_share: float
-    pipes: dict[str, PipeEntry]
-    cpi_stack: dict[str, float]
-    launch_stack: dict[str, float]
-    share: float
+    bounds: Mapping[str, float]
+    busiest: Annotated[str, Meta(description="Pipe or memory level that an iteration occupies longest.")]
+    busiest_share: Annotated[float, Meta(description="Share of the iteration's cycles that it is occupied.")]
+    pipes: Mapping[str, PipeEntry]
+    cpi_stack: Annotated[Mapping[str, float], Meta(description="One warp's cycles per iteration, by stall.")]
+    launch_stack: Annotated[
+        Mapping[str, float],
+        Meta(description="Cycles of the launch due to its instructions, by stall."),
+    ]
+    share: Annotated[float, Meta(description="Share of the executed instructions.")]
     source: str
 
 
-class PredictionEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One kernel on one GPU by one model; cpi_stack sums to cycles."""
+class PredictionEntry(PredictionFigures, frozen=True, kw_only=True):
+    """One kernel on one GPU by one model."""
 
-    gpu: str
-    gpu_name: str
-    model: str
-    cycles: float
-    time_us: float
-    time_us_low: float
-    time_us_high: float
-    bound: str
-    occupancy: float
-    occupancy_limiter: str
-    ctas_per_sm: int
-    waves: float
-    clock_mhz: float
-    cpi_stack: dict[str, float]
-    bounds: dict[str, float]
-    pipes: dict[str, PipeEntry]
-    basis: str
-    transferred: bool
+    cpi_stack: Annotated[Mapping[str, float], Meta(description="Cycles by stall; they sum to cycles.")]
+    bounds: Annotated[Mapping[str, float], Meta(description="Least cycles by each resource.")]
+    pipes: Mapping[str, PipeEntry]
+    basis: Annotated[str, Meta(description="Weakest basis of the hardware figures that it depends on.")]
+    transferred: Annotated[bool, Meta(description="The code is not of the GPU's architecture.")]
     assumptions: tuple[str, ...]
 
 
-class DifferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A stall in which two models of one kernel on one GPU part, and why; address: where it shows most."""
+class DifferenceEntry(Struct, frozen=True, kw_only=True):
+    """A stall in which two models of one kernel on one GPU differ, and why."""
 
     gpu: str
     stall: str
@@ -191,11 +194,11 @@ class DifferenceEntry(msgspec.Struct, frozen=True, kw_only=True):
     other_model: str
     other_cycles: float
     reason: str
-    address: int | None
+    address: Annotated[int | None, Meta(description="Instruction with the largest difference.")]
     source: str
 
 
-class RefusalEntry(msgspec.Struct, frozen=True, kw_only=True):
+class RefusalEntry(Struct, frozen=True, kw_only=True):
     """A GPU on which the kernel cannot be predicted, and why."""
 
     gpu: str
@@ -203,63 +206,61 @@ class RefusalEntry(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class AdviceEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A finding with the cycles that acting on it may gain, at the instruction that shows it."""
+class AdviceEntry(Struct, frozen=True, kw_only=True):
+    """A finding with the cycles that acting on it may gain."""
 
     finding: str
     gain_cycles: float
     gain_share: float
-    address: int | None
+    address: Annotated[int | None, Meta(description="Instruction that shows the finding.")]
     source: str
 
 
-class ListingEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One instruction as `annotate` prints it: waits per execution, producer that it waits for.
-
-    share: of the launch's cycles; cpi_stack: cycles of the launch by stall that stand to its account.
-    executed_warps: warp executions over the grid, None where it was neither executed nor traced.
-    """
+class ListingEntry(Struct, frozen=True, kw_only=True):
+    """One instruction as `annotate` prints it."""
 
     address: int
     instruction: str
     pipe: str
-    known: bool
+    known: Annotated[bool, Meta(description="The table of opcodes has its opcode.")]
     control: str
     executed_per_warp: float
-    executed_warps: Amount | None
+    executed_warps: Annotated[
+        Amount | None,
+        Meta(description="Warp executions over the grid; null where it was neither executed nor traced."),
+    ]
     provenance: str
-    stall_cycles: float
-    stall: str
-    share: float
-    cpi_stack: dict[str, float]
-    producer: int | None
+    stall_cycles: Annotated[float, Meta(description="Cycles that a warp waits per execution.")]
+    stall: Annotated[str, Meta(description="Largest stall.")]
+    share: Annotated[float, Meta(description="Share of the launch's cycles.")]
+    cpi_stack: Annotated[
+        Mapping[str, float], Meta(description="Cycles of the launch due to the instruction, by stall.")
+    ]
+    producer: Annotated[int | None, Meta(description="Address of the instruction that it waits for.")]
     source: str
 
 
-class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list.
-
-    ordinal: place among the kernels of its input, from 1.
-    """
+class KernelReport(Struct, frozen=True, kw_only=True):
+    """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
     name: str
     demangled: str
     architecture: str
-    ordinal: int
+    ordinal: Annotated[int, Meta(description="Position among the kernels of its input, from 1.")]
     line: int
     instructions: int
-    coverage: float
+    coverage: Annotated[float, Meta(description="Share of instructions with known opcodes.")]
     has_control_codes: bool
     registers: int | None
-    registers_exact: bool
+    registers_exact: Annotated[bool, Meta(description="False where they were estimated from the code.")]
     shared_bytes: int | None
     spill_bytes: int
     launch: LaunchEntry
-    mix: dict[str, int]
-    modifiers: dict[str, int]
+    mix: Annotated[Mapping[str, int], Meta(description="Instructions of the code by opcode.")]
+    modifiers: Annotated[Mapping[str, int], Meta(description="The same by opcode with its modifiers.")]
     constant_operands: int
-    pipes: dict[str, PipeEntry]
-    bytes: dict[str, float]
+    pipes: Mapping[str, PipeEntry]
+    bytes: Mapping[str, float]
     flops: float
     tensor_fma: float
     arithmetic_intensity: float | None
@@ -275,7 +276,9 @@ class KernelReport(msgspec.Struct, frozen=True, kw_only=True):
     differences: tuple[DifferenceEntry, ...] = ()
 
 
-class WarningEntry(msgspec.Struct, frozen=True, kw_only=True):
+class WarningEntry(Struct, frozen=True, kw_only=True):
+    """A warning of an input or of the options; `count` of equal ones."""
+
     code: str
     message: str
     path: str
@@ -283,8 +286,8 @@ class WarningEntry(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `analyze` found in all inputs, on all GPUs asked for."""
+class Report(Struct, frozen=True, kw_only=True):
+    """Report of `analyze` on all inputs and all GPUs asked for."""
 
     schema: Literal["warplens/analyze/1"]
     tool_version: str

@@ -16,7 +16,7 @@ _INEXACT_PROVENANCES = (Provenance.ASSUMED, Provenance.UNKNOWN)
 
 
 def make_counts_entry(analysis: KernelAnalysis) -> CountsEntry:
-    """Executions of each block, and what they rest on."""
+    """Return the executions of each block, with their provenance and assumptions."""
     counts, profile = analysis.counts, analysis.profile
     warps = count_grid_warps(analysis)
     instructions = analysis.instructions_per_warp
@@ -37,7 +37,7 @@ def make_counts_entry(analysis: KernelAnalysis) -> CountsEntry:
 
 
 def _mark_assumed_blocks(analysis: KernelAnalysis) -> list[bool]:
-    """Whether the count of each block is assumed or unknown."""
+    """Return for each block whether its count is assumed or unknown."""
     profile = analysis.profile
     if profile is None:
         return [analysis.counts.provenance in _INEXACT_PROVENANCES] * len(analysis.cfg.blocks)
@@ -55,19 +55,20 @@ def _compute_assumed_share(analysis: KernelAnalysis) -> float:
 
 
 def _compute_assumed_time_share(analysis: KernelAnalysis) -> float | None:
-    """Share of a warp's own cycles, by its walk on the first GPU."""
+    """Return the share of a warp's own cycles on the first GPU that is in such blocks."""
     first = analysis.first_result
     if first is None:
         return None
     n_rows = analysis.cfg.blocks[-1].stop
-    cycles = (first.model_input.execution_counts * (1.0 + first.timeline.waits.sum(axis=1)))[:n_rows]
+    waits = 0.0 if first.timeline is None else first.timeline.waits.sum(axis=1)
+    cycles = (first.model_input.execution_counts * (1.0 + waits))[:n_rows]
     assumed = np.array(_mark_assumed_blocks(analysis))[np.array(analysis.cfg.block_of)[:n_rows]]
     total = float(cycles.sum())
     return float(cycles[assumed].sum()) / total if total else 0.0
 
 
 def _make_block_entries(analysis: KernelAnalysis, warps: int | None) -> Iterator[BlockEntry]:
-    """Blocks in address order; one whose parts run unequally often gives an entry for each part."""
+    """Yield blocks in address order; one whose parts have different counts gives an entry for each part."""
     parts: dict[int, list[BlockPart]] = {}
     for part in analysis.profile.block_parts if analysis.profile else ():
         parts.setdefault(part.block, []).append(part)
@@ -114,7 +115,7 @@ def _make_block_entry(
 
 
 def count_grid_warps(analysis: KernelAnalysis) -> int | None:
-    """Warps of the launch; None where it is not known."""
+    """Return the number of warps of the launch; None where it is not known."""
     grid, block = analysis.launch.grid, analysis.launch.block
     if grid is None or block is None:
         return None
@@ -139,7 +140,7 @@ def _make_unknown_branch_entries(analysis: KernelAnalysis) -> tuple[UnknownBranc
 
 
 def _make_unknown_exit_entries(analysis: KernelAnalysis) -> tuple[UnknownBranchEntry, ...]:
-    """The exits of loops whose trips are assumed; `share` is what hangs on them."""
+    """Return the exits of loops whose trips are assumed; `share` is that of the loop."""
     kernel, cfg = analysis.kernel, analysis.cfg
     found = []
     for trip in analysis.counts.trips:

@@ -1,4 +1,4 @@
-"""Where models of one kernel part, as report entries."""
+"""Differences between models of one kernel as report entries."""
 
 from analyzer.models.model_comparison import StallDifference, compare_results
 from analyzer.models.model_result import ModelResult
@@ -7,7 +7,7 @@ from analyzer.report.kernel_analysis import KernelAnalysis
 
 
 def make_difference_entries(analysis: KernelAnalysis) -> tuple[DifferenceEntry, ...]:
-    """The first model against each other one, GPU by GPU."""
+    """Return the differences of the first model from each other one, GPU by GPU."""
     by_gpu: dict[str, list[ModelResult]] = {}
     for on_gpu in analysis.results:
         if on_gpu.result is not None:

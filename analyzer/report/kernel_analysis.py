@@ -1,4 +1,4 @@
-"""What the pipeline found of one kernel, before it becomes report entries."""
+"""The analysis of one kernel, before it becomes report entries."""
 
 from collections.abc import Iterable
 from functools import cached_property
@@ -18,37 +18,37 @@ from analyzer.models.model_result import ModelResult
 
 
 class GpuResult(Struct, frozen=True, kw_only=True):
-    """A kernel on one GPU; verdict is None where it was refused for `reason`."""
+    """One model's result for a kernel on one GPU, or a refusal."""
 
     gpu: str
     gpu_name: str
-    transferred: bool
-    refusal_reason: str
+    transferred: bool  # the code is not of the GPU's architecture
+    refusal_reason: str  # empty where there is a result
     result: ModelResult | None
 
 
 class KernelAnalysis(Struct, frozen=True, kw_only=True, eq=False, dict=True):
-    """One kernel and launch on all GPUs; loops and findings are for the first GPU that was not refused."""
+    """One kernel and launch on all GPUs."""
 
     kernel: Kernel
     ordinal: int
     cfg: Cfg
     loop_forest: LoopForest
     counts: BlockCounts
-    profile: ExecutionProfile | None
+    profile: ExecutionProfile | None  # None where the launch was neither executed nor traced
     mix: InstructionMix
     launch: Launch
     results: tuple[GpuResult, ...]
-    loops: tuple[LoopBounds, ...]
-    findings: tuple[Finding, ...]
+    loops: tuple[LoopBounds, ...]  # of `first_result`
+    findings: tuple[Finding, ...]  # of `first_result`
 
     @cached_property
     def instructions_per_warp(self) -> float:
-        """Instructions that one warp executes."""
+        """Instructions that the mean warp executes."""
         return self._count_executed(range(len(self.cfg.blocks)))
 
     def compute_instruction_share(self, loop: Loop) -> float:
-        """Part of the executed instructions that the loop holds."""
+        """Return the share of the executed instructions that are in the loop."""
         total = self.instructions_per_warp
         return self._count_executed(loop.blocks) / total if total else 0.0
 
@@ -57,5 +57,5 @@ class KernelAnalysis(Struct, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def first_result(self) -> ModelResult | None:
-        """The verdict that pipes, loops and advice are shown for."""
-        return next((v.result for v in self.results if v.result is not None), None)
+        """First result on any GPU, to which pipes, loops and advice belong."""
+        return next((each.result for each in self.results if each.result is not None), None)

@@ -1,4 +1,4 @@
-"""A kernel's analysis as its entry of the report."""
+"""The analysis of a kernel as an entry of the report."""
 
 from analyzer.demand.warp_demand import WarpDemand
 from analyzer.hardware.gpu import Gpu
@@ -8,6 +8,7 @@ from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import Address
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
+from analyzer.models.prediction_figures import PredictionFigures
 from analyzer.report.analyze_schema import (
     AdviceEntry,
     KernelReport,
@@ -26,7 +27,7 @@ from analyzer.text.demangling import demangle
 
 
 def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelReport:
-    """The report entry of one kernel; `listing` adds a row for each instruction."""
+    """Return the report entry of one kernel; `listing` adds an entry for each instruction."""
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
     demand = first.model_input.demand if first else None
     return KernelReport(
@@ -57,14 +58,14 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         traffic=make_traffic_entry(analysis.profile),
         loops=make_loop_entries(analysis),
         predictions=tuple(
-            make_prediction_entry(v.result, v.gpu_name, transferred=v.transferred)
-            for v in analysis.results
-            if v.result
+            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred)
+            for on_gpu in analysis.results
+            if on_gpu.result
         ),
         refused=tuple(
-            RefusalEntry(gpu=v.gpu, gpu_name=v.gpu_name, reason=v.refusal_reason)
-            for v in analysis.results
-            if v.result is None
+            RefusalEntry(gpu=on_gpu.gpu, gpu_name=on_gpu.gpu_name, reason=on_gpu.refusal_reason)
+            for on_gpu in analysis.results
+            if on_gpu.result is None
         ),
         advice=_make_advice_entries(analysis),
         listing=make_listing_entries(analysis) if listing else (),
@@ -73,7 +74,7 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
 
 
 def count_spill_bytes(kernel: Kernel) -> int:
-    """Bytes per thread of distinct stack slots that the kernel stores to."""
+    """Return the bytes per thread of the distinct stack slots that the kernel stores to."""
     form_table = kernel.form_table
     stores = form_table.make_opcode_mask(_is_local_store)
     if not stores.any():
@@ -91,14 +92,14 @@ def _is_local_store(opcode: Opcode) -> bool:
 
 
 def _make_launch_entry(analysis: KernelAnalysis) -> LaunchEntry:
-    def triple(dim: Dim3 | None) -> tuple[int, int, int] | None:
-        return None if dim is None else (dim.x, dim.y, dim.z)
+    def get_sizes(dim: Dim3 | None) -> tuple[int, int, int] | None:
+        return None if dim is None else dim.sizes
 
     launch = analysis.launch
     return LaunchEntry(
-        grid=triple(launch.grid),
-        block=triple(launch.block),
-        cluster=triple(launch.cluster or analysis.kernel.cluster),
+        grid=get_sizes(launch.grid),
+        block=get_sizes(launch.block),
+        cluster=get_sizes(launch.cluster or analysis.kernel.cluster),
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
         arguments={str(argument.parameter): str(argument.value) for argument in launch.arguments},
     )
@@ -114,31 +115,19 @@ def _make_bytes_by_space(demand: WarpDemand | None) -> dict[str, float]:
     }
 
 
-def make_prediction_entry(result: ModelResult, gpu_name: str, *, transferred: bool) -> PredictionEntry:
-    """A model's answer as every report shows it."""
-    p = result.prediction
+def make_prediction_entry(result: ModelResult, *, transferred: bool) -> PredictionEntry:
+    """Return a model's prediction as every report shows it."""
+    prediction = result.prediction
     return PredictionEntry(
-        gpu=p.gpu,
-        gpu_name=gpu_name,
-        model=p.model,
-        cycles=p.cycles,
-        time_us=p.time_us,
-        time_us_low=p.time_us_low,
-        time_us_high=p.time_us_high,
-        bound=p.bound,
-        occupancy=p.occupancy,
-        occupancy_limiter=p.occupancy_limiter,
-        ctas_per_sm=p.ctas_per_sm,
-        waves=p.waves,
-        clock_mhz=p.clock_mhz,
-        cpi_stack={stall.value: cycles for stall, cycles in p.cpi_stack.items()},
-        bounds=p.bounds_cycles,
+        **{name: getattr(prediction, name) for name in PredictionFigures.__struct_fields__},
+        cpi_stack={stall.value: cycles for stall, cycles in prediction.cpi_stack.items()},
+        bounds=dict(prediction.bounds_cycles),
         pipes=make_pipe_entries(result.model_input.demand),
-        basis=p.basis.value,
+        basis=prediction.basis.value,
         transferred=transferred,
         assumptions=(
             *(_make_transfer_notes(result.model_input) if transferred else ()),
-            *p.assumptions,
+            *prediction.assumptions,
             *_make_verification_notes(result.model_input.gpu),
         ),
     )

@@ -1,4 +1,6 @@
-"""Instructions as report entries, with what they cost and what they wait for."""
+"""Instructions as report entries, with their cost and the instruction that they wait for."""
+
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -13,19 +15,17 @@ _SCOREBOARDS = frozenset({Stall.SHORT_SCOREBOARD, Stall.LONG_SCOREBOARD})
 
 
 class _InstructionCost(Struct, frozen=True):
-    """Cycles of the launch by stall; stall_cycles: beyond issue, per execution; producer: the row waited for
-    where that costs most, -1 for none.
-    """
+    """Cost of one instruction."""
 
-    stack: dict[Stall, float]
-    share: float = 0.0
-    stall_cycles: float = 0.0
-    stall: str = ""
-    producer: int = -1
+    stack: Mapping[Stall, float]  # cycles of the launch
+    share: float = 0.0  # of the launch's cycles
+    stall_cycles: float = 0.0  # beyond issue, per execution
+    stall: str = ""  # the largest one
+    producer: int = -1  # row of the instruction that a scoreboard stall waits for; -1: none
 
 
 def make_listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
-    """One entry per instruction of the code, padding left out."""
+    """Return one entry per instruction of the code, without padding."""
     kernel, first = analysis.kernel, analysis.first_result
     model_input = first.model_input if first else None
     profile, block_of = analysis.profile, analysis.cfg.block_of
@@ -61,7 +61,9 @@ def make_listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
 
 
 def _compute_cost(result: ModelResult, row: int) -> _InstructionCost:
-    """What a model charges one instruction."""
+    """Return the cost that a model gives one instruction."""
+    if result.stalls is None:
+        return _InstructionCost({})
     stack = result.stalls.sum_rows_by_stall([row])
     total, issued = sum(stack.values()), stack.get(Stall.SELECTED, 0.0)
     if not total or not issued:
@@ -72,5 +74,9 @@ def _compute_cost(result: ModelResult, row: int) -> _InstructionCost:
         share=total / result.prediction.cycles,
         stall_cycles=(total - issued) / issued,
         stall=waits[0].value if waits else "",
-        producer=int(result.timeline.producers[row]) if waits and waits[0] in _SCOREBOARDS else -1,
+        producer=_find_producer(result, row) if waits and waits[0] in _SCOREBOARDS else -1,
     )
+
+
+def _find_producer(result: ModelResult, row: int) -> int:
+    return -1 if result.timeline is None else int(result.timeline.producers[row])

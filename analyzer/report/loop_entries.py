@@ -1,4 +1,4 @@
-"""Loops as report entries, the one that costs most first."""
+"""Loops as report entries, largest share of executed instructions first."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from analyzer.report.pipe_entries import make_pipe_entries
 
 
 def make_loop_entries(analysis: KernelAnalysis) -> tuple[LoopEntry, ...]:
-    """All loops of the kernel, by their share of executed instructions."""
+    """Return all loops of the kernel, by their share of executed instructions."""
     results = {result.loop.index: result for result in analysis.loops}
     entries = [_make_entry(analysis, loop, results.get(loop.index)) for loop in analysis.loop_forest.loops]
     return tuple(sorted(entries, key=lambda entry: (-entry.share, entry.header)))
@@ -28,7 +28,7 @@ def _make_entry(analysis: KernelAnalysis, loop: Loop, result: LoopBounds | None)
         trip_reason=trip.reason,
         cycles_per_iteration=result.cycles_per_iteration if result else None,
         bound=result.bound if result else "",
-        bounds=result.bounds_cycles if result else {},
+        bounds=dict(result.bounds_cycles) if result else {},
         busiest=result.busiest_resource if result else "",
         busiest_share=result.busiest_resource_share if result else 0.0,
         pipes=make_pipe_entries(result.demand if result else None),
@@ -44,10 +44,9 @@ def _make_cpi_stack(result: LoopBounds | None) -> dict[str, float]:
 
 
 def _make_launch_stack(analysis: KernelAnalysis, loop: Loop) -> dict[str, float]:
-    if analysis.first_result is None:
+    first = analysis.first_result
+    if first is None or first.stalls is None:
         return {}
     blocks = [analysis.cfg.blocks[number] for number in sorted(loop.blocks)]
     rows = np.concatenate([np.arange(block.start, block.stop) for block in blocks])
-    return {
-        stall.value: cycles for stall, cycles in analysis.first_result.stalls.sum_rows_by_stall(rows).items()
-    }
+    return {stall.value: cycles for stall, cycles in first.stalls.sum_rows_by_stall(rows).items()}

@@ -1,4 +1,4 @@
-"""Memory accesses as report entries: each instruction, each memory space, the grid's traffic."""
+"""Memory accesses as report entries: by instruction, by memory space, and traffic of the grid."""
 
 from collections.abc import Iterator
 
@@ -14,7 +14,7 @@ _ON_CHIP_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARE
 
 
 def make_memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
-    """Memory instructions in address order, those that no warp came to among them."""
+    """Return memory instructions in address order, also those that no warp executes."""
     profile = analysis.profile
     if profile is None:
         return tuple(_make_static_entries(analysis))
@@ -31,7 +31,7 @@ def make_memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
 def _group_accesses(
     analysis: KernelAnalysis, row: int, sides: list[MemoryAccess]
 ) -> list[list[MemoryAccess]]:
-    """A generic access has an entry for each memory that it meets, others one with all of their sides."""
+    """Group the sides of an access: a generic one has an entry for each space that it reaches."""
     is_generic = analysis.kernel.find_opcode(row).space is AddressSpace.GENERIC
     return [[side] for side in sides] if is_generic else [sides]
 
@@ -61,7 +61,7 @@ def _make_idle_access(analysis: KernelAnalysis, row: int) -> MemoryAccess:
 
 
 def _make_executed_entry(analysis: KernelAnalysis, row: int, sides: list[MemoryAccess]) -> MemoryEntry:
-    """An LDGSTS has two sides, the global one first."""
+    """Return the entry of an access. An LDGSTS has two sides, the global one first."""
     kernel, warps = analysis.kernel, count_grid_warps(analysis) or 1
     access, data_path = sides[0], sides[-1]
     return MemoryEntry(
@@ -84,7 +84,7 @@ def _make_executed_entry(analysis: KernelAnalysis, row: int, sides: list[MemoryA
 
 
 def _count_ideal_units(access: MemoryAccess, actual: int | None, unit_bytes: int) -> float | None:
-    """Units that the bytes of the requests fill, at least one each; never more than there were."""
+    """Return the units that the requested bytes fill, at least one per request, at most the actual ones."""
     if actual is None:
         return None
     return min(float(actual), max(float(access.requests), access.bytes / unit_bytes))
@@ -121,7 +121,7 @@ def _make_static_entries(analysis: KernelAnalysis) -> Iterator[MemoryEntry]:
 
 
 def make_space_entries(analysis: KernelAnalysis) -> tuple[MemorySpaceEntry, ...]:
-    """Totals of each memory space that the grid reaches; empty where nothing was executed or traced."""
+    """Return totals of each memory space that the grid reaches; none where nothing was executed or traced."""
     if analysis.profile is None:
         return ()
     spaces: dict[AddressSpace, list[MemoryAccess]] = {}
@@ -161,7 +161,7 @@ def _make_space_entry(
 
 
 def make_traffic_entry(profile: ExecutionProfile | None) -> TrafficEntry | None:
-    """Bytes asked for and distinct ones, of the whole grid; None where addresses are not known."""
+    """Return requested and distinct bytes of the whole grid; None where addresses are not known."""
     if profile is None or profile.traffic is None:
         return None
     traffic = profile.traffic

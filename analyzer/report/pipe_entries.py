@@ -5,7 +5,7 @@ from analyzer.report.analyze_schema import PipeEntry
 
 
 def make_pipe_entries(demand: WarpDemand | None) -> dict[str, PipeEntry]:
-    """Operations and cycles by pipe, busiest first."""
+    """Return operations and cycles by pipe, busiest first."""
     if demand is None:
         return {}
     ordered = sorted(demand.pipes.items(), key=lambda item: -item[1].cycles)

@@ -1,18 +1,20 @@
-"""What `validate` found: the schema of its JSON and the value that its other outputs print.
+"""The report of `validate`: schema `warplens/validate/1`, one value for all outputs.
 
-Field names are the JSON contract: keys may be added, never renamed. Times are microseconds, ratios are
-predicted over measured, errors and coverage are shares of one (0.12 is 12 %).
+Field names are the JSON contract: keys may be added, never renamed. Docstrings and descriptions are published
+in `hwdb/schema/validate-1.json`. Times are microseconds, ratios are predicted over measured, errors and
+coverage are shares of one (0.12 is 12 %).
 """
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-import msgspec
+from msgspec import Meta, Struct
 
 VALIDATE_SCHEMA: Literal["warplens/validate/1"] = "warplens/validate/1"
 
 
-class CasePrediction(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's answer to one row; cpi_shares: stalls' shares of the cycles, largest first."""
+class CasePrediction(Struct, frozen=True, kw_only=True):
+    """One model's prediction for one row."""
 
     model: str
     cycles: float
@@ -22,15 +24,13 @@ class CasePrediction(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     bound: str
     clock_mhz: float
-    cpi_shares: dict[str, float]
+    cpi_shares: Annotated[
+        Mapping[str, float], Meta(description="Shares of the cycles by stall, largest first.")
+    ]
 
 
-class CaseEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of the table with what the models say of it.
-
-    provenance: of the executed counts. transferred: the code is not of the GPU's architecture.
-    refused: why a model has no answer, by model; then it is not among the predictions.
-    """
+class CaseEntry(Struct, frozen=True, kw_only=True):
+    """One row of the table with the predictions of the models."""
 
     case: str
     line: int
@@ -46,60 +46,64 @@ class CaseEntry(msgspec.Struct, frozen=True, kw_only=True):
     counted: bool
     config: str
     note: str
-    time_us: float
-    provenance: str
-    transferred: bool
+    time_us: Annotated[float, Meta(description="Measured time.")]
+    provenance: Annotated[str, Meta(description="Provenance of the execution counts.")]
+    transferred: Annotated[bool, Meta(description="The code is not of the GPU's architecture.")]
     predictions: tuple[CasePrediction, ...]
-    refused: dict[str, str]
+    refused: Annotated[Mapping[str, str], Meta(description="Why a model has no prediction, by model.")]
 
 
-class ScoreEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's errors over the counted rows of a suite on a GPU; None stands for all suites, or all GPUs.
+class ScoreEntry(Struct, frozen=True, kw_only=True):
+    """One model's errors over the counted rows of a suite on a GPU."""
 
-    mape, median_ape, p90_ape: mean, median and 90th percentile of |predicted / measured - 1|.
-    bias: geometric mean of the ratios. spearman: rank correlation of predicted and measured times, None where
-    fewer than three rows differ in them. interval_coverage: rows whose measured time lies in the interval.
-    choice_loss, worst_choice_loss: mean and largest loss of the groups, None where there are none.
-    """
-
-    suite: str | None
-    gpu: str | None
+    suite: Annotated[str | None, Meta(description="Null for all suites.")]
+    gpu: Annotated[str | None, Meta(description="Null for all GPUs.")]
     gpu_name: str
     model: str
     rows: int
     refused: int
-    mape: float
-    median_ape: float
-    p90_ape: float
-    bias: float
-    spearman: float | None
-    interval_coverage: float
+    mape: Annotated[float, Meta(description="Mean of |predicted / measured - 1|.")]
+    median_ape: Annotated[float, Meta(description="Median of |predicted / measured - 1|.")]
+    p90_ape: Annotated[float, Meta(description="90th percentile of |predicted / measured - 1|.")]
+    bias: Annotated[float, Meta(description="Geometric mean of the ratios.")]
+    spearman: Annotated[
+        float | None,
+        Meta(
+            description="Rank correlation of predicted and measured times; null for fewer than three rows or "
+            "equal times."
+        ),
+    ]
+    interval_coverage: Annotated[
+        float, Meta(description="Share of rows whose measured time is in the predicted interval.")
+    ]
     groups: int
-    choice_loss: float | None
-    worst_choice_loss: float | None
+    choice_loss: Annotated[
+        float | None, Meta(description="Mean loss of the groups; null where there are none.")
+    ]
+    worst_choice_loss: Annotated[
+        float | None, Meta(description="Largest loss of the groups; null where there are none.")
+    ]
 
 
-class GroupEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of one GPU among which a tuner chooses: what the model chooses, and what that costs.
-
-    loss: measured time of the row with the least predicted time over the least measured time, less one. Where
-    several rows have the least predicted time, the mean of theirs counts, and the first is named.
-    """
+class GroupEntry(Struct, frozen=True, kw_only=True):
+    """Rows of one GPU among which a tuner chooses: the model's choice and its loss."""
 
     suite: str
     gpu: str
     group: str
     model: str
     rows: int
-    best_case: str
+    best_case: Annotated[str, Meta(description="Row with the least measured time.")]
     best_time_us: float
-    chosen_case: str
-    chosen_time_us: float
-    loss: float
+    chosen_case: Annotated[str, Meta(description="Row with the least predicted time, the first of several.")]
+    chosen_time_us: Annotated[
+        float, Meta(description="Its measured time; where several have the least predicted time, their mean.")
+    ]
+    loss: Annotated[float, Meta(description="chosen_time_us over best_time_us, less one.")]
 
 
-class WorstEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A counted row that a model misses by the largest factor, either way."""
+class WorstEntry(Struct, frozen=True, kw_only=True):
+    """A counted row with a large factor between prediction and measurement, either way."""
 
     case: str
     line: int
@@ -112,28 +116,24 @@ class WorstEntry(msgspec.Struct, frozen=True, kw_only=True):
     prediction: CasePrediction
 
 
-class ValidationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Every row with every model; models: the default one first.
-
-    rows: those that the filters leave; counted: those of them that figures are over, but for refused ones;
-    refused: rows for which some model has no answer. worst: of each model, the largest factor first.
-    """
+class ValidationReport(Struct, frozen=True, kw_only=True):
+    """Report of `validate`: every row with every model."""
 
     schema: Literal["warplens/validate/1"]
     tool_version: str
     table: str
     split: str | None
-    models: tuple[str, ...]
-    rows: int
-    counted: int
-    refused: int
-    transferred: int
+    models: Annotated[tuple[str, ...], Meta(description="The default one first.")]
+    rows: Annotated[int, Meta(description="Rows that the filters leave.")]
+    counted: Annotated[int, Meta(description="Rows that the table says to count in the scores.")]
+    refused: Annotated[int, Meta(description="Rows for which some model has no prediction.")]
+    transferred: Annotated[int, Meta(description="Rows whose code is not of the GPU's architecture.")]
     scores: tuple[ScoreEntry, ...]
     groups: tuple[GroupEntry, ...]
-    worst: tuple[WorstEntry, ...]
+    worst: Annotated[tuple[WorstEntry, ...], Meta(description="Of each model, the largest factor first.")]
     cases: tuple[CaseEntry, ...]
 
     def find_overall_score(self, model: str | None = None) -> ScoreEntry | None:
-        """Errors of a model, of the default one where None, over all suites and GPUs; None without rows."""
+        """Return the errors of a model, of the default one for None, over all rows; None without rows."""
         wanted = model or self.models[0]
         return next((s for s in self.scores if s.model == wanted and s.suite is None and s.gpu is None), None)

@@ -1,51 +1,61 @@
-"""What `whatif` found: the schema of its JSON and the value that its other outputs print."""
+"""The report of `whatif`: schema `warplens/whatif/1`, one value for all outputs.
 
-from typing import Literal
+Field names are the JSON contract: keys may be added, never renamed. Docstrings and descriptions are published
+in `hwdb/schema/whatif-1.json`.
+"""
 
-import msgspec
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 from analyzer.report.analyze_schema import PredictionEntry
 
 WHATIF_SCHEMA: Literal["warplens/whatif/1"] = "warplens/whatif/1"
 
 
-class FigureEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A figure of the GPU as it is, and what it rests on."""
+class FigureEntry(Struct, frozen=True, kw_only=True):
+    """A figure of the GPU as it is, with its basis and source."""
 
     value: float
     basis: str
     source: str
 
 
-class PointEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One edited GPU: the figures that were set, and the prediction there; None where it was refused."""
+class PointEntry(Struct, frozen=True, kw_only=True):
+    """One edited GPU and the prediction there."""
 
-    set: dict[str, float]
-    prediction: PredictionEntry | None
+    set: Annotated[Mapping[str, float], Meta(description="The figures that were set.")]
+    prediction: Annotated[PredictionEntry | None, Meta(description="Null where the kernel was refused.")]
     refused: str = ""
 
 
-class WhatIfKernel(msgspec.Struct, frozen=True, kw_only=True):
-    """A kernel on a GPU as it is, on edited ones, and how its time follows each figure.
-
-    elasticity: d log time / d log figure, by central difference; -1: twice the figure halves the time.
-    """
+class WhatIfKernel(Struct, frozen=True, kw_only=True):
+    """A kernel on a GPU as it is, on edited ones, and how its time follows each figure."""
 
     name: str
     demangled: str
     architecture: str
     base: PredictionEntry
     points: tuple[PointEntry, ...]
-    elasticity: dict[str, float]
+    elasticity: Annotated[
+        Mapping[str, float],
+        Meta(
+            description="d log time / d log figure, by central difference; -1: twice as much, half the time."
+        ),
+    ]
 
 
-class WhatIfReport(msgspec.Struct, frozen=True, kw_only=True):
-    """figures: those that any point sets or that the time follows, as the GPU has them."""
+class WhatIfReport(Struct, frozen=True, kw_only=True):
+    """Report of `whatif` on all kernels chosen."""
 
     schema: Literal["warplens/whatif/1"]
     tool_version: str
     gpu: str
     gpu_name: str
     model: str
-    figures: dict[str, FigureEntry]
+    figures: Annotated[
+        Mapping[str, FigureEntry],
+        Meta(description="Figures that any point sets or that the time follows, as the GPU has them."),
+    ]
     kernels: tuple[WhatIfKernel, ...]

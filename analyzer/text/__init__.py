@@ -1,1 +1,1 @@
-"""Text as the user gave it: sources, spans, diagnostics, and the one printer of carets."""
+"""Text of inputs and messages: places, diagnostics with carets, errors, kernel names."""

@@ -1,14 +1,14 @@
-"""C++ names as people write them, where the system's C++ library is at hand."""
+"""Demangled C++ names, from the system's C++ library where there is one."""
 
 from collections.abc import Callable
 from functools import cache
 
-# CUTLASS has names of several thousand characters; beyond this it is no name that a compiler made.
+# CUTLASS has names of several thousand characters; a longer one was not made by a compiler.
 _MAX_NAME_CHARS = 16_000
 
 
 def demangle(name: str) -> str:
-    """The demangled name; the name itself where it is no C++ name or cannot be demangled."""
+    """Return the demangled name; the name itself where it is not a C++ name or cannot be demangled."""
     if not name.startswith("_Z") or len(name) > _MAX_NAME_CHARS:
         return name
     convert = _load_demangler()
@@ -16,9 +16,10 @@ def demangle(name: str) -> str:
 
 
 def strip_signature(demangled: str) -> str:
-    """A function's name with its scopes and template arguments, without type and parameters.
+    """Return a function's name with scopes and template arguments, without result type and parameters.
 
-    `ns::scale<float, 2>` of `void ns::scale<float, 2>(float*, int)`.
+    >>> strip_signature("void ns::scale<float, 2>(float*, int)")
+    'ns::scale<float, 2>'
     """
     end = len(demangled)
     if demangled.endswith(")"):

@@ -1,10 +1,10 @@
-"""Errors that a user can cause; anything else is a bug and may raise as Python does."""
+"""Errors that a user can cause; any other exception is a bug."""
 
 from analyzer.text.source import Diagnostic, Location, Severity
 
 
 class WarplensError(Exception):
-    """Root of all errors the command line turns into one message and exit code 1."""
+    """Root of all errors that the command line prints as one message, with exit code 1."""
 
     code = "error"
 
@@ -22,7 +22,7 @@ class InputError(WarplensError):
 
 
 class HardwareError(WarplensError):
-    """A hardware file is wrong, or a GPU name fits nothing."""
+    """A hardware file is wrong, or no GPU has the given name."""
 
     code = "hardware"
 
@@ -40,7 +40,7 @@ class ToolError(WarplensError):
 
 
 def format_diagnostic(diagnostic: Diagnostic) -> str:
-    """A diagnostic as text: place, message, the line with its caret, and what to do."""
+    """Return a diagnostic as text: place, message, the line with its caret, and the hint."""
     where = f"{diagnostic.location}: " if diagnostic.location else ""
     times = f" ({diagnostic.count} times)" if diagnostic.count > 1 else ""
     parts = [f"{where}{diagnostic.severity.value}: {diagnostic.message}{times}"]

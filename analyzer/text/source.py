@@ -1,4 +1,4 @@
-"""Where a piece of input stands: file, line, column, and the text around it."""
+"""Places in inputs (file, line, column, text of the line) and diagnostics that name them."""
 
 from enum import StrEnum
 
@@ -8,25 +8,27 @@ _MAX_SHOWN_CHARS = 96
 
 
 class Severity(StrEnum):
+    """Severity of a diagnostic."""
+
     ERROR = "error"
     WARNING = "warning"
     NOTE = "note"
 
 
 class Location(Struct, frozen=True):
-    """A place in a file; line and column count from 1, `text` is that line, `length` the offending part."""
+    """A place in a file."""
 
     path: str
-    line: int
-    column: int
-    text: str
-    length: int = 1
+    line: int  # from 1
+    column: int  # from 1, in characters
+    text: str  # of the line
+    length: int = 1  # of the faulty part, in characters
 
     def __str__(self) -> str:
         return f"{self.path}:{self.line}:{self.column}"
 
     def format_excerpt(self) -> str:
-        """The line with a caret under the offending part; a long line shows the part around it."""
+        """Return the line with carets under the faulty part; of a long line the text around it."""
         start = max(0, self.column - 1 - _MAX_SHOWN_CHARS // 2) if len(self.text) > _MAX_SHOWN_CHARS else 0
         shown = self.text[start : start + _MAX_SHOWN_CHARS]
         head = "..." if start else ""
@@ -38,20 +40,21 @@ class Location(Struct, frozen=True):
 
 
 class Diagnostic(Struct, frozen=True):
-    """One thing to tell the user: what, where, and what to do; `count` for repeated warnings."""
+    """A message for the user."""
 
     severity: Severity
     code: str
     message: str
     location: Location | None = None
-    hint: str = ""
-    count: int = 1
+    hint: str = ""  # what to do
+    count: int = 1  # of equal warnings
 
 
 def locate(path: str, data: bytes, offset: int, *, first_line: int = 1, length: int = 1) -> Location:
-    """Location of a byte offset in `data`, whose first line is number `first_line` of the file.
+    """Return the location of a byte offset in a piece of a file.
 
-    Columns count characters, bytes that are not UTF-8 counting one each.
+    first_line: number of the first line of `data` in the file.
+    Columns count characters; each byte that is not UTF-8 counts as one.
     """
     start = data.rfind(b"\n", 0, offset) + 1
     end = data.find(b"\n", offset)

@@ -1,10 +1,11 @@
-"""What more is executed of a launch where a model asks: addresses for caches, mbarriers for pipelines."""
+"""Further executions of a launch that models ask for: addresses for caches, mbarriers for pipelines."""
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct, field
 
+from analyzer.demand.hit_rates import KernelHitRates
 from analyzer.demand.l1_policies import L1Policy, find_l1_policies
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.prepared_launch import PreparedLaunch
@@ -15,10 +16,10 @@ from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.occupancy import Occupancy, compute_allocated_shared_bytes
 from analyzer.hardware.schema import Arch
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace
+from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode
 
-if TYPE_CHECKING:  # most kernels need none of it: what is loaded late starts no run later
-    from analyzer.demand.cache_simulation import CacheHierarchy, KernelHitRates
+if TYPE_CHECKING:  # most kernels need none of it, and start-up stays light
+    from analyzer.demand.cache_simulation import CacheHierarchy
     from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
     from analyzer.execution.traces.address_streams import AddressStream
     from analyzer.traffic.dram_windows import DramTraffic
@@ -29,30 +30,30 @@ _OFF_CHIP_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, Address
 
 
 class CacheExperiment(Struct, eq=False):
-    """Records the addresses of a launch once, and simulates caches of each size once; rings likewise.
+    """Hit rates, DRAM traffic and mbarrier pipelines of one executed launch, each computed once and cached.
 
-    The CTAs are those that the first GPU asked for would hold: another one holds others of them, which
-    hardly ever read in another way. Of `n_kernels` kernels each gets its share of the work.
+    Addresses are recorded once, of the CTAs that are co-resident on an SM of the first GPU. Other GPUs hold
+    other CTAs, which hardly ever access memory in another way.
     """
 
     prepared: PreparedLaunch
     profile: ExecutionProfile
     memory_log: AccessLog | None = None
     mbarrier_recorder: MbarrierRecorder | None = None
-    n_kernels: int = 1
+    n_kernels: int = 1  # kernels that share the limits of recording
     trip_rules: tuple[TripCountRule, ...] = ()
     branch_rules: tuple[BranchTakenRule, ...] = ()
     _address_stream: "AddressStream | None" = None
-    _rates_by_figures: "dict[tuple[CacheHierarchy, float | None], KernelHitRates]" = field(
+    _rates_by_hierarchy: "dict[tuple[CacheHierarchy, float | None], KernelHitRates]" = field(
         default_factory=dict
     )
     _dram_traffic: "dict[tuple[int, float], DramTraffic]" = field(default_factory=dict)
-    _routes: tuple[L1Policy, ...] = ()
+    _l1_policies: tuple[L1Policy, ...] = ()
     _mbarrier_pipelines: "MbarrierPipelines | None" = None
     _has_searched_pipelines: bool = False
 
     def find_mbarrier_pipelines(self) -> "MbarrierPipelines | None":
-        """Rings of mbarriers; None where the kernel has none, or their addresses are not known."""
+        """Find mbarrier pipelines; None without any, or if their addresses are not known."""
         from analyzer.execution.lowering.slicing import has_mbarrier_waits
         from analyzer.execution.mbarriers.pipeline_search import find_mbarrier_pipelines
 
@@ -71,13 +72,13 @@ class CacheExperiment(Struct, eq=False):
 
     def simulate_hit_rates(
         self, gpu: Gpu, arch: Arch, occupancy: Occupancy, shared_bytes: int
-    ) -> "KernelHitRates | None":
-        """Hit rates; None where no load looks into the L1, so that the grid's distinct bytes say as much.
+    ) -> KernelHitRates | None:
+        """Simulate hit rates; None if no load looks into the L1: then the grid's distinct bytes tell as much.
 
         shared_bytes: of one CTA.
         """
-        if not self._routes:
-            self._routes = find_l1_policies(self.prepared.compiled.cfg.kernel)
+        if not self._l1_policies:
+            self._l1_policies = find_l1_policies(self.prepared.compiled.cfg.kernel)
         if not self._has_l1_cached_loads() or not occupancy.ctas_per_sm:
             return None
         from analyzer.demand.cache_simulation import (
@@ -88,32 +89,32 @@ class CacheExperiment(Struct, eq=False):
         from analyzer.execution.traces.address_streams import find_co_resident_ctas
 
         n_ctas = self.profile.launch.grid.count if self.profile.launch.grid else 1
-        sms, slots = gpu.sm_count, occupancy.ctas_per_sm
-        resident = len(find_co_resident_ctas(n_ctas, n_sms=sms, ctas_per_sm=slots))
-        stream = self._find_address_stream(n_ctas, sms, slots)
-        own_trip = gpu.file.memory.l2_latency_cycles
-        figures = build_cache_hierarchy(
+        n_sms, slots = gpu.sm_count, occupancy.ctas_per_sm
+        resident = len(find_co_resident_ctas(n_ctas, n_sms=n_sms, ctas_per_sm=slots))
+        stream = self._find_address_stream(n_ctas, n_sms, slots)
+        l2_latency = gpu.file.memory.l2_latency_cycles
+        hierarchy = build_cache_hierarchy(
             arch,
             l2_bytes=gpu.file.l2.size_bytes.value,
             shared_bytes_in_use=resident * compute_allocated_shared_bytes(arch.limits, shared_bytes),
             ctas_per_sm=resident,
             n_recorded=len(stream.ctas),
             warps_per_cta=stream.warps_per_cta,
-            trip_cycles=own_trip.value if own_trip is not None else None,
+            l2_latency_cycles=l2_latency.value if l2_latency is not None else None,
         )
         found = self.count_dram_traffic(gpu, arch, occupancy)
         if found.concurrent_sectors is not None:
-            figures = figures.with_l2_contention(
+            hierarchy = hierarchy.with_l2_contention(
                 stream, found.concurrent_sectors, arch.memory.l2_kept_share.value
             )
-        key = (figures, found.read_sectors)
-        if key not in self._rates_by_figures:
-            reuse = compute_grid_reuse(self.profile, figures.l2, found.read_sectors)
-            self._rates_by_figures[key] = simulate_caches(stream, self._routes, figures, reuse)
-        return self._rates_by_figures[key]
+        key = (hierarchy, found.read_sectors)
+        if key not in self._rates_by_hierarchy:
+            reuse = compute_grid_reuse(self.profile, hierarchy.l2, found.read_sectors)
+            self._rates_by_hierarchy[key] = simulate_caches(stream, self._l1_policies, hierarchy, reuse)
+        return self._rates_by_hierarchy[key]
 
     def count_dram_traffic(self, gpu: Gpu, arch: Arch, occupancy: Occupancy) -> "DramTraffic":
-        """Sectors that the grid moves from and to DRAM."""
+        """Count the sectors that the grid reads from DRAM and writes to it."""
         kept = gpu.file.l2.size_bytes.value * arch.memory.l2_kept_share.value
         key = (gpu.sm_count * max(1, occupancy.ctas_per_sm), kept)
         if key not in self._dram_traffic:
@@ -124,16 +125,16 @@ class CacheExperiment(Struct, eq=False):
             ).count_dram_traffic(*key)
         return self._dram_traffic[key]
 
-    def _find_address_stream(self, n_ctas: int, sms: int, slots: int) -> "AddressStream":
-        """Of the first wave; of one in the middle, where that reads nothing: first planes are often idle."""
+    def _find_address_stream(self, n_ctas: int, n_sms: int, slots: int) -> "AddressStream":
+        """Record the first wave; if it reads nothing, one in the middle: first planes are often idle."""
         if self._address_stream is None:
-            wave = sms * slots
-            self._address_stream = self._record_stream(n_ctas, sms, slots, 0)
+            wave = n_sms * slots
+            self._address_stream = self._record_stream(n_ctas, n_sms, slots, 0)
             if not len(self._address_stream) and n_ctas >= 2 * wave:
-                self._address_stream = self._record_stream(n_ctas, sms, slots, n_ctas // wave // 2 * wave)
+                self._address_stream = self._record_stream(n_ctas, n_sms, slots, n_ctas // wave // 2 * wave)
         return self._address_stream
 
-    def _record_stream(self, n_ctas: int, sms: int, slots: int, first: int) -> "AddressStream":
+    def _record_stream(self, n_ctas: int, n_sms: int, slots: int, first: int) -> "AddressStream":
         from analyzer.execution.acceleration.branch_decisions import BranchDecider
         from analyzer.execution.machine.random_data import find_target_buffers
         from analyzer.execution.traces.address_streams import (
@@ -146,14 +147,15 @@ class CacheExperiment(Struct, eq=False):
             max_sectors=max(_MIN_RECORDED_SECTORS, StreamLimits().max_sectors // self.n_kernels),
             max_actions=max(_MIN_RECORDED_ACTIONS, StreamLimits().max_actions // self.n_kernels),
         )
-        per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
+        mean_sectors_per_cta = sum(access.sectors or 0 for access in self.profile.accesses) / max(1, n_ctas)
         ctas = find_co_resident_ctas(
             n_ctas,
-            n_sms=sms,
+            n_sms=n_sms,
             ctas_per_sm=slots,
-            sectors_per_cta=per_cta,
+            sectors_per_cta=mean_sectors_per_cta,
             limits=limits,
-            sm=min(n_ctas, sms) // 2,  # the first SM has the borders, and the shortest rows of a mask
+            sm=min(n_ctas, n_sms)
+            // 2,  # the first SM has border tiles, and the shortest rows of causal masks
             first=first,
         )
         return record_address_stream(
@@ -169,12 +171,14 @@ class CacheExperiment(Struct, eq=False):
         )
 
     def _has_l1_cached_loads(self) -> bool:
-        """Whether some executed load of global or local memory may hit there."""
+        """Return whether some executed load of global or local memory may hit the L1."""
         cfg = self.prepared.compiled.cfg
         ids = cfg.kernel.opcode_ids[: len(cfg.block_of)]
-        loads = cfg.kernel.form_table.make_opcode_mask(
-            lambda opcode: opcode.kind in MEMORY_KINDS and opcode.space in _OFF_CHIP_SPACES
-        )[ids]
+        loads = cfg.kernel.form_table.make_opcode_mask(_accesses_off_chip_memory)[ids]
         executed = self.profile.block_executions[np.asarray(cfg.block_of)] > 0
         rows = np.flatnonzero(loads & executed).tolist()
-        return any(self._routes[row] is L1Policy.READ_ALLOCATE for row in rows)
+        return any(self._l1_policies[row] is L1Policy.READ_ALLOCATE for row in rows)
+
+
+def _accesses_off_chip_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.space in _OFF_CHIP_SPACES

@@ -2,8 +2,8 @@
 
     python bench/kernels/build.py [--suite S ...] [--jobs 2] [--gpu G]
 
-Each distinct (recipe, architecture) is compiled once into built/<suite>/<arch>/; what exists and is
-unchanged is left. Then built/cases.csv is written anew from every dump that is there.
+Each distinct (recipe, architecture) is compiled once into built/<suite>/<arch>/; dumps that are up to date
+are kept. Then built/cases.csv is written anew from all dumps.
 """
 
 import argparse
@@ -66,14 +66,14 @@ TUNABLE_SUITES = (
     "convolution_milo_17",
     "dedispersion_milo",
 )
-# Caches are flushed before each launch, or inputs rotate.
+# Suites that flush caches before each launch, or rotate inputs.
 COLD_CACHE_SUITES = ("mma_matmul", "learn_cuda_sm80")
 LOCKED_CLOCKS_MHZ = {"mma_matmul": 2520}
 _MAX_SHOWN_FAILURES = 3
 
 
 def main() -> None:
-    """Build, write the table, say what came out."""
+    """Build the dumps, write the table, print a summary."""
     arguments = _parse_arguments()
     console = Console()
     rows = (*load_rows(), *read_sweep_rows())
@@ -108,7 +108,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def compile_units(units: Sequence[CompileUnit], jobs: int, console: Console) -> list[CompileFailure]:
-    """Compile units side by side; those that failed."""
+    """Compile units in parallel and return those that failed."""
     failures = []
     columns = (TextColumn("compiling"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with ThreadPoolExecutor(jobs) as pool, Progress(*columns, console=console) as progress:
@@ -121,7 +121,7 @@ def compile_units(units: Sequence[CompileUnit], jobs: int, console: Console) -> 
 
 
 def write_cases(rows: Sequence[MeasuredRow]) -> int:
-    """Write built/cases.csv: rows of every suite whose dump is there; how many."""
+    """Write built/cases.csv, the rows whose dump is built, and return their number."""
     lines = list(_make_cases(rows))
     BUILT.mkdir(exist_ok=True)
     with CASES.open("w", newline="") as file:
@@ -163,7 +163,7 @@ def _make_case(row: MeasuredRow, recipe: Recipe, dump: Path, side: str) -> dict[
 
 
 def _write_buffers(row: MeasuredRow, recipe: Recipe, dump: Path) -> list[int | float | str]:
-    """A row's arguments; what its recipe fills lies beside the dump."""
+    """Return a row's arguments; buffers that its recipe fills are written beside the dump."""
     arguments = list(row.arguments)
     for place, contents in recipe.buffers.items():
         path = dump.with_name(f"{dump.stem}.{place}.npy")
@@ -173,15 +173,15 @@ def _write_buffers(row: MeasuredRow, recipe: Recipe, dump: Path) -> list[int | f
 
 
 def _make_argument(value: int | float | str) -> int | float | str:
-    """Buffers of the table whose contents matter all hold zeros."""
+    """Replace named buffers of the table by zeros: all of them held zeros when times were measured."""
     is_filled = isinstance(value, str) and value.startswith("@") and not value.endswith(".npy")
     return "zeros" if is_filled else value
 
 
 def is_scored(row: MeasuredRow) -> bool:
-    """Whether a row belongs into verdicts: its time follows what our dump does."""
-    doubted = row.suite == "convolution_milo_15" and row.gpu.startswith("A100")
-    return not doubted and "suspect" not in row.note and row.case not in read_compiler_dependent_cases()
+    """Return whether a row counts in the accuracy: the measured code did the work of our dump."""
+    is_doubtful = row.suite == "convolution_milo_15" and row.gpu.startswith("A100")
+    return not is_doubtful and "suspect" not in row.note and row.case not in read_compiler_dependent_cases()
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
     python bench/kernels/check.py [--suite S ...] [--jobs 2] [--worst N]
 
 A row agrees where all executed instructions, and each opcode that makes 5 % of them or more, are within
-5 % of the table's, and as many CTAs fit on an SM. Writes agreement.csv. What was executed is kept in
-built/executed/ and asked again only when a dump changes.
+5 % of the table's, and as many CTAs fit on an SM. Writes agreement.csv. Executed counts are cached
+in built/executed/ until a dump changes.
 """
 
 import argparse
@@ -48,30 +48,26 @@ _MAX_EXECUTED_CTAS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableComparison:
-    """How a row's dump compares with the table.
-
-    scale: the table's work over ours where a suite is compared by work done, else 1 (see
-    `find_executed_grid`). opcodes: large ones, by relative difference, worst first.
-    """
+    """A row's dump compared with the table; differences are relative to the table."""
 
     row: MeasuredRow
     found: ExecutedCounts
-    scale: float
-    instructions: float
-    opcodes: tuple[tuple[str, float], ...]
+    scale: float  # the table's work over ours if the suite is compared by work (SCALED_BY), else 1
+    instructions: float  # difference of executed instructions per CTA
+    opcodes: tuple[tuple[str, float], ...]  # difference for each large opcode, largest first
     ctas_per_sm: int
     table_ctas_per_sm: int
 
     @property
     def has_agreement(self) -> bool:
-        """Whether the measured time speaks of our dump too."""
+        """True if the dump does the work of the measured code, so that the measured time applies."""
         worst = max((abs(by) for _, by in self.opcodes), default=0.0)
         counts_agree = max(abs(self.instructions), worst) <= RELATIVE_TOLERANCE
         return counts_agree and self.ctas_per_sm == self.table_ctas_per_sm
 
 
 def compare_with_table(row: MeasuredRow, found: ExecutedCounts) -> TableComparison:
-    """Set what we execute against the table's row."""
+    """Compare executed counts with the table's row."""
     scale = _compute_scale(row, found)
     return TableComparison(
         row=row,
@@ -95,24 +91,26 @@ def _compute_scale(row: MeasuredRow, found: ExecutedCounts) -> float:
 
 
 def _compute_relative_difference(ours: float, theirs: float | None) -> float:
-    """Relative to the table's; 0 where it says nothing."""
+    """Return the difference relative to the table's value, 0 if it has none."""
     return ours / theirs - 1 if theirs else 0.0
 
 
 def _compare_large_opcodes(
     row: MeasuredRow, found: ExecutedCounts, scale: float
 ) -> tuple[tuple[str, float], ...]:
-    """Opcodes large in the table or in ours, and how far apart they are; worst first."""
+    """Return opcodes with a large share in the table or in ours and their differences, largest first."""
     if row.warp_instructions_per_cta is None:
         return ()
-    least = LARGE_SHARE * row.warp_instructions_per_cta
+    large_count = LARGE_SHARE * row.warp_instructions_per_cta
     ours = {name: count * scale for name, count in found.opcodes_per_cta.items()}
-    apart = []
+    differences = []
     for name in {*ours, *row.opcodes_per_cta}:
         theirs = row.opcodes_per_cta.get(name, 0.0)
-        if max(theirs, ours.get(name, 0.0)) >= least:
-            apart.append((name, (ours.get(name, 0.0) - theirs) / (theirs or row.warp_instructions_per_cta)))
-    return tuple(sorted(apart, key=lambda item: -abs(item[1])))
+        if max(theirs, ours.get(name, 0.0)) >= large_count:
+            differences.append(
+                (name, (ours.get(name, 0.0) - theirs) / (theirs or row.warp_instructions_per_cta))
+            )
+    return tuple(sorted(differences, key=lambda item: -abs(item[1])))
 
 
 def _find_driver_shared_bytes(row: MeasuredRow) -> int:
@@ -131,7 +129,7 @@ def _count_resident_ctas(row: MeasuredRow, registers: int, static_shared_bytes: 
 
 
 def make_jobs(rows: Sequence[MeasuredRow], suites: Sequence[str]) -> Iterator[ExecutionJob]:
-    """Rows whose dumps are built."""
+    """Yield an execution job for each row whose dump is built."""
     for row, recipe in make_recipes(rows, suites):
         unit = make_unit(row, recipe)
         if is_built(unit):
@@ -141,7 +139,10 @@ def make_jobs(rows: Sequence[MeasuredRow], suites: Sequence[str]) -> Iterator[Ex
 
 
 def find_executed_grid(row: MeasuredRow) -> Dim3:
-    """The row's; where most CTAs are idle and work is compared by SCALED_BY, the first CTAs, which work."""
+    """Return the grid to execute: the row's, or its first CTAs.
+
+    Where most CTAs are idle (suites with SCALED_BY), only the first ones work.
+    """
     return (
         row.grid if find_scaling_opcode(row.suite) is None else (min(row.grid[0], _MAX_EXECUTED_CTAS), 1, 1)
     )
@@ -190,7 +191,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def _format_worst_opcodes(agreement: TableComparison) -> str:
-    """Such as `IMAD +7.3%`, of the opcodes furthest apart."""
+    """Format the largest differences, such as `IMAD +7.3%`."""
     shown = [
         f"{name} {by:+.1%}"
         for name, by in agreement.opcodes[:_MAX_SHOWN_OPCODES]
@@ -210,7 +211,7 @@ def _format_line(agreement: TableComparison) -> str:
 
 
 def write_agreement(agreements: Sequence[TableComparison], suites: Sequence[str]) -> None:
-    """Write agreement.csv; lines of other suites stay."""
+    """Write agreement.csv; lines of other suites are kept."""
     kept = []
     names = list_suites()
     if AGREEMENT.exists():
@@ -254,7 +255,7 @@ def _make_cells(agreement: TableComparison) -> dict[str, object]:
 def make_summary(
     rows: Sequence[MeasuredRow], agreements: Sequence[TableComparison], suites: Sequence[str]
 ) -> Table:
-    """Rows, built, agreeing, by suite."""
+    """Build a table of rows, built dumps and agreeing rows by suite."""
     table = Table("suite", "rows", "built", "agreeing", "share")
     counts = [_count_agreements(rows, agreements, suite) for suite in suites]
     for suite, (n_rows, n_built, n_agreeing) in zip(suites, counts, strict=True):

@@ -1,11 +1,11 @@
-"""Which rows' code depends on the compiler's year: `python bench/kernels/compilers.py LIBNVRTC`.
+"""List the rows whose work depends on the compiler's version: `python bench/kernels/compilers.py LIBNVRTC`.
 
-The times of the tunable suites were measured with some CUDA 11; the table and our dumps are CUDA 13's. This
-compiles every configuration with the NVRTC that it is given as well, compares the kernel's instructions as
-they stand, executes those that differ by more than half a percent, and lists in compilers.csv the rows that
-then execute over 5 % more or fewer instructions than the table says (or than our dump, where the table says
-nothing, or spill so much more or less than it): their measured time does not speak of our dump. LIBNVRTC: the
-library's path, as the package nvidia-cuda-nvrtc-cu11 has it.
+The times of the tunable suites were measured with code of some CUDA 11; the table and our dumps are by
+CUDA 13. This compiles every configuration with the given NVRTC as well, compares opcode counts of the code,
+and executes kernels in which an opcode differs by more than half a percent of the code. It lists in
+compilers.csv the rows that then execute over 5 % more or fewer instructions than the table says (or, where
+the table has no count, than our dump, or whose spills differ so much): their measured time does not apply to
+our dump. LIBNVRTC: the path of the library in the package nvidia-cuda-nvrtc-cu11.
 """
 
 import argparse
@@ -43,7 +43,7 @@ _NEGLIGIBLE_SHARE = 0.005
 
 
 class Nvrtc:
-    """A version of NVIDIA's compiler as a library."""
+    """A version of NVRTC, NVIDIA's compiler as a library."""
 
     def __init__(self, path: Path) -> None:
         self._library = ctypes.CDLL(str(path))
@@ -52,12 +52,12 @@ class Nvrtc:
         self.version = f"{major.value}.{minor.value}"
 
     def compile_cubin(self, source: str, options: Sequence[str]) -> bytes:
-        """Compile a source. Raises TableError with what the compiler says."""
+        """Compile a source to a cubin. Raises TableError with the compiler's log."""
         program, library = ctypes.c_void_p(), self._library
         library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"kernel.cu", 0, None, None)
-        told = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
+        c_options = (ctypes.c_char_p * len(options))(*[option.encode() for option in options])
         try:
-            if library.nvrtcCompileProgram(program, len(options), told):
+            if library.nvrtcCompileProgram(program, len(options), c_options):
                 raise TableError(self._read(program, "ProgramLog").decode())
             return self._read(program, "CUBIN")
         finally:
@@ -73,29 +73,29 @@ class Nvrtc:
 
 @dataclass(frozen=True, slots=True)
 class OtherBuild:
-    """A row as another compiler writes it: its dump, and what is executed of it and of ours."""
+    """A row compiled by another compiler: executed counts of its code and of ours."""
 
     row: MeasuredRow
-    theirs: ExecutedCounts
+    theirs: ExecutedCounts  # of the other compiler's code
     ours: ExecutedCounts
 
     @property
     def extra_instruction_share(self) -> float:
-        """By what part it executes more than the table says, or than ours where the table says nothing."""
+        """Executed instructions relative to the table, or to ours if the table has no count, minus 1."""
         if self.row.warp_instructions_per_cta is None:
             return self.theirs.warp_instructions_per_cta / self.ours.warp_instructions_per_cta - 1.0
         return compare_with_table(self.row, self.theirs).instructions
 
     @property
     def is_different_work(self) -> bool:
-        """Whether it is other work; where the table says nothing, other spills are too."""
-        spilled = 0.0
+        """True if instruction counts differ or, where the table has no count, spills differ."""
+        spill_difference = 0.0
         if self.row.warp_instructions_per_cta is None:
-            spilled = (
+            spill_difference = (
                 abs(_count_spills_per_cta(self.theirs) - _count_spills_per_cta(self.ours))
                 / self.ours.warp_instructions_per_cta
             )
-        return max(abs(self.extra_instruction_share), spilled) > RELATIVE_TOLERANCE
+        return max(abs(self.extra_instruction_share), spill_difference) > RELATIVE_TOLERANCE
 
 
 def _count_spills_per_cta(found: ExecutedCounts) -> float:
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _compile_other(compiler: Nvrtc, row: MeasuredRow, recipe: Recipe) -> OtherBuild | None:
-    """The row as this compiler writes it, where that differs from ours by more than a little."""
+    """Compile and execute a row with this compiler; None if its opcodes are nearly those of our dump."""
     unit = make_unit(row, recipe)
     kept = BUILT / f"nvrtc-{compiler.version}" / row.suite / row.arch / f"{find_dump_path(unit).stem}.cubin"
     if not kept.exists():
@@ -146,9 +146,9 @@ def _compile_other(compiler: Nvrtc, row: MeasuredRow, recipe: Recipe) -> OtherBu
 
 
 def _has_similar_opcodes(theirs: Counter[str], ours: Counter[str]) -> bool:
-    """Whether no opcode stands there more or less often by more than a little of the kernel."""
-    most = _NEGLIGIBLE_SHARE * ours.total()
-    return all(abs(theirs[name] - ours[name]) <= most for name in theirs | ours)
+    """Return whether no opcode count differs by more than `_NEGLIGIBLE_SHARE` of the kernel."""
+    tolerance = _NEGLIGIBLE_SHARE * ours.total()
+    return all(abs(theirs[name] - ours[name]) <= tolerance for name in theirs | ours)
 
 
 def _count_opcodes(dump: Path, kernel: str) -> Counter[str]:

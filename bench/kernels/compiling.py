@@ -1,7 +1,8 @@
-"""Runs nvcc and cuobjdump: one dump for each distinct (recipe, architecture), kept until it changes.
+"""Compile recipes with nvcc and dump them with cuobjdump, once for each distinct (recipe, architecture).
 
-Nearly all of nvcc's time goes into PTX, which but for its `.target` line is the same for sm_80 and sm_86: a
-recipe of both is compiled to PTX once.
+A dump's name has a digest of the sources, the options and the compiler's version, so a dump is up to date
+if it exists. Nearly all of nvcc's time goes into PTX, which is the same for sm_80 and sm_86 except for its
+`.target` line: a recipe of both is compiled to PTX once.
 """
 
 import hashlib
@@ -32,9 +33,9 @@ _SHARED_PTX_ARCHS = ("sm_80", "sm_86")
 
 @dataclass(frozen=True, slots=True)
 class CompileUnit:
-    """One nvcc run: what is compiled, how, for which architecture; the dump carries the suite's name."""
+    """One nvcc run: a source, its options and an architecture."""
 
-    suite: str
+    suite: str  # folder of the dump
     arch: str
     source: Path
     defines: tuple[str, ...]
@@ -42,54 +43,54 @@ class CompileUnit:
 
     @property
     def has_arch_flag(self) -> bool:
-        """Whether the flags say what to compile for."""
+        """True if the flags name an architecture."""
         return any(flag.startswith(("-arch", "--gpu-arch", "-gencode")) for flag in self.flags)
 
     @property
     def options(self) -> tuple[str, ...]:
-        """nvcc's arguments, source and output apart."""
+        """nvcc's arguments, except source and output."""
         arch = () if self.has_arch_flag else (f"-arch={self.arch}",)
         return (*self.flags, *arch, *(f"-D{define}" for define in self.defines))
 
 
 @dataclass(frozen=True, slots=True)
 class CompileFailure:
-    """A unit that did not compile, and what the tools said."""
+    """A unit that did not compile, and the output of the tool that failed."""
 
     unit: CompileUnit
     message: str
 
 
 def make_unit(row: MeasuredRow, recipe: Recipe) -> CompileUnit:
-    """What a row's recipe needs built. Raises TableError for a source that is not there."""
+    """Return the unit to compile for a row's recipe. Raises TableError if its source is missing."""
     if not recipe.source.is_file():
         raise TableError(f"{row.case}: source {recipe.source} is not there")
     return CompileUnit(row.suite, row.arch, recipe.source, recipe.defines, recipe.flags)
 
 
 def find_dump_path(unit: CompileUnit) -> Path:
-    """Where the dump lies; the name changes with sources, flags, architecture and compiler."""
-    said = _INVALID_NAME_CHARACTERS.sub("_", "-".join((unit.source.stem, *unit.defines)))[:_MAX_NAME_LENGTH]
-    return BUILT / unit.suite / unit.arch / f"{said}-{_compute_digest(unit)}.sass"
+    """Return the path of a unit's dump; it changes with sources, flags, architecture and compiler version."""
+    stem = _INVALID_NAME_CHARACTERS.sub("_", "-".join((unit.source.stem, *unit.defines)))[:_MAX_NAME_LENGTH]
+    return BUILT / unit.suite / unit.arch / f"{stem}-{_compute_digest(unit)}.sass"
 
 
 @cache
 def _compute_digest(unit: CompileUnit) -> str:
-    told = json.dumps([_find_nvcc_version(), unit.options, [text for text in _read_sources(unit.source)]])
-    return hashlib.sha256(told.encode()).hexdigest()[:12]
+    inputs = json.dumps([_find_nvcc_version(), unit.options, [text for text in _read_sources(unit.source)]])
+    return hashlib.sha256(inputs.encode()).hexdigest()[:12]
 
 
 @cache
 def _read_sources(source: Path) -> tuple[str, ...]:
-    """The source and what it includes by relative path."""
+    """Return the texts of a source and of the files that it includes by relative path."""
     seen: dict[Path, str] = {}
-    waiting = [source.resolve()]
-    while waiting:
-        path = waiting.pop()
+    pending = [source.resolve()]
+    while pending:
+        path = pending.pop()
         if path in seen or not path.is_file():
             continue
         seen[path] = path.read_text()
-        waiting += [(path.parent / name).resolve() for name in _INCLUDE.findall(seen[path])]
+        pending += [(path.parent / name).resolve() for name in _INCLUDE.findall(seen[path])]
     return tuple(seen[path] for path in sorted(seen))
 
 
@@ -103,14 +104,14 @@ def _find_nvcc() -> str:
 
 @cache
 def _find_nvcc_version() -> str:
-    said = subprocess.run([_find_nvcc(), "--version"], capture_output=True, text=True, check=False).stdout
-    match = re.search(r"V(\d+(?:\.\d+)+)", said)
+    output = subprocess.run([_find_nvcc(), "--version"], capture_output=True, text=True, check=False).stdout
+    match = re.search(r"V(\d+(?:\.\d+)+)", output)
     return match[1] if match else ""
 
 
 @cache
 def _find_cuobjdump() -> CudaTool:
-    """Beside nvcc, or where the analyzer finds its own."""
+    """Find cuobjdump beside nvcc, else where the analyzer looks for it."""
     beside = os.path.join(os.path.dirname(os.path.realpath(_find_nvcc())), "cuobjdump")
     tool = CudaTool("cuobjdump", beside, "beside nvcc") if os.path.exists(beside) else find_tool("cuobjdump")
     if tool is None:
@@ -119,7 +120,7 @@ def _find_cuobjdump() -> CudaTool:
 
 
 def compile_unit(unit: CompileUnit) -> CompileFailure | None:
-    """Write the dump and its resource usage; an unfinished pair is never left under its name."""
+    """Compile a unit and write its dump and resource usage, each in one step; return the failure, if any."""
     target = find_dump_path(unit)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
@@ -136,7 +137,7 @@ def compile_unit(unit: CompileUnit) -> CompileFailure | None:
 
 
 def _compile(unit: CompileUnit, cubin: str, folder: str) -> None:
-    """nvcc's two steps; PTX is shared, where architectures share it."""
+    """Compile a unit to a cubin; PTX that architectures share is compiled once."""
     if unit.has_arch_flag or unit.arch not in _SHARED_PTX_ARCHS:
         _run([_find_nvcc(), "-cubin", *unit.options, str(unit.source), "-o", cubin])
         return
@@ -153,13 +154,13 @@ def _compile(unit: CompileUnit, cubin: str, folder: str) -> None:
 
 
 def is_built(unit: CompileUnit) -> bool:
-    """Whether an up-to-date dump is there."""
+    """Return whether an up-to-date dump exists."""
     path = find_dump_path(unit)
     return path.exists() and path.with_suffix(".res").exists()
 
 
 def find_stale_dumps(units: Sequence[CompileUnit], suites: Sequence[str]) -> list[Path]:
-    """Dumps of these suites that no unit has."""
+    """Return dumps of these suites that belong to no unit."""
     wanted = {find_dump_path(unit) for unit in units}
     found = [path for suite in suites for path in (BUILT / suite).glob("*/*.sass")]
     return [path for path in found if path not in wanted]

@@ -1,4 +1,4 @@
-"""What our abstract execution says of a built row: resources, and executed instructions per CTA."""
+"""Execute built rows: their resources, and executed instructions per CTA by abstract execution."""
 
 import hashlib
 import math
@@ -25,26 +25,26 @@ _MIN_BUFFER_BYTES = 4096
 
 
 class ExecutedCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """One launch executed: per CTA, the mean over the job's grid; provenance is that of the counts."""
+    """Resources and executed instructions of a launch."""
 
-    registers: int
-    shared_bytes: int
-    warp_instructions_per_cta: float
-    opcodes_per_cta: Mapping[str, float]
-    provenance: str
+    registers: int  # per thread
+    shared_bytes: int  # static
+    warp_instructions_per_cta: float  # mean over the executed grid
+    opcodes_per_cta: Mapping[str, float]  # executed warp instructions by opcode, mean over the grid
+    provenance: str  # of the counts
 
 
 class ExecutionJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A built row to execute; grid: the whole of it, or a part that stands for it."""
+    """A built row to execute."""
 
     row: MeasuredRow
-    grid: Dim3Tuple
+    grid: Dim3Tuple  # the row's grid, or a part that represents it
     dump: Path
     kernel: str
 
 
 def execute_cached(job: ExecutionJob) -> ExecutedCounts:
-    """Execute a job, or read what an earlier run kept of it. Raises TableError and WarplensError."""
+    """Execute a job, or read its cached result. Raises TableError and WarplensError."""
     kept = CACHE_FOLDER / f"{_make_cache_key(job)}.json"
     if kept.exists():
         return msgspec.json.decode(kept.read_bytes(), type=ExecutedCounts)
@@ -56,9 +56,9 @@ def execute_cached(job: ExecutionJob) -> ExecutedCounts:
 
 def _make_cache_key(job: ExecutionJob) -> str:
     row = job.row
-    said = (_CACHE_VERSION, _digest(job.dump), job.kernel, job.grid, row.block, row.cluster)
-    told = repr((*said, row.dynamic_shared_bytes, row.arguments))
-    return hashlib.sha256(told.encode()).hexdigest()[:24]
+    inputs = (_CACHE_VERSION, _digest(job.dump), job.kernel, job.grid, row.block, row.cluster)
+    text = repr((*inputs, row.dynamic_shared_bytes, row.arguments))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
 @cache
@@ -75,7 +75,7 @@ def _execute(job: ExecutionJob) -> ExecutedCounts:
     if done is None:
         raise TableError(f"{row.case}: {row.arch} cannot be executed")
     ctas = math.prod(job.grid)
-    opcodes = _count_opcodes_per_cta(kernel, done.profile)
+    opcodes = _count_opcodes(kernel, done.profile)
     return ExecutedCounts(
         registers=kernel.kernel.resources.registers or 0,
         shared_bytes=kernel.kernel.resources.shared_bytes or 0,
@@ -86,7 +86,7 @@ def _execute(job: ExecutionJob) -> ExecutedCounts:
 
 
 def make_launch(row: MeasuredRow, grid: Dim3Tuple) -> Launch:
-    """A row's launch of this grid as the analyzer takes it."""
+    """Build a row's launch with this grid."""
     return Launch(
         grid=Dim3(*grid),
         block=Dim3(*row.block),
@@ -112,8 +112,8 @@ def _make_argument_value(row: MeasuredRow, value: int | float | str) -> Argument
             return value
 
 
-def _count_opcodes_per_cta(kernel: LoadedKernel, profile: ExecutionProfile) -> dict[str, float]:
-    """Executed warp instructions of the whole grid by opcode."""
+def _count_opcodes(kernel: LoadedKernel, profile: ExecutionProfile) -> dict[str, float]:
+    """Count executed warp instructions of the whole grid by opcode."""
     times = np.zeros(len(kernel.kernel))
     for block, warps in zip(kernel.cfg.blocks, profile.block_executions.tolist(), strict=True):
         times[block.start : block.stop] = warps

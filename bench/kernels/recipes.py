@@ -1,12 +1,12 @@
-"""The table of measured kernels, typed, and how each row's kernel is compiled.
+"""Read the table of measured kernels, and find the recipe that compiles each row's kernel.
 
 A suite is a module `suites/<suite>.py` with
 
-    def recipe(row: Row) -> Recipe | None
+    def recipe(row: MeasuredRow) -> Recipe | None
 
-None where the row is not covered; the module's docstring or its UNCOVERED says why. Where most CTAs of a
-grid are idle, the table's mean of a few random ones says little: then SCALED_BY names the opcode that
-stands for the work, and instructions are compared per execution of it.
+It returns None for a row that is not covered; the module's docstring says why. Where most CTAs of a grid
+are idle, the table's mean over a few random CTAs says little. Then the module's SCALED_BY names the opcode
+that represents the work, and instructions are compared per execution of this opcode.
 """
 
 import csv
@@ -25,9 +25,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 CUDA = HERE / "cuda"
 TABLE = ROOT.parent / "shared" / "data" / "measured" / "cases.csv"
-# Rows whose code depends on the compiler's year; written by compilers.py.
+# Rows whose work depends on the compiler's version; written by compilers.py.
 COMPILER_DEPENDENT_TABLE = HERE / "compilers.csv"
-# What the table calls a GPU, and what the hardware database does.
+# Names of GPUs: in the table, and in the hardware database.
 GPUS = {
     "RTX 2080 Ti": "rtx-2080-ti",
     "TITAN RTX": "titan-rtx",
@@ -46,19 +46,12 @@ Argument = int | float | str
 
 
 class TableError(Exception):
-    """A table or a suite that does not say what it should; the message names the place."""
+    """A fault in a table or a suite; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRow:
-    """One kernel, configuration and GPU of the table, with the time measured there.
-
-    arguments: by position: a number, "ptr", "tensormap", or "@name" where contents matter.
-    static_shared_bytes: from sm_90 on with the 1,024 bytes that the driver reserves.
-    warp_instructions_per_cta: None where the table has no count.
-    opcodes_per_cta: executed warp instructions of a CTA; rare opcodes may be left out.
-    config: the parameters of the configuration, as the table has them.
-    """
+    """One kernel, configuration and GPU of the table, with the time measured there."""
 
     case: str
     suite: str
@@ -69,15 +62,16 @@ class MeasuredRow:
     block: Dim3
     cluster: Dim3 | None
     dynamic_shared_bytes: int
+    # By position: a number, "ptr", "tensormap", or "@name" for a buffer whose contents matter.
     arguments: tuple[Argument, ...]
-    registers: int
-    static_shared_bytes: int
-    warp_instructions_per_cta: float | None
-    opcodes_per_cta: Mapping[str, float]
-    sectors_per_request: Mapping[str, float]
+    registers: int  # per thread
+    static_shared_bytes: int  # from sm_90 on with the 1,024 bytes that the driver reserves
+    warp_instructions_per_cta: float | None  # None where the table has no count
+    opcodes_per_cta: Mapping[str, float]  # executed warp instructions; rare opcodes may be left out
+    sectors_per_request: Mapping[str, float]  # 32-byte sectors per global request
     time_us: float
     note: str
-    config: Mapping[str, object]
+    config: Mapping[str, object]  # parameters of the configuration
 
     @property
     def gpu_key(self) -> str:
@@ -88,14 +82,14 @@ class MeasuredRow:
             raise TableError(f"{self.case}: {self.gpu!r} is no GPU of recipes.GPUS") from None
 
     def find_integer_parameter(self, name: str) -> int:
-        """A parameter of the configuration that is a whole number. Raises TableError."""
+        """Return an integer parameter of the configuration. Raises TableError."""
         value = self.config.get(name)
         if not isinstance(value, int):
             raise TableError(f"{self.case}: config has {name}={value!r}, not a whole number")
         return value
 
     def find_template_parameters(self) -> tuple[int | str, ...]:
-        """The parameters that a ladder's step is instantiated with. Raises TableError."""
+        """Return the template arguments of the kernel. Raises TableError."""
         values = self.config.get("template")
         if not isinstance(values, list):
             raise TableError(f"{self.case}: config has template={values!r}, not a list")
@@ -104,17 +98,13 @@ class MeasuredRow:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How a row's kernel is compiled.
+    """Source and options that compile a row's kernel."""
 
-    source: the .cu file; defines: such as "TILE=4", each passed with -D; flags: nvcc's others (an -arch
-    there wins over the row's); kernel: name of the entry in the dump, mangled unless extern "C"; buffers:
-    contents of arguments that the table gives as pointers alone, by position.
-    """
-
-    source: Path
-    defines: tuple[str, ...]
-    flags: tuple[str, ...]
-    kernel: str
+    source: Path  # the .cu file
+    defines: tuple[str, ...]  # such as "TILE=4", each passed with -D
+    flags: tuple[str, ...]  # other flags of nvcc; an -arch here overrides the row's
+    kernel: str  # name of the entry in the dump, mangled unless extern "C"
+    # By position: contents of arguments for which the table has only "ptr".
     buffers: Mapping[int, NDArray[np.int32]] = field(default_factory=dict, compare=False)
 
 
@@ -122,7 +112,7 @@ RecipeFunction = Callable[[MeasuredRow], Recipe | None]
 
 
 def load_rows(path: Path = TABLE) -> tuple[MeasuredRow, ...]:
-    """All rows of the table. Raises TableError."""
+    """Read all rows of the table. Raises TableError."""
     try:
         text = path.read_text()
     except OSError as error:
@@ -170,32 +160,32 @@ def _parse_dim3(text: str) -> Dim3:
 
 
 def format_dim3(dim: Dim3 | None) -> str:
-    """`x;y;z`, empty for None."""
+    """Format as `x;y;z`, empty for None."""
     return "" if dim is None else ";".join(map(str, dim))
 
 
 @cache
 def read_compiler_dependent_cases() -> frozenset[str]:
-    """Cases that the compilers of the measurements' time made other work of than ours does."""
+    """Return the cases whose measured code, by an older compiler, does other work than our dump."""
     with COMPILER_DEPENDENT_TABLE.open(newline="", encoding="utf-8") as file:
         return frozenset(line["case"] for line in csv.DictReader(file))
 
 
 def list_suites() -> tuple[str, ...]:
-    """Suites that have a module."""
+    """Return the suites that have a module, sorted."""
     return tuple(sorted(path.stem for path in (HERE / "suites").glob("[!_]*.py")))
 
 
 def load_suite(name: str) -> RecipeFunction:
-    """A suite's `recipe`. Raises TableError."""
-    cook: RecipeFunction | None = getattr(_import_suite(name), "recipe", None)
-    if cook is None:
+    """Return a suite's function `recipe`. Raises TableError."""
+    make_recipe: RecipeFunction | None = getattr(_import_suite(name), "recipe", None)
+    if make_recipe is None:
         raise TableError(f"suites/{name}.py has no function recipe(row)")
-    return cook
+    return make_recipe
 
 
 def find_scaling_opcode(name: str) -> str | None:
-    """The opcode, if any, by whose executions a suite's work is compared: the module's SCALED_BY."""
+    """Return the opcode whose executions measure a suite's work (SCALED_BY), if it names one."""
     opcode: str | None = getattr(_import_suite(name), "SCALED_BY", None)
     return opcode
 
@@ -209,10 +199,10 @@ def _import_suite(name: str) -> ModuleType:
 def make_recipes(
     rows: Iterable[MeasuredRow], suites: Iterable[str] = ()
 ) -> Iterator[tuple[MeasuredRow, Recipe]]:
-    """Rows with their recipes, of these suites or of all that have a module. Raises TableError."""
-    cooks = {name: load_suite(name) for name in (tuple(suites) or list_suites())}
+    """Yield the covered rows of these suites, of all if none is named, with recipes. Raises TableError."""
+    recipe_functions = {name: load_suite(name) for name in (tuple(suites) or list_suites())}
     for row in rows:
-        cook = cooks.get(row.suite)
-        recipe = cook(row) if cook else None
+        make_recipe = recipe_functions.get(row.suite)
+        recipe = make_recipe(row) if make_recipe else None
         if recipe is not None:
             yield row, recipe

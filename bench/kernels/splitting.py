@@ -1,7 +1,8 @@
-"""Which rows a model may learn from, and which judge it: split.csv, committed.
+"""Split the rows: constants are fitted on one half ("learn"), models are judged on the other ("judge").
 
-Of tunable suites and of report16, half of the configurations on each side, by a hash of suite, step and
-configuration, so that one configuration is on the same side on every GPU. Ladders of a few steps alternate.
+The split is committed as split.csv. In tunable suites and report16, configurations are ordered by a hash of
+suite, step and configuration, and taken alternately, so half of them are on each side, and a configuration
+is on the same side on every GPU. In suites of a few optimization steps, the steps alternate in their order.
 """
 
 import csv
@@ -12,17 +13,17 @@ from collections.abc import Mapping, Sequence
 from kernels.recipes import HERE, MeasuredRow, TableError
 
 SPLIT = HERE / "split.csv"
-LADDER_SUITES = ("sgemm_cuda", "mma_matmul", "learn_cuda_sm80", "fast_cu_article")
+STEP_SUITES = ("sgemm_cuda", "mma_matmul", "learn_cuda_sm80", "fast_cu_article")
 SIDES = ("learn", "judge")
 
 
 def split_cases(rows: Sequence[MeasuredRow]) -> dict[str, str]:
-    """ "learn" or "judge" by case."""
+    """Return "learn" or "judge" by case."""
     found: dict[str, str] = {}
     for suite in dict.fromkeys(row.suite for row in rows):
         members = [row for row in rows if row.suite == suite]
         keys = list(dict.fromkeys(_make_configuration_key(row) for row in members))
-        if suite not in LADDER_SUITES:
+        if suite not in STEP_SUITES:
             keys.sort(key=_hash_key)
         side = {key: SIDES[place % 2] for place, key in enumerate(keys)}
         found |= {row.case: side[_make_configuration_key(row)] for row in members}
@@ -38,7 +39,7 @@ def _hash_key(key: str) -> str:
 
 
 def write_split(rows: Sequence[MeasuredRow]) -> None:
-    """Write split.csv where it says something else, or is not there."""
+    """Write split.csv, if it is missing or differs."""
     lines = ["case,split", *(f"{case},{side}" for case, side in split_cases(rows).items())]
     text = "\n".join(lines) + "\n"
     if not SPLIT.exists() or SPLIT.read_text() != text:
@@ -46,7 +47,7 @@ def write_split(rows: Sequence[MeasuredRow]) -> None:
 
 
 def read_split() -> Mapping[str, str]:
-    """ "learn" or "judge" by case, as committed. Raises TableError."""
+    """Read "learn" or "judge" by case from split.csv. Raises TableError."""
     try:
         with SPLIT.open(newline="") as file:
             return {line["case"]: line["split"] for line in csv.DictReader(file)}

@@ -1,8 +1,8 @@
-"""Rows from whole tuning sweeps, on GPUs that the table of measured kernels does not hold.
+"""Sample rows from whole tuning sweeps, on GPUs that the table of measured kernels does not have.
 
-`../shared/data/kernel_tuner` (benchmark_hub, its README there) has every configuration that was tried. Of a
-sweep the fastest ones are taken, so that a choice is held against the best, and others by a hash of the
-configuration: many of them from the fastest fifth.
+AutoTuningAssociation/benchmark_hub @8eeb99e has every configuration that a tuner tried. A sample has the
+fastest ones, so that a model's choice is compared with the real optimum, and others by a hash of the
+configuration: many of them from the fastest fifth, where a tuner's decisions are made.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _N_FASTEST, _N_OF_FASTEST_FIFTH, _N_OF_OTHERS = 10, 70, 70
 
 
 class TimedConfiguration(Protocol):
-    """A configuration of a sweep: the name that is hashed, and its time."""
+    """A configuration of a sweep: a name, which is hashed, and a time."""
 
     @property
     def case(self) -> str: ...
@@ -35,7 +35,7 @@ class TimedConfiguration(Protocol):
 
 
 def read_sweep(path: Path, columns: Sequence[str], device: str) -> list[dict[str, Any]]:
-    """Columns of the configurations that ran on a device. Raises TableError."""
+    """Read columns of the configurations that ran on a device. Raises TableError."""
     try:
         from pyarrow import parquet
     except ImportError:
@@ -51,13 +51,14 @@ _Configuration = TypeVar("_Configuration", bound=TimedConfiguration)
 
 
 def sample_configurations(
-    rows: Iterable[_Configuration], best: int, of_fast: int, of_all: int
+    rows: Iterable[_Configuration], n_fastest: int, n_of_fastest_fifth: int, n_of_others: int
 ) -> tuple[_Configuration, ...]:
-    """So many of the fastest, and by a hash of the rest: of the fastest fifth, and of all others."""
+    """Return the fastest configurations, and samples by hash of the fastest fifth and of the others."""
     ordered = sorted(rows, key=lambda row: (row.time_us, row.case))
-    rest = ordered[best:]
-    fast = _sample_by_hash(rest[: len(ordered) // 5], of_fast)
-    return (*ordered[:best], *fast, *_sample_by_hash([row for row in rest if row not in fast], of_all))
+    rest = ordered[n_fastest:]
+    fast = _sample_by_hash(rest[: len(ordered) // 5], n_of_fastest_fifth)
+    others = [row for row in rest if row not in fast]
+    return (*ordered[:n_fastest], *fast, *_sample_by_hash(others, n_of_others))
 
 
 def _sample_by_hash(rows: Sequence[_Configuration], count: int) -> list[_Configuration]:
@@ -65,7 +66,7 @@ def _sample_by_hash(rows: Sequence[_Configuration], count: int) -> list[_Configu
 
 
 def read_sweep_rows(path: Path = SWEEP) -> tuple[MeasuredRow, ...]:
-    """Rows of the sweep; none where the file is not there. Raises TableError."""
+    """Return a sample of the sweep; none if the file is missing. Raises TableError."""
     return (
         sample_configurations(_read_measured_rows(path), _N_FASTEST, _N_OF_FASTEST_FIFTH, _N_OF_OTHERS)
         if path.exists()

@@ -155,35 +155,35 @@ def _record_case(task: tuple[Case, Path]) -> None:
     (folder / case.file_name).write_text(run_case(case), encoding="utf-8")
 
 
-def record(folder: Path, jobs: int) -> None:
-    """Run every case with the code that `import analyzer` finds."""
+def record(folder: Path, jobs: int, every: int) -> None:
+    """Run every case, or each `every`-th, with the code that `import analyzer` finds."""
     folder.mkdir(parents=True, exist_ok=True)
     os.chdir(ROOT)
-    tasks = [(case, folder) for case in make_cases()]
+    tasks = [(case, folder) for case in make_cases()][::every]
     with ProcessPoolExecutor(jobs) as pool:  # not a Pool: analyze may share big inputs among processes itself
         for number, _ in enumerate(pool.map(_record_case, tasks), 1):
             if number % 50 == 0:
                 print(f"{number} of {len(tasks)}", file=sys.stderr, flush=True)
 
 
-def record_tree(tree: Path, folder: Path, jobs: int) -> None:
+def record_tree(tree: Path, folder: Path, jobs: int, every: int) -> None:
     """Run every case with the code of a tree, in a process of its own."""
-    command = [sys.executable, __file__, "record", str(folder), "--jobs", str(jobs)]
+    command = [sys.executable, __file__, "record", str(folder), "--jobs", str(jobs), "--every", str(every)]
     environment = {**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "120", "OMP_NUM_THREADS": "1"}
     subprocess.run(command, check=True, env=environment)
 
 
-def list_differences(old: Path, new: Path) -> list[str]:
+def list_differences(old: Path, new: Path, every: int) -> list[str]:
     """Return a line for each case whose records differ."""
     lines: list[str] = []
-    for case in make_cases():
+    for case in list(make_cases())[::every]:
         before, after = (folder / case.file_name for folder in (old, new))
         if before.read_bytes() != after.read_bytes():
             lines.append(f"{case.file_name}  {' '.join(case.arguments)}")
     return lines
 
 
-def compare(commit: str, jobs: int, keep: Path | None) -> int:
+def compare(commit: str, jobs: int, every: int, keep: Path | None) -> int:
     """Record a commit and this tree, and print what differs; records stay in `keep`, where it is given."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = keep or Path(scratch)
@@ -194,12 +194,12 @@ def compare(commit: str, jobs: int, keep: Path | None) -> int:
                 ["git", "worktree", "add", "-q", "--detach", old_tree, commit], cwd=ROOT, check=True
             )
             try:
-                record_tree(old_tree, old, jobs)
+                record_tree(old_tree, old, jobs, every)
             finally:
                 subprocess.run(["git", "worktree", "remove", "--force", old_tree], cwd=ROOT, check=True)
-        record_tree(ROOT, new, jobs)
-        lines = list_differences(old, new)
-        count = sum(1 for _ in make_cases())
+        record_tree(ROOT, new, jobs, every)
+        lines = list_differences(old, new, every)
+        count = len(list(make_cases())[::every])
     print("\n".join([*lines, f"{len(lines)} of {count} cases differ"]))
     return 1 if lines else 0
 
@@ -216,13 +216,14 @@ def main() -> int:
     comparing.add_argument("--keep", type=Path, help="folder of records; those of COMMIT are made once")
     for command in (recording, comparing):
         command.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+        command.add_argument("--every", type=int, default=1, help="only each N-th case")
     arguments = parser.parse_args()
     if arguments.command == "compare":
-        return compare(arguments.commit, arguments.jobs, arguments.keep)
+        return compare(arguments.commit, arguments.jobs, arguments.every, arguments.keep)
     if arguments.tree:
-        record_tree(arguments.tree, arguments.folder.resolve(), arguments.jobs)
+        record_tree(arguments.tree, arguments.folder.resolve(), arguments.jobs, arguments.every)
     else:
-        record(arguments.folder.resolve(), arguments.jobs)
+        record(arguments.folder.resolve(), arguments.jobs, arguments.every)
     return 0
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analyzer.cli.app import run
+from analyzer.execution.binding.launch_file import load_launch_file
 from analyzer.ir.launch import Argument, Buffer, Dim3, Launch, LaunchTable, NullPointer, Pointer
-from analyzer.pipeline.launch_file import load_launch_file
 from analyzer.text.errors import UsageError, format_diagnostic
 
 TRACES = Path(__file__).resolve().parents[2] / "traces"

@@ -7,16 +7,17 @@ from paths import TRACES, format_dump
 
 import analyzer
 from analyzer.demand.cache_simulation import (
-    KernelHitRates,
     build_cache_hierarchy,
     compute_grid_reuse,
     simulate_caches,
 )
+from analyzer.demand.hit_rates import KernelHitRates
 from analyzer.demand.l1_policies import find_l1_policies
+from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.address_streams import find_co_resident_ctas, record_address_stream
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import Argument, Dim3, Launch
-from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.pipeline.launch_execution import execute_kernel
 from analyzer.traffic.dram_windows import CtaWindows
 
 SM_80 = TRACES / "cuda" / "sm_80"
@@ -36,7 +37,7 @@ def rates_of(
     per_cta = sum(access.sectors or 0 for access in profile.accesses) / n_ctas
     resident = len(find_co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm))
     ctas = find_co_resident_ctas(n_ctas, n_sms=GPU.sm_count, ctas_per_sm=ctas_per_sm, sectors_per_cta=per_cta)
-    ready = prepare_launch(loaded, launch)
+    ready = prepare_launch(loaded.cfg, loaded.loops, launch)
     stream = record_address_stream(ready.compiled, ready.image, ready.shape, ctas)
     figures = build_cache_hierarchy(
         GPU.arch,
@@ -88,7 +89,9 @@ def test_a_grid_that_reads_nothing_is_not_looked_at_for_reads(
     assert executed is not None
     monkeypatch.delattr("analyzer.traffic.dram_windows.execute_touched_sectors")
     assert (
-        CtaWindows(prepare_launch(kernel, launch), executed.profile).count_dram_traffic(100, 0.0).read_sectors
+        CtaWindows(prepare_launch(kernel.cfg, kernel.loops, launch), executed.profile)
+        .count_dram_traffic(100, 0.0)
+        .read_sectors
         == 0.0
     )
 

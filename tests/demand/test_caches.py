@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from analyzer.demand.cache_simulation import (
     CacheHierarchy,
     GridReuse,
-    KernelHitRates,
-    MemoryLatencies,
     build_cache_hierarchy,
     simulate_caches,
 )
+from analyzer.demand.hit_rates import KernelHitRates, MemoryLatencies
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
 from analyzer.demand.pending_fills import FillTiming
 from analyzer.demand.sectored_cache import CacheGeometry, compute_set_indices, find_hits
@@ -44,7 +43,7 @@ def stream(
     sectors: Sequence[int],
     rows: Sequence[int] | None = None,
     requests: Sequence[int] | None = None,
-    words: int = 0xFF,
+    words: int | Sequence[int] = 0xFF,
     turns: Sequence[int] | None = None,
 ) -> AddressStream:
     """One sector a request, touched whole, all of row 0, unless said otherwise."""
@@ -181,7 +180,7 @@ def test_resident_warps_take_turns_while_a_sector_comes() -> None:
         build_cache_hierarchy, arch, l2_bytes=1 << 20, shared_bytes_in_use=0, ctas_per_sm=4, n_recorded=2
     )
     assert asked().fill_timing is None
-    found = asked(warps_per_cta=8, trip_cycles=300).fill_timing
+    found = asked(warps_per_cta=8, l2_latency_cycles=300).fill_timing
     assert found is not None
     assert (found.l2_fill_cycles, found.warp_turn_cycles) == (300, 8)
     assert found.request_issue_cycles == arch.sched[SchedClass.GLOBAL_LOAD].issue_cycles.value / 2
@@ -226,8 +225,7 @@ def test_sectors_touched_in_part_are_more_than_their_bytes() -> None:
 
 def test_a_rim_finds_the_sectors_that_tiles_bring() -> None:
     """Those who touch whole sectors bring them; rims bring what is left, no more than comes in all."""
-    both = stream([*range(128)], rows=[0] * 64 + [1] * 64)
-    both.word_masks[64:] = 0b1
+    both = stream([*range(128)], rows=[0] * 64 + [1] * 64, words=[0xFF] * 64 + [0b1] * 64)
     figures, policies = CacheHierarchy(shape(16, 4), BIG), (L1Policy.READ_ALLOCATE, L1Policy.READ_ALLOCATE)
     for n_sectors, shares in ((48, (3 / 4, 0)), (64, (1, 0)), (68, (1, 1 / 16)), (1e6, (1, 1))):
         reuse = GridReuse({}, {0: 64, 1: 64}, dram_sectors=n_sectors)
@@ -237,8 +235,7 @@ def test_a_rim_finds_the_sectors_that_tiles_bring() -> None:
 
 def test_columns_of_words_bring_each_word_once() -> None:
     """Nothing brings whole sectors of which they could be the rim."""
-    both = stream([*range(128)], rows=[0] * 64 + [1] * 64)
-    both.word_masks[:] = 0b1
+    both = stream([*range(128)], rows=[0] * 64 + [1] * 64, words=0b1)
     figures, policies = CacheHierarchy(shape(16, 4), BIG), (L1Policy.READ_ALLOCATE, L1Policy.READ_ALLOCATE)
     for n_sectors, share in ((4, 1 / 4), (16, 1), (64, 1)):
         reuse = GridReuse({}, {0: 64, 1: 64}, dram_sectors=n_sectors)

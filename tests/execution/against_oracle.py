@@ -1,4 +1,4 @@
-"""What the machine says of a launch, put side by side with what the oracle says."""
+"""Run launches by abstract execution and by the oracle, and compare their counts."""
 
 import lzma
 import tempfile
@@ -21,7 +21,7 @@ WarpCounts = Counter[tuple[tuple[int, int], ...]]
 
 
 def load_packed_dump(name: str) -> Program:
-    """One of the packed dumps that lie beside their sources, such as `nests_75`."""
+    """Load one of the compressed dumps beside their sources, such as `nests_75`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.txt"
         path.write_bytes(lzma.decompress((KERNELS / f"{name}.txt.xz").read_bytes()))
@@ -30,7 +30,7 @@ def load_packed_dump(name: str) -> Program:
 
 @cache
 def load_program(arch: int) -> Program:
-    """The dump of `control.cu`: cuobjdump -sass -elf, without encodings and sections that nobody reads."""
+    """Load the dump of `control.cu`: cuobjdump -sass -elf, without encodings and unused sections."""
     return load_packed_dump(f"control_{arch}")
 
 
@@ -66,19 +66,18 @@ def list_block_starts(arch: int, name: str) -> list[int]:
 
 
 def count_warp_classes(profile: ExecutionProfile) -> WarpCounts:
-    """How many warps have which (executions, lanes) in each block."""
+    """Count warps by their (executions, lanes) of each block."""
     found: WarpCounts = Counter()
-    for one in profile.warp_classes:
-        found[tuple(zip(one.block_counts.tolist(), one.block_active_lanes.tolist(), strict=True))] += (
-            one.n_warps
-        )
+    for warp_class in profile.warp_classes:
+        executions, lanes = warp_class.block_counts.tolist(), warp_class.block_active_lanes.tolist()
+        found[tuple(zip(executions, lanes, strict=True))] += warp_class.n_warps
     return found
 
 
 def find_differences(
     arch: int, launch: RandomLaunch, profile: ExecutionProfile, truth: OracleResult
 ) -> list[str]:
-    """Where the two do not agree, or the machine is not certain."""
+    """Return a line for each count that differs from the oracle's or is not exact."""
     found = []
     if profile.provenance is not Provenance.EXACT:
         found.append(f"counts are {profile.provenance}: {profile.unknown_branches} {profile.assumptions}")
@@ -99,7 +98,7 @@ def find_differences(
 
 
 def sum_block_counts(arch: int, name: str, truth: OracleResult) -> list[tuple[int, int]]:
-    """(executions, lanes) of each block over the grid."""
+    """Return (executions, lanes) of each block, summed over the grid."""
     return [
         (sum(runs[row] for runs, _ in truth.warps), sum(lanes[row] for _, lanes in truth.warps))
         for row in list_block_starts(arch, name)

@@ -1,8 +1,10 @@
-"""Launches of shipped kernels, and what they must come to: closed forms of the algorithms, not read off SASS.
+"""Launches of shipped kernels with their expected counts: closed forms of the algorithms, not read from SASS.
 
-Each family gives cases for every architecture that its kernel was compiled for. A truth is left out where the
-algorithm does not decide it: vectorizing compilers are free in the number of loads, so totals are in bytes.
-Sources: traces/cuda/*.cu, traces/triton/*.py with the tile sizes of traces/variants.py.
+Each family yields cases for every architecture that its kernel was compiled for. A count that the algorithm
+does not determine is left out: the number of loads depends on vectorization, so totals are in bytes.
+Example: `vector_add` of n floats loads 8 n bytes, stores 4 n bytes and makes 2 ceil(n / 32) load requests.
+
+Sources of the kernels: traces/cuda/*.cu, traces/triton/*.py with the tile sizes of traces/variants.py.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,19 +22,19 @@ F16, F32 = 2, 4
 Dim = tuple[int, ...]
 
 
-# ---- what a case is ------------------------------------------------------------------------------
+# ---- cases and expected counts -------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """A pointer argument to an allocation of its own; `contents` where the kernel's control needs them."""
+    """A pointer argument to an allocation of its own; `contents` if control flow depends on them."""
 
     contents: NDArray[np.generic] | None = None
 
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A tensor map by value."""
+    """A tensor map, passed by value."""
 
 
 Value = Array | Descriptor | int | float
@@ -40,17 +42,20 @@ Value = Array | Descriptor | int | float
 
 @dataclass(frozen=True)
 class ExpectedCount:
-    """`measure` (of the instructions called `opcode`, where one is named) comes to `value`.
+    """The expected value of a measure.
 
-    Measures: read, read_unique, written, written_unique (bytes of global memory); started_warps, started_lanes
-    (executions of the first block); warps, lanes (executions of an opcode by warps, by active lanes of its
-    block); requests, touched, sectors, wavefronts (executions, lanes, sectors, passes of the memory
-    instructions of an opcode, on the global side where it has two); unknown_branches (at least so many).
+    Measures:
+    - read, read_unique, written, written_unique: bytes of global memory;
+    - started_warps, started_lanes: executions of the first block;
+    - warps, lanes: executions of an opcode by warps, and by the active lanes of its block;
+    - requests, touched, sectors, wavefronts: executions, lanes, sectors and passes of the memory
+      instructions of an opcode (their global accesses, if they copy from global to shared memory);
+    - unknown_branches: at least so many.
     """
 
     measure: str
     value: int
-    opcode: str = ""
+    opcode: str = ""  # of the instructions that are counted, for measures of an opcode
 
     def __str__(self) -> str:
         return f"{self.measure} {self.opcode}".strip()
@@ -58,11 +63,7 @@ class ExpectedCount:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """One launch of one kernel on one architecture; `arguments` by position, or name where metadata has names.
-
-    is_exact: all counts are; else they hang on memory that is not supplied, and an unknown branch says so.
-    is_binary: the cubin itself is read.
-    """
+    """One launch of one kernel on one architecture, with expected counts."""
 
     suite: str
     dump: str
@@ -71,16 +72,18 @@ class Case:
     shape: str
     grid: Dim
     block: Dim
-    arguments: Mapping[int | str, Value]
+    arguments: Mapping[int | str, Value]  # by position, or by name if the metadata has names
     truths: tuple[ExpectedCount, ...]
-    shared: int = 0
+    shared: int = 0  # dynamic shared memory, bytes
     cluster: Dim = (1,)
+    # True if all counts are exact; else they depend on memory that is not supplied, and the report must
+    # name an unknown branch.
     is_exact: bool = True
-    is_binary: bool = False
+    is_binary: bool = False  # the cubin itself is read, not a dump
 
     @property
     def path(self) -> str:
-        """The dump or cubin, under traces/."""
+        """Path of the dump or cubin, under traces/."""
         if self.is_binary:
             return f"cubin/sm_{self.arch}/{self.dump}.cubin"
         return f"{self.suite}/sm_{self.arch}/{self.dump}.sass"
@@ -94,12 +97,12 @@ def expect_reads(total: int, distinct: int) -> tuple[ExpectedCount, ...]:
 
 
 def expect_writes(size: int) -> tuple[ExpectedCount, ...]:
-    """Each byte of the output stored exactly once."""
+    """Expect each byte of the output to be stored exactly once."""
     return ExpectedCount("written", size), ExpectedCount("written_unique", size)
 
 
 def expect_starts(grid: Dim, block: Dim) -> tuple[ExpectedCount, ...]:
-    """Every thread of the grid starts, and does so once."""
+    """Expect every thread of the grid to start exactly once."""
     threads = prod(block)
     return (
         ExpectedCount("started_warps", prod(grid) * count_tiles(threads, WARP)),
@@ -139,7 +142,7 @@ def make_cuda_cases(
     is_exact: bool = True,
     archs: Sequence[int] = ARCHS,
 ) -> Iterator[Case]:
-    """The same launch on every architecture."""
+    """Yield the same launch on every architecture."""
     for arch in archs:
         yield Case(
             suite="cuda",
@@ -162,7 +165,7 @@ def warps_1d(n: int) -> int:
 
 
 def elementwise() -> Iterator[Case]:
-    """One element a thread: requests and sectors follow, for arrays start at multiples of 256 bytes."""
+    """One element per thread; arrays start at multiples of 256 bytes, which determines the sectors."""
     for n in (1, 31, 1000, 1_048_577):
         grid, block = (count_tiles(n, 256),), (256,)
         sectors = count_tiles(F32 * n, SECTOR_BYTES)
@@ -196,8 +199,8 @@ def elementwise() -> Iterator[Case]:
         )
 
 
-def odd_blocks() -> Iterator[Case]:
-    """CTAs whose last warp is not full, and whose rows are not those of warps."""
+def partial_warps() -> Iterator[Case]:
+    """CTAs whose last warp is not full, and whose rows do not match warps."""
     yield from make_cuda_cases(
         "report16",
         "vector_add",
@@ -242,9 +245,10 @@ def odd_blocks() -> Iterator[Case]:
 
 
 def grid_stride() -> Iterator[Case]:
-    """A warp takes 32 neighbours a step, so each 32 elements are one request of each array.
+    """A warp takes 32 consecutive elements per step, so they are one request of each array.
 
-    The other loop is unrolled: lanes that run it a different number of times part, and make more requests.
+    The loop of `saxpy_grid_stride` is unrolled: lanes with different trip counts diverge and make more
+    requests.
     """
     for n, blocks, threads in (
         (1, 1, 32),
@@ -300,7 +304,7 @@ def row_sums() -> Iterator[Case]:
 
 
 def sparse_rows() -> Iterator[Case]:
-    """Trip counts from memory: exact with the row pointers, unknown without."""
+    """Trip counts from memory: exact with the contents of the row pointers, else unknown."""
     rows = 1000
     first = np.concatenate([[0], np.cumsum(np.arange(rows) * 7919 % 13)]).astype(np.int32)
     nonzeros = int(first[-1])
@@ -353,7 +357,7 @@ def matmuls() -> Iterator[Case]:
 
 
 def tiled_matmul(shape: tuple[int, int, int], tile: int) -> tuple[object, ...]:
-    """Grid, block, arguments and truths: each operand is loaded once for each tile across the other side."""
+    """Return grid, block, arguments and counts; an operand is loaded once per tile of the other side."""
     m, n, k = shape
     grid = count_tiles(n, tile), count_tiles(m, tile)
     steps = count_tiles(k, tile)
@@ -494,7 +498,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def loaded_with_halo(size: int) -> int:
-    """Positions that tiles of 16 load along one side, two more at each end, those outside left out."""
+    """Count positions that tiles of 16 with a halo of 2 load along one side, those outside left out."""
     return sum(min(start + 18, size) - max(start - 2, 0) for start in range(0, size, 16))
 
 
@@ -517,7 +521,7 @@ def stencils() -> Iterator[Case]:
 
 
 def irregular() -> Iterator[Case]:
-    """Control follows from the launch, some addresses from memory."""
+    """Kernels whose control depends on the launch alone, and some addresses on memory."""
     n = 1000
     index = (np.arange(n) * 37 % 501).astype(np.int32)
     distinct = F32 * (n + len(np.unique(index)))
@@ -561,7 +565,7 @@ def irregular() -> Iterator[Case]:
 
 
 def generic_addresses() -> Iterator[Case]:
-    """Generic loads count as global ones only where their addresses lie there; each memory is its own request."""
+    """Generic loads count as global if their addresses are; each memory space is a request of its own."""
     threads, part, archs = 128, 8, (80, 90, 120)
     warps = threads // WARP
     for grid in (1, 12, 1000):
@@ -610,9 +614,9 @@ def generic_addresses() -> Iterator[Case]:
 
 
 def specialized_sums() -> Iterator[Case]:
-    """One thread of a producer asks for each box; what 128 threads sum of all boxes of a tile, each stores once.
+    """One producer thread loads each box; 128 threads sum all boxes of a tile, and each stores one sum.
 
-    Each warp asks once for registers, or gives some back.
+    Each warp executes USETMAXREG once, to request registers or to release some.
     """
     group, box = 128, 2048
     for count, steps, grid in ((1, 1, 1), (1, 9, 3), (7, 4, 2), (131, 5, 132), (1000, 64, 132), (17, 0, 4)):
@@ -631,7 +635,7 @@ def specialized_sums() -> Iterator[Case]:
                 expect_by_opcode("requests", **{opcode: count * steps}, STG=count * group // WARP),
                 expect_by_opcode(
                     "lanes", FADD=count * (steps * box + box - group)
-                ),  # and all parts of each thread to one
+                ),  # the second part reduces the partial sums of each thread to one
                 expect_by_opcode("touched", LDS=count * steps * box),
                 expect_by_opcode(
                     "warps", BAR=grid * roles * group // WARP, USETMAXREG=grid * roles * group // WARP
@@ -655,7 +659,7 @@ def make_triton_cases(
     is_exact: bool = True,
     is_binary: bool = False,
 ) -> Case:
-    """A launch of a Triton kernel; shared memory is in the metadata beside the dump, pointers are implied."""
+    """Return a launch of a Triton kernel; shared memory is in its metadata, pointers are added by default."""
     return Case(
         suite="triton",
         dump=dump,
@@ -672,7 +676,7 @@ def make_triton_cases(
 
 
 def rowwise() -> Iterator[Case]:
-    """Softmax reads a row once; RMSNorm twice, and its weights once a row."""
+    """Softmax reads a row once; RMSNorm reads it twice, and its weights once per row."""
     for arch in ARCHS:
         for rows, cols, gap in ((1, 16, 0), (7, 1008, 16), (1500, 1024, 0)):
             size = F16 * rows * cols
@@ -703,7 +707,7 @@ def rowwise() -> Iterator[Case]:
             )
 
 
-# Tile rows, columns, depth of a step; architectures.
+# Name; tile rows, columns and depth of a step; architectures.
 TRITON_MATMULS: tuple[tuple[str, tuple[int, int, int], tuple[int, ...]], ...] = (
     ("matmul", (128, 64, 32), ARCHS),
     ("matmul_one_stage", (64, 64, 32), (80, 90, 120)),
@@ -716,7 +720,7 @@ TRITON_MATMULS: tuple[tuple[str, tuple[int, int, int], tuple[int, ...]], ...] = 
 
 
 def triton_matmuls() -> Iterator[Case]:
-    """Rows and columns beyond the edge wrap, so a tile loads all of its rows; only K is masked."""
+    """Rows and columns outside the matrix wrap around, so a tile loads all of its rows; only K is masked."""
     aligned = ((1, 16, 16), (128, 64, 32), (130, 80, 48), (257, 208, 1040), (2048, 1008, 96))
     ragged = ((1, 1, 1), (33, 31, 17), (100, 257, 75))
     for name, tile, archs in TRITON_MATMULS:
@@ -744,10 +748,10 @@ def triton_matmul(name: str, tile: tuple[int, int, int], arch: int, shape: tuple
 
 
 def products(arch: int, steps: int, tile: tuple[int, int, int], warps: int = 4) -> tuple[ExpectedCount, ...]:
-    """Executions of the tensor instruction by warps, for `steps` products of tiles.
+    """Return the executions of the tensor instruction by warps, for `steps` products of tiles.
 
-    HMMA covers 16 x 8 x 16 for one warp. HGMMA covers 64 rows and 16 deep for the four warps of a group, all
-    columns at once. UTCHMMA does so for up to 128 rows and is issued by one warp.
+    One HMMA of a warp computes 16 x 8 x 16. One HGMMA of a warpgroup (four warps) computes 64 rows and all
+    columns, 16 deep. One UTCHMMA, issued by one warp, computes up to 128 rows and all columns, 16 deep.
     """
     rows, cols, depth = tile
     if arch == 90 and rows >= 64:
@@ -758,7 +762,10 @@ def products(arch: int, steps: int, tile: tuple[int, int, int], warps: int = 4) 
 
 
 def persistent_matmuls() -> Iterator[Case]:
-    """132 programs share tiles of 128 x 128. TMA loads two boxes a step; a tile leaves in two boxes of 128-byte rows."""
+    """132 programs share tiles of 128 x 128.
+
+    TMA loads two boxes per step, and stores a tile as two boxes of 128-byte rows.
+    """
     tile = 128, 128, 64
     for arch in (90, 100, 120):
         for m, n, k in ((128, 128, 64), (256, 1000, 200), (1, 16, 64), (2048, 1920, 128)):
@@ -778,10 +785,10 @@ def persistent_matmuls() -> Iterator[Case]:
 
 
 def specialized_matmuls() -> Iterator[Case]:
-    """148 programs share the tiles. Of eight warps, four keep the results and four look up their role in a table.
+    """148 programs share the tiles; of eight warps, four keep the results and four have roles.
 
-    They do so twice: for the loop over tiles, in which one loads, one multiplies and two have nothing to do,
-    and to be told that it is the end.
+    These four find their role by a jump table (BRX), twice: for the loop over tiles, in which one loads, one
+    multiplies and two are idle, and for the end of the kernel.
     """
     tile = 128, 128, 64
     for m, n, k in (
@@ -811,7 +818,7 @@ def specialized_matmuls() -> Iterator[Case]:
         )
 
 
-# Head size, rows and keys of a step, warps, by kernel and architecture.
+# By kernel and architecture: head size, rows (queries) of a program, keys of a step, warps.
 ATTENTION = {
     **{("flash_attention", arch): (64, 128, 32, 8) for arch in (80, 90, 120)},
     ("flash_attention", 89): (32, 64, 32, 4),
@@ -830,7 +837,7 @@ def attentions() -> Iterator[Case]:
 
 
 def attention(name: str, arch: int, length: int, heads: int, sizes: tuple[int, int, int, int]) -> Case:
-    """Causal: a program looks at the keys up to its last row; the length cuts the last program short."""
+    """Return a launch; with causal attention, a program reads keys up to its last row or the length."""
     dim, rows, keys, warps = sizes
     blocks = count_tiles(length, rows)
     is_causal = name == "flash_attention"
@@ -852,7 +859,7 @@ def attention(name: str, arch: int, length: int, heads: int, sizes: tuple[int, i
 
 
 def attention_products(arch: int, steps: int, sizes: tuple[int, int, int, int]) -> tuple[ExpectedCount, ...]:
-    """Scores are rows x keys from `dim` deep, then rows x dim from `keys` deep."""
+    """Return tensor instructions: scores of rows x keys, `dim` deep, then rows x dim, `keys` deep."""
     dim, rows, keys, _ = sizes
     scores = products(arch, steps, (rows, keys, dim))[0]
     weighted = products(arch, steps, (rows, dim, keys))[0]
@@ -863,7 +870,7 @@ GROUPED_PROGRAMS = 24
 
 
 def grouped() -> Iterator[Case]:
-    """Sizes and addresses lie in buffers: exact with them, unknown without."""
+    """Sizes and addresses are in buffers: exact with their contents, else unknown."""
     problems = (
         ((1, 8, 8),),
         ((64, 64, 64), (33, 40, 72), (0, 16, 16), (100, 200, 56)),
@@ -912,10 +919,10 @@ def grouped_case(arch: int, groups: Sequence[tuple[int, int, int]]) -> Case:
 
 
 def mixtures() -> Iterator[Case]:
-    """Slots sorted by expert and padded to blocks of 32: what to do lies in buffers.
+    """Mixture of experts: slots sorted by expert and padded to blocks of 32, in buffers.
 
-    Programs are walked in groups of eight tile rows. Of those beyond the last block, a started group's compute
-    columns that do not exist and store nothing; the others end at once.
+    Programs visit tiles in groups of eight tile rows. Of the programs behind the last block, those of the
+    last group that has blocks compute without storing; the others exit at once.
     """
     top_k, rows, cols, depth = 2, 32, 64, 64
     for arch in (80, 90, 100, 120):
@@ -924,8 +931,8 @@ def mixtures() -> Iterator[Case]:
             blocks, order = routed(slots, experts, rows)
             used = len(order)
             programs = count_tiles(slots + experts * (rows - 1), rows) * count_tiles(n, cols)
-            at_work = min(programs, count_tiles(len(blocks), 8) * 8 * count_tiles(n, cols))
-            steps = at_work * count_tiles(k, depth)
+            working_programs = min(programs, count_tiles(len(blocks), 8) * 8 * count_tiles(n, cols))
+            steps = working_programs * count_tiles(k, depth)
             yield make_triton_cases(
                 "fused_moe",
                 "fused_moe",
@@ -946,20 +953,20 @@ def mixtures() -> Iterator[Case]:
 
 
 def routed(slots: int, experts: int, rows: int) -> tuple[list[int], list[int]]:
-    """The expert of each block, and the slots in order; padding is `slots`. Expert 1 gets none."""
+    """Return the expert of each block, and the slots in order, padded with `slots`; expert 1 gets none."""
     blocks, order = [], []
     for expert in (e for e in range(experts) if e != 1):
-        mine = [slot for slot in range(slots) if slot * 5 // 3 % experts == expert or (
+        own = [slot for slot in range(slots) if slot * 5 // 3 % experts == expert or (
             expert == 0 and slot * 5 // 3 % experts == 1)]  # fmt: skip
-        padded = count_tiles(len(mine), rows) * rows
-        order += mine + [slots] * (padded - len(mine))
+        padded = count_tiles(len(own), rows) * rows
+        order += own + [slots] * (padded - len(own))
         blocks += [expert] * (padded // rows)
     return blocks, order
 
 
 FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     elementwise,
-    odd_blocks,
+    partial_warps,
     grid_stride,
     row_sums,
     sparse_rows,

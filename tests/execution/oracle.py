@@ -1,10 +1,17 @@
 """A scalar interpreter of SASS: each lane on Python ints, with the control flow of whole warps.
 
-It shares nothing with the analyzer but parsed operands. An instruction becomes a little Python function; lanes
-of a warp that stand together (a `Fragment`) go on together until they part at a branch, and meet again at
-BSYNC and WARPSYNC only. Convergence barriers hold a mask per lane, uniform registers one value per warp.
+It is the reference for the counts of abstract execution, so it shares only the parsed operands with the
+analyzer. Each instruction is compiled once to a small Python function that runs it for the active lanes:
 
-It knows the opcodes of `kernels/control.cu`; any other raises `NotImplementedError`.
+    IADD3 R1, R2, 0x5, RZ  ->  for i in lanes: R = w.R[i]; x = (R[2] + 5 + 0) & M; R[1] = x & M
+
+Lanes of a warp that are at the same instruction (a `LaneGroup`) execute together. They are split at a
+divergent branch and are merged again only at BSYNC and WARPSYNC, as on Volta and later. A convergence
+barrier has a mask per lane, a uniform register one value per warp. Groups of a warp run one after the
+other, each until it waits or exits; then CTA barriers are released. The order does not change the counts of
+a kernel without data races.
+
+Only the opcodes of `kernels/control.cu` are known; any other raises `NotImplementedError`.
 """
 
 import struct
@@ -36,7 +43,7 @@ M64 = 0xFFFFFFFFFFFFFFFF
 LANES = 32
 _SHARED_WINDOW = 0xFFFFFF
 
-# Constant bank 0: block, grid, stack pointer, start of the arguments (EXECUTION.md).
+# Offsets in constant bank 0 of block size, grid size and stack pointer: up to sm_90, and from sm_100 on.
 _OLD_BANK = (0x0, 0xC, 0x28)
 _NEW_BANK = (0x360, 0x370, 0x37C)
 
@@ -44,7 +51,7 @@ Dim = tuple[int, int, int]
 
 
 class DeadlockError(Exception):
-    """Lanes wait for each other for ever, or there is no end in sight."""
+    """Lanes wait for each other forever, or too many steps were executed."""
 
 
 # ---- launch --------------------------------------------------------------------------------------
@@ -52,12 +59,12 @@ class DeadlockError(Exception):
 
 @dataclass
 class AccessCounts:
-    """What one memory instruction did over the grid."""
+    """Executions of one memory instruction over the grid."""
 
     requests: int = 0
     lanes: int = 0
-    width: int = 0
-    starts: set[int] = field(default_factory=set)
+    width: int = 0  # bytes of a lane
+    starts: set[int] = field(default_factory=set)  # addresses of lanes
 
     @property
     def unique_bytes(self) -> int:
@@ -66,14 +73,18 @@ class AccessCounts:
 
 @dataclass
 class OracleResult:
-    """warps[w][row]: (executions, lanes) of each instruction by warp w of the grid; memory by row and side."""
+    """Counts of a launch."""
 
-    warps: list[tuple[list[int], list[int]]]
-    memory: dict[tuple[int, str], AccessCounts]
+    warps: list[tuple[list[int], list[int]]]  # by warp of the grid: executions by row, active lanes by row
+    memory: dict[tuple[int, str], AccessCounts]  # by row and memory space
 
 
 class Oracle:
-    """One launch of one kernel. Arguments are bytes as they stand in the constant bank, from its start on."""
+    """One launch of one kernel.
+
+    arguments: bytes of the parameter area of constant bank 0.
+    buffers: (address, contents) of global memory; other addresses read 0.
+    """
 
     def __init__(
         self,
@@ -97,7 +108,7 @@ class Oracle:
         self.banks: dict[int, bytes] = {0: bytes(bank)}
         for other in kernel.constant_banks or ():
             self.banks[other.number] = bytes(other.contents)
-        self.buffers = [(start, bytearray(held)) for start, held in buffers]
+        self.buffers = [(start, bytearray(data)) for start, data in buffers]
         self.rows = {int(address): row for row, address in enumerate(kernel.addresses)}
         self.codes: list[Code | None] = [None] * len(kernel)
         self.memory: dict[tuple[int, str], AccessCounts] = {}
@@ -120,33 +131,33 @@ class Oracle:
         return found
 
     def constant(self, bank: int, offset: int, size: int = 4) -> int:
-        held = self.banks[bank][offset & M : (offset & M) + size]
-        return int.from_bytes(held, "little")
+        data = self.banks[bank][offset & M : (offset & M) + size]
+        return int.from_bytes(data, "little")
 
-    def touch(self, row: int, side: str, width: int, starts: list[int]) -> None:
-        found = self.memory.setdefault((row, side), AccessCounts(width=width))
+    def record_access(self, row: int, space: str, width: int, starts: list[int]) -> None:
+        found = self.memory.setdefault((row, space), AccessCounts(width=width))
         found.requests += 1
         found.lanes += len(starts)
         found.starts.update(starts)
 
     def load_global(self, address: int, size: int) -> int:
-        for start, held in self.buffers:
-            if start <= address <= start + len(held) - size:
-                return int.from_bytes(held[address - start : address - start + size], "little")
+        for start, data in self.buffers:
+            if start <= address <= start + len(data) - size:
+                return int.from_bytes(data[address - start : address - start + size], "little")
         return 0
 
     def store_global(self, address: int, size: int, value: int) -> None:
-        for start, held in self.buffers:
-            if start <= address <= start + len(held) - size:
-                held[address - start : address - start + size] = value.to_bytes(size, "little")
+        for start, data in self.buffers:
+            if start <= address <= start + len(data) - size:
+                data[address - start : address - start + size] = value.to_bytes(size, "little")
 
 
-# ---- who runs ------------------------------------------------------------------------------------
+# ---- lanes, warps and CTAs -----------------------------------------------------------------------
 
 
 @dataclass
 class LaneGroup:
-    """Lanes of one warp that stand at the same instruction and go on together."""
+    """Lanes of one warp that are at the same instruction and execute together."""
 
     row: int
     lanes: list[int]
@@ -166,27 +177,28 @@ class Cta:
                 raise DeadlockError("a barrier that not all come to")
 
     def _release_barriers(self) -> bool:
-        """Let go on who waits at a barrier that enough threads have come to."""
-        opened = False
+        """Release threads at barriers where enough have arrived; return whether any was released."""
+        released = False
         for number in {number for warp in self.warps for number, _, _ in warp.at_barrier}:
             waiting = [entry for warp in self.warps for entry in warp.at_barrier if entry[0] == number]
-            came = sum(len(fragment.lanes) for _, _, fragment in waiting)
+            arrived = sum(len(group.lanes) for _, _, group in waiting)
             wanted = waiting[0][1] or sum(len(warp.live) for warp in self.warps)
-            if came < wanted:
+            if arrived < wanted:
                 continue
-            opened = True
+            released = True
             for warp in self.warps:
                 ready = [entry[2] for entry in warp.at_barrier if entry[0] == number]
                 warp.at_barrier = [entry for entry in warp.at_barrier if entry[0] != number]
                 warp.ready += [LaneGroup(f.row + 1, f.lanes) for f in ready]
-        return opened
+        return released
 
 
 class Warp:
-    """Registers of 32 lanes and where they stand.
+    """Registers and positions of 32 lanes.
 
-    R, P, B: general registers, predicates (P[7] is true), masks of convergence barriers, by lane; U, V: uniform
-    registers and predicates; runs, lanes_run: by instruction.
+    R, P, B: general registers, predicates (P[7] is PT) and masks of convergence barriers, by lane.
+    U, V: uniform registers and predicates.
+    runs, lanes: executions and active lanes, by row.
     """
 
     def __init__(self, cta: Cta, first: int) -> None:
@@ -202,7 +214,7 @@ class Warp:
         self.ready = [LaneGroup(0, sorted(self.live))]
         self.at_convergence_barrier: dict[int, tuple[int, int]] = {}  # lane: (row of its BSYNC, barrier)
         self.at_warp_sync: dict[int, tuple[int, int]] = {}  # lane: (row, mask)
-        self.at_barrier: list[tuple[int, int, LaneGroup]] = []  # (number, threads wanted, who)
+        self.at_barrier: list[tuple[int, int, LaneGroup]] = []  # (number, threads wanted, group)
         self.special = [self._special(first + lane) for lane in range(LANES)]
 
     def _special(self, thread: int) -> dict[str, int]:
@@ -222,38 +234,39 @@ class Warp:
         }
 
     def run(self) -> None:
-        """Until nobody of the warp can go on."""
+        """Execute until no lane of the warp can continue."""
         while self.ready:
-            fragment = self.ready.pop()
-            while fragment is not None:
-                fragment = self.step(fragment)  # type: ignore[assignment]
+            group = self.ready.pop()
+            while group is not None:
+                group = self.step(group)  # type: ignore[assignment]
 
-    def step(self, fragment: LaneGroup) -> LaneGroup | None:
-        """One instruction; who goes on at once, while others become ready or wait."""
-        oracle, row = self.oracle, fragment.row
+    def step(self, group: LaneGroup) -> LaneGroup | None:
+        """Execute one instruction; return the group that continues, while others become ready or wait."""
+        oracle, row = self.oracle, group.row
         oracle.steps += 1
         if oracle.steps > oracle.max_steps:
             raise DeadlockError("too many steps")
         self.runs[row] += 1
-        self.lanes[row] += len(fragment.lanes)
+        self.lanes[row] += len(group.lanes)
         code = oracle.code(row)
-        active = code.active(self, fragment.lanes)
+        active = code.active(self, group.lanes)
         if code.flow is None:
             if active:
                 code.run(self, active)
-            return LaneGroup(row + 1, fragment.lanes)
-        return code.flow(self, fragment, active)
+            return LaneGroup(row + 1, group.lanes)
+        return code.flow(self, group, active)
 
     def split(self, places: dict[int, list[int]]) -> LaneGroup | None:
-        """Lanes go to different rows, each group by itself."""
+        """Make a group of the lanes of each row; return the first one, the others become ready."""
         found = [LaneGroup(row, lanes) for row, lanes in sorted(places.items()) if lanes]
         self.ready += found[1:]
         return found[0] if found else None
 
     def release_waiting_lanes(self) -> None:
-        """Release lanes at BSYNC and WARPSYNC whose partners are all there, or gone.
+        """Release lanes at BSYNC and WARPSYNC whose partners have all arrived or exited.
 
-        Lanes of one barrier hold the same mask: in a recursion others wait at the same BSYNC for an outer one.
+        Partners have the same row and the same mask: in a recursion, lanes of an outer call may wait at the
+        same BSYNC with another mask.
         """
         live = sum(1 << lane for lane in self.live)
         for waiting, is_sync in ((self.at_convergence_barrier, False), (self.at_warp_sync, True)):
@@ -276,7 +289,7 @@ Flow = Callable[[Warp, LaneGroup, list[int]], LaneGroup | None]
 
 
 class Code:
-    """One instruction; `flow` is None where execution goes on behind it."""
+    """One instruction; `flow` is None if it is not a control-flow instruction."""
 
     def __init__(self, form: InstructionForm, row: int, address: int) -> None:
         self.form, self.row, self.address = form, row, address
@@ -284,7 +297,7 @@ class Code:
         guard = form.guard
         self.guard: Callable[[Warp, int], bool] | None = None
         if guard is not None and (guard.index is not None or guard.is_negated):
-            self.guard = _function(f"lambda w, i: {_truth(guard, 'w.P[i]', 'w.V')}")
+            self.guard = _function(f"lambda w, i: {_predicate_text(guard, 'w.P[i]', 'w.V')}")
         self.flow: Flow | None = getattr(self, "_flow_" + self.name.lower(), None)
         self.run: Callable[[Warp, list[int]], None] = _nothing
         if self.flow is None and self.name not in _IDLE and not form.is_never_executed:
@@ -311,9 +324,9 @@ class Code:
         lines.append("    for i in lanes[:1]:" if once else "    for i in lanes:")
         lines.append("        R, P, S = w.R[i], w.P[i], w.special[i]")
         lines += [f"        {line}" for line in _assignments(results, values, self.form.text)]
-        space = dict(globals())
-        exec("\n".join(lines), space)
-        found: Callable[[Warp, list[int]], None] = space["run"]
+        namespace = dict(globals())
+        exec("\n".join(lines), namespace)
+        found: Callable[[Warp, list[int]], None] = namespace["run"]
         return found
 
     # ---- flow ----
@@ -325,83 +338,83 @@ class Code:
     def _conditions(self, warp: Warp, lanes: list[int]) -> list[int]:
         for operand in self.form.operands:
             if isinstance(operand, Predicate):
-                lanes = [lane for lane in lanes if _holds(warp, operand, lane)]
+                lanes = [lane for lane in lanes if _is_predicate_true(warp, operand, lane)]
         return lanes
 
-    def _branch_to(self, warp: Warp, fragment: LaneGroup, taken: list[int]) -> LaneGroup | None:
+    def _branch_to(self, warp: Warp, group: LaneGroup, taken: list[int]) -> LaneGroup | None:
         chosen = set(taken)
-        stays = [lane for lane in fragment.lanes if lane not in chosen]
+        stays = [lane for lane in group.lanes if lane not in chosen]
         target = self._target(warp.oracle)
         if target == self.row + 1:
-            return LaneGroup(target, fragment.lanes)
+            return LaneGroup(target, group.lanes)
         return warp.split({self.row + 1: stays, target: taken})
 
-    def _flow_bra(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_bra(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         if self.words in (("DIV",), ("CONV",)):
-            return self._branch_to(warp, fragment, active if self._is_divergent(warp, fragment) else [])
+            return self._branch_to(warp, group, active if self._is_divergent(warp, group) else [])
         if not set(self.words) <= {"U"}:
             raise NotImplementedError(self.form.text)
-        return self._branch_to(warp, fragment, self._conditions(warp, active))
+        return self._branch_to(warp, group, self._conditions(warp, active))
 
-    def _is_divergent(self, warp: Warp, fragment: LaneGroup) -> bool:
-        """BRA.DIV is taken where lanes of its mask (all, where it names none) are elsewhere, BRA.CONV else."""
+    def _is_divergent(self, warp: Warp, group: LaneGroup) -> bool:
+        """Return whether BRA.DIV (lanes of its mask are at another row) or BRA.CONV (none is) is taken."""
         mask = M
         for operand in self.form.operands:
             if isinstance(operand, Register) and not operand.is_inverted:
-                held = warp.U if operand.file is RegisterFile.UNIFORM else warp.R[fragment.lanes[0]]
-                mask = M if operand.index is None else held[operand.index]
-        missing = any(mask >> lane & 1 for lane in warp.live - set(fragment.lanes))
+                registers = warp.U if operand.file is RegisterFile.UNIFORM else warp.R[group.lanes[0]]
+                mask = M if operand.index is None else registers[operand.index]
+        missing = any(mask >> lane & 1 for lane in warp.live - set(group.lanes))
         return missing if "DIV" in self.words else not missing
 
-    def _flow_call(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
-        return self._branch_to(warp, fragment, active)
+    def _flow_call(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
+        return self._branch_to(warp, group, active)
 
-    def _indirect(self, warp: Warp, fragment: LaneGroup, active: list[int], base: int) -> LaneGroup | None:
+    def _indirect(self, warp: Warp, group: LaneGroup, active: list[int], base: int) -> LaneGroup | None:
         register = next(o for o in self.form.operands if isinstance(o, Register))
         places: dict[int, list[int]] = {}
-        for lane in fragment.lanes:
+        for lane in group.lanes:
             row = self.row + 1
             if lane in active:
                 row = warp.oracle.rows[_signed(warp.R[lane][register.index or 0]) + base]
             places.setdefault(row, []).append(lane)
         return warp.split(places)
 
-    def _flow_ret(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
-        return self._indirect(warp, fragment, active, 0)
+    def _flow_ret(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
+        return self._indirect(warp, group, active, 0)
 
-    def _flow_brx(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_brx(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         offset = next(int(o.value) for o in self.form.operands if isinstance(o, Immediate))
-        return self._indirect(warp, fragment, active, self.address + 16 + offset)
+        return self._indirect(warp, group, active, self.address + 16 + offset)
 
-    def _flow_exit(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
-        gone = set(self._conditions(warp, active))
-        warp.live -= gone
+    def _flow_exit(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
+        exiting = set(self._conditions(warp, active))
+        warp.live -= exiting
         warp.release_waiting_lanes()
-        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in gone]})
+        return warp.split({self.row + 1: [lane for lane in group.lanes if lane not in exiting]})
 
-    def _flow_bssy(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_bssy(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         mask = sum(1 << lane for lane in active)
         for lane in active:
             warp.B[lane][self._barrier] = mask
-        return LaneGroup(self.row + 1, fragment.lanes)
+        return LaneGroup(self.row + 1, group.lanes)
 
-    def _flow_bsync(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_bsync(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         for lane in active:
             warp.at_convergence_barrier[lane] = (self.row, self._barrier)
         warp.release_waiting_lanes()
         chosen = set(active)
-        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
+        return warp.split({self.row + 1: [lane for lane in group.lanes if lane not in chosen]})
 
-    def _flow_break(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_break(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         leaving = self._conditions(warp, active)
         mask = ~sum(1 << lane for lane in leaving)
         members = {lane for one in leaving for lane in range(LANES) if warp.B[one][self._barrier] >> lane & 1}
         for lane in members:
             warp.B[lane][self._barrier] &= mask
         warp.release_waiting_lanes()
-        return LaneGroup(self.row + 1, fragment.lanes)
+        return LaneGroup(self.row + 1, group.lanes)
 
-    def _flow_bmov(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_bmov(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         first, second = self.form.operands
         for lane in active:
             if isinstance(first, BarrierRegister):
@@ -414,9 +427,9 @@ class Code:
                     warp.R[lane][first.index] = warp.B[lane][second.index]
                 if "CLEAR" in self.words:
                     warp.B[lane][second.index] = 0
-        return LaneGroup(self.row + 1, fragment.lanes)
+        return LaneGroup(self.row + 1, group.lanes)
 
-    def _flow_warpsync(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_warpsync(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         operand = self.form.operands[0] if self.form.operands else None
         for lane in active:
             mask = M
@@ -427,9 +440,9 @@ class Code:
             warp.at_warp_sync[lane] = (self.row, mask)
         warp.release_waiting_lanes()
         chosen = set(active)
-        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
+        return warp.split({self.row + 1: [lane for lane in group.lanes if lane not in chosen]})
 
-    def _flow_bar(self, warp: Warp, fragment: LaneGroup, active: list[int]) -> LaneGroup | None:
+    def _flow_bar(self, warp: Warp, group: LaneGroup, active: list[int]) -> LaneGroup | None:
         if "SYNC" not in self.words:
             raise NotImplementedError(self.form.text)
         numbers = [int(o.value) for o in self.form.operands if isinstance(o, Immediate)]
@@ -437,7 +450,7 @@ class Code:
             wanted = numbers[1] if len(numbers) > 1 else 0
             warp.at_barrier.append((numbers[0], wanted, LaneGroup(self.row, active)))
         chosen = set(active)
-        return warp.split({self.row + 1: [lane for lane in fragment.lanes if lane not in chosen]})
+        return warp.split({self.row + 1: [lane for lane in group.lanes if lane not in chosen]})
 
     @property
     def _barrier(self) -> int:
@@ -458,25 +471,25 @@ def _function(text: str) -> Any:
     return eval(text, globals())
 
 
-def _truth(operand: Operand, lane: str = "P", uniform: str = "V") -> str:
+def _predicate_text(operand: Operand, lane: str = "P", uniform: str = "V") -> str:
     assert isinstance(operand, Predicate)
     where = uniform if operand.file is PredicateFile.UNIFORM else lane
     text = f"{where}[{7 if operand.index is None else operand.index}]"
     return f"(not {text})" if operand.is_negated else text
 
 
-def _holds(warp: Warp, operand: Predicate, lane: int) -> bool:
+def _is_predicate_true(warp: Warp, operand: Predicate, lane: int) -> bool:
     where = warp.V if operand.file is PredicateFile.UNIFORM else warp.P[lane]
     return where[7 if operand.index is None else operand.index] is not operand.is_negated
 
 
-def _place(register: Register, more: int = 0) -> str:
+def _register_text(register: Register, more: int = 0) -> str:
     if register.index is None:
         return "0"
     return f"{'U' if register.file is RegisterFile.UNIFORM else 'R'}[{register.index + more}]"
 
 
-def _signs(operand: Register | ConstantBankOperand, text: str, mask: str) -> str:
+def _apply_modifiers(operand: Register | ConstantBankOperand, text: str, mask: str) -> str:
     if operand.is_absolute:
         raise NotImplementedError(str(operand))
     if operand.is_inverted:
@@ -484,13 +497,13 @@ def _signs(operand: Register | ConstantBankOperand, text: str, mask: str) -> str
     return f"(-{text} & {mask})" if operand.is_negated else text
 
 
-def _word(operand: Operand) -> str:
+def _word_text(operand: Operand) -> str:
     match operand:
         case Register():
-            return _signs(operand, _place(operand), "M")
+            return _apply_modifiers(operand, _register_text(operand), "M")
         case ConstantBankOperand(bank=bank, offset=offset, base=base):
-            at = str(offset) if base is None else f"{_place(base)} + {offset}"
-            return _signs(operand, f"C({bank}, {at})", "M")
+            at = str(offset) if base is None else f"{_register_text(base)} + {offset}"
+            return _apply_modifiers(operand, f"C({bank}, {at})", "M")
         case Immediate(value=int(value)):
             return str(value & M)
         case Immediate(value=float(value)):
@@ -501,21 +514,23 @@ def _word(operand: Operand) -> str:
             raise NotImplementedError(str(operand))
 
 
-def _pair(operand: Operand) -> str:
+def _pair_text(operand: Operand) -> str:
     match operand:
         case Register(index=None):
             return "0"
         case Register():
-            return _signs(operand, f"({_place(operand)} | {_place(operand, 1)} << 32)", "M64")
+            return _apply_modifiers(
+                operand, f"({_register_text(operand)} | {_register_text(operand, 1)} << 32)", "M64"
+            )
         case ConstantBankOperand(bank=bank, offset=offset, base=None):
-            return _signs(operand, f"C({bank}, {offset}, 8)", "M64")
+            return _apply_modifiers(operand, f"C({bank}, {offset}, 8)", "M64")
         case Immediate(value=int(value)):
             return str(_signed(value & M) & M64 if value < 1 << 32 else value)
         case _:
             raise NotImplementedError(str(operand))
 
 
-def _address(operand: Operand, wide: bool) -> str:
+def _address_text(operand: Operand, wide: bool) -> str:
     if isinstance(operand, DescriptorOperand):
         assert operand.address is not None
         operand = operand.address
@@ -525,12 +540,12 @@ def _address(operand: Operand, wide: bool) -> str:
         scale = next((int(s[1:]) for s in base.suffixes if s in ("X4", "X8", "X16")), 1)
         is_pair = wide and "U32" not in base.suffixes
         plain = Register(base.file, base.index)
-        terms.append(f"{_pair(plain) if is_pair else _word(plain)} * {scale}")
+        terms.append(f"{_pair_text(plain) if is_pair else _word_text(plain)} * {scale}")
     return f"({' + '.join(terms)}) & {'M64' if wide else 'M'}"
 
 
 def _split(name: str, operands: list[Operand]) -> tuple[list[Operand], list[Operand]]:
-    """Results and sources: predicates, a register, predicates, unless the opcode has it otherwise."""
+    """Split operands into results and sources; results are predicates, a register, predicates, mostly."""
     plain = name.removeprefix("U")
     if plain in ("ISETP", "PLOP3"):
         return operands[:2], operands[2:]
@@ -552,21 +567,21 @@ def _assignments(results: list[Operand], values: "Values", text: str) -> Iterato
     for register in results:
         if isinstance(register, Register) and register.index is not None:
             yield f"x = {values.word}"
-            targets.append(_place(register))
+            targets.append(_register_text(register))
             sources.append("x & M")
             for more in range(1, values.n_words):
-                targets.append(_place(register, more))
+                targets.append(_register_text(register, more))
                 sources.append(f"x >> {32 * more} & M")
     for predicate, value in zip(predicates, values.predicates, strict=False):
         if predicate.index is not None:
-            targets.append(_truth(Predicate(predicate.file, predicate.index)))
+            targets.append(_predicate_text(Predicate(predicate.file, predicate.index)))
             sources.append(f"bool({value})")
     yield f"{', '.join(targets)} = {', '.join(sources)}" if targets else "pass"
 
 
 @dataclass
 class Values:
-    """Results as expressions."""
+    """Results of an instruction, as Python expressions."""
 
     word: str = "0"
     predicates: tuple[str, ...] = ()
@@ -574,21 +589,21 @@ class Values:
 
 
 class Sources:
-    """Operands behind the results, predicates apart."""
+    """Source operands of an instruction, predicates apart."""
 
     def __init__(self, words: tuple[str, ...], operands: list[Operand], text: str) -> None:
         self.words, self.text = words, text
         self.operands = [o for o in operands if not isinstance(o, Predicate)]
-        self.predicates = [_truth(o) for o in operands if isinstance(o, Predicate)]
+        self.predicates = [_predicate_text(o) for o in operands if isinstance(o, Predicate)]
 
     def word(self, place: int) -> str:
-        return _word(self.operands[place])
+        return _word_text(self.operands[place])
 
     def signed(self, place: int) -> str:
         return f"_signed({self.word(place)})"
 
     def pair(self, place: int) -> str:
-        return _pair(self.operands[place])
+        return _pair_text(self.operands[place])
 
     def number(self, place: int) -> int:
         operand = self.operands[place]
@@ -599,7 +614,7 @@ class Sources:
         return any(word in self.words for word in words)
 
 
-# ---- what opcodes do -----------------------------------------------------------------------------
+# ---- semantics of opcodes ------------------------------------------------------------------------
 
 
 def _signed(value: int, bits: int = 32) -> int:
@@ -610,7 +625,7 @@ def _add3(s: Sources) -> Values:
     if s.has("64"):
         return Values(" + ".join(s.pair(n) for n in range(len(s.operands))) + " & M64", n_words=2)
     total = " + ".join(s.word(n) for n in range(len(s.operands)))
-    # the carry of -b is that of 2**32 - b, b = 0 included
+    # The carry of -b is that of 2**32 - b, also for b = 0.
     extra = "".join(
         f" + ({s.word(n)} == 0) * (M + 1)"
         for n, o in enumerate(s.operands)
@@ -699,7 +714,7 @@ def _least(s: Sources, first: str, second: int) -> Values:
 
 
 def _shift_add(s: Sources) -> Values:
-    """LEA: (a << n) + b; with HI of a pair, of which b is added to the high word."""
+    """LEA: (a << n) + b; with HI, a is a pair and b is added to the high word of the shifted pair."""
     carry = f" + {s.predicates[0]}" if s.has("X") else ""
     if not s.has("HI"):
         total = f"({s.word(0)} << {s.number(2)} & M) + {s.word(1)}{carry}"
@@ -726,11 +741,11 @@ def _shift(s: Sources) -> Values:
 
 
 def _permuted(a: int, selector: int, b: int) -> int:
-    held = (a | b << 32).to_bytes(8, "little")
+    data = (a | b << 32).to_bytes(8, "little")
     found = 0
     for place in range(4):
         nibble = selector >> 4 * place & 15
-        byte = held[nibble & 7]
+        byte = data[nibble & 7]
         if nibble & 8:
             byte = 255 if byte & 128 else 0
         found |= byte << 8 * place
@@ -738,7 +753,7 @@ def _permuted(a: int, selector: int, b: int) -> int:
 
 
 def _half_constant(s: Sources) -> Values:
-    """HFMA2 R, -RZ, RZ, high, low."""
+    """HFMA2 R, -RZ, RZ, high, low: a constant of two halves."""
     if not all(isinstance(o, Register) and o.index is None for o in s.operands[:2]):
         raise NotImplementedError(s.text)
     high, low = (float(o.value) for o in s.operands[2:] if isinstance(o, Immediate))
@@ -750,11 +765,11 @@ def _constant_load(s: Sources) -> Values:
     assert isinstance(operand, ConstantBankOperand)
     size = next((int(w[1:]) // 8 for w in s.words if w in ("U8", "U16")), 8 if s.has("64") else 4)
     size = 16 if s.has("128") else size
-    at = str(operand.offset) if operand.base is None else f"{_place(operand.base)} + {operand.offset}"
+    at = str(operand.offset) if operand.base is None else f"{_register_text(operand.base)} + {operand.offset}"
     return Values(f"C({operand.bank}, {at}, {size})", n_words=max(1, size // 4))
 
 
-def _one(text: str) -> Callable[[Sources], Values]:
+def _of_word(text: str) -> Callable[[Sources], Values]:
     return lambda s: Values(text.format(s.word(0)))
 
 
@@ -764,7 +779,7 @@ def _leading(s: Sources) -> Values:
 
 
 def _rounded_up(value: int) -> int:
-    """Float bits of an integer, rounded up."""
+    """Return the bits of the least float that is not below an integer."""
     found = np.float32(value)
     while int(found) < value:
         found = np.nextafter(found, np.float32(np.inf))
@@ -842,8 +857,8 @@ _RULES: dict[str, Callable[[Sources], Values]] = {
     "LDCU": _constant_load,
     "ULDC": _constant_load,
     "IABS": lambda s: Values(f"abs({s.signed(0)}) & M"),
-    "POPC": _one("({}).bit_count()"),
-    "BREV": _one("int(f'{{{}:032b}}'[::-1], 2)"),
+    "POPC": _of_word("({}).bit_count()"),
+    "BREV": _of_word("int(f'{{{}:032b}}'[::-1], 2)"),
     "FLO": _leading,
     "I2F": _to_float,
     "F2I": _to_int,
@@ -861,7 +876,9 @@ def _set(warp: Warp, target: Operand, lane: int, value: int) -> None:
 
 
 def _reader(operand: Operand) -> Callable[[Warp, int], int]:
-    text = _word(operand).replace("R[", "w.R[i][").replace("U[", "w.U[").replace("C(", "w.oracle.constant(")
+    text = (
+        _word_text(operand).replace("R[", "w.R[i][").replace("U[", "w.U[").replace("C(", "w.oracle.constant(")
+    )
     found: Callable[[Warp, int], int] = _function(f"lambda w, i: {text}")
     return found
 
@@ -871,7 +888,7 @@ def _vote(code: Code) -> Callable[[Warp, list[int]], None]:
     assert isinstance(source, Predicate)
 
     def run(warp: Warp, lanes: list[int]) -> None:
-        agree = [lane for lane in lanes if _holds(warp, source, lane)]
+        agree = [lane for lane in lanes if _is_predicate_true(warp, source, lane)]
         ballot = sum(1 << lane for lane in agree)
         whole = len(agree) == len(lanes) if "ALL" in code.words else bool(agree)
         for target in targets:
@@ -932,18 +949,18 @@ _WARP_WIDE: dict[str, Callable[[Code], Callable[[Warp, list[int]], None]]] = {
 # ---- memory --------------------------------------------------------------------------------------
 
 _SIZES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
-_SIDES = {"G": "global", "S": "shared", "L": "local"}
+_SPACES = {"G": "global", "S": "shared", "L": "local"}
 
 
 def _transfer(code: Code) -> Callable[[Warp, list[int]], None]:  # noqa: C901 - one case for each kind of access
-    """Loads, stores and shared atomics of one space."""
-    side = "shared" if code.name == "ATOMS" else _SIDES[code.name[-1]]
+    """Compile a load, a store or a shared-memory atomic."""
+    space = "shared" if code.name == "ATOMS" else _SPACES[code.name[-1]]
     size = next((_SIZES[w] for w in reversed(code.words) if w in _SIZES), 4)
     signed = any(w in ("S8", "S16") for w in code.words)
     operands = code.form.operands
     where = next(o for o in operands if isinstance(o, Address | DescriptorOperand))
-    wide = side == "global" and "E" in code.words
-    text = _address(where, wide).replace("R[", "w.R[i][").replace("U[", "w.U[")
+    wide = space == "global" and "E" in code.words
+    text = _address_text(where, wide).replace("R[", "w.R[i][").replace("U[", "w.U[")
     at: Callable[[Warp, int], int] = _function(f"lambda w, i: {text}")
     register = next((o for o in reversed(operands) if isinstance(o, Register)), None)
     if code.name.startswith("LD"):
@@ -957,18 +974,18 @@ def _transfer(code: Code) -> Callable[[Warp, list[int]], None]:  # noqa: C901 - 
 
     def run(warp: Warp, lanes: list[int]) -> None:
         addresses = {lane: at(warp, lane) for lane in lanes}
-        warp.oracle.touch(code.row, side, size, list(addresses.values()))
+        warp.oracle.record_access(code.row, space, size, list(addresses.values()))
         for lane, address in addresses.items():
             if code.name == "ATOMS":
                 if not {"ADD", "INC"} & set(code.words):
                     raise NotImplementedError(code.form.text)
                 more = 1 if "INC" in code.words else words_of(warp, lane)
-                _store(warp, side, lane, address, 4, _load(warp, side, lane, address, 4) + more & M)
+                _store(warp, space, lane, address, 4, _load(warp, space, lane, address, 4) + more & M)
             elif code.name.startswith("ST"):
                 value = words_of(warp, lane) & (1 << 8 * size) - 1
-                _store(warp, side, lane, address, size, value)
+                _store(warp, space, lane, address, size, value)
             else:
-                value = _load(warp, side, lane, address, size)
+                value = _load(warp, space, lane, address, size)
                 if signed:
                     value = _signed(value, 8 * size) & M
                 for n in range(max(1, size // 4)):
@@ -979,20 +996,20 @@ def _transfer(code: Code) -> Callable[[Warp, list[int]], None]:  # noqa: C901 - 
     return run
 
 
-def _load(warp: Warp, side: str, lane: int, address: int, size: int) -> int:
-    if side == "global":
+def _load(warp: Warp, space: str, lane: int, address: int, size: int) -> int:
+    if space == "global":
         return warp.oracle.load_global(address, size)
-    if side == "shared":
-        held = warp.cta.shared
+    if space == "shared":
+        data = warp.cta.shared
         start = address & _SHARED_WINDOW
-        return int.from_bytes(held[start : start + size], "little")
+        return int.from_bytes(data[start : start + size], "little")
     return sum(warp.local[lane].get(address + n, 0) << 8 * n for n in range(size))
 
 
-def _store(warp: Warp, side: str, lane: int, address: int, size: int, value: int) -> None:
-    if side == "global":
+def _store(warp: Warp, space: str, lane: int, address: int, size: int, value: int) -> None:
+    if space == "global":
         warp.oracle.store_global(address, size, value)
-    elif side == "shared":
+    elif space == "shared":
         start = address & _SHARED_WINDOW
         warp.cta.shared[start : start + size] = value.to_bytes(size, "little")
     else:
@@ -1004,7 +1021,7 @@ _MEMORY = dict.fromkeys(("LDG", "STG", "LDS", "STS", "LDL", "STL", "ATOMS"), _tr
 
 
 def totals(outcome: OracleResult, starts: Sequence[int]) -> Counter[tuple[tuple[int, int], ...]]:
-    """How many warps have which (executions, lanes) at the rows where blocks start."""
+    """Count warps by their (executions, lanes) at the rows where blocks start."""
     return Counter(tuple((runs[row], lanes[row]) for row in starts) for runs, lanes in outcome.warps)
 
 

@@ -11,9 +11,10 @@ from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.execution.lowering.slicing import has_mbarrier_waits
 from analyzer.execution.mbarriers.pipeline_search import find_mbarrier_pipelines
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline, MbarrierPipelines
+from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.opcode import Semantics
-from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.pipeline.launch_execution import execute_kernel
 
 BLACKWELL = TRACES / "blackwell"
 FAST_CU = TRACES / "measured" / "sm_90"
@@ -23,7 +24,9 @@ GEMM = ("4096", "4096", "4096", "ptr", "ptr", "ptr", "0")
 def rings_of(path: Path, kernel: str, grid: int, block: int, *arguments: str) -> MbarrierPipelines:
     loaded = analyzer.load(str(path))[kernel]
     values = tuple(parse_argument(f"{place}={value}") for place, value in enumerate(arguments))
-    ready = prepare_launch(loaded, Launch(grid=Dim3(grid), block=Dim3(block), arguments=values))
+    ready = prepare_launch(
+        loaded.cfg, loaded.loops, Launch(grid=Dim3(grid), block=Dim3(block), arguments=values)
+    )
     found = find_mbarrier_pipelines(ready.compiled, ready.image, ready.shape)
     assert found is not None
     return found
@@ -138,7 +141,9 @@ def test_other_ctas_tell_what_the_first_one_does_not_come_to() -> None:
     """The first CTA copies one tile: the loop over four at a time is not among what it does."""
     loaded = load_packed_dump("triangle_90")["triangle"]
     arguments = (parse_argument("0=tensormap"), parse_argument("1=ptr"))
-    ready = prepare_launch(loaded, Launch(grid=Dim3(64), block=Dim3(64), arguments=arguments))
+    ready = prepare_launch(
+        loaded.cfg, loaded.loops, Launch(grid=Dim3(64), block=Dim3(64), arguments=arguments)
+    )
     executed = execute_kernel(loaded, Launch(grid=Dim3(64), block=Dim3(64), arguments=arguments))
     assert executed is not None
     first = find_mbarrier_pipelines(ready.compiled, ready.image, ready.shape)

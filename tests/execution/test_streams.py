@@ -6,6 +6,7 @@ from paths import TRACES
 
 import analyzer
 from analyzer.execution.machine.prepared_launch import PreparedLaunch
+from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.address_streams import (
     AddressStream,
     StreamLimits,
@@ -14,7 +15,7 @@ from analyzer.execution.traces.address_streams import (
 )
 from analyzer.ir.launch import Argument, Dim3, Launch
 from analyzer.ir.opcode import AddressSpace
-from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.pipeline.launch_execution import execute_kernel
 
 REPORT16 = TRACES / "cuda" / "sm_80" / "report16.sass"
 EXACTNESS = TRACES / "cuda" / "sm_80" / "exactness.sass"
@@ -23,7 +24,8 @@ SECTOR = 32
 
 
 def prepared(path: str, kernel: str, launch: Launch) -> PreparedLaunch:
-    return prepare_launch(analyzer.load(path)[kernel], launch)
+    loaded = analyzer.load(path)[kernel]
+    return prepare_launch(loaded.cfg, loaded.loops, launch)
 
 
 def recorded(
@@ -52,7 +54,7 @@ def test_all_ctas_together_ask_for_the_sectors_of_the_profile(kernel: str, given
     executed = execute_kernel(loaded, given)
     assert executed is not None
     assert given.grid is not None
-    ready = prepare_launch(loaded, given)
+    ready = prepare_launch(loaded.cfg, loaded.loops, given)
     stream = recorded(ready, tuple(range(given.grid.count)), EVERYTHING)
     assert stream.is_complete
     wanted = {

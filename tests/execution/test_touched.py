@@ -9,13 +9,14 @@ from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.sampling.execution_task import ExecutionOptions, ExecutionTask
 from analyzer.execution.sampling.launch_executor import execute_launch
+from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.sampling.touched_sectors import (
     TouchedSectors,
     execute_touched_sectors,
     find_touched_in_log,
 )
 from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
-from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.pipeline.launch_execution import execute_kernel
 from analyzer.pipeline.loaded_program import LoadedKernel, load
 
 DEDISPERSION = "measured/sm_80/dd-a100-8ec57070f381.sass"
@@ -32,7 +33,7 @@ def launched(path: str, grid: Dim3, block: Dim3) -> tuple[LoadedKernel, Launch]:
 
 
 def task_of(kernel: LoadedKernel, launch: Launch, window: Dim3) -> ExecutionTask:
-    ready = prepare_launch(kernel, launch)
+    ready = prepare_launch(kernel.cfg, kernel.loops, launch)
     options = ExecutionOptions(branch_decider=BranchDecider(ready.compiled))
     return ExecutionTask(ready.compiled, ready.image, replace(ready.shape, grid=window), options)
 

@@ -13,9 +13,9 @@ from analyzer.flow.loops import compute_immediate_dominators, compute_reverse_po
 
 
 def digraph(cfg: Cfg) -> "nx.DiGraph[int]":
-    graph: nx.DiGraph[int] = nx.DiGraph()
-    graph.add_nodes_from(range(len(cfg.blocks)))
-    graph.add_edges_from((b, t) for b, targets in enumerate(cfg.interprocedural_successors) for t in targets)
+    """Return the graph as networkx holds it, with calls followed as `find_loops` does."""
+    graph = cfg.graph
+    graph.add_edges_from(cfg.call_edges)
     return graph
 
 
@@ -96,6 +96,17 @@ def test_structured_graphs_are_reducible(targets: BlockTargets) -> None:
     cfg = make_cfg(targets)
     assert find_loops(cfg).irreducible_edges == ()
     check_graph(cfg)
+
+
+@given(structured_graphs())
+def test_outermost_loops_are_the_strongly_connected_components(targets: BlockTargets) -> None:
+    """Of a reducible graph; a component of one block counts only where the block branches to itself."""
+    cfg = make_cfg(targets)
+    graph, loop_forest = digraph(cfg), find_loops(cfg)
+    graph.remove_nodes_from(set(graph) - set(loop_forest.reverse_postorder))
+    components = nx.strongly_connected_components(graph)
+    wanted = {frozenset(c) for c in components if len(c) > 1 or graph.has_edge(*[*c, *c])}
+    assert {loop.blocks for loop in loop_forest.loops if loop.parent is None} == wanted
 
 
 @given(random_graphs())

@@ -21,7 +21,7 @@ _HEADER = re.compile(r"^\s*Function : (\S+)|^\s*\.section\s+\.text\.([^,\s]+)")
 _WORD = re.compile(r"/\* 0x([0-9a-f]{16}) \*/")
 _NOTE = re.compile(r"\s*\(\*.*")
 _FLOAT = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:e[+-]?\d+)?(?![\w.])")
-# The metadata or scale operand's `.reuse` is not among the reuse bits (facts/FORMATS.md, section 3).
+# The metadata or scale operand's `.reuse` is not among the reuse bits (docs/corpus.md).
 # TEX has another field in their place: nvcc 13's TEX.SCR.LL sets its first bit and prints no `.reuse`.
 _REUSE_ELSEWHERE = ("HMMA.SP", "OMMA.SF", "TEX")
 

@@ -6,13 +6,12 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from analyzer.render.json import format_schema, make_report_schema, make_whatif_schema
+from analyzer.render.json import format_schema, make_json_schema, make_schema_file_name, render_json
+from analyzer.report.report_reader import REPORT_TYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 DUMP = ROOT / "traces" / "triton" / "sm_90" / "matmul.sass"
@@ -54,12 +53,10 @@ def test_analyze_loads_no_heavy_package() -> None:
     assert not HEAVY & modules_after("analyze", str(DUMP), "--gpu", "h100")
 
 
-@pytest.mark.parametrize(
-    ("name", "schema"), [("analyze-1", make_report_schema), ("whatif-1", make_whatif_schema)]
-)
-def test_published_schema_is_the_generated_one(name: str, schema: Callable[[], dict[str, Any]]) -> None:
-    published = ROOT / "hwdb" / "schema" / f"{name}.json"
-    assert published.read_text(encoding="utf-8") == format_schema(schema()), (
+@pytest.mark.parametrize("schema", REPORT_TYPES)
+def test_published_schema_is_the_generated_one(schema: str) -> None:
+    published = ROOT / "hwdb" / "schema" / make_schema_file_name(schema)
+    assert published.read_text(encoding="utf-8") == format_schema(make_json_schema(schema)), (
         "write them with: python -m analyzer.render.json hwdb/schema"
     )
 
@@ -92,6 +89,18 @@ def test_modules_and_classes_stay_cohesive(path: Path) -> None:
     assert not find_large_classes(path)
 
 
+def test_one_module_starts_processes() -> None:
+    starters = {"joblib", "multiprocessing", "concurrent"}
+    found = set()
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if starters & {name.partition(".")[0] for name in names}:
+                found.add(path.relative_to(ROOT).as_posix())
+    assert found == {"analyzer/worker_pool.py"}
+
+
 def test_wheel_holds_package_and_data_and_nothing_else(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(tmp_path)],
@@ -118,7 +127,6 @@ def test_schema_describes_a_real_report() -> None:
     import jsonschema
 
     import analyzer
-    from analyzer.render.json import make_report_schema, render_json
 
     report = analyzer.analyze(str(DUMP), gpu=["h100", "a100"])
-    jsonschema.validate(json.loads(render_json(report)), make_report_schema())
+    jsonschema.validate(json.loads(render_json(report)), make_json_schema(report.schema))

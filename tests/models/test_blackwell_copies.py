@@ -1,4 +1,4 @@
-"""Copies to shared memory on a B200, as others measured them: rows of data/blackwell_microbench."""
+"""Copies to shared memory on a B200, as others measured them: rows of SemiAnalysisAI/microbench-blackwell @9a068d85."""
 
 from dataclasses import dataclass
 

@@ -19,8 +19,13 @@ from analyzer.models.sm.extrapolation import ALL_ITERATIONS, estimate_sm_cycles
 from analyzer.models.sm.iteration_plan import plan_sequences, plan_truncated_sequences
 from analyzer.models.sm.launch_simulation import simulate_launch
 from analyzer.models.sm.resource_demand import StepKind
-from analyzer.models.sm.simulation_state import PipelineParameters, SimulationResult, SmParameters
-from analyzer.models.sm.sm_simulator import N_WAIT_COLUMNS, simulate_ctas
+from analyzer.models.sm.simulation_state import (
+    N_WAIT_COLUMNS,
+    PipelineParameters,
+    SimulationResult,
+    SmParameters,
+)
+from analyzer.models.sm.sm_simulator import simulate_ctas
 from analyzer.models.sm.warp_program import WHOLE_CTA_KEY, CtaBarrier, OuterLoop, StepSequence, WarpProgram
 from analyzer.models.sm.warp_roles import find_warp_roles
 from analyzer.models.wait_causes import WaitCause
@@ -87,7 +92,7 @@ def test_waiting_by_looking_again_and_again_costs_no_bandwidth() -> None:
     ids=["2080_ti_small", "2080_ti", "4070"],
 )
 def test_barriers_take_the_path_to_memory(place: tuple[object, str], n: int, measured_us: float) -> None:
-    """Block sums with a barrier at each halving: rows of data/measured that teach."""
+    """Block sums with a barrier at each halving: rows of suite report16 of bench/kernels that teach."""
     situation = make_model_input(report16(place, "reduce_sum", (n // 512,), (256,), f"2={n}"))
     memory = situation.arch.memory
     free = replace(memory, barrier_path_cycles=replace(memory.barrier_path_cycles, value=0.0))

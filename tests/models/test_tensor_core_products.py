@@ -8,10 +8,10 @@ import pytest
 from paths import TRACES
 
 import analyzer
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.execution.binding.argument_parser import parse_argument
 from analyzer.frontend.cuda_tools import find_tool
 from analyzer.hardware.gpu_database import load_gpu
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.opcode import Semantics
 from analyzer.ir.scheduling import TensorRate

@@ -34,7 +34,7 @@ def test_cycles_are_near_those_measured(run: VoltaLaunch, cycles: int, error: fl
 def test_rows_that_the_l2_does_not_hold_come_twice(rows: int, columns: int, measured_us: float) -> None:
     """A layer norm reads each row for its mean, and once more; those of all SMs are twice what the L2 holds.
 
-    Times are those of PyTorch's (data/neusight), 40 us of them the host's.
+    Times are those of PyTorch's (sitar-lab/NeuSight @6945927, scripts/asplos/data), 40 us of them the host's.
     """
     arguments = (columns, 1e-5, *(POINTER for _ in range(6)))
     run = VoltaLaunch("layer_norm", Dim3(rows), Dim3(32, 4), arguments, dump="layer_norm", shared_bytes=24)

@@ -18,6 +18,7 @@ from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.execution.profile.representative_warp import find_representative_class
+from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.launch_recording import record_launch
 from analyzer.execution.traces.trace_profile import build_trace_profile
 from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
@@ -26,7 +27,7 @@ from analyzer.ir.launch import Argument, Dim3, Launch, Pointer
 from analyzer.ir.opcode import AddressSpace, OpKind
 from analyzer.pipeline import LoadedKernel, Options, Program
 from analyzer.pipeline.kernel_analyzer import find_launches
-from analyzer.pipeline.launch_execution import execute_kernel, prepare_launch
+from analyzer.pipeline.launch_execution import execute_kernel
 from analyzer.pipeline.trace_generation import RecordedTrace, trace_kernel
 from analyzer.render.traceg import render_traceg
 
@@ -132,7 +133,7 @@ def masks_of(*texts: str) -> list[int]:
     """The mask that each instruction of a kernel has when one warp runs it, by row."""
     loaded = LoadedKernel(parse_lines(*texts))
     launch = Launch(grid=Dim3(1), block=Dim3(32))
-    ready = prepare_launch(loaded, launch)
+    ready = prepare_launch(loaded.cfg, loaded.loops, launch)
     recorder = TraceRecorder(loaded.cfg, make_trace_header(loaded.kernel, launch))
     record_launch(ready.compiled, ready.image, ready.shape, BranchDecider(ready.compiled), recorder)
     trace = recorder.build_trace()

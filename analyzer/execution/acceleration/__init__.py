@@ -1,1 +1,1 @@
-"""Loops taken in closed form: one symbolic iteration stands for many; branches that nothing decides."""
+"""Acceleration of loops by symbolic iterations, and decisions of branches with unknown conditions."""

@@ -1,19 +1,23 @@
-"""What an undecided branch does: what the user says of it, else a stated rule.
+"""Decisions of branches whose condition is unknown: by the user, else by a stated rule.
 
-- A loop's exit: the trips that the user gave, else one for a loop that only waits, that a
-  compare-and-swap of its own ends, or that would run other CTAs, else `ASSUMED_TRIP_COUNT`.
-- Another branch: the share that the user gave, else slow paths, ways for unlikely numbers and early ends are
-  not taken and loops are entered, else half of the warps (of the lanes, where the condition differs among
-  them) take it.
+Exit of a loop, the first that applies:
+1. the trips that the user gave (--trip) for this loop;
+2. 1 trip for a spin loop, for a loop that retries a compare-and-swap of its own, or for one that would run
+   further CTAs (work stealing);
+3. the trips that the user gave for all loops;
+4. `ASSUMED_TRIP_COUNT`.
+
+Any other branch:
+1. the taken share that the user gave (--taken);
+2. slow paths, paths for improbable numbers and early exits are not taken, loops are entered;
+3. half of the warps take it, or half of the lanes if the condition differs among lanes.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.acceleration.symbolic_iteration import SymbolicIteration
 from analyzer.execution.lowering.segments import CompiledKernel, Terminator
 from analyzer.execution.lowering.spin_loops import has_cta_work_stealing, is_spin_loop
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.register_state import RegisterView, UnknownOrigins
 from analyzer.execution.machine.unknown_words import find_instruction_rows
@@ -25,19 +29,18 @@ from analyzer.execution.static_counts.block_counts import (
 )
 from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
 from analyzer.flow.loops import Loop
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import AddressSpace, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
-
-IntArray = NDArray[np.int64]
 
 _RARE_PATH_REASON = "slow paths and early ends are rare, loops are entered"
 _ORDINARY_NUMBER_REASON = "numbers are seldom huge, tiny or equal"
 _COMPARE_AND_SWAP = "CAS"
-_WARP_HASH_FACTOR = 0x9E3779B1  # an odd number that scatters neighbouring warps
+_WARP_HASH_FACTOR = 0x9E3779B1  # an odd number that scatters neighbor warps
 
 
 class BranchDecider:
-    """Decides branches that launch facts do not; `rules[row]` says how the branch at a row was decided."""
+    """Decides branches that launch facts do not decide."""
 
     def __init__(
         self,
@@ -47,16 +50,16 @@ class BranchDecider:
     ) -> None:
         self.kernel, self.trip_rules = kernel, trips
         self.user_taken_shares = {rule.address: rule.share for rule in taken}
-        self.reasons: dict[int, str] = {}
-        self.assumed_taken_shares: dict[int, float] = {}
+        self.reasons: dict[int, str] = {}  # by the row of the branch, how it was decided
+        self.assumed_taken_shares: dict[int, float] = {}  # by row
         self.used_trip_rules: set[TripCountRule] = set()
-        self.assumed_trips: dict[int, tuple[int, str]] = {}
+        self.assumed_trips: dict[int, tuple[int, str]] = {}  # by loop, with the reason
         self._has_cta_stealing = has_cta_work_stealing(kernel.cfg)
 
     def __call__(
         self, machine: AbstractMachine, view: RegisterView, end: Terminator, unknown: UnknownOrigins
     ) -> BoolArray:
-        """Whether each lane takes the branch."""
+        """Return the lanes that take the branch, [n_warp or 1, 32 or 1]."""
         address = int(self.kernel.cfg.kernel.addresses[end.row])
         if address in self.user_taken_shares:
             self.reasons[end.row] = f"taken by {self.user_taken_shares[address]:.0%}, as --taken says"
@@ -69,7 +72,7 @@ class BranchDecider:
     # ---- loops -----------------------------------------------------------------------------------
 
     def find_loop_of_branch(self, row: int) -> Loop | None:
-        """The loop that the branch at a row leaves; None where it leaves none."""
+        """Return the loop that the branch at a row leaves; None if it leaves none."""
         block = self.kernel.cfg.block_of[row]
         first, last = self.kernel.entry_segments[block], self.kernel.entry_segments[block]
         while last + 1 < len(self.kernel.segments) and self.kernel.segments[last + 1].block == block:
@@ -84,7 +87,7 @@ class BranchDecider:
         )
 
     def _find_exited_loop(self, end: Terminator) -> Loop | None:
-        """The innermost loop that one side of the branch leaves and the other does not."""
+        """Return the innermost loop that one side of the branch leaves and the other does not."""
         segments, loop_forest = self.kernel.segments, self.kernel.loop_forest
         block = self.kernel.cfg.block_of[end.row]
         sides = [None if side is None else segments[side].block for side in (end.target, end.fall_through)]
@@ -103,6 +106,7 @@ class BranchDecider:
         loop: Loop,
         unknown: UnknownOrigins,
     ) -> BoolArray:
+        """Let warps leave a loop after so many arrivals at its header as it has trips."""
         rows = view.group.warp_indices
         trips = self._find_trips(loop, end, unknown)
         header = machine.count_segment_runs(self.kernel.entry_segments[loop.header])
@@ -123,12 +127,14 @@ class BranchDecider:
         return found
 
     def _find_trips(self, loop: Loop, end: Terminator, unknown: UnknownOrigins) -> int:
+        """Return the trips of a loop, assumed at the first branch that leaves it."""
         if loop.index not in self.assumed_trips:
             self.assumed_trips[loop.index] = self._assume_trips(loop, unknown)
         trips, self.reasons[end.row] = self.assumed_trips[loop.index]
         return trips
 
     def _assume_trips(self, loop: Loop, unknown: UnknownOrigins) -> tuple[int, str]:
+        """Return the trips of a loop and the reason, by the rules above."""
         cfg = self.kernel.cfg
         row = cfg.blocks[loop.header].start
         address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
@@ -148,12 +154,13 @@ class BranchDecider:
         return ASSUMED_TRIP_COUNT, f"{ASSUMED_TRIP_COUNT} trips assumed"
 
     def _is_read_from_shared(self, unknown: UnknownOrigins) -> bool:
+        """Return whether all unknown words of a condition are loaded from shared memory."""
         kernel = self.kernel.cfg.kernel
         rows = find_instruction_rows(unknown)
         return all(row < len(kernel) and kernel.find_opcode(row).space is AddressSpace.SHARED for row in rows)
 
     def _is_cas_retry_loop(self, loop: Loop, unknown: UnknownOrigins) -> bool:
-        """It goes on until a compare-and-swap of its own has found what it was to find: mostly the first."""
+        """Return whether the loop retries a compare-and-swap of its own: usually the first one succeeds."""
         cfg = self.kernel.cfg
         for row in find_instruction_rows(unknown):
             if row < len(cfg.kernel) and cfg.block_of[row] in loop.blocks:
@@ -167,12 +174,13 @@ class BranchDecider:
     def _decide_forward_branch(
         self, view: RegisterView, end: Terminator, unknown: UnknownOrigins
     ) -> BoolArray:
+        """Let a share of the warps or lanes take a branch that leaves no loop."""
         if end.row not in self.assumed_taken_shares:
             self.assumed_taken_shares[end.row], self.reasons[end.row] = self._assume_taken_share(end)
         return self._spread_taken_share(view, unknown, self.assumed_taken_shares[end.row])
 
     def _assume_taken_share(self, end: Terminator) -> tuple[float, str]:
-        """How often a branch is taken, and why."""
+        """Return the share of warps that take a branch, and the reason."""
         cfg, segments = self.kernel.cfg, self.kernel.segments
         if end.target is None or end.fall_through is None:
             return 0.0, "an early end is not taken"
@@ -187,7 +195,7 @@ class BranchDecider:
         return share, f"{'taken' if share else 'not taken'}: {reason}"
 
     def _spread_taken_share(self, view: RegisterView, unknown: UnknownOrigins, share: float) -> BoolArray:
-        """Warps, or where the condition differs by lane lanes, that make up a share."""
+        """Return warps that make up a share, or lanes if the condition differs among lanes."""
         if share <= 0 or share >= 1:
             return np.full((1, 1), share > 0, dtype=bool)
         if unknown.shape[1] > 1:

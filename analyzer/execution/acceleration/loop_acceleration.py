@@ -1,21 +1,31 @@
-"""Loops in closed form: many iterations at once, where registers grow evenly.
+"""Loop acceleration: many iterations at once, where registers grow evenly.
 
-At each arrival at a loop's header the registers that the loop needs are remembered. Where the last arrivals
-differ by the same amounts every `period` iterations, a `SymbolicIteration` checks one period and says how
-many alike follow; they are then taken in one step.
+Idea, as in loop acceleration and scalar evolution (induction variables, add recurrences), but at run time:
 
-A trial closes loops inside of its own in the same way, at the first of its iterations. What grows along both
-loops is a sum of what grows along each: iterations of the inner loop before and behind those taken at once
-are executed as all in the trial are, with what grows along the outer loop. A condition that holds along these
-two edges, and along the inner loop in the first iteration of the outer one, holds in between as well: along
-each loop it changes one way only (see `AffineRule`).
+1. At each arrival of a group at a loop header, take a snapshot of the registers that are live there.
+2. If the snapshots of the last arrivals differ by the same amounts every `period` iterations, these amounts
+   are the growth of the registers.
+3. Execute one period with this growth (`SymbolicIteration`). It confirms the growth, or fails, and returns
+   the number of periods that run in the same way.
+4. Add the counters of the period that many times, advance the registers, and continue behind. The last of
+   these periods is executed, so that the exit of the loop is seen.
+
+Nested loops. A symbolic iteration of an outer loop accelerates its inner loops in the same way. What grows
+along both loops is a sum of the growths along each. The iterations of the inner loop before and after the
+accelerated ones are executed with the growth along the outer loop. A condition that holds along these two
+edges, and along the inner loop in the first iteration of the outer one, holds for all iterations in between:
+along each loop it changes in one direction only (see `AffineRule`).
+
+Invariant: counters, registers and logged accesses are those of execution iteration by iteration.
+
+Example: `for (i = 0; i < 1000; i++) sum += a[i]` is executed for a few iterations, in which i grows by 1 and
+the address by 4. A symbolic iteration finds in how many more `i < 1000` holds; these are taken at once.
 """
 
 from weakref import proxy
 
 import numpy as np
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from analyzer.execution.acceleration.loop_history import (
     MAX_SNAPSHOTS,
@@ -32,7 +42,6 @@ from analyzer.execution.acceleration.symbolic_iteration import (
     SymbolicIterationFailed,
 )
 from analyzer.execution.lowering.segments import Segment
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.budget import EndlessLoop
 from analyzer.execution.machine.execution_counters import ExecutionCounters
@@ -45,37 +54,37 @@ from analyzer.execution.machine.register_state import (
     WarpIndices,
     collapse_uniform_axes,
 )
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 
-IntArray = NDArray[np.int64]
-
 _MIN_OUTER_ARRIVALS = (
-    6  # arrivals before a loop is tried in which others were closed: a trial closes them again
+    6  # before an outer loop is tried: its symbolic iteration accelerates the inner loops again
 )
 _MAX_EXIT_RETRIES = 3
 _MAX_WARP_TRIPS = 1 << 34  # some minutes on any GPU
 
 
 class LoopAccelerator:
-    """Watches the headers of a machine and takes many iterations at once where it may."""
+    """Accelerates the loops of one machine."""
 
     def __init__(self, machine: AbstractMachine, *, is_inner: bool = False) -> None:
-        """is_inner: the machine is a trial, in which registers grow along its own loop."""
-        self.machine: AbstractMachine = proxy(machine)  # which owns this, as it does its `ConvergenceState`
+        """is_inner: the machine is a symbolic iteration, in which registers grow along its own loop."""
+        # the machine owns this; a proxy, so that no cycle keeps its arrays alive
+        self.machine: AbstractMachine = proxy(machine)
         self.is_inner = is_inner
-        self.accelerated_segments: IntArray = np.zeros(
-            machine.batch.n_warps, dtype=np.int64
-        )  # segments, all at once
+        # by warp: runs of segments that were counted without being executed
+        self.accelerated_segments: IntArray = np.zeros(machine.batch.n_warps, dtype=np.int64)
+        # by header segment, likewise below
         self.histories: dict[int, LoopHistory] = {}
         self.failures: dict[int, int] = {}
         self.gains: dict[int, AccelerationGains] = {}
-        # registers with whose growth a loop never closes, by header and group
+        # by header and group: registers whose growth makes every attempt fail
         self.rejected_growths: dict[tuple[int, ...], list[frozenset[int]]] = {}
         self.needed_slots: dict[int, list[int]] = {}
         self.segment_ranges: dict[int, slice] = {}
 
-    def __call__(self, segment: Segment, group: LockstepGroup) -> bool:
-        """Called before a group runs a loop's header; True where the group has nothing to run."""
+    def accelerate(self, segment: Segment, group: LockstepGroup) -> None:
+        """Take iterations of a group at once, if possible, before it runs the header of its loop."""
         history = self.histories.get(segment.index)
         loop = self.machine.loops_by_header[segment.index].index
         entries = int(self.machine.counters.loop_entries[loop, group.warp_indices[0]])
@@ -89,7 +98,7 @@ class LoopAccelerator:
         if history.n_arrivals < history.next_attempt or (
             history.is_outer and not self._is_outer_attempt_allowed(history)
         ):
-            return False
+            return
         gains = self.gains.setdefault(segment.index, AccelerationGains())
         found = self._find_candidates(group, history, gains)[: 1 if history.is_outer else None]
         before = self.machine.budget.spent_steps
@@ -112,14 +121,15 @@ class LoopAccelerator:
             history.n_failures += bool(found) or history.n_arrivals > MAX_SNAPSHOTS
             self.failures[segment.index] = history.n_failures
             history.next_attempt = history.n_arrivals + history.count_pause_arrivals()
-        return False
 
     def _is_outer_attempt_allowed(self, history: LoopHistory) -> bool:
+        """Return whether an outer loop may be tried after so many arrivals and failed attempts."""
         return history.n_arrivals >= _MIN_OUTER_ARRIVALS and (
             self.is_inner or self.machine.budget.is_attempt_affordable
         )
 
     def _find_slots(self, segment: Segment) -> list[int]:
+        """Return the slots that are live at a loop header, and all words of the stack."""
         if segment.index not in self.needed_slots:
             mask = self.machine.kernel.slice.live_in[segment.block]
             self.needed_slots[segment.index] = [slot for slot in range(N_REGISTER_UNITS) if mask >> slot & 1]
@@ -127,7 +137,7 @@ class LoopAccelerator:
         return self.needed_slots[segment.index] + (list(tracked.local_slots.values()) if tracked else [])
 
     def _find_segment_range(self, segment: Segment) -> slice:
-        """Where a loop's segments stand among all."""
+        """Return the range from a loop's first segment to its last."""
         if segment.index not in self.segment_ranges:
             blocks = self.machine.loops_by_header[segment.index].blocks
             inside = [other.index for other in self.machine.kernel.segments if other.block in blocks]
@@ -135,13 +145,14 @@ class LoopAccelerator:
         return self.segment_ranges[segment.index]
 
     def _take_snapshot(self, segment: Segment, group: LockstepGroup) -> RegisterSnapshot:
+        """Return what the live registers of a group hold at a loop header."""
         view = RegisterView(self.machine.state, group)
         slots = self._find_slots(segment)
         ran = (
             self.machine.counters.segment_runs[self._find_segment_range(segment)].sum(axis=0)
             - self.accelerated_segments
         )
-        self.machine.state.exclusive_arrays.clear()  # what is remembered must not be written in place
+        self.machine.state.exclusive_arrays.clear()  # arrays of a snapshot must not be written in place
         return RegisterSnapshot(
             {slot: view.read_value(slot) for slot in slots},
             {slot: view.read_origin(slot) for slot in slots},
@@ -152,9 +163,9 @@ class LoopAccelerator:
     def _find_candidates(
         self, group: LockstepGroup, history: LoopHistory, gains: AccelerationGains
     ) -> list[tuple[int, dict[int, Deltas]]]:
-        """Periods that may be, and what grows over each; first those over which fewest registers grow.
+        """Return possible periods with the growth over each, first those over which fewest registers grow.
 
-        Where fewer grow, more have come round.
+        If fewer registers grow, more of them have returned to their value.
         """
         mask = _make_lane_mask(RegisterView(self.machine.state, group))
         found = [
@@ -174,7 +185,10 @@ class LoopAccelerator:
         now: RegisterSnapshot,
         attempts: int = _MAX_EXIT_RETRIES,
     ) -> int:
-        """Take iterations at once if a trial allows it; how many. Warps that leave meanwhile are left out."""
+        """Take iterations at once if a symbolic iteration succeeds; return how many.
+
+        Warps that leave the loop in it are excluded, and the others tried again.
+        """
         iteration = self._make_iteration(segment, group)
         iteration.state.deltas = [None] * len(iteration.state.deltas)
         view = RegisterView(iteration.state, group)
@@ -196,16 +210,16 @@ class LoopAccelerator:
         rest = iteration.drop_exited_warps(group)
         if rest is not group:
             growth, now = self._restrict_to_group(group, rest, growth, now)
-            if self.is_inner:  # along the outer loop nothing is known of those that left
+            if self.is_inner:  # warps that left may stay in later iterations of the outer loop
                 return self._try_period(segment, rest, period, growth, now, attempts - 1) if attempts else 0
         is_taken = self._commit_iterations(segment, rest, growth, now, iteration, counters, period)
         return period * int(iteration.count_repeats(rest.warp_indices).max()) if is_taken else 0
 
     def _make_iteration(self, segment: Segment, group: LockstepGroup) -> SymbolicIteration:
-        iteration = SymbolicIteration(self.machine, segment, group)
-        if self.machine.mbarrier_recorder is None:
-            iteration.loop_header_callback = LoopAccelerator(iteration, is_inner=True)
-        return iteration
+        """Return a machine for one symbolic iteration."""
+        if self.machine.listeners.on_mbarrier:  # listeners must see each iteration of inner loops
+            return SymbolicIteration(self.machine, segment, group)
+        return _OuterIteration(self.machine, segment, group)
 
     def _record_nested(
         self,
@@ -216,7 +230,7 @@ class LoopAccelerator:
         period: int,
         repeats: int,
     ) -> bool:
-        """Log what a period of the inner loop tallied within an iteration of the outer one, if possible."""
+        """Log an inner loop's period, repeated, within an iteration of the outer loop, if possible."""
         outer = self._run_outer_iteration(segment, group, period, {})
         later = self._run_outer_iteration(segment, group, period, growth) if outer is not None else None
         return (
@@ -228,15 +242,15 @@ class LoopAccelerator:
         )
 
     def _run_outer_iteration(
-        self, segment: Segment, group: LockstepGroup, period: int, ahead: dict[int, Deltas]
+        self, segment: Segment, group: LockstepGroup, period: int, offsets: dict[int, Deltas]
     ) -> ExecutionCounters | None:
-        """What a period tallies with growths along the outer loop, which it must leave as they are.
+        """Return the counters of a period with growth along the outer loop, None if it changes that growth.
 
-        ahead: by how much registers are further on than they are now.
+        offsets: what is added to registers before.
         """
         iteration = self._make_iteration(segment, group)
         view = RegisterView(iteration.state, group)
-        for slot, delta in ahead.items():
+        for slot, delta in offsets.items():
             view.write(slot, view.read_value(slot) + delta, view.read_origin(slot), view.read_delta(slot))
         view.flush()
         try:
@@ -257,7 +271,7 @@ class LoopAccelerator:
     def _restrict_to_group(
         self, group: LockstepGroup, rest: LockstepGroup, growth: dict[int, Deltas], now: RegisterSnapshot
     ) -> tuple[dict[int, Deltas], RegisterSnapshot]:
-        """Growth and registers of the rest of a group."""
+        """Return growth and registers of the rest of a group."""
         whole, view = RegisterView(self.machine.state, group), RegisterView(self.machine.state, rest)
         places = np.searchsorted(group.warp_indices, rest.warp_indices)
         growth, values, origins = (
@@ -266,12 +280,14 @@ class LoopAccelerator:
         return growth, RegisterSnapshot(values, origins, now.segment_runs[places], now.accelerated_segments)
 
     def _exclude_warps(self, group: LockstepGroup, leaving: WarpIndices) -> LockstepGroup | None:
-        """The group's other warps; None where there are none."""
+        """Return the group without the warps that leave; None if all or none leave."""
         stays = ~np.isin(group.warp_indices, leaving)
         if not stays.any() or bool(stays.all()):
             return None
         rows, mask = group.warp_indices[stays], group.mask[stays]
-        return self.machine.make_group(rows, mask, group.speculations, has_all_lanes=group.has_all_lanes)
+        return self.machine.groups.make_group(
+            rows, mask, group.speculations, has_all_lanes=group.has_all_lanes
+        )
 
     def _commit_iterations(
         self,
@@ -283,30 +299,34 @@ class LoopAccelerator:
         counters: ExecutionCounters,
         period: int,
     ) -> bool:
+        """Advance counters, log and registers by all iterations that run alike; return False if too few do.
+
+        Raises EndlessLoop if the loop has no end.
+        """
         machine = self.machine
-        least = iteration.count_repeats(group.warp_indices)
+        repeat_bounds = iteration.count_repeats(group.warp_indices)
         if self.is_inner:
-            # the last one tells whether it is so along the outer loop too
-            least = least.min(keepdims=True) - 1
-        if bool((least < MIN_REPEATS).all()) or not self._is_growth_confirmed(
+            # one more is executed at the end: it shows whether the same holds along the outer loop
+            repeat_bounds = repeat_bounds.min(keepdims=True) - 1
+        if bool((repeat_bounds < MIN_REPEATS).all()) or not self._is_growth_confirmed(
             iteration, segment, group, growth, now
         ):
             return False
-        if bool((least >= ENDLESS_REPEATS).any()):
+        if bool((repeat_bounds >= ENDLESS_REPEATS).any()):
             if self.is_inner:
                 return False
             raise EndlessLoop(f"the loop at {self._find_header_address(segment):#x} has no end")
-        # the last of the alike iterations is left to be executed, so that its exit is seen
+        # the period after these is executed, so that the exit of the loop is seen
         repeats = np.zeros(machine.batch.n_warps, dtype=np.int64)
-        repeats[group.warp_indices] = np.maximum(least, 0)
+        repeats[group.warp_indices] = np.maximum(repeat_bounds, 0)
         if self.is_inner:
-            if not self._record_nested(segment, group, growth, counters, period, int(least[0])):
+            if not self._record_nested(segment, group, growth, counters, period, int(repeat_bounds[0])):
                 return False
         else:
             machine.counters.memory_log.add_iterations(counters.memory_log, repeats)
         self._record_inner_exits(iteration, counters, repeats)
-        if machine.observer is not None:
-            machine.observer.observe_loop(group.warp_indices, repeats, counters)
+        for on_accelerated_loop in machine.listeners.on_accelerated_loop:
+            on_accelerated_loop(group.warp_indices, repeats, counters)
         ran = np.flatnonzero(counters.segment_runs.any(axis=1))
         machine.counters.segment_runs[ran] += counters.segment_runs[ran] * repeats
         if bool((machine.counters.segment_runs[segment.index] > _MAX_WARP_TRIPS).any()):
@@ -327,7 +347,7 @@ class LoopAccelerator:
     def _record_inner_exits(
         self, iteration: SymbolicIteration, counters: ExecutionCounters, repeats: IntArray
     ) -> None:
-        """Inner loops that a period left on assumption were left in the last iteration taken at once too."""
+        """Record exits of inner loops on assumption, as of the last iteration taken at once."""
         machine = self.machine
         for loop, left in iteration.speculative_exit_runs.items():
             before = machine.find_speculative_exit_runs(loop)
@@ -337,6 +357,7 @@ class LoopAccelerator:
             machine.speculative_exit_runs[loop] = np.where((left != known) & (repeats > 0), last, known)
 
     def _find_header_address(self, segment: Segment) -> int:
+        """Return the address of a loop's first instruction."""
         cfg = self.machine.kernel.cfg
         return int(cfg.kernel.addresses[cfg.blocks[segment.block].start])
 
@@ -348,7 +369,7 @@ class LoopAccelerator:
         growth: dict[int, Deltas],
         now: RegisterSnapshot,
     ) -> bool:
-        """The registers have grown by what they were taken to grow by, and would again."""
+        """Return whether the registers grew by the supposed growth in the period, and would grow so again."""
         view = RegisterView(iteration.state, group)
         mask = _make_lane_mask(view)
         for slot in self._find_slots(segment):
@@ -369,6 +390,7 @@ class LoopAccelerator:
     def _advance_registers(
         self, segment: Segment, group: LockstepGroup, growth: dict[int, Deltas], repeats: IntArray
     ) -> None:
+        """Add the growth to the registers, `repeats` times."""
         view = RegisterView(self.machine.state, group)
         times = repeats if (repeats != repeats[0]).any() else repeats[:1]
         shaped = view.from_warp_rows(times[:, None].astype(np.uint32))
@@ -379,20 +401,34 @@ class LoopAccelerator:
         view.flush()
 
 
+class _OuterIteration(SymbolicIteration):
+    """A symbolic iteration that accelerates the loops inside of its own."""
+
+    def __init__(self, parent: AbstractMachine, segment: Segment, group: LockstepGroup) -> None:
+        super().__init__(parent, segment, group)
+        self.accelerator = LoopAccelerator(self, is_inner=True)
+
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
+        if segment.index == self.header_segment.index:
+            return super().handle_loop_header(segment, group)
+        self.accelerator.accelerate(segment, group)
+        return False
+
+
 def _make_group_key(segment: Segment, group: LockstepGroup) -> tuple[int, ...]:
-    """Parts of a loop's warps that go other ways inside of it are told apart."""
+    """Return a key of a loop and of the part of its warps that a group has."""
     return segment.index, int(group.warp_indices[0]), len(group.warp_indices)
 
 
 def _make_lane_mask(view: RegisterView) -> BoolArray:
-    """Lanes of the group, as small as it broadcasts."""
+    """Return the lanes of the group, as small as the array broadcasts."""
     return ALL_LANES if bool(view.mask.all()) else view.mask
 
 
 def _find_constant_growth(
     snapshots: list[RegisterSnapshot], period: int, mask: BoolArray
 ) -> dict[int, Deltas] | None:
-    """Growth of each register over the last period, None where it was not the same before."""
+    """Return the growth of registers over the last period, None if it was another one before."""
     middle, new = snapshots[-1 - period], snapshots[-1]
     old = snapshots[-1 - 2 * period] if len(snapshots) > 2 * period else None
     found: dict[int, Deltas] = {}
@@ -423,9 +459,10 @@ def _find_constant_growth(
 def _is_growth_stable(
     snapshots: list[RegisterSnapshot], period: int, growth: dict[int, Deltas], mask: BoolArray
 ) -> bool:
-    """Arrivals of the last period were as far from those a period before: no counter has wrapped.
+    """Return whether the other arrivals of the last period, too, grew so since the period before.
 
-    Those that there are: where the trial is bold, it finds out about the others.
+    If not, a register has wrapped around. With fewer snapshots than two periods only those that exist are
+    compared: the symbolic iteration checks the rest.
     """
     for place in range(max(period, len(snapshots) - period), len(snapshots) - 1):
         later, earlier = snapshots[place], snapshots[place - period]
@@ -439,12 +476,14 @@ def _is_growth_stable(
 
 
 def _is_same_growth(first: Deltas | None, second: Deltas | None, relevant: BoolArray) -> bool:
+    """Return whether two growths are equal in relevant lanes; None is 0."""
     left = np.zeros((1, 1), np.uint32) if first is None else first
     right = np.zeros((1, 1), np.uint32) if second is None else second
     return not bool(((left != right) & relevant).any())
 
 
 def _has_same_unknowns(first: UnknownOrigins | None, second: UnknownOrigins | None, mask: BoolArray) -> bool:
+    """Return whether the same lanes are unknown."""
     if first is None and second is None:
         return True
     zero = np.zeros((1, 1), dtype=np.int32)

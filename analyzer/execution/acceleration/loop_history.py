@@ -1,4 +1,4 @@
-"""What is remembered of groups that come round a loop: their registers, and what closing it has gained."""
+"""History of groups at a loop header: snapshots of registers, and what acceleration has gained so far."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +12,7 @@ from analyzer.execution.acceleration.symbolic_iteration import MAX_PERIOD_SEGMEN
 from analyzer.execution.lowering.step import Value
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, UnknownOrigins
-
-IntArray = NDArray[np.int64]
+from analyzer.ir.arrays import IntArray
 
 _CANDIDATE_PERIODS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _MIN_TRACKED_PERIOD = 4
@@ -26,49 +25,43 @@ _MAX_SNAPSHOT_BYTES = 256 << 20
 
 
 class RegisterSnapshot(Struct, eq=False):
-    """What a group's registers hold at the header.
-
-    ran[warp]: segments of the loop that it went through; taken: segments that inner loops were spared so far.
-    """
+    """Registers of a group at one arrival at a header."""
 
     values: dict[int, Value]
     origins: dict[int, UnknownOrigins | None]
-    segment_runs: IntArray
-    accelerated_segments: int
+    segment_runs: IntArray  # [warp], executed segments of the loop so far
+    accelerated_segments: int  # runs of segments that inner loops have skipped so far, of any warp
 
 
 class LoopHistory(Struct, eq=False):
-    """Arrivals of one group at one header since it came into the loop, latest last.
-
-    entries: how often it has come into it; failures: tries in vain since one succeeded.
-    """
+    """Arrivals of one group at one header since it entered the loop."""
 
     group: LockstepGroup
-    n_entries: int = 0
-    snapshots: list[RegisterSnapshot] = field(default_factory=list)
+    n_entries: int = 0  # of the loop, by this group
+    snapshots: list[RegisterSnapshot] = field(default_factory=list)  # the latest last
     n_arrivals: int = 0
-    n_failures: int = 0
-    next_attempt: int = 0
+    n_failures: int = 0  # attempts that failed since one succeeded
+    next_attempt: int = 0  # number of arrivals at which to try again
 
     def __post_init__(self) -> None:
         self.next_attempt = max(3, self.count_pause_arrivals())
 
     @property
     def is_outer(self) -> bool:
-        """Whether loops were closed inside of the last iteration."""
+        """True if inner loops were accelerated in the last iteration."""
         return (
             len(self.snapshots) > 1
             and self.snapshots[-1].accelerated_segments != self.snapshots[-2].accelerated_segments
         )
 
     def count_pause_arrivals(self) -> int:
-        """Arrivals until the next try."""
+        """Return the number of arrivals until the next attempt."""
         if self.is_outer:
             return self.n_arrivals
         return 1 if self.n_failures < _FAILURES_BEFORE_BACKOFF else min(self.n_failures, _MAX_PAUSE_ARRIVALS)
 
     def iterate_candidate_periods(self) -> Iterator[int]:
-        """Periods to try now: boldly once two arrivals have been a period apart, else after two periods."""
+        """Yield periods to try now: early, after little more than one period, and later after two."""
         n_seen = len(self.snapshots)
         for period in _CANDIDATE_PERIODS:
             if period + 2 > n_seen or self.is_too_long(period):
@@ -77,12 +70,12 @@ class LoopHistory(Struct, eq=False):
                 yield period
 
     def is_too_long(self, period: int) -> bool:
-        """Whether so many iterations, loops inside of them and all, are more than a trial goes through."""
+        """Return whether a period with its inner loops is too long for a symbolic iteration."""
         ran = self.snapshots[-1].segment_runs - self.snapshots[-1 - period].segment_runs
         return int(ran.max(initial=0)) > MAX_PERIOD_SEGMENTS
 
     def follow_group(self, group: LockstepGroup, machine: AbstractMachine) -> bool:
-        """Whether a group is the one remembered, or what is left of it: some of its warps and lanes."""
+        """Return whether a group is that of the history or a part of it; keep only this part."""
         old = self.group
         if old.speculations != group.speculations:
             return False
@@ -105,25 +98,25 @@ class LoopHistory(Struct, eq=False):
 
 
 class AccelerationGains(Struct, eq=False):
-    """What taking iterations of a loop at once has gained: a few each time, where a short period ends soon.
+    """Gains of a loop's acceleration, which decide the periods to try.
 
-    A place taken modulo 5 grows for 4 iterations; over 5 it does not grow. So after some such successes
-    shorter periods are left out, until a longer one is found or as many iterations have gone by as it takes.
-    best: the last period over which many were taken; shorter ones wait until it has been tried again.
+    Example: an index modulo 5 grows over 4 iterations, and not at all over 5. Period 1 gains a few iterations
+    each time, period 5 all of them. So after some small gains shorter periods are skipped, until a longer one
+    succeeds or enough iterations have passed without one.
     """
 
-    n_small_gains: int = 0
-    best_period: int = 0
-    min_period: int = 0
-    is_unrestricted: bool = False
+    n_small_gains: int = 0  # in a row
+    best_period: int = 0  # of the last large gain: shorter ones wait until it has been tried again
+    min_period: int = 0  # shorter ones are skipped
+    is_unrestricted: bool = False  # no longer period succeeded: never skip again
 
     def is_worth_trying(self, period: int, arrivals: int) -> bool:
-        """Whether a period is worth a try after so many arrivals."""
+        """Return whether to try a period after so many arrivals."""
         is_early = arrivals <= self.best_period + _MAX_EARLY_ARRIVALS
         return period >= max(self.min_period, self.best_period if is_early else 0)
 
     def record_success(self, period: int, taken: int, arrivals: int) -> None:
-        """So many iterations were taken after so many arrivals."""
+        """Record that `taken` iterations were taken at once after so many arrivals."""
         self.best_period = period if taken > arrivals else 0
         if self.is_unrestricted or self.best_period:
             self.n_small_gains = 0
@@ -133,7 +126,7 @@ class AccelerationGains(Struct, eq=False):
             self.min_period = period + 1
 
     def record_failure(self, arrivals: int) -> None:
-        """So many arrivals, and nothing could be taken."""
+        """Record that no iteration was taken at once after so many arrivals."""
         if self.min_period and arrivals > MAX_SNAPSHOTS:
             self.min_period, self.is_unrestricted = 0, True
 
@@ -141,13 +134,14 @@ class AccelerationGains(Struct, eq=False):
 def select_remaining(
     arrays: dict[int, Any], whole: RegisterView, view: RegisterView, places: IntArray
 ) -> dict[int, Any]:
-    """The rows of a group that is left of a larger one, of each register."""
+    """Return the rows of a group that is part of a larger one, of each register."""
     return {slot: _select_remaining_rows(array, whole, view, places) for slot, array in arrays.items()}
 
 
 def _select_remaining_rows(
     array: NDArray[Any] | None, whole: RegisterView, view: RegisterView, places: IntArray
 ) -> NDArray[Any] | None:
+    """Return the rows of a part of a group."""
     if array is None:
         return None
     if whole.group.has_all_warps and array.ndim > 2:
@@ -157,6 +151,6 @@ def _select_remaining_rows(
 
 
 def count_kept_snapshots(snapshot: RegisterSnapshot) -> int:
-    """How many like this one to remember: for the longest periods, where there is room."""
+    """Return how many such snapshots to keep: for the longest period, or fewer if they are large."""
     n_bytes = sum(value.nbytes for value in snapshot.values.values())
     return max(2 * _MIN_TRACKED_PERIOD + 1, min(MAX_SNAPSHOTS, _MAX_SNAPSHOT_BYTES // max(1, n_bytes)))

@@ -1,19 +1,25 @@
-"""One iteration of a loop, executed once for all iterations to come.
+"""One iteration of a loop, executed symbolically for all iterations to come.
 
-Each register of the loop is taken to be v + d * t in iteration t. If one pass over the loop's body, under
-the rules that opcodes follow (`AffineRule`), leaves every register at v + d with the same d, and no branch,
-guard or wrap comes out otherwise before iteration T, then by induction T iterations run alike: their
-counts are those of one times T, their addresses those of one plus t times a step.
+Idea: let each register of the loop hold v + d * t in iteration t, with value v and delta d. Execute the body
+once, with the rule of each opcode (`AffineRule`). If it leaves every register at v + d with the same d, and
+no branch, guard, predicate or wrap-around changes before iteration T, then by induction T iterations run
+alike: their counters are T times those of one, and their addresses those of one plus t times a step.
+
+Invariant: `count_repeats` bounds T; each step may only lower it.
+
+Example: `i += 1; p += 4; if (i < 100) loop` with i = 3, d = 1: i and p grow linearly, and `i < 100` holds
+for t < 96, so T = 96; a load at p has step 4.
 """
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.segments import Action, LoweredAccess, Segment
-from analyzer.execution.lowering.step import AffineRule, BoolArray, ConstantRead, LaneFunction, Step, Value
+from analyzer.execution.lowering.segments import LoweredAccess, MbarrierOperation, Segment
+from analyzer.execution.lowering.step import AffineRule, ConstantRead, LaneFunction, Step, Value
 from analyzer.execution.machine.abstract_machine import AbstractMachine, simplified
 from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import (
     Deltas,
     LockstepGroup,
@@ -32,10 +38,9 @@ from analyzer.execution.machine.tracked_memory import (
     compute_lane_addresses,
     find_stack_offsets,
 )
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
-
-IntArray = NDArray[np.int64]
 
 ENDLESS_REPEATS = 1 << 40
 MIN_REPEATS = 2
@@ -45,10 +50,10 @@ _ZERO_WORD: Value = np.zeros((1, 1), dtype=np.uint32)
 
 
 class SymbolicIterationFailed(Exception):
-    """The loop cannot be closed from here; it is executed iteration by iteration.
+    """Raised if iterations cannot be taken at once from here.
 
-    leaving: warps that were seen to leave it; the others may be closed without them. is_lasting: over any
-    period in which the same registers grow it would fail too.
+    leaving_warps: warps that leave the loop; the attempt may succeed for the others.
+    is_permanent: it fails over any period in which the same registers grow.
     """
 
     def __init__(
@@ -59,34 +64,41 @@ class SymbolicIterationFailed(Exception):
 
 
 class SymbolicIteration(AbstractMachine):
-    """Executes one period of a loop with growing registers; see `repeats` for how often it repeats alike."""
+    """Executes one period of a loop with growing registers; `count_repeats` is how often it repeats alike."""
 
     def __init__(self, parent: AbstractMachine, segment: Segment, group: LockstepGroup) -> None:
-        super().__init__(parent.kernel, parent.batch, parent.decide_branch, parent.budget)
+        super().__init__(
+            parent.kernel,
+            parent.batch,
+            parent.decide_branch,
+            parent.budget,
+            (_FixedMbarrierCheck(),) if parent.listeners.on_mbarrier else (),
+            parent.counters.memory_log.make_iteration_log(),
+        )
         self.step_limit: int = (
             parent.step_limit if isinstance(parent, SymbolicIteration) else parent.budget.attempt_step_limit
         )
         self.parent, self.header_segment, self.first_group = parent, segment, group
         self.state: RegisterState = parent.state.copy()
-        self.live_lanes = parent.live_lanes
+        self.groups.live_lanes = parent.groups.live_lanes
         self.convergence.lane_masks = {n: mask.copy() for n, mask in parent.convergence.lane_masks.items()}
-        self.counters.memory_log = parent.counters.memory_log.make_iteration_log()
         self.overwritten_buffers = parent.overwritten_buffers
-        self.max_repeats = ENDLESS_REPEATS  # repeats of any warp
-        self.warp_max_repeats: IntArray | None = None  # of each, where they differ
+        self.max_repeats = ENDLESS_REPEATS  # bound for all warps
+        self.warp_max_repeats: IntArray | None = None  # bound for each warp, if they differ
+        # arrays whose range was checked, by their identities; kept, so that these are not used again
         self.checked_ranges: dict[tuple[int, ...], tuple[WarpIndices, Value, Deltas, BoolArray]] = {}
         if parent.tracked_memory is not None:
             self.tracked_memory = TrackedMemory(self.batch)
             self.tracked_memory.local_slots = dict(parent.tracked_memory.local_slots)
             self.tracked_memory.speculative_slots = parent.tracked_memory.speculative_slots
         self.loop = parent.loops_by_header[segment.index]
-        self.exited_warps: BoolArray | None = None  # warps that leave the loop meanwhile
+        self.exited_warps: BoolArray | None = None  # [warp], those that leave the loop
         self.header_arrivals = 0
         self.period = 1
         self.returned_group: LockstepGroup | None = None
 
     def run_period(self, iterations: int) -> ExecutionCounters:
-        """Execute so many iterations; what they tally. Raises SymbolicIterationFailed."""
+        """Execute so many iterations and return their counters. Raises SymbolicIterationFailed."""
         self.period = iterations
         self.enqueue_group(
             self.header_segment.index, replace(self.first_group, mask=self.first_group.mask.copy())
@@ -105,15 +117,13 @@ class SymbolicIteration(AbstractMachine):
         return self.counters
 
     def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
-        """See `AbstractMachine`. Raises SymbolicIterationFailed where the trial, with those around it, has
-        cost too much.
-        """
+        """See `AbstractMachine`. Raises SymbolicIterationFailed if attempts have cost too much."""
         if self.budget.spent_steps > self.step_limit:
             raise SymbolicIterationFailed("too long")
         super().execute_segment(segment, group)
 
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
-        """Back at the header of the loop, as often as wanted, the trial is over."""
+        """End the run when the group has returned to the header of the loop often enough."""
         if segment.index != self.header_segment.index:
             return super().handle_loop_header(segment, group)
         self.header_arrivals += 1
@@ -125,19 +135,20 @@ class SymbolicIteration(AbstractMachine):
         return True
 
     def count_segment_runs(self, index: int) -> IntArray:
-        """See `AbstractMachine`: with those before the trial."""
+        """See `AbstractMachine`; includes the runs before this iteration."""
         return self.parent.count_segment_runs(index) + super().count_segment_runs(index)
 
     def find_speculative_exit_runs(self, loop: int) -> IntArray | None:
+        """See `AbstractMachine`; includes exits before this iteration."""
         found = super().find_speculative_exit_runs(loop)
         return self.parent.find_speculative_exit_runs(loop) if found is None else found
 
     def drop_exited_warps(self, group: LockstepGroup) -> LockstepGroup:
-        """The group without warps that have left the loop."""
+        """Return the group without warps that have left the loop."""
         if self.exited_warps is None:
             return group
         stays = ~self.exited_warps[group.warp_indices]
-        return self.make_group(
+        return self.groups.make_group(
             group.warp_indices[stays],
             group.mask[stays],
             group.speculations,
@@ -145,7 +156,7 @@ class SymbolicIteration(AbstractMachine):
         )
 
     def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
-        """See `AbstractMachine`. Warps that leave the loop do not repeat; the others go on without them."""
+        """See `AbstractMachine`; warps that leave the loop end here. Raises if all of them leave."""
         if index is not None and self.kernel.segments[index].block in self.loop.blocks:
             super().enqueue_group(index, group)
             return
@@ -156,22 +167,15 @@ class SymbolicIteration(AbstractMachine):
         self.exited_warps = left
 
     def retire_lanes(self, group: LockstepGroup, gone: BoolArray) -> None:
+        """Raises SymbolicIterationFailed: an iteration in which threads exit does not repeat."""
         raise SymbolicIterationFailed("a thread ends", group.warp_indices)
-
-    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """See `AbstractMachine`: all barriers of a ring must have been heard of."""
-        if self.parent.mbarrier_recorder is None:
-            return
-        address = action.mbarrier_operation.address if action.mbarrier_operation is not None else None
-        steps = None if address is None else compute_address_strides(address, view)
-        if steps is not None and bool(steps.any()):
-            raise SymbolicIterationFailed("other mbarriers follow")
 
     # ---- what grows ------------------------------------------------------------------------------
 
     def apply_step(
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
     ) -> None:
+        """Execute a step, with the growth of its results if some inputs grow."""
         if self.forget_if_unknown(step, view, lanes, unknown):
             return
         step = simplified(step, view, unknown)
@@ -213,7 +217,7 @@ class SymbolicIteration(AbstractMachine):
         unknown: UnknownOrigins | None,
         deltas: list[Deltas | None],
     ) -> None:
-        """Of a sum of other lanes' words: it grows by what they grow by."""
+        """Execute a linear step that combines lanes: applied to the growth of its inputs it gives its own."""
         super().apply_step(step, view, lanes, unknown)
         active = view.active if lanes is None else view.active & lanes
         rows = np.broadcast_to(view.to_warp_rows(active), (len(view.group.warp_indices), WARP_SIZE))
@@ -232,13 +236,13 @@ class SymbolicIteration(AbstractMachine):
                 )
 
     def count_repeats(self, rows: WarpIndices) -> IntArray:
-        """How often the period repeats alike for these warps, or one number for all."""
+        """Return how often the period repeats alike, for each of these warps or as one number for all."""
         if self.warp_max_repeats is None:
             return np.full(1, self.max_repeats, dtype=np.int64)
         return np.minimum(self.warp_max_repeats[rows], self.max_repeats)
 
     def limit_repeats(self, view: RegisterView, counts: IntArray) -> None:
-        """No more iterations than `counts`, one number per warp or one for all."""
+        """Bound the repetitions by `counts`, one number per warp or one for all."""
         rows = view.group.warp_indices
         is_all = self.exited_warps is None and len(rows) == len(self.first_group.warp_indices)
         if is_all and len(counts) == 1:
@@ -253,7 +257,7 @@ class SymbolicIteration(AbstractMachine):
     def _touches_known_shared(
         self, access: LoweredAccess, view: RegisterView, addresses: NDArray[np.uint64] | None
     ) -> bool:
-        """Whether an access to shared memory reads or changes a known byte; None: anywhere."""
+        """Return whether an access to shared memory reads or changes known bytes; None: any address."""
         tracked = self.parent.tracked_memory
         stores = access.kind is not OpKind.LOAD
         if tracked is None or not (stores or access.result_slots):
@@ -271,9 +275,10 @@ class SymbolicIteration(AbstractMachine):
         *,
         is_unsigned: bool = False,
     ) -> None:
-        """No more iterations than value + delta * t stays where it is read alike, signed and unsigned.
+        """Bound the repetitions so that value + delta * t does not wrap around, signed or unsigned.
 
-        whole: only the unsigned range counts.
+        relevant: lanes that count.
+        is_unsigned: only an unsigned wrap-around counts.
         """
         key = (id(view.group.warp_indices), id(value), id(delta), id(relevant), is_unsigned)
         if key in self.checked_ranges:
@@ -283,7 +288,7 @@ class SymbolicIteration(AbstractMachine):
         if delta.size == 1:
             step = int(delta.view(np.int32).reshape(1)[0])
             room = (~value if step >= 0 else value) & within
-            if int(room.min()) >= (self.max_repeats - 1) * abs(step):  # no lane need be looked at alone
+            if int(room.min()) >= (self.max_repeats - 1) * abs(step):  # no lane is tighter
                 return
             least = np.where(relevant, room, within).min(axis=-1).astype(np.int64)
             counts = least // max(1, abs(step)) + 1
@@ -303,7 +308,7 @@ class SymbolicIteration(AbstractMachine):
         active: BoolArray,
         unknown: UnknownOrigins | None,
     ) -> None:
-        """See `AbstractMachine`; addresses grow from one iteration to the next."""
+        """See `AbstractMachine`; logs the step of addresses from one iteration to the next."""
         if access.bulk is not None and any(
             view.read_delta(slot) is not None for slot in access.bulk.size_registers
         ):
@@ -339,7 +344,7 @@ class SymbolicIteration(AbstractMachine):
         active: BoolArray,
         addresses: NDArray[np.uint64] | None,
     ) -> None:
-        """Contents that are kept must not change in a way that a trial does not follow."""
+        """Raise SymbolicIterationFailed if an access may change contents from one iteration to the next."""
         if access.space is AddressSpace.LOCAL and addresses is not None and addresses.size > 1:
             here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
             places = find_stack_offsets(view, here, addresses)
@@ -354,8 +359,18 @@ class SymbolicIteration(AbstractMachine):
             raise SymbolicIterationFailed("a buffer changes")
 
 
+class _FixedMbarrierCheck(ExecutionListener):
+    """Fails if the next iteration uses other mbarriers: listeners must see all stages of a pipeline."""
+
+    def on_mbarrier(self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Raises SymbolicIterationFailed if the mbarrier's address grows."""
+        steps = None if operation.address is None else compute_address_strides(operation.address, view)
+        if steps is not None and bool(steps.any()):
+            raise SymbolicIterationFailed("other mbarriers follow")
+
+
 class _StepGrowth:
-    """Results of one step for growing inputs: their first values, their growth, how long that holds."""
+    """Results of one step with growing inputs: first values, growth, and for how many iterations it holds."""
 
     def __init__(
         self,
@@ -371,7 +386,7 @@ class _StepGrowth:
         self.initial_results = step.apply(*words)
 
     def evaluate_at(self, t: IntArray, function: LaneFunction) -> tuple[Value, ...]:
-        """`function` of the inputs in iteration t, [n_warp, 1] or [1, 1]."""
+        """Return `function` of the inputs in iteration t, [n_warp, 1] or [1, 1]."""
         times = self.view.from_warp_rows(t.astype(np.uint32))
         words = [
             word if delta is None else word + delta * times
@@ -380,7 +395,7 @@ class _StepGrowth:
         return function(*words)
 
     def find_deltas(self) -> list[Deltas | None]:
-        """Growth of each result, None where there is none."""
+        """Return the growth of each result, None for 0, and bound the repetitions for which it holds."""
         rule = self.step.affine_rule
         if rule is AffineRule.BITWISE:
             return self._find_bitwise_deltas()
@@ -418,7 +433,7 @@ class _StepGrowth:
         )
 
     def _find_linear_deltas(self) -> list[Deltas | None]:
-        """What is only added does not matter, so that arrays stay as small as what grows."""
+        """Return the growth of a linear step; constant addends are left out, so that arrays stay small."""
         kept = {place for places in self.step.factors for place in places if self.input_deltas[place] is None}
         still = [
             word if word.dtype == np.bool_ or place in kept else _ZERO_WORD
@@ -430,17 +445,19 @@ class _StepGrowth:
         return _subtract_words(self.step.apply(*still), self.step.apply(*moved))
 
     def _has_two_growing_factors(self) -> bool:
+        """Return whether both factors of a product grow."""
         return all(
             any(self.input_deltas[place] is not None for place in places) for places in self.step.factors
         )
 
     def _limit_to_input_ranges(self) -> None:
+        """Bound the repetitions so that no growing input wraps around."""
         for word, delta in zip(self.words, self.input_deltas, strict=True):
             if delta is not None:
                 self.iteration.limit_to_range(self.view, word, delta, self.relevant_lanes)
 
     def _find_pair_deltas(self, second: tuple[Value, ...]) -> list[Deltas | None]:
-        """Low and high word of a 64-bit sum: the high one grows evenly while the low one does not wrap."""
+        """Return the growth of a 64-bit sum's words: even while the low word does not wrap around."""
         low, high = self.initial_results[0], self.initial_results[1]
         before = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
         after = second[0].astype(np.uint64) | second[1].astype(np.uint64) << np.uint64(32)
@@ -453,12 +470,12 @@ class _StepGrowth:
         return [_drop_zero_delta(low_delta), _drop_zero_delta(high_delta)]
 
     def _limit_until_change(self, compute_invariants: LaneFunction, start: tuple[Value, ...]) -> None:
-        """No more iterations than until what `compute_invariants` gives changes; each is monotone in t.
+        """Bound the repetitions to those in which all invariants keep their first values, `start`.
 
-        start: what it gives at first.
+        Each is monotone in t: the last unchanged iteration is found by bisection, for each warp.
         """
-        trial, rows = self.iteration, self.view.group.warp_indices
-        limits = trial.count_repeats(rows)
+        iteration, rows = self.iteration, self.view.group.warp_indices
+        limits = iteration.count_repeats(rows)
         shape = (1, 1) if bool((limits == limits[:1]).all()) else (len(rows), 1)
         last = limits[: shape[0]].reshape(shape) - 1
         final = self.evaluate_at(last, compute_invariants)
@@ -472,15 +489,15 @@ class _StepGrowth:
         still = self._find_unchanged_warps(start, self.evaluate_at(high, compute_invariants))
         low = np.where(still, high, low)
         while (high - low > 1).any():
-            middle = np.minimum((low + high) // 2, 2 * low + 1)  # most change soon
+            middle = np.minimum((low + high) // 2, 2 * low + 1)  # doubling: most change early
             same = self._find_unchanged_warps(start, self.evaluate_at(middle, compute_invariants))
             low = np.where(same, middle, low)
             high = np.where(same, high, middle)
         counts = np.where(still, last + 1, high)
-        trial.limit_repeats(self.view, counts[:, 0])
+        iteration.limit_repeats(self.view, counts[:, 0])
 
     def _find_unchanged_warps(self, start: tuple[Value, ...], now: tuple[Value, ...]) -> BoolArray:
-        """Per warp, [n, 1] or [1, 1]: whether all relevant lanes have the same."""
+        """Return the warps in which relevant lanes have the same values, [n_warp, 1] or [1, 1]."""
         same: BoolArray = np.ones((1, 1), dtype=bool)
         for before, after in zip(start, now, strict=True):
             differs = (before != after) & self.relevant_lanes
@@ -488,7 +505,7 @@ class _StepGrowth:
         return same
 
     def _find_bitwise_deltas(self) -> list[Deltas | None]:
-        """LOP3: bits below the lowest one that grows are fixed; above, the result follows one input."""
+        """Return the growth of LOP3: bits below the lowest one that grows are fixed, others follow it."""
         growing = [place for place, delta in enumerate(self.input_deltas) if delta is not None]
         if len(growing) != 1:
             raise SymbolicIterationFailed("two that grow in one logic operation")
@@ -513,47 +530,53 @@ class _StepGrowth:
     def _find_bit_delta(
         self, place: int, delta: Deltas, depends: Value, on: Value, moving: np.uint32
     ) -> Deltas | None:
-        """Growth of one result, whose bits `depends` follow the input (inverted where `on` has them off)."""
+        """Return the growth of one result, None for 0, and bound the repetitions for which it holds.
+
+        depends: result bits that follow the input.
+        on: the result with all input bits set: a bit that is off in it follows the input inverted.
+        moving: input bits that may change.
+        """
         relevant = np.broadcast_to(
             self.relevant_lanes, np.broadcast_shapes(self.relevant_lanes.shape, depends.shape)
         )
         seen = np.broadcast_to(depends, relevant.shape)[relevant]
         if not seen.size or not seen.any():
             return None
-        sense = int(seen.flat[0])
-        alike = bool((seen == sense).all())
-        direct = alike and bool(
-            (np.broadcast_to(on, relevant.shape)[relevant] & np.uint32(sense) == sense).all()
+        mask = int(seen.flat[0])
+        is_uniform = bool((seen == mask).all())
+        direct = is_uniform and bool(
+            (np.broadcast_to(on, relevant.shape)[relevant] & np.uint32(mask) == mask).all()
         )
-        if direct and sense == int(moving):
+        if direct and mask == int(moving):
             return delta
-        if direct and _is_low_bit_run(sense, int(moving)):
-            self._limit_to_fixed_bits(place, sense.bit_length())
+        if direct and _is_low_bit_run(mask, int(moving)):
+            self._limit_to_fixed_bits(place, mask.bit_length())
             return delta
         joint = int(np.bitwise_or.reduce(seen))
         self._limit_to_fixed_bits(place, (joint & -joint).bit_length() - 1)
         return None
 
     def _limit_to_fixed_bits(self, place: int, bit: int) -> None:
-        """No more iterations than the input's bits from `bit` on stay the same."""
+        """Bound the repetitions to those in which the input's bits from `bit` on stay the same."""
         self._limit_to_input_ranges()
         if bit < 32:
             shift = np.uint32(bit)
             self._limit_until_change(lambda *words: (words[place] >> shift,), (self.words[place] >> shift,))
 
 
-def _is_low_bit_run(sense: int, moving: int) -> bool:
-    """The bits form one run that begins where the input begins to move."""
-    lowest = sense & -sense
-    return lowest == moving & -moving and (sense + lowest) & sense == 0
+def _is_low_bit_run(mask: int, moving: int) -> bool:
+    """Return whether the bits are one run that begins at the lowest moving bit."""
+    lowest = mask & -mask
+    return lowest == moving & -moving and (mask + lowest) & mask == 0
 
 
 def _select_predicates(results: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Return the predicates among results."""
     return tuple(result for result in results if result.dtype == np.bool_)
 
 
 def _subtract_words(first: tuple[Value, ...], second: tuple[Value, ...]) -> list[Deltas | None]:
-    """Of words; None for predicates."""
+    """Return the differences of words, None for 0 and for predicates."""
     return [
         None if after.dtype == np.bool_ else _drop_zero_delta(after - before)
         for before, after in zip(first, second, strict=True)
@@ -561,4 +584,5 @@ def _subtract_words(first: tuple[Value, ...], second: tuple[Value, ...]) -> list
 
 
 def _drop_zero_delta(delta: Deltas) -> Deltas | None:
+    """Return a delta as small as it is uniform, None if it is 0."""
     return collapse_uniform_axes(delta.astype(np.uint32, copy=False)) if delta.any() else None

@@ -1,1 +1,1 @@
-"""Launch arguments bound to kernel parameters, and the constant banks that the code then reads."""
+"""Binding of launch arguments to kernel parameters, and the constant banks that the code reads."""

@@ -1,4 +1,4 @@
-"""Arguments as the user writes them: `WHICH=VALUE`."""
+"""Parser of launch arguments in the form `WHICH=VALUE`."""
 
 import re
 from pathlib import Path
@@ -25,7 +25,7 @@ _KEYWORD_VALUES: dict[str, ArgumentValue] = {
 _ZEROS_KEYWORD = "zeros"
 _FILL_PREFIX = "fill:"
 _SIZED_POINTER_PREFIX = "ptr:"
-_MAX_ALLOCATION_BYTES = 1 << 36  # allocations lie so far apart
+_MAX_ALLOCATION_BYTES = 1 << 36  # allocations are placed at this distance
 _SIZE_HINT = f"ptr:4096 has 4,096 bytes; at most {_MAX_ALLOCATION_BYTES:,}"
 _VALUE_HINT = (
     "a value is a number (1024, 0x400, -1, 1e-5), ptr, ptr:BYTES, zeros, fill:NUMBER, null, tensormap, "
@@ -37,7 +37,10 @@ _NPY_ERRORS = (OSError, ValueError, EOFError, TypeError, KeyError, OverflowError
 
 
 def parse_argument(text: str, folder: Path | None = None) -> Argument:
-    """`3=1024`, `n=1024`, `x=@x.npy`; see `parse_value`. Raises UsageError."""
+    """Parse `3=1024`, `n=1024`, `x=@x.npy`; see `parse_value`. Raises UsageError.
+
+    folder: directory of relative file names
+    """
     which, equals, value = text.partition("=")
     which = which.strip()
     if not equals or not which:
@@ -49,15 +52,15 @@ def parse_argument(text: str, folder: Path | None = None) -> Argument:
 
 
 def make_argument(which: str, value: ArgumentValue) -> Argument:
-    """The argument, its place as an integer where it is one."""
+    """Make an argument; a selector of digits becomes an ordinal."""
     is_ordinal = which.isascii() and which.isdigit() and len(which) <= 6
     return Argument(int(which) if is_ordinal else which, value)
 
 
 def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
-    """A number, `ptr`, `ptr:BYTES`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy` (`folder`'s).
+    """Parse a number, `ptr`, `ptr:BYTES`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy`.
 
-    Of a tensor map what it stands for may be said: see `parse_tensor_layout`. Raises UsageError.
+    `tensormap:...` gives the layout of the tensor, see `parse_tensor_layout`. Raises UsageError.
     """
     text = text.strip()
     if text.lower().startswith(_FILL_PREFIX):
@@ -67,7 +70,7 @@ def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
     if text.lower().startswith(TENSOR_MAP_PREFIX):
         return TensorMap(parse_tensor_layout(text[len(TENSOR_MAP_PREFIX) :]))
     if text.lower() == _ZEROS_KEYWORD:
-        return FilledBuffer(0)  # closed forms are found where an array would be walked through
+        return FilledBuffer(0)  # unlike an array of zeros it permits closed forms
     if text.startswith("@"):
         return read_npy_buffer(text[1:], folder)
     if (word := _KEYWORD_VALUES.get(text.lower())) is not None:
@@ -100,7 +103,7 @@ def _parse_size_bytes(text: str) -> int:
 
 
 def read_npy_buffer(name: str, folder: Path | None = None) -> Buffer:
-    """The bytes of the array in an .npy file, in the order in which the file has them. Raises UsageError."""
+    """Read the array in an .npy file as bytes in file order. Raises UsageError."""
     path = Path(name) if folder is None else folder / name
     hint = "make one with numpy.save"
     try:
@@ -134,7 +137,7 @@ def _read_npy_bytes(path: Path) -> "NDArray[np.uint8]":
 
 
 def _has_npy_data(path: Path) -> bool:
-    """Whether anything stands behind the header: an empty file cannot be mapped."""
+    """Return whether an .npy file holds data after its header; an empty file cannot be mapped."""
     import numpy as np
     from numpy.lib import format as npy
 

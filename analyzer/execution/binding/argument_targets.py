@@ -1,4 +1,4 @@
-"""The user's arguments put to a kernel's parameters: which one is meant, and the bytes that hold it."""
+"""Targets of arguments: the parameter that a selector names, and the encoding of values as bytes."""
 
 import re
 import struct
@@ -20,21 +20,21 @@ _MAX_BFLOAT16 = 3.3895313892515355e38
 
 
 class ArgumentTarget(Struct, frozen=True):
-    """What WHICH means: a parameter, or bytes inside one, or a place in a constant bank."""
+    """Target of an argument: a parameter, a field inside one, or a location in a constant bank."""
 
-    selector: str
-    name: str | None = None
+    selector: str  # as the user wrote it
+    name: str | None = None  # of the parameter, until `resolve_targets` looks up its ordinal
     ordinal: int | None = None
-    field_offset: int | None = None
+    field_offset: int | None = None  # bytes into the parameter
     bank: int = 0
     bank_offset: int | None = None
 
 
 def parse_target(argument: Argument) -> ArgumentTarget:
-    """`3`, `n`, `params+16` (16 bytes into a struct) or `c[0x0][0x170]`."""
+    """Parse the selector of an argument: `3`, `n`, `params+16` (16 bytes into a struct), `c[0x0][0x170]`."""
     text = str(argument.parameter).strip()
-    if place := _BANK_OFFSET_PATTERN.fullmatch(text):
-        return ArgumentTarget(text, bank=int(place[1], 0), bank_offset=int(place[2], 0))
+    if location := _BANK_OFFSET_PATTERN.fullmatch(text):
+        return ArgumentTarget(text, bank=int(location[1], 0), bank_offset=int(location[2], 0))
     head, offset = text, None
     if inside := _FIELD_PATTERN.fullmatch(text):
         head, offset = inside[1].strip(), int(inside[2], 0)
@@ -46,7 +46,7 @@ def parse_target(argument: Argument) -> ArgumentTarget:
 def resolve_targets(
     kernel: Kernel, arguments: Sequence[Argument]
 ) -> tuple[tuple[ArgumentTarget, ArgumentValue], ...]:
-    """Targets with their ordinals looked up. Raises UsageError for a name that is unknown, or said twice."""
+    """Resolve the targets of arguments to ordinals. Raises UsageError for unknown names and duplicates."""
     names = _map_names_to_ordinals(kernel)
     found: dict[tuple[object, ...], tuple[ArgumentTarget, ArgumentValue]] = {}
     for argument in arguments:
@@ -73,7 +73,7 @@ def resolve_targets(
 def check_ordinals(
     kernel: Kernel, targets: Sequence[tuple[ArgumentTarget, ArgumentValue]], parameters: Sequence[Parameter]
 ) -> None:
-    """Raises UsageError for an argument beyond the last parameter."""
+    """Raise UsageError for an argument beyond the last parameter."""
     for target, _ in targets:
         if target.ordinal is not None and target.ordinal >= len(parameters):
             count = len(parameters)
@@ -87,17 +87,20 @@ def check_ordinals(
 def collect_parameter_values(
     targets: Sequence[tuple[ArgumentTarget, ArgumentValue]],
 ) -> Mapping[int, ArgumentValue]:
-    """Values of whole parameters, by ordinal."""
+    """Return the values that are given for whole parameters, by ordinal."""
     return {t.ordinal: value for t, value in targets if t.ordinal is not None and t.field_offset is None}
 
 
 def format_parameter_label(parameter: Parameter) -> str:
-    """`argument 3 (n)`."""
+    """Format a parameter for messages: `argument 3 (n)`."""
     return f"argument {parameter.ordinal}" + (f" ({parameter.name})" if parameter.name else "")
 
 
 def encode_number(value: int | float, size: int, what: str, type_name: str = "") -> bytes:
-    """The bytes of a number in a parameter of this size. Raises UsageError where it does not fit."""
+    """Encode a number as the bytes of a parameter. Raises UsageError if it does not fit.
+
+    size: of the parameter, bytes; what: its label in messages; type_name: its type, if known
+    """
     if isinstance(value, int):
         if size > POINTER_BYTES:
             raise UsageError(
@@ -139,6 +142,7 @@ def _encode_float(value: float, size: int, what: str, type_name: str) -> bytes:
 
 
 def _encode_bfloat16(value: float) -> bytes:
+    """Encode as bf16, rounded to nearest even. Raises OverflowError."""
     if abs(value) > _MAX_BFLOAT16 and abs(value) != float("inf"):
         raise OverflowError
     bits = int.from_bytes(struct.pack("<f", value), "little")
@@ -148,7 +152,7 @@ def _encode_bfloat16(value: float) -> bytes:
 
 
 def check_value_fits(parameter: Parameter, value: ArgumentValue) -> None:
-    """Raises UsageError where a parameter cannot hold the value."""
+    """Raise UsageError if a parameter cannot hold the value."""
     what, size = format_parameter_label(parameter), parameter.size_bytes
     match value:
         case Pointer() | NullPointer() | Buffer() | FilledBuffer():
@@ -174,7 +178,7 @@ def check_value_fits(parameter: Parameter, value: ArgumentValue) -> None:
 
 
 def _map_names_to_ordinals(kernel: Kernel) -> dict[str, int]:
-    """Ordinals by name; names said twice mean nothing."""
+    """Return the ordinals of parameters by name, without names that occur twice."""
     if kernel.parameters is not None:
         pairs = [(p.name, p.ordinal) for p in kernel.parameters]
     else:

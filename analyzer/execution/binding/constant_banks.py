@@ -1,4 +1,4 @@
-"""Constant banks in the making: bytes, why some are unknown, and the words that the driver writes."""
+"""Builder of constant banks: bytes, reasons why some are unknown, and the words that the driver writes."""
 
 import struct
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from analyzer.ir.launch import Dim3, Launch
 
 KNOWN_ORIGIN = 0
 WORD_BYTES = 4
-# The driver's own values are not known; these are of the right kind, alike in every run, and clear of each
-# other and of all allocations.
+# The driver chooses these addresses. Ours are plausible, the same in every run, and overlap neither each
+# other nor an allocation.
 INITIAL_STACK_POINTER = 0x00FFFDC0  # top of the local memory of a thread, as debuggers show it
 GLOBAL_DESCRIPTOR = 0
 SHARED_WINDOW_BASE = 0x7000_0000_0000
@@ -24,22 +24,19 @@ WORKSPACE_BASE = 0x7400_0000_0000
 
 
 class AddressWindows(Struct, frozen=True, kw_only=True):
-    """Generic addresses at which the other spaces begin; `arguments` is that of offset 0 of constant bank 0.
+    """Generic addresses at which the windows of other address spaces start."""
 
-    From sm_90 on code reads the upper half of `shared` from SR_SWINHI.
-    """
-
-    shared: int = SHARED_WINDOW_BASE
+    shared: int = SHARED_WINDOW_BASE  # from sm_90 on, code reads its upper half from SR_SWINHI
     local: int = LOCAL_WINDOW_BASE
-    arguments: int = ARGUMENT_WINDOW_BASE
+    arguments: int = ARGUMENT_WINDOW_BASE  # of offset 0 of constant bank 0
     user: int = USER_WINDOW_BASE
 
     def find_shared_lanes(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which generic addresses lie in shared memory of the CTA or its cluster."""
+        """Return the mask of generic addresses in shared memory of the CTA or its cluster."""
         return _is_in_window(addresses, self.shared)
 
     def find_local_lanes(self, addresses: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Which generic addresses lie in a thread's own local memory."""
+        """Return the mask of generic addresses in local memory."""
         return _is_in_window(addresses, self.local)
 
 
@@ -49,12 +46,13 @@ def _is_in_window(addresses: NDArray[np.uint64], window: int) -> NDArray[np.bool
 
 
 class UnknownReasons(Struct):
-    """Texts of what is unknown, by number from 1."""
+    """Descriptions of unknown words, numbered from 1."""
 
     texts: list[str] = field(default_factory=lambda: [""])
     numbers: dict[str, int] = field(default_factory=dict)
 
     def intern(self, text: str) -> int:
+        """Return the number of a description, added if it is new."""
         found = self.numbers.get(text)
         if found is None:
             found = self.numbers[text] = len(self.texts)
@@ -63,7 +61,10 @@ class UnknownReasons(Struct):
 
 
 class ConstantBankBuilder:
-    """Bytes of one bank; what is never written is unknown for the reason given."""
+    """Bytes of one bank.
+
+    reason: why bytes that are never written are unknown; if empty, they are known zeros
+    """
 
     __slots__ = ("_contents", "_reason_ids", "_reasons")
 
@@ -74,25 +75,27 @@ class ConstantBankBuilder:
         self._reason_ids = np.full(size, reasons.intern(reason) if reason else KNOWN_ORIGIN, dtype=np.int32)
 
     def write(self, offset: int, contents: bytes) -> None:
-        """Known bytes."""
+        """Write known bytes."""
         end = offset + len(contents)
         self._grow(end)
         self._contents[offset:end] = np.frombuffer(contents, dtype=np.uint8)
         self._reason_ids[offset:end] = KNOWN_ORIGIN
 
     def forget(self, offset: int, size: int, reason: str) -> None:
-        """Bytes that are not known."""
+        """Mark bytes as unknown."""
         self._grow(offset + size)
         self._reason_ids[offset : offset + size] = self._reasons.intern(reason)
 
     def is_known(self, offset: int, size: int) -> bool:
+        """Return whether all these bytes are known."""
         return not self._reason_ids[offset : offset + size].any()
 
     def read_bytes(self, offset: int, size: int) -> NDArray[np.uint8]:
+        """Return a copy of bytes, known or not."""
         return self._contents[offset : offset + size].copy()
 
     def build_words(self) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
-        """(values, origins), read-only: a word is unknown if one of its bytes is, and then 0."""
+        """Return (values, origins) of all words, read-only; a word with an unknown byte is unknown and 0."""
         origins = self._reason_ids.reshape(-1, WORD_BYTES).max(axis=1)
         values = self._contents.view("<u4").astype(np.uint32)
         values[origins != KNOWN_ORIGIN] = 0
@@ -108,16 +111,19 @@ class ConstantBankBuilder:
 
 
 class DriverWord(Struct, frozen=True):
-    """One word or more that the driver writes: `contents` None where not known, for the reason `why`."""
+    """One or more words that the driver writes to constant bank 0."""
 
     offset: int
     size_bytes: int
-    contents: bytes | None
-    reason: str
+    contents: bytes | None  # None if unknown
+    reason: str  # why they are unknown
 
 
 def build_driver_words(arch: Arch, launch: Launch, cluster: Dim3 | None) -> Iterator[DriverWord]:
-    """Everything below the arguments that code is known to read; `cluster` None where not known."""
+    """Yield the words below the arguments that code is known to read.
+
+    cluster: None if unknown
+    """
     bank = arch.constant_bank
     yield from _build_dim_words(bank.block_dim, launch.block, "blockDim", "--block")
     yield from _build_dim_words(bank.grid_dim, launch.grid, "gridDim", "--grid")
@@ -152,10 +158,10 @@ def build_driver_words(arch: Arch, launch: Launch, cluster: Dim3 | None) -> Iter
 def _build_dim_words(
     figure: HardwareParameter, dims: Dim3 | None, name: str, option: str
 ) -> Iterator[DriverWord]:
-    for place, axis in enumerate("xyz"):
+    for position, axis in enumerate("xyz"):
         contents = None if dims is None else _encode_word(getattr(dims, axis))
         reason = f"{name}.{axis} ({option} gives it)"
-        yield DriverWord(_find_offset(figure) + WORD_BYTES * place, WORD_BYTES, contents, reason)
+        yield DriverWord(_find_offset(figure) + WORD_BYTES * position, WORD_BYTES, contents, reason)
 
 
 def _build_cluster_words(arch: Arch, launch: Launch, cluster: Dim3 | None) -> Iterator[DriverWord]:
@@ -172,22 +178,22 @@ def _build_cluster_words(arch: Arch, launch: Launch, cluster: Dim3 | None) -> It
         )
     if bank.cluster_dim is not None:
         yield from _build_dim_words(bank.cluster_dim, cluster, "the cluster's size", "--cluster")
-    for place, axis in enumerate("xyz"):
+    for position, axis in enumerate("xyz"):
         size = None if cluster is None else int(getattr(cluster, axis))
         if bank.cluster_reciprocals is not None:
             contents = None if size is None else _encode_reciprocal(size)
-            offset = _find_offset(bank.cluster_reciprocals) + WORD_BYTES * place
+            offset = _find_offset(bank.cluster_reciprocals) + WORD_BYTES * position
             yield DriverWord(offset, 4, contents, f"1 / the cluster's size.{axis} (--cluster gives it)")
         if bank.cluster_counts is not None:
             number = None if size is None or grid is None else _encode_word(getattr(grid, axis) // size)
-            offset = _find_offset(bank.cluster_counts) + WORD_BYTES * place
+            offset = _find_offset(bank.cluster_counts) + WORD_BYTES * position
             yield DriverWord(
                 offset, 4, number, f"the clusters of the grid.{axis} (--grid and --cluster give them)"
             )
 
 
 def _encode_reciprocal(size: int) -> bytes:
-    """1 / size as a float that is not below it, so that id * (1 / size) cut off is id // size."""
+    """Encode 1 / size as a float rounded up, so that id * (1 / size) truncates to id // size."""
     nearest = np.float32(1.0) / np.float32(size)
     if float(nearest) * size < 1.0:
         nearest = np.nextafter(nearest, np.float32(2.0))

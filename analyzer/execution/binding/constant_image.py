@@ -1,4 +1,6 @@
-"""The constant banks that a launch sees, word by word, and the allocations that its pointers lead to."""
+"""Constant banks of a launch, word by word, and the allocations that its pointers lead to."""
+
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -17,100 +19,92 @@ BankWords = tuple[NDArray[np.uint32], NDArray[np.int32]]
 
 
 class Allocation(Struct, frozen=True, kw_only=True, eq=False):
-    """Memory that a pointer leads to: `label` as in `argument 0 (x)`; size and contents None where not known.
-
-    fill: the word that stands everywhere in it, where that is known.
-
-    is_parameter: the parameter itself, in constant bank 0, by its generic address (a tensor map).
-    """
+    """Memory that a pointer leads to."""
 
     address: int
-    size_bytes: int | None
-    label: str
-    ordinal: int | None = None
-    name: str = ""
-    contents: NDArray[np.uint8] | None = None
-    fill_word: int | None = None
-    is_parameter: bool = False
+    size_bytes: int | None  # None if unknown
+    label: str  # as in messages, `argument 0 (x)`
+    ordinal: int | None = None  # of the parameter
+    name: str = ""  # of the parameter or module variable
+    contents: NDArray[np.uint8] | None = None  # None if unknown; never modified
+    fill_word: int | None = None  # value of all its words, if known
+    is_parameter: bool = False  # the parameter itself in constant bank 0, by generic address (a tensor map)
 
     def contains(self, addresses: NDArray[np.uint64], n_bytes: int = 1) -> NDArray[np.bool_]:
-        """Whether so many bytes from each address on belong to it."""
+        """Return the mask of addresses from which `n_bytes` bytes lie in the allocation."""
         last = np.uint64(self.end_address - n_bytes)
         found: NDArray[np.bool_] = (addresses >= np.uint64(self.address)) & (addresses <= last)
         return found
 
     @property
     def end_address(self) -> int:
-        """The address after the last that is taken to belong to it."""
+        """End of the allocation; without a size, the start of the next one."""
         return self.address + (ALLOCATION_SPACING_BYTES if self.size_bytes is None else self.size_bytes)
 
 
 class MappedTensor(Struct, frozen=True):
-    """A tensor that a TMA descriptor leads to, at `base`; address: generic one of the descriptor."""
+    """A tensor that a tensor map (TMA descriptor) describes."""
 
-    descriptor_address: int
+    descriptor_address: int  # generic
     base_address: int
     layout: TensorLayout
 
 
 class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
-    """Constant banks of one launch. A word's origin is 0 where it is known, else its place in `unknowns`.
+    """Constant banks of one launch.
 
-    allocations are in order of address; assumptions are sentences for the report; banks: values and origins
-    of each bank's words; outside: the origin of words beyond them, by bank, that of other banks at ANY_BANK.
-    surmises: words of which nothing is said, nor whether they are pointers, count as such. tensors: that
-    descriptors lead to of which the user says what they stand for.
+    Each word has an origin: 0 if it is known, else an index of `unknown_reasons`.
     """
 
     unknown_reasons: tuple[str, ...]
-    allocations: tuple[Allocation, ...]
-    assumptions: tuple[str, ...]
+    allocations: tuple[Allocation, ...]  # by ascending address
+    assumptions: tuple[str, ...]  # sentences for the report
     parameters: tuple[Parameter, ...]
-    parameter_base: int
-    banks: dict[int, BankWords]
-    outside_origins: dict[int, int]
+    parameter_base: int  # offset of the first parameter in bank 0
+    banks: Mapping[int, BankWords]  # values and origins of all words, by bank
+    outside_origins: Mapping[int, int]  # origin of words beyond a bank; of all other banks at ANY_BANK
     windows: AddressWindows
-    assumes_pointers: bool = False
-    tensors: tuple[MappedTensor, ...] = ()
+    assumes_pointers: bool = False  # a parameter of unknown type was assumed to be a pointer
+    tensors: tuple[MappedTensor, ...] = ()  # whose layout the user gives
 
     @property
     def has_contents(self) -> bool:
-        """Some allocation's contents are known."""
+        """True if the contents of an allocation are known."""
         return any(allocation.contents is not None for allocation in self.allocations)
 
     def read_words(
         self, bank: int, offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int32]]:
-        """(values, origins) of the words at these byte offsets, rounded down to words; unknown ones are 0."""
+        """Return (values, origins) of the words that contain these byte offsets; unknown words are 0."""
         values, origins = self.banks.get(bank, _NO_WORDS)
         beyond = self._find_outside_origin(bank)
         if not len(values):
             return np.zeros(offsets.shape, dtype=np.uint32), np.full(offsets.shape, beyond, dtype=np.int32)
-        places = offsets >> 2
-        inside = (places >= 0) & (places < len(values))
-        safe = np.where(inside, places, 0)
+        positions = offsets >> 2
+        inside = (positions >= 0) & (positions < len(values))
+        safe = np.where(inside, positions, 0)
         return (
             np.where(inside, values[safe], np.uint32(0)),
             np.where(inside, origins[safe], np.int32(beyond)),
         )
 
     def read_word(self, bank: int, offset: int) -> tuple[int, int]:
-        """(value, origin) of one word; see `read_words`."""
+        """Return (value, origin) of one word; see `read_words`."""
         values, origins = self.banks.get(bank, _NO_WORDS)
-        place = offset >> 2
-        if not 0 <= place < len(values):
+        position = offset >> 2
+        if not 0 <= position < len(values):
             return 0, self._find_outside_origin(bank)
-        return int(values[place]), int(origins[place])
+        return int(values[position]), int(origins[position])
 
     def find_allocations(self, addresses: NDArray[np.int64]) -> NDArray[np.int32]:
-        """Place in `allocations` of the one that each address falls into, -1 where none does."""
+        """Return the index in `allocations` of the one that contains each address, -1 for none."""
         if not self.allocations:
             return np.full(addresses.shape, -1, dtype=np.int32)
         starts = np.array([a.address for a in self.allocations], dtype=np.int64)
         ends = np.array([a.end_address for a in self.allocations], dtype=np.int64)
-        places = np.searchsorted(starts, addresses, side="right") - 1
-        safe = np.maximum(places, 0)
-        return np.where((places >= 0) & (addresses < ends[safe]), safe, -1).astype(np.int32)
+        positions = np.searchsorted(starts, addresses, side="right") - 1
+        safe = np.maximum(positions, 0)
+        return np.where((positions >= 0) & (addresses < ends[safe]), safe, -1).astype(np.int32)
 
     def _find_outside_origin(self, bank: int) -> int:
         return self.outside_origins.get(bank, self.outside_origins[ANY_BANK])

@@ -1,7 +1,13 @@
-"""What the code reads of constant bank 0, and which of its words it uses together as 64-bit values.
+"""Reads of constant bank 0: the words that the code loads, and which of them form 64-bit values.
 
-A dump without the argument layout still shows it: a pointer's two words end up in an address, in a carry
-chain or in a wide operand. Copies are followed in the order of the text, not along branches.
+A dump without parameter information still shows the layout: the two words of a pointer are used in an
+address, in a carry chain or in a 64-bit operand. One pass over the text tracks which constant word each
+register holds. Copies are followed in the order of the text, not along branches, so the result is a
+heuristic.
+
+    MOV R2, c[0x0][0x160]
+    MOV R3, c[0x0][0x164]
+    LDG.E R4, [R2.64]          # words 0x160 and 0x164 are one 64-bit value, used as an address
 """
 
 from collections.abc import Iterator
@@ -18,25 +24,22 @@ WORD_BYTES = 4
 _PAIR_BYTES = 8
 _CARRY_MODIFIERS = frozenset({"X", "EX"})  # the upper half of a 64-bit operation
 _MOVE_SEMANTICS = frozenset({Semantics.MOVE, Semantics.INT_MAD, Semantics.INT_ADD})
-_VECTOR_OPERAND_KINDS = MEMORY_KINDS | {OpKind.MMA}  # wide operands of theirs are vectors, not 64-bit values
+_VECTOR_OPERAND_KINDS = MEMORY_KINDS | {OpKind.MMA}  # their wide operands are vectors, not 64-bit values
 _COPY_OPCODES = frozenset({"R2UR", "UMOV", "MOV"})
 
 
 class ConstantReads(Struct, frozen=True):
-    """Byte offsets in constant bank 0: words read, 64-bit values by their first word, those in addresses.
-
-    indexed: offsets to which the code adds a register.
-    """
+    """Byte offsets in constant bank 0 that the code reads."""
 
     words: frozenset[int]
-    pairs: frozenset[int]
-    addresses: frozenset[int]
-    indexed: frozenset[int]
+    pairs: frozenset[int]  # first words of 64-bit values
+    addresses: frozenset[int]  # first words of 64-bit values that are used in addresses
+    indexed: frozenset[int]  # offsets to which the code adds a register
 
 
 @lru_cache(maxsize=4)
 def find_constant_reads(kernel: Kernel) -> ConstantReads:
-    """Reads of constant bank 0 in the whole kernel."""
+    """Find all reads of constant bank 0 in a kernel."""
     finder = _ConstantReadFinder()
     for text_id in kernel.text_ids.tolist():
         finder.visit(kernel.form_table.decode_form(text_id))
@@ -49,8 +52,9 @@ def find_constant_reads(kernel: Kernel) -> ConstantReads:
 
 
 class _ConstantReadFinder(Struct):
-    """One pass over the text; `held` is the word that a register is a copy of, by storage number."""
+    """State of one pass over the text, see `ConstantReads`."""
 
+    # Offset of the constant word that a register holds a copy of, by storage number.
     offset_by_register: dict[int, int] = field(default_factory=dict)
     words: set[int] = field(default_factory=set)
     pairs: set[int] = field(default_factory=set)
@@ -58,6 +62,7 @@ class _ConstantReadFinder(Struct):
     indexed: set[int] = field(default_factory=set)
 
     def visit(self, form: InstructionForm) -> None:
+        """Record the reads of an instruction, and update the copies that registers hold."""
         opcode = form.opcode
         fresh: dict[int, int] = {}
         if opcode.kind is OpKind.LOAD and opcode.space is AddressSpace.CONSTANT:
@@ -97,9 +102,9 @@ class _ConstantReadFinder(Struct):
 
     def _visit_use(self, form: InstructionForm) -> None:
         extended = not _CARRY_MODIFIERS.isdisjoint(form.opcode.modifiers)
-        for place, operand in enumerate(form.operands):
+        for position, operand in enumerate(form.operands):
             if isinstance(operand, ConstantBankOperand):
-                self._visit_constant_operand(form, place, operand, extended)
+                self._visit_constant_operand(form, position, operand, extended)
         if not self.offset_by_register:
             return
         for low in _find_wide_bases(form):
@@ -114,7 +119,7 @@ class _ConstantReadFinder(Struct):
                 self.pairs.add(offset - WORD_BYTES)
 
     def _visit_constant_operand(
-        self, form: InstructionForm, place: int, constant: ConstantBankOperand, extended: bool
+        self, form: InstructionForm, position: int, constant: ConstantBankOperand, extended: bool
     ) -> None:
         if constant.bank != 0:
             return
@@ -122,14 +127,14 @@ class _ConstantReadFinder(Struct):
             self.indexed.add(constant.offset)
             return
         self.words.add(constant.offset)
-        if _is_wide_constant(form, place):
+        if _is_wide_constant(form, position):
             self.words.add(constant.offset + WORD_BYTES)
             self.pairs.add(constant.offset)
         elif extended and constant.offset % _PAIR_BYTES:
             self.pairs.add(constant.offset - WORD_BYTES)
 
     def _record_pair(self, low: int, *, is_address: bool = False) -> None:
-        """Two registers read as one: a pair if they hold neighbouring words."""
+        """Record a 64-bit value if a register pair holds the two words of an aligned pair."""
         offset = self.offset_by_register.get(low)
         if (
             offset is None
@@ -147,12 +152,12 @@ def _find_constants(operands: tuple[Operand, ...]) -> Iterator[ConstantBankOpera
 
 
 def _has_fixed_offset(constant: ConstantBankOperand) -> bool:
-    """No register, or RZ, is added to the offset."""
+    """Return whether no register, or RZ, is added to the offset."""
     return constant.base is None or constant.base.index is None
 
 
 def _find_copy_source(form: InstructionForm) -> Operand | None:
-    """What an instruction copies as it is: `MOV`, `R2UR`, and `IMAD` or `IADD3` with zeros."""
+    """Return the operand that an instruction copies unchanged: MOV, R2UR, and IMAD or IADD3 with zeros."""
     opcode = form.opcode
     if not form.is_unconditional or (
         opcode.semantics not in _MOVE_SEMANTICS and opcode.name not in _COPY_OPCODES
@@ -186,26 +191,26 @@ def _has_source_modifier(operand: Register | ConstantBankOperand | Immediate) ->
     )
 
 
-def _is_wide_constant(form: InstructionForm, place: int) -> bool:
-    """Whether a constant operand stands for 64 bits: the addend of IMAD.WIDE, any of double precision."""
+def _is_wide_constant(form: InstructionForm, position: int) -> bool:
+    """Return whether a constant operand has 64 bits: the addend of IMAD.WIDE, any of double precision."""
     opcode = form.opcode
     if opcode.kind is OpKind.DOUBLE or "64" in opcode.modifiers or "S64" in opcode.modifiers:
         return True
     if "WIDE" not in opcode.modifiers:
         return False
     return not any(
-        isinstance(o, Register | ConstantBankOperand | Immediate) for o in form.operands[place + 1 :]
+        isinstance(o, Register | ConstantBankOperand | Immediate) for o in form.operands[position + 1 :]
     )
 
 
 def _find_wide_bases(form: InstructionForm) -> Iterator[int]:
-    """Low storage numbers of the 64-bit bases of the addresses that an instruction reaches."""
-    for place, operand in enumerate(form.operands):
+    """Yield the low storage numbers of the 64-bit base registers in the addresses of an instruction."""
+    for position, operand in enumerate(form.operands):
         match operand:
             case DescriptorOperand(address=Address() as address):
                 wide = False
             case Address() as address:
-                wide = _has_wide_address(form.opcode, place)
+                wide = _has_wide_address(form.opcode, position)
             case _:
                 continue
         for base in address.bases:
@@ -213,5 +218,5 @@ def _find_wide_bases(form: InstructionForm) -> Iterator[int]:
                 yield find_register_unit(base)
 
 
-def _has_wide_address(opcode: Opcode, place: int) -> bool:
-    return opcode.kind in MEMORY_KINDS and is_64bit_address(opcode, place)
+def _has_wide_address(opcode: Opcode, position: int) -> bool:
+    return opcode.kind in MEMORY_KINDS and is_64bit_address(opcode, position)

@@ -1,4 +1,11 @@
-"""From a kernel and its launch to the constant banks that the code will read."""
+"""Construction of the constant banks that a kernel reads in a launch (`ConstantImage`).
+
+1. Resolve the arguments and find the parameter layout.
+2. Write the words of the driver (block and grid size, windows).
+3. Write the parameters. Each pointer leads to an allocation of its own, at a fixed distance from the others,
+   so an address identifies its argument. A value that is not given is unknown, with a reason.
+4. Write the other constant banks of the binary, and arguments that are given by offset.
+"""
 
 from collections.abc import Sequence
 
@@ -62,11 +69,12 @@ _UNKNOWN_DRIVER_WORD = "a word of constant bank 0 of which nothing is known"
 def build_constant_image(
     kernel: Kernel, launch: Launch, arch: Arch, *, assumes_pointers: bool = True
 ) -> ConstantImage:
-    """What the kernel finds in its constant banks at this launch.
+    """Build the constant banks of a launch.
 
-    Of an 8-byte parameter nothing is said: it counts as a pointer, and `assumptions` says so; where neither
-    input nor code tell that it is one, only if `assumes_pointers` is on.
-    Raises UsageError for an argument that no parameter, or no parameter of its size, can take.
+    An 8-byte parameter without a value is assumed to be a pointer, which is noted in `assumptions`.
+    Raises UsageError for an argument that matches no parameter, or none of its size.
+
+    assumes_pointers: assume so too if neither the input nor the code shows that the parameter is a pointer
     """
     targets = resolve_targets(kernel, launch.arguments)
     layout = find_parameter_layout(kernel, collect_parameter_values(targets), arch)
@@ -80,7 +88,7 @@ def build_constant_image(
 
 
 class _ImageBuilder(Struct):
-    """One image in the making."""
+    """Builder of one image."""
 
     kernel: Kernel
     launch: Launch
@@ -104,6 +112,7 @@ class _ImageBuilder(Struct):
         self.assumptions += self.layout.assumptions
 
     def build(self) -> ConstantImage:
+        """Return the image of all that was written."""
         return ConstantImage(
             unknown_reasons=tuple(self.reasons.texts),
             allocations=tuple(sorted(self.allocations, key=lambda a: a.address)),
@@ -118,6 +127,7 @@ class _ImageBuilder(Struct):
         )
 
     def write_driver_words(self) -> None:
+        """Write the words of the driver below the parameters."""
         bank = self.banks[0]
         for word in build_driver_words(self.arch, self.launch, self._find_cluster()):
             if word.contents is None:
@@ -130,7 +140,7 @@ class _ImageBuilder(Struct):
             )
 
     def _find_cluster(self) -> Dim3:
-        """As launched or as compiled; with neither, no clusters."""
+        """Return the cluster size of the launch or of the binary, else 1; raise UsageError if they differ."""
         requested, built, bank = self.launch.cluster, self.kernel.cluster, self.arch.constant_bank
         if requested is not None and built is not None and requested != built:
             raise UsageError(
@@ -151,7 +161,7 @@ class _ImageBuilder(Struct):
         return requested or built or Dim3(1)
 
     def _has_operand_at(self, figure: HardwareParameter | None) -> bool:
-        """Whether an instruction has a constant operand at the first word of this place."""
+        """Return whether an instruction has a constant operand at the first word of a figure."""
         if figure is None:
             return False
         ends = (f"[{int(figure.value):#x}]", f"+{int(figure.value):#x}]")
@@ -159,11 +169,12 @@ class _ImageBuilder(Struct):
         return any("c[0x0]" in text and any(end in text for end in ends) for text in texts)
 
     def write_parameters(self) -> None:
+        """Write all parameters; those without a value are assumed pointers or unknown."""
         values = collect_parameter_values(self.targets)
         touched = {t.ordinal for t, _ in self.targets if t.field_offset is not None}
         last = max((p.offset + p.size_bytes for p in self.layout.parameters), default=0)
-        self.banks[0].write(self.layout.base, bytes(last))  # what pads is zero
-        guessed = []
+        self.banks[0].write(self.layout.base, bytes(last))  # padding is zero
+        assumed = []
         for parameter in self.layout.parameters:
             value = values.get(parameter.ordinal)
             if value is not None:
@@ -172,11 +183,11 @@ class _ImageBuilder(Struct):
                 value = NullPointer()
             elif self._is_taken_as_pointer(parameter) and parameter.ordinal not in touched:
                 value = Pointer()
-                guessed.append(parameter)
+                assumed.append(parameter)
                 self.assumes_pointers |= parameter.is_pointer is None
             self._write_parameter(parameter, value)
-        if guessed:
-            self.assumptions.append(_format_pointer_note(guessed))
+        if assumed:
+            self.assumptions.append(_format_pointer_note(assumed))
 
     def _is_taken_as_pointer(self, parameter: Parameter) -> bool:
         if parameter.size_bytes != POINTER_BYTES:
@@ -212,7 +223,7 @@ class _ImageBuilder(Struct):
             )
 
     def _add_tensor(self, value: TensorMap, offset: int, base: int) -> None:
-        """The tensor of a descriptor in constant bank 0, an allocation of its own."""
+        """Add the tensor of a tensor map in constant bank 0, if its layout is given."""
         if value.layout is not None:
             self.tensors.append(MappedTensor(AddressWindows().arguments + offset, base, value.layout))
 
@@ -232,7 +243,10 @@ class _ImageBuilder(Struct):
     def _write_value(
         self, bank: int, offset: int, size: int, value: ArgumentValue, owner: Allocation, type_name: str = ""
     ) -> None:
-        """A value, and the allocation of a pointer, which is `owner` but for what it holds."""
+        """Write a value to a bank; of a pointer, add its allocation.
+
+        owner: the allocation without its contents; its label serves messages of other values too
+        """
         builder = self.banks[bank]
         match value:
             case TensorMap():
@@ -248,7 +262,7 @@ class _ImageBuilder(Struct):
                 builder.write(offset, encode_number(value, size, owner.label, type_name))
 
     def write_offset_arguments(self) -> None:
-        """Fields of structs, and places in banks, that the user gives by offset."""
+        """Write fields of structs, and locations in banks, that the user gives by offset."""
         for target, value in self.targets:
             if target.bank_offset is not None:
                 self._write_at_offset(target, value, target.bank, target.bank_offset, None)
@@ -285,7 +299,7 @@ class _ImageBuilder(Struct):
         self._write_value(bank, offset, size, value, owner)
 
     def _allocate_address(self) -> int:
-        """Of an allocation that no parameter has to itself."""
+        """Return the address of an allocation that belongs to no whole parameter."""
         self.n_extra_allocations += 1
         return (
             FIRST_ALLOCATION_ADDRESS
@@ -305,6 +319,7 @@ class _ImageBuilder(Struct):
                 return POINTER_BYTES if bank == 0 and offset in reads.pairs else WORD_BYTES
 
     def write_other_banks(self) -> None:
+        """Write the constant banks that the binary holds."""
         for bank in self.kernel.constant_banks or ():
             self._write_bank(bank)
         for number in range(1, _MAX_BANKS):

@@ -1,4 +1,13 @@
-"""Where a kernel's parameters stand in constant bank 0: as the binary says, else by the rules of C."""
+"""Layout of kernel parameters in constant bank 0.
+
+Sources, in this order:
+
+1. The binary (EIATTR_KPARAM_INFO).
+2. The signature in metadata, laid out by the rules of C (natural alignment).
+3. Inference. Parameters are placed one after the other. The size of each follows from the given value (a
+   pointer has 8 bytes, a small number 4) and from the 64-bit values that the code reads (`constant_reads`).
+   Values that contradict the code raise UsageError; the rest is noted as an assumption.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,7 +20,7 @@ from analyzer.ir.module import Kernel, Parameter, ParameterDeclaration
 from analyzer.text.errors import UsageError
 
 TENSOR_MAP_BYTES = 128
-# A CUtensorMap's in memory: of CUDA 12, and of CUDA 13 (cuda.h).
+# Alignment of a CUtensorMap in CUDA 12 and in CUDA 13 (cuda.h).
 _TENSOR_MAP_ALIGN_BYTES = (64, 128)
 POINTER_BYTES = 8
 _MAX_PARAMETER_BYTES = 1 << 15
@@ -20,19 +29,19 @@ _INT32_RANGE = range(-(1 << 31), 1 << 32)
 
 
 class ParameterLayout(Struct, frozen=True):
-    """Parameters by ordinal, the bank offset at which they start, and what was assumed to find them.
+    """Parameters of a kernel and their offsets."""
 
-    reads: what the code reads, where that had to be asked.
-    """
-
-    parameters: tuple[Parameter, ...]
-    base: int
-    assumptions: tuple[str, ...] = ()
-    reads: ConstantReads | None = None
+    parameters: tuple[Parameter, ...]  # by ordinal; offsets are relative to `base`
+    base: int  # offset in constant bank 0
+    assumptions: tuple[str, ...] = ()  # sentences for the report
+    reads: ConstantReads | None = None  # reads of the code, where the layout was inferred from them
 
 
 def find_parameter_layout(kernel: Kernel, given: Mapping[int, ArgumentValue], arch: Arch) -> ParameterLayout:
-    """The layout from the binary, else from the signature, else from the values given and what is read."""
+    """Find the layout from the binary, else from the signature, else by inference.
+
+    given: values by ordinal
+    """
     start = int(arch.constant_bank.arguments.value)
     base = start if kernel.parameter_base is None else kernel.parameter_base
     if kernel.parameters is not None:
@@ -52,7 +61,7 @@ def find_parameter_layout(kernel: Kernel, given: Mapping[int, ArgumentValue], ar
 
 
 def lay_out_parameters(types: Iterable[ParameterDeclaration], base: int) -> tuple[Parameter, ...]:
-    """Parameters one after the other; alignment is that of the absolute address in the bank."""
+    """Lay out parameters one after the other, aligned by their offset in the bank."""
     parameters = []
     position = base
     for ordinal, kind in enumerate(types):
@@ -93,7 +102,7 @@ def _lay_out_signature(
 
 
 class _LayoutInference(Struct):
-    """Parameters from the values given, in order, and from what the code reads where none is given."""
+    """Inference of a layout from the given values and from the reads of the code."""
 
     reads: ConstantReads
     given: Mapping[int, ArgumentValue]
@@ -102,6 +111,7 @@ class _LayoutInference(Struct):
     parameters: list[Parameter] = field(default_factory=list)
 
     def infer_parameters(self) -> None:
+        """Fill `parameters`, up to the last given value and the last word that the code reads."""
         last = max((w + WORD_BYTES for w in self.reads.words if w >= self.base), default=self.base)
         n_given = max(self.given, default=-1) + 1
         position = self.base
@@ -125,13 +135,19 @@ class _LayoutInference(Struct):
             position += size
 
     def _is_pointer(self, position: int, value: ArgumentValue | None) -> bool | None:
-        """What is neither said nor read as one long value is no pointer that matters."""
+        """Return True if the code uses the parameter in an address, None if it may be a pointer, else False.
+
+        It is no pointer if no value is given and the code reads no 64-bit value there.
+        """
         if position in self.reads.addresses:
             return True
         return None if value is not None or position in self.reads.pairs else False
 
     def _place_given_value(self, position: int, value: ArgumentValue) -> tuple[int, int]:
-        """(position, size) of a parameter of this value: a number is short unless a long one is read."""
+        """Return (position, size) of a parameter with this value.
+
+        A number that fits has 4 bytes, unless the code reads 8.
+        """
         wide = _align_up(position, POINTER_BYTES)
         is_wide = wide in self.reads.pairs and (wide == position or position not in self.reads.words)
         match value:
@@ -145,7 +161,7 @@ class _LayoutInference(Struct):
                 return wide, POINTER_BYTES
 
     def _place_missing_value(self, position: int) -> tuple[int, int]:
-        """A long one where the code reads one or reads nothing, else a word."""
+        """Return (position, size) of a parameter without value: 8 bytes if 8 or none are read, else 4."""
         wide = _align_up(position, POINTER_BYTES)
         if wide != position:
             if position not in self.reads.words and wide in self.reads.pairs:
@@ -156,7 +172,7 @@ class _LayoutInference(Struct):
 
 
 def _check_inference(inference: _LayoutInference) -> None:
-    """Raises UsageError where a value cannot be what the code reads, or its place cannot be told."""
+    """Raise UsageError if a value contradicts the reads of the code, or its position cannot be inferred."""
     for parameter in inference.parameters:
         value = inference.given.get(parameter.ordinal)
         position = inference.base + parameter.offset
@@ -193,7 +209,7 @@ def _check_inference(inference: _LayoutInference) -> None:
 
 
 def _describe_assumptions(inference: _LayoutInference) -> Iterable[str]:
-    """What the guess rests on, and where values and code do not fit each other."""
+    """Yield the assumptions of an inference, and where values and code disagree."""
     if not inference.parameters:
         return
     base, reads = inference.base, inference.reads
@@ -238,7 +254,7 @@ def _describe_assumptions(inference: _LayoutInference) -> Iterable[str]:
 
 
 def _count_matched_arguments(inference: _LayoutInference) -> int:
-    """Arguments given that the code reads where they are taken to lie."""
+    """Count the given arguments that the code reads at their inferred position."""
     return sum(p.ordinal in inference.given and _is_read(p, inference) for p in inference.parameters)
 
 

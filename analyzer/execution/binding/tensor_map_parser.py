@@ -1,4 +1,4 @@
-"""What a TMA descriptor stands for, as the user writes it: `tensormap:f16:8192x4096:64x128`."""
+"""Parser of the tensor layout of a tensor map (TMA descriptor): `tensormap:f16:8192x4096:64x128`."""
 
 import re
 
@@ -10,7 +10,7 @@ _TENSOR_MAP_HINT = (
     "tensormap:f16:8192x4096:64x128 is a tensor of 4096 rows of 8192 elements in boxes of 128 rows of 64; "
     "a fourth part gives strides in bytes, as in :16384"
 )
-# Of CUtensorMapDataType (cuda.h), as PTX names them; elements below 8 bits come packed, as their bytes.
+# CUtensorMapDataType (cuda.h), by PTX name; elements below 8 bits are packed and counted as bytes.
 _ELEMENT_BYTES = {"u8": 1, "s8": 1, "e4m3": 1, "e5m2": 1, "b8": 1}
 _ELEMENT_BYTES |= {"u16": 2, "s16": 2, "f16": 2, "bf16": 2, "b16": 2}
 _ELEMENT_BYTES |= {"u32": 4, "s32": 4, "f32": 4, "tf32": 4, "b32": 4}
@@ -20,10 +20,10 @@ _MAX_AXES, _MAX_BOX_ELEMENTS, _STRIDE_ALIGN_BYTES = 5, 256, 16
 
 
 def parse_tensor_layout(text: str) -> TensorLayout:
-    """`TYPE:EXTENTS:BOX` or `TYPE:EXTENTS:BOX:STRIDES`, numbers joined by `x`, innermost axis first.
+    """Parse `TYPE:EXTENTS:BOX` or `TYPE:EXTENTS:BOX:STRIDES`, numbers joined by `x`, innermost axis first.
 
-    Extents and box are in elements, strides in bytes, of all axes but the first: what
-    `cuTensorMapEncodeTiled` takes. Raises UsageError.
+    Extents and box are in elements; strides are in bytes, without that of the first axis, as
+    `cuTensorMapEncodeTiled` takes them. Raises UsageError.
     """
     name, *parts = text.strip().lower().split(":")
     if name not in _ELEMENT_BYTES or len(parts) not in (2, 3):

@@ -1,1 +1,1 @@
-"""Geometry of memory requests: sectors, shared-memory wavefronts and distinct bytes, in closed form."""
+"""Geometry of memory requests: sectors, shared-memory wavefronts and distinct bytes."""

@@ -1,8 +1,19 @@
-"""Repeated byte intervals: joined, closed where a formula does, unrolled only where it must be.
+"""Sets of strided byte intervals: simplified by formulas, unrolled only where necessary.
 
-A run is the interval [start, start + length) repeated under nested strides: it stands at
-start + sum of t_d * step_d for all t_d below count_d. Normal form: strides ascend, those that
-repeat once have step 0 and come last.
+A run is the interval [start, start + length) repeated under nested strides: at start + sum of t_d * step_d
+for all 0 <= t_d < count_d. Simplification applies these rules until nothing changes, for at most 16 rounds:
+
+1. Absorb: a stride no longer than the interval makes the interval longer.
+2. Fuse: a stride that continues the next smaller one raises the count of that one.
+3. Join: overlapping or adjacent intervals with the same strides become one.
+4. Chain: intervals that lie whole steps apart become one with a higher count.
+
+Invariant: the set of bytes never changes. Normal form: steps ascend; strides with count 1 have step 0 and
+come last.
+
+    start 0, length 4, step 4, count 8          becomes   start 0, length 32
+    two runs of length 32, step 64, count 2,
+    at 0 and at 128                             become    start 0, length 32, step 64, count 4
 """
 
 from functools import lru_cache
@@ -12,9 +23,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint.hashing import make_hash_factors
-
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from analyzer.ir.arrays import BoolArray, IntArray
 
 _MAX_INT64 = np.int64(2**63 - 1)
 _MAX_SIMPLIFY_ROUNDS = 16
@@ -23,21 +32,23 @@ _MAX_FOLD_GROUPS = 32
 
 
 class ByteRuns(Struct, frozen=True, kw_only=True, eq=False):
-    """starts[m], lengths[m] > 0, steps[m, d], counts[m, d] >= 1."""
+    """A set of m runs with up to d nested strides."""
 
-    starts: IntArray
-    lengths: IntArray
-    steps: IntArray
-    counts: IntArray
+    starts: IntArray  # [m]
+    lengths: IntArray  # [m], > 0
+    steps: IntArray  # [m, d]
+    counts: IntArray  # [m, d], >= 1
 
     def __len__(self) -> int:
         return len(self.starts)
 
     @property
     def is_unrolled(self) -> bool:
+        """True if no run repeats."""
         return not (self.counts > 1).any()
 
     def take(self, rows: NDArray[np.intp] | BoolArray) -> "ByteRuns":
+        """Return the runs at these rows."""
         return ByteRuns(
             starts=self.starts[rows],
             lengths=self.lengths[rows],
@@ -46,19 +57,19 @@ class ByteRuns(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def compute_stops(self) -> IntArray:
-        """End of the last repetition, in normal form."""
+        """Return the end of the last repetition of each run, in normal form."""
         ends: IntArray = self.starts + self.lengths + (self.steps * (self.counts - 1)).sum(axis=1)
         return ends
 
 
 def make_runs(starts: IntArray, lengths: IntArray) -> ByteRuns:
-    """Intervals that do not repeat."""
-    none = np.zeros((len(starts), 0), np.int64)
-    return ByteRuns(starts=starts, lengths=lengths, steps=none, counts=none)
+    """Make runs without repetition."""
+    no_strides = np.zeros((len(starts), 0), np.int64)
+    return ByteRuns(starts=starts, lengths=lengths, steps=no_strides, counts=no_strides)
 
 
 def concatenate_runs(parts: list[ByteRuns]) -> ByteRuns:
-    """All runs of `parts`, with as many strides as the one that has most."""
+    """Concatenate runs, padded to the largest number of strides."""
     depth = max((part.steps.shape[1] for part in parts), default=0)
     if not parts:
         return make_runs(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -80,9 +91,9 @@ def _pad_columns(columns: IntArray, depth: int, value: int) -> IntArray:
 
 
 def simplify_runs(runs: ByteRuns) -> ByteRuns:
-    """The same bytes in fewer or simpler runs: strides absorbed, neighbours joined, chains closed.
+    """Rewrite runs as fewer or simpler ones with the same bytes, by the rules above.
 
-    Unrolled code touches the same bytes a little further on, again and again: what came of few runs is kept.
+    Results for few runs are cached, since unrolled code repeats the same pattern.
     """
     if len(runs) > _MAX_MEMOIZED_RUNS:
         return _simplify(runs)
@@ -117,29 +128,29 @@ def _simplify(runs: ByteRuns) -> ByteRuns:
 
 
 def round_to_units(runs: ByteRuns, unit_bytes: int) -> ByteRuns:
-    """The whole units, which begin at multiples of their size, that runs in normal form touch.
+    """Round runs in normal form out to whole aligned units (for example sectors).
 
-    A stride that is no multiple of a unit becomes several that are, as many as there are places in a unit.
+    A stride that is no multiple of the unit becomes several runs whose strides are, one for each offset in a
+    unit.
     """
     for d in range(runs.steps.shape[1]):
-        places = np.minimum(unit_bytes // np.gcd(runs.steps[:, d], unit_bytes), runs.counts[:, d])
-        rows = np.repeat(np.arange(len(runs)), places)
-        repetition = np.arange(len(rows)) - np.repeat(np.cumsum(places) - places, places)
-        wide, places = runs.take(rows), places[rows]
-        starts = wide.starts + repetition * wide.steps[:, d]
-        steps, counts = wide.steps, wide.counts
-        counts[:, d] = -((repetition - counts[:, d]) // places)
-        steps[:, d] *= places
-        runs = ByteRuns(starts=starts, lengths=wide.lengths, steps=steps, counts=counts)
+        positions = np.minimum(unit_bytes // np.gcd(runs.steps[:, d], unit_bytes), runs.counts[:, d])
+        rows = np.repeat(np.arange(len(runs)), positions)
+        repetition = np.arange(len(rows)) - np.repeat(np.cumsum(positions) - positions, positions)
+        steps, counts, positions = runs.steps[rows], runs.counts[rows], positions[rows]
+        starts = runs.starts[rows] + repetition * steps[:, d]
+        counts[:, d] = -((repetition - counts[:, d]) // positions)
+        steps[:, d] *= positions
+        runs = ByteRuns(starts=starts, lengths=runs.lengths[rows], steps=steps, counts=counts)
     lows = runs.starts // unit_bytes * unit_bytes
     highs = -(-(runs.starts + runs.lengths) // unit_bytes) * unit_bytes
     return ByteRuns(starts=lows, lengths=highs - lows, steps=runs.steps, counts=runs.counts)
 
 
 def unroll_runs(runs: ByteRuns, max_intervals: int) -> ByteRuns | None:
-    """Disjoint plain intervals in ascending order, None where more than `limit` would be held.
+    """Unroll runs to disjoint intervals in ascending order; None if there are more than `max_intervals`.
 
-    `runs` are as `simplify_runs` left them.
+    runs: results of `simplify_runs`
     """
     while not runs.is_unrolled:
         times = runs.counts[:, 0]
@@ -161,24 +172,24 @@ def unroll_runs(runs: ByteRuns, max_intervals: int) -> ByteRuns | None:
 
 
 def fold_runs(runs: ByteRuns) -> ByteRuns:
-    """The same bytes, where runs that are alike and lie evenly are one that repeats once more."""
+    """Merge equal runs at equal distances to one run with a further stride."""
     kinds = _number_groups([runs.lengths, *runs.steps.T, *runs.counts.T], len(runs))
     n_kinds = int(kinds.max(initial=0)) + 1
     if n_kinds > _MAX_FOLD_GROUPS:
         return runs
-    every = (runs.take(np.flatnonzero(kinds == kind)) for kind in range(n_kinds))
-    return concatenate_runs([_fold_group(alike) for alike in every])
+    groups = (runs.take(np.flatnonzero(kinds == kind)) for kind in range(n_kinds))
+    return concatenate_runs([_fold_group(group) for group in groups])
 
 
-def _fold_group(alike: ByteRuns) -> ByteRuns:
-    """Runs that differ in where they start alone: those in a row at the distance that most have, as one."""
-    starts = np.sort(alike.starts)
+def _fold_group(equal_runs: ByteRuns) -> ByteRuns:
+    """Merge runs that differ only in their start, wherever successive starts have the most frequent gap."""
+    starts = np.sort(equal_runs.starts)
     gaps, times = np.unique(np.diff(starts), return_counts=True)
     if not len(gaps):
-        return alike
+        return equal_runs
     step = int(gaps[times.argmax()])
     heads = np.append(0, np.flatnonzero(np.diff(starts) != step) + 1)
-    first = alike.take(np.arange(len(heads)))
+    first = equal_runs.take(np.arange(len(heads)))
     return ByteRuns(
         starts=starts[heads],
         lengths=first.lengths,
@@ -188,7 +199,7 @@ def _fold_group(alike: ByteRuns) -> ByteRuns:
 
 
 def count_bytes_by_unrolling(runs: ByteRuns) -> int:
-    """Distinct bytes of all repetitions, each held by itself."""
+    """Count distinct bytes by unrolling all repetitions."""
     starts, lengths, rows = runs.starts, runs.lengths, np.arange(len(runs))
     for d in range(runs.steps.shape[1]):
         times = runs.counts[rows, d]
@@ -200,23 +211,23 @@ def count_bytes_by_unrolling(runs: ByteRuns) -> int:
 
 
 def _normalize(runs: ByteRuns) -> ByteRuns:
-    """Normal form; a stride no longer than the interval makes it longer, one that continues another too."""
+    """Bring runs into normal form, and absorb and fuse strides (rules 1 and 2)."""
     if not runs.steps.shape[1]:
         return runs
     steps, counts = runs.steps.copy(), runs.counts.copy()
     starts, lengths = runs.starts.copy(), runs.lengths.copy()
-    down = steps < 0
-    starts += np.where(down, steps * (counts - 1), 0).sum(axis=1)
+    is_negative = steps < 0
+    starts += np.where(is_negative, steps * (counts - 1), 0).sum(axis=1)
     np.abs(steps, out=steps)
     _clear_single_strides(steps, counts)
     _sort_strides(steps, counts)
     depth = steps.shape[1]
     for d in range(depth):
-        taken = (counts[:, d] > 1) & (steps[:, d] <= lengths)
-        if not taken.any():
+        absorbed = (counts[:, d] > 1) & (steps[:, d] <= lengths)
+        if not absorbed.any():
             continue
-        lengths += np.where(taken, steps[:, d] * (counts[:, d] - 1), 0)
-        counts[taken, d] = 1
+        lengths += np.where(absorbed, steps[:, d] * (counts[:, d] - 1), 0)
+        counts[absorbed, d] = 1
     _clear_single_strides(steps, counts)
     _sort_strides(steps, counts)
     for d in range(depth - 1, 0, -1):
@@ -241,7 +252,7 @@ def _sort_strides(steps: IntArray, counts: IntArray) -> None:
 
 
 def _fuse_strides(steps: IntArray, counts: IntArray, d: int) -> None:
-    """Stride d steps over whole steps of stride d - 1 and leaves no gap: both are one."""
+    """Fuse stride d with stride d - 1 if it is a multiple of its step and leaves no gap, in place."""
     inner, outer = steps[:, d - 1], steps[:, d]
     pair = (counts[:, d] > 1) & (counts[:, d - 1] > 1)
     pair &= outer % np.maximum(inner, 1) == 0
@@ -253,35 +264,38 @@ def _fuse_strides(steps: IntArray, counts: IntArray, d: int) -> None:
 
 
 def _join_intervals(runs: ByteRuns) -> ByteRuns:
-    """Overlapping and touching intervals that repeat alike become one."""
+    """Join overlapping and adjacent intervals with equal strides (rule 3)."""
     groups = _number_groups([*runs.steps.T, *runs.counts.T], len(runs))
     starts, stops, rows = merge_intervals(groups, runs.starts, runs.starts + runs.lengths)
     return ByteRuns(starts=starts, lengths=stops - starts, steps=runs.steps[rows], counts=runs.counts[rows])
 
 
 def _chain_intervals(runs: ByteRuns) -> ByteRuns:
-    """Intervals that lie whole steps apart and repeat by that step become one with a higher count."""
+    """Chain intervals that lie whole steps apart and repeat by that step (rule 4).
+
+    In units of the step these are intervals of iterations, which are merged like bytes.
+    """
     for d in range(runs.steps.shape[1]):
         step = np.maximum(runs.steps[:, d], 1)
         others = [
             c for e in range(runs.steps.shape[1]) if e != d for c in (runs.steps[:, e], runs.counts[:, e])
         ]
-        alike = [runs.steps[:, d], runs.lengths, runs.starts % step, *others]
-        turns = runs.starts // step
-        alone = np.where(runs.counts[:, d] == 1, np.arange(len(runs)) + 1, 0)
-        groups = _number_groups([*alike, alone], len(runs))
-        first, last, rows = merge_intervals(groups, turns, turns + runs.counts[:, d])
+        keys = [runs.steps[:, d], runs.lengths, runs.starts % step, *others]
+        iterations = runs.starts // step
+        single_ids = np.where(runs.counts[:, d] == 1, np.arange(len(runs)) + 1, 0)  # these stay alone
+        groups = _number_groups([*keys, single_ids], len(runs))
+        first, last, rows = merge_intervals(groups, iterations, iterations + runs.counts[:, d])
         if len(rows) == len(runs):
             continue
         counts = runs.counts[rows]
         counts[:, d] = last - first
-        starts = runs.starts[rows] + (first - turns[rows]) * step[rows]
+        starts = runs.starts[rows] + (first - iterations[rows]) * step[rows]
         runs = ByteRuns(starts=starts, lengths=runs.lengths[rows], steps=runs.steps[rows], counts=counts)
     return runs
 
 
 def _number_groups(columns: list[IntArray], n_rows: int) -> IntArray:
-    """Numbers rows by the combination of their values: equal numbers, equal rows."""
+    """Number rows so that rows get the same number if and only if all their columns are equal."""
     varying = [column for column in columns if n_rows and (column != column[0]).any()]
     if not varying:
         return np.zeros(n_rows, np.int64)
@@ -298,11 +312,12 @@ def _number_groups(columns: list[IntArray], n_rows: int) -> IntArray:
 def merge_intervals(
     groups: IntArray, starts: IntArray, stops: IntArray
 ) -> tuple[IntArray, IntArray, NDArray[np.intp]]:
-    """Union within each group: starts, stops, and a row of the same group for each.
+    """Merge the intervals of each group; return starts, stops, and a row of the same group for each.
 
-    The i earliest starts and the i earliest stops belong to the same intervals where the i-th stop lies
-    before the next start: there the union has a gap. So both are sorted by themselves, and groups are laid
-    end to end. Where the groups reach too far for that, intervals come back as they were.
+    Starts and stops are sorted separately: the union has a gap after the i-th stop if the next start is
+    larger than it, since then the i first starts and the i first stops belong to the same intervals. Groups
+    are shifted so that they do not overlap, and merged in one pass. If their extents are too large for 64
+    bits, the intervals are returned unchanged.
     """
     rows = np.arange(len(starts))
     n_groups = int(groups.max(initial=0)) + 1
@@ -317,11 +332,11 @@ def merge_intervals(
         return starts, stops, rows
     ends = np.cumsum(spans)
     shift = ends - spans - lows
-    laid_starts, laid_stops = _union_intervals(starts + shift[groups], stops + shift[groups])
-    group = np.searchsorted(ends, laid_starts, side="right")
+    shifted_starts, shifted_stops = _union_intervals(starts + shift[groups], stops + shift[groups])
+    group = np.searchsorted(ends, shifted_starts, side="right")
     member = np.zeros(n_groups, np.intp)
     member[groups] = rows
-    return laid_starts - shift[group], laid_stops - shift[group], member[group]
+    return shifted_starts - shift[group], shifted_stops - shift[group], member[group]
 
 
 def _union_intervals(starts: IntArray, stops: IntArray) -> tuple[IntArray, IntArray]:

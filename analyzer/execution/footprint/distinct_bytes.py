@@ -1,8 +1,16 @@
-"""How many bytes repeated intervals cover, without unrolling what lies alike again and again.
+"""Count of the distinct bytes of strided intervals, mostly without unrolling.
 
-Runs fall into clusters that do not overlap. Where a cluster reaches further than its widest stride, it is cut
-into cells as wide as that stride: each run lies at the same place in some cells that follow each other, and
-cells in which the same runs lie are measured once.
+1. Split the runs into clusters whose extents do not overlap. A cluster of one run without self-overlap is a
+   product of length and counts. Clusters that are equal up to their position are counted once.
+2. If all runs of a cluster share the widest stride and one repetition fits into a step, count one repetition
+   and multiply.
+3. Merge equal runs at equal distances (`fold_runs`) and try again.
+4. Cut the cluster into cells as wide as its widest stride. A run then lies at the same offset in a range of
+   cells; cells with the same runs are counted once.
+5. Otherwise unroll, up to a limit.
+
+    [0, 32) and [48, 56), each repeated 1000 times by 64:
+    one repetition ends at 56 and fits into a step of 64, so the count is (32 + 8) * 1000
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,7 +22,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint.byte_runs import (
-    BoolArray,
     ByteRuns,
     concatenate_runs,
     count_bytes_by_unrolling,
@@ -23,18 +30,20 @@ from analyzer.execution.footprint.byte_runs import (
     unroll_runs,
 )
 from analyzer.execution.footprint.hashing import make_hash_factors
+from analyzer.ir.arrays import BoolArray
 
-_MAX_DISTINCT_CLUSTERS = 256  # looked at one by one; more are unrolled together
-_MAX_CELL_RUNS = 64  # are cut into cells, where they make more than a few pieces
-_MAX_CHEAP_PIECES = 4096
-_SORTED_LIMIT_FACTOR = 4  # times the limit: so many pieces are sorted at once sooner than joined step by step
+_MAX_DISTINCT_CLUSTERS = 256  # counted one by one; more are unrolled together
+_MAX_CELL_RUNS = 64  # clusters of more runs are not cut into cells
+_MAX_CHEAP_PIECES = 4096  # up to this number, unrolling is cheaper than folding and cutting
+# Up to this multiple of the limit, sorting all pieces is faster than joining them stride by stride.
+_SORTED_LIMIT_FACTOR = 4
 _MAX_UNROLLED_REPETITIONS = 16
 
 
 def count_distinct_bytes(runs: ByteRuns, max_intervals: int) -> int | None:
-    """Distinct bytes of all runs, None where more than `limit` intervals would have to be held.
+    """Count the distinct bytes of all runs; None if more than `max_intervals` intervals had to be stored.
 
-    `runs` are as `simplify_runs` left them.
+    runs: results of `simplify_runs`
     """
     if runs.is_unrolled:
         return int(runs.lengths.sum())
@@ -51,7 +60,7 @@ def count_distinct_bytes(runs: ByteRuns, max_intervals: int) -> int | None:
 
 
 def _count_bytes_by_clusters(runs: ByteRuns, max_intervals: int) -> int | None:
-    """Each cluster by itself, those that are alike but for where they lie once; all together if too many."""
+    """Count by clusters, equal ones once; all together if there are too many distinct ones."""
     total = 0
     clusters = _find_distinct_clusters(runs)
     if clusters is None:
@@ -65,29 +74,31 @@ def _count_bytes_by_clusters(runs: ByteRuns, max_intervals: int) -> int | None:
 
 
 def _find_distinct_clusters(runs: ByteRuns) -> list[tuple[ByteRuns, int]] | None:
-    """Clusters that differ in more than where they lie, and how many there are of each; None for too many."""
+    """Return clusters that differ in more than their position, and the number of each; None if too many."""
     heads = _find_cluster_heads(runs)
     sizes = np.diff(np.append(heads, len(runs)))
-    near = runs.starts - np.repeat(runs.starts[heads], sizes)
-    rows = np.column_stack([near, runs.lengths, runs.steps, runs.counts]).view(np.uint64)
-    place = np.arange(len(runs)) - np.repeat(heads, sizes)
+    offsets = runs.starts - np.repeat(runs.starts[heads], sizes)
+    rows = np.column_stack([offsets, runs.lengths, runs.steps, runs.counts]).view(np.uint64)
+    position = np.arange(len(runs)) - np.repeat(heads, sizes)
     factors = make_hash_factors(rows.shape[1])
-    hashes = np.add.reduceat((rows @ factors) * (2 * place + 1).astype(np.uint64), heads)
+    hashes = np.add.reduceat((rows @ factors) * (2 * position + 1).astype(np.uint64), heads)
     _, firsts, which, times = np.unique(hashes, return_index=True, return_inverse=True, return_counts=True)
     if len(firsts) > _MAX_DISTINCT_CLUSTERS:
         return None
-    twins = np.repeat(heads[firsts][which], sizes) + place  # the same row of the cluster that stands for this
-    if not np.array_equal(sizes[firsts][which], sizes) or not np.array_equal(rows[twins], rows):
+    representatives = (
+        np.repeat(heads[firsts][which], sizes) + position
+    )  # same row of the representative cluster
+    if not np.array_equal(sizes[firsts][which], sizes) or not np.array_equal(rows[representatives], rows):
         return None
     spans = zip(heads[firsts], sizes[firsts], times, strict=True)
     return [(runs.take(np.arange(head, head + size)), int(n_times)) for head, size, n_times in spans]
 
 
 def _count_cluster_bytes(runs: ByteRuns, max_intervals: int) -> int | None:
-    """Where all runs share their widest stride and fit in one step of it, one repetition stands for all."""
+    """Count the bytes of one cluster, by the first of the methods 2 to 5 that applies."""
     widest = int(np.argmax(runs.steps[0]))
-    step, count = int(runs.steps[0, widest]), int(runs.counts[0, widest])
-    if count > 1 and (runs.steps[:, widest] == step).all() and (runs.counts[:, widest] == count).all():
+    step, times = int(runs.steps[0, widest]), int(runs.counts[0, widest])
+    if times > 1 and (runs.steps[:, widest] == step).all() and (runs.counts[:, widest] == times).all():
         counts = runs.counts.copy()
         steps = runs.steps.copy()
         counts[:, widest] = 1
@@ -95,19 +106,20 @@ def _count_cluster_bytes(runs: ByteRuns, max_intervals: int) -> int | None:
         inner = ByteRuns(starts=runs.starts, lengths=runs.lengths, steps=steps, counts=counts)
         if int(inner.compute_stops().max() - inner.starts.min()) <= step:
             once = count_distinct_bytes(simplify_runs(inner), max_intervals)
-            return None if once is None else once * count
-    is_much = _count_pieces(runs) > min(_MAX_CHEAP_PIECES, max_intervals)
-    folded = fold_runs(runs) if is_much else runs
+            return None if once is None else once * times
+    has_many_pieces = _count_pieces(runs) > min(_MAX_CHEAP_PIECES, max_intervals)
+    folded = fold_runs(runs) if has_many_pieces else runs
     if len(folded) < len(runs):
         return count_distinct_bytes(simplify_runs(folded), max_intervals)
-    cut = _count_bytes_by_cells(runs, max_intervals) if is_much and len(runs) <= _MAX_CELL_RUNS else None
-    if cut is not None:
-        return cut
+    can_cut = has_many_pieces and len(runs) <= _MAX_CELL_RUNS
+    count = _count_bytes_by_cells(runs, max_intervals) if can_cut else None
+    if count is not None:
+        return count
     return _count_unrolled_bytes(runs, max_intervals)
 
 
 def _count_unrolled_bytes(runs: ByteRuns, max_intervals: int) -> int | None:
-    """All pieces side by side, if they are not too many."""
+    """Count by unrolling; None if there are too many pieces."""
     if _count_pieces(runs) <= _SORTED_LIMIT_FACTOR * max_intervals:
         return count_bytes_by_unrolling(runs)
     plain = unroll_runs(runs, max_intervals)
@@ -115,29 +127,27 @@ def _count_unrolled_bytes(runs: ByteRuns, max_intervals: int) -> int | None:
 
 
 def _count_pieces(runs: ByteRuns) -> float:
-    """Intervals that come of all repetitions."""
+    """Return the number of intervals of all repetitions."""
     return float(runs.counts.astype(np.float64).prod(axis=1).sum())
 
 
 class _CellRun(Struct, frozen=True):
-    """An interval that repeats within a cell, and lies at the same place in n_cells cells from `cell` on.
+    """A strided interval that lies at the same offset in a range of consecutive cells."""
 
-    strides: step and count, ascending.
-    """
-
-    cell: int
+    cell: int  # first cell
     n_cells: int
-    start: int
+    start: int  # offset in the cell
     length: int
-    strides: tuple[tuple[int, int], ...]
+    strides: tuple[tuple[int, int], ...]  # (step, count), ascending
 
     @property
     def stop(self) -> int:
+        """End of the last repetition, relative to the first cell."""
         return self.start + self.length + sum(step * (count - 1) for step, count in self.strides)
 
 
 def _count_bytes_by_cells(runs: ByteRuns, max_intervals: int) -> int | None:
-    """Cells as wide as the widest stride, those that hold the same only once; None where runs do not fit."""
+    """Count by cells as wide as the widest stride, equal ones once; None if runs cannot be cut."""
     width = int(runs.steps.max())
     pieces: list[_CellRun] = []
     for piece in _split_into_cells(runs, width):
@@ -164,7 +174,7 @@ def _count_bytes_by_cells(runs: ByteRuns, max_intervals: int) -> int | None:
 
 
 def _split_into_cells(runs: ByteRuns, width: int) -> Iterator[_CellRun]:
-    """Each run from the cell on that it starts in."""
+    """Yield each run with the cell in which it starts; the widest stride becomes its number of cells."""
     for at, length, steps, counts in zip(
         (runs.starts - runs.starts.min()).tolist(),
         runs.lengths.tolist(),
@@ -179,10 +189,11 @@ def _split_into_cells(runs: ByteRuns, width: int) -> Iterator[_CellRun]:
 
 
 def _fold_into_cells(piece: _CellRun, width: int) -> list[_CellRun] | None:
-    """The same bytes in pieces that cross no border between cells, of which the first is the piece's own.
+    """Split a piece into pieces that cross no cell border; None if there are too many.
 
-    The widest stride, else the bytes themselves, divides a cell into slots; where it does not, or what
-    repeats is wider than a slot, a few turns are taken one by one. None where they are more.
+    The widest stride of the piece divides a cell into slots (a piece without strides repeats its bytes, by
+    1). If the step does not divide the cell, or one repetition is wider than a slot, repetitions are split
+    one by one.
     """
     if piece.stop <= width:
         return [piece]
@@ -192,7 +203,7 @@ def _fold_into_cells(piece: _CellRun, width: int) -> list[_CellRun] | None:
         return _fold_each_repetition(piece, width) if count <= _MAX_UNROLLED_REPETITIONS else None
     slots = width // step
     slot, offset = divmod(piece.start, step)
-    whole = slots if offset + reach <= step else slots - 1  # that cross no border of a cell
+    whole = slots if offset + reach <= step else slots - 1  # slots inside the cell
     n_whole, rest = divmod(slot + count, slots)
     spans = [(0, 1, slot, min(slot + count, whole))]
     if n_whole:
@@ -211,7 +222,7 @@ def _fold_into_cells(piece: _CellRun, width: int) -> list[_CellRun] | None:
 
 
 def _fold_each_repetition(piece: _CellRun, width: int) -> list[_CellRun] | None:
-    """`_folded`, for each turn of the widest stride."""
+    """Do `_fold_into_cells` for each repetition of the widest stride."""
     *inner, (step, count) = (1, piece.length), *piece.strides
     found: list[_CellRun] = []
     for repetition in range(count):
@@ -226,9 +237,9 @@ def _fold_each_repetition(piece: _CellRun, width: int) -> list[_CellRun] | None:
 def _shift_cell_run(
     piece: _CellRun, cells: int, n_cells: int, start: int, strides: tuple[tuple[int, int], ...]
 ) -> _CellRun:
-    """A part of a piece, in n_cells cells from so many cells on, each time that the piece repeats by cells.
+    """Make a part of a piece, shifted by `cells` cells and present in `n_cells` cells for each of its cells.
 
-    The first of strides is the interval itself, in steps of a byte.
+    strides: the first is the interval itself, with step 1
     """
     return _CellRun(
         cell=piece.cell + cells,
@@ -254,12 +265,16 @@ def _make_byte_runs(pieces: Sequence[_CellRun]) -> ByteRuns:
 
 
 def _find_cluster_heads(runs: ByteRuns) -> NDArray[np.intp]:
-    """First rows of the groups whose extents do not overlap; `runs` ascend by start."""
+    """Return the first row of each cluster.
+
+    runs: by ascending start
+    """
     reach = np.maximum.accumulate(runs.compute_stops())
     return np.flatnonzero(np.append(True, runs.starts[1:] >= reach[:-1]))
 
 
 def _is_disjoint(runs: ByteRuns) -> BoolArray:
+    """Return the mask of runs whose repetitions do not overlap."""
     extent = runs.lengths.copy()
     disjoint = np.ones(len(runs), np.bool_)
     for d in range(runs.steps.shape[1]):

@@ -1,4 +1,4 @@
-"""What a grid asks of global memory as a whole, from the footprints of its instructions."""
+"""Global-memory traffic of a whole grid, from the footprints of its instructions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,22 +10,21 @@ from analyzer.execution.profile.execution_profile import GlobalTraffic
 
 
 class RequestedBytes(Struct, frozen=True, eq=False):
-    """Bytes that all instructions of a kind ask for, and what each of them touches; None where not known.
+    """Bytes that all reads, or all writes, of a kernel request."""
 
-    tables: sectors touched of memory that words which nobody knows lead into, by its address.
-    """
-
-    n_bytes: int
-    footprints: Sequence[Footprint] | None
-    lookup_sectors: Mapping[int, float] = {}
+    n_bytes: int  # with repetitions
+    footprints: Sequence[Footprint] | None  # of each instruction; None if unknown
+    lookup_sectors: Mapping[int, float] = {}  # address of a table indexed by unknown words -> sectors touched
 
     @property
     def unique_bytes(self) -> int | None:
+        """Distinct bytes; None if unknown."""
         found = None if self.footprints is None else count_union_bytes(self.footprints)
         return None if found is None else found + self._n_lookup_sectors * SECTOR_BYTES
 
     @property
     def unique_sectors(self) -> int | None:
+        """Distinct sectors; None if unknown."""
         found = None if self.footprints is None else count_union_sectors(self.footprints)
         return None if found is None else found + self._n_lookup_sectors
 
@@ -35,10 +34,10 @@ class RequestedBytes(Struct, frozen=True, eq=False):
 
 
 def build_grid_traffic(read: RequestedBytes, written: RequestedBytes) -> GlobalTraffic:
-    """Traffic of all that reads and all that writes."""
-    both = None
+    """Build the traffic of a grid from all its reads and writes."""
+    union = None
     if read.footprints is not None and written.footprints is not None:
-        both = (*read.footprints, *written.footprints)
+        union = (*read.footprints, *written.footprints)
     return GlobalTraffic(
         read_bytes=read.n_bytes,
         read_unique_bytes=read.unique_bytes,
@@ -47,11 +46,13 @@ def build_grid_traffic(read: RequestedBytes, written: RequestedBytes) -> GlobalT
         read_unique_sectors=read.unique_sectors,
         written_unique_sectors=written.unique_sectors,
         unique_sectors=RequestedBytes(
-            0, both, _merge_maxima(read.lookup_sectors, written.lookup_sectors)
+            0, union, _merge_maxima(read.lookup_sectors, written.lookup_sectors)
         ).unique_sectors,
     )
 
 
 def _merge_maxima(first: Mapping[int, float], second: Mapping[int, float]) -> dict[int, float]:
-    """Of tables that are read and written, the larger part."""
-    return {place: max(first.get(place, 0.0), second.get(place, 0.0)) for place in {**first, **second}}
+    """Merge lookup sectors by address; of a table that is read and written, keep the larger number."""
+    return {
+        address: max(first.get(address, 0.0), second.get(address, 0.0)) for address in {**first, **second}
+    }

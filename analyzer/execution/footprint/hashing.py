@@ -1,4 +1,4 @@
-"""Numbers that tell equal rows from others, and equal values of an array."""
+"""Hash factors for rows of arrays, and sorted distinct values."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,9 +8,9 @@ _MASK64 = (1 << 64) - 1
 
 
 def make_hash_factors(count: int) -> NDArray[np.uint64]:
-    """Odd numbers without a pattern, always the same: a row's dot product with them is its hash.
+    """Make fixed pseudo-random odd numbers; the dot product of a row with them is its hash.
 
-    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), here so that nothing loads a random generator.
+    SplitMix64 (Steele, Lea and Flood, OOPSLA 2014), written here to avoid loading numpy.random.
     """
     found = []
     for number in range(1, count + 1):
@@ -22,7 +22,7 @@ def make_hash_factors(count: int) -> NDArray[np.uint64]:
 
 
 def sort_unique(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Sorted, each once; unlike `np.unique` it loads no masked arrays."""
+    """Return the sorted distinct values; unlike `np.unique` this does not load numpy.ma."""
     ordered = np.sort(values, axis=None)
     keep = np.ones(len(ordered), dtype=bool)
     keep[1:] = ordered[1:] != ordered[:-1]

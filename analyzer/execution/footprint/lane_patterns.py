@@ -1,4 +1,8 @@
-"""Lane addresses of many warps, compressed: most warps repeat a pattern from their first active lane on."""
+"""Compression of lane addresses: most warps repeat a pattern relative to their first active lane.
+
+warp 0: 1000 1004 1008 ...        bases = [1000, 5000], pattern_ids = [0, 0]
+warp 1: 5000 5004 5008 ...        offsets[0] = 0 4 8 ...
+"""
 
 from collections.abc import Iterator
 
@@ -7,33 +11,29 @@ from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from analyzer.execution.footprint.hashing import make_hash_factors
-
-Addresses = NDArray[np.uint64]
-IntArray = NDArray[np.int64]
-BoolArray = NDArray[np.bool_]
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 LANES = 32
-_CHUNK_ROWS = 2048  # rows at a time: half a MiB of addresses stays in the cache
+_CHUNK_ROWS = 2048  # rows at a time: half a MiB of addresses fits into the CPU cache
 _LANE_HASH_FACTORS: Addresses = make_hash_factors(LANES)
 _MASK_HASH_FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class LanePatterns(Struct, frozen=True, kw_only=True, eq=False):
-    """Warp w's active lanes are at bases[w] + offsets[of[w]], modulo 2^64.
+    """Lane addresses: the active lanes of warp w are at bases[w] + offsets[pattern_ids[w]], modulo 2^64.
 
-    bases[w]: address of the first active lane, 0 where none is; offsets[k, 32]: 0 in inactive lanes;
-    active[k, 32]. Few rows k as a rule, but equal rows may occur.
+    There are usually few patterns; equal ones may occur.
     """
 
-    bases: Addresses
-    pattern_ids: IntArray
-    offsets: IntArray
-    active: BoolArray
+    bases: Addresses  # [n_warp]: address of the first active lane, 0 if there is none
+    pattern_ids: IntArray  # [n_warp]
+    offsets: IntArray  # [n_pattern, 32]: 0 in inactive lanes
+    active: BoolArray  # [n_pattern, 32]
 
     def group_by_residue(self, modulus: int) -> tuple[Addresses, BoolArray, IntArray]:
-        """Rows of addresses that stand for all warps, if cost is the same `modulus` bytes further on.
+        """Return representative rows for a cost that is periodic in the address with period `modulus`.
 
-        Returns addresses [m, 32], active lanes [m, 32], and for each warp the row that equals it.
+        Returns addresses [m, 32], active lanes [m, 32], and the row of each warp.
         """
         n_patterns = len(self.offsets)
         residues = (self.bases % np.uint64(modulus)).astype(np.int64)
@@ -50,7 +50,7 @@ class LanePatterns(Struct, frozen=True, kw_only=True, eq=False):
         return offsets.view(np.uint64), self.active[rows], which.astype(np.int64, copy=False)
 
     def select_warps(self, warps: BoolArray) -> "LanePatterns":
-        """Some of the warps."""
+        """Select warps by a mask."""
         return LanePatterns(
             bases=self.bases[warps],
             pattern_ids=self.pattern_ids[warps],
@@ -59,14 +59,14 @@ class LanePatterns(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def make_shifted(self, shifts: Addresses) -> "LanePatterns":
-        """The warps once more for each row of `shifts`, [n, n_warp], so many bytes further on."""
-        of = np.broadcast_to(self.pattern_ids, shifts.shape).reshape(-1)
+        """Repeat the warps for each row of `shifts`, [n, n_warp], with their bases shifted by these bytes."""
+        pattern_ids = np.broadcast_to(self.pattern_ids, shifts.shape).reshape(-1)
         bases = (self.bases + shifts).reshape(-1)
-        return LanePatterns(bases=bases, pattern_ids=of, offsets=self.offsets, active=self.active)
+        return LanePatterns(bases=bases, pattern_ids=pattern_ids, offsets=self.offsets, active=self.active)
 
 
 def compress_addresses(addresses: ArrayLike, active: ArrayLike) -> LanePatterns:
-    """Finds the patterns that lane addresses repeat; both arguments broadcast to [n_warp, 32]."""
+    """Compress lane addresses to patterns; both arguments broadcast to [n_warp, 32]."""
     table = np.atleast_2d(np.asarray(addresses))
     table = table.astype(np.uint64, copy=False)
     masks = np.atleast_2d(np.asarray(active, np.bool_))
@@ -101,13 +101,14 @@ def _compress_same_mask(table: Addresses, mask: BoolArray, n_warps: int) -> Lane
 
 
 class _RelativeAddresses(Struct, frozen=True, eq=False):
-    """Lane addresses minus the base of their warp, 0 in inactive lanes, made a chunk at a time."""
+    """Lane addresses minus the base of their warp, 0 in inactive lanes, computed by chunks."""
 
     table: Addresses
     bases: Addresses
     masks: BoolArray
 
     def compute_rows(self, start: int, stop: int) -> Addresses:
+        """Return the relative addresses of warps [start, stop), [n, 32]."""
         table = self.table[start:stop] if len(self.table) > 1 else self.table
         masks = self.masks[start:stop] if len(self.masks) > 1 else self.masks
         offsets: Addresses = table - self.bases[start:stop, None]
@@ -115,43 +116,46 @@ class _RelativeAddresses(Struct, frozen=True, eq=False):
         return offsets.copy() if masks.all() else np.where(masks, offsets, np.uint64(0))
 
     def select_warps(self, warps: NDArray[np.intp]) -> "_RelativeAddresses":
+        """Select warps by index."""
         table = self.table[warps] if len(self.table) > 1 else self.table
         masks = self.masks[warps] if len(self.masks) > 1 else self.masks
         return _RelativeAddresses(table, self.bases[warps], masks)
 
     def iterate_chunks(self) -> Iterator[tuple[int, int, Addresses]]:
+        """Yield (start, stop, relative addresses) of chunks of warps."""
         n_warps = len(self.bases)
         for start in range(0, n_warps, _CHUNK_ROWS):
             stop = min(start + _CHUNK_ROWS, n_warps)
             yield start, stop, self.compute_rows(start, stop)
 
     def is_repetition_of(self, pattern: Addresses) -> bool:
+        """Return whether all warps have the relative addresses of `pattern`."""
         if not np.array_equal(self.compute_rows(len(self.bases) - 1, len(self.bases)), pattern):
             return False
         return all(bool((rows == pattern).all()) for _, _, rows in self.iterate_chunks())
 
 
 def _group_equal_rows(relative: _RelativeAddresses) -> LanePatterns:
-    """Groups equal rows by a hash, then compares each row with the one that stands for it."""
+    """Group equal rows by a hash, then compare each row with its representative."""
     n_warps = len(relative.bases)
     words = _pack_masks(relative.masks)
     hashes = np.broadcast_to(words.astype(np.uint64) * _MASK_HASH_FACTOR, n_warps).copy()
     for start, stop, rows in relative.iterate_chunks():
         hashes[start:stop] += rows @ _LANE_HASH_FACTORS
-    _, firsts, of = np.unique(hashes, return_index=True, return_inverse=True)
-    of = of.astype(np.int64, copy=False)
+    _, firsts, pattern_ids = np.unique(hashes, return_index=True, return_inverse=True)
+    pattern_ids = pattern_ids.astype(np.int64, copy=False)
     if len(firsts) <= n_warps // 2:
         offsets = relative.select_warps(firsts).compute_rows(0, len(firsts))
-        if _is_grouping_exact(relative, words, firsts, of, offsets):
+        if _is_grouping_exact(relative, words, firsts, pattern_ids, offsets):
             active = np.broadcast_to(relative.select_warps(firsts).masks, offsets.shape)
             return LanePatterns(
-                bases=relative.bases, pattern_ids=of, offsets=offsets.view(np.int64), active=active
+                bases=relative.bases, pattern_ids=pattern_ids, offsets=offsets.view(np.int64), active=active
             )
     offsets = np.concatenate([rows for _, _, rows in relative.iterate_chunks()])
     active = np.broadcast_to(relative.masks, offsets.shape)
-    every = np.arange(n_warps, dtype=np.int64)
+    own_ids = np.arange(n_warps, dtype=np.int64)
     return LanePatterns(
-        bases=relative.bases, pattern_ids=every, offsets=offsets.view(np.int64), active=active
+        bases=relative.bases, pattern_ids=own_ids, offsets=offsets.view(np.int64), active=active
     )
 
 
@@ -164,11 +168,16 @@ def _is_grouping_exact(
     relative: _RelativeAddresses,
     words: NDArray[np.uint32],
     firsts: NDArray[np.intp],
-    of: IntArray,
+    pattern_ids: IntArray,
     offsets: Addresses,
 ) -> bool:
-    if len(words) > 1 and not np.array_equal(words[firsts][of], words):
+    """Return whether each row equals the first row with its hash.
+
+    words: active lanes as bits
+    """
+    if len(words) > 1 and not np.array_equal(words[firsts][pattern_ids], words):
         return False
     return all(
-        np.array_equal(offsets[of[start:stop]], rows) for start, stop, rows in relative.iterate_chunks()
+        np.array_equal(offsets[pattern_ids[start:stop]], rows)
+        for start, stop, rows in relative.iterate_chunks()
     )

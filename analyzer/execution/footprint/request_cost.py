@@ -1,25 +1,31 @@
-"""What one memory request of a warp costs: sectors of global memory, passes of shared memory, turns.
+"""Cost of one memory request of a warp: global-memory sectors, wavefronts, and serialized atomics.
 
 All functions take addresses and active lanes that broadcast to [n_warp, 32] and return one number per warp,
-0 where no lane is active. Warps that repeat a pattern at the same alignment are looked at once.
+0 if no lane is active. Warps that repeat a pattern at the same alignment are evaluated once.
 
-The rule of shared memory. It has 32 banks of 4 bytes; one pass (wavefront) reads at most one word of each
-bank, and lanes that ask for the same word share it (CUDA C++ Programming Guide, shared memory of compute
-capability 5.x and later). A pass returns at most 128 bytes, so a warp goes in phases: all lanes for up to
-4 bytes a lane, half warps for 8, quarter warps for 16; each phase takes as many passes as its busiest bank
-has distinct words. The two halves of a warp (8 bytes), or the two quarters of a half warp (16 bytes), go as
-one phase when every active lane n has the address of lane n^1, or every active lane that of n^2, where such a
-neighbour is active: the returned registers are packed two to one (NVIDIA on forums.developer.nvidia.com,
-"Unexpected shared memory bank conflict", 77228, for compute capability 7.0 and 7.5: an LDS.128 takes 2 passes
-rather than 4 so). Thus LDS.128 of one address takes 2 passes, which agrees with the 2 cycles fitted on 8.6
-and 8.9. That lanes in other arrangements do not merge, few words or not (thread n at n % 4 * 16: 4 passes),
-is from the same place. That inactive neighbours do not prevent it, that each half warp is judged by itself,
-and that it holds for stores and for later hardware, is assumed.
+Shared memory:
 
-Global memory. A load reads lines of the L1, which lie in the same 32 banks, so it takes passes by the same
-rule, but its phases never merge. Found on 3,928 matrix products that read their operands through the L1
-(data/kernel_tuner, gemm.parquet, RTX 2080 Ti and TITAN RTX): their times follow 1 + 2 * passes cycles within
-8 %, with merged phases within 17 %, and do not follow the number of lines.
+1. It has 32 banks of 4 bytes. One wavefront reads at most one word of each bank; lanes that request the same
+   word share it (CUDA C++ Programming Guide, shared memory of compute capability 5.x and later).
+2. A wavefront returns at most 128 bytes, so a request is split into phases: the whole warp for up to 4 bytes
+   per lane, half warps for 8 bytes, quarter warps for 16 bytes.
+3. A phase takes as many wavefronts as its busiest bank has distinct words.
+4. The two halves of a warp (8 bytes), or the two quarters of a half warp (16 bytes), merge into one phase if
+   every active lane n has the address of lane n^1, or every active lane that of n^2, where that lane is
+   active: the returned registers are packed two to one (NVIDIA on forums.developer.nvidia.com, "Unexpected
+   shared memory bank conflict", 77228, for compute capability 7.0 and 7.5: such an LDS.128 takes 2
+   wavefronts, not 4). LDS.128 of one address thus takes 2 wavefronts, which agrees with the 2 cycles fitted
+   on 8.6 and 8.9. Other arrangements do not merge, however few words they have (thread n at n % 4 * 16: 4
+   wavefronts; same source).
+
+Assumed: inactive neighbours do not prevent the merge, each half warp is decided by itself, and the rule holds
+for stores and later hardware.
+
+Global memory: a load reads lines of the L1, which use the same 32 banks, so it takes wavefronts by the same
+rules, but its phases never merge. Source: 3,928 CLBlast GEMM configurations that read their operands through
+the L1 on RTX 2080 Ti and TITAN RTX (AutoTuningAssociation/benchmark_hub @ 8eeb99e, DOI
+10.5281/zenodo.15364124). Their times follow 1 + 2 * wavefronts cycles within 8 %, with merged phases within
+17 %, and do not follow the number of lines.
 """
 
 from collections.abc import Callable
@@ -27,46 +33,42 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from analyzer.execution.footprint.lane_patterns import (
-    LANES,
-    Addresses,
-    BoolArray,
-    IntArray,
-    LanePatterns,
-    compress_addresses,
-)
+from analyzer.execution.footprint.lane_patterns import LANES, LanePatterns, compress_addresses
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 SECTOR_BYTES = 32
 _BANK_BYTES = 4
 _WAVEFRONT_BYTES = 128
-_MATRIX_ROW_BYTES = 16  # of a matrix of LDSM and STSM
+_MATRIX_ROW_BYTES = 16  # of an 8x8 matrix of LDSM and STSM
 _MATRIX_ROWS = 8
 
 
 def count_sectors(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
-    """Distinct 32-byte sectors that the active lanes touch, each lane [address, address + width)."""
+    """Count the distinct 32-byte sectors that active lanes touch, each lane [address, address + width)."""
     return count_pattern_sectors(compress_addresses(addresses, active), width_bytes)
 
 
 def count_shared_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
-    """Passes of a shared-memory load or store; the rule stands at the top of this module."""
+    """Count the wavefronts of a shared-memory load or store, by the rules of this module."""
     return count_pattern_shared_wavefronts(compress_addresses(addresses, active), width_bytes)
 
 
 def count_global_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
-    """Passes of a load from global memory through the L1; the rule stands at the top of this module."""
+    """Count the wavefronts of a global-memory load through the L1, by the rules of this module."""
     return count_pattern_global_wavefronts(compress_addresses(addresses, active), width_bytes)
 
 
 def count_matrix_wavefronts(addresses: ArrayLike, active: ArrayLike, n_matrices: int) -> IntArray:
-    """Passes of LDSM or STSM: the lanes 8i to 8i+7 hold the row addresses of matrix i, 16 bytes a row.
+    """Count the wavefronts of LDSM or STSM; lanes 8i to 8i+7 hold the addresses of 16-byte rows of matrix i.
 
-    Each matrix goes by itself: as many passes as the busiest bank has distinct words of its eight rows. So
-    Nsight Compute counts: 32 passes for four matrices whose rows lie 128 bytes apart, 16 at 64, 8 at 32, 4 at
-    144 (B300, stored text 69517425756, where two such loads of each of eight warps took 514 cycles at 128
-    bytes); eight times as many in plain rows as in permuted ones on an RTX 4090 (stored text 68713194919).
-    What a GPU takes of those beyond one for each matrix is `matrix_conflict_share` of the hardware database.
-    Lanes beyond 8 * n_matrices play no part.
+    Each matrix is a phase of its own: it takes as many wavefronts as the busiest bank has distinct words in
+    its eight rows. Nsight Compute counts the same: 32 wavefronts for four matrices with rows 128 bytes apart,
+    16 at 64, 8 at 32, 4 at 144 (a public LDSM stride experiment on a B300, "assignment02" of simidawhu,
+    2026-09-20, Nsight Compute 2025.4; 514 cycles for two such loads of each of eight warps at 128 bytes).
+    On an RTX 4090 plain rows take 6,291,456 wavefronts, swizzled ones 786,432 (a public BF16 product of
+    1024-cube matrices, Nsight Compute 2025.3.1; its repository was not recorded). The share
+    of conflicts that costs time on a GPU is `matrix_conflict_share` in
+    the hardware database. Lanes from 8 * n_matrices on are ignored.
     """
     lanes = np.arange(LANES) < _MATRIX_ROWS * n_matrices
     return _evaluate_by_residue(
@@ -77,10 +79,10 @@ def count_matrix_wavefronts(addresses: ArrayLike, active: ArrayLike, n_matrices:
 
 
 def count_atomic_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
-    """Passes of a shared-memory atomic: as many as lanes fall on the busiest bank, phase by phase.
+    """Count the wavefronts of a shared-memory atomic: the lanes on the busiest bank, summed over phases.
 
-    Lanes on one word do not share: they go one after the other, as lanes on distinct words of a bank do.
-    This is assumed; it is an upper bound for the forms that the hardware combines (ATOMS.POPC.INC).
+    Lanes on the same word are serialized, like lanes on distinct words of a bank. This is assumed; it is an
+    upper bound for operations that the hardware combines (ATOMS.POPC.INC).
     """
     unit = max(width_bytes, _BANK_BYTES)
     return _evaluate_by_residue(
@@ -93,19 +95,19 @@ def count_atomic_wavefronts(addresses: ArrayLike, active: ArrayLike, width_bytes
 
 
 def count_same_word_lanes(addresses: ArrayLike, active: ArrayLike, width_bytes: int) -> IntArray:
-    """The largest number of lanes that ask for one value: turns of an atomic at the L2, where they queue."""
+    """Count the most lanes on one value, which an atomic at the L2 processes one after the other."""
     return count_pattern_same_word_lanes(compress_addresses(addresses, active), width_bytes)
 
 
 def count_pattern_sectors(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """`sectors_per_request` of addresses that are compressed already."""
+    """Do `count_sectors` for compressed addresses."""
     return _evaluate_by_residue(
         patterns, SECTOR_BYTES, lambda rows, live: _count_sectors(rows, live, width_bytes)
     )
 
 
 def count_pattern_shared_wavefronts(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """`count_shared_wavefronts` of addresses that are compressed already."""
+    """Do `count_shared_wavefronts` for compressed addresses."""
     return _evaluate_by_residue(
         patterns,
         _find_alignment_bytes(width_bytes),
@@ -114,7 +116,7 @@ def count_pattern_shared_wavefronts(patterns: LanePatterns, width_bytes: int) ->
 
 
 def count_pattern_global_wavefronts(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """`count_global_wavefronts` of addresses that are compressed already."""
+    """Do `count_global_wavefronts` for compressed addresses."""
     lanes = _count_phase_lanes(width_bytes)
     return _evaluate_by_residue(
         patterns,
@@ -124,12 +126,12 @@ def count_pattern_global_wavefronts(patterns: LanePatterns, width_bytes: int) ->
 
 
 def count_pattern_same_word_lanes(patterns: LanePatterns, width_bytes: int) -> IntArray:
-    """`count_same_word_lanes` of addresses that are compressed already."""
+    """Do `count_same_word_lanes` for compressed addresses."""
 
     def count_lanes(rows: Addresses, live: BoolArray) -> IntArray:
         lanes = np.arange(LANES)
-        none = lanes.astype(np.uint64) | np.uint64(1 << 63)  # one of its own for each lane that asks for none
-        words = np.sort(np.where(live, rows // np.uint64(width_bytes), none), axis=1)
+        idle_words = lanes.astype(np.uint64) | np.uint64(1 << 63)  # a distinct word for each inactive lane
+        words = np.sort(np.where(live, rows // np.uint64(width_bytes), idle_words), axis=1)
         first = np.zeros(words.shape, np.int64)
         first[:, 1:] = np.where(words[:, 1:] != words[:, :-1], lanes[1:], 0)
         counts: IntArray = (lanes - np.maximum.accumulate(first, axis=1)).max(axis=1) + 1
@@ -139,13 +141,14 @@ def count_pattern_same_word_lanes(patterns: LanePatterns, width_bytes: int) -> I
 
 
 def _find_alignment_bytes(width_bytes: int) -> int:
-    """Where patterns start is of no account but modulo this: a common shift by words rotates the banks."""
+    """Return the period of the cost in the base address; a shift by whole words only rotates the banks."""
     return _WAVEFRONT_BYTES if width_bytes & (width_bytes - 1) else max(width_bytes, _BANK_BYTES)
 
 
 def _evaluate_by_residue(
     patterns: LanePatterns, modulus: int, cost: Callable[[Addresses, BoolArray], IntArray]
 ) -> IntArray:
+    """Evaluate a cost with period `modulus` once for each distinct row; return it for each warp."""
     if not len(patterns.bases):
         return np.zeros(0, np.int64)
     rows, live, which = patterns.group_by_residue(modulus)
@@ -153,14 +156,17 @@ def _evaluate_by_residue(
 
 
 def _count_sectors(rows: Addresses, live: BoolArray, width_bytes: int) -> IntArray:
-    """Inactive lanes hold the address of an active one, so they add nothing unless no lane is active."""
+    """Count distinct sectors by row.
+
+    Inactive lanes hold the address of an active one, so they add nothing unless no lane is active.
+    """
     ordered = np.sort(_list_units(rows, width_bytes, SECTOR_BYTES), axis=1)
     counts = 1 + np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=1)
     return np.where(live.any(axis=1), counts, 0).astype(np.int64, copy=False)
 
 
 def _list_units(rows: Addresses, width_bytes: int, unit_bytes: int) -> Addresses:
-    """Numbers of the `unit_bytes` long units that each lane touches, [m, 32 * k]."""
+    """Return the indices of the aligned units of `unit_bytes` that each lane touches, [m, 32 * k]."""
     units = rows // np.uint64(unit_bytes)
     within = rows % np.uint64(unit_bytes)
     if bool((within <= np.uint64(max(unit_bytes - width_bytes, 0))).all()) and width_bytes <= unit_bytes:
@@ -177,17 +183,20 @@ def _count_wavefronts(rows: Addresses, live: BoolArray, width_bytes: int) -> Int
     lanes = _count_phase_lanes(width_bytes)
     if lanes == LANES:
         return _sum_phase_wavefronts(rows, live, width_bytes, LANES)
-    halves = rows.reshape(-1, 2 * lanes)  # what may go as one phase
+    halves = rows.reshape(-1, 2 * lanes)  # two phases that may merge
     halves_live = live.reshape(-1, 2 * lanes)
-    passes = _sum_phase_wavefronts(halves, halves_live, width_bytes, lanes)
+    wavefronts = _sum_phase_wavefronts(halves, halves_live, width_bytes, lanes)
     paired = _is_paired(halves, halves_live, 1) | _is_paired(halves, halves_live, 2)
     if paired.any():
-        passes[paired] = _sum_phase_wavefronts(halves[paired], halves_live[paired], width_bytes, 2 * lanes)
-    total: IntArray = passes.reshape(len(rows), -1).sum(axis=1)
+        wavefronts[paired] = _sum_phase_wavefronts(
+            halves[paired], halves_live[paired], width_bytes, 2 * lanes
+        )
+    total: IntArray = wavefronts.reshape(len(rows), -1).sum(axis=1)
     return total
 
 
 def _is_paired(rows: Addresses, live: BoolArray, distance: int) -> BoolArray:
+    """Return the mask of rows in which lanes n and n ^ distance have equal addresses if both are active."""
     partner = np.arange(rows.shape[1]) ^ distance
     differs = live & live[:, partner] & (rows != rows[:, partner])
     paired: BoolArray = ~differs.any(axis=1)
@@ -197,18 +206,21 @@ def _is_paired(rows: Addresses, live: BoolArray, distance: int) -> BoolArray:
 def _sum_phase_wavefronts(
     rows: Addresses, live: BoolArray, width_bytes: int, phase_lanes: int, *, shares_words: bool = True
 ) -> IntArray:
-    """Passes of each row, summed over its phases of `phase_lanes` lanes."""
+    """Count the wavefronts of each row, summed over its phases of `phase_lanes` lanes.
+
+    shares_words: lanes on the same word count once
+    """
     phases = rows.reshape(-1, phase_lanes)
     phases_live = live.reshape(-1, phase_lanes)
     aligned = width_bytes in (4, 8, 16) and not bool((phases & np.uint64(width_bytes - 1))[phases_live].any())
-    unit = width_bytes if aligned else _BANK_BYTES  # whole vectors conflict as each of their words does
+    unit = width_bytes if aligned else _BANK_BYTES  # aligned vectors conflict exactly as their words do
     units = _list_units(phases, width_bytes, unit)
     repeat = units.shape[1] // phase_lanes
     counted = np.tile(phases_live, (1, repeat)) if repeat > 1 else phases_live
     if shares_words:
         leads = phases_live.argmax(axis=1)
-        stand_in = units[np.arange(len(units)), leads]
-        units = np.sort(np.where(counted, units, stand_in[:, None]), axis=1)
+        lead_units = units[np.arange(len(units)), leads]
+        units = np.sort(np.where(counted, units, lead_units[:, None]), axis=1)
         counted = np.empty(units.shape, np.bool_)
         counted[:, 0] = True
         counted[:, 1:] = units[:, 1:] != units[:, :-1]

@@ -1,1 +1,1 @@
-"""Instructions lowered for abstract execution: the slice that control and addresses need, as segments."""
+"""Lowering of kernels for abstract execution: the slice for control flow and addresses, as segments."""

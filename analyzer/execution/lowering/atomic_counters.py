@@ -1,7 +1,11 @@
-"""Numbers that atomics hand out as they count: a grid's last CTA is told by its own.
+"""Recognition of atomic counters in global memory and of the compares that test their values.
 
-Of many CTAs or threads one gets a certain number, as the one that is to add up what all have left. The others
-stand for the grid: a ticket is taken to be unlike the number that it is asked to equal.
+In a grid-wide reduction each CTA increments a counter, and the CTA that gets the last value adds up the
+partial results of all. One CTA of many takes that path, so it is neglected: the value of a counter counts as
+unequal to the number that the code compares it with.
+
+    ATOMG.ADD R4, [R2], 1       # an atomic counter
+    ISETP.EQ P0, R4, R6         # a compare of its value: taken as false
 """
 
 from collections.abc import Mapping
@@ -9,19 +13,19 @@ from collections.abc import Mapping
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind, Semantics
 
-MIN_COUNTER_PARTICIPANTS = 16  # what one of so many does is neglected
+MIN_COUNTER_PARTICIPANTS = 16  # with so many, the path that only one of them takes is neglected
 _COUNTING_MODIFIERS = frozenset({"ADD", "INC"})
 _EQUALITY_MODIFIERS = frozenset({"EQ", "NE"})
 
 
 def is_atomic_counter(opcode: Opcode) -> bool:
-    """Whether an instruction hands out numbers of a counter in global memory."""
+    """Return whether an instruction increments a counter in global memory."""
     is_atomic = opcode.kind is OpKind.ATOMIC and opcode.space in GLOBAL_SPACES
     return is_atomic and not _COUNTING_MODIFIERS.isdisjoint(opcode.modifiers)
 
 
 def find_counter_compares(cfg: Cfg) -> Mapping[int, tuple[int, ...]]:
-    """Comparisons with a ticket that was handed out in the same block, with the registers that hold it."""
+    """Find equality compares of a counter value read in the same block: {row: registers with that value}."""
     kernel = cfg.kernel
     if not kernel.form_table.make_opcode_mask(is_atomic_counter)[kernel.opcode_ids].any():
         return {}

@@ -1,4 +1,4 @@
-"""What instructions of the copy engine read: shared address, global address and size, or box of a tensor."""
+"""Operands of bulk copies (TMA): a shared address, and a global address and size or a box of a tensor."""
 
 from msgspec import Struct
 
@@ -7,38 +7,36 @@ from analyzer.ir.opcode import BULK_WRITE_SEMANTICS, OpKind, Semantics
 from analyzer.ir.operand import Address, Register
 from analyzer.isa.register_operands import find_register_unit
 
-BULK_SIZE_UNIT_BYTES = 16  # in which the register of a copy without a tensor gives its size
+BULK_SIZE_UNIT_BYTES = 16  # unit of the size register of a copy without a tensor map
 _N_DIMENSIONS_BY_MODIFIER = {f"{n}D": n for n in range(1, 6)}
-_NON_TILED_MODIFIERS = frozenset(
-    {"IM2COL", "GATHER4", "SCATTER4"}
-)  # whose coordinates are none of a box's corner
+# Modes whose coordinates are not those of a box's corner.
+_NON_TILED_MODIFIERS = frozenset({"IM2COL", "GATHER4", "SCATTER4"})
 _BULK_KINDS = {Semantics.BULK_REDUCTION: OpKind.REDUCTION, Semantics.MBARRIER_COPY: OpKind.LOAD}
 
 
 class BulkOperands(Struct, frozen=True, kw_only=True):
-    """Registers by storage number, of addresses the first one; None for what it has not.
+    """Operands of a bulk copy: storage numbers of registers, of a 64-bit address the low one.
 
-    kind: what it does to global memory. shared: address there; place, size: of bytes that lie side by side;
-    tensor: address of a descriptor; coordinates: of the box's first element, innermost axis first.
+    A copy has either a global address and a size (contiguous bytes), or a tensor map and coordinates.
     """
 
-    kind: OpKind
+    kind: OpKind  # effect on global memory: LOAD, STORE or REDUCTION
     shared_address: int
     global_address: int | None = None
-    size: int | None = None
-    tensor_map: int | None = None
-    coordinates: tuple[int, ...] = ()
+    size: int | None = None  # in units of BULK_SIZE_UNIT_BYTES
+    tensor_map: int | None = None  # address of the descriptor
+    coordinates: tuple[int, ...] = ()  # of the first element of the box, innermost axis first
 
     @property
     def size_registers(self) -> tuple[int, ...]:
-        """What says how much is copied."""
+        """Registers that determine how many bytes are copied."""
         if self.size is not None:
             return (self.size,)
         return () if self.tensor_map is None else (self.tensor_map, self.tensor_map + 1)
 
     @property
     def address_registers(self) -> tuple[int, ...]:
-        """What says where in global memory."""
+        """Registers that determine which bytes of global memory are copied."""
         return (
             self.coordinates
             if self.global_address is None
@@ -47,7 +45,7 @@ class BulkOperands(Struct, frozen=True, kw_only=True):
 
 
 def parse_bulk_store(form: InstructionForm) -> BulkOperands | None:
-    """What a copy or reduction from shared to global memory reads; None for all else."""
+    """Return the operands of a bulk copy or reduction from shared to global memory, None for other forms."""
     if form.opcode.semantics not in BULK_WRITE_SEMANTICS:
         return None
     kind = _BULK_KINDS.get(form.opcode.semantics, OpKind.STORE)
@@ -61,7 +59,7 @@ def parse_bulk_store(form: InstructionForm) -> BulkOperands | None:
 
 
 def parse_tensor_load(form: InstructionForm) -> BulkOperands | None:
-    """What a copy of a box from a tensor to shared memory reads; None for all else."""
+    """Return the operands of a tensor copy from global to shared memory, None for other forms."""
     dimensions = count_tensor_dimensions(form)
     if form.opcode.semantics is not Semantics.MBARRIER_COPY or dimensions is None:
         return None
@@ -69,7 +67,7 @@ def parse_tensor_load(form: InstructionForm) -> BulkOperands | None:
 
 
 def find_shared_address(form: InstructionForm) -> int | None:
-    """The register that says where in shared memory a copy begins, to it or from it."""
+    """Return the register with the shared-memory address of a bulk copy in either direction."""
     if form.opcode.semantics is Semantics.MBARRIER_COPY:
         return _find_address_bases(form)[0]
     found = parse_bulk_store(form)
@@ -77,7 +75,7 @@ def find_shared_address(form: InstructionForm) -> int | None:
 
 
 def count_tensor_dimensions(form: InstructionForm) -> int | None:
-    """Axes of the tensor that an instruction names; None where there is none."""
+    """Return the number of tensor axes that the modifiers name (`.2D`), None where they name none."""
     return next(
         (
             _N_DIMENSIONS_BY_MODIFIER[word]
@@ -89,13 +87,16 @@ def count_tensor_dimensions(form: InstructionForm) -> int | None:
 
 
 def _make_tensor_operands(
-    form: InstructionForm, kind: OpKind, dimensions: int, before: int
+    form: InstructionForm, kind: OpKind, dimensions: int, n_before: int
 ) -> BulkOperands | None:
-    """before: registers in front of the coordinates (shared address, mbarrier)."""
+    """Build the operands of a tensor copy.
+
+    n_before: registers before the coordinates (shared address, and mbarrier of a load).
+    """
     shared, tensor = _find_address_bases(form)
     if shared is None or tensor is None or not _NON_TILED_MODIFIERS.isdisjoint(form.opcode.modifiers):
         return None
-    coordinates = tuple(range(shared + before, shared + before + dimensions))
+    coordinates = tuple(range(shared + n_before, shared + n_before + dimensions))
     return BulkOperands(kind=kind, shared_address=shared, tensor_map=tensor, coordinates=coordinates)
 
 

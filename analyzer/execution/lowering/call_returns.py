@@ -1,4 +1,9 @@
-"""Where execution may go on behind each block, calls and returns among them."""
+"""Interprocedural control flow: successors of blocks across calls and returns.
+
+The CFG links a call to the block after it. Execution instead enters the callee, and a return continues at a
+block after some call of that function. Two graphs serve the two uses: `find_interprocedural_successors`
+follows calls and returns; `build_call_to_return_graph` steps over calls that are sure to return.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +14,10 @@ from analyzer.ir.operand import Immediate
 
 
 def find_return_sites(cfg: Cfg) -> tuple[int, ...]:
-    """Blocks that a return may come back to; recursive calls, which the graph draws as jumps, count too."""
+    """Return the blocks after calls, at which a return may continue.
+
+    Recursive calls, which the CFG holds as jumps, are included.
+    """
     return tuple(
         block.index + 1
         for block in cfg.blocks[:-1]
@@ -18,7 +26,7 @@ def find_return_sites(cfg: Cfg) -> tuple[int, ...]:
 
 
 def find_interprocedural_successors(cfg: Cfg) -> list[tuple[int, ...]]:
-    """Successors as execution goes: calls enter the callee, returns come back behind the calls of theirs."""
+    """Return successors by block; a call leads into its callee, a return to the blocks after its calls."""
     returns = _find_return_targets(cfg)
     return [
         (*cfg.interprocedural_successors[block.index], *returns.get(block.index, ())) for block in cfg.blocks
@@ -26,15 +34,15 @@ def find_interprocedural_successors(cfg: Cfg) -> list[tuple[int, ...]]:
 
 
 def find_blocks_after(cfg: Cfg, block: int) -> set[int]:
-    """Blocks that may run behind a block, those that returns lead to among them."""
+    """Return the blocks that may run after a block, through calls and returns too."""
     return _find_reachable_blocks(find_interprocedural_successors(cfg), block)
 
 
 def build_call_to_return_graph(cfg: Cfg) -> tuple[SuccessorTable, frozenset[int]]:
-    """Successors of which a call that surely comes back is a step; blocks at which a function may end.
+    """Build the graph that steps over calls which always return; also return its end blocks.
 
-    What happens inside does not matter behind it. Other calls lead into their function besides, and may end
-    there: it exits, jumps to somewhere, calls back into the caller, or returns to elsewhere.
+    Other calls keep an edge into their callee and are end blocks too, since control may leave in the callee:
+    it exits, jumps elsewhere, calls back into the caller, or returns to another place.
     """
     kernel = cfg.kernel
     returning_calls = set(find_returning_calls(cfg))
@@ -53,7 +61,7 @@ def build_call_to_return_graph(cfg: Cfg) -> tuple[SuccessorTable, frozenset[int]
 
 
 def find_returning_calls(cfg: Cfg) -> dict[int, frozenset[int]]:
-    """Blocks that end in a call which comes back behind it, unless it has no end; which run in between."""
+    """Return {block that ends in a call: blocks of the callee} for calls that return if they terminate."""
     callees = {callee for _, callee in cfg.call_edges}
     inside = {
         callee: _find_reachable_blocks(cfg.interprocedural_successors, callee) | {callee}
@@ -74,20 +82,23 @@ def find_returning_calls(cfg: Cfg) -> dict[int, frozenset[int]]:
 
 
 def _passes_return_address(cfg: Cfg, caller: int) -> bool:
-    """The block names the address behind its call, as a return needs; a jump out of it does not."""
+    """Return whether a block materializes the address after its call, as a returning callee needs.
+
+    A tail call (a jump into another function) does not.
+    """
     kernel, block = cfg.kernel, cfg.blocks[caller]
     if block.stop >= len(kernel):
         return False
-    behind = int(kernel.addresses[block.stop])
+    return_address = int(kernel.addresses[block.stop])
     return any(
-        isinstance(operand, Immediate) and operand.value == behind
+        isinstance(operand, Immediate) and operand.value == return_address
         for row in range(block.start, block.stop - 1)
         for operand in kernel.decode_form(row).operands
     )
 
 
 def _may_end_without_return(cfg: Cfg, block: int) -> bool:
-    """Where this block ends, a function may end without a return."""
+    """Return whether control may leave the function at the end of a block other than by a return."""
     row = cfg.blocks[block].stop - 1
     kind = cfg.kernel.find_opcode(row).kind
     if kind is OpKind.CALL:  # a jump into a function, or into itself
@@ -97,24 +108,24 @@ def _may_end_without_return(cfg: Cfg, block: int) -> bool:
 
 
 def _find_return_targets(cfg: Cfg) -> dict[int, tuple[int, ...]]:
-    """By block that ends in a return: those behind calls of its function, or of one that is not known."""
+    """Return {block that ends in a return: blocks after calls of its function or of an unknown callee}."""
     ends = [b.index for b in cfg.blocks if cfg.kernel.find_opcode(b.stop - 1).kind is OpKind.RETURN]
     if not ends:
         return {}
-    every = find_return_sites(cfg)
-    behind: dict[int, set[int]] = {}
+    return_sites = find_return_sites(cfg)
+    sites_by_callee: dict[int, set[int]] = {}
     for caller, callee in cfg.call_edges:
-        behind.setdefault(callee, set()).add(caller + 1)
-    unknown = set(every) - {caller + 1 for caller in cfg.calling_blocks}
+        sites_by_callee.setdefault(callee, set()).add(caller + 1)
+    unknown = set(return_sites) - {caller + 1 for caller in cfg.calling_blocks}
     found: dict[int, set[int]] = {}
-    for callee, places in behind.items():
+    for callee, sites in sites_by_callee.items():
         for end in _find_reachable_blocks(cfg.successors, callee).union((callee,)).intersection(ends):
-            found.setdefault(end, set(unknown)).update(places)
-    return {end: tuple(sorted(found.get(end, every))) for end in ends}
+            found.setdefault(end, set(unknown)).update(sites)
+    return {end: tuple(sorted(found.get(end, return_sites))) for end in ends}
 
 
 def _find_reachable_blocks(successors: Sequence[tuple[int, ...]], start: int) -> set[int]:
-    """Blocks that follow a block, at once or later."""
+    """Return the blocks reachable from a block over at least one edge."""
     found: set[int] = set()
     work = [start]
     while work:

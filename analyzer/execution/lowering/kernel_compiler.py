@@ -1,4 +1,13 @@
-"""Compiles a kernel's slice into segments of actions."""
+"""Lowering of a kernel: its slice becomes segments of actions (`segments`).
+
+1. Slice the kernel (`slicing`); include mbarrier operations if that adds at most 2 % of instructions.
+2. Split blocks where warps may wait for each other.
+3. Turn each instruction of the slice into an action. Arithmetic becomes a step, compiled once for each
+   distinct text; an instruction whose semantics are not modelled makes its results unknown.
+4. Turn the last instruction of each segment into a terminator.
+"""
+
+from collections.abc import Mapping
 
 from msgspec.structs import replace
 
@@ -34,7 +43,7 @@ from analyzer.execution.lowering.step import Step
 from analyzer.flow.cfg import Cfg, EdgeKind
 from analyzer.flow.loops import LoopForest, compute_loop_contiguous_order
 from analyzer.ir.module import InstructionForm
-from analyzer.ir.opcode import MBARRIER_SEMANTICS, MEMORY_KINDS, AddressSpace, OpKind, Semantics
+from analyzer.ir.opcode import MBARRIER_SEMANTICS, MEMORY_KINDS, AddressSpace, Opcode, OpKind, Semantics
 from analyzer.ir.operand import (
     Address,
     BarrierRegister,
@@ -54,16 +63,15 @@ from analyzer.isa.register_operands import (
     is_register_pair,
 )
 
-_MAX_MBARRIER_SLICE_GROWTH = 1.02
+_MAX_MBARRIER_SLICE_GROWTH = 1.02  # by number of instructions
 
 
 def compile_kernel(
     cfg: Cfg, loop_forest: LoopForest, *, knows_memory: bool = True, knows_tensors: bool = False
 ) -> CompiledKernel:
-    """Compile the slice of a kernel that its control flow and addresses depend on (see
-    `build_control_slice`).
+    """Compile the slice of a kernel that its control flow and addresses depend on.
 
-    What is said to mbarriers is in it where that takes hardly any more instructions.
+    Mbarrier operations are included if that adds few instructions. Options: see `build_control_slice`.
     """
     kernel_slice = build_control_slice(cfg, knows_memory=knows_memory, knows_tensors=knows_tensors)
     if has_mbarrier_waits(cfg) and not _has_mbarrier_copies(cfg):
@@ -74,15 +82,20 @@ def compile_kernel(
 
 
 def _has_mbarrier_copies(cfg: Cfg) -> bool:
-    """Some copy says something to an mbarrier, and is an access too: it cannot be compiled as both."""
-    copies = cfg.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.semantics is Semantics.MBARRIER_COPY
-    )
+    """Return whether a copy completes on an mbarrier.
+
+    It is a memory access too, and an instruction is compiled as one or the other.
+    """
+    copies = cfg.kernel.form_table.make_opcode_mask(_is_mbarrier_copy)
     return bool(copies[cfg.kernel.opcode_ids].any())
 
 
+def _is_mbarrier_copy(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.MBARRIER_COPY
+
+
 def recompile_with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
-    """The same kernel, with what its instructions say to mbarriers in its slice."""
+    """Return the kernel compiled with mbarrier operations in its slice."""
     if kernel.slice.tracks_mbarriers:
         return kernel
     extended_slice = add_mbarriers_to_slice(kernel.cfg, kernel.slice)
@@ -90,17 +103,22 @@ def recompile_with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
 
 
 def recompile_with_shared_addresses(kernel: CompiledKernel) -> CompiledKernel:
-    """The same kernel, in which copies of the engine are accesses to where they begin in shared memory."""
+    """Return the kernel compiled with bulk copies as accesses to their first byte in shared memory."""
     compiler = _KernelCompiler(kernel.cfg, kernel.loop_forest, kernel.slice, kernel.steps_by_text)
     compiler.uses_shared_addresses = True
     return compiler.compile()
 
 
 class _KernelCompiler:
+    """Compiler of one kernel and slice.
+
+    steps: instructions compiled before, by text id
+    """
+
     def __init__(
-        self, cfg: Cfg, loop_forest: LoopForest, kernel_slice: Slice, steps: dict[int, Step | None]
+        self, cfg: Cfg, loop_forest: LoopForest, kernel_slice: Slice, steps: Mapping[int, Step | None]
     ) -> None:
-        self.cfg, self.loop_forest, self.slice, self.steps = cfg, loop_forest, kernel_slice, steps
+        self.cfg, self.loop_forest, self.slice, self.steps = cfg, loop_forest, kernel_slice, dict(steps)
         self.split_rows = [self._find_split_rows(block.index) for block in cfg.blocks]
         self.entry_of: list[int] = []
         count = 0
@@ -108,8 +126,8 @@ class _KernelCompiler:
             self.entry_of.append(count)
             count += len(split_rows) + 1
         self.block_ranks = {
-            block: place
-            for place, block in enumerate(
+            block: rank
+            for rank, block in enumerate(
                 compute_loop_contiguous_order(cfg.interprocedural_successors, loop_forest)
             )
         }
@@ -122,6 +140,7 @@ class _KernelCompiler:
         )
 
     def compile(self) -> CompiledKernel:
+        """Build all segments."""
         segments = [part for block in self.cfg.blocks for part in self._build_segments(block.index)]
         return CompiledKernel(
             cfg=self.cfg,
@@ -135,7 +154,7 @@ class _KernelCompiler:
         )
 
     def _find_split_rows(self, block: int) -> list[int]:
-        """Rows inside a block at which warps may wait."""
+        """Return the rows inside a block at which warps may wait for each other."""
         kernel, span = self.cfg.kernel, self.cfg.blocks[block]
         waits = self.slice.tracks_shared
         return [
@@ -147,7 +166,7 @@ class _KernelCompiler:
 
     def _build_segments(self, block: int) -> list[Segment]:
         span, split_rows, first = self.cfg.blocks[block], self.split_rows[block], self.entry_of[block]
-        place = self.block_ranks.get(block, len(self.block_ranks) + block)
+        block_rank = self.block_ranks.get(block, len(self.block_ranks) + block)
         parts = []
         start = span.start
         for number, split_row in enumerate((*split_rows, None)):
@@ -164,7 +183,7 @@ class _KernelCompiler:
                     start=start,
                     stop=span.stop if split_row is None else split_row + 1,
                     is_first=number == 0,
-                    rank=(place, number),
+                    rank=(block_rank, number),
                     actions=self._build_actions(start, stop),
                     terminator=end,
                 )
@@ -271,11 +290,11 @@ class _KernelCompiler:
     def _build_accesses(
         self, row: int, form: InstructionForm, results: tuple[int, ...]
     ) -> tuple[LoweredAccess, ...]:
-        """One access, or for LDGSTS two: what it reads from global and what it writes to shared memory."""
+        """Build the access of an instruction; LDGSTS has two, a global load and a shared store."""
         opcode = form.opcode
         found = [
-            (place, address)
-            for place, operand in enumerate(form.operands)
+            (position, address)
+            for position, operand in enumerate(form.operands)
             if (address := _find_address(operand)) is not None
         ]
         data = () if row in self.slice.elided_stores else _find_data_slots(form)
@@ -295,8 +314,8 @@ class _KernelCompiler:
             return (self._build_bulk_access(row, form, space, masks, results),)
         if not found or opcode.kind is OpKind.TEXTURE:
             return (self._build_access(row, form, 0, None, space, opcode.kind, masks, results, ()),)
-        place, address = found[-1]
-        return (self._build_access(row, form, place, address, space, opcode.kind, masks, results, data),)
+        position, address = found[-1]
+        return (self._build_access(row, form, position, address, space, opcode.kind, masks, results, data),)
 
     def _build_bulk_access(
         self,
@@ -306,7 +325,7 @@ class _KernelCompiler:
         masks: tuple[Guard, ...],
         results: tuple[int, ...],
     ) -> LoweredAccess:
-        """Of the engine: what registers tell of its bytes in global memory, or where they are in shared."""
+        """Build the access of a bulk copy: to global memory, or to its first byte in shared memory."""
         found = self._build_access(row, form, 0, None, space, form.opcode.kind, masks, results, ())
         shared = find_shared_address(form)
         if not self.uses_shared_addresses or shared is None:
@@ -320,7 +339,7 @@ class _KernelCompiler:
         self,
         row: int,
         form: InstructionForm,
-        place: int,
+        position: int,
         address: Address | None,
         space: AddressSpace,
         kind: OpKind,
@@ -329,7 +348,7 @@ class _KernelCompiler:
         data: tuple[int, ...],
     ) -> LoweredAccess:
         opcode = form.opcode
-        wide = is_64bit_address(opcode, place) or (
+        wide = is_64bit_address(opcode, position) or (
             address is not None and any("64" in b.suffixes for b in address.bases)
         )
         return LoweredAccess(
@@ -458,7 +477,7 @@ class _KernelCompiler:
     def _build_call(self, block: int, row: int, guard: Guard | None, fall_through: int | None) -> Terminator:
         callee = next((target for caller, target in self.cfg.call_edges if caller == block), None)
         target = self.cfg.taken_targets.get(block) if callee is None else callee
-        if target is None:  # taken to come back, see `Cfg.leaving`
+        if target is None:  # an external call: assumed to return, see `Cfg.external_call_rows`
             return Terminator(kind=TerminatorKind.FALL_THROUGH, row=row, fall_through=fall_through)
         conditions = () if guard is None else (guard,)
         return Terminator(
@@ -470,11 +489,9 @@ class _KernelCompiler:
         )
 
 
-_CALL_CLOBBERED_SLOTS = tuple(
-    range(4, 16)
-)  # registers that hold arguments of a call, and then what it returns
+_CALL_CLOBBERED_SLOTS = tuple(range(4, 16))  # argument and result registers of an external call
 _ATOMIC_OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD", "POPC"})
-# Waits and requests to the system (USETMAXREG): what they ask for is granted; tensor memory stands apart.
+# Waits and requests (USETMAXREG): assumed to succeed. Tensor-memory allocation is handled separately.
 _ALWAYS_GRANTED_KINDS = frozenset({OpKind.BARRIER, OpKind.CONTROL})
 _SIGNED_MODIFIERS = frozenset({"S8", "S16"})
 
@@ -488,7 +505,7 @@ def _list_predicates(operands: tuple[Operand, ...]) -> tuple[Guard, ...]:
 
 
 def _find_trailing_predicates(form: InstructionForm) -> tuple[Guard, ...]:
-    """Predicates behind the address: they switch the global side off lane by lane."""
+    """Return the predicate after the address, which disables lanes of the global access."""
     last = form.operands[-1] if form.operands else None
     if len(form.operands) > 1 and isinstance(last, Predicate) and last.index is not None:
         return ((find_predicate_unit(last), last.is_negated),)
@@ -516,17 +533,17 @@ def _find_address(operand: Operand) -> Address | None:
 
 def _find_address_slots(form: InstructionForm) -> frozenset[int]:
     slots: set[int] = set()
-    for place, operand in enumerate(form.operands):
+    for position, operand in enumerate(form.operands):
         address = _find_address(operand)
         if address is not None:
-            slots.update(find_address_units(form.opcode, place, address))
+            slots.update(find_address_units(form.opcode, position, address))
         if isinstance(operand, DescriptorOperand):
             slots.update(find_register_unit(base) + i for base in operand.descriptor.bases for i in (0, 1))
     return frozenset(slots)
 
 
 def _find_data_slots(form: InstructionForm) -> tuple[int, ...]:
-    """Registers that are stored; of RZ as many -1 as there are words."""
+    """Return the registers that are stored; -1 for each word of RZ."""
     slots = tuple(n for n in form.uses if n not in _find_address_slots(form) and n < UNIFORM_REGISTER_BASE)
     last = next((o for o in reversed(form.operands) if isinstance(o, Register)), None)
     if slots or form.opcode.kind is not OpKind.STORE or last is None or last.index is not None:
@@ -554,31 +571,34 @@ _MULTICAST_MODIFIER = "MULTICAST"
 
 
 def _find_multicast_mask_register(form: InstructionForm) -> int | None:
-    """The one that says to which CTAs of the cluster a copy goes."""
+    """Return the register with the mask of CTAs in the cluster that receive a multicast copy."""
     if _MULTICAST_MODIFIER not in form.opcode.modifiers:
         return None
-    return next((find_register_unit(one) for one in form.operands if isinstance(one, Register)), None)
+    return next((find_register_unit(o) for o in form.operands if isinstance(o, Register)), None)
 
 
 def _make_mbarrier_operation(row: int, form: InstructionForm) -> MbarrierOperation | None:
-    """Copies name their mbarrier in the register behind that of the address they write to."""
-    meaning = form.opcode.semantics
+    """Build the mbarrier operation of an instruction, None if it has no address.
+
+    A copy holds the address of its mbarrier in the register after the destination address.
+    """
+    semantics = form.opcode.semantics
     addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
-    if meaning is None or not addresses:
+    if semantics is None or not addresses:
         return None
-    if meaning is Semantics.MBARRIER_COPY:
+    if semantics is Semantics.MBARRIER_COPY:
         first = find_register_unit(addresses[0].bases[0])
         barrier = AddressExpression(terms=(AddressTerm(first + 1, False, 1),), offset=0, is_64_bit=False)
         return MbarrierOperation(
             row,
-            meaning,
+            semantics,
             barrier,
             _find_multicast_mask_register(form),
             find_copy_coordinates(form),
             find_copied_tensor_map(form),
         )
     last = form.operands[-1]
-    word = find_register_unit(last) if isinstance(last, Register) else None
-    is_told = "A1T0" not in form.opcode.modifiers
+    slot = find_register_unit(last) if isinstance(last, Register) else None
+    has_operand = "A1T0" not in form.opcode.modifiers  # arrive without expected bytes
     address = _make_address_expression(addresses[-1], False)
-    return MbarrierOperation(row, meaning, address, word if is_told else None)
+    return MbarrierOperation(row, semantics, address, slot if has_operand else None)

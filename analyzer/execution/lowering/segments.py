@@ -1,8 +1,14 @@
-"""A kernel compiled for abstract execution: segments of actions, ended by what decides where to go.
+"""Data structures of a kernel compiled for abstract execution: segments of actions with a terminator.
 
-A block is one segment, or several where warps may have to wait inside it (barriers, WARPSYNC).
+A basic block becomes one segment, or several: it is split after each instruction at which warps may wait for
+each other (BAR, WARPSYNC). Only instructions of the slice become actions.
+
+    block   IADD3 R1 ...; BAR.SYNC 0; LDS R2 ...; @P0 BRA      becomes
+    segment 0: COMPUTE            terminator CTA_BARRIER, falls through to segment 1
+    segment 1: ACCESS_MEMORY      terminator BRANCH
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from math import prod
 
@@ -17,30 +23,30 @@ from analyzer.ir.opcode import AddressSpace, OpKind, Semantics
 
 
 class ActionKind(StrEnum):
-    """What the machine does at an instruction of the slice."""
+    """Effect of an instruction of the slice on the abstract machine."""
 
     COMPUTE = "step"
-    SET_UNKNOWN = "forget"  # results are unknown
-    COMPLETE_WAIT = "pass"  # a wait that ends: predicates true, registers unknown
-    ALLOCATE_TENSOR_MEMORY = "allocate"  # tensor memory is there: predicates true, from column 0 on
+    SET_UNKNOWN = "forget"  # the results become unknown
+    COMPLETE_WAIT = "pass"  # the wait succeeds: predicates true, registers unknown
+    ALLOCATE_TENSOR_MEMORY = "allocate"  # it succeeds: predicates true, address of column 0
     ACCESS_MEMORY = "access"
-    UPDATE_MBARRIER = "signal"  # said to an mbarrier, where that is asked for; waits on it end
+    UPDATE_MBARRIER = "signal"  # recorded where mbarriers are tracked; waits succeed
     OPEN_CONVERGENCE = "open"  # BSSY
-    BREAK_CONVERGENCE = "break"
+    BREAK_CONVERGENCE = "break"  # BREAK
     SAVE_CONVERGENCE_BARRIER = "save"  # BMOV R, B
     RESTORE_CONVERGENCE_BARRIER = "restore"  # BMOV B, R
 
 
 class AddressTerm(Struct, frozen=True):
-    """A register that an address is summed from: `pair` reads two, `scale` multiplies."""
+    """A term of an address: the value of a register times `scale`."""
 
     slot: int
-    is_pair: bool
+    is_pair: bool  # 64-bit value in `slot` and `slot + 1`
     scale: int
 
 
 class AddressExpression(Struct, frozen=True, kw_only=True):
-    """[sum of terms + offset]; None among the terms' registers (RZ) is left out."""
+    """The address [sum of terms + offset], in bytes; RZ is no term."""
 
     terms: tuple[AddressTerm, ...]
     offset: int
@@ -48,67 +54,60 @@ class AddressExpression(Struct, frozen=True, kw_only=True):
 
 
 class LoweredAccess(Struct, frozen=True, kw_only=True, eq=False):
-    """What a memory instruction touches.
-
-    masks: further predicates that switch lanes off (of an LDGSTS's global side); results: registers that take
-    what is loaded; data: registers that are stored, -1 for zero; operation: of an atomic, as its modifier
-    names it. bulk: of the copy engine, until registers tell what it touches, which then has a width of its
-    own; repeats: (how often, bytes apart) that comes again, row for row of a box.
-    """
+    """A memory access of an instruction."""
 
     row: int
     space: AddressSpace
     kind: OpKind
-    width_bytes: int
+    width_bytes: int  # of one lane and one repetition
     address: AddressExpression | None
-    lane_predicates: tuple[Guard, ...]
-    result_slots: tuple[int, ...]
-    data_slots: tuple[int, ...]
-    n_matrices: int
+    lane_predicates: tuple[Guard, ...]  # further predicates that disable lanes (global side of LDGSTS)
+    result_slots: tuple[int, ...]  # registers that receive the loaded words
+    data_slots: tuple[int, ...]  # registers that are stored, -1 for zero
+    n_matrices: int  # of LDSM and STSM, else 0
     is_signed: bool
-    atomic_operation: str
-    bulk: BulkOperands | None = None
-    repeats: tuple[tuple[int, int], ...] = ()
+    atomic_operation: str  # modifier of an atomic (`ADD`), else empty
+    bulk: BulkOperands | None = None  # of a bulk copy; execution finds its bytes from these registers
+    repeats: tuple[tuple[int, int], ...] = ()  # (count, stride in bytes) of the rows of a box
 
     @property
     def lane_bytes(self) -> int:
-        """Bytes that one lane asks for."""
+        """Bytes that one lane requests, repetitions included."""
         return self.width_bytes * prod(count for count, _ in self.repeats)
 
 
-class Action(Struct, frozen=True, eq=False):
-    """One instruction of the slice."""
-
-    kind: ActionKind
-    row: int
-    guard: Guard | None
-    writes: tuple[int, ...] = ()
-    step: Step | None = None
-    mbarrier_operation: "MbarrierOperation | None" = None
-    accesses: tuple[LoweredAccess, ...] = ()
-    barrier: int = 0
-
-
 class MbarrierOperation(Struct, frozen=True, eq=False):
-    """What an instruction says to the mbarrier at an address in shared memory.
+    """Operation of an instruction on an mbarrier in shared memory.
 
-    word: register that holds the parity waited for, or the bytes to expect, or a bit for each CTA of the
-    cluster that a copy goes to; -1 for zero, None for none of them. Of
-    a product of the tensor core, which says nothing to one (`meaning` None), it is the descriptor.
-    coordinates: registers that say which tile of its tensor a copy brings; tensor: that with the address of
-    the tensor's descriptor, None where a copy has none.
+    The record also represents an MMA of the tensor core, which names no mbarrier: `semantics` and `address`
+    are None, and `operand_slot` holds the instruction descriptor.
     """
 
     row: int
     semantics: Semantics | None
     address: AddressExpression | None
+    # Register with the awaited parity, the expected bytes, or the multicast mask of a copy (one bit for each
+    # CTA of the cluster); -1 for zero, None where the instruction has no such operand.
     operand_slot: int | None
-    coordinates: tuple[int, ...] = ()
-    tensor_map: int | None = None
+    coordinates: tuple[int, ...] = ()  # registers that select the tile which a copy loads
+    tensor_map: int | None = None  # register with the address of the tensor map, None for other copies
+
+
+class Action(Struct, frozen=True, eq=False):
+    """An instruction of the slice, as the abstract machine executes it."""
+
+    kind: ActionKind
+    row: int
+    guard: Guard | None
+    writes: tuple[int, ...] = ()  # storage numbers
+    step: Step | None = None
+    mbarrier_operation: MbarrierOperation | None = None
+    accesses: tuple[LoweredAccess, ...] = ()
+    barrier: int = 0  # index of a convergence barrier
 
 
 class TerminatorKind(StrEnum):
-    """How a segment ends."""
+    """Kind of control transfer at the end of a segment."""
 
     FALL_THROUGH = "next"
     BRANCH = "branch"
@@ -122,29 +121,25 @@ class TerminatorKind(StrEnum):
 
 
 class Terminator(Struct, frozen=True, kw_only=True, eq=False):
-    """What ends a segment at instruction `row`.
-
-    target, fall: segments; conditions: predicates that must all hold for the branch, guard included;
-    targets: segments by address, of an indirect branch or a return; slot: register that it reads.
-    """
+    """Control transfer of instruction `row` at the end of a segment; targets are indices of segments."""
 
     kind: TerminatorKind
     row: int
     guard: Guard | None = None
     target: int | None = None
     fall_through: int | None = None
-    conditions: tuple[Guard, ...] = ()
-    indirect_targets: tuple[tuple[int, int], ...] = ()
-    slot: int | None = None
-    offset: int = 0
-    barrier: int = 0
-    is_taken_if_converged: bool = False
-    is_arrive_only: bool = False
-    n_threads: int | None = None
+    conditions: tuple[Guard, ...] = ()  # taken if all hold; of a BRANCH the guard is among them
+    indirect_targets: tuple[tuple[int, int], ...] = ()  # (address, segment) of an indirect branch or return
+    slot: int | None = None  # register with the target address, or with the lane mask of BRA.DIV
+    offset: int = 0  # added to the register of an indirect branch
+    barrier: int = 0  # index of a convergence barrier or CTA barrier
+    is_taken_if_converged: bool = False  # BRA.CONV; BRA.DIV is taken if diverged
+    is_arrive_only: bool = False  # BAR.ARV
+    n_threads: int | None = None  # of a CTA barrier, None for all of the CTA
 
     @property
     def successors(self) -> frozenset[int]:
-        """Segments that may come next."""
+        """Segments that may run next."""
         ways = {index for _, index in self.indirect_targets}
         if self.target is not None:
             ways.add(self.target)
@@ -159,29 +154,26 @@ _JUMP_KINDS = frozenset({TerminatorKind.BRANCH, TerminatorKind.INDIRECT})
 
 
 class Segment(Struct, frozen=True, kw_only=True, eq=False):
-    """Rows [start, stop) of a block; by `rank` segments before a meeting point run before it."""
+    """Rows [start, stop) of a block."""
 
     index: int
     block: int
     start: int
     stop: int
-    is_first: bool
-    rank: tuple[int, int]
+    is_first: bool  # of its block
+    rank: tuple[int, int]  # order of execution: paths that reconverge at a segment run before it
     actions: tuple[Action, ...]
     terminator: Terminator
 
 
 class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
-    """Segments, and the first segment of each block; steps: of instructions compiled so far, by text.
-
-    awaited: rows of loads that find what others write while the kernel runs (`waiting.find_awaited_loads`).
-    """
+    """A kernel as segments, ready for abstract execution."""
 
     cfg: Cfg
     loop_forest: LoopForest
     slice: Slice
     segments: tuple[Segment, ...]
-    entry_segments: tuple[int, ...]
-    unmodeled_rows: tuple[int, ...]
-    awaited_loads: frozenset[int]
-    steps_by_text: dict[int, Step | None]
+    entry_segments: tuple[int, ...]  # first segment of each block
+    unmodeled_rows: tuple[int, ...]  # rows of the slice whose semantics are not modelled
+    awaited_loads: frozenset[int]  # rows of polling loads, see `spin_loops.find_awaited_loads`
+    steps_by_text: Mapping[int, Step | None]  # compiled instructions by text id; None: not modelled

@@ -1,13 +1,25 @@
-"""Which instructions control flow and addresses depend on, so that only they need be executed.
+"""Program slicing: the instructions that control flow and addresses depend on (Weiser, ICSE 1981).
 
-A backward pass over the blocks: a register is needed if a branch, a guard or an address may read it, or
-an instruction whose result is needed. A value that only instructions under one guard read is not needed
-before a write under the same guard, which keeps `@P MOV R6` / `@P IMAD.WIDE R6` from dragging in what
-R6 held before. Words of a stack frame that is only reached through the stack pointer count as registers do:
-one spilled address does not drag in all other spills.
+A backward dataflow analysis over the blocks, as for live variables. A register is live if a branch, a guard
+or an address may read it, or an instruction whose result is live. Instructions with a live result are in the
+slice.
 
-Where branches hang on what was loaded from shared memory or on products of matrices (the slow way of a
-division behind a loop, say), what nobody can know is not computed (`unknown_values`).
+Two refinements keep the slice small:
+
+1. Guards. A value that is read only under one guard is dead before a write under the same guard. In the
+   example the old value of R6 is not needed:
+
+       @P0 MOV R6, R8
+       @P0 IMAD.WIDE R6, R6, 4, R2
+
+2. Spills. Words of a stack frame with fixed offsets are tracked like registers (`spill_slots`): one spilled
+   address does not bring all other spills into the slice.
+
+Where a branch depends on values loaded from shared memory or on MMA results (for example the slow path of a
+division after the main loop), values that cannot be known are not computed (`unknown_values`).
+
+Invariant: each instruction that can change a live storage number is in the slice, or its results are declared
+unknown (`Slice.unknown_results`).
 """
 
 from collections.abc import Mapping
@@ -59,64 +71,55 @@ Guard = tuple[int, bool]  # storage number of the predicate, negated
 
 
 class Slice(Struct, frozen=True, eq=False):
-    """Rows to execute, and what each block needs at its entry.
+    """Instructions to execute, and the storage numbers that are live at the entry of each block."""
 
-    rows[r]: whether instruction r is needed; needed[b]: mask of storage numbers at the start of block b;
-    keeps_shared, keeps_local: contents of shared or local memory are needed; has_mbarriers: so is what is
-    said to mbarriers; has_tensors: and which boxes of tensors are copied; has_frame: local memory is a frame
-    of spilled registers, reached at fixed offsets; opaque: instructions whose results are only declared
-    unknown, with the row that this comes from; lost: stores to shared memory of what nobody can know; unkept:
-    these, and those behind which no load that is needed comes.
-    """
-
-    is_included: tuple[bool, ...]
-    live_in: tuple[int, ...]
-    tracks_shared: bool
-    tracks_local: bool
-    tracks_mbarriers: bool = False
-    tracks_tensor_maps: bool = False
-    tracks_spill_slots: bool = False
-    unknown_results: Mapping[int, int] = {}
-    unknown_stores: frozenset[int] = frozenset()
-    elided_stores: frozenset[int] = frozenset()
+    is_included: tuple[bool, ...]  # by row
+    live_in: tuple[int, ...]  # by block: mask over storage numbers
+    tracks_shared: bool  # contents of shared memory are needed
+    tracks_local: bool  # contents of local memory are needed
+    tracks_mbarriers: bool = False  # operations on mbarriers are recorded
+    tracks_tensor_maps: bool = False  # boxes of tensors that are copied are found
+    tracks_spill_slots: bool = False  # local memory is a stack frame with fixed offsets
+    unknown_results: Mapping[int, int] = {}  # rows whose results are set unknown -> row of the origin
+    unknown_stores: frozenset[int] = frozenset()  # rows that store only unknown words to shared memory
+    elided_stores: frozenset[int] = frozenset()  # these and dead stores to shared memory
 
     @property
     def tracked_spaces(self) -> frozenset[AddressSpace]:
-        """Spaces in which accesses may meet contents that are needed."""
+        """Address spaces whose accesses may reach tracked memory contents."""
         kept = {AddressSpace.SHARED} if self.tracks_shared else set()
         kept |= {AddressSpace.LOCAL} if self.tracks_local else set()
         return frozenset(kept | {AddressSpace.GENERIC} if kept else kept)
 
 
 class _StorageMasks(Struct, frozen=True):
-    """An instruction as the pass sees it: masks over storage numbers."""
+    """Effect of an instruction on liveness, as masks over storage numbers."""
 
     writes: int
-    kills: int
-    reads: int
-    required_reads: int
+    kills: int  # written as a whole
+    reads: int  # live if a result is live
+    required_reads: int  # live in any case
     guard: Guard | None
 
 
 class _SliceOptions(Struct, frozen=True, kw_only=True):
-    """What a slice is to hold besides; flow: branches and guards, not only addresses; lost: rows that
-    store what nobody can know; unkept: these and those that store what no needed load reads.
-    """
+    """Contents of a slice besides addresses; see the fields of `Slice`."""
 
     tracks_shared: bool = False
     tracks_local: bool = False
     tracks_mbarriers: bool = False
     tracks_tensor_maps: bool = False
-    includes_control_flow: bool = True
+    includes_control_flow: bool = True  # operands of branches and guards of accesses
     unknown_results: Mapping[int, int] = {}
     unknown_stores: frozenset[int] = frozenset()
     elided_stores: frozenset[int] = frozenset()
 
 
 def build_control_slice(cfg: Cfg, *, knows_memory: bool = True, knows_tensors: bool = False) -> Slice:
-    """The slice of a kernel that decides branches, guards of memory accesses, and addresses.
+    """Build the slice that determines branches, guards of memory accesses, and addresses.
 
-    knows_memory: contents of global memory may be given; knows_tensors: so is what descriptors stand for.
+    knows_memory: contents of global memory may be given by the user
+    knows_tensors: layouts of tensor maps are given by the user
     """
     options = _SliceOptions(tracks_tensor_maps=knows_tensors)
     control = _slice_to_fixpoint(cfg, options)
@@ -139,7 +142,7 @@ def build_control_slice(cfg: Cfg, *, knows_memory: bool = True, knows_tensors: b
 
 
 def add_mbarriers_to_slice(cfg: Cfg, control: Slice) -> Slice:
-    """The slice, and which mbarriers instructions use, with which parity or how many bytes."""
+    """Build the slice again, with the operands of mbarrier operations (address, parity, bytes) included."""
     options = _SliceOptions(
         tracks_shared=control.tracks_shared,
         tracks_local=control.tracks_local,
@@ -152,7 +155,7 @@ def add_mbarriers_to_slice(cfg: Cfg, control: Slice) -> Slice:
 
 
 def _slice_to_fixpoint(cfg: Cfg, options: _SliceOptions) -> Slice:
-    """What is loaded for the slice may bring memory into it, which then brings more."""
+    """Build the slice; track shared or local memory once the slice loads from it, until nothing changes."""
     while True:
         found = _BackwardPass(cfg, options).run()
         shared = options.tracks_shared or bool(_find_needed_loads(cfg, found, AddressSpace.SHARED))
@@ -163,7 +166,7 @@ def _slice_to_fixpoint(cfg: Cfg, options: _SliceOptions) -> Slice:
 
 
 def _elide_dead_shared_stores(cfg: Cfg, options: _SliceOptions, found: Slice) -> Slice:
-    """The slice without what is stored to shared memory behind all loads from it that are needed."""
+    """Remove the data operands of dead shared stores from the slice, until nothing changes."""
     while True:
         loads = _find_needed_loads(cfg, found, AddressSpace.SHARED)
         elided_stores = options.unknown_stores | find_dead_shared_stores(cfg, loads)
@@ -173,9 +176,9 @@ def _elide_dead_shared_stores(cfg: Cfg, options: _SliceOptions, found: Slice) ->
 
 
 def _has_likely_unknown_values(cfg: Cfg, control: Slice) -> bool:
-    """Whether the slice holds what most likely nobody can know.
+    """Return whether the slice computes with MMA results or shared memory of unknown contents.
 
-    Shared memory behind mbarriers tells which tile is next, or where tensor memory is.
+    Kernels with mbarriers keep known values in shared memory: the next tile, or the address of tensor memory.
     """
     is_product = cfg.kernel.form_table.make_opcode_mask(_produces_mma_result)[cfg.kernel.opcode_ids]
     has_products = any(control.is_included[row] for row in np.flatnonzero(is_product).tolist())
@@ -187,16 +190,14 @@ def _produces_mma_result(opcode: Opcode) -> bool:
 
 
 class _UnknownValues(Struct, frozen=True):
-    """results: rows whose results nobody can know, with the row that this comes from; stores: those that put
-    nothing else into shared memory.
-    """
+    """Instructions whose results cannot be known for any arguments of the launch."""
 
-    results: Mapping[int, int]
-    stores: frozenset[int]
+    results: Mapping[int, int]  # row -> row of the origin
+    stores: frozenset[int]  # rows that store only such values to shared memory
 
 
 def _find_unknown_values(cfg: Cfg) -> _UnknownValues:
-    """What hangs on products of matrices or on shared memory, where that holds nothing known."""
+    """Find what depends on MMA results, and on shared memory if no store puts a known value there."""
     successors, starts = find_interprocedural_successors(cfg), [block.start for block in cfg.blocks]
     may_effects = _build_effects(cfg, _POSSIBLY_UNKNOWN_SPACES)
     effects = _build_effects(
@@ -213,7 +214,10 @@ _POSSIBLY_UNKNOWN_SPACES = _SHARED_SPACES | {AddressSpace.GLOBAL, AddressSpace.G
 
 
 def _build_effects(cfg: Cfg, unknown_spaces: frozenset[AddressSpace]) -> list[list[Effect]]:
-    """Of each block; unknown_spaces: what is loaded from there is unknown."""
+    """Build the effects of all instructions, by block.
+
+    unknown_spaces: spaces whose loads return unknown values
+    """
     counter_reads = {
         row: _make_mask(counter_registers) for row, counter_registers in find_counter_compares(cfg).items()
     }
@@ -229,7 +233,10 @@ def _build_effects(cfg: Cfg, unknown_spaces: frozenset[AddressSpace]) -> list[li
 def _build_effect(
     cfg: Cfg, row: int, unknown_spaces: frozenset[AddressSpace], counter_registers: int
 ) -> Effect:
-    """tickets: registers of which it tells the same whatever they hold."""
+    """Build the effect of one instruction.
+
+    counter_registers: mask of registers whose value does not change its result (`atomic_counters`)
+    """
     form = cfg.kernel.decode_form(row)
     if form.is_never_executed:
         return Effect(0, 0, 0, 0)
@@ -237,28 +244,32 @@ def _build_effect(
     masks = _build_register_masks(form, find_guard(form), 0)
     is_source = _produces_mma_result(opcode) or opcode.sched_class is SchedClass.SHARED_MATRIX
     is_load = opcode.kind in _LOAD_KINDS or opcode.kind is OpKind.TEXTURE
-    stored = None
+    store_mask = None
     if opcode.kind in _STORE_KINDS and opcode.space in (*_SHARED_SPACES, AddressSpace.GENERIC):
-        stored = _find_data_reads(form)
+        store_mask = _find_data_reads(form)
     return Effect(
         writes=masks.writes,
         kills=masks.kills,
         reads=0 if opcode.kind in MEMORY_KINDS else masks.reads & ~counter_registers,
         guard_mask=guard,
         is_unknown_source=is_source or (is_load and opcode.space in unknown_spaces),
-        shared_store_mask=stored,
+        shared_store_mask=store_mask,
     )
 
 
 def has_mbarrier_waits(cfg: Cfg) -> bool:
-    """Whether a kernel waits for mbarriers."""
+    """Return whether a kernel waits on mbarriers."""
     kernel = cfg.kernel
-    waits = kernel.form_table.make_opcode_mask(lambda opcode: opcode.semantics is Semantics.MBARRIER_WAIT)
+    waits = kernel.form_table.make_opcode_mask(_is_mbarrier_wait)
     return bool(waits[kernel.opcode_ids].any())
 
 
+def _is_mbarrier_wait(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.MBARRIER_WAIT
+
+
 def _find_needed_loads(cfg: Cfg, found: Slice, space: AddressSpace) -> list[int]:
-    """Rows of loads that are needed."""
+    """Return the rows of loads from a space that are in the slice and have known results."""
     kernel = cfg.kernel
     return [
         row
@@ -275,34 +286,37 @@ _STORE_KINDS = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 
 
 class _BackwardPass:
+    """Backward liveness analysis of one kernel, which marks the instructions with a live result."""
+
     def __init__(self, cfg: Cfg, options: _SliceOptions) -> None:
         self.cfg, self.options = cfg, options
         self.masks_by_text = _build_arithmetic_masks(cfg).copy()
         self.tracks_spill_slots = has_fixed_stack_frame(cfg)
-        self.uses = [
+        self.masks = [
             [self._find_masks(row) for row in range(block.start, block.stop)] for block in cfg.blocks
         ]
         self.successors = find_interprocedural_successors(cfg)
 
     def run(self) -> Slice:
-        needed = [0] * len(self.cfg.blocks)
-        before: list[list[int]] = [[] for _ in needed]
+        """Iterate to the fixpoint, then mark the instructions with a live result."""
+        live_in = [0] * len(self.cfg.blocks)
+        predecessors: list[list[int]] = [[] for _ in live_in]
         for block, successors in enumerate(self.successors):
             for successor in successors:
-                before[successor].append(block)
-        worklist = Worklist(range(len(needed)), backward=True)
+                predecessors[successor].append(block)
+        worklist = Worklist(range(len(live_in)), backward=True)
         for block in worklist:
-            entry = self._transfer_block(block, needed)
-            if entry != needed[block]:
-                needed[block] = entry
-                worklist.add(before[block])
-        rows = [False] * len(self.cfg.kernel)
-        for block in range(len(needed)):
-            self._transfer_block(block, needed, rows)
+            entry = self._transfer_block(block, live_in)
+            if entry != live_in[block]:
+                live_in[block] = entry
+                worklist.add(predecessors[block])
+        is_included = [False] * len(self.cfg.kernel)
+        for block in range(len(live_in)):
+            self._transfer_block(block, live_in, is_included)
         registers = (1 << N_REGISTER_UNITS) - 1
         return Slice(
-            is_included=tuple(rows),
-            live_in=tuple(n & registers for n in needed),
+            is_included=tuple(is_included),
+            live_in=tuple(mask & registers for mask in live_in),
             tracks_shared=self.options.tracks_shared,
             tracks_local=self.options.tracks_local,
             tracks_mbarriers=self.options.tracks_mbarriers,
@@ -313,21 +327,24 @@ class _BackwardPass:
             elided_stores=self.options.elided_stores,
         )
 
-    def _transfer_block(self, block: int, needed: list[int], rows: list[bool] | None = None) -> int:
-        """Needs at the block's entry from those of its followers; marks rows whose result is needed."""
+    def _transfer_block(self, block: int, live_in: list[int], is_included: list[bool] | None = None) -> int:
+        """Return what is live at the entry of a block, from what is live at its successors.
+
+        is_included: by row, set to True where a result is live
+        """
         live = 0
         for successor in self.successors[block]:
-            live |= needed[successor]
+            live |= live_in[successor]
         start = self.cfg.blocks[block].start
-        guarded_reads: dict[Guard, int] = {}  # what only instructions under this guard read
-        for place in range(len(self.uses[block]) - 1, -1, -1):
-            masks = self.uses[block][place]
-            wanted = bool(masks.writes & live)
-            if rows is not None and wanted:
-                rows[start + place] = True
+        guarded_reads: dict[Guard, int] = {}  # live storage that only instructions under this guard read
+        for position in range(len(self.masks[block]) - 1, -1, -1):
+            masks = self.masks[block][position]
+            has_live_result = bool(masks.writes & live)
+            if is_included is not None and has_live_result:
+                is_included[start + position] = True
             if masks.writes:
                 live &= ~_apply_kills(masks, guarded_reads)
-            reads = masks.required_reads | (masks.reads if wanted else 0)
+            reads = masks.required_reads | (masks.reads if has_live_result else 0)
             if reads:
                 live |= _apply_reads(masks, reads, live, guarded_reads)
         return live
@@ -363,7 +380,7 @@ class _BackwardPass:
         return _build_register_masks(form, guard, self._find_required_reads(form))
 
     def _build_spill_masks(self, form: InstructionForm, guard: Guard | None) -> _StorageMasks:
-        """A spill writes words of the frame from registers, a fill the other way."""
+        """Build the masks of a spill (registers to frame words) or a fill (frame words to registers)."""
         words, address = make_spill_slot_mask(form), find_address_reads(form) | _make_guard_mask(form)
         if form.opcode.kind is OpKind.STORE:
             return _StorageMasks(words, words, _make_mask(form.uses), address, guard)
@@ -371,17 +388,17 @@ class _BackwardPass:
         return _StorageMasks(writes, writes, words | _make_mask(form.uses), address, guard)
 
     def _find_required_reads(self, form: InstructionForm) -> int:
-        """What is needed though no one may want the result: of branches everything, of accesses addresses."""
+        """Return the mask of reads that are live in any case: all of branches, addresses of accesses."""
         opcode = form.opcode
         waits = opcode.sched_class is SchedClass.CTA_BARRIER and self.options.tracks_shared
         restores = opcode.kind is OpKind.MOVE and any(
             isinstance(o, BarrierRegister) for o in form.operands
         )  # BMOV B, R
-        tells = self.options.tracks_mbarriers and opcode.semantics in MBARRIER_SEMANTICS
+        updates_mbarrier = self.options.tracks_mbarriers and opcode.semantics in MBARRIER_SEMANTICS
         if self.options.tracks_mbarriers and (descriptor := find_mma_descriptor(form)):
             return _make_mask((find_register_unit(descriptor),))
         if self.options.includes_control_flow and (
-            opcode.kind in CONTROL_FLOW_KINDS or waits or restores or tells
+            opcode.kind in CONTROL_FLOW_KINDS or waits or restores or updates_mbarrier
         ):
             return _make_mask(
                 (
@@ -412,15 +429,15 @@ class _BackwardPass:
         return reads
 
 
-def _build_register_masks(form: InstructionForm, guard: Guard | None, always: int) -> _StorageMasks:
+def _build_register_masks(form: InstructionForm, guard: Guard | None, required_reads: int) -> _StorageMasks:
     writes = _make_mask(form.defs)
     kills = 0 if is_partial_predicate_write(form.operands) else writes
-    return _StorageMasks(writes, kills, _make_mask(form.uses), always, guard)
+    return _StorageMasks(writes, kills, _make_mask(form.uses), required_reads, guard)
 
 
 @lru_cache(maxsize=2)
 def _build_arithmetic_masks(cfg: Cfg) -> dict[int, _StorageMasks]:
-    """Uses of arithmetic, by text: they are the same whatever else is wanted."""
+    """Build the masks of arithmetic instructions by text id; they do not depend on the options."""
     kernel = cfg.kernel
     plain = kernel.form_table.make_opcode_mask(_is_arithmetic)[kernel.opcode_ids]
     forms = {int(text_id): kernel.form_table.decode_form(int(text_id)) for text_id in kernel.text_ids[plain]}
@@ -450,8 +467,9 @@ _ARITHMETIC_KINDS = frozenset(
 
 
 def _apply_kills(masks: _StorageMasks, guarded_reads: dict[Guard, int]) -> int:
-    """What a write makes unneeded before it; `exclusive_arrays` forgets it, and guards whose predicate
-    changes here.
+    """Return the mask that a write makes dead before it.
+
+    Removes from `guarded_reads` what is dead, and the guards whose predicate is written here.
     """
     killed = masks.kills if masks.guard is None else masks.kills & guarded_reads.get(masks.guard, 0)
     for guard in list(guarded_reads):
@@ -463,7 +481,7 @@ def _apply_kills(masks: _StorageMasks, guarded_reads: dict[Guard, int]) -> int:
 
 
 def _apply_reads(masks: _StorageMasks, reads: int, live: int, guarded_reads: dict[Guard, int]) -> int:
-    """What a read makes needed before it, its guard included."""
+    """Return the mask that a read makes live before it, its guard included; update `guarded_reads`."""
     own = (
         0
         if masks.guard is None
@@ -478,28 +496,28 @@ def _apply_reads(masks: _StorageMasks, reads: int, live: int, guarded_reads: dic
 
 
 def find_address_reads(form: InstructionForm) -> int:
-    """Mask of what a memory instruction's addresses, and predicates that mask its lanes, read."""
-    needs = 0
-    for place, operand in enumerate(form.operands):
+    """Return the mask of registers in the addresses of a form, and of predicates that disable its lanes."""
+    reads = 0
+    for position, operand in enumerate(form.operands):
         match operand:
             case Address():
-                needs |= _make_mask(find_address_units(form.opcode, place, operand))
+                reads |= _make_mask(find_address_units(form.opcode, position, operand))
             case DescriptorOperand(address=Address() as address):
-                needs |= _make_mask(find_address_units(form.opcode, place, address))
-            case Predicate() if place:
-                needs |= _make_mask((find_predicate_unit(operand),))
+                reads |= _make_mask(find_address_units(form.opcode, position, address))
+            case Predicate() if position:
+                reads |= _make_mask((find_predicate_unit(operand),))
             case _:
                 pass
-    return needs & _make_mask(form.uses)
+    return reads & _make_mask(form.uses)
 
 
 def _find_data_reads(form: InstructionForm) -> int:
-    """Mask of what a store reads only to store it."""
+    """Return the mask of registers that a store reads only as data."""
     return _make_mask(form.uses) & ~find_address_reads(form) & ~_make_guard_mask(form)
 
 
 def find_mma_descriptor(form: InstructionForm) -> Register | None:
-    """The register with the instruction descriptor of a product of the tensor core, which holds its tile."""
+    """Return the register with the instruction descriptor of a tcgen05 MMA, which encodes the tile shape."""
     for operand in form.operands:
         if isinstance(operand, DescriptorOperand) and operand.kind == "idesc" and operand.descriptor.bases:
             return operand.descriptor.bases[0]
@@ -507,15 +525,15 @@ def find_mma_descriptor(form: InstructionForm) -> Register | None:
 
 
 def find_copy_coordinates(form: InstructionForm) -> tuple[int, ...]:
-    """What a copy brings: registers behind address and mbarrier of a tensor copy, else its source."""
-    dimensions, places = count_tensor_dimensions(form), _find_copy_addresses(form)
-    if dimensions and places:
-        return tuple(range(places[0] + 2, places[0] + 2 + dimensions))
-    return (places[1], places[1] + 1) if len(places) > 1 else ()
+    """Return the registers that select what a copy loads: coordinates of a tensor copy, else its source."""
+    dimensions, positions = count_tensor_dimensions(form), _find_copy_addresses(form)
+    if dimensions and positions:
+        return tuple(range(positions[0] + 2, positions[0] + 2 + dimensions))
+    return (positions[1], positions[1] + 1) if len(positions) > 1 else ()
 
 
 def find_copied_tensor_map(form: InstructionForm) -> int | None:
-    """The register with the address of the descriptor of the tensor that a copy brings a box of."""
+    """Return the register with the address of the tensor map of a tensor load, None for other forms."""
     box = parse_tensor_load(form)
     return None if box is None else box.tensor_map
 
@@ -530,7 +548,7 @@ def _find_copy_mbarrier(form: InstructionForm) -> tuple[int, ...]:
 
 
 def _find_copy_addresses(form: InstructionForm) -> list[int]:
-    """First registers of the addresses of a copy that arrives at an mbarrier: destination, source."""
+    """Return the low registers of destination and source of a copy that completes on an mbarrier."""
     if form.opcode.semantics is not Semantics.MBARRIER_COPY:
         return []
     addresses = [operand for operand in form.operands if isinstance(operand, Address) and operand.bases]
@@ -538,13 +556,16 @@ def _find_copy_addresses(form: InstructionForm) -> list[int]:
 
 
 def find_bulk_operands(form: InstructionForm, *, tracks_tensor_maps: bool) -> BulkOperands | None:
-    """What a copy of the engine reads that tells which bytes of global memory it touches."""
+    """Return the operands of a bulk copy that determine its bytes in global memory.
+
+    None for other forms, and for tensor copies if tensor maps are not tracked.
+    """
     found = parse_bulk_store(form) or parse_tensor_load(form)
     return found if found is None or found.tensor_map is None or tracks_tensor_maps else None
 
 
 def find_guard(form: InstructionForm) -> Guard | None:
-    """The guard of an instruction, None where there is none or it is always true."""
+    """Return the guard of an instruction, None if there is none or it is always true."""
     if form.guard is None or form.guard.index is None:
         return None
     return find_predicate_unit(form.guard), form.guard.is_negated

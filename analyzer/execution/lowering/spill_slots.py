@@ -1,4 +1,8 @@
-"""The stack frame of spilled registers, whose words the slice follows as it follows registers."""
+"""Stack frame of spilled registers: the slice tracks its words like registers.
+
+This holds where every local access is `[R1+offset]` and only the entry block sets R1. Word i of the frame
+then has storage number N_REGISTER_UNITS + i, and a spill or fill is a copy between storage numbers.
+"""
 
 from functools import lru_cache
 
@@ -15,10 +19,10 @@ _WORD_BYTES = 4
 
 @lru_cache(maxsize=2)
 def has_fixed_stack_frame(cfg: Cfg) -> bool:
-    """Local memory is reached through the stack pointer alone, which the entry block sets and nobody else."""
+    """Return whether all local accesses go through a stack pointer that only the entry block sets."""
     kernel = cfg.kernel
-    moves: list[int] = []
-    reaches: list[int] = []
+    pointer_writes: list[int] = []
+    accesses: list[int] = []
     for row in range(len(cfg.block_of)):
         opcode = kernel.find_opcode(row)
         if opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.GENERIC:
@@ -27,16 +31,16 @@ def has_fixed_stack_frame(cfg: Cfg) -> bool:
         if opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL:
             if _find_stack_address(form) is None or opcode.kind not in SPILL_KINDS:
                 return False
-            reaches.append(row)
+            accesses.append(row)
         if _STACK_POINTER in form.defs:
-            moves.append(row)
-    if not reaches:
+            pointer_writes.append(row)
+    if not accesses:
         return False
-    return all(row < reaches[0] and cfg.block_of[row] == 0 for row in moves)
+    return all(row < accesses[0] and cfg.block_of[row] == 0 for row in pointer_writes)
 
 
 def _find_stack_address(form: InstructionForm) -> Address | None:
-    """`[R1+0x8]`, None for any other address."""
+    """Return an address of the form `[R1+0x8]`, None for any other."""
     found = [operand for operand in form.operands if isinstance(operand, Address)]
     if len(found) != 1 or len(found[0].bases) != 1:
         return None
@@ -46,13 +50,13 @@ def _find_stack_address(form: InstructionForm) -> Address | None:
 
 
 def make_spill_slot_mask(form: InstructionForm) -> int:
-    """Mask of the words that a spill or fill touches, numbered behind the registers."""
+    """Return the mask of frame words that a spill or fill accesses, by storage number."""
     n_words = max(1, -(-form.opcode.width_bytes // _WORD_BYTES))
     return ((1 << n_words) - 1) << find_first_spill_slot(form)
 
 
 def find_first_spill_slot(form: InstructionForm) -> int:
-    """Number of the first word of the frame that a spill or fill touches, behind those of the registers."""
+    """Return the storage number of the first frame word that a spill or fill accesses."""
     address = _find_stack_address(form)
     assert address is not None
     return N_REGISTER_UNITS + address.offset // _WORD_BYTES

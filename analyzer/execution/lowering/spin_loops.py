@@ -1,17 +1,20 @@
-"""Loops that go on while others do: until another warp has written a word, or no CTA is left to be run."""
+"""Loops that wait for other warps: spin loops on a word of memory, and CTA work stealing.
+
+Their trip counts depend on the progress of other warps, so execution cannot find them from memory contents.
+"""
 
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopForest
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, Opcode, OpKind, Semantics
 
 _MAX_SPIN_INSTRUCTIONS = 24
-_MAX_SLEEPING_SPIN_INSTRUCTIONS = 64  # of a loop that sleeps between its looks
+_MAX_SLEEPING_SPIN_INSTRUCTIONS = 64  # for loops with NANOSLEEP between two polls
 _WRITE_KINDS = (OpKind.STORE, OpKind.REDUCTION, OpKind.ASYNC_COPY, OpKind.MMA)
 _STRONG_MODIFIER = "STRONG"
 
 
 def is_spin_loop(cfg: Cfg, loop: Loop) -> bool:
-    """A short loop that reads memory at one place over and over and writes none."""
+    """Return whether a short loop polls memory at loop-invariant addresses and writes none."""
     forms = [cfg.kernel.decode_form(row) for row in _list_loop_rows(cfg, loop)]
     if len(forms) > _MAX_SLEEPING_SPIN_INSTRUCTIONS:
         return False
@@ -32,7 +35,7 @@ def is_spin_loop(cfg: Cfg, loop: Loop) -> bool:
 
 
 def has_cta_work_stealing(cfg: Cfg) -> bool:
-    """Whether CTAs that are done run others which were launched, but have not begun."""
+    """Return whether CTAs take over the work of CTAs that have not started (cluster launch control)."""
     kernel = cfg.kernel
     return bool(kernel.form_table.make_opcode_mask(_is_next_cta_request)[kernel.opcode_ids].any())
 
@@ -42,14 +45,11 @@ def _is_next_cta_request(opcode: Opcode) -> bool:
 
 
 def find_awaited_loads(cfg: Cfg, loop_forest: LoopForest) -> frozenset[int]:
-    """Loads that loops wait with: what they find at last is not what memory held before the launch."""
-    is_strong = cfg.kernel.form_table.make_opcode_mask(
-        lambda opcode: (
-            opcode.kind is OpKind.LOAD
-            and opcode.space in GLOBAL_SPACES
-            and _STRONG_MODIFIER in opcode.modifiers
-        )
-    )[cfg.kernel.opcode_ids]
+    """Return the rows of the polling loads of spin loops.
+
+    The value that ends the wait is written during the launch, so it differs from the initial contents.
+    """
+    is_strong = cfg.kernel.form_table.make_opcode_mask(_is_strong_global_load)[cfg.kernel.opcode_ids]
     if not is_strong.any():
         return frozenset()
     loops = [loop for loop in loop_forest.loops if any(is_strong[row] for row in _list_loop_rows(cfg, loop))]
@@ -59,6 +59,12 @@ def find_awaited_loads(cfg: Cfg, loop_forest: LoopForest) -> frozenset[int]:
         if is_spin_loop(cfg, loop)
         for row in _list_loop_rows(cfg, loop)
         if is_strong[row]
+    )
+
+
+def _is_strong_global_load(opcode: Opcode) -> bool:
+    return (
+        opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES and _STRONG_MODIFIER in opcode.modifiers
     )
 
 

@@ -1,8 +1,10 @@
-"""One instruction compiled for abstract execution: what it reads, what it writes, and a numpy function.
+"""One instruction compiled for abstract execution: its reads, its writes, and a numpy function.
 
 Values are arrays that broadcast to [n_warp, 32]: a register that is the same in all lanes has shape
 [n_warp, 1], one that is the same in all warps [1, 32], a constant [1, 1]. Registers are uint32,
 predicates bool. Storage numbers are those of `analyzer.isa.register_operands`.
+
+    IMAD R4, R2, 8, R6   becomes   reads (2, 6), writes (4,), apply(x, z) = (x * 8 + z,), rule LINEAR
 """
 
 from collections.abc import Callable
@@ -15,14 +17,13 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 WordArray = NDArray[np.uint32]
-BoolArray = NDArray[np.bool_]
-Value = NDArray[Any]  # Words or Bits
+Value = NDArray[Any]  # WordArray or BoolArray
 
 LaneFunction = Callable[..., tuple[Value, ...]]
 
 
 class ConstantRead(Struct, frozen=True):
-    """A 32-bit word of a constant bank at `offset` plus the register `base`, where there is one."""
+    """A 32-bit word of a constant bank at byte `offset`, plus the register `base` if it is not None."""
 
     bank: int
     offset: int
@@ -39,22 +40,22 @@ StepInput = int | ConstantRead | SpecialRead
 
 
 class AffineRule(StrEnum):
-    """How results behave when inputs grow by a constant each iteration: input(t) = v + d * t.
+    """Behaviour of results when inputs are affine in the iteration t: input(t) = v + d * t.
 
-    Closing a loop in one step rests on this, so a rule must be a theorem, not a habit.
+    Loops are closed in one step on the strength of these rules, so each must hold for all inputs.
 
     LINEAR: each uint32 result is, modulo 2^32, a sum of inputs with factors that no varying input enters
         (add, subtract, move, bit complement, select by a fixed predicate, shift left by a fixed amount).
         Predicates among the results are monotone in t while no varying input wraps (carries).
     PRODUCT: LINEAR, while of the two groups of reads in `factors` only one varies.
-    PAIR: two results that are the low and high word of a 64-bit sum of sign- or zero-extended inputs and
-        64-bit pairs; `factors` as for PRODUCT. Linear modulo 2^64 while no varying input wraps.
-    MONOTONE: every result is constant as long as the values of `compute_invariants` (the results themselves
-    where it is
-        None) are; each of those is a monotone function of t while no varying input wraps, signed or unsigned.
-    SELECT: results are LINEAR as long as the values of `compute_invariants`, each monotone in t, stay the
-    same. BITWISE: each result bit depends on the same bit of each input only (LOP3).
-    FIXED: nothing is known: no input may vary.
+    PAIR_LINEAR: two results that are the low and high word of a 64-bit sum of sign- or zero-extended inputs
+        and 64-bit pairs; `factors` as for PRODUCT. Linear modulo 2^64 while no varying input wraps.
+    MONOTONE: every result is constant as long as the values of `compute_invariants` are (if it is None, the
+        results themselves); each of these is monotone in t while no varying input wraps, signed or unsigned.
+    PIECEWISE_LINEAR: results are LINEAR as long as the values of `compute_invariants`, each monotone in t,
+        stay the same.
+    BITWISE: each result bit depends only on the same bit of each input (LOP3).
+    UNKNOWN: no input may vary.
     """
 
     LINEAR = "linear"
@@ -67,35 +68,29 @@ class AffineRule(StrEnum):
 
 
 class Step(Struct, frozen=True, kw_only=True, eq=False):
-    """A compiled instruction.
+    """A compiled instruction, without its guard."""
 
-    reads: raw words that `apply` takes, in order (no negation applied yet); writes: storage numbers of its
-    results, in order, -1 for a result that nothing keeps (RZ, PT). The guard is not among the reads.
-    uses_mask: `apply` takes the active lanes, a bool array that broadcasts to [n_warp, 32], before the words;
-    it combines lanes, so results may depend on every active lane of the warp.
-    factors: places in `reads` of the two factors of a product; watch: see `AffineRule`. is_upper: a result is
-    the upper word of a number, or its carry, whose lower word comes of a sum or a left shift: lanes whose
-    numbers lie so far apart differ there by carries alone. quotient: place of a result that is one, the upper
-    word of a product with a reciprocal, of which nobody wants the lower one. alike: of one that combines
-    lanes, what it comes to where all lanes hold the same in its first word. is_equality: it asks whether its
-    first two words are equal.
-    """
-
-    reads: tuple[StepInput, ...]
-    writes: tuple[int, ...]
+    reads: tuple[StepInput, ...]  # raw words that `apply` takes, in order; no negation applied yet
+    writes: tuple[int, ...]  # storage numbers of the results, in order; -1 for discarded ones (RZ, PT)
     apply: LaneFunction
     affine_rule: AffineRule
+    # The instruction combines lanes: `apply` takes the active lanes before the words, as a bool array that
+    # broadcasts to [n_warp, 32].
     uses_active_mask: bool = False
-    factors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-    compute_invariants: LaneFunction | None = None
+    factors: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # positions in `reads`: factors of a product
+    compute_invariants: LaneFunction | None = None  # see `AffineRule`; takes the words of `apply`
+    # A result is the upper word, or the carry, of a number whose lower word is a sum or a left shift: lanes
+    # whose numbers differ by less than 2^32 differ in it only by carries.
     is_upper_word: bool = False
+    # Index of a result that is a quotient: the upper word of a product with a reciprocal. The lower word is
+    # not used then.
     quotient_index: int | None = None
-    uniform_variant: "Step | None" = None
-    is_equality_compare: bool = False
+    uniform_variant: "Step | None" = None  # equivalent step if all lanes hold the same first word
+    is_equality_compare: bool = False  # it tests whether its first two words are equal
 
     @property
     def rounded_index(self) -> int | None:
-        """Place of a word that grows as what it is made of does, but not evenly."""
+        """Index of a result that is a rounded linear function of the inputs (a quotient or a right shift)."""
         is_rounded = (
             self.affine_rule is AffineRule.MONOTONE
             and self.compute_invariants is None
@@ -104,5 +99,8 @@ class Step(Struct, frozen=True, kw_only=True, eq=False):
         return 0 if is_rounded else self.quotient_index
 
     def copy_if_rounding(self) -> "Step":
-        """What rounds does so in its own way at each place in the code, even where the text is the same."""
+        """Return a copy of a rounding step, else the step itself.
+
+        Analyses keep rounding errors by step, and equal texts round differently at different rows.
+        """
         return self if self.rounded_index is None else replace(self)

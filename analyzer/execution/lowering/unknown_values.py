@@ -1,8 +1,15 @@
-"""Which results nobody can know, whatever the arguments of a launch are: forward passes over the blocks.
+"""Values that cannot be known for any arguments of a launch: forward dataflow analyses over the blocks.
 
-Products of matrices are not computed, and shared memory holds only what came from global memory where no
-instruction stores anything else there. What is computed from such words is unknown too: to execute it tells
-nothing, and to keep shared memory for its sake stops loops from being closed.
+MMA results are not computed, and loads from global memory return unknown words. If every store to shared
+memory stores such words, loads from it are unknown too, and so is everything computed from them. Executing
+these instructions finds nothing, and tracking shared memory for them would keep loops from being closed.
+
+Both analyses hold a mask over storage numbers. `must` analysis: unknown on all paths (meet is the
+intersection); `may` analysis: unknown on some path (meet is the union).
+
+    LDS  R4, [R2]         # source of unknown values
+    FADD R5, R4, R6       # unknown result, origin: the LDS
+    MOV  R5, 0x1          # known again
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,18 +20,14 @@ from analyzer.execution.lowering.worklist import Worklist
 
 
 class Effect(Struct, frozen=True):
-    """What one instruction does, as masks over storage numbers.
-
-    kills: what is overwritten whole; guard: the bit of its predicate, 0 for none; is_source: its results are
-    unknown by themselves; stored: what it stores to shared memory, None where it stores nothing there.
-    """
+    """Effect of one instruction, as masks over storage numbers."""
 
     writes: int
-    kills: int
+    kills: int  # written as a whole
     reads: int
-    guard_mask: int
-    is_unknown_source: bool = False
-    shared_store_mask: int | None = None
+    guard_mask: int  # bit of the guard predicate, 0 for none
+    is_unknown_source: bool = False  # results are unknown for any operands
+    shared_store_mask: int | None = None  # registers stored to shared memory, None if it stores nothing there
 
 
 BlockEffects = Sequence[Sequence[Effect]]
@@ -32,9 +35,9 @@ SuccessorLists = Sequence[tuple[int, ...]]
 
 
 def has_known_shared_store(effects: BlockEffects, successors: SuccessorLists) -> bool:
-    """Whether an instruction stores a word to shared memory that is known whichever way leads there."""
+    """Return whether an instruction stores a word to shared memory that is known on all paths to it."""
     for block, possibly_unknown_mask in _solve_forward_dataflow(
-        effects, successors, _transfer_may_unknown, on_all_ways=False
+        effects, successors, _transfer_may_unknown, on_all_paths=False
     ).items():
         for effect in effects[block]:
             if effect.shared_store_mask is not None and not effect.shared_store_mask & possibly_unknown_mask:
@@ -46,14 +49,14 @@ def has_known_shared_store(effects: BlockEffects, successors: SuccessorLists) ->
 def find_unknown_results(
     effects: BlockEffects, successors: SuccessorLists, starts: Sequence[int]
 ) -> dict[int, int]:
-    """Rows whose results are unknown whichever way leads there, each with the row of a source of that.
+    """Find results that are unknown on all paths: {row: row of an instruction that they derive from}.
 
-    starts: the first row of each block.
+    starts: first row of each block
     """
     found: dict[int, int] = {}
     sources: dict[int, dict[int, int]] = {0: {}}
     for block, unknown_mask in sorted(
-        _solve_forward_dataflow(effects, successors, _transfer_must_unknown, on_all_ways=True).items()
+        _solve_forward_dataflow(effects, successors, _transfer_must_unknown, on_all_paths=True).items()
     ):
         source = sources.setdefault(block, {})
         for row, effect in enumerate(effects[block], starts[block]):
@@ -72,10 +75,10 @@ def find_unknown_results(
 def find_unknown_stores(
     effects: BlockEffects, successors: SuccessorLists, starts: Sequence[int]
 ) -> frozenset[int]:
-    """Rows that store to shared memory only words that are unknown whichever way leads there."""
+    """Return the rows that store to shared memory only words that are unknown on all paths."""
     found: set[int] = set()
     for block, unknown_mask in _solve_forward_dataflow(
-        effects, successors, _transfer_must_unknown, on_all_ways=True
+        effects, successors, _transfer_must_unknown, on_all_paths=True
     ).items():
         for row, effect in enumerate(effects[block], starts[block]):
             if effect.shared_store_mask and not effect.shared_store_mask & ~unknown_mask:
@@ -87,20 +90,20 @@ def find_unknown_stores(
 def _solve_forward_dataflow(
     effects: BlockEffects,
     successors: SuccessorLists,
-    after: Callable[[Effect, int], int],
+    transfer: Callable[[Effect, int], int],
     *,
-    on_all_ways: bool,
+    on_all_paths: bool,
 ) -> dict[int, int]:
-    """At the entry of each block that is reached, what holds on all ways there, or on any."""
+    """Return {reachable block: mask at its entry}, which holds on all paths to it or on some path."""
     entries = {0: 0}
     worklist = Worklist([0])
     for block in worklist:
         mask = entries[block]
         for effect in effects[block]:
-            mask = after(effect, mask)
+            mask = transfer(effect, mask)
         for successor in successors[block]:
             before = entries.get(successor, mask)
-            joined = before & mask if on_all_ways else before | mask
+            joined = before & mask if on_all_paths else before | mask
             if successor not in entries or joined != before:
                 entries[successor] = joined
                 worklist.add([successor])
@@ -112,7 +115,10 @@ def _is_result_unknown(effect: Effect, unknown_mask: int) -> bool:
 
 
 def _transfer_must_unknown(effect: Effect, unknown_mask: int) -> int:
-    """What is surely unknown behind an instruction; under a known guard, what was before it counts."""
+    """Return what is unknown on all paths after an instruction.
+
+    An unknown result under a known guard adds nothing, since the old value may remain.
+    """
     if not effect.writes:
         return unknown_mask
     if not _is_result_unknown(effect, unknown_mask):
@@ -125,7 +131,7 @@ def _transfer_must_unknown(effect: Effect, unknown_mask: int) -> int:
 
 
 def _transfer_may_unknown(effect: Effect, possibly_unknown_mask: int) -> int:
-    """What may be unknown behind an instruction."""
+    """Return what may be unknown after an instruction."""
     if not effect.writes:
         return possibly_unknown_mask
     if _is_result_unknown(effect, possibly_unknown_mask):

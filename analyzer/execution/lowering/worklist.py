@@ -1,13 +1,15 @@
-"""The order in which blocks are looked at until nothing new is found."""
+"""Worklist of a dataflow analysis: blocks are visited in sweeps until nothing changes."""
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 
 class Worklist:
-    """Blocks that wait, in sweeps through the code; what lies behind waits for the next one.
+    """Queue of blocks, visited in code order; a block before the current one waits for the next sweep.
 
-    A function that many places call is so looked at again when all of them were, not after each.
+    A function that many places call is thus visited once after all its callers, not once after each.
+
+    backward: visit blocks in descending order, for a backward analysis.
     """
 
     def __init__(self, blocks: Iterable[int], *, backward: bool = False) -> None:
@@ -19,12 +21,12 @@ class Worklist:
         self._position = 0
 
     def add(self, blocks: Iterable[int]) -> None:
-        """More that are to be looked at; those that wait already do so once."""
+        """Queue blocks; those already queued stay queued once."""
         for block in blocks:
-            place = self._sign * block
-            if place not in self._queued:
-                self._queued.add(place)
-                heappush(self._current_sweep if place > self._position else self._next_sweep, place)
+            position = self._sign * block
+            if position not in self._queued:
+                self._queued.add(position)
+                heappush(self._current_sweep if position > self._position else self._next_sweep, position)
 
     def __iter__(self) -> Iterator[int]:
         while self._current_sweep or self._next_sweep:

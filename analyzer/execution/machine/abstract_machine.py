@@ -1,14 +1,21 @@
-"""Abstract execution: many warps at once, 32 lanes wide, only the slice that control and addresses need.
+"""Abstract execution of many warps at once.
 
-Warps that stand at the same segment go on together as a `Group`. Lanes of a warp part at a branch and meet
-where hardware lets them: at BSYNC with the lanes that its barrier register holds, at WARPSYNC. Groups whose
-segment comes first in reverse postorder run first, so that those ahead wait for those behind.
+Idea: run the slice of the kernel that control flow and addresses depend on, with one array per register for
+all warps of a batch. Warps at the same segment run in lockstep as a `LockstepGroup`. A branch splits a group
+by lanes. The parts meet again where the hardware lets them: at BSYNC, with the lanes that its convergence
+barrier holds, and at WARPSYNC. Of all waiting groups the one whose segment is first in reverse postorder
+runs next, so that groups ahead wait for groups behind and merge with them.
+
+Invariant: each live lane is in exactly one group that runs or waits (`pending_groups`, `ConvergenceState`).
+
+Example, one warp, `if (lane < 8) A; else B; C`:
+
+    {32 lanes: entry} -> {8 lanes: A, 24 lanes: B} -> A runs, waits at BSYNC -> B runs -> {32 lanes: C}
 """
 
 from collections.abc import Callable, Iterable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.segments import (
     Action,
@@ -18,47 +25,42 @@ from analyzer.execution.lowering.segments import (
     Segment,
     Terminator,
 )
-from analyzer.execution.lowering.slicing import Guard
-from analyzer.execution.lowering.step import BoolArray, ConstantRead, SpecialRead, Step, StepInput, Value
+from analyzer.execution.lowering.step import ConstantRead, SpecialRead, Step, StepInput, Value
+from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget
 from analyzer.execution.machine.bulk_copies import split_access
 from analyzer.execution.machine.convergence import ConvergenceState, GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.execution_counters import make_counters
+from analyzer.execution.machine.execution_listener import EventListeners, ExecutionListener
+from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
     LockstepGroup,
     RegisterState,
     RegisterView,
-    Speculation,
     UnknownOrigins,
-    WarpIndices,
     collapse_uniform_axes,
     drop_inactive_origins,
-    find_common_warp_ids,
     join_origins,
     make_divergent_origin,
     mark_divergent,
 )
 from analyzer.execution.machine.shared_memory import AbstractWord
-from analyzer.execution.machine.terminators import execute_terminator
+from analyzer.execution.machine.speculation import SpeculationTracker
+from analyzer.execution.machine.terminators import TerminatorExecutor
 from analyzer.execution.machine.tracked_memory import (
-    Addresses,
     OverwrittenBuffers,
     TrackedMemory,
     compute_lane_addresses,
 )
 from analyzer.execution.machine.unknown_words import find_all_unknown_origin
-from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
-from analyzer.execution.sampling.affinity_checks import AffinityChecks
-from analyzer.execution.sampling.cta_observers import ExecutionObserver
-from analyzer.execution.sampling.grid_axes import GridAxesFinder
 from analyzer.flow.loops import Loop
-from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
+from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE
 
-IntArray = NDArray[np.int64]
 DecideBranch = Callable[["AbstractMachine", RegisterView, Terminator, UnknownOrigins], BoolArray]
 
 _LAST_RANK = 1 << 30
@@ -70,7 +72,9 @@ _WRITING_KINDS = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
 class AbstractMachine:
     """Executes a compiled kernel for a batch of warps.
 
-    decide_branch: what a branch does whose condition is unknown (see `acceleration.branch_decisions`).
+    decide_branch: returns the lanes that take a branch whose condition is unknown.
+    listeners: are called in this order at each event.
+    memory_log: which accesses to log; None for all of them.
     """
 
     def __init__(
@@ -79,69 +83,68 @@ class AbstractMachine:
         batch: CtaBatch,
         decide_branch: DecideBranch,
         budget: Budget,
+        listeners: Iterable[ExecutionListener] = (),
+        memory_log: AccessLog | None = None,
     ) -> None:
         self.kernel, self.batch, self.decide_branch, self.budget = kernel, batch, decide_branch, budget
         self.state = RegisterState((*batch.cta_shape, batch.launch_shape.warps_per_cta))
         self.has_cta_columns = 1 not in batch.cta_shape
-        self.axes_finder: GridAxesFinder | None = None
-        self.live_lanes: BoolArray = batch.live_lanes.copy()
-        self.counters = make_counters(kernel, batch)
+        self.counters = make_counters(kernel, batch, memory_log)
+        self.listeners = EventListeners(listeners)
+        self.groups = GroupFactory(batch)
         self.pending_groups: dict[int, list[LockstepGroup]] = {}
-        self.convergence = ConvergenceState(self)
+        self.speculation = SpeculationTracker(kernel, batch, self.counters)
+        self.convergence = ConvergenceState(kernel, batch, self.groups, self.speculation, self)
+        self.terminators = TerminatorExecutor(self.groups, self.convergence, self.speculation, self)
         self.tracked_spaces = kernel.slice.tracked_spaces
         self.tracked_memory = TrackedMemory(batch) if self.tracked_spaces else None
         self.overwritten_buffers = OverwrittenBuffers(batch.image.allocations)
-        self.observer: ExecutionObserver | None = None
-        self.speculative_exit_runs: dict[
-            int, IntArray
-        ] = {}  # header runs when a loop was last left on assumption
-        self.affinity_checks: AffinityChecks | None = None
-        self.mbarrier_recorder: MbarrierRecorder | None = None
-        self.loop_header_callback: Callable[[Segment, LockstepGroup], bool] | None = None
+        # header runs of each warp when it last left a loop on assumption, by loop
+        self.speculative_exit_runs: dict[int, IntArray] = {}
         self.loops_by_header = {kernel.entry_segments[loop.header]: loop for loop in kernel.loop_forest.loops}
-        # a header waits for all that is still inside its loop, so that warps do not run ahead
+        # A header runs after all blocks of its loop, so that no warp runs an iteration ahead of others.
         self.header_ranks = {
             kernel.entry_segments[loop.header]: self._find_last_rank(loop)
             for loop in kernel.loop_forest.loops
         }
 
     def _find_last_rank(self, loop: Loop) -> tuple[int, int]:
-        """Behind all blocks of a loop."""
+        """Return a rank behind all blocks of a loop."""
         first = self.kernel.entry_segments
         return max(self.kernel.segments[first[block]].rank[0] for block in loop.blocks), _LAST_RANK
 
     def count_segment_runs(self, index: int) -> IntArray:
-        """How often each warp ran a segment."""
+        """Return how often each warp has run a segment."""
         runs: IntArray = self.counters.segment_runs[index]
         return runs
 
     def find_speculative_exit_runs(self, loop: int) -> IntArray | None:
-        """Header runs of each warp when it last left a loop on assumption, None where none has."""
+        """Return header runs of each warp when it last left a loop on assumption; None if none has."""
         return self.speculative_exit_runs.get(loop)
 
     # ---- scheduling ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Put all warps at the entry."""
+        """Enqueue all warps at the entry of the kernel."""
         rows = np.arange(self.batch.n_warps, dtype=np.int64)
         self.enqueue_group(
             self.kernel.entry_segments[0],
-            self.make_group(rows, self.live_lanes.copy(), (), has_all_lanes=True),
+            self.groups.make_group(rows, self.groups.live_lanes.copy(), (), has_all_lanes=True),
         )
 
     def run(self) -> None:
-        """Execute until no warp is left. Raises StopExecution where the budget is used up."""
+        """Execute until all warps have exited. Raises StopExecution if the budget is used up."""
         with np.errstate(all="ignore"):
             while self.run_next_segment():
                 pass
 
     def run_next_segment(self) -> bool:
-        """Run the groups of the first segment that has some; False where none is left."""
+        """Run the groups of the first segment at which groups wait; return False if none waits."""
         if not self.pending_groups and not self.convergence.release_deadlocked():
             return False
         segments = self.kernel.segments
         index = min(self.pending_groups, key=lambda i: self.header_ranks.get(i, segments[i].rank))
-        groups, later = self._merge_groups(self.pending_groups.pop(index))
+        groups, later = self.groups.merge_groups(self.pending_groups.pop(index))
         if later:
             self.pending_groups[index] = later
         segment = segments[index]
@@ -151,57 +154,16 @@ class AbstractMachine:
             self.execute_segment(segment, group)
         return True
 
-    def _merge_groups(self, groups: list[LockstepGroup]) -> tuple[list[LockstepGroup], list[LockstepGroup]]:
-        """Join groups of distinct warps; those that share a warp go one after the other."""
-        if len(groups) == 1:
-            return groups, []
-        by_speculation: dict[tuple[Speculation, ...], list[LockstepGroup]] = {}
-        for group in groups:
-            by_speculation.setdefault(group.speculations, []).append(group)
-        if len(by_speculation) > 1:
-            first, *others = by_speculation.values()
-            now, later = self._merge_groups(first)
-            return now, [*later, *(group for other in others for group in other)]
-        if all(group.common_warp_ids is not None for group in groups):
-            whole = self._merge_common_warps(
-                [group.common_warp_ids for group in groups if group.common_warp_ids is not None], groups
-            )
-            return ([whole], []) if whole is not None else (groups[:1], groups[1:])
-        rows = np.concatenate([group.warp_indices for group in groups])
-        order = np.argsort(rows, kind="stable")
-        if not (np.diff(rows[order]) > 0).all():
-            return groups[:1], groups[1:]
-        mask = np.concatenate([group.mask for group in groups])[order]
-        full = all(group.has_all_lanes for group in groups)
-        return [self.make_group(rows[order], mask, groups[0].speculations, has_all_lanes=full)], []
-
-    def _merge_common_warps(
-        self, warps: list[WarpIndices], groups: list[LockstepGroup]
-    ) -> LockstepGroup | None:
-        """Groups of these warps of every CTA as one; None where they share some."""
-        every = np.concatenate(warps)
-        order = np.argsort(every)
-        numbers = every[order]
-        if bool((numbers[1:] == numbers[:-1]).any()):
-            return None
-        n_ctas, per_cta = len(self.batch.cta_numbers), self.batch.launch_shape.warps_per_cta
-        rows = (np.arange(n_ctas, dtype=np.int64)[:, None] * per_cta + numbers).reshape(-1)
-        full = all(group.has_all_lanes for group in groups)
-        if full:
-            mask = self.live_lanes[rows]
-        else:
-            masks = [group.mask.reshape(n_ctas, -1, WARP_SIZE) for group in groups]
-            mask = np.concatenate(masks, axis=1)[:, order].reshape(-1, WARP_SIZE)
-        return self.make_group(
-            rows, mask, groups[0].speculations, has_all_lanes=full, common_warp_ids=numbers
-        )
-
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
-        """Called before a group runs a loop's header; True where it has nothing to run."""
-        return self.loop_header_callback is not None and self.loop_header_callback(segment, group)
+        """Return True if a group that arrives at a loop's header must not run it.
+
+        An extension point for subclasses, no listener event: it may advance the group by many iterations
+        (registers and counters), or end it here, and a listener must not change the execution.
+        """
+        return False
 
     def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
-        """Let a group wait for its turn at a segment; None is the end of the code."""
+        """Let a group wait at a segment; None is the end of the code."""
         if index is None or not len(group.warp_indices):
             return
         segment = self.kernel.segments[index]
@@ -210,7 +172,7 @@ class AbstractMachine:
         self.pending_groups.setdefault(index, []).append(group)
 
     def _end_speculation(self, block: int, group: LockstepGroup) -> None:
-        """Where paths of a doubtful branch meet, what they wrote is unknown, and the doubt ends."""
+        """End a speculation at the block where its paths meet: registers that they wrote become unknown."""
         for place, speculation in enumerate(group.speculations):
             if speculation.reconvergence_block != block:
                 continue
@@ -228,24 +190,24 @@ class AbstractMachine:
             return
 
     def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
-        """Run one segment and send the group on."""
+        """Run one segment of a group and enqueue its successors."""
         view = RegisterView(self.state, group, all_lanes=group.has_all_lanes and self.batch.is_fully_live)
         self.counters.count_segment(segment, view, self.batch)
-        if self.mbarrier_recorder is not None:
-            self.mbarrier_recorder.record_segment(segment, view)
+        for on_segment in self.listeners.on_segment:
+            on_segment(segment, view)
         for action in segment.actions:
             self._execute_action(action, view)
         self._charge_budget(segment, view)
-        ahead = self._execute_terminator(segment, view)
+        successors = self._execute_terminator(segment, view)
         view.flush()
-        for index, part in ahead:
+        for index, part in successors:
             loop = self.loops_by_header.get(index) if index is not None else None
             if loop is not None and segment.block not in loop.blocks:
                 self.counters.loop_entries[loop.index, part.warp_indices] += 1
             self.enqueue_group(index, part)
 
     def _charge_budget(self, segment: Segment, view: RegisterView) -> None:
-        """Steps of a whole group cost what they write; all else is done row by row."""
+        """Charge a segment: steps of a group of all warps cost the words that they write, others all rows."""
         n_actions, n_lanes = len(segment.actions), len(view.group.warp_indices) * WARP_SIZE
         if not view.group.has_all_warps:
             self.budget.spend(n_actions, n_actions * n_lanes)
@@ -254,15 +216,17 @@ class AbstractMachine:
         self.budget.spend(n_actions, view.n_words_written + by_row * n_lanes // 2)
 
     def _execute_terminator(self, segment: Segment, view: RegisterView) -> GroupSuccessors:
-        return execute_terminator(self, segment.terminator, view)
+        """Return the segments at which a group continues, and the part of the group that does."""
+        return self.terminators.execute(segment.terminator, view)
 
     # ---- actions ---------------------------------------------------------------------------------
 
     def _execute_action(self, action: Action, view: RegisterView) -> None:  # noqa: C901 - calls would cost as much as actions
+        """Execute one action in the lanes whose guard is true or unknown."""
         lanes: BoolArray | None = None
         unknown: UnknownOrigins | None = None
         if action.guard is not None:
-            lanes, unknown = self.evaluate_guard(action.guard, view)
+            lanes, unknown = view.evaluate_guard(action.guard)
             unknown = drop_inactive_origins(unknown, view.active)
             if unknown is None:
                 if not (lanes & view.active).any():
@@ -283,24 +247,15 @@ class AbstractMachine:
             case ActionKind.COMPLETE_WAIT | ActionKind.ALLOCATE_TENSOR_MEMORY:
                 self._complete_wait(action, view, lanes)
             case ActionKind.UPDATE_MBARRIER:
-                self.record_mbarrier_signal(action, view, lanes)
+                if action.mbarrier_operation is not None:
+                    for on_mbarrier in self.listeners.on_mbarrier:
+                        on_mbarrier(action.mbarrier_operation, view, lanes)
                 self._complete_wait(action, view, lanes)
             case _:
                 self.convergence.apply_barrier_action(action, view, lanes)
 
-    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Something is said to an mbarrier."""
-        if self.mbarrier_recorder is not None and action.mbarrier_operation is not None:
-            self.mbarrier_recorder.record_signal(action.mbarrier_operation, view, lanes)
-
-    def evaluate_guard(self, guard: Guard, view: RegisterView) -> tuple[BoolArray, UnknownOrigins | None]:
-        """Lanes whose guard is true, and the origin of what is not known of it."""
-        slot, negated = guard
-        value = view.read_value(slot)
-        return (~value if negated else value), view.read_origin(slot)
-
     def forget(self, writes: Iterable[int], view: RegisterView, origin: int, lanes: BoolArray | None) -> None:
-        """Results become unknown; see `UnknownWords` for their values."""
+        """Make registers unknown; they hold zero (see `UnknownWords`)."""
         unknown = np.full((1, 1), origin, dtype=np.int32)
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         for slot in writes:
@@ -309,7 +264,7 @@ class AbstractMachine:
                 view.write(slot, nothing, unknown, None, mask)
 
     def _complete_wait(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Waits end: the predicate says so; a state word is opaque."""
+        """End a wait: its predicate becomes true; a state word is unknown, an allocated address is zero."""
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         for slot in action.writes:
             if slot >= PREDICATE_BASE:
@@ -320,10 +275,11 @@ class AbstractMachine:
                 view.write(slot, np.zeros((1, 1), dtype=np.uint32), origin, None, mask)
 
     def _limit_to_group(self, lanes: BoolArray, view: RegisterView) -> BoolArray:
+        """Return those of `lanes` that are in the group."""
         return lanes if view.group.has_all_lanes else lanes & view.mask
 
     def read_operand(self, what: StepInput, view: RegisterView) -> tuple[Value, UnknownOrigins | None]:
-        """A word that a step reads, and the origin of what is not known of it."""
+        """Return a word that a step reads, and its origin where it is unknown."""
         if isinstance(what, int):
             return view.read_value(what), view.read_origin(what)
         if isinstance(what, SpecialRead):
@@ -332,6 +288,7 @@ class AbstractMachine:
         return self._read_constant(what, view)
 
     def _read_constant(self, what: ConstantRead, view: RegisterView) -> tuple[Value, UnknownOrigins | None]:
+        """Return a word of a constant bank, at an offset in a register if there is one."""
         if what.base is None:
             return self.batch.read_constant(what.bank, what.offset)
         base, origin = view.read_value(what.base), view.read_origin(what.base)
@@ -342,7 +299,7 @@ class AbstractMachine:
     def read_operands(
         self, step: Step, view: RegisterView, unknown: UnknownOrigins | None
     ) -> tuple[list[Value], UnknownOrigins | None]:
-        """What a step reads, and the joint origin of `unknown` and all that is not known of it."""
+        """Return what a step reads, and the joint origin of its unknown inputs and its guard, `unknown`."""
         guard, found = unknown, [self.read_operand(what, view) for what in step.reads]
         words, sources = [value for value, _ in found], [source for _, source in found]
         for source in sources:
@@ -361,7 +318,7 @@ class AbstractMachine:
     def forget_if_unknown(
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
     ) -> bool:
-        """Whether nothing is known of what a step reads: its results are not worked out then."""
+        """Return whether all inputs of a step are unknown; its results are then made unknown."""
         origin = find_all_unknown_origin(step, view, unknown)
         if origin is not None:
             self.forget(step.writes, view, origin, lanes)
@@ -370,7 +327,7 @@ class AbstractMachine:
     def apply_step(
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
     ) -> None:
-        """Carry out one compiled instruction."""
+        """Execute one compiled instruction."""
         if self.forget_if_unknown(step, view, lanes, unknown):
             return
         step = simplified(step, view, unknown)
@@ -383,12 +340,8 @@ class AbstractMachine:
                 origin = _merge_warp_origins(origin, active)
         else:
             results = step.apply(*words)
-            if self.observer is not None:
-                self.observer.observe_step(step, words, results, view)
-            if self.affinity_checks is not None:
-                self.affinity_checks.check_step(step, words, view, self.batch)
-            if self.axes_finder is not None and view.group.has_all_warps:
-                self.axes_finder.examine_step(words, results)
+            for on_step in self.listeners.on_step:
+                on_step(step, words, results, view)
             if self.has_cta_columns:
                 results = tuple(map(_collapse_result, results))
         mask = None if lanes is None else self._limit_to_group(lanes, view)
@@ -403,10 +356,10 @@ class AbstractMachine:
         lanes: BoolArray | None,
         unknown: UnknownOrigins | None,
     ) -> tuple[BoolArray, UnknownOrigins | None]:
-        """Lanes that may take part in an access, and the origin of what is not known of that."""
+        """Return the lanes that may take part in an access, and the origin where that is unknown."""
         active = view.active if lanes is None else view.active & lanes
         for guard in access.lane_predicates:
-            more, source = self.evaluate_guard(guard, view)
+            more, source = view.evaluate_guard(guard)
             if source is not None:
                 more, unknown = more | (source != 0), join_origins(unknown, source)
             active = active & more
@@ -419,6 +372,7 @@ class AbstractMachine:
         lanes: BoolArray | None,
         unknown: UnknownOrigins | None,
     ) -> None:
+        """Execute an access; each part of a bulk copy of another size alone."""
         active, unknown = self.find_access_lanes(access, view, lanes, unknown)
         for part in split_access(access, view, active, self.batch.image.tensors):
             self.execute_access_part(part.access, view, lanes, part.active, unknown)
@@ -431,17 +385,13 @@ class AbstractMachine:
         active: BoolArray,
         unknown: UnknownOrigins | None,
     ) -> None:
-        """Log an access of these active lanes, and change what it changes."""
+        """Log an access of these active lanes, and change the registers and the memory that it writes."""
         addresses = origin = None
         if access.address is not None:
             addresses, origin = compute_lane_addresses(access.address, view)
             origin = drop_inactive_origins(origin, active)
-        if (
-            self.observer is not None
-            and access.space is AddressSpace.SHARED
-            and access.space in self.tracked_spaces
-        ):
-            self.observer.observe_shared_access(access, active, addresses if origin is None else None)
+        for on_access in self.listeners.on_access:
+            on_access(access, active, addresses if origin is None else None)
         self.counters.memory_log.record(access, view.group, active, addresses, origin, unknown)
         self._transfer_data(access, view, lanes, addresses, origin)
 
@@ -453,7 +403,7 @@ class AbstractMachine:
         addresses: Addresses | None,
         origin: UnknownOrigins | None,
     ) -> None:
-        """Contents: of buffers, and of shared and local memory where the slice keeps them."""
+        """Load and store contents of buffers, and of shared and local memory if the slice needs them."""
         mask = None if lanes is None else self._limit_to_group(lanes, view)
         if access.result_slots:
             loaded = None
@@ -483,12 +433,13 @@ class AbstractMachine:
         source: int,
         lanes: BoolArray | None,
     ) -> None:
-        """Nothing is known of what an access brings; source: the origin of its words."""
+        """Make the results of an access unknown; source: the origin of its words."""
         self.forget(access.result_slots, view, source, lanes)
 
     def _load_known(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
+        """Return the loaded words, one per result register; None if nothing of them is known."""
         if access.space in GLOBAL_SPACES:
             return self.overwritten_buffers.mark_stale(
                 access, addresses, self.batch.load_global(access, addresses)
@@ -499,65 +450,21 @@ class AbstractMachine:
 
     # ---- groups ----------------------------------------------------------------------------------
 
-    def make_group(
-        self,
-        rows: WarpIndices,
-        mask: BoolArray,
-        speculations: tuple[Speculation, ...],
-        *,
-        has_all_lanes: bool,
-        common_warp_ids: WarpIndices | None = None,
-    ) -> LockstepGroup:
-        """A group of these warps and lanes, of which it is known whether all are there.
-
-        warps: those of every CTA, if that is known.
-        """
-        if len(rows) == self.batch.n_warps:
-            return LockstepGroup(
-                rows, mask, has_all_warps=True, has_all_lanes=has_all_lanes, speculations=speculations
-            )
-        n_ctas = len(self.batch.cta_numbers)
-        if common_warp_ids is None or n_ctas == 1:
-            common_warp_ids = find_common_warp_ids(rows, n_ctas, self.batch.launch_shape.warps_per_cta)
-        return LockstepGroup(
-            rows,
-            mask,
-            has_all_warps=False,
-            has_all_lanes=has_all_lanes,
-            speculations=speculations,
-            common_warp_ids=common_warp_ids,
-        )
-
-    def group_lanes(
-        self, rows: WarpIndices, mask: BoolArray, speculations: tuple[Speculation, ...]
-    ) -> LockstepGroup:
-        """A group of these warps and lanes."""
-        return self.make_group(
-            rows, mask, speculations, has_all_lanes=bool((mask == self.live_lanes[rows]).all())
-        )
-
-    def make_subgroup(
-        self, rows: WarpIndices, mask: BoolArray, group: LockstepGroup, speculations: tuple[Speculation, ...]
-    ) -> LockstepGroup:
-        """Some warps and lanes of a group."""
-        full = group.has_all_lanes and bool((mask == self.live_lanes[rows]).all())
-        return self.make_group(rows, mask, speculations, has_all_lanes=full)
-
-    def mark_all_blocks_speculative(self, row: int) -> None:
-        """How it goes on from this instruction is not known: no count can be trusted."""
-        self.counters.speculative_blocks.update(range(len(self.kernel.cfg.blocks)))
-        self.counters.speculative_instructions.setdefault(row, 0.0)
-        self.batch.record_branch_origin(row, row + 1)
+    def decide_unknown_branch(
+        self, view: RegisterView, end: Terminator, unknown: UnknownOrigins
+    ) -> BoolArray:
+        """Return the lanes that take a branch whose condition is unknown."""
+        return self.decide_branch(self, view, end, unknown)
 
     def retire_lanes(self, group: LockstepGroup, gone: BoolArray) -> None:
-        """These lanes end."""
-        self.live_lanes[group.warp_indices] &= ~gone
+        """End lanes of a group that exit."""
+        self.groups.live_lanes[group.warp_indices] &= ~gone
         self.batch.is_fully_live = self.batch.is_fully_live and not gone.any()
         self.convergence.release_after_exit(group)
 
 
 def simplified(step: Step, view: RegisterView, unknown: UnknownOrigins | None) -> Step:
-    """Of a step that combines lanes, what it comes to where all of them hold the same known word."""
+    """Return the cheaper variant of a step that combines lanes if all of them hold the same known word."""
     if step.uniform_variant is None or unknown is not None or not isinstance(first := step.reads[0], int):
         return step
     arrays = (view.read_value(first), view.read_delta(first))
@@ -568,12 +475,12 @@ def simplified(step: Step, view: RegisterView, unknown: UnknownOrigins | None) -
 
 
 def _collapse_result(value: Value) -> Value:
-    """What depends on the CTA alone, or is large, held once along axes on which it is the same."""
+    """Collapse uniform axes of a result that depends on the CTA alone, or is large."""
     is_of_ctas = value.ndim > _WARP_ROW_NDIM and value.shape[2:] == (1, 1) and 1 not in value.shape[:2]
     return collapse_uniform_axes(value) if is_of_ctas or value.size >= _LARGE_ARRAY_SIZE else value
 
 
 def _merge_warp_origins(origin: UnknownOrigins, active: BoolArray) -> UnknownOrigins:
-    """Lanes mix: one unknown active lane makes the warp's result unknown."""
+    """Return the origin of a result that combines lanes: one unknown active lane makes it unknown."""
     found: UnknownOrigins = np.where(active, origin, 0).max(axis=-1, keepdims=True).astype(np.int32)
     return found

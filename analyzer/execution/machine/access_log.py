@@ -1,42 +1,39 @@
-"""What each memory instruction touched: requests, lanes, sectors, passes, distinct bytes."""
+"""Log of memory accesses: requests, lanes, sectors, wavefronts and distinct bytes of each instruction.
+
+An access is logged as an `AccessLogEntry`: the addresses of all warps of a group, with a step and a count
+where it repeats evenly. Entries are added up (`AccessTotals`) at the end, or before if there are too many.
+"""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
 from analyzer.execution.footprint.footprint import Stride
 from analyzer.execution.footprint.lane_patterns import LanePatterns
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessKey, AccessLogEntry, AccessTotals
+from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import LockstepGroup, UnknownOrigins
 from analyzer.execution.machine.request_measurement import add_to_totals
 from analyzer.execution.machine.request_tables import build_request_tables
 from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace
-
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 
 _MAX_PENDING_LANES = 1 << 23
 
 
 class GlobalAccessRecord(Struct, frozen=True, eq=False):
-    """What one instruction did: its entries, and the patterns of the tables that these come to, in order."""
+    """Accesses of one instruction to global memory."""
 
     entries: tuple[AccessLogEntry, ...]
-    patterns: tuple[LanePatterns | None, ...]
+    patterns: tuple[LanePatterns | None, ...]  # of the request tables built from the entries, in order
 
 
 class _SpaceAccess(Struct, frozen=True, eq=False):
-    """Lanes of a request that meet the same memory."""
+    """Lanes of an access that address the same memory."""
 
     access: LoweredAccess
     active: BoolArray
@@ -47,25 +44,28 @@ AccessFilter = Callable[[LoweredAccess], bool]
 
 
 def accept_all(_: LoweredAccess) -> bool:
+    """Log every access."""
     return True
 
 
 def reject_all(_: LoweredAccess) -> bool:
-    """For runs that only look at the ways that are taken."""
+    """Log no access: for runs of which only control flow matters."""
     return False
 
 
 class AccessLog:
-    """What every memory instruction of a batch touched, of those that are wanted.
+    """Accesses of a batch.
 
-    kept: after `finish`, what instructions did that reach global memory, None where that was too much.
+    may_reduce: entries may be merged, and added up early if there are many.
+    access_filter: returns whether to log an access.
     """
 
     def __init__(
-        self, batch: "CtaBatch", *, may_reduce: bool = True, access_filter: AccessFilter = accept_all
+        self, batch: CtaBatch, *, may_reduce: bool = True, access_filter: AccessFilter = accept_all
     ) -> None:
         self.batch, self.may_reduce, self.access_filter = batch, may_reduce, access_filter
         self.totals: dict[AccessKey, AccessTotals] = {}
+        # after `finish`: accesses to global memory, None if they were too many to keep
         self.global_records: dict[AccessKey, GlobalAccessRecord] | None = {}
         self.n_pending_lanes = 0
 
@@ -79,7 +79,12 @@ class AccessLog:
         unknown: UnknownOrigins | None,
         steps: IntArray | None = None,
     ) -> None:
-        """Log one execution by a group; origin: of unknown addresses, unknown: of unknown guards."""
+        """Log one execution of an access by a group.
+
+        origin: of unknown addresses.
+        unknown: origin of unknown guards.
+        steps: bytes by which addresses grow per iteration, if a symbolic iteration logs.
+        """
         for part in self._split_by_space(access, active, addresses):
             if self.access_filter(part.access):
                 self._record_in_space(part, group, origin, unknown, steps)
@@ -87,7 +92,7 @@ class AccessLog:
     def _split_by_space(
         self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None
     ) -> "tuple[_SpaceAccess, ...]":
-        """By the memory that lanes meet, which generic addresses tell."""
+        """Split a generic access by the memory that its lanes address."""
         if access.space is not AddressSpace.GENERIC or addresses is None:
             return (_SpaceAccess(access, active, addresses),)
         windows = self.batch.image.windows
@@ -112,6 +117,7 @@ class AccessLog:
         unknown: UnknownOrigins | None,
         steps: IntArray | None,
     ) -> None:
+        """Log the lanes of an access that address one memory."""
         access, active, addresses = part.access, part.active, part.addresses
         totals = self._find_or_add_totals(access)
         if group.speculations or unknown is not None:
@@ -132,16 +138,18 @@ class AccessLog:
         self._reduce_if_full()
 
     def make_iteration_log(self) -> "AccessLog":
-        """An empty one for one iteration of a loop, which this one may absorb."""
+        """Return an empty log for one iteration of a loop (see `add_iterations`)."""
         return AccessLog(self.batch, may_reduce=False, access_filter=self.access_filter)
 
     def _append_entry(self, totals: AccessTotals, entry: AccessLogEntry) -> None:
+        """Append an entry, or merge it into the last one."""
         if self.may_reduce and totals.entries and totals.entries[-1].try_merge(entry):
             return
         totals.entries.append(entry)
         self.n_pending_lanes += entry.n_addresses
 
     def _find_or_add_totals(self, access: LoweredAccess) -> AccessTotals:
+        """Return the totals of an access."""
         key = (access.row, access.space, access.lane_bytes)
         found = self.totals.get(key)
         if found is None:
@@ -149,7 +157,7 @@ class AccessLog:
         return found
 
     def add_iterations(self, other: "AccessLog", times: IntArray) -> None:
-        """Add what one iteration logged, repeated `times[row]` times."""
+        """Add what one iteration logged, `times[warp]` times."""
         for totals in other.totals.values():
             own = self._find_or_add_totals(totals.access)
             own.trust = min(own.trust, totals.trust)
@@ -166,9 +174,11 @@ class AccessLog:
     ) -> bool:
         """Add what an iteration of an inner loop logged, `repeats` times, within one of an outer loop.
 
-        False, and nothing is added, where lanes do not grow alike over the inner loop, or growth along one
-        loop hangs on the other (an address with a product of both counters). inner, outer: logs of that
-        iteration in which `steps` are of the inner and of the outer loop; later: as outer, of the next one.
+        Return False and add nothing if addresses grow unevenly among lanes along the inner loop, or if growth
+        along one loop depends on the other (an address with a product of both counters).
+        inner: log of the iteration with `steps` along the inner loop.
+        outer: log of the same iteration with `steps` along the outer loop.
+        later: as `outer`, of the inner loop's next iteration.
         """
         found: list[tuple[AccessTotals, list[AccessLogEntry]]] = []
         for key, totals in inner.totals.items():
@@ -193,7 +203,7 @@ class AccessLog:
         return True
 
     def _reduce_if_full(self) -> None:
-        """Turn entries into sums where there are many; those of global memory only if they must."""
+        """Add up entries if they are too many; those of global memory only if that does not suffice."""
         if not self.may_reduce or self.n_pending_lanes <= _MAX_PENDING_LANES:
             return
         found = [totals for totals in self.totals.values() if totals.access.space not in GLOBAL_SPACES]
@@ -204,7 +214,7 @@ class AccessLog:
             self.reduce_entries()
 
     def finish(self) -> None:
-        """Turn all into sums; keep entries of global memory, for questions about parts of the grid."""
+        """Add up all entries; keep those of global memory, for questions about parts of the grid."""
         if self.global_records is None:
             self.reduce_entries()
             return
@@ -217,13 +227,14 @@ class AccessLog:
         self.n_pending_lanes = 0
 
     def reduce_entries(self) -> None:
-        """Turn held entries into sums."""
+        """Add up all entries and keep none."""
         self.global_records = None
         for totals in self.totals.values():
             self._drain_entries(totals)
         self.n_pending_lanes = 0
 
     def _drain_entries(self, totals: AccessTotals) -> tuple[LanePatterns | None, ...]:
+        """Add up the entries of an access and drop them."""
         patterns = self._add_entries_to_totals(totals)
         totals.entries.clear()
         return patterns
@@ -234,14 +245,14 @@ class AccessLog:
 
 
 def _has_independent_strides(inner: AccessLogEntry, outer: AccessLogEntry, later: AccessLogEntry) -> bool:
-    """Whether lanes grow alike along the inner loop, and by as much along the outer one later on."""
+    """Return whether steps along the inner loop are uniform, and those along the outer loop stay the same."""
     step = _steps_or_zero(inner.steps)
     is_uniform = bool((step == step.reshape(-1)[0]).all())
     return is_uniform and bool((_steps_or_zero(outer.steps) == _steps_or_zero(later.steps)).all())
 
 
 def _nest_entry(inner: AccessLogEntry, outer: AccessLogEntry, repeats: int) -> AccessLogEntry:
-    """An entry of an outer loop with an inner loop's repetitions."""
+    """Return an entry of an outer loop with an inner loop's repetitions."""
     step = int(_steps_or_zero(inner.steps).reshape(-1)[0])
     stride = Stride(np.full((1, 1), step, dtype=np.int64), np.full(1, repeats, dtype=np.int64))
     return replace(outer, inner_strides=(*outer.inner_strides, stride))
@@ -256,7 +267,10 @@ def _drop_repeats(entry: AccessLogEntry) -> AccessLogEntry:
 
 
 def _merge_interleaved(entries: list[AccessLogEntry]) -> list[AccessLogEntry]:
-    """Iterations of a period, each repeated alike, as one row of requests if they follow each other."""
+    """Merge entries of a period's iterations into one if their addresses continue each other.
+
+    Example: entries at 0 and at 8, both with step 16 and count 5, become one at 0 with step 8 and count 10.
+    """
     progress = [entry.find_uniform_stride() for entry in entries]
     first = progress[0] if progress else None
     if len(entries) < 2 or first is None or any(other != first for other in progress):

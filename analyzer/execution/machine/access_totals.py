@@ -1,4 +1,4 @@
-"""Requests of one memory instruction as execution meets them, and what they add up to."""
+"""Requests of one memory instruction as they are logged, and their sums."""
 
 from math import prod
 from typing import Any
@@ -10,37 +10,30 @@ from numpy.typing import NDArray
 
 from analyzer.execution.footprint.footprint import Footprint, Stride
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.register_state import WarpIndices
 from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace, OpKind
 
 READ_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
 WRITE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
 
-AccessKey = tuple[int, AddressSpace, int]  # row, memory, bytes of a lane: a copy may be of any size
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
+AccessKey = tuple[int, AddressSpace, int]  # row, space, bytes per lane: copies of one row differ in size
 
 
 class AccessLogEntry(Struct, eq=False):
-    """Requests of one access by some warps, repeated `counts` times at `steps` bytes further each time.
+    """Requests of one access by some warps, which may repeat; arrays are as small as they are uniform."""
 
-    is_even: they are the same warps of every CTA, as for `Group.warps`. inner: further repetitions, of loops
-    that were closed inside of the one that `steps` and `counts` are of.
-    """
-
-    rows: WarpIndices | None
+    rows: WarpIndices | None  # None for all warps of the batch
     active: BoolArray
-    addresses: Addresses | None
-    steps: IntArray | None = None
-    counts: IntArray | None = None
-    is_cta_uniform: bool = False
-    inner_strides: tuple[Stride, ...] = ()
+    addresses: Addresses | None  # None where they are unknown
+    steps: IntArray | None = None  # bytes from one repetition to the next, None for 0
+    counts: IntArray | None = None  # repetitions of each warp, None for 1
+    is_cta_uniform: bool = False  # the same warps of every CTA, as `LockstepGroup.common_warp_ids`
+    inner_strides: tuple[Stride, ...] = ()  # further repetitions, along accelerated inner loops
 
     def make_repeated(self, times: IntArray, cta_shape: tuple[int, int]) -> "AccessLogEntry | None":
-        """The same `times[row]` times, without warps that do not repeat; None where none does."""
+        """Return the entry with counts `times[warp]`, without warps of count 0; None if none is left."""
         counts = times if self.rows is None else times[self.rows]
         if bool((counts > 0).all()):
             return replace(self, counts=counts)
@@ -50,6 +43,7 @@ class AccessLogEntry(Struct, eq=False):
             return None
 
         def kept(array: NDArray[Any]) -> NDArray[Any]:
+            """Return the rows of the warps that repeat."""
             if array.ndim > 2:
                 array = flatten_to_warp_rows(array, (*cta_shape, len(rows) // prod(cta_shape)))
             return array if len(array) == 1 else array[stays]
@@ -65,11 +59,11 @@ class AccessLogEntry(Struct, eq=False):
 
     @property
     def n_addresses(self) -> int:
-        """Addresses that it holds."""
+        """Number of addresses that it holds."""
         return 0 if self.addresses is None else max(self.active.size, self.addresses.size)
 
     def try_merge(self, other: "AccessLogEntry") -> bool:
-        """Whether `other` goes on where this one ends, by one step in all lanes; it is then part of it."""
+        """Absorb `other` if it continues this entry by one step in all lanes; return whether it does."""
         own, more = self.find_uniform_stride(), other.find_uniform_stride()
         if own is None or more is None or not self._has_same_lanes(other):
             return False
@@ -89,7 +83,7 @@ class AccessLogEntry(Struct, eq=False):
         return True
 
     def find_uniform_stride(self) -> "UniformStride | None":
-        """Step and count where they are the same for all lanes and warps."""
+        """Return step and count if they are the same for all lanes and warps, else None."""
         if self.addresses is None or self.inner_strides or (self.steps is not None and self.steps.size > 1):
             return None
         count = 1
@@ -100,6 +94,7 @@ class AccessLogEntry(Struct, eq=False):
         return UniformStride(0 if self.steps is None else int(self.steps.reshape(1)[0]), count)
 
     def _has_same_lanes(self, other: "AccessLogEntry") -> bool:
+        """Return whether two entries have the same warps and active lanes."""
         if self.addresses is None or other.addresses is None or self.addresses.shape != other.addresses.shape:
             return False
         if self.rows is not other.rows and not (
@@ -110,7 +105,7 @@ class AccessLogEntry(Struct, eq=False):
 
 
 def flatten_to_warp_rows(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """An array of rows and columns of CTAs and their warps as [n_warp, lanes], or one row for all."""
+    """Reshape an array of [CTA row, CTA column, warp, lanes] to [n_warp, lanes], or to one row for all."""
     if array.ndim == 2:
         return array
     if array.shape[:3] == (1, 1, 1):
@@ -120,40 +115,35 @@ def flatten_to_warp_rows(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray
 
 
 class UniformStride(Struct, frozen=True):
-    """A uniform step and count."""
+    """A step in bytes and a count, the same for all lanes and warps."""
 
     step: int
     count: int
 
 
 class AccessTotals(Struct, eq=False):
-    """Sums of one access over the grid. sectors and wavefronts stand only where `trust` is not NOTHING.
-
-    namers: loads whose words name the rows that it reads, where nobody knows which these are. misaligned: an
-    address that is no multiple of the width, at which hardware would stop. base: where requests would go if
-    words that nobody knows were zero, None where none hangs on such.
-    """
+    """Sums of one access over the grid."""
 
     access: LoweredAccess
     requests: float = 0.0
     lanes: float = 0.0
-    sectors: float = 0.0
-    wavefronts: float = 0.0
+    sectors: float = 0.0  # of no use if `trust` is NONE
+    wavefronts: float = 0.0  # likewise
     trust: AddressConfidence = AddressConfidence.EXACT
-    index_loads: frozenset[int] = frozenset()
-    is_speculative: bool = False
-    is_exhaustive: bool = True
-    misaligned_address: int | None = None
-    base_address: int | None = None
+    index_loads: frozenset[int] = frozenset()  # rows of loads whose unknown words select what is accessed
+    is_speculative: bool = False  # runs, or may run, on an assumption
+    is_exhaustive: bool = True  # all requests were looked at, not only some of them
+    misaligned_address: int | None = None  # no multiple of the width: the hardware would fault
+    base_address: int | None = None  # with zero for unknown words, None if addresses depend on none
     footprint: Footprint = field(default_factory=Footprint)
     entries: list[AccessLogEntry] = field(default_factory=list)
 
     @property
     def has_usable_footprint(self) -> bool:
-        """Footprints tell which bytes are touched, if need be by assumption."""
+        """True if the footprint says which bytes are touched, possibly by assumption."""
         return self.trust >= AddressConfidence.LOCATION
 
     @property
     def has_complete_footprint(self) -> bool:
-        """Footprints hold all bytes that are touched."""
+        """True if the footprint holds all bytes that are touched."""
         return self.has_usable_footprint and self.is_exhaustive and self.access.address is not None

@@ -1,4 +1,11 @@
-"""Where requests stand within a sector, or a row of banks, over iterations and CTAs: how many stand where."""
+"""Alignment of repeated requests: how many of them begin at which place of a sector, or of a row of banks.
+
+Idea: the sectors of a request depend on its addresses modulo the sector size only. Requests that step by s
+bytes have period unit / gcd(s, unit); so a few of them are measured, with the counts of all that are alike.
+
+Example: a request repeated 10 times with step 8 in sectors of 32 bytes has 4 phases: shifts 0, 8, 16, 24
+bytes with counts 3, 3, 2, 2.
+"""
 
 from collections.abc import Iterable
 from itertools import product
@@ -7,32 +14,29 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.request_tables import RequestTable
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
 _MAX_PHASES = 256
 
 
 class AlignmentPhase(Struct, frozen=True, eq=False):
-    """Requests that are moved alike; shift: how far, None for not at all; share: how many of each row."""
+    """Requests with the same shift from the first of their row."""
 
-    shift_bytes: Addresses | None
-    request_counts: NDArray[np.float64]
+    shift_bytes: Addresses | None  # None for 0
+    request_counts: NDArray[np.float64]  # of each row
 
 
 class AlignmentPhases(Struct, frozen=True, eq=False):
-    """is_whole: they are all; else they stand for others."""
+    """Phases that represent all requests of a table."""
 
-    phases: list[AlignmentPhase]
-    is_exhaustive: bool = True
+    phases: tuple[AlignmentPhase, ...]
+    is_exhaustive: bool = True  # all shifts are there; else some represent others
 
 
 def find_alignment_phases(requests: RequestTable, unit_bytes: int) -> AlignmentPhases:
-    """Distinct places modulo `unit` bytes; where lanes move unequally far, each iteration."""
-    found = AlignmentPhases([AlignmentPhase(None, requests.counts.astype(np.float64))])
+    """Return the distinct alignments modulo `unit_bytes`; each iteration if lanes step unequally far."""
+    found = AlignmentPhases((AlignmentPhase(None, requests.counts.astype(np.float64)),))
     if requests.steps is not None and requests.steps.any():
         found = _find_stride_phases(requests.steps, requests.counts, requests.active, unit_bytes)
     for stride in requests.repeat_strides:
@@ -50,33 +54,34 @@ def find_alignment_phases(requests: RequestTable, unit_bytes: int) -> AlignmentP
 
 
 def _compose_phases(first: AlignmentPhase, second: AlignmentPhase, total: IntArray) -> AlignmentPhase:
-    """Both repetitions; of the second one it is counted elsewhere how many there are."""
+    """Return the phase of two repetitions at once; the second's total count is not counted twice."""
     shifts = [shift for shift in (first.shift_bytes, second.shift_bytes) if shift is not None]
     return AlignmentPhase(
         sum(shifts[1:], shifts[0]) if shifts else None, first.request_counts * (second.request_counts / total)
     )
 
 
-def _merge_phases(phases: Iterable[AlignmentPhase], unit_bytes: int) -> list[AlignmentPhase]:
-    """Phases in which all lanes are moved equally far, but for whole units, as one."""
+def _merge_phases(phases: Iterable[AlignmentPhase], unit_bytes: int) -> tuple[AlignmentPhase, ...]:
+    """Merge phases whose uniform shifts are equal modulo the unit."""
     found: dict[int, AlignmentPhase] = {}
     others: list[AlignmentPhase] = []
     for phase in phases:
         if phase.shift_bytes is not None and phase.shift_bytes.size > 1:
             others.append(phase)
             continue
-        far = 0 if phase.shift_bytes is None else int(phase.shift_bytes.reshape(-1)[0]) % unit_bytes
-        known = found.get(far)
-        moved = np.full((1, 1), far, dtype=np.uint64) if far else None
-        found[far] = AlignmentPhase(
+        shift = 0 if phase.shift_bytes is None else int(phase.shift_bytes.reshape(-1)[0]) % unit_bytes
+        known = found.get(shift)
+        moved = np.full((1, 1), shift, dtype=np.uint64) if shift else None
+        found[shift] = AlignmentPhase(
             moved, phase.request_counts if known is None else known.request_counts + phase.request_counts
         )
-    return [*found.values(), *others]
+    return (*found.values(), *others)
 
 
 def _find_stride_phases(
     steps: IntArray, counts: IntArray, active: BoolArray, unit_bytes: int
 ) -> AlignmentPhases:
+    """Return the phases of one repetition."""
     if _has_per_lane_steps(steps, active):
         return _sample_iterations(steps, counts)
     shared = int(np.gcd.reduce(np.append(np.abs(steps).reshape(-1), unit_bytes)))
@@ -86,11 +91,11 @@ def _find_stride_phases(
         share: IntArray = np.maximum((counts - phase + period - 1) // period, 0)
         if share.any():
             found.append(AlignmentPhase(_scale_steps(steps, phase), share.astype(np.float64)))
-    return AlignmentPhases(found)
+    return AlignmentPhases(tuple(found))
 
 
 def _has_per_lane_steps(steps: IntArray, active: BoolArray) -> bool:
-    """Lanes of a warp move unequally far: which of them meet in a sector changes all the time."""
+    """Return whether lanes of a warp step unequally far: each iteration then has sectors of its own."""
     if steps.shape[-1] == 1:
         return False
     lanes = np.broadcast_to(active, np.broadcast_shapes(active.shape, steps.shape))
@@ -100,7 +105,7 @@ def _has_per_lane_steps(steps: IntArray, active: BoolArray) -> bool:
 
 
 def _sample_iterations(steps: IntArray, counts: IntArray) -> AlignmentPhases:
-    """Each iteration; of many, some spread over all of them."""
+    """Return each iteration as a phase; if they are many, some spread evenly over them."""
     most = int(counts.max(initial=0))
     times = np.unique(np.linspace(0, max(0, most - 1), _MAX_PHASES).astype(np.int64))
     runs = times[:, None] < counts.reshape(1, -1)
@@ -108,7 +113,7 @@ def _sample_iterations(steps: IntArray, counts: IntArray) -> AlignmentPhases:
     found = [
         AlignmentPhase(_scale_steps(steps, int(t)), share) for t, share in zip(times, shares, strict=True)
     ]
-    return AlignmentPhases(found, is_exhaustive=len(times) >= most)
+    return AlignmentPhases(tuple(found), is_exhaustive=len(times) >= most)
 
 
 def _scale_steps(steps: IntArray, times: int) -> Addresses | None:

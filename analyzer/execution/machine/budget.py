@@ -1,6 +1,6 @@
-"""How much work abstract execution may take before it says what it knows by then."""
+"""Limit on the work of abstract execution; what is known when it is reached is reported."""
 
-DEFAULT_STEP_LIMIT = 100_000  # some three seconds
+DEFAULT_STEP_LIMIT = 100_000  # about three seconds
 _ACTIONS_PER_STEP = 4
 _WORDS_PER_STEP = 32_000
 _WASTED_STEPS_DIVISOR = 4
@@ -9,44 +9,45 @@ _MIN_ATTEMPT_STEPS = 1000
 
 
 class StopExecution(Exception):
-    """A limit was reached, or a loop has no end."""
+    """Raised when a limit is reached, or a loop has no end."""
 
 
 class EndlessLoop(StopExecution):
-    """A loop has no end, or none that a kernel could come to."""
+    """Raised if a loop has no end, or none within a time that a kernel may take."""
 
 
 class Budget:
-    """Steps that are left; one is some 30 microseconds of work, so that the limit is one of time.
+    """Steps spent, and their limit; a step is about 30 microseconds of work, so the limit is one of time.
 
-    Counted rather than timed: the same launch always stops at the same place.
+    Work is counted, not timed: the same launch always stops at the same place.
 
-    words: what was written, for which part of the steps were paid.
-    lost: steps of trials in vain, of loops in which others are closed. They are kept to a quarter, and each
-    of them to half, of all till then, so that such trials at most double what execution costs without them.
+    Failed attempts to accelerate outer loops may cost a quarter of all steps, and each attempt half of those
+    spent before it; so they at most double the cost of execution.
     """
 
     __slots__ = ("n_words_written", "spent_steps", "step_limit", "wasted_steps")
 
     def __init__(self, limit: int) -> None:
-        self.step_limit, self.spent_steps, self.wasted_steps, self.n_words_written = limit, 0, 0, 0
+        self.step_limit, self.spent_steps = limit, 0
+        self.wasted_steps = 0  # of failed attempts to accelerate outer loops
+        self.n_words_written = 0  # which a part of the steps was spent for
 
     @property
     def is_attempt_affordable(self) -> bool:
-        """Whether little enough has been lost to try an outer loop."""
+        """True if few enough steps were wasted to try to accelerate an outer loop."""
         return self.wasted_steps <= self.spent_steps // _WASTED_STEPS_DIVISOR
 
     @property
     def attempt_step_limit(self) -> int:
-        """How much may be spent when a trial ends that begins now."""
+        """Steps that may be spent in all when an attempt ends that begins now."""
         return self.spent_steps + max(_MIN_ATTEMPT_STEPS, self.spent_steps // _ATTEMPT_STEPS_DIVISOR)
 
     def estimate_steps(self, factor: float) -> float:
-        """About what so many times as much would take: the same actions, with as many times the words."""
+        """Estimate the steps of `factor` times as many CTAs: the same actions, `factor` times the words."""
         return self.spent_steps + (factor - 1.0) * self.n_words_written / _WORDS_PER_STEP
 
     def spend(self, n_actions: int, n_words: int) -> None:
-        """Pay for a segment's run: its actions, and the words that they wrote. Raises StopExecution."""
+        """Spend the steps of a segment's actions and of the words that they wrote. Raises StopExecution."""
         self.n_words_written += n_words
         self.spent_steps += 1 + n_actions // _ACTIONS_PER_STEP + n_words // _WORDS_PER_STEP
         if self.spent_steps > self.step_limit:

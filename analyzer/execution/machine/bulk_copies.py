@@ -1,6 +1,6 @@
-"""Copies of the engine as they run: how many bytes, and where in global memory, by what registers hold.
+"""Bulk copies (cp.async.bulk, TMA) at run time: their size and global addresses, from registers.
 
-A warp makes one copy, whichever of its lanes are on.
+A warp issues one copy, whichever of its lanes are active.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,25 +12,25 @@ from msgspec.structs import replace
 from analyzer.execution.binding.constant_image import MappedTensor
 from analyzer.execution.lowering.bulk_operands import BULK_SIZE_UNIT_BYTES, BulkOperands
 from analyzer.execution.lowering.segments import AddressExpression, AddressTerm, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.machine.tracked_memory import compute_lane_addresses
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 
 _FIRST_LANE = np.arange(WARP_SIZE) == 0
 
 
 class AccessPart(Struct, frozen=True, eq=False):
-    """Lanes that do one thing; of copies those of one size, and one lane of each warp that makes them."""
+    """Lanes with the same access."""
 
     access: LoweredAccess
-    active: BoolArray
+    active: BoolArray  # of a bulk copy one lane of each warp that issues it
 
 
 def split_access(
     access: LoweredAccess, view: RegisterView, active: BoolArray, tensors: tuple[MappedTensor, ...]
 ) -> Iterable[AccessPart]:
-    """What the lanes of an access do: all the same, but copies may be of several sizes."""
+    """Split an access by the size of its bulk copies; any other access is one part."""
     form = access.bulk
     return (
         (AccessPart(access, active),) if form is None else _split_copies(access, form, view, active, tensors)
@@ -44,7 +44,7 @@ def _split_copies(
     active: BoolArray,
     tensors: tuple[MappedTensor, ...],
 ) -> Iterator[AccessPart]:
-    """By their size; as the access stands where that is not known."""
+    """Split bulk copies by their size; return the access unchanged where that is unknown."""
     lanes = _find_first_lanes(active)
     size_address = AddressExpression(
         terms=(AddressTerm(form.size_registers[0], len(form.size_registers) > 1, 1),)
@@ -68,7 +68,10 @@ def _split_copies(
 def _make_sized_access(
     access: LoweredAccess, form: BulkOperands, word: int, tensors: tuple[MappedTensor, ...]
 ) -> LoweredAccess:
-    """The access with its size; word: number of units, or the address of a descriptor."""
+    """Return the access with its size and address.
+
+    word: size in units of 16 bytes, or the address of a tensor map.
+    """
     if form.size is not None and form.global_address is not None:
         address = AddressExpression(
             terms=(AddressTerm(form.global_address, True, 1),), offset=0, is_64_bit=True
@@ -93,7 +96,7 @@ def _make_sized_access(
 
 
 def _find_first_lanes(active: BoolArray) -> BoolArray:
-    """The first active lane of each warp."""
+    """Return the first active lane of each warp."""
     if active.shape[-1] == 1:
         alone: BoolArray = active & _FIRST_LANE
         return alone

@@ -1,65 +1,96 @@
-"""Where lanes and warps wait for each other: convergence barriers, WARPSYNC, barriers of a CTA."""
+"""Convergence barriers, WARPSYNC and CTA barriers: lanes and warps that wait for each other.
 
-from typing import TYPE_CHECKING
+The rules, as Volta and later do it ("Independent thread scheduling", CUDA C++ programming guide):
+
+1. BSSY writes the mask of active lanes into convergence barrier B, for each of these lanes.
+2. BSYNC B lets a lane wait until all live lanes of its mask wait there. Lanes whose masks differ may wait at
+   one BSYNC, as in a recursion; each set is released alone.
+3. BREAK B takes the active lanes out of the masks of their partners.
+4. WARPSYNC waits for all live lanes of the warp.
+5. BAR.SYNC waits for all live threads of the CTA, or for the number of threads that it names.
+6. A lane that exits is waited for no longer.
+"""
+
+from typing import Protocol
 from weakref import proxy
 
 import numpy as np
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.segments import Action, ActionKind, Terminator, TerminatorKind
-from analyzer.execution.lowering.step import BoolArray, WordArray
+from analyzer.execution.lowering.segments import (
+    Action,
+    ActionKind,
+    CompiledKernel,
+    Terminator,
+    TerminatorKind,
+)
+from analyzer.execution.lowering.step import WordArray
+from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, Speculation, WarpIndices
+from analyzer.execution.machine.speculation import SpeculationTracker
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.scheduling import WARP_SIZE
 
-if TYPE_CHECKING:
-    from analyzer.execution.machine.abstract_machine import AbstractMachine
+GroupSuccessors = list[tuple[int | None, LockstepGroup]]  # segments, None where the code ends
 
-IntArray = NDArray[np.int64]
 _NO_LANES: WordArray = np.zeros((1, 1), dtype=np.uint32)
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)
-GroupSuccessors = list[tuple[int | None, LockstepGroup]]
+
+
+class GroupScheduler(Protocol):
+    """Part of the machine that released groups go to."""
+
+    def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
+        """Let a group wait for its turn at a segment."""
 
 
 class ConvergenceState:
-    """Who waits where.
+    """Lanes, threads and groups that wait."""
 
-    masks[b]: lane mask that each lane's convergence barrier b holds, [n_warp, 32]: one per warp would
-    deadlock where lanes that have parted open barriers of their own. meeting[segment]: lanes that wait at
-    its end, one word per warp; doubts[segment]: what they have doubts about.
-    arrived, waiting: threads that came to a CTA's barrier of some number, [n_warp, 32], and groups that wait
-    there; wanted: threads that open it, None for all that live.
-    """
-
-    def __init__(self, machine: "AbstractMachine") -> None:
-        self.machine: AbstractMachine = proxy(
-            machine
-        )  # which owns this: it must go when nothing else needs it
+    def __init__(
+        self,
+        kernel: CompiledKernel,
+        batch: CtaBatch,
+        groups: GroupFactory,
+        speculation: SpeculationTracker,
+        scheduler: GroupScheduler,
+    ) -> None:
+        self.kernel, self.batch, self.groups, self.speculation = kernel, batch, groups, speculation
+        # the scheduler owns this; a proxy, so that no cycle keeps its arrays alive
+        self.scheduler: GroupScheduler = proxy(scheduler)
+        # By convergence barrier: the mask that each lane's barrier holds, [n_warp, 32]. One mask per warp
+        # would deadlock where diverged lanes open barriers of their own.
         self.lane_masks: dict[int, NDArray[np.uint32]] = {}
+        # By segment: lanes that wait at its end, one word per warp, and their speculations.
         self.waiting_lanes: dict[int, WordArray] = {}
         self.speculations: dict[int, tuple[Speculation, ...]] = {}
+        # By CTA barrier: threads that arrived, [n_warp, 32]; how many open it, None for all that live; groups
+        # that wait, with the segments at which they continue.
         self.arrived_threads: dict[int, BoolArray] = {}
         self.expected_threads: dict[int, int | None] = {}
-        self.waiting_groups: dict[int, list[tuple[int | None, LockstepGroup]]] = {}
+        self.waiting_groups: dict[int, GroupSuccessors] = {}
 
     @property
     def is_idle(self) -> bool:
-        """Nobody waits."""
+        """True if no lane and no warp waits."""
         return not self.waiting_lanes and not any(self.waiting_groups.values())
 
     def release_after_exit(self, group: LockstepGroup) -> None:
-        """Lanes of the group have ended: others need not wait for them."""
+        """Release lanes and warps that waited only for lanes of the group that have exited."""
         for index in list(self.waiting_lanes):
             self._release_ready(index, group.warp_indices)
         for barrier in list(self.arrived_threads):
             self._release_cta_barrier(barrier)
 
     def find_barrier_masks(self, barrier: int) -> NDArray[np.uint32]:
-        """Lane mask that each lane's convergence barrier holds, [n_warp, 32]."""
+        """Return the mask that each lane's convergence barrier holds, [n_warp, 32]."""
         if barrier not in self.lane_masks:
-            self.lane_masks[barrier] = np.zeros((self.machine.batch.n_warps, WARP_SIZE), dtype=np.uint32)
+            self.lane_masks[barrier] = np.zeros((self.batch.n_warps, WARP_SIZE), dtype=np.uint32)
         return self.lane_masks[barrier]
 
     def apply_barrier_action(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Execute BSSY, BREAK or a BMOV from or to a convergence barrier."""
         group = view.group
         active = group.mask if lanes is None else group.mask & view.to_warp_rows(lanes)
         masks = self.find_barrier_masks(action.barrier)
@@ -70,7 +101,7 @@ class ConvergenceState:
                 )
             case ActionKind.BREAK_CONVERGENCE:
                 gone = pack_lanes(active)[:, None]
-                # of those lanes only that hold the same barrier: others may have put an outer one aside
+                # only of lanes that hold the same barrier: others may have saved an outer one with BMOV
                 partners = np.bitwise_or.reduce(np.where(active, masks[group.warp_indices], 0), axis=1)
                 members = unpack_lanes(partners)
                 masks[group.warp_indices] = np.where(
@@ -92,23 +123,23 @@ class ConvergenceState:
                 pass
 
     def _recheck_waiting(self, barrier: int, group: LockstepGroup) -> None:
-        """Lanes that wait may go on when others leave their barrier."""
+        """Release lanes that waited only for lanes which have left their barrier."""
         for index in list(self.waiting_lanes):
-            end = self.machine.kernel.segments[index].terminator
+            end = self.kernel.segments[index].terminator
             if end.kind is TerminatorKind.RECONVERGE and end.barrier == barrier:
                 self._release_ready(index, group.warp_indices)
 
     def _release_ready(self, index: int, rows: WarpIndices) -> None:
-        """Release the lanes whose partners are all there, or gone.
+        """Release lanes that wait at the end of a segment and whose partners all wait there or have exited.
 
-        Partners hold the same mask: in a recursion others wait at the same BSYNC for an outer one.
+        Partners hold the same mask: in a recursion other lanes wait at the same BSYNC for an outer barrier.
         """
         waiting = self.waiting_lanes.get(index)
         if waiting is None:
             return
-        end = self.machine.kernel.segments[index].terminator
+        end = self.kernel.segments[index].terminator
         rows = rows[waiting[rows] != 0]
-        here, live = waiting[rows], pack_lanes(self.machine.live_lanes[rows])
+        here, live = waiting[rows], pack_lanes(self.groups.live_lanes[rows])
         if end.kind is TerminatorKind.WARP_SYNC:
             is_ready = live & ~here == 0
             ready_rows, ready = rows[is_ready], here[is_ready]
@@ -125,9 +156,9 @@ class ConvergenceState:
             self._resume(end.fall_through, ready_rows, unpack_lanes(ready), speculations)
 
     def _add_waiting(self, index: int, group: LockstepGroup) -> None:
-        """The group's lanes wait at the end of a segment."""
+        """Let the group's lanes wait at the end of a segment."""
         if index not in self.waiting_lanes:
-            self.waiting_lanes[index] = np.zeros(self.machine.batch.n_warps, dtype=np.uint32)
+            self.waiting_lanes[index] = np.zeros(self.batch.n_warps, dtype=np.uint32)
         known = self.speculations.get(index, ())
         self.speculations[index] = (
             *known,
@@ -139,22 +170,21 @@ class ConvergenceState:
     def _resume(
         self, index: int | None, rows: WarpIndices, masks: BoolArray, speculations: tuple[Speculation, ...]
     ) -> None:
-        """A warp may be among `rows` more than once, with other lanes: those go separately."""
+        """Enqueue released lanes; a warp may be among `rows` more than once, with other lanes each time."""
         while len(rows):
             _, firsts = np.unique(rows, return_index=True)
-            self.machine.enqueue_group(
-                index, self.machine.group_lanes(rows[firsts], masks[firsts], speculations)
+            self.scheduler.enqueue_group(
+                index, self.groups.group_lanes(rows[firsts], masks[firsts], speculations)
             )
             keep = np.ones(len(rows), dtype=bool)
             keep[firsts] = False
             rows, masks = rows[keep], masks[keep]
 
-    def wait_convergence_barrier(
-        self, end: Terminator, view: RegisterView
-    ) -> list[tuple[int | None, LockstepGroup]]:
+    def wait_convergence_barrier(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Execute BSYNC: return the group if it waits for no lane."""
         group = view.group
         masks = self.find_barrier_masks(end.barrier)[group.warp_indices]
-        live = pack_lanes(self.machine.live_lanes[group.warp_indices])[:, None]
+        live = pack_lanes(self.groups.live_lanes[group.warp_indices])[:, None]
         own = pack_lanes(group.mask)[:, None]
         missing = np.where(group.mask, masks & live & ~own, 0)
         index = self._find_segment(end)
@@ -165,14 +195,15 @@ class ConvergenceState:
         return []
 
     def _find_segment(self, end: Terminator) -> int:
-        block = self.machine.kernel.cfg.block_of[end.row]
-        first = self.machine.kernel.entry_segments[block]
-        while self.machine.kernel.segments[first].terminator is not end:
+        """Return the index of the segment with this terminator."""
+        block = self.kernel.cfg.block_of[end.row]
+        first = self.kernel.entry_segments[block]
+        while self.kernel.segments[first].terminator is not end:
             first += 1
         return first
 
-    def wait_warp_sync(self, end: Terminator, view: RegisterView) -> list[tuple[int | None, LockstepGroup]]:
-        """All lanes of a warp meet; those of the mask are taken to be all that live."""
+    def wait_warp_sync(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Execute WARPSYNC: return the group if it has all lanes; its mask is taken to be all live lanes."""
         group = view.group
         if group.has_all_lanes:
             return [(end.fall_through, group)]
@@ -180,13 +211,14 @@ class ConvergenceState:
         self._add_waiting(self._find_segment(end), group)
         return []
 
-    def wait_cta_barrier(self, end: Terminator, view: RegisterView) -> list[tuple[int | None, LockstepGroup]]:
+    def wait_cta_barrier(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
+        """Execute BAR: return the group if it does not have to wait."""
         group = view.group
         view.flush()
-        ctas = self.machine.batch.cta_indices[group.warp_indices]
+        ctas = self.batch.cta_indices[group.warp_indices]
         if self._has_all_arrived(group, ctas, end):
             return [(end.fall_through, group)]
-        arrived = self.arrived_threads.setdefault(end.barrier, np.zeros_like(self.machine.live_lanes))
+        arrived = self.arrived_threads.setdefault(end.barrier, np.zeros_like(self.groups.live_lanes))
         arrived[group.warp_indices] |= group.mask
         self.expected_threads[end.barrier] = end.n_threads
         if not end.is_arrive_only:
@@ -195,71 +227,73 @@ class ConvergenceState:
         return [(end.fall_through, group)] if end.is_arrive_only else []
 
     def _has_all_arrived(self, group: LockstepGroup, ctas: IntArray, end: Terminator) -> bool:
-        """All live warps of these CTAs come to the barrier at once, and nobody was there before."""
+        """Return whether all live warps of these CTAs arrive at once, and no thread arrived before."""
         if not group.has_all_lanes or end.is_arrive_only or self.arrived_threads:
             return False
         if group.has_all_warps:
             return True
-        n_ctas = len(self.machine.batch.cta_numbers)
+        n_ctas = len(self.batch.cta_numbers)
         came = np.bincount(ctas, minlength=n_ctas)
         alive = np.bincount(
-            self.machine.batch.cta_indices, weights=self.machine.live_lanes.any(axis=1), minlength=n_ctas
+            self.batch.cta_indices, weights=self.groups.live_lanes.any(axis=1), minlength=n_ctas
         )
         return bool(((came == 0) | (came == alive)).all())
 
     def _release_cta_barrier(self, barrier: int) -> None:
-        """In CTAs of which enough threads have come, let those at a barrier go on."""
-        batch, live = self.machine.batch, self.machine.live_lanes
+        """Release the warps at a barrier in those CTAs of which enough threads have arrived."""
+        batch, live = self.batch, self.groups.live_lanes
         arrived, count = self.arrived_threads[barrier], self.expected_threads[barrier]
         n_ctas = len(batch.cta_numbers)
         came = np.bincount(batch.cta_indices, weights=(arrived & live).sum(axis=1), minlength=n_ctas)
         wanted = np.bincount(batch.cta_indices, weights=live.sum(axis=1), minlength=n_ctas)
         if count is not None:
             wanted = np.minimum(wanted, count)
-        opens = ((came > 0) & (came >= wanted))[batch.cta_indices]
-        if not opens.any():
+        is_open = ((came > 0) & (came >= wanted))[batch.cta_indices]
+        if not is_open.any():
             return
-        arrived[opens] = False
+        arrived[is_open] = False
         if not arrived.any():
             del self.arrived_threads[barrier]
-        still: list[tuple[int | None, LockstepGroup]] = []
+        still: GroupSuccessors = []
         for index, group in self.waiting_groups.pop(barrier, []):
-            goes = opens[group.warp_indices]
-            for chosen, here in ((True, goes), (False, ~goes)):
+            is_released = is_open[group.warp_indices]
+            for chosen, here in ((True, is_released), (False, ~is_released)):
                 if not here.any():
                     continue
                 whole = bool(here.all())
                 part = group if whole else self._make_subgroup(group, here)
                 if chosen:
-                    self.machine.enqueue_group(index, part)
+                    self.scheduler.enqueue_group(index, part)
                 else:
                     still.append((index, part))
         if still:
             self.waiting_groups[barrier] = still
 
     def _make_subgroup(self, group: LockstepGroup, here: BoolArray) -> LockstepGroup:
-        return self.machine.make_subgroup(
+        """Return some warps of a group."""
+        return self.groups.make_subgroup(
             group.warp_indices[here], group.mask[here], group, group.speculations
         )
 
     def release_deadlocked(self) -> bool:
-        """Nobody can go on: let the first that wait go on, where hardware would hang, and trust nothing."""
+        """Release the first that wait where hardware would hang, and mark all counts as speculative.
+
+        Return False if none waits.
+        """
         if self.waiting_groups:
             barrier = next(iter(self.waiting_groups))
             self.arrived_threads.pop(barrier, None)
             for index, part in self.waiting_groups.pop(barrier):
                 if index is not None:
-                    self.machine.mark_all_blocks_speculative(
-                        self.machine.kernel.segments[index - 1].terminator.row
-                    )
-                self.machine.enqueue_group(index, part)
+                    self.speculation.mark_all_blocks(self.kernel.segments[index - 1].terminator.row)
+                self.scheduler.enqueue_group(index, part)
             return True
         if self.waiting_lanes:
             index = next(iter(self.waiting_lanes))
             waiting = self.waiting_lanes.pop(index)
             rows = np.flatnonzero(waiting)
-            end = self.machine.kernel.segments[index].terminator
-            self.machine.mark_all_blocks_speculative(end.row)
+            end = self.kernel.segments[index].terminator
+            self.speculation.mark_all_blocks(end.row)
             self._resume(
                 end.fall_through, rows, unpack_lanes(waiting[rows]), self.speculations.pop(index, ())
             )
@@ -268,14 +302,14 @@ class ConvergenceState:
 
 
 def pack_lanes(mask: BoolArray) -> WordArray:
-    """[n, 32] lanes as one word per warp."""
+    """Pack lanes, [n, 32], into one word per warp."""
     packed = np.packbits(np.ascontiguousarray(mask), axis=1, bitorder="little")
     words: WordArray = packed.view(np.uint32).reshape(-1)
     return words
 
 
 def unpack_lanes(words: WordArray) -> BoolArray:
-    """[n, 32] lanes of one word per warp."""
+    """Unpack one word per warp into lanes, [n, 32]."""
     bits: BoolArray = (words[:, None] >> _LANE_IDS) & np.uint32(1) == 1
     return bits
 
@@ -283,16 +317,19 @@ def unpack_lanes(words: WordArray) -> BoolArray:
 def _find_ready_lanes(
     rows: WarpIndices, here: WordArray, live: WordArray, held: WordArray
 ) -> tuple[WarpIndices, WordArray]:
-    """Rows and lanes that may go on; held: what each lane's barrier holds, [n, 32].
+    """Return rows and lanes that may be released.
 
-    A row comes more than once where lanes of a warp that hold different masks go on at once.
+    A row comes more than once if lanes of a warp with different masks are released at once.
+    here: lanes that wait, one word per row.
+    live: lanes that have not exited, one word per row.
+    held: masks that the lanes' barriers hold, [n, 32].
     """
     waits = unpack_lanes(here)
     wanted = held & live[:, None] | np.uint32(1) << _LANE_IDS
     is_complete = waits & (wanted & ~here[:, None] == 0)
     all_go = (is_complete == waits).all(axis=1) & ((wanted == here[:, None]) | ~waits).all(axis=1)
     found_rows, found = [rows[all_go]], [here[all_go]]
-    seen: dict[bytes, list[int]] = {}  # most warps wait alike
+    seen: dict[bytes, list[int]] = {}  # most warps wait in the same way
     for place in np.flatnonzero(is_complete.any(axis=1) & ~all_go).tolist():
         word = int(here[place])
         key = here[place].tobytes() + wanted[place].tobytes()
@@ -304,7 +341,10 @@ def _find_ready_lanes(
 
 
 def _find_complete_sets(wanted: list[int], here: int) -> list[int]:
-    """Sets of a warp's waiting lanes that may go on; wanted: for each lane those that it waits for."""
+    """Return the sets of a warp's waiting lanes that may be released.
+
+    wanted: for each lane the mask of those that it waits for.
+    """
     waiting = {lane: wanted[lane] for lane in range(WARP_SIZE) if here >> lane & 1}
     found, rest = [], here
     for lane, mask in waiting.items():

@@ -1,4 +1,4 @@
-"""The warps of some CTAs: who they are, what special registers and constants they see."""
+"""A batch of CTAs that are executed together: their warps, special registers and constants."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -11,7 +11,7 @@ from analyzer.execution.binding.constant_reads import WORD_BYTES
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.call_returns import build_call_to_return_graph
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.execution.lowering.step import Value, WordArray
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
     UnknownOrigins,
@@ -22,19 +22,19 @@ from analyzer.execution.machine.shared_memory import AbstractWord, align_shared_
 from analyzer.execution.machine.unknown_words import UnknownWords
 from analyzer.execution.profile.cta_boxes import delinearize_ctas
 from analyzer.flow.postdominators import compute_immediate_postdominators, find_blocks_between
+from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import BarrierRegister
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
 MAX_TRACKED_SHARED_BYTES = 128 << 20
 
 
 class BranchRegions:
-    """Static facts about branches: where their paths meet, and what runs in between."""
+    """Static facts about branches: where their paths meet, and which blocks are in between."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
         self.kernel = kernel
@@ -46,10 +46,10 @@ class BranchRegions:
         return compute_immediate_postdominators(*build_call_to_return_graph(self.kernel.cfg))
 
     def find_reconvergence_block(self, row: int) -> int | None:
-        """The block from which on it does not matter which way was taken; None where only the end is common.
+        """Return the block from which on the branch's direction does not matter, None if only the end is.
 
-        All ways on from the branch meet there, and its lanes are together again: what leads to the BSYNC of a
-        barrier that is open at the branch runs once for each part of the warp.
+        All paths from the branch meet there, and its lanes have reconverged: blocks on the way to the BSYNC
+        of a barrier that is open at the branch run once for each part of the warp.
         """
         if row not in self._reconvergence_blocks:
             cfg = self.kernel.cfg
@@ -66,7 +66,7 @@ class BranchRegions:
         return self._reconvergence_blocks[row]
 
     def _find_synced_barrier(self, block: int) -> int | None:
-        """The barrier that a block ends by waiting at."""
+        """Return the convergence barrier that the last instruction of a block waits at, None if none."""
         form = self.kernel.cfg.kernel.decode_form(self.kernel.cfg.blocks[block].stop - 1)
         if form.opcode.kind is not OpKind.CONVERGENCE_WAIT:
             return None
@@ -74,7 +74,7 @@ class BranchRegions:
 
     @cached_property
     def _open_barriers(self) -> tuple[frozenset[int], ...]:
-        """Barriers that may be open at the end of each block."""
+        """Convergence barriers that may be open at the end of each block."""
         cfg = self.kernel.cfg
         opened: list[frozenset[int]] = []
         for span in cfg.blocks:
@@ -96,13 +96,13 @@ class BranchRegions:
         return tuple(found)
 
     def find_blocks(self, row: int, stop: int | None) -> frozenset[int]:
-        """Blocks that may run between the branch and its meeting block."""
+        """Return the blocks that may run between the branch and its reconvergence block, `stop`."""
         return find_blocks_between(
             self.kernel.cfg.interprocedural_successors, self.kernel.cfg.block_of[row], stop
         )
 
     def find_written_registers(self, row: int, stop: int | None) -> tuple[int, ...]:
-        """Registers of the slice that those blocks write."""
+        """Return the slots of the slice that these blocks write."""
         key = (row, stop)
         if key not in self._written_registers:
             cfg, rows = self.kernel.cfg, self.kernel.slice.is_included
@@ -117,35 +117,34 @@ class BranchRegions:
 
 
 class LaunchShape(Struct, frozen=True, eq=False):
-    """Launch dimensions that are all known.
+    """Launch dimensions that are all known."""
 
-    shared_bytes: where a CTA's shared memory ends; shared_start_bytes: where the kernel's own begins.
-    """
-
-    grid: Dim3
-    block: Dim3
-    cluster: Dim3
-    shared_bytes: int
-    reserved_shared_bytes: int
+    grid: Dim3  # in CTAs
+    block: Dim3  # in threads
+    cluster: Dim3  # in CTAs
+    shared_bytes: int  # of a CTA, with the reserved ones
+    reserved_shared_bytes: int  # of the system, before the kernel's own
 
     @property
     def warps_per_cta(self) -> int:
+        """Warps of a CTA; the last may have idle lanes."""
         return -(-self.block.count // WARP_SIZE)
 
 
 def limit_ctas_by_memory(kernel: CompiledKernel, shape: LaunchShape, n_ctas: int) -> int:
-    """So many CTAs, at least one, or fewer where their shared memory, if it is kept, takes too much room."""
+    """Return `n_ctas`, or fewer if their tracked shared memory would take too much room; at least 1."""
     if kernel.slice.tracks_shared:
         n_ctas = min(n_ctas, MAX_TRACKED_SHARED_BYTES // max(1, align_shared_bytes(shape.shared_bytes)))
     return max(1, n_ctas)
 
 
 class CtaBatch:
-    """CTAs executed together; row r is warp r % warps_per_cta of the CTA `cta_numbers[r // warps_per_cta]`.
+    """CTAs executed together; warp w of the batch is warp w % warps_per_cta of CTA w // warps_per_cta.
 
-    weights[r]: CTAs of the grid that this row's CTA stands for. cta_shape: the CTAs as rows and columns, in
-    order; what is the same along either is held once. room_bytes: for all CTAs' shared memories, None without
-    limit (see `SharedMemory`).
+    cta_numbers: linear numbers in the grid.
+    weights: for each CTA the number of CTAs of the grid that it represents.
+    cta_shape: rows and columns that the CTAs form, in order; uniform values are held once along each.
+    shared_capacity_bytes: limit of all CTAs' tracked shared memory, None for no limit (see `SharedMemory`).
     """
 
     def __init__(
@@ -171,7 +170,8 @@ class CtaBatch:
         self.unknown_words = UnknownWords(kernel)
         self.shared_bytes = shape.shared_bytes
         self.branch_origins: dict[int, int] = {}
-        # where CTAs stand for others: the next CTA along each axis, and how many there are
+        # where CTAs represent boxes of others: per grid axis the next CTA in the batch (-1 for none), and the
+        # number of CTAs along it
         self.neighbor_ctas: tuple[IntArray, ...] = ()
         self.box_counts: tuple[IntArray, ...] = ()
         self._special_register_texts: list[str] = []
@@ -184,12 +184,12 @@ class CtaBatch:
         self.is_fully_live = bool(live.all())
 
     def _make_thread_ids(self) -> NDArray[np.int64]:
-        """Number of each thread in its CTA; one row where a CTA has one warp."""
+        """Return the number of each thread in its CTA, [1, 1, warp, 32]."""
         warps = np.arange(self.launch_shape.warps_per_cta, dtype=np.int64)
         return warps[None, None, :, None] * WARP_SIZE + _LANE_IDS.astype(np.int64)
 
     def reorder_ctas(self, order: IntArray, cta_shape: tuple[int, int]) -> "CtaBatch":
-        """The same CTAs in another order, as rows and columns."""
+        """Return a batch of the same CTAs in another order, as rows and columns."""
         numbers, weights = self.cta_numbers[order], self.cta_weights[order]
         return CtaBatch(
             self.kernel,
@@ -205,14 +205,15 @@ class CtaBatch:
 
     @property
     def _first_text_origin(self) -> int:
+        """First origin number that is no row of an instruction."""
         return len(self.kernel.cfg.kernel) + 1
 
     def record_branch_origin(self, row: int, origin: int) -> None:
-        """Remember what the branch at `row` hangs on."""
+        """Record the origin of the unknown condition of the branch at `row`."""
         self.branch_origins.setdefault(row, origin & ~DIVERGENT_FLAG)
 
     def describe_origin(self, origin: int) -> tuple[str, int | None]:
-        """What an origin number stands for, and its row where it is an instruction."""
+        """Return the text and the row of an origin: the row of an instruction, else the text of a reason."""
         if origin <= len(self.kernel.cfg.kernel):
             return "", origin - 1
         place = origin - self._first_text_origin
@@ -223,19 +224,21 @@ class CtaBatch:
 
     @property
     def has_known_contents(self) -> bool:
-        """Some allocation's contents are known."""
+        """True if the contents of some allocation are known."""
         return self.image.has_contents
 
     def find_reconvergence_block(self, row: int) -> int | None:
+        """See `BranchRegions`."""
         return self.branch_regions.find_reconvergence_block(row)
 
     def find_region_writes(self, row: int, stop: int | None) -> tuple[int, ...]:
+        """Return the slots that blocks between a branch and `stop` write."""
         return self.branch_regions.find_written_registers(row, stop)
 
     # ---- constants -------------------------------------------------------------------------------
 
     def read_constant(self, bank: int, offset: int) -> tuple[WordArray, UnknownOrigins | None]:
-        """A word of a constant bank."""
+        """Return a word of a constant bank, and its origin if it is unknown."""
         found = self._constants.get((bank, offset))
         if found is None:
             value, unknown = self.image.read_word(bank, offset)
@@ -244,7 +247,7 @@ class CtaBatch:
         return found
 
     def read_constants(self, bank: int, offsets: IntArray) -> tuple[WordArray, UnknownOrigins | None]:
-        """Words of a constant bank, at an offset of each lane's own."""
+        """Return words of a constant bank at one offset per lane, and the origin of unknown ones."""
         if offsets.size == 1:
             return self.read_constant(bank, int(offsets.reshape(1)[0]))
         values, unknown = self.image.read_words(bank, offsets)
@@ -254,7 +257,7 @@ class CtaBatch:
     # ---- special registers -----------------------------------------------------------------------
 
     def read_special_register(self, name: str) -> tuple[Value, UnknownOrigins | None]:
-        """A special register by its printed name; unknown ones (clocks, SM numbers) have an origin."""
+        """Return a special register by its printed name; unknown ones (clocks, SM numbers) have an origin."""
         if name not in self._special_registers:
             maker = _SPECIAL_REGISTERS.get(name)
             value = _ZERO if maker is None else maker(self)
@@ -265,13 +268,14 @@ class CtaBatch:
         return self._special_registers[name]
 
     def _add_special_origin(self, name: str) -> int:
+        """Return a new origin number for an unknown special register."""
         self._special_register_texts.append(f"special register {name}")
         return (
             self._first_text_origin + len(self.image.unknown_reasons) + len(self._special_register_texts) - 1
         )
 
     def compute_thread_index(self, axis: int) -> WordArray:
-        """threadIdx along an axis."""
+        """Return threadIdx along an axis, as small as it is uniform."""
         block, thread = self.launch_shape.block, self._make_thread_ids()
         if axis == 0:
             found = thread % block.x if block.x < block.count else thread
@@ -282,12 +286,12 @@ class CtaBatch:
         return collapse_uniform_axes(found.astype(np.uint32))
 
     def compute_cta_index(self, axis: int) -> WordArray:
-        """blockIdx along an axis, [CTA row, CTA column, 1, 1] or smaller."""
+        """Return blockIdx along an axis, [CTA row, CTA column, 1, 1] or smaller."""
         found = delinearize_ctas(self.launch_shape.grid, self.cta_numbers)[axis]
         return collapse_uniform_axes(found.reshape(*self.cta_shape, 1, 1).astype(np.uint32))
 
     def compute_cluster_rank(self) -> WordArray:
-        """Rank of the CTA in its cluster."""
+        """Return the rank of each CTA in its cluster."""
         cluster = self.launch_shape.cluster
         x, y, z = (self.compute_cta_index(axis).astype(np.int64) for axis in range(3))
         rank = x % cluster.x + cluster.x * (y % cluster.y + cluster.y * (z % cluster.z))
@@ -296,7 +300,7 @@ class CtaBatch:
     # ---- memory ----------------------------------------------------------------------------------
 
     def load_global(self, access: LoweredAccess, addresses: NDArray[np.uint64]) -> list[AbstractWord] | None:
-        """What supplied buffers hold there, register by register; None where none is touched."""
+        """Return what buffers with known contents hold, one word per register; None if none is accessed."""
         n_words = len([slot for slot in access.result_slots if slot < 256])
         size = access.width_bytes
         values: list[WordArray] = []
@@ -335,6 +339,7 @@ class CtaBatch:
     def _load_word(
         contents: NDArray[np.uint8], offsets: IntArray, size: int, access: LoweredAccess
     ) -> WordArray:
+        """Return up to four bytes of a buffer at each offset, sign-extended if the load does so."""
         value = np.zeros(offsets.shape, dtype=np.uint32)
         for byte in range(size):
             value |= contents[offsets + byte].astype(np.uint32) << np.uint32(8 * byte)
@@ -349,11 +354,13 @@ _ZERO: WordArray = np.zeros((1, 1, 1, 1), dtype=np.uint32)
 
 
 def _make_lane_mask_rule(rule: Callable[[int], int]) -> Callable[[CtaBatch], Value]:
+    """Return a rule for a special register with one word per lane."""
     words = np.array([rule(lane) & _MASK32 for lane in range(WARP_SIZE)], dtype=np.uint32)
     return lambda batch: words.reshape(_LANE_IDS.shape)
 
 
 def _make_constant_rule(rule: Callable[[CtaBatch], int]) -> Callable[[CtaBatch], Value]:
+    """Return a rule for a special register that is the same for all CTAs."""
     return lambda batch: np.full((1, 1, 1, 1), rule(batch), dtype=np.uint32)
 
 

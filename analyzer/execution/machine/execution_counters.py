@@ -1,34 +1,29 @@
-"""What a batch of warps executed."""
+"""Counters of what a batch of warps executed."""
 
 import numpy as np
 from msgspec import Struct, field
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.segments import CompiledKernel, Segment
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import ALL_LANES, RegisterView
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.scheduling import WARP_SIZE
-
-IntArray = NDArray[np.int64]
 
 
 class ExecutionCounters(Struct, eq=False):
-    """What was executed: per segment and warp, executions and active lanes; per memory instruction, its log.
+    """Executions of segments and loops by each warp, and the log of memory accesses."""
 
-    entries[loop, warp]: how often a warp comes to a loop from outside.
-    hanging[row]: warp instructions that ran under the assumption made at that branch.
-    """
-
-    segment_runs: IntArray
-    active_lanes: IntArray
+    segment_runs: IntArray  # [segment, warp]
+    active_lanes: IntArray  # [segment, warp], sums over the runs
     memory_log: AccessLog
-    loop_entries: IntArray
+    loop_entries: IntArray  # [loop, warp], arrivals at a loop from outside
+    # by branch row: warp instructions, of the grid, that ran on the assumption made there
     speculative_instructions: dict[int, float] = field(default_factory=dict)
     speculative_blocks: set[int] = field(default_factory=set)
 
     def count_segment(self, segment: Segment, view: RegisterView, batch: CtaBatch) -> None:
-        """A group runs a segment."""
+        """Count one run of a segment by a group."""
         index, group = segment.index, view.group
         lanes = WARP_SIZE if view.active is ALL_LANES else group.mask.sum(axis=1)
         if group.has_all_warps:
@@ -45,12 +40,14 @@ class ExecutionCounters(Struct, eq=False):
             )
 
 
-def make_counters(kernel: CompiledKernel, batch: CtaBatch) -> ExecutionCounters:
-    """Nothing executed yet."""
+def make_counters(
+    kernel: CompiledKernel, batch: CtaBatch, memory_log: AccessLog | None = None
+) -> ExecutionCounters:
+    """Return counters at zero; memory_log: None for a log of all accesses."""
     shape = (len(kernel.segments), batch.n_warps)
     return ExecutionCounters(
         segment_runs=np.zeros(shape, dtype=np.int64),
         active_lanes=np.zeros(shape, dtype=np.int64),
-        memory_log=AccessLog(batch),
+        memory_log=AccessLog(batch) if memory_log is None else memory_log,
         loop_entries=np.zeros((len(kernel.loop_forest.loops), batch.n_warps), dtype=np.int64),
     )

@@ -8,7 +8,7 @@ from analyzer.execution.machine.cta_batch import LaunchShape
 
 
 class PreparedLaunch(Struct, frozen=True, eq=False):
-    """What execution of a launch begins with."""
+    """Input of the execution of a launch."""
 
     compiled: CompiledKernel
     image: ConstantImage

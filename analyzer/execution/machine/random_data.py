@@ -1,39 +1,39 @@
-"""Words that stand for those of memory that nobody knows, where addresses hang on them: random ones.
+"""Random words in place of unknown words of memory, for addresses that depend on them.
 
-Lanes that gather by an index, scatter to a bin or follow a hash read words of their own. What they ask for
-then depends on how these lie to each other, of which data say nothing; they are taken to lie at random: as
-many sectors, conflicts and lanes on one word as random numbers give. A word is the same wherever its place
-is read again, so that lanes that read one index go to one row, and code bounds them: a byte is below 256,
-and what is masked stays below its mask. Where the table that they lead into has a known size, they stay
-inside. Words that are computed with in floating point are numbers from 0 to 1 where lanes have their own, as
-coordinates and samples often are, and else 0, a short distance (`UnknownWords`). Results of atomics count up:
-nothing stands for them.
+Lanes that gather by an index, scatter to a bin or follow a hash load words of their own. How their addresses
+lie to each other then depends on data that are unknown. They are assumed to be random: sectors, bank
+conflicts and lanes at one word are those of random numbers.
+
+1. A word is a hash of its address: lanes that load the same index access the same row.
+2. The code bounds it: a byte is below 256, a masked word below its mask.
+3. If the buffer that the access leads into has a known size, its addresses stay inside.
+4. Words that are read as floating point are numbers from 0 to 1 if each lane loads its own (coordinates and
+   samples often are), and else 0, a short distance (see `UnknownWords`).
+5. Results of atomics have no random words: they count up.
 """
 
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, WordArray
+from analyzer.execution.lowering.step import WordArray
 from analyzer.execution.machine.register_state import DIVERGENT_FLAG, UnknownOrigins
 from analyzer.execution.machine.unknown_words import UnknownWords
+from analyzer.ir.arrays import Addresses, BoolArray
 from analyzer.ir.opcode import OpKind
-
-Addresses = NDArray[np.uint64]
 
 _WORD_BYTES = 4
 _SPLITMIX64_FACTORS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
-_NONNEGATIVE_MASK = np.uint32(0x7FFFFFFF)  # an index is no negative number
+_NONNEGATIVE_MASK = np.uint32(0x7FFFFFFF)  # an index is not negative
 _PITCH_MASK, _POINTER_MASK = np.uint32(0x7FFFFFF8), np.uint32(0x7FFFFF00)
 _UNIT_SCALE = np.float32(2.0**-32)
 
 
 class TargetBuffer(Struct, frozen=True):
-    """Memory of a known size that an access leads into."""
+    """A buffer of known size that an access leads into."""
 
     address: int
     size_bytes: int
@@ -42,7 +42,10 @@ class TargetBuffer(Struct, frozen=True):
 def find_target_buffers(
     image: ConstantImage, bases: Iterable[tuple[int, int | None]]
 ) -> dict[int, TargetBuffer]:
-    """Tables of a known size, by row; bases: where the row would go if unknown words were zero."""
+    """Return buffers of known size by the row of the instruction that accesses them.
+
+    bases: rows, and their address with zero for unknown words.
+    """
     found: dict[int, TargetBuffer] = {}
     for row, base in bases:
         if base is None:
@@ -55,10 +58,11 @@ def find_target_buffers(
 
 
 class RandomData:
-    """Random words for what loads of a kernel bring; tables: that rows of instructions lead into.
+    """Random words for the loads of a kernel.
 
-    has_pitches: what a whole warp reads is a multiple of eight, as pitches of matrices are. Eight bytes that
-    it reads are a multiple of 256, as pointers are.
+    target_buffers: by the row of the access that leads into them.
+    has_pitches: 4-byte words that a whole warp loads are multiples of 8, as pitches of matrices are. The low
+        word of 8 bytes that it loads is always a multiple of 256, as in pointers.
     """
 
     def __init__(
@@ -73,17 +77,20 @@ class RandomData:
         self._target_buffers = target_buffers or {}
 
     def has_random_data(self, row: int) -> bool:
-        """Whether random words stand for what this instruction loads."""
+        """Return whether an instruction loads words that are random if unknown."""
         kernel = self._kernel.cfg.kernel
         return row < len(kernel) and kernel.find_opcode(row).kind is OpKind.LOAD
 
     def covers_unknowns(self, origin: UnknownOrigins, active: BoolArray) -> bool:
-        """Whether all that is unknown of some addresses has random words for it."""
+        """Return whether all unknown words that some addresses depend on have random words."""
         found = np.unique(np.where(active, origin, 0))
         return all(self.has_random_data((one & ~DIVERGENT_FLAG) - 1) for one in found.tolist() if one)
 
     def make_words(self, access: LoweredAccess, addresses: Addresses, *, is_uniform: bool) -> list[WordArray]:
-        """What stands there, register by register; is_even: the lanes of a warp read the same."""
+        """Return the words at these addresses, one array per register.
+
+        is_uniform: the lanes of a warp load the same.
+        """
         found = []
         is_number = self._unknown_words.is_read_as_float(access.row)
         for place in range(len(access.result_slots)):
@@ -102,7 +109,7 @@ class RandomData:
         return found
 
     def fit_addresses(self, access: LoweredAccess, addresses: Addresses) -> Addresses:
-        """Places that hardware allows, within the table that the access leads into if its size is known."""
+        """Align addresses to the access width, within the buffer that the access leads into if known."""
         if (table := self._target_buffers.get(access.row)) is not None:
             first = np.uint64(table.address)
             addresses = first + (addresses - first) % np.uint64(table.size_bytes)
@@ -111,7 +118,7 @@ class RandomData:
 
 
 def _make_random_words(places: Addresses) -> WordArray:
-    """SplitMix64's mixing of each place (see `make_hash_factors`)."""
+    """Hash each address with the mixing function of SplitMix64 (Steele et al., OOPSLA 2014)."""
     mixed = places
     for factor, shift in zip(_SPLITMIX64_FACTORS, (30, 27), strict=True):
         mixed = (mixed ^ mixed >> np.uint64(shift)) * factor
@@ -119,12 +126,12 @@ def _make_random_words(places: Addresses) -> WordArray:
 
 
 def _make_unit_floats(words: WordArray) -> WordArray:
-    """A floating-point number from 0 to 1, in its bits."""
+    """Return the bits of floating-point numbers from 0 to 1."""
     return (words.astype(np.float32) * _UNIT_SCALE).view(np.uint32)
 
 
 def _narrow_words(words: WordArray, access: LoweredAccess) -> WordArray:
-    """A byte or half a word, extended by its sign where the load does so."""
+    """Return the low 8 or 16 bits of words, sign-extended if the load does so."""
     bits = np.uint32(8 * access.width_bytes)
     words = words & ((np.uint32(1) << bits) - np.uint32(1))
     if not access.is_signed:

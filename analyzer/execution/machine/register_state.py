@@ -1,14 +1,18 @@
 """Registers of many warps at once, and the view of them that a group of warps works on.
 
-The state holds arrays that broadcast to [CTA row, CTA column, warp, 32] and stay as small as they are
-uniform: what depends on the thread alone has one place for all CTAs, what depends on the CTA alone one for
-all threads. CTAs are numbered row by row; how many rows and columns there are, says `CtaBatch.cta_shape`. A
-group of all warps, or of the same warps of every CTA, works on such arrays; any other on rows taken out of
-them, [n_row, 32] or smaller.
+Values. An array broadcasts to [CTA row, CTA column, warp, 32] and is as small as the value is uniform: what
+depends on the thread alone has length 1 along both CTA axes, what depends on the CTA alone length 1 along
+warps and lanes. `CtaBatch.cta_shape` gives the numbers of CTA rows and columns. A group of all warps,
+or of the same warps in every CTA, works on such arrays; any other group on rows taken out of them, [n_row,
+32] or smaller.
 
-Beside each value stands the origin of what is not known of it: None where all lanes are known, else int32, 0
-where a lane is known, an instruction's row + 1 or a number beyond. Without UNEVEN, all lanes of a warp are as
-far from the values that stand here (see `UnknownWords`).
+Origins. Each value has the origin of its unknown lanes: None if all lanes are known, else an int32 array with
+0 for a known lane, and else the row of the instruction that made the unknown value plus 1, or a larger number
+(see `CtaBatch.describe_origin`). Without `DIVERGENT_FLAG` the unknown lanes of a warp all differ from the
+value that is held by the same amount (see `UnknownWords`).
+
+Example, 2 CTAs in one column with 4 warps each: threadIdx.x is [1, 1, 4, 32], blockIdx.x is [2, 1, 1, 1],
+their sum [2, 1, 4, 32].
 """
 
 from math import prod
@@ -18,7 +22,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.execution.lowering.slicing import Guard
+from analyzer.execution.lowering.step import Value, WordArray
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 
@@ -27,42 +33,40 @@ WarpIndices = NDArray[np.int64]
 Deltas = NDArray[np.uint32]
 
 ALL_LANES: BoolArray = np.ones((1, 1), dtype=bool)
-DIVERGENT_FLAG = 1 << 28
+DIVERGENT_FLAG = 1 << 28  # in an origin: unknown parts differ among the lanes of a warp
 _N_STATE_AXES = 4
 _ZERO: WordArray = np.zeros((1, 1, 1, 1), dtype=np.uint32)
 _FALSE: BoolArray = np.zeros((1, 1, 1, 1), dtype=bool)
 
 
 def make_initial_value(slot: int) -> Value:
-    """What a register holds before anything is written: zero, or false."""
+    """Return what a register holds before it is written: zero, or false."""
     return _FALSE if PREDICATE_BASE <= slot < N_REGISTER_UNITS else _ZERO
 
 
 class RegisterState:
-    """All registers and predicates of `shape` warps, [CTA row, CTA column, warp], by storage number.
-
-    Slots beyond `N_REGISTER_UNITS` are words of the stack. deltas[slot]: growth per iteration while a loop is
-    being closed; None is none. owned: arrays that nothing else refers to, which may be written in place.
-    """
+    """All registers and predicates by slot; slots from `N_REGISTER_UNITS` on are words of the stack."""
 
     __slots__ = ("deltas", "exclusive_arrays", "origins", "shape", "values")
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
-        self.shape = shape
+        self.shape = shape  # CTA rows, CTA columns, warps of a CTA
         self.values: list[Value] = [make_initial_value(slot) for slot in range(N_REGISTER_UNITS)]
         self.origins: list[UnknownOrigins | None] = [None] * N_REGISTER_UNITS
+        # growth per iteration, in a machine that executes one for many (`SymbolicIteration`)
         self.deltas: list[Deltas | None] = [None] * N_REGISTER_UNITS
+        # (0 value, 1 origin, 2 delta; slot) of arrays that nothing else refers to: written in place
         self.exclusive_arrays: set[tuple[int, int]] = set()
 
     def copy(self) -> "RegisterState":
-        """A copy that shares the arrays; neither side may write in place after."""
+        """Return a copy that shares the arrays; neither side writes them in place afterwards."""
         other = RegisterState(self.shape)
         other.values, other.origins, other.deltas = list(self.values), list(self.origins), list(self.deltas)
         self.exclusive_arrays.clear()
         return other
 
     def add_slot(self) -> int:
-        """A further register, for a word of the stack."""
+        """Add a slot for a word of the stack; return its number."""
         self.values.append(_ZERO)
         self.origins.append(None)
         self.deltas.append(None)
@@ -70,28 +74,24 @@ class RegisterState:
 
 
 class LockstepGroup(Struct, eq=False):
-    """Warps that go on together: rows of the state, and the lanes of each that are with the group.
+    """Warps that run in lockstep."""
 
-    is_whole: all warps of the state; is_full: no lane of these warps is elsewhere. doubts: branches taken on
-    assumption whose paths have not met again. warps: their numbers within the CTA, where the group has the
-    same of every CTA, of which there are several.
-    """
-
-    warp_indices: WarpIndices
-    mask: BoolArray
-    has_all_warps: bool
-    has_all_lanes: bool
-    speculations: tuple["Speculation", ...] = ()
+    warp_indices: WarpIndices  # in the batch, ascending
+    mask: BoolArray  # [n_warp, 32], lanes of these warps that are in the group
+    has_all_warps: bool  # of the batch
+    has_all_lanes: bool  # no live lane of these warps is in another group
+    speculations: tuple["Speculation", ...] = ()  # whose paths have not met again
+    # numbers within the CTA, if the group has the same warps of several CTAs, of all in the batch
     common_warp_ids: WarpIndices | None = None
 
     @property
     def has_same_warps_in_ctas(self) -> bool:
-        """It has the same warps of every CTA, so that its arrays may be as compact as those of the state."""
+        """True if it has the same warps of every CTA: its arrays may be as compact as those of the state."""
         return self.has_all_warps or self.common_warp_ids is not None
 
 
 def find_common_warp_ids(rows: WarpIndices, n_ctas: int, warps_per_cta: int) -> WarpIndices | None:
-    """`Group.warps` of these rows."""
+    """Return `LockstepGroup.common_warp_ids` of these warps."""
     each, rest = divmod(len(rows), n_ctas)
     if n_ctas == 1 or rest or not each or rows[each - 1] >= warps_per_cta:
         return None
@@ -101,19 +101,15 @@ def find_common_warp_ids(rows: WarpIndices, n_ctas: int, warps_per_cta: int) -> 
 
 
 class Speculation(Struct, frozen=True):
-    """A branch at `row` that was taken on assumption; its paths meet at `block`."""
+    """A branch with an unknown condition, decided on an assumption."""
 
     branch_row: int
-    reconvergence_block: int | None
-    origin: int
+    reconvergence_block: int | None  # where its paths meet
+    origin: int  # of the condition
 
 
 class RegisterView:
-    """Registers as one group sees them; `flush` writes back what it changed.
-
-    active: lanes of the group, as small as it broadcasts; mask: the same for every warp of the group.
-    n_written: words written so far, those held once counted once.
-    """
+    """Registers as one group sees them; `flush` writes back what the group changed."""
 
     __slots__ = (
         "_state_indices",
@@ -138,18 +134,18 @@ class RegisterView:
             self.mask = group.mask.reshape(*self.shape, WARP_SIZE)
             if not group.has_all_lanes:
                 self.mask = collapse_uniform_axes(self.mask)
-        self.active: BoolArray = ALL_LANES if all_lanes else self.mask
+        self.active: BoolArray = ALL_LANES if all_lanes else self.mask  # as small as it broadcasts
         self.values: dict[int, Value] = {}
         self.origins: dict[int, UnknownOrigins | None] = {}
         self.deltas: dict[int, Deltas | None] = {}
         self.dirty: set[int] = set()
-        self.n_words_written = 0
+        self.n_words_written = 0  # sizes of the arrays written, before they broadcast
         self._state_indices: tuple[WarpIndices, WarpIndices, WarpIndices] | None = None
 
     # ---- shapes ----------------------------------------------------------------------------------
 
     def select_group(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The group's rows of an array of the state."""
+        """Return the group's part of an array of the state."""
         if self.group.has_all_warps:
             return array
         sizes = array.shape[:3]
@@ -169,7 +165,7 @@ class RegisterView:
         return found
 
     def to_warp_rows(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array of the view with one row per warp, or one row where all are alike."""
+        """Return an array of the view as [n_warp, lanes], or [1, lanes] if all warps have the same."""
         if array.ndim == 2:
             return array
         if array.shape[:3] == (1, 1, 1):
@@ -179,14 +175,14 @@ class RegisterView:
         return np.broadcast_to(array, (*self.shape, n_lanes)).reshape(-1, n_lanes)
 
     def from_warp_rows(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """One row per warp as an array of the view."""
+        """Return an array of one row per warp in the shape of the view."""
         if not self.group.has_same_warps_in_ctas or rows.shape[0] == 1 or rows.ndim > 2:
             return rows
         return rows.reshape(*self.shape, rows.shape[1])
 
     @property
     def n_first_cta_warps(self) -> int | None:
-        """Warps of the first CTA, which come first; None where the group has other warps of other CTAs."""
+        """Count the first CTA's warps, which come first; None if the group has other warps of other CTAs."""
         n_ctas = prod(self.state.shape[:2])
         return (
             len(self.group.warp_indices) // n_ctas
@@ -195,12 +191,12 @@ class RegisterView:
         )
 
     def select_first_cta(self, array: NDArray[Any]) -> NDArray[Any]:
-        """Rows of the first CTA, one per warp or one for all, where `n_first` says how many it has."""
+        """Return the rows of the first CTA, one per warp or one for all; needs `n_first_cta_warps`."""
         rows: NDArray[Any] = array if array.ndim == 2 else array[0, 0]
         return rows if len(rows) == 1 else rows[: self.n_first_cta_warps]
 
     def find_cta_uniform_rows(self, arrays: list[Value]) -> list[Value] | None:
-        """Rows of the first CTA, one per warp, where the group has all CTAs and they are alike, else None."""
+        """Return the rows of the first CTA if the group has all CTAs and they hold the same, else None."""
         n_ctas, each = prod(self.state.shape[:2]), self.n_first_cta_warps
         if each is None:
             return None
@@ -219,7 +215,7 @@ class RegisterView:
         return found
 
     def to_warp_vector(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array of the view that was reduced over lanes, as one number per warp or one for all."""
+        """Return an array of the view that was reduced over lanes as one number per warp, or one for all."""
         if array.size == 1:
             return array.reshape(1)
         if array.ndim > 1:
@@ -229,6 +225,7 @@ class RegisterView:
     # ---- registers -------------------------------------------------------------------------------
 
     def read_value(self, slot: int) -> Value:
+        """Return what a register holds."""
         if self.group.has_all_warps:
             return self.state.values[slot]
         found = self.values.get(slot)
@@ -237,6 +234,7 @@ class RegisterView:
         return found
 
     def read_origin(self, slot: int) -> UnknownOrigins | None:
+        """Return the origin of a register's unknown lanes, None if all are known."""
         if self.group.has_all_warps:
             known = self.state.origins[slot]
             if known is not None and not known.any():
@@ -248,7 +246,14 @@ class RegisterView:
             self.origins[slot] = own if own is not None and own.any() else None
         return self.origins[slot]
 
+    def evaluate_guard(self, guard: Guard) -> tuple[BoolArray, UnknownOrigins | None]:
+        """Return the lanes whose guard is true, and the origin of what is unknown about it."""
+        slot, negated = guard
+        value = self.read_value(slot)
+        return (~value if negated else value), self.read_origin(slot)
+
     def read_delta(self, slot: int) -> Deltas | None:
+        """Return by how much a register grows per iteration, None if it does not."""
         if self.group.has_all_warps:
             known = self.state.deltas[slot]
             if known is not None and not known.any():
@@ -268,7 +273,7 @@ class RegisterView:
         delta: Deltas | None = None,
         lanes: BoolArray | None = None,
     ) -> None:
-        """Set a register in `lanes` (all lanes of the group where None)."""
+        """Write a register in `lanes`, in all lanes of the group if None."""
         if lanes is None and not self.group.has_all_lanes:
             lanes = self.mask
         if lanes is not None:
@@ -287,7 +292,7 @@ class RegisterView:
         self.dirty.add(slot)
 
     def flush(self) -> None:
-        """Put what the group wrote back to the state."""
+        """Write back to the state what the group wrote."""
         for slot in self.dirty:
             self._write_back(0, self.state.values, slot, self.values[slot])
             for kind, whole, own in (
@@ -306,6 +311,7 @@ class RegisterView:
         self.deltas.clear()
 
     def _write_back(self, kind: int, arrays: list[Any], slot: int, own: NDArray[Any]) -> None:
+        """Write a group's rows into an array of the state, which is copied if it is shared or too small."""
         current = arrays[slot]
         shape = (*self.state.shape, max(current.shape[3], own.shape[-1]))
         if self.group.common_warp_ids is not None:
@@ -321,6 +327,7 @@ class RegisterView:
 
 
 def _add_leading_axes(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with all four axes of the state."""
     return (
         array
         if array.ndim == _N_STATE_AXES
@@ -329,13 +336,13 @@ def _add_leading_axes(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def collapse_uniform_axes(values: Value) -> Value:
-    """The same with one place along each axis on which nothing changes."""
+    """Return an array with length 1 along each axis on which nothing changes."""
     places: list[slice] = [slice(None)] * values.ndim
     for axis, size in enumerate(values.shape):
         if size > 1:
             places[axis] = slice(0, 1)
             first = values[tuple(places)]
-            places[axis] = slice(1, 2)  # looked at before all others: mostly it differs
+            places[axis] = slice(1, 2)  # compared before all others: usually it differs
             if bool((values[tuple(places)] == first).all()) and bool((values == first).all()):
                 values = first
             places[axis] = slice(None)
@@ -343,6 +350,7 @@ def collapse_uniform_axes(values: Value) -> Value:
 
 
 def _merge_lanes(lanes: BoolArray, new: NDArray[Any] | None, old: NDArray[Any] | None) -> NDArray[Any] | None:
+    """Return the new origins or deltas in `lanes` and the old ones in others, None for all zero."""
     typed = old if new is None else new
     if typed is None:
         return None
@@ -351,7 +359,7 @@ def _merge_lanes(lanes: BoolArray, new: NDArray[Any] | None, old: NDArray[Any] |
 
 
 def join_origins(first: UnknownOrigins | None, second: UnknownOrigins | None) -> UnknownOrigins | None:
-    """The origin of a value made of two: whichever is unknown, an uneven one if there is."""
+    """Return the origin of a value computed from two: of the unknown one, a divergent one if there is."""
     if first is None:
         return second
     if second is None:
@@ -361,18 +369,18 @@ def join_origins(first: UnknownOrigins | None, second: UnknownOrigins | None) ->
 
 
 def mark_divergent(origin: UnknownOrigins) -> UnknownOrigins:
-    """The same origins, of values whose unknown parts differ among lanes."""
+    """Return the same origins, of values whose unknown parts differ among lanes."""
     found: UnknownOrigins = np.where(origin != 0, origin | DIVERGENT_FLAG, 0).astype(np.int32)
     return found
 
 
 def make_divergent_origin(row: int) -> int:
-    """The origin of values of which nothing is known, made by an instruction."""
+    """Return the origin of values made by an instruction of which nothing is known."""
     return (row + 1) | DIVERGENT_FLAG
 
 
 def drop_inactive_origins(origin: UnknownOrigins | None, active: BoolArray) -> UnknownOrigins | None:
-    """None where all that is not known belongs to lanes that are elsewhere or off."""
+    """Return an origin, or None if no active lane is unknown."""
     if origin is None or bool((np.where(active, origin, 0) != 0).any()):
         return origin
     return None

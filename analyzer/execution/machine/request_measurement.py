@@ -1,4 +1,4 @@
-"""What requests cost: lanes, sectors, passes; their bytes go to the footprint."""
+"""Cost of requests: lanes, sectors, wavefronts; and the bytes that they add to the footprint."""
 
 from functools import lru_cache
 from math import prod
@@ -18,15 +18,13 @@ from analyzer.execution.footprint.request_cost import (
     count_pattern_shared_wavefronts,
 )
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.alignment_phases import AlignmentPhase, find_alignment_phases
 from analyzer.execution.machine.request_tables import RequestTable
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 Weights = NDArray[np.float64]
 
 _BANK_ROW_BYTES = 128
@@ -35,7 +33,10 @@ _SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED
 
 
 def add_to_totals(totals: AccessTotals, requests: RequestTable) -> LanePatterns | None:
-    """Add what requests cost to the totals of their access; the patterns of their addresses, if looked at."""
+    """Add the cost of requests to the totals of their access.
+
+    Return the patterns of their addresses, None if they were not needed.
+    """
     _count_requests(totals, requests)
     if requests.addresses is None or totals.access.address is None:
         totals.sectors += _count_unplaced_sectors(totals.access, requests)
@@ -49,7 +50,7 @@ def add_to_totals(totals: AccessTotals, requests: RequestTable) -> LanePatterns 
 def add_to_footprint(
     footprint: Footprint, access: LoweredAccess, requests: RequestTable, patterns: LanePatterns | None = None
 ) -> None:
-    """Add the bytes that requests of an access touch; patterns: of their addresses, where known already."""
+    """Add the bytes that requests of an access touch; patterns: of their addresses, if computed before."""
     counts, strides = requests.counts, requests.repeat_strides
     if requests.steps is not None and requests.steps.any():
         strides = (Stride(requests.steps, counts if len(counts) > 1 else int(counts[0])), *strides)
@@ -60,7 +61,7 @@ def add_to_footprint(
 
 
 def _count_unplaced_sectors(access: LoweredAccess, requests: RequestTable) -> float:
-    """Of copies of which the size is known but not the place: whole sectors."""
+    """Count whole sectors of bulk copies whose size is known and whose addresses are not."""
     if access.bulk is None:
         return 0.0
     times = float((requests.weights * requests.counts * requests.active.any(axis=1)).sum())
@@ -68,8 +69,9 @@ def _count_unplaced_sectors(access: LoweredAccess, requests: RequestTable) -> fl
 
 
 def _count_bulk_sectors(access: LoweredAccess, patterns: LanePatterns) -> Weights:
-    """Of each row of a box, one after the other, wherever in a sector it begins."""
-    places: list[tuple[int, float]] = [(0, 1.0)]  # where rows begin in a sector, and how many do there
+    """Count the sectors of bulk copies: each row of a box alone, wherever in a sector it begins."""
+    # first byte in a sector, and the number of box rows that begin there
+    places: list[tuple[int, float]] = [(0, 1.0)]
     for count, step in access.repeats:
         begins = np.bincount(np.arange(count) * step % SECTOR_BYTES, minlength=SECTOR_BYTES)
         placed = np.zeros(SECTOR_BYTES)
@@ -84,17 +86,18 @@ def _count_bulk_sectors(access: LoweredAccess, patterns: LanePatterns) -> Weight
 
 
 def _count_bulk_lines(access: LoweredAccess) -> int:
-    """Requests of the engine: one for each line of each row of a box."""
+    """Count requests of the copy engine: one for each line of each row of a box."""
     return -(-access.width_bytes // _BANK_ROW_BYTES) * prod(count for count, _ in access.repeats)
 
 
 def _broadcast_addresses(requests: RequestTable) -> Addresses:
-    """One row per weight."""
+    """Return the addresses with one row per weight."""
     assert requests.addresses is not None
     return np.broadcast_to(requests.addresses, (len(requests.weights), requests.addresses.shape[1]))
 
 
 def _count_requests(totals: AccessTotals, requests: RequestTable) -> None:
+    """Add the numbers of requests and of active lanes."""
     n_active = _count_active_lanes(requests.active)
     times = requests.weights * requests.counts
     totals.requests += float((times * (n_active > 0)).sum())
@@ -102,12 +105,13 @@ def _count_requests(totals: AccessTotals, requests: RequestTable) -> None:
 
 
 def _count_active_lanes(active: BoolArray) -> IntArray:
+    """Count the active lanes of each row."""
     lanes: IntArray = active.sum(axis=1)
     return lanes * WARP_SIZE if active.shape[1] == 1 else lanes
 
 
 def _add_memory_cost(totals: AccessTotals, requests: RequestTable) -> LanePatterns | None:
-    """Sectors and passes; the patterns of addresses that did not move, where they were looked at."""
+    """Add sectors and wavefronts; return the patterns of the first repetition of global accesses."""
     access, active = totals.access, requests.active
     addresses = _broadcast_addresses(requests)
     found = find_alignment_phases(
@@ -129,9 +133,12 @@ def _add_memory_cost(totals: AccessTotals, requests: RequestTable) -> LanePatter
 
 
 def _add_global_memory_cost(
-    totals: AccessTotals, requests: RequestTable, phases: list[AlignmentPhase]
+    totals: AccessTotals, requests: RequestTable, phases: tuple[AlignmentPhase, ...]
 ) -> LanePatterns | None:
-    """Where all lanes of a warp move alike the phases are more warps of the same patterns."""
+    """Add sectors and wavefronts of accesses to global memory; return their patterns.
+
+    If all lanes of a warp step equally far, the phases are further warps with the same patterns.
+    """
     unmoved = compress_addresses(_broadcast_addresses(requests), requests.active)
     moves = [
         np.zeros((1, 1), np.uint64) if phase.shift_bytes is None else phase.shift_bytes for phase in phases
@@ -170,7 +177,7 @@ def _add_global_memory_cost(
 
 
 def _find_warp_shifts(shift: Addresses, patterns: LanePatterns) -> Addresses | None:
-    """How far each warp moves, None where its active lanes move unequally far."""
+    """Return the shift of each warp, None if active lanes of a warp shift unequally far."""
     n_warps = len(patterns.bases)
     if shift.shape[1] == 1:
         return np.broadcast_to(shift[:, 0], n_warps)
@@ -180,6 +187,7 @@ def _find_warp_shifts(shift: Addresses, patterns: LanePatterns) -> Addresses | N
 
 
 def _find_misaligned_address(patterns: LanePatterns, width_bytes: int) -> int | None:
+    """Return an address if some are no multiple of the width, a power of two; else None."""
     width = np.uint64(max(1, width_bytes))
     if width & (width - np.uint64(1)):
         return None
@@ -189,7 +197,7 @@ def _find_misaligned_address(patterns: LanePatterns, width_bytes: int) -> int | 
 
 
 def _count_local_sectors(access: LoweredAccess, addresses: Addresses, active: BoolArray) -> IntArray:
-    # local memory interleaves the lanes of a warp word by word
+    """Count sectors of local memory, which interleaves the lanes of a warp word by word."""
     lane = np.arange(WARP_SIZE, dtype=np.uint64)[None, :] * np.uint64(4)
     total: IntArray = np.zeros(1, dtype=np.int64)
     for word in range(max(1, access.width_bytes // 4)):
@@ -200,7 +208,10 @@ def _count_local_sectors(access: LoweredAccess, addresses: Addresses, active: Bo
 
 
 def _count_shared_wavefronts(access: LoweredAccess, addresses: Addresses, active: BoolArray) -> IntArray:
-    """Passes of each row. Unrolled code does the same a multiple of all banks further on, again and again."""
+    """Count wavefronts of each row.
+
+    Memoized: unrolled code repeats an access at a multiple of 128 bytes, all banks, further on.
+    """
     is_atomic = access.kind in ATOMIC_KINDS
     if addresses.size > _MAX_MEMOIZED_LANES or active.size > _MAX_MEMOIZED_LANES:
         return _count_wavefronts(access.width_bytes, access.n_matrices, is_atomic, addresses, active)
@@ -229,6 +240,7 @@ def _count_memoized_wavefronts(
 def _count_wavefronts(
     width_bytes: int, n_matrices: int, is_atomic: bool, addresses: Addresses, active: BoolArray
 ) -> IntArray:
+    """Count wavefronts of an access to shared memory, by its kind."""
     if n_matrices:
         return count_matrix_wavefronts(addresses, active, n_matrices)
     if is_atomic:

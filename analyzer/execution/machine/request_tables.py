@@ -1,8 +1,8 @@
-"""Requests as tables with one row per warp, as they are measured: many small ones in one."""
+"""Tables of requests with one row per warp, in which requests are measured; small ones are merged."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -10,35 +10,28 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.footprint.footprint import Stride
-from analyzer.execution.lowering.step import BoolArray
 from analyzer.execution.machine.access_totals import AccessLogEntry, AccessTotals, flatten_to_warp_rows
+from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
 Weights = NDArray[np.float64]
 
 _MAX_TABLE_ROWS = 4096
 
 
 class RequestTable(Struct, frozen=True, kw_only=True, eq=False):
-    """An entry with one row per warp: arrays of [n_row, 32] or smaller; weights [n_row], counts likewise.
+    """Requests with one row per warp; arrays of lanes are [n_row, 32] or smaller."""
 
-    spread: how addresses go on from a CTA to those that it stands for, along each axis of the grid, and from
-    one iteration of inner loops to the next; weights count all of these.
-    """
-
-    weights: Weights
-    counts: IntArray
+    weights: Weights  # [n_row], requests of the grid that each row represents, without `counts`
+    counts: IntArray  # [n_row] or [1], iterations
     active: BoolArray
-    addresses: Addresses | None
-    steps: IntArray | None
+    addresses: Addresses | None  # None if unknown
+    steps: IntArray | None  # bytes from one iteration to the next, None for 0
+    # along the grid axes from a CTA to those that it represents, and along inner loops; in `weights`
     repeat_strides: tuple[Stride, ...] = ()
 
     def select_rows(self, rows: BoolArray) -> "RequestTable":
-        """Some of the rows."""
+        """Return some of the rows."""
         return RequestTable(
             weights=self.weights[rows],
             counts=_select_rows(self.counts, rows),
@@ -52,9 +45,9 @@ class RequestTable(Struct, frozen=True, kw_only=True, eq=False):
         )
 
     def make_merge_key(self) -> "_MergeKey | None":
-        """Requests of a kind are looked at in one table; None where these are too many, or unlike any.
+        """Return a key that is equal for tables that may be merged; None if this one may not be.
 
-        They are alike where their lanes go on by as much, in each row, over iterations and over CTAs.
+        Such tables have the same strides in each row, along iterations and CTAs.
         """
         if self.addresses is None or len(self.weights) > _MAX_TABLE_ROWS:
             return None
@@ -70,15 +63,16 @@ _MergeKey = tuple[bytes, ...]
 
 
 def build_request_tables(
-    totals: AccessTotals, entries: Sequence[AccessLogEntry], batch: "CtaBatch"
+    totals: AccessTotals, entries: Sequence[AccessLogEntry], batch: CtaBatch
 ) -> Iterator[RequestTable]:
-    """Requests of one access: a loop that is not closed logs an entry per iteration."""
+    """Build the tables of one access, merged: a loop that is not accelerated logs an entry per iteration."""
     if batch.neighbor_ctas:
         return _merge_tables(_build_table_with_neighbors(totals, entry, batch) for entry in entries)
     return _merge_tables(build_request_table(entry, batch) for entry in entries)
 
 
 def _merge_tables(every: Iterable[RequestTable]) -> Iterator[RequestTable]:
+    """Merge tables with the same key, until they have too many rows."""
     held: dict[_MergeKey, list[RequestTable]] = {}
     n_rows = 0
     for requests in every:
@@ -97,12 +91,13 @@ def _merge_tables(every: Iterable[RequestTable]) -> Iterator[RequestTable]:
 
 
 def _concatenate_tables(parts: list[RequestTable]) -> RequestTable:
+    """Return one table of several with the same key."""
     if len(parts) == 1:
         return parts[0]
     rows = [len(part.weights) for part in parts]
 
     def joined(arrays: Iterable[NDArray[Any] | int]) -> NDArray[Any]:
-        """Arrays of [n_row, 32] or [n_row], or smaller."""
+        """Concatenate arrays of [n_row, 32] or [n_row], or smaller."""
         tables = [np.asarray(array) for array in arrays]
         width = [(max(table.shape[1] for table in tables),)] if tables[0].ndim > 1 else [()]
         return np.concatenate(
@@ -124,10 +119,8 @@ def _concatenate_tables(parts: list[RequestTable]) -> RequestTable:
     )
 
 
-def _build_table_with_neighbors(
-    totals: AccessTotals, entry: AccessLogEntry, batch: "CtaBatch"
-) -> RequestTable:
-    """CTAs that stand for others: where those next to them differ, says how the others' addresses go on."""
+def _build_table_with_neighbors(totals: AccessTotals, entry: AccessLogEntry, batch: CtaBatch) -> RequestTable:
+    """Build a table of CTAs that represent others: its strides are the distances to neighbor CTAs."""
     requests = build_request_table(entry, batch)
     n_rows = batch.n_warps if entry.rows is None else len(entry.rows)
     if requests.addresses is not None and len(requests.addresses) == n_rows:
@@ -136,8 +129,8 @@ def _build_table_with_neighbors(
     return requests.select_rows(requests.weights > 0)
 
 
-def build_request_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTable:
-    """One row per warp; along axes on which CTAs do not differ, of one CTA that weighs as much as all."""
+def build_request_table(entry: AccessLogEntry, batch: CtaBatch) -> RequestTable:
+    """Build a table of one entry; along axes on which CTAs do not differ, one CTA has the weight of all."""
     requests = _build_outer_table(entry, batch)
     if not entry.inner_strides:
         return requests
@@ -145,7 +138,8 @@ def build_request_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTabl
     return replace(requests, weights=requests.weights * times, repeat_strides=entry.inner_strides)
 
 
-def _build_outer_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTable:
+def _build_outer_table(entry: AccessLogEntry, batch: CtaBatch) -> RequestTable:
+    """Build a table of one entry without repetitions of inner loops."""
     counts = np.ones(1, dtype=np.int64) if entry.counts is None else entry.counts
     if entry.rows is not None and not entry.is_cta_uniform:
         return RequestTable(
@@ -160,7 +154,7 @@ def _build_outer_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTable
     counts = counts.reshape(shape if len(counts) > 1 else (1, 1, 1))
     weights = weights.reshape(shape)
     for axis in (0, 1):
-        if not _has_varying_ctas(entry, counts, axis):  # one CTA stands for all along the axis
+        if not _has_varying_ctas(entry, counts, axis):  # one CTA represents all along the axis
             weights = weights.sum(axis=axis, keepdims=True)
             counts = counts[:1] if axis == 0 else counts[:, :1]
     shape = weights.shape
@@ -174,7 +168,7 @@ def _build_outer_table(entry: AccessLogEntry, batch: "CtaBatch") -> RequestTable
 
 
 def _has_varying_ctas(entry: AccessLogEntry, counts: IntArray, axis: int) -> bool:
-    """CTAs differ along an axis."""
+    """Return whether CTAs differ along an axis."""
     arrays = (entry.active, entry.addresses, entry.steps)
     if any(array is not None and array.ndim > 2 and array.shape[axis] > 1 for array in arrays):
         return True
@@ -182,9 +176,9 @@ def _has_varying_ctas(entry: AccessLogEntry, counts: IntArray, axis: int) -> boo
 
 
 def _find_cta_strides(
-    totals: AccessTotals, requests: RequestTable, entry: AccessLogEntry, batch: "CtaBatch"
+    totals: AccessTotals, requests: RequestTable, entry: AccessLogEntry, batch: CtaBatch
 ) -> tuple[Stride, ...]:
-    """How addresses go on from a CTA to those that it stands for, along each axis of the grid."""
+    """Return the strides from a CTA to those that it represents, along each axis of the grid."""
     addresses, active = requests.addresses, requests.active
     assert addresses is not None
     per_cta = batch.launch_shape.warps_per_cta
@@ -200,7 +194,7 @@ def _find_cta_strides(
         wanted = next_cta * per_cta + warps
         places = np.minimum(np.searchsorted(rows, wanted), len(rows) - 1)
         if (rows[places] != wanted)[moves].any():
-            totals.is_exhaustive = False  # the neighbour does not run with it
+            totals.is_exhaustive = False  # the neighbor CTA does not run with it
             continue
         step = np.where(moves[:, None], (addresses[places] - addresses).astype(np.int64), 0)
         step = np.where(np.broadcast_to(active, (len(rows), active.shape[1])), step, 0)

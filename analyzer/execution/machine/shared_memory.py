@@ -1,26 +1,27 @@
-"""Contents of shared memory that the slice needs, byte by byte."""
+"""Contents of shared memory, byte by byte, for kernels whose addresses or branches depend on them.
+
+Invariant: while all CTAs store the same, one row of bytes represents all of them; the first store that
+differs gives each CTA a row of its own.
+"""
 
 import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Value, WordArray
+from analyzer.execution.lowering.step import Value, WordArray
 from analyzer.execution.machine.register_state import (
     Deltas,
     RegisterView,
     UnknownOrigins,
     make_divergent_origin,
 )
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
-
 _WORD_BYTES = 4
-_KNOWN_WORD = np.uint32(0x01010101)  # of a word that is known
-_CTA_OFFSET_MASK = np.uint64(0xFFFFFF)  # above stands the rank of the CTA in its cluster
+_KNOWN_WORD = np.uint32(0x01010101)  # four flags of known bytes
+_CTA_OFFSET_MASK = np.uint64(0xFFFFFF)  # the bits above are the rank of the CTA in its cluster
 _ATOMIC_OPERATIONS = {
     "OR": np.bitwise_or,
     "AND": np.bitwise_and,
@@ -31,22 +32,22 @@ _ATOMIC_OPERATIONS = {
 
 
 def extract_cta_offsets(addresses: Addresses) -> Addresses:
-    """Places in a CTA's own shared memory, or in that of its cluster's CTA which the address names."""
+    """Return offsets within the shared memory of the CTA that an address names."""
     found: Addresses = addresses & _CTA_OFFSET_MASK
     return found
 
 
 class SharedMemoryTooLargeError(Exception):
-    """CTAs' shared memories differ, and take too much room together."""
+    """Raised if the CTAs of a batch differ in shared memory and together need too much room."""
 
 
 def align_shared_bytes(shared_bytes: int) -> int:
-    """Room for one CTA's shared memory."""
+    """Return the bytes kept for one CTA's shared memory."""
     return -(-shared_bytes // 16) * 16
 
 
 class AbstractWord(Struct, frozen=True, eq=False):
-    """A register's worth of what was loaded."""
+    """A word in each lane (see `RegisterState`)."""
 
     value: Value
     origin: UnknownOrigins | None
@@ -54,32 +55,32 @@ class AbstractWord(Struct, frozen=True, eq=False):
 
 
 def read_abstract_word(view: RegisterView, slot: int) -> AbstractWord:
-    """What a store writes: a register, or zero."""
+    """Return what a store writes: a register, or zero for RZ."""
     if slot < 0:
         return AbstractWord(np.zeros((1, 1), dtype=np.uint32), None)
     return AbstractWord(view.read_value(slot), view.read_origin(slot), view.read_delta(slot))
 
 
 class _StoreLanes(Struct, frozen=True, eq=False):
-    """Lanes that take part in a store, one number each: whose memory, where, and from which of `rows`."""
+    """Lanes that take part in a store; [n] are the active lanes within bounds."""
 
-    memory_rows: IntArray
-    byte_offsets: IntArray
-    active: BoolArray
-    is_in_bounds: BoolArray
+    memory_rows: IntArray  # [n], row of `SharedMemory.values`
+    byte_offsets: IntArray  # [n]
+    active: BoolArray  # [n_warp, 32]
+    is_in_bounds: BoolArray  # of the active lanes
 
     def select(self, rows: Value) -> Value:
-        """Those lanes of an array of rows."""
+        """Return these lanes of an array of rows, [n]."""
         taken: Value = np.broadcast_to(rows, self.active.shape)[self.active][self.is_in_bounds]
         return taken
 
 
 class SharedMemory:
-    """What each CTA's shared memory holds, and which bytes of it are known.
+    """Shared memory of all CTAs of a batch, and which of its bytes are known.
 
-    ctas: place of each warp's CTA; start_bytes: of the system, before a CTA's own. While all CTAs store
-    alike, one row of bytes stands for all; then each has its own, and SharedMemoryTooLargeError is raised
-    where they take more than `room_bytes`.
+    Raises SharedMemoryTooLargeError if the CTAs need rows of their own with more than `capacity_bytes`.
+    ctas: index of each warp's CTA in the batch.
+    reserved_bytes: bytes of the system before a CTA's own.
     """
 
     def __init__(
@@ -90,41 +91,45 @@ class SharedMemory:
         self.is_too_large = capacity_bytes is not None and self.n_ctas * n_bytes > max(
             capacity_bytes, n_bytes
         )
-        self.values = np.zeros((1, n_bytes), dtype=np.uint8)
+        self.values = np.zeros((1, n_bytes), dtype=np.uint8)  # [1 or n_cta, byte], as `known`
         self.known = np.zeros((1, n_bytes), dtype=bool)
         self.reserved_bytes = reserved_bytes
         self.known[:, :reserved_bytes] = True  # the system's own bytes are zero at first
-        self._touched = self.known[0].copy()
+        self._touched = self.known[0].copy()  # bytes that may be known in some CTA
 
     # ---- what is known ---------------------------------------------------------------------------
 
     def has_known_bytes(self, addresses: Addresses | None, width_bytes: int) -> bool:
-        """Some byte in the range of these addresses may be known in some CTA; None: any that code stored."""
+        """Return whether a byte in the range of these addresses may be known; None: any stored byte."""
         if addresses is None:
             return bool(self._touched[self.reserved_bytes :].any())
         within = extract_cta_offsets(addresses)
         return bool(self._touched[int(within.min()) : int(within.max()) + width_bytes].any())
 
     def forget_all(self, view: RegisterView) -> None:
-        """Nothing is known any more in the group's CTAs."""
+        """Make all bytes of the group's CTAs unknown."""
         self._match_memory_rows(view, [])
         self.known[np.unique(self._find_memory_rows(view))] = False
 
     def _find_memory_rows(self, view: RegisterView) -> IntArray:
+        """Return the row of `values` of each warp of a group."""
         places = self.cta_indices[view.group.warp_indices]
         return places if len(self.values) > 1 else np.zeros_like(places)
 
     def _match_memory_rows(self, view: RegisterView, arrays: list[Value]) -> list[Value]:
-        """Arrays with one row per warp: of one CTA while all are alike, else of all, and memory likewise."""
+        """Return arrays with one row per warp: of one CTA while all CTAs store the same, else of all CTAs.
+
+        Gives each CTA its own row of memory once they differ.
+        """
         if len(self.values) == 1:
-            alike = view.find_cta_uniform_rows(arrays)
-            if alike is not None:
-                return alike
+            uniform_rows = view.find_cta_uniform_rows(arrays)
+            if uniform_rows is not None:
+                return uniform_rows
             self._split_by_cta()
         return [view.to_warp_rows(array) for array in arrays]
 
     def _split_by_cta(self) -> None:
-        """A row of bytes for each CTA; most of them were never touched, and stay without memory."""
+        """Make a row of bytes for each CTA; pages that are never touched take no memory."""
         if self.is_too_large:
             raise SharedMemoryTooLargeError(f"{self.n_ctas} CTAs")
         end = int(np.flatnonzero(self._touched).max(initial=-1)) + 1
@@ -138,7 +143,7 @@ class SharedMemory:
     def store(
         self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
     ) -> None:
-        """Keep what the group stores; where addresses are unknown, nothing of its CTAs is known any more."""
+        """Store what the group stores; if addresses are unknown, all bytes of its CTAs become unknown."""
         if addresses is None:
             self.forget_all(view)
             return
@@ -171,6 +176,7 @@ class SharedMemory:
     def _make_store_lanes(
         self, view: RegisterView, access: LoweredAccess, active: BoolArray, addresses: Addresses
     ) -> _StoreLanes:
+        """Return the lanes that take part in a store."""
         n_rows = len(view.group.warp_indices)
         places = self._find_memory_rows(view)
         if len(self.values) == 1:
@@ -186,7 +192,7 @@ class SharedMemory:
     def _write_bytes(
         self, lanes: _StoreLanes, offset: int, n_bytes: int, words: WordArray, known: BoolArray
     ) -> None:
-        """Store the low bytes of words."""
+        """Write the low bytes of words."""
         if n_bytes == _WORD_BYTES and not _has_unaligned(lanes.byte_offsets):
             at = (lanes.byte_offsets + offset) // _WORD_BYTES
             self.values.view(np.uint32)[lanes.memory_rows, at] = words
@@ -200,7 +206,7 @@ class SharedMemory:
             self._touched[at] = True
 
     def _forget_bytes(self, lanes: _StoreLanes, offset: int, n_bytes: int) -> None:
-        """Nothing is known of these bytes any more."""
+        """Make these bytes unknown."""
         at = lanes.byte_offsets + offset
         low, high = int(at.min()), int(at.max()) + n_bytes
         if not self._touched[low:high].any():
@@ -212,7 +218,7 @@ class SharedMemory:
     def _apply_atomic(
         self, access: LoweredAccess, lanes: _StoreLanes, words: list[Value], unknown: list[Value]
     ) -> bool:
-        """Carry out an atomic on known words; False where that cannot be done."""
+        """Execute an atomic on known words; return False if that is not possible."""
         counts = access.atomic_operation == "POPC"  # POPC.INC: each lane adds one
         if access.width_bytes != 4 or len(words) != (not counts) or (lanes.byte_offsets & 3).any():
             return False
@@ -229,7 +235,7 @@ class SharedMemory:
     # ---- loads -----------------------------------------------------------------------------------
 
     def load(self, access: LoweredAccess, view: RegisterView, addresses: Addresses) -> list[AbstractWord]:
-        """What the group loads, register by register."""
+        """Return what the group loads, one word per register."""
         places: IntArray = np.zeros((1, 1), dtype=np.int64)
         if len(self.values) > 1:
             places, addresses = (
@@ -262,7 +268,7 @@ class SharedMemory:
     def _load_bytes(
         self, places: IntArray, at: IntArray, width: int, inside: BoolArray
     ) -> tuple[Value, BoolArray]:
-        """The word of the bytes there, and whether all of them are known."""
+        """Return the words of the bytes at these offsets, and whether all of these bytes are known."""
         value = np.zeros(np.broadcast_shapes(at.shape, places.shape), dtype=np.uint32)
         known = np.broadcast_to(inside, value.shape)
         for byte in range(min(_WORD_BYTES, width)):
@@ -273,7 +279,7 @@ class SharedMemory:
 
 
 def _has_unaligned(at: IntArray) -> bool:
-    """Some of these places are not those of words."""
+    """Return whether some offsets are not aligned to words."""
     return bool((at & (_WORD_BYTES - 1)).any())
 
 
@@ -281,7 +287,7 @@ _FULLY_KNOWN: UnknownOrigins = np.zeros((1, 1), dtype=np.int32)
 
 
 def has_known_store_data(access: LoweredAccess, view: RegisterView) -> bool:
-    """Some of what is stored is known."""
+    """Return whether some of the stored data is known."""
     if access.kind is not OpKind.STORE or access.n_matrices or view.group.speculations:
         return False
     words = [read_abstract_word(view, slot) for slot in access.data_slots]

@@ -1,16 +1,15 @@
-"""Memory as execution sees it: lane addresses, and contents where the slice needs them."""
+"""Lane addresses, and contents of shared and local memory and of overwritten buffers."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analyzer.execution.binding.constant_image import Allocation
 from analyzer.execution.footprint.hashing import sort_unique
 from analyzer.execution.lowering.segments import AddressExpression, LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Value
+from analyzer.execution.lowering.step import Value
 from analyzer.execution.machine.budget import StopExecution
+from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import (
     RegisterView,
     UnknownOrigins,
@@ -18,22 +17,17 @@ from analyzer.execution.machine.register_state import (
     make_divergent_origin,
 )
 from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory, read_abstract_word
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
 
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
-
-IntArray = NDArray[np.int64]
-Addresses = NDArray[np.uint64]
-
 _MAX_STACK_OFFSETS = 64
-_MAX_STACK_WORDS = 2048  # a recursion that goes deeper is taken to have no end
+_MAX_STACK_WORDS = 2048  # a deeper recursion is taken to have no end
 
 
 def compute_lane_addresses(
     form: AddressExpression, view: RegisterView
 ) -> tuple[Addresses, UnknownOrigins | None]:
-    """Byte address of each lane, and the origin of what is not known of it."""
+    """Return the byte address of each lane, and the origin of unknown ones."""
     total: Addresses | None = None
     origin: UnknownOrigins | None = None
     for term in form.terms:
@@ -56,7 +50,7 @@ def compute_lane_addresses(
 
 
 def _combine_words(low: Value, high: Value) -> Addresses:
-    """uint64 of two words; two strided copies are cheaper than widening both."""
+    """Combine words into uint64; two strided copies are cheaper than widening both."""
     shape = np.broadcast_shapes(low.shape, high.shape)
     words = np.empty((*shape, 2), dtype=np.uint32)
     words[..., 0], words[..., 1] = low, high
@@ -65,7 +59,7 @@ def _combine_words(low: Value, high: Value) -> Addresses:
 
 
 def compute_address_strides(form: AddressExpression, view: RegisterView) -> IntArray | None:
-    """Bytes by which each lane's address grows per iteration of a loop that is being closed."""
+    """Return the bytes by which each lane's address grows per symbolic iteration, None for 0."""
     total: IntArray | None = None
     for term in form.terms:
         for slot, shift in ((term.slot, 0), (term.slot + 1, 32)) if term.is_pair else ((term.slot, 0),):
@@ -78,7 +72,7 @@ def compute_address_strides(form: AddressExpression, view: RegisterView) -> IntA
 
 
 class OverwrittenBuffers:
-    """Bytes of supplied buffers that the kernel has stored to: what they hold now is not known."""
+    """Bytes of buffers with known contents that the kernel has overwritten: they are unknown from then on."""
 
     def __init__(self, allocations: Sequence[Allocation]) -> None:
         self.stale_bytes = [
@@ -88,19 +82,20 @@ class OverwrittenBuffers:
         self.overwritten_addresses: set[int] = set()  # addresses of allocations that have been stored to
 
     def may_overwrite(self, active: BoolArray, addresses: Addresses | None) -> bool:
-        """A store by these lanes may change a supplied buffer."""
+        """Return whether a store may change a buffer with known contents; None: any address."""
         held = [a for a, _ in self.stale_bytes] + [
             a for a in self.filled_allocations if a.address not in self.overwritten_addresses
         ]
         return any(addresses is None or bool((a.contains(addresses) & active).any()) for a in held)
 
     def store(self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None) -> None:
+        """Mark the bytes that lanes store to as stale; all bytes if addresses are unknown."""
         for allocation in self.filled_allocations:
             if addresses is None or bool((allocation.contains(addresses) & active).any()):
                 self.overwritten_addresses.add(allocation.address)
-        for allocation, lost in self.stale_bytes:
+        for allocation, is_stale in self.stale_bytes:
             if addresses is None:
-                lost[:] = True
+                is_stale[:] = True
                 self.overwritten_addresses.add(allocation.address)
                 continue
             inside = allocation.contains(addresses) & active
@@ -108,12 +103,12 @@ class OverwrittenBuffers:
                 self.overwritten_addresses.add(allocation.address)
                 offsets = np.broadcast_to(addresses, inside.shape)[inside] - np.uint64(allocation.address)
                 for byte in range(access.width_bytes):
-                    lost[np.minimum(offsets.astype(np.int64) + byte, len(lost) - 1)] = True
+                    is_stale[np.minimum(offsets.astype(np.int64) + byte, len(is_stale) - 1)] = True
 
     def mark_stale(
-        self, access: LoweredAccess, addresses: Addresses, loaded: "list[AbstractWord] | None"
-    ) -> "list[AbstractWord] | None":
-        """What was loaded, unknown where it is stale."""
+        self, access: LoweredAccess, addresses: Addresses, loaded: list[AbstractWord] | None
+    ) -> list[AbstractWord] | None:
+        """Return what was loaded, unknown where it is stale."""
         if loaded is None:
             return None
         for allocation in self.filled_allocations:
@@ -122,7 +117,7 @@ class OverwrittenBuffers:
                 and (inside := allocation.contains(addresses)).any()
             ):
                 loaded = _mark_unknown(inside, access, loaded)
-        for allocation, lost in self.stale_bytes:
+        for allocation, is_stale in self.stale_bytes:
             if (
                 allocation.address not in self.overwritten_addresses
                 or not (inside := allocation.contains(addresses)).any()
@@ -131,29 +126,29 @@ class OverwrittenBuffers:
             offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
             stale = np.zeros(inside.shape, dtype=bool)
             for byte in range(access.width_bytes):
-                stale |= lost[np.minimum(offsets + byte, len(lost) - 1)] & inside
+                stale |= is_stale[np.minimum(offsets + byte, len(is_stale) - 1)] & inside
             if stale.any():
                 loaded = _mark_unknown(stale, access, loaded)
         return loaded
 
 
-def _mark_unknown(
-    stale: BoolArray, access: LoweredAccess, loaded: "list[AbstractWord]"
-) -> "list[AbstractWord]":
+def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[AbstractWord]) -> list[AbstractWord]:
+    """Return loaded words that are unknown where they are stale."""
     origin = np.where(stale, make_divergent_origin(access.row), 0).astype(np.int32)
     return [AbstractWord(word.value, join_origins(word.origin, origin)) for word in loaded]
 
 
 class TrackedMemory:
-    """Shared and local memory whose contents the slice needs."""
+    """Contents of shared and local memory; a word of local memory is a slot of the registers."""
 
-    def __init__(self, batch: "CtaBatch") -> None:
+    def __init__(self, batch: CtaBatch) -> None:
         self.batch = batch
         self.shared: SharedMemory | None = None
-        self.local_slots: dict[int, int] = {}
-        self.speculative_slots: set[int] = set()  # words of the stack that were stored on assumption
+        self.local_slots: dict[int, int] = {}  # by stack offset
+        self.speculative_slots: set[int] = set()  # words of the stack that were stored speculatively
 
     def _ensure_shared(self) -> SharedMemory:
+        """Return the shared memory, made at its first use."""
         if self.shared is None:
             shape = self.batch.launch_shape
             self.shared = SharedMemory(
@@ -186,13 +181,13 @@ class TrackedMemory:
     def load(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
-        """What the group loads, register by register; None where nothing of it is known."""
+        """Return what the group loads, one word per register; None if nothing of it is known."""
         if access.space is AddressSpace.LOCAL:
             return self._load_local(access, view, addresses, lanes)
         return None if access.n_matrices else self._ensure_shared().load(access, view, addresses)
 
     def _store_generic(self, access: LoweredAccess, view: RegisterView, addresses: Addresses | None) -> None:
-        """A generic store may reach shared or local memory, unless all of its addresses are far from both."""
+        """Make shared and local memory unknown unless all addresses of a generic store are global."""
         if self.is_global_only(addresses):
             return
         if self.shared is not None:
@@ -200,13 +195,14 @@ class TrackedMemory:
         self._forget_local(access, view, None)
 
     def is_global_only(self, addresses: Addresses | None) -> bool:
-        """Generic addresses that all lie in global memory."""
+        """Return whether all of these generic addresses are in global memory."""
         if addresses is None:
             return False
         windows = self.batch.image.windows
         return not bool((windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses)).any())
 
     def _forget_local(self, access: LoweredAccess, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Make all words of the stack unknown."""
         unknown = np.full((1, 1), make_divergent_origin(access.row), dtype=np.int32)
         for slot in self.local_slots.values():
             view.write(slot, view.read_value(slot), unknown, None, lanes)
@@ -214,7 +210,7 @@ class TrackedMemory:
     def _store_local(
         self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
     ) -> None:
-        """Words of the stack are kept like registers, one for each offset; if it is unknown, all are lost."""
+        """Write words of the stack, a slot for each offset; if the offset is unknown, all become unknown."""
         places = None if addresses is None else find_stack_offsets(view, active, addresses)
         if addresses is None or places is None or access.width_bytes < 4:
             self._forget_local(access, view, None if view.group.has_all_lanes else view.mask)
@@ -232,7 +228,7 @@ class TrackedMemory:
                 view.write(slot, word.value, word.origin, word.delta, mask)
 
     def find_or_add_local_slot(self, address: int, view: RegisterView) -> int:
-        """Storage number that stands for a word of the stack."""
+        """Return the slot of a word of the stack."""
         if address not in self.local_slots:
             if len(self.local_slots) >= _MAX_STACK_WORDS:
                 raise StopExecution(
@@ -244,6 +240,7 @@ class TrackedMemory:
     def _load_local(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
+        """Return words of the stack; None if their offsets are too many."""
         active = view.to_warp_rows(view.active if lanes is None else view.active & lanes)
         active = np.broadcast_to(active, view.group.mask.shape)
         places = find_stack_offsets(view, active, addresses)
@@ -269,7 +266,7 @@ class TrackedMemory:
 
 
 def find_stack_offsets(view: RegisterView, active: BoolArray, addresses: Addresses) -> list[int] | None:
-    """Different stack offsets of active lanes; None where there are too many."""
+    """Return the distinct stack offsets of active lanes; None if they are too many or unaligned."""
     if addresses.size == 1:
         return [int(addresses.reshape(1)[0])]
     found = sort_unique(np.broadcast_to(view.to_warp_rows(addresses), active.shape)[active])

@@ -1,11 +1,15 @@
-"""What unknown words of memory stand for in addresses: zero.
+"""Unknown words of memory in addresses: they hold zero, and the address is believed as far as that allows.
 
-Where all lanes of a warp read the same word (an argument that is not given, an entry of a table, a page's
-number, a delay), it moves their requests as a whole, whose pattern then is that of the address's other terms.
-An integer may move them anywhere, so that nothing is said of which bytes they share with others; a number
-that is computed with in floating point is taken for a distance, and for a short one. No pattern is known
-where lanes read words of their own, or where an unknown word is a factor of what differs among lanes. Words
-from TMA, atomics and textures stand for nothing.
+1. All lanes of a warp load the same word (an argument that is not given, an entry of a table, a page number,
+   a delay): it shifts the request as a whole. The lane pattern is that of the other terms of the address.
+   a. An integer may shift it anywhere: which bytes it shares with other requests is unknown.
+   b. A floating-point number is taken to be a distance, and a short one: 0.
+2. Lanes load words of their own, or an unknown word is a factor of a term that differs among lanes: the lane
+   pattern is unknown.
+3. Results of TMA, atomics and textures: likewise unknown.
+
+Example: `a[table[i] + lane]` with an unknown `table[i]` has the lane pattern of `a[lane]` (case 1a);
+`a[index[lane]]` has none (case 2).
 """
 
 from collections.abc import Sequence
@@ -16,7 +20,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.lowering.atomic_counters import MIN_COUNTER_PARTICIPANTS, is_atomic_counter
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.lowering.step import AffineRule, BoolArray, Step, Value
+from analyzer.execution.lowering.step import AffineRule, Step, Value
 from analyzer.execution.machine.register_state import (
     DIVERGENT_FLAG,
     RegisterView,
@@ -24,6 +28,7 @@ from analyzer.execution.machine.register_state import (
     join_origins,
     make_divergent_origin,
 )
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
 
 _FLOATING_POINT_KINDS = frozenset({OpKind.FLOAT, OpKind.HALF, OpKind.DOUBLE, OpKind.CONVERT})
@@ -31,28 +36,21 @@ _MAX_ADDRESS = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class AddressConfidence(IntEnum):
-    """What may be believed of an access's addresses.
-
-    ROW: how lanes lie to each other, in a row that a loaded word names; PATTERN: the same, but that
-    arguments say where; PLACE: also which bytes are shared with other requests, by assumption; ALL: no word
-    stands for an unknown one.
-    """
+    """Known parts of an access's addresses."""
 
     NONE = 0
-    INDEXED_ROW = 1
-    LANE_PATTERN = 2
-    LOCATION = 3
-    EXACT = 4
+    INDEXED_ROW = 1  # distances between lanes, in a row that a loaded word selects
+    LANE_PATTERN = 2  # distances between lanes, in a place that unknown arguments select
+    LOCATION = 3  # by assumption also which bytes are shared with other requests
+    EXACT = 4  # all: addresses depend on no unknown word
 
 
 class UnknownWords:
-    """Which values an unknown word moves alike in all lanes, and how far addresses may be believed then.
-
-    tickets: atomics whose numbers were taken to be unlike others.
-    """
+    """Rules for values and addresses that depend on unknown words."""
 
     def __init__(self, kernel: CompiledKernel) -> None:
         self._kernel = kernel
+        # rows of atomics whose results were taken to be unequal to a known number
         self.atomic_counters: set[int] = set()
         self._read_as_float: dict[int, bool] = {}
 
@@ -63,7 +61,10 @@ class UnknownWords:
         addresses: NDArray[np.uint64] | None,
         unknown: UnknownOrigins | None,
     ) -> int:
-        """Of words that nobody knows; unknown: the origin of what their own address hangs on."""
+        """Return the origin of unknown loaded words.
+
+        unknown: the origin of their own addresses.
+        """
         is_shared = (
             access.kind is OpKind.LOAD and addresses is not None and _has_uniform_addresses(addresses, active)
         )
@@ -78,14 +79,14 @@ class UnknownWords:
         sources: Sequence[UnknownOrigins | None],
         origin: UnknownOrigins,
     ) -> bool:
-        """Whether what is unknown decides how far lanes' results lie apart: a pitch times a lane's row."""
+        """Return whether unknown inputs change the distances between lanes, as a pitch times a lane's row."""
         if step.affine_rule is AffineRule.LINEAR or not any(word.shape[-1] > 1 for word in words):
             return False
         if step.is_upper_word and self._is_all_loaded(origin):
             return False
         unknown = [source is not None for source in sources]
         spreads = [word.shape[-1] > 1 for word in words]
-        if step.affine_rule is AffineRule.BITWISE:  # bits that are joined: a sum, as a rule
+        if step.affine_rule is AffineRule.BITWISE:  # combined bits: usually a sum
             mixed = [one and other for one, other in zip(unknown, spreads, strict=True)]
             mixes = any(mixed)
             if mixes and self._is_all_loaded(origin):
@@ -104,8 +105,10 @@ class UnknownWords:
     def is_known_unequal(
         self, words: Sequence[Value], sources: Sequence[UnknownOrigins | None], view: RegisterView
     ) -> bool:
-        """Whether two words are told to be unlike: one is a known number, the other hangs on what an atomic
-        hands out as it counts, and it hands out many (see `tickets`).
+        """Return whether two words are taken to be unequal.
+
+        One is a known number, the other a result of an atomic that counts up for many participants: that it
+        hits the number is improbable (see `is_atomic_counter`).
         """
         unknown = [source for source in sources if source is not None]
         if len(unknown) != 1 or len(sources) != 2:
@@ -123,7 +126,7 @@ class UnknownWords:
         return True
 
     def assess_confidence(self, origin: UnknownOrigins | None, active: BoolArray) -> AddressConfidence:
-        """Of addresses whose unknown parts have these origins."""
+        """Return the confidence in addresses with these origins."""
         if origin is None:
             return AddressConfidence.EXACT
         here = np.where(active, origin, 0)
@@ -142,12 +145,12 @@ class UnknownWords:
         )
 
     def find_index_loads(self, origin: UnknownOrigins | None, active: BoolArray) -> frozenset[int]:
-        """Loads whose words name the rows that such addresses lie in."""
+        """Return the rows of loads whose unknown words select what these addresses access."""
         rows = [] if origin is None else _find_origin_rows(np.where(active, origin, 0))
         return frozenset(row for row in rows if self._is_global_load(row) and not self.is_read_as_float(row))
 
     def _is_all_loaded(self, origin: UnknownOrigins) -> bool:
-        """Unknown words; an argument that is not given is a pitch as a rule, by which CTAs lie apart too."""
+        """Return whether all unknown parts are loaded; unknown arguments are usually pitches of CTAs too."""
         return not _has_divergent(origin) and all(map(self._is_global_load, _find_origin_rows(origin)))
 
     def _is_global_load(self, row: int) -> bool:
@@ -158,7 +161,7 @@ class UnknownWords:
         return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
 
     def is_read_as_float(self, row: int) -> bool:
-        """Whether who first reads what this instruction loads computes in floating point."""
+        """Return whether the first reader of the words that an instruction loads is floating-point code."""
         if row not in self._read_as_float:
             self._read_as_float[row] = row < len(self._kernel.cfg.kernel) and self._find_read_as_float(row)
         return self._read_as_float[row]
@@ -177,9 +180,9 @@ class UnknownWords:
 
 
 def find_all_unknown_origin(step: Step, view: RegisterView, unknown: UnknownOrigins | None) -> int | None:
-    """Where nothing is known of what a step reads, in any lane, and so nothing of its results: their origin.
+    """Return the origin of a step's results if all its inputs are unknown in all lanes, else None.
 
-    Of sums and the like zeros for unknown words still tell what an address is based on.
+    None too for affine steps: with zero for unknown words their results still hold the base of an address.
     """
     if step.affine_rule is not AffineRule.UNKNOWN or step.uses_active_mask:
         return None
@@ -190,7 +193,7 @@ def find_all_unknown_origin(step: Step, view: RegisterView, unknown: UnknownOrig
 
 
 def _is_bitwise_sum(step: Step, words: Sequence[Value], mixed: Sequence[bool]) -> bool:
-    """Whether bits are joined to these words where they have none, as zeros for what is unknown tell."""
+    """Return whether a bitwise operation is a sum: bits do not overlap, with zero for unknown words."""
     others = [np.zeros_like(word) if is_mixed else word for word, is_mixed in zip(words, mixed, strict=True)]
     (whole, *_), (rest, *_) = step.apply(*words), step.apply(*others)
     chosen = [word for word, is_mixed in zip(words, mixed, strict=True) if is_mixed]
@@ -198,7 +201,7 @@ def _is_bitwise_sum(step: Step, words: Sequence[Value], mixed: Sequence[bool]) -
 
 
 def _has_uniform_addresses(addresses: NDArray[np.uint64], active: BoolArray) -> bool:
-    """Whether the active lanes of each warp have one address."""
+    """Return whether the active lanes of each warp have one address."""
     if addresses.shape[-1] == 1:
         return True
     most = np.where(active, addresses, np.uint64(0)).max(axis=-1)
@@ -207,17 +210,17 @@ def _has_uniform_addresses(addresses: NDArray[np.uint64], active: BoolArray) -> 
 
 
 def _has_divergent(origin: UnknownOrigins) -> bool:
-    """Whether some lane is one of which nothing is known."""
+    """Return whether some lane is unknown with a divergent origin."""
     return int(origin.max()) > DIVERGENT_FLAG
 
 
 def _find_origin_rows(origin: UnknownOrigins) -> list[int]:
-    """Rows of instructions, or larger numbers, that unknown lanes hang on."""
+    """Return the rows of instructions, or larger numbers, in origins."""
     return [one - 1 for one in np.unique(origin).tolist() if one]
 
 
 def find_instruction_rows(origin: UnknownOrigins) -> list[int]:
-    """The same, also of lanes of which nothing is known."""
+    """Return the rows in origins without the divergent flag."""
     return [row & ~DIVERGENT_FLAG for row in _find_origin_rows(origin)]
 
 

@@ -1,1 +1,1 @@
-"""What CTAs tell their mbarriers, and the pipelines between warps that follow from it."""
+"""Operations of CTAs on their mbarriers, and the warp pipelines that follow from them."""

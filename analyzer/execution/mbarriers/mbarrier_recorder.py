@@ -1,44 +1,37 @@
-"""What one CTA is heard to say to its mbarriers while it is executed."""
-
-from typing import TYPE_CHECKING
+"""Recorder of the mbarrier operations of one CTA while it is executed."""
 
 import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.execution.lowering.segments import MbarrierOperation, Segment
-from analyzer.execution.lowering.step import BoolArray
+from analyzer.execution.machine.execution_listener import ExecutionListener
+from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.machine.tracked_memory import compute_lane_addresses
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import Semantics
 
-if TYPE_CHECKING:
-    from analyzer.execution.machine.register_state import RegisterView
-
-_CTA_ADDRESS_MASK = 0xFFFFFF  # address bits above say which CTA of the cluster
+_CTA_ADDRESS_MASK = 0xFFFFFF  # the bits above are the rank of the CTA in its cluster
 _PARITY_BIT = 31
-_CTA_MASK_BIT = 16  # from which on a copy's register says to which CTAs it goes
+_CTA_MASK_BIT = 16  # from which on a copy's register holds the mask of its target CTAs
 
 
 class MbarrierEvents(Struct, eq=False):
-    """What one instruction said: to which mbarriers, bytes and times.
-
-    parities: by warp and barrier, the first one that was asked for, with the turn in which it was; turns: in
-    which each warp said something, of all that any instruction was heard in; n_bytes: announced; n_ctas: to
-    which copies went that said so, each time counted; repeats: turns by warp, in which it waited for a phase
-    that it had waited for already, and so said nothing.
-    """
+    """Mbarrier operations of one instruction; a timestamp counts the operations of all instructions."""
 
     semantics: Semantics
     barrier_addresses: set[int] = field(default_factory=set)
+    # by warp and barrier: timestamp and parity of the first wait
     first_parities: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    timestamps: dict[int, list[int]] = field(default_factory=dict)
-    expected_bytes: float = 0.0
-    n_target_ctas: int = 0
+    timestamps: dict[int, list[int]] = field(default_factory=dict)  # by warp
+    expected_bytes: float = 0.0  # of expect_tx, summed over the operations
+    n_target_ctas: int = 0  # of multicast copies, summed over the operations
     n_events: int = 0
+    # by warp: timestamps of waits for a phase that it had waited for already; these are no events
     repeated_waits: dict[int, list[int]] = field(default_factory=dict)
 
     def combine(self, other: "MbarrierEvents") -> "MbarrierEvents":
-        """With what another CTA said there; when, is this one's."""
+        """Return the sum with another CTA's operations; timestamps and parities are this one's."""
         return replace(
             self,
             barrier_addresses=self.barrier_addresses | other.barrier_addresses,
@@ -48,37 +41,33 @@ class MbarrierEvents(Struct, eq=False):
         )
 
 
-class MbarrierRecorder(Struct, eq=False):
-    """Hears the first CTA of a batch.
+class MbarrierRecorder(ExecutionListener, Struct, eq=False):
+    """Records the mbarrier operations of the first CTA of a batch."""
 
-    heard, descriptors (of products of the tensor core): by row; runs: executions of segments by its warps;
-    has_missed: groups came by of which it is not known which warps are the first CTA's.
-    """
-
-    events: dict[int, MbarrierEvents] = field(default_factory=dict)
-    matrix_descriptors: dict[int, int] = field(default_factory=dict)
-    segment_runs: dict[int, int] = field(default_factory=dict)
-    has_missed_groups: bool = False
+    events: dict[int, MbarrierEvents] = field(default_factory=dict)  # by row
+    matrix_descriptors: dict[int, int] = field(default_factory=dict)  # of tensor core instructions, by row
+    segment_runs: dict[int, int] = field(default_factory=dict)  # by segment, summed over the CTA's warps
+    has_missed_groups: bool = False  # a group ran with other warps of other CTAs: it was not recorded
     _timestamp: int = 0
-    _last_parities: dict[tuple[int, int], int] = field(default_factory=dict)
+    _last_parities: dict[tuple[int, int], int] = field(default_factory=dict)  # by warp and barrier
 
-    def record_segment(self, segment: Segment, view: "RegisterView") -> None:
-        """A group runs a segment."""
+    def on_segment(self, segment: Segment, view: RegisterView) -> None:
+        """Count the runs of a segment by the first CTA's warps."""
         n_warps = view.n_first_cta_warps
         if n_warps is None:
             self.has_missed_groups = True
         else:
             self.segment_runs[segment.index] = self.segment_runs.get(segment.index, 0) + n_warps
 
-    def record_signal(self, signal: MbarrierOperation, view: "RegisterView", lanes: BoolArray | None) -> None:
-        """Something is said in `lanes` of a group, in all where None."""
+    def on_mbarrier(self, operation: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Record an operation of the first CTA's warps, if its address is known."""
         n_warps = view.n_first_cta_warps
         if n_warps is None:
             return
-        if signal.address is None or signal.semantics is None:
-            self._record_matrix_descriptor(signal, view)
+        if operation.address is None or operation.semantics is None:
+            self._record_matrix_descriptor(operation, view)
             return
-        places, origin = compute_lane_addresses(signal.address, view)
+        places, origin = compute_lane_addresses(operation.address, view)
         shape = (n_warps, view.group.mask.shape[1])
         chosen = view.group.mask[:n_warps]
         if lanes is not None:
@@ -87,9 +76,9 @@ class MbarrierRecorder(Struct, eq=False):
             return
         address = np.broadcast_to(view.select_first_cta(places), shape)
         word = None
-        if signal.operand_slot is not None and is_register_known(view, signal.operand_slot, chosen):
-            word = np.broadcast_to(view.select_first_cta(view.read_value(signal.operand_slot)), shape)
-        events = self.events.setdefault(signal.row, MbarrierEvents(signal.semantics))
+        if operation.operand_slot is not None and is_register_known(view, operation.operand_slot, chosen):
+            word = np.broadcast_to(view.select_first_cta(view.read_value(operation.operand_slot)), shape)
+        events = self.events.setdefault(operation.row, MbarrierEvents(operation.semantics))
         self._timestamp += 1
         for row in np.flatnonzero(chosen.any(axis=1)).tolist():
             lane = int(chosen[row].argmax())
@@ -99,7 +88,10 @@ class MbarrierRecorder(Struct, eq=False):
             self._record_event(events, int(view.group.warp_indices[row]), place, payload)
 
     def _record_event(self, events: MbarrierEvents, warp: int, place: int, payload: int | None) -> None:
-        """A warp says something at a barrier: a parity to wait for, bytes, or to which CTAs it copies."""
+        """Record one warp's operation at a barrier.
+
+        payload: the parity to wait for, the expected bytes, or the mask of target CTAs; None if unknown.
+        """
         if events.semantics is Semantics.MBARRIER_WAIT and payload is not None:
             parity = payload >> _PARITY_BIT
             events.first_parities.setdefault((warp, place), (self._timestamp, parity))
@@ -114,17 +106,17 @@ class MbarrierRecorder(Struct, eq=False):
         events.n_events += 1
         events.timestamps.setdefault(warp, []).append(self._timestamp)
 
-    def _record_matrix_descriptor(self, signal: MbarrierOperation, view: "RegisterView") -> None:
-        """The descriptor of a product, taken to be the same in all warps and rounds."""
-        if signal.operand_slot is not None and is_register_known(
-            view, signal.operand_slot, view.group.mask[: view.n_first_cta_warps]
+    def _record_matrix_descriptor(self, operation: MbarrierOperation, view: RegisterView) -> None:
+        """Record the descriptor of a tensor core instruction, taken to be the same in all warps and runs."""
+        if operation.operand_slot is not None and is_register_known(
+            view, operation.operand_slot, view.group.mask[: view.n_first_cta_warps]
         ):
-            self.matrix_descriptors[signal.row] = int(
-                view.select_first_cta(view.read_value(signal.operand_slot)).reshape(-1)[0]
+            self.matrix_descriptors[operation.row] = int(
+                view.select_first_cta(view.read_value(operation.operand_slot)).reshape(-1)[0]
             )
 
     def count_executions(self, segments: tuple[Segment, ...]) -> dict[int, int]:
-        """How often warps came to each instruction, whether they said something there or not."""
+        """Return how often warps ran each instruction, with its guard true or not, by row."""
         return {
             row: self.segment_runs[segment.index]
             for segment in segments
@@ -133,8 +125,8 @@ class MbarrierRecorder(Struct, eq=False):
         }
 
 
-def is_register_known(view: "RegisterView", slot: int, lanes: BoolArray) -> bool:
-    """Whether a register holds known words in these lanes of the first CTA; RZ says nothing."""
+def is_register_known(view: RegisterView, slot: int, lanes: BoolArray) -> bool:
+    """Return whether a register other than RZ is known in these lanes of the first CTA."""
     if slot < 0:
         return False
     unknown = view.read_origin(slot)

@@ -1,12 +1,23 @@
-"""What a CTA says to its mbarriers: which instructions meet at which of them.
+"""Search for the warp pipelines of a launch, by recording the operations of CTAs on their mbarriers.
 
-Barriers that the same instructions go through in turn are the stages of a pipeline: one ring. One CTA is
-executed with the addresses, parities and byte counts of mbarrier instructions in its slice; others, where it
-does not come to all of these. Then CTAs side by side begin their loops: by the coordinates of their tiles,
-copies of which several CTAs ask are told.
+Instructions that use a common mbarrier belong to one pipeline; the mbarriers that they use are its stages.
+Three runs collect the evidence:
+
+1. CTA 0 and a few CTAs of its cluster are executed with addresses, parities and byte counts of mbarrier
+   instructions in the slice.
+2. If warps of other CTAs reach mbarrier instructions that these do not, such CTAs are executed too.
+3. Adjacent CTAs execute the first iterations of their loops. The coordinates of their tiles show which tiles
+   are copied by several CTAs.
+
+Invariant: the evidence of an instruction is never a mix of runs 1 and 2. It is from the run that reached most
+instructions among those that reached this one.
+
+Example: a producer waits at barriers 0x10 and 0x18 and copies to 0x00 and 0x08; consumers wait at 0x00 and
+0x08 and arrive at 0x10 and 0x18. The copy and the consumers' wait use one pipeline of two stages, the arrive
+and the producer's wait another one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
 from typing import TypeVar
@@ -21,12 +32,12 @@ from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.footprint.hashing import make_hash_factors
 from analyzer.execution.lowering.kernel_compiler import recompile_with_mbarriers
-from analyzer.execution.lowering.segments import Action, CompiledKernel, MbarrierOperation, Segment
-from analyzer.execution.lowering.step import BoolArray
+from analyzer.execution.lowering.segments import CompiledKernel, MbarrierOperation, Segment
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog, reject_all
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView
 from analyzer.execution.mbarriers.box_pitches import BoxOrigins
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierEvents, MbarrierRecorder
@@ -38,10 +49,11 @@ from analyzer.execution.profile.mbarrier_pipelines import (
     PipelineRamp,
     PipelineUse,
 )
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.opcode import Semantics
 
 _STEP_LIMIT = 40_000  # some seconds
-_MAX_HEADER_ARRIVALS = 400  # at a loop header that cannot be closed: its rings have gone round many times
+_MAX_HEADER_ARRIVALS = 400  # at the header of a loop that is not accelerated: each stage was used many times
 _MAX_TILE_HEADER_ARRIVALS = 6
 _MAX_TILE_CTAS = 160
 _MAX_EXTRA_CTAS = 2
@@ -55,16 +67,16 @@ def find_mbarrier_pipelines(
     mbarrier_recorder: MbarrierRecorder | None = None,
     classes: Sequence[WarpClass] = (),
 ) -> MbarrierPipelines | None:
-    """The rings of a launch; None where no address of an mbarrier is known.
+    """Find the pipelines of a launch; None if no address of an mbarrier is known.
 
-    ears: what the first CTA was heard to say when the launch was executed, if that was so; classes: of its
-    warps, as far as they are known.
+    mbarrier_recorder: recorder of CTA 0, if the launch was executed with one.
+    classes: classes of the launch's warps, as far as they are known.
     """
     compiled = recompile_with_mbarriers(kernel)
 
     def record_cta(cta: int) -> MbarrierRecorder:
-        listener = _PipelineMachine(compiled, _make_batch(compiled, image, shape, cta))
-        return _run_machine(listener).own_recorder
+        recording_machine = _PipelineMachine(compiled, _make_batch(compiled, image, shape, cta))
+        return _run_machine(recording_machine).mbarrier_recorder
 
     cluster = _collect_evidence(
         [mbarrier_recorder or record_cta(0), *map(record_cta, _list_cluster_ctas(shape))], compiled
@@ -81,34 +93,37 @@ def find_mbarrier_pipelines(
     if not any(use.semantics is Semantics.MBARRIER_COPY for use in pipelines.uses.values()):
         return pipelines
     ctas = range(min(_MAX_TILE_CTAS, shape.grid.count))
-    many = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas)))
+    tiles = _run_machine(_TileMachine(compiled, _make_batch(compiled, image, shape, *ctas))).tile_recorder
     return replace(
         pipelines,
-        distinct_tile_share=many.compute_distinct_tile_share(),
-        box_pitches=many.box_origins.find_pitches(),
+        distinct_tile_share=tiles.compute_distinct_tile_share(),
+        box_pitches=tiles.box_origins.find_pitches(),
     )
 
 
 class _PipelineEvidence(Struct, frozen=True, eq=False):
-    """What CTAs said, by row."""
+    """Mbarrier operations of some CTAs, by row of the instruction."""
 
-    events: dict[int, MbarrierEvents]
-    warp_shares: dict[int, float]
-    ramps: dict[int, PipelineRamp | None]
-    matrix_descriptors: dict[int, int]
+    events: Mapping[int, MbarrierEvents]
+    warp_shares: Mapping[int, float]
+    ramps: Mapping[int, PipelineRamp | None]
+    matrix_descriptors: Mapping[int, int]
 
     def override_with(self, other: "_PipelineEvidence") -> "_PipelineEvidence":
-        """What the other one tells, and these of instructions that it did not hear."""
+        """Return the other evidence, completed by this one for instructions that it lacks."""
         return _PipelineEvidence(
-            self.events | other.events,
-            self.warp_shares | other.warp_shares,
-            self.ramps | other.ramps,
-            self.matrix_descriptors | other.matrix_descriptors,
+            {**self.events, **other.events},
+            {**self.warp_shares, **other.warp_shares},
+            {**self.ramps, **other.ramps},
+            {**self.matrix_descriptors, **other.matrix_descriptors},
         )
 
 
 def _collect_evidence(cluster: Sequence[MbarrierRecorder], kernel: CompiledKernel) -> _PipelineEvidence:
-    """Of CTAs that take turns, like those of a cluster, the mean; the first one tells what comes when."""
+    """Merge the recorders of CTAs that share work, such as those of a cluster.
+
+    Bytes and counts are summed over the CTAs; the order of events is that of the first CTA that has any.
+    """
     events: dict[int, MbarrierEvents] = {}
     runs: dict[int, int] = {}
     descriptors: dict[int, int] = {}
@@ -120,24 +135,29 @@ def _collect_evidence(cluster: Sequence[MbarrierRecorder], kernel: CompiledKerne
         descriptors = mbarrier_recorder.matrix_descriptors | descriptors
     found = find_pipeline_ramps(events, runs, kernel)
     ramps = {row: found[row].ramp if row in found else None for row in events}
-    guarded = {row: one.active_share for row, one in found.items() if one.ramp.is_predicated}
-    shares = {row: min(1.0, one.n_events / runs[row] / guarded.get(row, 1.0)) for row, one in events.items()}
+    predicated_shares = {row: one.active_share for row, one in found.items() if one.ramp.is_predicated}
+    shares = {
+        row: min(1.0, one.n_events / runs[row] / predicated_shares.get(row, 1.0))
+        for row, one in events.items()
+    }
     return _PipelineEvidence(events, shares, ramps, descriptors)
 
 
 def _list_cluster_ctas(shape: LaunchShape) -> list[int]:
-    """CTAs of the first one's cluster, a few."""
-    spans = [range(min(one, other)) for one, other in zip(shape.cluster.sizes, shape.grid.sizes, strict=True)]
+    """Return up to `_MAX_CLUSTER_CTAS` - 1 further CTAs of CTA 0's cluster."""
+    ranges = [
+        range(min(one, other)) for one, other in zip(shape.cluster.sizes, shape.grid.sizes, strict=True)
+    ]
     across, down, _ = shape.grid.sizes
-    ctas = [x + across * (y + down * z) for z in spans[2] for y in spans[1] for x in spans[0]]
+    ctas = [x + across * (y + down * z) for z in ranges[2] for y in ranges[1] for x in ranges[0]]
     return ctas[1:_MAX_CLUSTER_CTAS]
 
 
 def _find_extra_ctas(
     kernel: CompiledKernel, classes: Sequence[WarpClass], evidence: _PipelineEvidence
 ) -> list[int]:
-    """A few CTAs whose warps come to instructions at mbarriers that were not heard, the busiest first."""
-    unheard = {
+    """Return a few CTAs whose warps reach mbarrier instructions that have no evidence, the busiest first."""
+    missing_blocks = {
         kernel.cfg.block_of[action.row]
         for segment in kernel.segments
         for action in segment.actions
@@ -145,9 +165,11 @@ def _find_extra_ctas(
         and action.mbarrier_operation.semantics is not None
         and action.row not in evidence.events
     }
-    coming = [one for one in classes if any(one.block_counts[block] for block in unheard)]
-    coming.sort(key=lambda one: -int(one.block_counts.sum()))
-    return list(dict.fromkeys(one.example_warp[0] for one in coming if one.example_warp[0]))[:_MAX_EXTRA_CTAS]
+    reaching = [one for one in classes if any(one.block_counts[block] for block in missing_blocks)]
+    reaching.sort(key=lambda one: -int(one.block_counts.sum()))
+    return list(dict.fromkeys(one.example_warp[0] for one in reaching if one.example_warp[0]))[
+        :_MAX_EXTRA_CTAS
+    ]
 
 
 def _make_batch(kernel: CompiledKernel, image: ConstantImage, shape: LaunchShape, *ctas: int) -> CtaBatch:
@@ -165,74 +187,86 @@ def _run_machine(machine: _AnyBoundedMachine) -> _AnyBoundedMachine:
 
 
 class _BoundedMachine(AbstractMachine):
-    """A machine whose first CTA is heard; it goes round a loop so often at most."""
+    """A machine that limits the iterations of each loop."""
 
-    def __init__(self, kernel: CompiledKernel, batch: CtaBatch, max_arrivals: int) -> None:
-        super().__init__(kernel, batch, BranchDecider(kernel), Budget(_STEP_LIMIT))
-        self.counters.memory_log = AccessLog(batch, access_filter=reject_all)
+    def __init__(
+        self, kernel: CompiledKernel, batch: CtaBatch, max_arrivals: int, listener: ExecutionListener
+    ) -> None:
+        log = AccessLog(batch, access_filter=reject_all)
+        super().__init__(kernel, batch, BranchDecider(kernel), Budget(_STEP_LIMIT), (listener,), log)
         self.max_arrivals = max_arrivals
         self.arrivals: dict[int, int] = {}
-        self.loop_header_callback = self._has_looped_enough
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
-        """True where a group has gone round a loop often enough."""
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
+        """Return whether a group has executed enough iterations of a loop."""
         key = segment.index
         self.arrivals[key] = self.arrivals.get(key, 0) + 1
         return self.arrivals[key] > self.max_arrivals
 
 
 class _PipelineMachine(_BoundedMachine):
-    """Hears one CTA to its end where its loops can be closed."""
+    """A machine that records mbarrier operations of one CTA, to its end if its loops can be accelerated."""
 
     def __init__(self, kernel: CompiledKernel, batch: CtaBatch) -> None:
-        super().__init__(kernel, batch, _MAX_HEADER_ARRIVALS)
-        self.mbarrier_recorder = self.own_recorder = MbarrierRecorder()
-        self.accelerate_loop = LoopAccelerator(self)
+        self.mbarrier_recorder = MbarrierRecorder()
+        super().__init__(kernel, batch, _MAX_HEADER_ARRIVALS, self.mbarrier_recorder)
+        self.accelerator = LoopAccelerator(self)
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """See `_BoundedMachine`."""
-        is_over = super()._has_looped_enough(segment, group)
-        self.accelerate_loop(segment, group)
+        is_over = super().handle_loop_header(segment, group)
+        self.accelerator.accelerate(segment, group)
         return is_over
 
 
 class _TileMachine(_BoundedMachine):
-    """Hears which tiles several CTAs ask for as they begin their loops, each as often as the others."""
+    """A machine that records which tiles several CTAs copy in the first iterations of their loops.
+
+    All CTAs execute equally many iterations, so that shares of distinct tiles are comparable.
+    """
 
     def __init__(self, kernel: CompiledKernel, batch: CtaBatch) -> None:
-        super().__init__(kernel, batch, _MAX_TILE_HEADER_ARRIVALS)
+        self.tile_recorder = _TileRecorder()
+        super().__init__(kernel, batch, _MAX_TILE_HEADER_ARRIVALS, self.tile_recorder)
         self.header_visits: dict[int, NDArray[np.int64]] = {}
+
+    def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
+        """See `_BoundedMachine`: warps that have diverged are counted separately."""
+        iterations = self.header_visits.setdefault(
+            segment.index, np.zeros(self.batch.n_warps, dtype=np.int64)
+        )
+        iterations[group.warp_indices] += 1
+        return int(iterations[group.warp_indices].max(initial=0)) > self.max_arrivals
+
+
+class _TileRecorder(ExecutionListener):
+    """Records the tiles that copies read, and where they begin in their tensors."""
+
+    def __init__(self) -> None:
         self.tile_hashes: list[NDArray[np.uint64]] = []
         self.tile_rows: list[int] = []
         self.box_origins = BoxOrigins()
 
-    def _has_looped_enough(self, segment: Segment, group: LockstepGroup) -> bool:
-        """See `_BoundedMachine`: warps that have parted are counted apart."""
-        rounds = self.header_visits.setdefault(segment.index, np.zeros(self.batch.n_warps, dtype=np.int64))
-        rounds[group.warp_indices] += 1
-        return int(rounds[group.warp_indices].max(initial=0)) > self.max_arrivals
-
     def compute_distinct_tile_share(self) -> float | None:
-        """Of all that is copied, what lies in different tiles; as if all were as large, where that is not
-        told."""
+        """Return the share of the copied elements that is left if each tile is counted once.
+
+        Unless all box sizes are known, tiles count as equally large. None if nothing was copied.
+        """
         if not self.tile_hashes:
             return None
         volumes = self.box_origins.find_volumes()
-        is_told = volumes.keys() >= set(self.tile_rows)
+        has_volumes = volumes.keys() >= set(self.tile_rows)
         sizes = [
-            np.full(len(t), volumes[r] if is_told else 1.0)
+            np.full(len(t), volumes[r] if has_volumes else 1.0)
             for r, t in zip(self.tile_rows, self.tile_hashes, strict=True)
         ]
         _, firsts = np.unique(np.concatenate(self.tile_hashes), return_index=True)
         size = np.concatenate(sizes)
         return float(size[firsts].sum() / size.sum())
 
-    def record_mbarrier_signal(self, action: Action, view: RegisterView, lanes: BoolArray | None) -> None:
-        """See `AbstractMachine`: tensor (else row) and coordinates of a tile, mixed to one number for each
-        warp.
-        """
-        signal = action.mbarrier_operation
-        if signal is None or not signal.coordinates:
+    def on_mbarrier(self, signal: MbarrierOperation, view: RegisterView, lanes: BoolArray | None) -> None:
+        """Hash the tensor (else the row) and the coordinates of the tile that each warp copies."""
+        if not signal.coordinates:
             return
         active = view.active if lanes is None else view.active & lanes
         chosen = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape) & view.group.mask
@@ -243,10 +277,10 @@ class _TileMachine(_BoundedMachine):
         words = [_read_words(view, slot, chosen.shape)[warps, first] for slot in signal.coordinates]
         tensor = self._find_descriptors(signal, view, chosen, warps, first)
         source = np.full(len(first), signal.row, dtype=np.uint64) if tensor is None else tensor
-        mixed = np.zeros_like(source)
+        hashes = np.zeros_like(source)
         for word, factor in zip((source, *words), make_hash_factors(1 + len(words)), strict=True):
-            mixed = (mixed + word) * factor
-        self.tile_hashes.append(mixed)
+            hashes = (hashes + word) * factor
+        self.tile_hashes.append(hashes)
         self.tile_rows.append(signal.row)
         if signal.tensor_map is not None:
             places = np.stack(words, axis=1).astype(np.uint32).view(np.int32).astype(np.int64)
@@ -260,19 +294,19 @@ class _TileMachine(_BoundedMachine):
         warps: NDArray[np.bool_],
         first: NDArray[np.int64],
     ) -> NDArray[np.uint64] | None:
-        """Where the descriptor lies of the tensor that each warp copies a box of."""
+        """Return the address of the tensor map of each warp's copy; None if unknown."""
         if signal.tensor_map is None or not _is_register_known(view, signal.tensor_map, chosen):
             return None
         return _read_words(view, signal.tensor_map, chosen.shape)[warps, first]
 
 
 def _read_words(view: RegisterView, slot: int, shape: tuple[int, ...]) -> NDArray[np.uint64]:
-    """A register's words in the lanes of a group."""
+    """Return a register's words in the lanes of a group, [n_warp, 32]."""
     return np.broadcast_to(view.to_warp_rows(view.read_value(slot)), shape).astype(np.uint64)
 
 
 def _is_register_known(view: RegisterView, slot: int, lanes: BoolArray) -> bool:
-    """Whether a register holds known words in these lanes of the group."""
+    """Return whether a register holds known words in these lanes of the group."""
     unknown = view.read_origin(slot)
     return slot >= 0 and (
         unknown is None or not bool((view.to_warp_rows(unknown).astype(np.bool_) & lanes).any())
@@ -280,17 +314,20 @@ def _is_register_known(view: RegisterView, slot: int, lanes: BoolArray) -> bool:
 
 
 def _build_pipelines(evidence: _PipelineEvidence) -> MbarrierPipelines:
-    """Tiles are not compared."""
+    """Group instructions that share mbarriers into pipelines; tiles are compared later."""
     events = evidence.events
     groups: list[_BarrierGroup] = []
     for row, one in events.items():
-        meets = [not one.barrier_addresses.isdisjoint(group.barrier_addresses) for group in groups]
-        met = [group for group, does in zip(groups, meets, strict=True) if does]
-        apart = [group for group, does in zip(groups, meets, strict=True) if not does]
-        rows = [row, *(other for group in met for other in group.rows)]
+        shares_barrier = [not one.barrier_addresses.isdisjoint(group.barrier_addresses) for group in groups]
+        overlapping = [group for group, does in zip(groups, shares_barrier, strict=True) if does]
+        disjoint = [group for group, does in zip(groups, shares_barrier, strict=True) if not does]
+        rows = (row, *(other for group in overlapping for other in group.rows))
         groups = [
-            *apart,
-            _BarrierGroup(rows, one.barrier_addresses.union(*(group.barrier_addresses for group in met))),
+            *disjoint,
+            _BarrierGroup(
+                rows,
+                frozenset(one.barrier_addresses).union(*(group.barrier_addresses for group in overlapping)),
+            ),
         ]
     uses: dict[int, PipelineUse] = {}
     for number, group in enumerate(groups):
@@ -316,16 +353,19 @@ def _build_pipelines(evidence: _PipelineEvidence) -> MbarrierPipelines:
 class _BarrierGroup(Struct, frozen=True, eq=False):
     """Instructions that share mbarriers."""
 
-    rows: list[int]
-    barrier_addresses: set[int]
+    rows: tuple[int, ...]
+    barrier_addresses: frozenset[int]
 
 
 def _count_free_waits(group: Iterable[MbarrierEvents]) -> int:
-    """Barriers at which a warp begins with the phase before the first, which is over; the most of any."""
+    """Count the barriers at which a warp first waits for the phase before the first, which is complete.
+
+    The largest count of any warp is returned.
+    """
     first: dict[tuple[int, int], tuple[int, int]] = {}
     for one in group:
-        for key, asked in one.first_parities.items():
-            first[key] = min(asked, first.get(key, asked))
+        for key, wait in one.first_parities.items():
+            first[key] = min(wait, first.get(key, wait))
     free: dict[int, int] = {}
     for (warp, _), (_, parity) in first.items():
         free[warp] = free.get(warp, 0) + parity

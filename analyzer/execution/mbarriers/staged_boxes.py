@@ -1,7 +1,10 @@
-"""What boxes of tensors that the copy engine writes hold, where no descriptor is known: what was staged.
+"""Sizes of boxes that bulk tensor stores write to global memory, if the tensor map is unknown.
 
-A box leaves shared memory as it lies there, without gaps. One CTA is executed: what it stores to shared
-memory from where a box begins on, or what a copy brought there, is the box, up to where the next one begins.
+A box is contiguous in shared memory. One CTA is executed: a box consists of the bytes that it stores to
+shared memory from the box's address on without a gap, up to the address of the next box. If nothing is stored
+there, the box has as many bytes as the copy that brought data to this address.
+
+Example: stores cover [0x400, 0xc00), and bulk stores begin at 0x400 and 0x800: two boxes of 0x400 bytes.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,15 +14,14 @@ from itertools import pairwise
 import numpy as np
 from msgspec.structs import replace
 
+from analyzer.execution.acceleration.accelerated_machine import AcceleratedMachine
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
-from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.footprint.footprint import Footprint
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.lowering.bulk_operands import parse_bulk_store
 from analyzer.execution.lowering.kernel_compiler import recompile_with_shared_addresses
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
-from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.access_totals import AccessTotals
 from analyzer.execution.machine.budget import Budget, StopExecution
@@ -33,7 +35,7 @@ from analyzer.ir.opcode import AddressSpace, OpKind
 FindCopiedBytes = Callable[[], Mapping[int, float]]
 
 _STEP_LIMIT = 40_000  # some seconds
-_CTA_ADDRESS_MASK = np.uint64(0xFFFFFF)  # address bits above say which CTA of the cluster
+_CTA_ADDRESS_MASK = np.uint64(0xFFFFFF)  # address bits above are the CTA of the cluster
 _MATRIX_ROW_BYTES = 16
 
 
@@ -44,9 +46,9 @@ def add_staged_boxes(
     shape: LaunchShape,
     find_copied_bytes: FindCopiedBytes,
 ) -> ExecutionProfile:
-    """The profile with the bytes of boxes that were written; the same where all of them are known.
+    """Add the bytes of bulk stores whose size is unknown to a profile; return it unchanged if there are none.
 
-    brought: bytes of one execution of each copy to shared memory, by row.
+    find_copied_bytes: returns the bytes of one execution of each copy to shared memory, by row.
     """
     unknown = {access.row for access in profile.accesses if _has_unknown_box(access, kernel)}
     if not unknown:
@@ -87,13 +89,13 @@ def _has_unknown_box(access: MemoryAccess, kernel: CompiledKernel) -> bool:
 
 
 def _fill_access(access: MemoryAccess, n_bytes: float) -> MemoryAccess:
-    whole = round(access.requests * n_bytes)
+    n_total = round(access.requests * n_bytes)
     return replace(
         access,
         is_store=True,
-        bytes=whole,
-        sectors=-(-whole // SECTOR_BYTES),
-        unique_bytes=whole,
+        bytes=n_total,
+        sectors=-(-n_total // SECTOR_BYTES),
+        unique_bytes=n_total,
         provenance=Provenance.ASSUMED,
     )
 
@@ -110,7 +112,7 @@ def _format_note(kernel: CompiledKernel, rows: list[int]) -> str:
 def _measure_box_bytes(
     kernel: CompiledKernel, image: ConstantImage, shape: LaunchShape, find_copied_bytes: FindCopiedBytes
 ) -> dict[int, float]:
-    """Bytes of a box in the mean, by the row that writes it."""
+    """Return the mean bytes of a box, by the row that writes it."""
     log = _record_staging(kernel, image, shape)
     stored, written, copied = Footprint(), dict[int, Footprint](), dict[int, Footprint]()
     for totals in log.totals.values():
@@ -125,9 +127,9 @@ def _measure_box_bytes(
                 (written if is_write else copied).setdefault(row, Footprint()), totals, log.batch
             )
     boxes = {row: _list_addresses(footprint) for row, footprint in written.items()}
-    begins = sorted({start for starts in boxes.values() for start in starts})
-    sizes = _measure_stored_bytes(begins, stored)
-    if len(sizes) < len(begins) and copied:
+    box_starts = sorted({start for starts in boxes.values() for start in starts})
+    sizes = _measure_stored_bytes(box_starts, stored)
+    if len(sizes) < len(box_starts) and copied:
         by_row = find_copied_bytes()
         sizes |= {
             start: by_row[row]
@@ -139,23 +141,24 @@ def _measure_box_bytes(
     return {row: float(np.mean(known)) for row, known in found.items() if known}
 
 
-def _measure_stored_bytes(begins: list[int], stored: Footprint) -> dict[int, float]:
-    """Bytes stored from where a box begins on without a gap, up to where the next one does."""
+def _measure_stored_bytes(box_starts: list[int], stored: Footprint) -> dict[int, float]:
+    """Return the bytes stored without a gap from the start of each box, up to the start of the next one."""
     found: dict[int, float] = {}
     for start, stop in _find_shared_intervals(stored):
-        inside = [begin for begin in begins if start <= begin < stop]
+        inside = [begin for begin in box_starts if start <= begin < stop]
         for begin, end in pairwise([*inside, stop]):
             found[begin] = float(end - begin)
     return found
 
 
 def _record_staging(kernel: CompiledKernel, image: ConstantImage, shape: LaunchShape) -> AccessLog:
-    """What the first CTA puts into shared memory, and where its copies begin there."""
+    """Execute CTA 0 and log its stores to shared memory and the shared addresses of its bulk copies."""
     compiled = recompile_with_shared_addresses(kernel)
     batch = CtaBatch(compiled, image, shape, np.zeros(1, dtype=np.int64), np.ones(1))
-    machine = AbstractMachine(compiled, batch, BranchDecider(compiled), Budget(_STEP_LIMIT))
-    log = machine.counters.memory_log = AccessLog(batch, may_reduce=False, access_filter=_is_staging_access)
-    machine.loop_header_callback = LoopAccelerator(machine)
+    log = AccessLog(batch, may_reduce=False, access_filter=_is_staging_access)
+    machine = AcceleratedMachine(
+        compiled, batch, BranchDecider(compiled), Budget(_STEP_LIMIT), memory_log=log
+    )
     machine.start()
     with suppress(StopExecution):
         machine.run()
@@ -180,7 +183,7 @@ def _list_addresses(footprint: Footprint) -> list[int]:
 
 
 def _find_shared_intervals(footprint: Footprint) -> list[tuple[int, int]]:
-    """Within the shared memory of the CTA."""
+    """Return the intervals [start, stop) of a footprint within the shared memory of the CTA."""
     found = footprint.to_intervals()
     if found is None:
         return []

@@ -1,1 +1,1 @@
-"""What the rest of the package reads of an execution: counts, accesses, provenance, mbarrier pipelines."""
+"""Results of execution that other packages read: counts, accesses, provenance, mbarrier pipelines."""

@@ -1,4 +1,4 @@
-"""What the user says of branches that nothing else settles."""
+"""Rules of the user for branches that neither the launch nor the code decides (`--taken`)."""
 
 import re
 
@@ -13,10 +13,10 @@ _SHARE_PATTERN = re.compile(r"[0-9]{0,9}\.?[0-9]{0,17}(?:[eE]-?[0-9]{1,2})?%?")
 
 
 class BranchTakenRule(Struct, frozen=True):
-    """How often the branch at an address is taken: by all who come there (1), by none (0), or by a share."""
+    """Share of the warps that take the branch at one address."""
 
     address: int
-    share: float
+    share: float  # from 0 (never taken) to 1 (always taken)
 
     def __str__(self) -> str:
         share = {1.0: "yes", 0.0: "no"}.get(self.share, f"{self.share:g}")
@@ -24,7 +24,10 @@ class BranchTakenRule(Struct, frozen=True):
 
 
 def parse_taken_rule(text: str) -> BranchTakenRule:
-    """`0x370=yes`, `0370=no`, `0x370=0.25` or `0x370=25%`; addresses are hexadecimal. Raises UsageError."""
+    """Parse `0x370=yes`, `0370=no`, `0x370=0.25` or `0x370=25%`; addresses are hexadecimal.
+
+    Raises UsageError.
+    """
     where, _, how = text.partition("=")
     address = _ADDRESS_PATTERN.fullmatch(where.strip())
     if address is None:

@@ -1,4 +1,15 @@
-"""Boxes of CTAs that run alike, found by looking at their corners."""
+"""Boxes of CTAs of a grid that run alike, found by executing their corners.
+
+If every condition of a kernel is monotone along each axis of the grid (see `cta_affinity`), then all CTAs of
+a box run alike as soon as its corners do. The search starts from the whole grid and splits each box whose
+corners differ, along an axis along which they differ, until no box is left to split. Boxes that touch and
+have equal corners are merged at the end.
+
+Invariant: at any time the finished and the open boxes together cover each CTA of the grid exactly once.
+
+A kernel that leaves early where ctaid.x * 128 >= n, on a grid of 10 CTAs with n = 1000, yields one box of
+CTAs 0 to 7 and one of CTAs 8 and 9.
+"""
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise, product
@@ -7,29 +18,29 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Dim3
 
-IntArray = NDArray[np.int64]
 ComputeSignatures = Callable[[IntArray], NDArray[np.uint64]]
 GridVector = tuple[int, int, int]
 
 N_AXES = 3
 _MAX_BOXES = 1024
-_MAX_PARTS_PER_BOX = 8  # that a box is cut into: more CTAs are looked at than with halves, but in fewer goes
+_MAX_PARTS_PER_BOX = 8  # more CTAs are executed than with halves, but in fewer batches
 _TARGET_OPEN_BOXES = 32
-_MAX_SINGLE_CTAS = 256  # CTAs along an axis that are looked at one by one: another look takes longer
+_MAX_SINGLE_CTAS = 256  # CTAs along an axis that are executed one by one: another batch would take longer
 
 
 class CtaBox(Struct, frozen=True):
-    """CTAs from low to high along each axis of the grid, ends included: every stride-th of them."""
+    """CTAs from `low` to `high` along each axis of the grid, every `stride`-th of them."""
 
     low: GridVector
-    high: GridVector
+    high: GridVector  # included
     stride: GridVector = (1, 1, 1)
 
     @property
     def sizes(self) -> GridVector:
-        """CTAs along each axis."""
+        """Number of CTAs along each axis."""
         ends = zip(self.low, self.high, self.stride, strict=True)
         x, y, z = ((high - low) // stride + 1 for low, high, stride in ends)
         return x, y, z
@@ -44,14 +55,14 @@ class CtaBox(Struct, frozen=True):
         return product(x, y, z)
 
     def iter_axis_neighbors(self) -> Iterator[GridVector]:
-        """The next one to the first along each axis."""
+        """Yield the second CTA along each axis that has one; the first CTA is `low`."""
         for axis in range(N_AXES):
             if self.sizes[axis] > 1:
                 x, y, z = (at + self.stride[axis] * (axis == a) for a, at in enumerate(self.low))
                 yield x, y, z
 
     def split(self, axis: int, n_parts: int) -> list["CtaBox"]:
-        """At most so many parts along an axis, alike as far as may be."""
+        """Split along an axis into at most `n_parts` parts of nearly equal size."""
         size, low, stride = self.sizes[axis], self.low[axis], self.stride[axis]
         edges = [low + size * part // n_parts * stride for part in range(n_parts + 1)]
         return [
@@ -61,41 +72,41 @@ class CtaBox(Struct, frozen=True):
         ]
 
     def with_axis_range(self, axis: int, low: int, high: int) -> "CtaBox":
-        """The same along the other axes, [low, high] along this one."""
+        """Return a copy that extends from `low` to `high` along one axis."""
         lows, highs = list(self.low), list(self.high)
         lows[axis], highs[axis] = low, high
         return CtaBox((lows[0], lows[1], lows[2]), (highs[0], highs[1], highs[2]), self.stride)
 
     def contains(self, x: IntArray, y: IntArray, z: IntArray) -> NDArray[np.bool_]:
-        """Whether CTAs at these places are among them."""
+        """Return for each CTA at these coordinates whether it is in the box."""
         inside = np.ones(len(x), dtype=bool)
         for at, low, high, stride in zip((x, y, z), self.low, self.high, self.stride, strict=True):
             inside &= (at >= low) & (at <= high) & ((at - low) % stride == 0)
         return inside
 
     def overlaps_window(self, sizes: GridVector) -> bool:
-        """Some of its CTAs are among the first so many along each axis."""
+        """Return whether some of its CTAs are among the first `sizes` along each axis."""
         return all(low < size for low, size in zip(self.low, sizes, strict=True))
 
     def clip_to_window(self, sizes: GridVector) -> "CtaBox":
-        """Those of its CTAs that are among the first so many along each axis."""
+        """Return the box of those CTAs that are among the first `sizes` along each axis."""
         ends = zip(self.low, self.high, self.stride, sizes, strict=True)
         x, y, z = (low + (min(high, size - 1) - low) // stride * stride for low, high, stride, size in ends)
         return CtaBox(self.low, (x, y, z), self.stride)
 
     def find_cross_section(self, axis: int) -> tuple[tuple[int, int], ...]:
-        """Its extent along the other axes."""
+        """Return the ranges along the other axes."""
         spans = zip(self.low, self.high, strict=True)
         return tuple(span for place, span in enumerate(spans) if place != axis)
 
 
 def make_grid_box(grid: Dim3) -> CtaBox:
-    """All CTAs of a grid."""
+    """Return the box of all CTAs of a grid."""
     return CtaBox((0, 0, 0), (grid.x - 1, grid.y - 1, grid.z - 1))
 
 
 def split_by_stride(grid: Dim3, stride: GridVector) -> list[CtaBox]:
-    """All CTAs of a grid, those in boxes of their own that are so far apart along each axis."""
+    """Split a grid into boxes of CTAs that are `stride` apart along each axis."""
     found = []
     for first in product(*(range(min(step, size)) for step, size in zip(stride, grid.sizes, strict=True))):
         ends = zip(first, stride, grid.sizes, strict=True)
@@ -107,9 +118,10 @@ def split_by_stride(grid: Dim3, stride: GridVector) -> list[CtaBox]:
 def find_uniform_boxes(
     grid: Dim3, signatures: ComputeSignatures, stride: GridVector = (1, 1, 1)
 ) -> list[CtaBox] | None:
-    """Boxes whose corners have equal signatures, which cover the grid; None where they would be too many.
+    """Find boxes that cover the grid and whose corners have equal signatures; None if there are too many.
 
-    stride: between CTAs of one box.
+    signatures: executes CTAs, given by their linear numbers, and returns a hash of each one's execution.
+    stride: distance between the CTAs of one box along each axis.
     """
     known: dict[int, int] = {}
     open_boxes = _make_initial_boxes(grid, stride)
@@ -136,7 +148,7 @@ def find_uniform_boxes(
 
 
 def _merge_along_axis(axis: int, boxes: list[CtaBox], signature: Callable[[CtaBox], int]) -> list[CtaBox]:
-    """Boxes that touch along an axis, and whose corners are alike, as one."""
+    """Merge boxes that touch along an axis and have equal signatures."""
     found: list[CtaBox] = []
     for box in sorted(
         boxes, key=lambda box: (box.find_cross_section(axis), box.low[axis] % box.stride[axis], box.low[axis])
@@ -155,7 +167,10 @@ def _merge_along_axis(axis: int, boxes: list[CtaBox], signature: Callable[[CtaBo
 
 
 def _make_initial_boxes(grid: Dim3, stride: GridVector) -> list[CtaBox]:
-    """Of each strided box the inside and the first and last CTAs along each axis, which often differ."""
+    """Split each strided box into its inside and its first and last CTAs along each axis.
+
+    CTAs at the edges of the grid often run differently.
+    """
     found = []
     for box in split_by_stride(grid, stride):
         x, y, z = map(_split_extent, box.low, box.high, box.stride)
@@ -170,7 +185,7 @@ def _split_extent(low: int, high: int, stride: int) -> list[tuple[int, int]]:
 
 
 def _find_differing_axis(grid: Dim3, box: CtaBox, known: dict[int, int]) -> int | None:
-    """An axis along which corners differ, the longest of several; None where all corners are alike."""
+    """Return the longest axis along which corners differ; None if all corners are alike."""
     corners = list(box.iter_corners())
     if len({known[linearize_cta(grid, corner)] for corner in corners}) == 1:
         return None
@@ -189,10 +204,11 @@ def _find_differing_axis(grid: Dim3, box: CtaBox, known: dict[int, int]) -> int 
 
 
 def linearize_cta(grid: Dim3, at: GridVector) -> int:
+    """Return the linear number of the CTA at these coordinates; x varies fastest."""
     return at[0] + grid.x * (at[1] + grid.y * at[2])
 
 
 def delinearize_ctas(grid: Dim3, numbers: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Where CTAs lie along each axis, by their linear numbers."""
+    """Return the coordinates of CTAs along each axis, by their linear numbers."""
     rows = numbers // grid.x
     return numbers % grid.x, rows % grid.y, rows // grid.y

@@ -1,7 +1,9 @@
-"""What a kernel executes: how often each block runs and what memory it touches, whoever found out.
+"""Profile of an executed grid: executions of each basic block, and the memory that it accesses.
 
-Abstract execution, a recorded trace and static guesses all fill this one value.
+Abstract execution and recorded traces both fill this value, so that models need not know where it is from.
 """
+
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -9,133 +11,120 @@ from numpy.typing import NDArray
 
 from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.provenance import Provenance
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import AddressSpace
 
-IntArray = NDArray[np.int64]
+
+def make_read_only(*arrays: NDArray[Any]) -> None:
+    """Make arrays read-only, so that a frozen record that holds them cannot change."""
+    for array in arrays:
+        array.setflags(write=False)
 
 
 class WarpClass(Struct, frozen=True, kw_only=True, eq=False):
-    """Warps that run every block equally often.
-
-    block_counts[b]: executions of block b by one of them; block_lanes[b]: active lanes summed over those
-    executions; example: (CTA, warp in CTA) of one of them; seats: how many of them
-    are the first warp of their CTA, the second …; n_beside: how many stand in a CTA in which another warp
-    executes ten times as much.
-    """
+    """Warps that run every block equally often."""
 
     n_warps: int
-    block_counts: IntArray
-    block_active_lanes: IntArray
-    example_warp: tuple[int, int]
-    warp_slot_counts: tuple[float, ...]
-    n_beside_busier_warp: int
+    block_counts: IntArray  # [n_block], executions by one of these warps
+    block_active_lanes: IntArray  # [n_block], active lanes summed over those executions
+    example_warp: tuple[int, int]  # (CTA, warp in CTA) of one of them
+    warp_slot_counts: tuple[float, ...]  # how many of them are warp 0 of their CTA, warp 1, …
+    n_beside_busier_warp: int  # warps in whose CTA another warp executes ten times as much
+
+    def __post_init__(self) -> None:
+        make_read_only(self.block_counts, self.block_active_lanes)
 
 
 class BlockPart(Struct, frozen=True):
-    """Rows [start, stop) of a block, executions of them and active lanes, summed over the grid."""
+    """Part of a block, instructions [start, stop), whose counts differ from those of other parts."""
 
     block: int
     start: int
     stop: int
-    executions: int
-    active_lanes: int
+    executions: int  # warp executions, summed over the grid
+    active_lanes: int  # active lanes in them, summed over the grid
 
 
 class MemoryAccess(Struct, frozen=True, kw_only=True):
-    """What one memory instruction did, summed over the whole grid; None where it is not known.
+    """Accesses of one memory instruction in one address space, summed over the grid; None if unknown.
 
-    An LDGSTS has two: the global side, which loads, and the shared side, which stores.
-
-    requests: executions with at least one active lane; lanes: active lanes; bytes: asked for by them;
-    sectors: 32-byte sectors touched, per request and summed (global, local); wavefronts: passes that the
-    data path takes, of an atomic in global memory lanes on the word that most ask for, of a copy by the
-    engine its requests, each of a line of a row; unique_bytes: distinct bytes touched by the grid;
-    unique_sectors: distinct sectors of them, of copies by the engine; is_looked_up: it reads or writes places
-    that words from memory name, and nobody knows which; row_bytes: distinct bytes of these, if each word
-    names another; table_bytes: that they lie among, None where they may lie anywhere, and new_share: of its
-    sectors those that none has asked for before; base: where it would go if these words were zero.
+    An LDGSTS has two: the global side, which loads, and the shared side, which stores. An access is indirect
+    if its address depends on words that were loaded and whose values are unknown (a gather or scatter).
     """
 
     row: int
     space: AddressSpace
     is_store: bool
-    requests: int
-    lanes: int
-    bytes: int
-    sectors: int | None
+    requests: int  # warp executions with at least one active lane
+    lanes: int  # active lanes
+    bytes: int  # bytes that these lanes ask for
+    sectors: int | None  # 32-byte sectors of each request, summed (global and local memory)
+    # Passes through the data path. For an atomic in global memory: lanes on the word that most lanes access;
+    # for a bulk copy: the requests of the copy engine, one for each line of a row of the box.
     wavefronts: int | None
-    unique_bytes: int | None
+    unique_bytes: int | None  # distinct bytes that the grid accesses
     provenance: Provenance
-    unique_sectors: int | None = None
+    unique_sectors: int | None = None  # distinct sectors of these bytes, for bulk copies only
     is_indirect: bool = False
-    gathered_bytes: int | None = None
-    table_bytes: float | None = None
-    first_touch_share: float = 1.0
-    base_address: int | None = None
+    gathered_bytes: int | None = None  # distinct bytes if indirect and each loaded word names another row
+    table_bytes: float | None = None  # size of the table that is accessed; None if not bounded
+    first_touch_share: float = 1.0  # share of its sectors that no earlier indirect request has asked for
+    base_address: int | None = None  # the address if all unknown words were zero
 
 
 class UnknownBranch(Struct, frozen=True, kw_only=True):
-    """A branch that launch facts did not decide.
-
-    origin: where the unknown came from, as text (a load, an argument, a constant bank); origin_row: that
-    instruction, None where it is none; rule: what was assumed; settle: how the user may settle it;
-    share: of all executed warp instructions, those that hang on it.
-    """
+    """A branch that the launch does not decide, and what was assumed for it."""
 
     row: int
-    origin: str
-    origin_row: int | None
-    rule: str
-    hint: str
-    instruction_share: float
+    origin: str  # where the unknown value is from: a load, an argument, a constant bank
+    origin_row: int | None  # the instruction that brought the value, None if none did
+    rule: str  # the assumption
+    hint: str  # the option by which the user can decide the branch
+    instruction_share: float  # share of all executed warp instructions that depend on the branch
 
 
 class GlobalTraffic(Struct, frozen=True, kw_only=True):
-    """Bytes of global memory that the whole grid asks for, and the distinct ones among them.
-
-    Sectors: distinct ones that these lie in; unique_sectors: read or written.
-    """
+    """Global memory traffic that the whole grid asks for; None if unknown."""
 
     read_bytes: int
-    read_unique_bytes: int | None
+    read_unique_bytes: int | None  # distinct bytes
     written_bytes: int
     written_unique_bytes: int | None
-    read_unique_sectors: int | None
+    read_unique_sectors: int | None  # distinct sectors
     written_unique_sectors: int | None
-    unique_sectors: int | None
+    unique_sectors: int | None  # distinct sectors that are read or written
 
 
 class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
-    """Execution of a whole grid.
-
-    block_warps[b], block_lanes[b]: warp executions of block b and active lanes in them, summed over the grid;
-    block_provenance[b]: what they rest on.
-    loop_entries[l]: how often a warp comes to loop l of the nest from outside. Classes cover all
-    warps that were looked at, weighted to the grid.
-    parts: of blocks whose rows do not all run equally often, since lanes of a warp meet inside (WARPSYNC),
-    all parts; looked_at_ctas: CTAs that were executed (or traced) one by one; the others equal one of them.
-    boxes: CTAs proven to run alike, at addresses that go on evenly, where that is how the grid was cut.
-    """
+    """Execution of a whole grid."""
 
     launch: Launch
     n_warps: int
-    n_sampled_ctas: int
-    warp_classes: tuple[WarpClass, ...]
-    block_executions: IntArray
-    block_active_lanes: IntArray
-    block_provenance: tuple[Provenance, ...]
-    loop_entries: NDArray[np.float64]
+    n_sampled_ctas: int  # CTAs that were executed or traced; each other CTA equals one of these
+    warp_classes: tuple[WarpClass, ...]  # all warps of the sampled CTAs, weighted to the grid
+    block_executions: IntArray  # [n_block], warp executions summed over the grid
+    block_active_lanes: IntArray  # [n_block], active lanes in them
+    block_provenance: tuple[Provenance, ...]  # of the counts of each block
+    loop_entries: NDArray[np.float64]  # [n_loop], times that a warp enters the loop from outside
     accesses: tuple[MemoryAccess, ...]
     traffic: GlobalTraffic | None
     unknown_branches: tuple[UnknownBranch, ...]
     provenance: Provenance
     assumptions: tuple[str, ...]
+    # All parts of blocks whose instructions run unequally often, since lanes reconverge inside (WARPSYNC).
     block_parts: tuple[BlockPart, ...] = ()
+    # Boxes of CTAs proven to run alike, at affine addresses; empty if the grid was sampled in another way.
     cta_boxes: tuple[CtaBox, ...] = ()
 
+    def __post_init__(self) -> None:
+        make_read_only(self.block_executions, self.block_active_lanes, self.loop_entries)
+
     def count_executed_instructions(self, lengths: tuple[int, ...]) -> int:
-        """Warp instructions of the whole grid; lengths[b]: instructions of block b."""
+        """Count warp instructions of the whole grid.
+
+        lengths: instructions of each block.
+        """
         cut = {part.block for part in self.block_parts}
         whole = sum(
             int(warps) * length

@@ -1,4 +1,10 @@
-"""Mbarriers that instructions go through in turn: what is known of a kernel's pipelines between its warps."""
+"""Software pipelines between the warps of a CTA, synchronized by mbarriers.
+
+A pipeline is a set of mbarriers, its stages, that the same instructions use in turn: iteration i of a loop
+uses stage i modulo the number of stages.
+"""
+
+from collections.abc import Mapping
 
 from msgspec import Struct
 
@@ -6,22 +12,22 @@ from analyzer.ir.opcode import Semantics
 
 
 class PipelineRamp(Struct, frozen=True):
-    """Rounds before the first one in which it is done, and after the last one.
+    """Iterations at the ends of a loop in which an instruction at an mbarrier is skipped.
 
-    every_time: each time that the loop is gone through; else of all rounds together. is_guarded: warps come
-    to it in all rounds, and it is predicated off in these; else they do not come to it. few: rounds in which
-    it is done, however long the loop, where these are fewer than the others: then only the shorter one of
-    before and after says where.
+    A loop of ten iterations that copies two tiles ahead skips its copy in the last two: leading_skips is 0,
+    trailing_skips 2.
     """
 
-    leading_skips: int
-    trailing_skips: int
-    is_per_loop_entry: bool
-    is_predicated: bool
+    leading_skips: int  # iterations before the first active one
+    trailing_skips: int  # iterations after the last active one
+    is_per_loop_entry: bool  # each time that the loop is entered; else over all iterations together
+    is_predicated: bool  # warps execute it in skipped iterations, predicated off; else they branch around it
+    # Active iterations, however long the loop is, if these are fewer than the skipped ones; else 0. Then the
+    # shorter one of leading and trailing skips says where they are.
     n_active_iterations: int = 0
 
     def is_skipped(self, iteration: int, n_iterations: int) -> bool:
-        """Whether it is not done in a round, by its number among so many."""
+        """Return whether the instruction is skipped in one of `n_iterations` iterations."""
         first, stop = self.leading_skips, n_iterations - self.trailing_skips
         if self.n_active_iterations and self.leading_skips <= self.trailing_skips:
             stop = first + self.n_active_iterations
@@ -30,49 +36,38 @@ class PipelineRamp(Struct, frozen=True):
         return not first <= iteration < stop
 
     def compute_active_share(self, n_iterations: float) -> float:
-        """Of so many rounds, those in which it is done."""
+        """Return the share of `n_iterations` iterations in which the instruction is active."""
         if self.n_active_iterations:
             return min(1.0, self.n_active_iterations / max(1.0, n_iterations))
         return max(0.0, 1.0 - (self.leading_skips + self.trailing_skips) / max(1.0, n_iterations))
 
 
 class MbarrierPipeline(Struct, frozen=True):
-    """Mbarriers that are used in turn.
+    """Mbarriers that are used in turn."""
 
-    barriers: how many; free_waits: waits of a warp that pass before anything has arrived, for it asks for the
-    phase before the first.
-    """
-
-    n_stages: int
+    n_stages: int  # number of mbarriers
+    # Waits of a warp that pass before anything has arrived, since they ask for the phase before the first.
     n_free_waits: int
 
 
 class PipelineUse(Struct, frozen=True):
-    """An instruction at a ring; expected_bytes: that it announces, in the mean; n_ctas: to which a copy goes.
+    """Use of a pipeline by one instruction."""
 
-    share: of the warps that come to it, those that do it, but for odd_ends of its loop, where it is left out;
-    part: of its rounds, those in which warps that come to it do it, as far as it is told.
-    """
-
-    pipeline: int
+    pipeline: int  # its index in `MbarrierPipelines.pipelines`
     semantics: Semantics
-    expected_bytes: float
-    warp_share: float
+    expected_bytes: float  # bytes that one execution announces, on average
+    warp_share: float  # share of the warps that reach it which are not predicated off, the ramp left aside
     ramp: PipelineRamp | None = None
-    iteration_share: float = 1.0
-    n_target_ctas: float = 1.0
+    iteration_share: float = 1.0  # share of the loop's iterations in which it is active, if known
+    n_target_ctas: float = 1.0  # CTAs to which a copy is multicast
 
 
 class MbarrierPipelines(Struct, frozen=True):
-    """Rings of a kernel, and the instructions that use them, by row.
-
-    descriptors: of products of the tensor core, by row. distinct_share: of the tiles that CTAs of a wave
-    copy, those that no other of them copies too; None where their coordinates are not known. pitches: from
-    one box of a tensor to the next, of copies, by row (see `BoxOrigins`).
-    """
+    """Pipelines of a kernel, and the instructions that use them."""
 
     pipelines: tuple[MbarrierPipeline, ...]
-    uses: dict[int, PipelineUse]
-    matrix_descriptors: dict[int, int]
+    uses: Mapping[int, PipelineUse]  # by row
+    matrix_descriptors: Mapping[int, int]  # shared memory descriptors of matrix products, by row
+    # Share of the tiles that CTAs of a wave copy which is left if each tile is counted once; None if unknown.
     distinct_tile_share: float | None
-    box_pitches: dict[int, tuple[int, ...]] = {}
+    box_pitches: Mapping[int, tuple[int, ...]] = {}  # of copies, by row (see `BoxOrigins`)

@@ -1,15 +1,15 @@
-"""What a count rests on."""
+"""Provenance of counts: how each was found, and so how far it can be trusted."""
 
 from collections.abc import Iterable
 from enum import StrEnum
 
 
 class Provenance(StrEnum):
-    """What a count rests on, best first."""
+    """Evidence behind a count, best first."""
 
-    EXACT = "exact"
-    TRACED = "traced"
-    ASSUMED = "assumed"
+    EXACT = "exact"  # follows from the code and the launch
+    TRACED = "traced"  # counted in a recorded trace
+    ASSUMED = "assumed"  # rests on an assumption, which the report names
     UNKNOWN = "unknown"
 
 
@@ -17,5 +17,5 @@ _PROVENANCE_ORDER = tuple(Provenance)
 
 
 def find_worst_provenance(provenances: Iterable[Provenance]) -> Provenance:
-    """The worst of several, which is what a sum over them carries; exact where there are none."""
+    """Return the worst provenance, which a sum over all of them has; EXACT if there are none."""
     return max(provenances, key=_PROVENANCE_ORDER.index, default=Provenance.EXACT)

@@ -1,1 +1,1 @@
-"""Whole launches: which CTAs are executed, the proof that they stand for all, the resulting profile."""
+"""Execution of whole launches: the CTAs to execute, the proof that they represent all, and the profile."""

@@ -1,46 +1,47 @@
-"""Checks, while CTAs that stand for others run, that logic operations keep what grows evenly even.
+"""Checks that bitwise and rounding operations keep values affine in the CTA's index.
 
-What only every fourth CTA would keep even (the alignment of rows of odd lengths), or every third (rows that
-are read by threes), may be proven for every fourth or third: see `AffinityChecks.strides`.
+A box of CTAs is represented by a few of them if all values that control flow and addresses depend on are
+affine in the CTA's index. A bitwise operation or a rounding one (a shift to the right, a division) keeps them
+so only for some inputs. While CTAs that represent others run, each such operation is checked:
+
+1. A bitwise operation must pass on all bits that change between neighbor CTAs, or none of them.
+2. The result of a rounding operation must grow by the same amount from each CTA to the next.
+
+What does not hold from one CTA to the next may hold from each fourth to the next (alignment of rows of odd
+lengths), or each third (rows that are read in threes): see `AffinityChecks.affine_strides`.
 """
 
 from functools import reduce
 from math import lcm
 from operator import or_
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from analyzer.execution.lowering.step import Step, Value
+from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
 
-if TYPE_CHECKING:
-    from analyzer.execution.machine.cta_batch import CtaBatch
-
 _ALL_BITS = np.uint32(0xFFFFFFFF)
 _MAX_STRIDE_DOUBLINGS = 5
-MAX_STRIDE_CTAS = 64  # of CTAs that run alike, all axes together
-_N_TRIED_CTAS = 4 * MAX_STRIDE_CTAS  # of CTAs for which a step is tried that rounds
+MAX_STRIDE_CTAS = 64  # between CTAs that run alike, product over all axes
+_N_TRIED_CTAS = 4 * MAX_STRIDE_CTAS  # in a row, for which a rounding step is tried
 
 
 class AffinityChecks:
-    """`holds` until an operation is seen that neither passes its growing input's bits on nor stops them, or
-    that rounds it unevenly.
-
-    strides: so many CTAs apart along each axis all operations would have kept them even; None where that
-    would have to be too many. What follows from words that were rounded unevenly is to be looked at in CTAs
-    that are so far apart (`rounded`).
-    """
+    """Results of the checks of some steps."""
 
     def __init__(self, steps: set[Step]) -> None:
         self.checked_steps = steps
         self.all_passed = True
+        # A word was rounded unevenly: what follows from it is to be checked between CTAs further apart.
         self.has_uneven_rounding = False
+        # CTAs apart along each axis for which all steps would have passed; None if there are none so far.
         self.affine_strides: GridVector | None = (1, 1, 1)
 
-    def check_step(self, step: Step, words: list[Value], view: RegisterView, batch: "CtaBatch") -> None:
-        """Look at one operation of a group."""
+    def check_step(self, step: Step, words: list[Value], view: RegisterView, batch: CtaBatch) -> None:
+        """Check one step of a group."""
         if step not in self.checked_steps or self.affine_strides is None or self.has_uneven_rounding:
             return
         if step.rounded_index is not None:
@@ -58,17 +59,19 @@ class AffinityChecks:
                 doublings = [_count_doublings(step, words, place, bits) for bits in varying_bits]
                 self._widen_strides([None if times is None else 1 << times for times in doublings])
 
-    def _check_rounding(self, step: Step, words: list[Value], view: RegisterView, batch: "CtaBatch") -> None:
+    def _check_rounding(self, step: Step, words: list[Value], view: RegisterView, batch: CtaBatch) -> None:
+        """Check that a rounding step grows evenly from CTA to CTA."""
         strides = _find_rounding_strides(step, words, view, batch)
         if strides != [1] * N_AXES:
             self.all_passed, self.has_uneven_rounding = False, True
             self._widen_strides(strides)
 
     def invalidate(self) -> None:
-        """Nothing can be proven of CTAs that stand for others, however far apart these are."""
+        """Record that nothing can be proven, however far apart CTAs are."""
         self.all_passed, self.affine_strides = False, None
 
     def _widen_strides(self, strides: list[int | None]) -> None:
+        """Combine with the strides for which one more step passes; None for none."""
         if self.affine_strides is None or None in strides:
             self.affine_strides = None
             return
@@ -76,19 +79,29 @@ class AffinityChecks:
         self.affine_strides = x, y, z
 
 
+class AffinityCheckListener(ExecutionListener):
+    """Checks the steps of a batch while it runs."""
+
+    def __init__(self, checks: AffinityChecks, batch: CtaBatch) -> None:
+        self.checks, self.batch = checks, batch
+
+    def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
+        self.checks.check_step(step, words, view, self.batch)
+
+
 def _find_rounding_strides(
-    step: Step, words: list[Value], view: RegisterView, batch: "CtaBatch"
+    step: Step, words: list[Value], view: RegisterView, batch: CtaBatch
 ) -> list[int | None]:
-    """How many CTAs apart along each axis a step rounds evenly, None where more than may be."""
+    """Return how many CTAs apart along each axis a step rounds evenly, None if further than allowed."""
     own = view.group.warp_indices
     rows = [view.to_warp_rows(word) for word in words]
     ctas, warps = np.divmod(own, batch.launch_shape.warps_per_cta)
     found: list[int | None] = []
-    for beside in batch.neighbor_ctas:
-        place = int((beside[ctas] >= 0).argmax())
-        wanted = beside[ctas[place]] * batch.launch_shape.warps_per_cta + warps[place]
+    for neighbors in batch.neighbor_ctas:
+        place = int((neighbors[ctas] >= 0).argmax())
+        wanted = neighbors[ctas[place]] * batch.launch_shape.warps_per_cta + warps[place]
         other = int(np.searchsorted(own, wanted))
-        if beside[ctas[place]] < 0:
+        if neighbors[ctas[place]] < 0:
             found.append(1)
         elif other == len(own) or own[other] != wanted:
             found.append(None)
@@ -100,7 +113,10 @@ def _find_rounding_strides(
 
 
 def _find_rounding_stride(step: Step, first: list[Value], moved: list[Value]) -> int | None:
-    """By how many turns of what its words grow by in one turn a step's result grows evenly."""
+    """Return the smallest number of CTAs over which a step's result grows evenly, None if too many.
+
+    first, moved: inputs in a CTA and in the next one, between which they grow evenly.
+    """
     multiples = np.arange(_N_TRIED_CTAS, dtype=np.uint32)[:, None]
     words = [
         word[None, :] if word.dtype == np.bool_ else word + (after - word) * multiples
@@ -114,19 +130,19 @@ def _find_rounding_stride(step: Step, first: list[Value], moved: list[Value]) ->
     return None
 
 
-def _find_varying_bits(word: Value, view: RegisterView, batch: "CtaBatch") -> list[int] | None:
-    """Bits that change between neighbours along each axis; None where those do not run along."""
+def _find_varying_bits(word: Value, view: RegisterView, batch: CtaBatch) -> list[int] | None:
+    """Return the bits that change between neighbor CTAs along each axis; None if these do not run too."""
     rows = view.to_warp_rows(word)
     found = [0] * N_AXES
     if len(rows) == 1:
         return found
     own = view.group.warp_indices
     ctas, warps = np.divmod(own, batch.launch_shape.warps_per_cta)
-    for axis, beside in enumerate(batch.neighbor_ctas):
-        moves = beside[ctas] >= 0
+    for axis, neighbors in enumerate(batch.neighbor_ctas):
+        moves = neighbors[ctas] >= 0
         if not moves.any():
             continue
-        wanted = beside[ctas[moves]] * batch.launch_shape.warps_per_cta + warps[moves]
+        wanted = neighbors[ctas[moves]] * batch.launch_shape.warps_per_cta + warps[moves]
         places = np.minimum(np.searchsorted(own, wanted), len(own) - 1)
         if (own[places] != wanted).any():
             return None
@@ -135,13 +151,13 @@ def _find_varying_bits(word: Value, view: RegisterView, batch: "CtaBatch") -> li
 
 
 def _mask_from_lowest_set_bit(*changed: int) -> int:
-    """All bits from the lowest one on that changes."""
+    """Return all bits from the lowest changed one on."""
     bits = reduce(or_, changed)
     return (~((bits & -bits) - 1)) & int(_ALL_BITS) if bits else 0
 
 
 def _count_doublings(step: Step, words: list[Value], place: int, varying_bits: int) -> int | None:
-    """How often the distance between CTAs must be doubled for bits to pass or to be stopped."""
+    """Return how often to double the distance between CTAs until a step passes on or clears all bits."""
     for times in range(_MAX_STRIDE_DOUBLINGS + 1):
         bits = _mask_from_lowest_set_bit(varying_bits << times & int(_ALL_BITS))
         if not bits or _preserves_or_clears_bits(step, words, place, bits):
@@ -150,7 +166,7 @@ def _count_doublings(step: Step, words: list[Value], place: int, varying_bits: i
 
 
 def _preserves_or_clears_bits(step: Step, words: list[Value], place: int, varying_bits: int) -> bool:
-    """All moving bits of the input come out as they went in, or none of them comes out."""
+    """Return whether all varying bits of the input come out unchanged, or none of them comes out."""
     zeros, ones = list(words), list(words)
     zeros[place] = np.zeros((1, 1), dtype=np.uint32)
     ones[place] = np.full((1, 1), _ALL_BITS, dtype=np.uint32)

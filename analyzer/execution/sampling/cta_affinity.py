@@ -1,13 +1,23 @@
-"""How values depend on the CTA's place in the grid: not at all, evenly, or in another way.
+"""Affinity analysis: how each value depends on the index of its CTA.
 
-If every predicate compares values that grow evenly along each axis of the grid, each is monotone along each
-axis; where it is the same at all corners of a box of CTAs, it is the same in the whole box. So a box whose
-corners run alike, lane by lane and predicate by predicate, runs alike throughout. What is computed in
-steps that round is taken to grow in a box as it did between some CTAs, or not at all; that then is part of
-what corners must agree on.
+A value is invariant if it is the same in all CTAs, and affine if it grows by a constant from one CTA to the
+next along each axis of the grid. A comparison of affine values is monotone along each axis. So if it has the
+same result at all corners of a box of CTAs, it has this result in the whole box: a box whose corners run
+alike, lane by lane and predicate by predicate, runs alike throughout, and a few CTAs represent all of it.
 
-Words in shared memory depend on the place as what is stored there does. Where each instruction reaches is not
-known before some CTAs have run (`CtaObservations`); without that any may reach anywhere.
+The analysis is a forward data-flow analysis over the kernel's segments. A state maps each register to an
+`AffinityKind`; states are joined by taking the maximum.
+
+- Steps that round (a shift to the right, a division) keep values affine only for some CTAs. Their results
+  count as affine if they were observed to grow by a constant between some CTAs. Corners must confirm that.
+- Words of shared memory have the affinity of what is stored there. The range that each instruction accesses
+  is known only after some CTAs have run (`CtaObservations`); until then, any may access all of it.
+
+Invariant: a register of kind INVARIANT or AFFINE is so in every CTA of a box whose corners agree on all
+`compared_steps`, as long as `AffinityChecks` of `steps_to_check` pass.
+
+Example: with R0 = SR_CTAID.X * 128 + SR_TID.X, R0 is affine and P0 = (R0 >= n) invariant in such boxes. After
+R1 = R0 * R0 (no affine product) R1 is non-affine, and a branch on it rules the proof out.
 """
 
 from collections.abc import Iterator
@@ -36,38 +46,36 @@ from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 
 
 class AffinityKind(IntEnum):
-    """On the CTA's place: FIXED in a box whose corners run alike, EVEN along each axis, else OTHER.
+    """Dependence of a value on the index of its CTA, within a box whose corners run alike; best first."""
 
-    ZERO: a word that nobody knows, for which zero stands (see `unknown_words`), or a product with one, but
-    for a float's sign: fixed, whatever it is multiplied by.
-    """
-
+    # An unknown word, represented by zero (see `unknown_words`), or a product with one (up to the sign of a
+    # float): invariant, whatever it is multiplied by.
     ZERO = 0
-    INVARIANT = 1
-    AFFINE = 2
-    NON_AFFINE = 3
+    INVARIANT = 1  # the same in all CTAs
+    AFFINE = 2  # grows by a constant along each axis of the grid
+    NON_AFFINE = 3  # depends in another way
 
 
 _CTA_INDEX_REGISTERS = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
 _READ_MODIFY_WRITE_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 _CLUSTER_RANK_REGISTERS = frozenset({"SR_CgaCtaId"})
 _WORD_BYTES = 4
-_MAX_ACCESS_WORDS = 4  # of one access
+_MAX_ACCESS_WORDS = 4
 
 
 class CtaAffinity:
-    """Worst dependence of each register at the start of each block, and of decisions and addresses.
+    """Result of the affinity analysis of a kernel.
 
-    Words of a frame of spilled registers are numbered behind the registers.
+    Spill slots are numbered behind the registers.
 
-    to_check: logic operations taken to keep values even, which they do if they only join bits that do not
-    overlap (pid * 1024 | lane); `AffinityChecks` sees to that when they run. is_hopeful: so are steps that
-    round, which may do so between CTAs that are far enough apart.
-    compared: steps whose predicates compare what is even, so that boxes of CTAs must agree on them.
-    branches_evenly: no branch depends on the place in another way than by such predicates;
-    accesses_evenly: neither does a guard of a memory access or an address. lacks: something would depend less
-    on the place if it were known where instructions reach, or how steps round. rests_on_paces: something is
-    even if steps that round grow by their paces.
+    steps_to_check: bitwise operations taken to keep values affine, which they do if they only combine bits
+        that do not overlap (pid * 1024 | lane); `AffinityChecks` verifies that while they run. If
+        is_optimistic, also steps that round: they keep values affine between CTAs that are far enough apart.
+    compared_steps: steps without non-affine inputs; the corners of a box must agree on their predicates.
+    has_affine_branches: all branches depend on the CTA by such predicates only.
+    has_affine_accesses: so do guards of memory accesses, and all addresses are affine.
+    needs_observations: observations of ranges or rounding could improve the result.
+    relies_on_coefficients: some values are affine only if steps that round grow as observed.
     """
 
     def __init__(
@@ -91,18 +99,17 @@ class CtaAffinity:
         self.compared_steps: set[Step] = set()
         self.steps_to_check: set[Step] = set()
         self.returning_calls = _find_returning_calls(kernel)
-        self._guarded_writes: dict[
-            tuple[int, Guard], int
-        ] = {}  # written since the segment began, by slot and guard
+        # Affinity of what was written since the segment began, by slot and guard.
+        self._guarded_writes: dict[tuple[int, Guard], int] = {}
         self.has_observations = observations is not None
-        # Words of shared memory: wherever they lie, and those that each instruction stores.
+        # Affinity of any word of shared memory, and of the words that each instruction stores, by row.
         self.shared_affinity = (
             AffinityKind.NON_AFFINE if has_buffer_contents or has_clusters else AffinityKind.INVARIANT
         )
         self.stored_affinities: dict[int, int] = {}
         self.entry_states: list[bytearray | None] = []
         known = None
-        while (self.shared_affinity, self.stored_affinities) != known:  # what is stored may be read before
+        while (self.shared_affinity, self.stored_affinities) != known:  # loads may come before stores
             known = self.shared_affinity, dict(self.stored_affinities)
             self.entry_states = [None] * len(kernel.segments)
             self._solve()
@@ -116,7 +123,7 @@ class CtaAffinity:
             waiting.add(self._transfer_segment(index))
 
     def _transfer_segment(self, index: int) -> list[int]:
-        """Go through a segment; those behind it that find anything new."""
+        """Apply the actions of a segment; return the successors whose entry state changed."""
         entry = self.entry_states[index]
         assert entry is not None
         state = bytearray(entry)
@@ -133,7 +140,10 @@ class CtaAffinity:
         return [follower for follower, found in ahead if self._join_entry_state(follower, found)]
 
     def _propagate_to_successors(self, segment: Segment, state: bytearray) -> Iterator[tuple[int, bytearray]]:
-        """What segments that may come next find: what a function does not write is as its caller left it."""
+        """Yield each segment that may come next, with the state that it receives.
+
+        Registers that a function does not write reach the segment behind its call from the caller directly.
+        """
         end = segment.terminator
         call = self.returning_calls.get(segment.block) if end.kind is TerminatorKind.BRANCH else None
         if call is not None and end.fall_through is not None:
@@ -146,7 +156,7 @@ class CtaAffinity:
                 yield follower, _keep_slots(state, behind.written_slots)
 
     def _refine_by_condition(self, end: Terminator, follower: int, state: bytearray) -> bytearray:
-        """What is found where a branch went one way: what was written under its condition is."""
+        """Return the state on one edge of a branch: what was written under its condition holds there."""
         if (
             end.kind is not TerminatorKind.BRANCH
             or len(end.conditions) != 1
@@ -189,37 +199,39 @@ class CtaAffinity:
                 self._write_register(state, slot, results.get(slot, AffinityKind.INVARIANT), action)
 
     def _transfer_access(self, access: LoweredAccess, action: Action, state: bytearray) -> dict[int, int]:
-        """Dependence of what an access loads."""
+        """Apply an access; return the affinity of what it loads, by register."""
         slots = [
             slot
             for term in (access.address.terms if access.address else ())
             for slot in ((term.slot, term.slot + 1) if term.is_pair else (term.slot,))
         ]
-        place = max(
+        address = max(
             (self._read_register(slot, state, action.guard) for slot in slots), default=AffinityKind.INVARIANT
         )
-        worst = place
-        fixed = [slot for slot, _ in access.lane_predicates]
+        worst = address
+        invariant_slots = [slot for slot, _ in access.lane_predicates]
         if access.bulk is not None:
-            fixed += access.bulk.size_registers
+            invariant_slots += access.bulk.size_registers
             worst = max(worst, *(state[slot] for slot in access.bulk.address_registers))
-        if worst == AffinityKind.NON_AFFINE or any(_is_cta_dependent(state[slot]) for slot in fixed):
+        if worst == AffinityKind.NON_AFFINE or any(
+            _is_cta_dependent(state[slot]) for slot in invariant_slots
+        ):
             self.has_affine_accesses = False
         if access.space is AddressSpace.LOCAL and self.kernel.slice.tracks_spill_slots:
             return self._transfer_spill(access, action, state)
         if access.kind is not OpKind.LOAD and access.space in self.kernel.slice.tracked_spaces:
-            self._transfer_store(access, action, state, place)
+            self._transfer_store(access, action, state, address)
         if access.space is AddressSpace.SHARED:
-            result = self._find_loaded_affinity(access, place)
+            result = self._find_loaded_affinity(access, address)
         elif access.space is AddressSpace.LOCAL or (_is_cta_dependent(worst) and self.has_buffer_contents):
-            result = AffinityKind.NON_AFFINE  # what was stored there is not followed
+            result = AffinityKind.NON_AFFINE  # stores to this memory are not tracked
         else:
             result = AffinityKind.INVARIANT if self.has_buffer_contents else AffinityKind.ZERO
         return dict.fromkeys(access.result_slots, result)
 
-    def _transfer_store(self, access: LoweredAccess, action: Action, state: bytearray, place: int) -> None:
-        """What is stored where shared memory may be."""
-        if _is_cta_dependent(place) or access.space is AddressSpace.GENERIC:
+    def _transfer_store(self, access: LoweredAccess, action: Action, state: bytearray, address: int) -> None:
+        """Record the affinity of what is stored to memory that may be shared memory."""
+        if _is_cta_dependent(address) or access.space is AddressSpace.GENERIC:
             self.shared_affinity = AffinityKind.NON_AFFINE
             return
         stored = max((state[slot] for slot in access.data_slots if slot >= 0), default=AffinityKind.INVARIANT)
@@ -230,40 +242,44 @@ class CtaAffinity:
         ):
             stored = AffinityKind.NON_AFFINE
         if is_mixed and _is_cta_dependent(self._find_reachable_affinity(access.row)):
-            stored = AffinityKind.NON_AFFINE  # of words, some bytes become others
+            stored = AffinityKind.NON_AFFINE  # replaces some bytes of affine words
         self.stored_affinities[access.row] = max(
             self.stored_affinities.get(access.row, AffinityKind.INVARIANT), stored
         )
 
-    def _find_loaded_affinity(self, access: LoweredAccess, place: int) -> int:
-        """What is loaded from shared memory: as it was stored, if it is loaded as words from one place."""
+    def _find_loaded_affinity(self, access: LoweredAccess, address: int) -> int:
+        """Return the affinity of what is loaded from shared memory.
+
+        Words that are not invariant keep their affinity only if whole words are loaded, at an invariant
+        address.
+        """
         found = self._find_reachable_affinity(access.row)
-        if not _is_cta_dependent(found) and not _is_cta_dependent(place):
+        if not _is_cta_dependent(found) and not _is_cta_dependent(address):
             return found
         is_mixed = access.width_bytes < _WORD_BYTES or access.kind in _READ_MODIFY_WRITE_KINDS
-        return AffinityKind.NON_AFFINE if is_mixed or _is_cta_dependent(place) else found
+        return AffinityKind.NON_AFFINE if is_mixed or _is_cta_dependent(address) else found
 
     def _find_reachable_affinity(self, row: int) -> int:
-        """Of words that an instruction may meet."""
+        """Return the worst affinity of the words of shared memory that an instruction may access."""
         found: int = self.shared_affinity
         if not self.has_observations:
-            moves = any(map(_is_cta_dependent, self.stored_affinities.values()))
-            self.needs_observations |= moves
-            return AffinityKind.NON_AFFINE if moves else found
+            is_dependent = any(map(_is_cta_dependent, self.stored_affinities.values()))
+            self.needs_observations |= is_dependent
+            return AffinityKind.NON_AFFINE if is_dependent else found
         own = self.observations.shared_ranges.get(row)
         if own is None:
             return found
         for other, stored in self.stored_affinities.items():
-            reach = self.observations.shared_ranges.get(other)
-            if reach is not None and reach.overlaps(own):
-                in_words = reach.is_word_aligned and own.is_word_aligned
+            written = self.observations.shared_ranges.get(other)
+            if written is not None and written.overlaps(own):
+                in_words = written.is_word_aligned and own.is_word_aligned
                 found = max(
                     found, stored if in_words or not _is_cta_dependent(stored) else AffinityKind.NON_AFFINE
                 )
         return found
 
     def _transfer_spill(self, access: LoweredAccess, action: Action, state: bytearray) -> dict[int, int]:
-        """Spilled registers are followed word by word."""
+        """Apply a spill or fill: spill slots are tracked word by word."""
         first = find_first_spill_slot(self.kernel.cfg.kernel.decode_form(access.row))
         state.extend([AffinityKind.INVARIANT] * (first + _MAX_ACCESS_WORDS - len(state)))
         is_narrow = access.width_bytes < _WORD_BYTES
@@ -278,6 +294,7 @@ class CtaAffinity:
         }
 
     def _write_register(self, state: bytearray, slot: int, result: int, action: Action) -> None:
+        """Write a register; a guarded write is joined with what the register holds if the guard is false."""
         guard = action.guard
         if guard is None:
             self._drop_guarded_writes(slot, None)
@@ -291,7 +308,9 @@ class CtaAffinity:
             self._guarded_writes[slot, guard] = result
 
     def _drop_guarded_writes(self, slot: int, predicate: int | None) -> None:
-        """What was written to a register under other predicates, and under it where it is one itself."""
+        """Forget writes of a register under other predicates than this, and all writes under the register
+        itself, if it is a predicate.
+        """
         gone = [
             (to, by)
             for to, by in self._guarded_writes
@@ -301,10 +320,11 @@ class CtaAffinity:
             del self._guarded_writes[key]
 
     def _read_register(self, slot: int, state: bytearray, guard: Guard | None) -> int:
-        """What is read under a guard: what was written under it before, if that was."""
+        """Return the affinity of a register where a guard holds: of what was written under it, if any."""
         return state[slot] if guard is None else self._guarded_writes.get((slot, guard), state[slot])
 
     def _read_operand(self, read: StepInput, state: bytearray, guard: Guard | None) -> int:
+        """Return the affinity of an operand where a guard holds."""
         match read:
             case int():
                 return self._read_register(read, state, guard)
@@ -317,8 +337,8 @@ class CtaAffinity:
                     else AffinityKind.INVARIANT
                 )
             case ConstantRead(base=base):
-                moves = base is not None and _is_cta_dependent(self._read_register(base, state, guard))
-                return AffinityKind.NON_AFFINE if moves else AffinityKind.INVARIANT
+                is_dependent = base is not None and _is_cta_dependent(self._read_register(base, state, guard))
+                return AffinityKind.NON_AFFINE if is_dependent else AffinityKind.INVARIANT
 
     def _transfer_step(self, step: Step, action: Action, state: bytearray) -> None:
         inputs = self._read_inputs(step, state, action.guard)
@@ -333,8 +353,10 @@ class CtaAffinity:
     def _find_guarded_results(
         self, step: Step, action: Action, state: bytearray
     ) -> dict[tuple[int, Guard], int]:
-        """What results are where a predicate holds under which they were written before, and this step's does
-        not say so."""
+        """Return the results of a step under another guard, for registers that were written under it before.
+
+        Example: after `@P0 R1 = a` and `R1 = R1 + c`, R1 is a + c where P0 holds, whatever it was before.
+        """
         own = None if action.guard is None else action.guard[0]
         found: dict[tuple[int, Guard], int] = {}
         for slot, under in list(self._guarded_writes):
@@ -342,8 +364,9 @@ class CtaAffinity:
                 continue
             result = self._compute_results(step, self._read_inputs(step, state, under))[slot]
             if own is not None:
-                moves = _is_cta_dependent(self._read_register(own, state, under))
-                result = AffinityKind.NON_AFFINE if moves else max(result, self._guarded_writes[slot, under])
+                is_dependent = _is_cta_dependent(self._read_register(own, state, under))
+                joined = max(result, self._guarded_writes[slot, under])
+                result = AffinityKind.NON_AFFINE if is_dependent else joined
             found[slot, under] = result
         return found
 
@@ -351,7 +374,7 @@ class CtaAffinity:
         return [self._read_operand(read, state, guard) for read in step.reads]
 
     def _compute_results(self, step: Step, inputs: list[int]) -> dict[int, int]:
-        """By register, of what a step reads."""
+        """Return the affinities of a step's results, by register."""
         worst = self._join_inputs(step, inputs)
         for read, affinity in zip(step.reads, inputs, strict=True):
             if isinstance(read, int) and read >= PREDICATE_BASE and _is_cta_dependent(affinity):
@@ -364,7 +387,7 @@ class CtaAffinity:
 
     @staticmethod
     def _join_inputs(step: Step, inputs: list[int]) -> int:
-        """Of all inputs; of a product with zero what is added to it."""
+        """Return the worst affinity of the inputs; for a product with zero, of what is added to it."""
         factors = [places for places in step.factors if places]
         if any(all(inputs[place] == AffinityKind.ZERO for place in places) for places in factors):
             multiplied = {place for places in factors for place in places}
@@ -373,12 +396,17 @@ class CtaAffinity:
         return max((AffinityKind.INVARIANT, *inputs))
 
     def _compute_result(self, step: Step, inputs: list[int], worst: int, place: int) -> int:
+        """Return the affinity of one result of a step.
+
+        worst: the worst affinity of the inputs.
+        place: index of the result in `step.writes`.
+        """
         is_predicate = step.writes[place] >= PREDICATE_BASE
         if worst != AffinityKind.AFFINE:
             return worst
         mixes = step.uses_active_mask and step.affine_rule is not AffineRule.LINEAR
         if mixes or step.affine_rule is AffineRule.UNKNOWN:
-            # a special register that is read as it is
+            # a move of a special register keeps its affinity
             plain = len(step.reads) == 1 and isinstance(step.reads[0], SpecialRead) and not mixes
             return AffinityKind.AFFINE if plain else AffinityKind.NON_AFFINE
         if step.affine_rule is AffineRule.BITWISE:
@@ -391,12 +419,14 @@ class CtaAffinity:
         decided = (
             step.affine_rule is AffineRule.MONOTONE and step.compute_invariants is not None
         )  # a sign that is extended
-        if is_predicate or decided:  # compared or carried: monotone, and part of what makes CTAs alike
+        if is_predicate or decided:  # a comparison or a carry: monotone, and corners must agree on it
             return AffinityKind.INVARIANT
         return self._classify_rounded(step) if place == step.rounded_index else self._classify_linear(step)
 
     def _classify_rounded(self, step: Step) -> int:
-        """A word that was rounded grows by its pace, if any, which is part of what makes CTAs alike."""
+        """Return the affinity of a rounded word: it grows by its observed coefficients, on which corners must
+        agree.
+        """
         if self.is_optimistic:
             self.steps_to_check.add(step)
             return AffinityKind.AFFINE
@@ -413,15 +443,15 @@ class CtaAffinity:
 
 
 class _ReturningCall(Struct, frozen=True, eq=False):
-    """A call that comes back behind it: blocks that run in between, and what they write and do not write."""
+    """A call whose callee returns behind it."""
 
-    callee_blocks: frozenset[int]
-    written_slots: frozenset[int]
-    preserved_slots: frozenset[int]
+    callee_blocks: frozenset[int]  # blocks that run until it returns
+    written_slots: frozenset[int]  # registers that these write
+    preserved_slots: frozenset[int]  # registers that they do not write
 
 
 def _find_returning_calls(kernel: CompiledKernel) -> dict[int, _ReturningCall]:
-    """By block that ends in it."""
+    """Find the calls that return, by the block that ends in the call."""
     every = frozenset(range(N_REGISTER_UNITS))
     found = {}
     for caller, inside in find_returning_calls(kernel.cfg).items():
@@ -438,7 +468,7 @@ def _negate_guard(guard: Guard) -> Guard:
 
 
 def _keep_slots(state: bytearray, slots: frozenset[int]) -> bytearray:
-    """Of these registers, and of all words of the frame; the others come from elsewhere."""
+    """Return the state of these registers and all spill slots; others are ZERO and join from elsewhere."""
     left = bytearray(state)
     for slot in range(N_REGISTER_UNITS):
         if slot not in slots:

@@ -1,13 +1,13 @@
-"""What is seen of steps and of shared memory while some CTAs run, for the proof that others are like them.
+"""Observations of some CTAs, for the proof that other CTAs run like them.
 
-First the CTAs at the corners of the grid show where each instruction reaches into shared memory, and by how
-much steps that round (a shift to the right, a division) grow from one CTA to the next. `CtaAffinity` takes
-both for true; runs that prove CTAs alike then see whether they are: what a step rounds grows evenly, so where
-its word has grown by its pace times the distance at both ends of a row of CTAs, it has at all in between.
+1. The CTAs at the corners of the grid show which shared memory each instruction accesses, and by how much
+   rounding steps (a shift to the right, a division) grow from one CTA to the next: their coefficients.
+2. `CtaAffinity` takes both as true.
+3. The runs that prove CTAs alike then check them. The input of a rounding step grows evenly; so if its result
+   has grown by coefficient times distance at both ends of a row of CTAs, it has in between.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
@@ -15,16 +15,17 @@ from numpy.typing import NDArray
 
 from analyzer.execution.footprint.hashing import make_hash_factors
 from analyzer.execution.lowering.segments import LoweredAccess
-from analyzer.execution.lowering.step import BoolArray, Step, Value
+from analyzer.execution.lowering.step import Step, Value
 from analyzer.execution.machine.convergence import pack_lanes
 from analyzer.execution.machine.execution_counters import ExecutionCounters
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView, WarpIndices
 from analyzer.execution.machine.shared_memory import extract_cta_offsets
-from analyzer.execution.machine.tracked_memory import Addresses
 from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
+from analyzer.ir.opcode import AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
-IntArray = NDArray[np.int64]
 SignatureArray = NDArray[np.uint64]
 
 _HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -35,16 +36,18 @@ _ZERO_COEFFICIENTS: GridVector = (0, 0, 0)
 
 
 class SharedRange(Struct, frozen=True):
-    """Bytes [low, high) of shared memory that an instruction meets; in_words: at words' places only."""
+    """Bytes [low, high) of shared memory that an instruction accesses."""
 
     low: int
     high: int
-    is_word_aligned: bool
+    is_word_aligned: bool  # whole words only
 
     def overlaps(self, other: "SharedRange") -> bool:
+        """Return whether two ranges share a byte."""
         return self.low < other.high and other.low < self.high
 
     def union(self, other: "SharedRange") -> "SharedRange":
+        """Return the smallest range that holds both."""
         low, high = min(self.low, other.low), max(self.high, other.high)
         return SharedRange(low, high, self.is_word_aligned and other.is_word_aligned)
 
@@ -53,51 +56,35 @@ WHOLE_SHARED_RANGE = SharedRange(0, _UNBOUNDED_ADDRESS, is_word_aligned=False)
 
 
 class CtaObservations(Struct, frozen=True, eq=False):
-    """Reach of each instruction, by row; paces: by how much the words of steps that round grow from one CTA
-    of a box to the next along each axis, where that was the same everywhere.
-    """
+    """Observations of the CTAs at the corners of a grid."""
 
-    shared_ranges: Mapping[int, SharedRange] = {}
+    shared_ranges: Mapping[int, SharedRange] = {}  # by row of the instruction
+    # growth of a rounding step's result from one CTA of a box to the next along each axis, if it is constant
     coefficients: Mapping[Step, GridVector] = {}
 
     def covers_ranges(self, shared_ranges: Mapping[int, SharedRange]) -> bool:
-        """Whether instructions reached no further."""
+        """Return whether instructions accessed no bytes outside of the ranges observed."""
         return all(
             row in self.shared_ranges and self.shared_ranges[row].union(reach) == self.shared_ranges[row]
             for row, reach in shared_ranges.items()
         )
 
     def with_shared_ranges(self, shared_ranges: Mapping[int, SharedRange]) -> "CtaObservations":
-        """The same, where instructions reach so far as well."""
+        """Return the observations with these ranges added."""
         return CtaObservations(_merge_ranges([self.shared_ranges, shared_ranges]), self.coefficients)
 
 
-class ExecutionObserver(Protocol):
-    """Looks on while a machine runs."""
+class _SharedRangeObserver(ExecutionListener):
+    """Records the shared memory that instructions access, if its contents are tracked."""
 
-    def observe_step(
-        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
-    ) -> None:
-        """What a step made of what it read."""
-
-    def observe_shared_access(
-        self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None
-    ) -> None:
-        """Where lanes meet shared memory whose contents are kept; None: anywhere."""
-
-    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
-        """Iterations taken at once: how many of each warp, and what one of them came to."""
-
-
-class _SharedRangeObserver:
-    """Where instructions met shared memory."""
-
-    def __init__(self) -> None:
+    def __init__(self, *, tracks_shared: bool) -> None:
+        self.tracks_shared = tracks_shared
         self.shared_ranges: dict[int, SharedRange] = {}
 
-    def observe_shared_access(
-        self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None
-    ) -> None:
+    def on_access(self, access: LoweredAccess, active: BoolArray, addresses: Addresses | None) -> None:
+        """Add the bytes that active lanes access; all bytes if addresses are unknown."""
+        if not self.tracks_shared or access.space is not AddressSpace.SHARED:
+            return
         found = WHOLE_SHARED_RANGE if addresses is None else _find_shared_range(access, active, addresses)
         if found is not None:
             known = self.shared_ranges.get(access.row)
@@ -105,23 +92,22 @@ class _SharedRangeObserver:
 
 
 class CtaPositions(Struct, frozen=True, eq=False):
-    """Where CTAs lie: kinds[cta]: their strided box; turns[axis, cta]: how many of it come before."""
+    """Positions of CTAs in boxes with strides."""
 
-    box_ids: IntArray
-    positions: IntArray
+    box_ids: IntArray  # [cta]
+    positions: IntArray  # [axis, cta], CTAs of the box that come before
 
 
 class CornerObserver(_SharedRangeObserver):
-    """Watches CTAs of which nothing is known yet; only those of one kind are compared."""
+    """Observes CTAs at the corners of boxes; CTAs of one box are compared."""
 
-    def __init__(self, cta_positions: CtaPositions) -> None:
-        super().__init__()
+    def __init__(self, cta_positions: CtaPositions, *, tracks_shared: bool) -> None:
+        super().__init__(tracks_shared=tracks_shared)
         self.cta_positions = cta_positions
         self.coefficients: dict[Step, GridVector | None] = {}
 
-    def observe_step(
-        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
-    ) -> None:
+    def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
+        """Find the coefficients of a rounding step; they must be the same each time that it runs."""
         if step.rounded_index is None or self.coefficients.get(step, _ZERO_COEFFICIENTS) is None:
             return
         coefficients = _find_coefficients(results[step.rounded_index], view, self.cta_positions)
@@ -129,20 +115,19 @@ class CornerObserver(_SharedRangeObserver):
             coefficients if self.coefficients.get(step, coefficients) == coefficients else None
         )
 
-    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
-        """They round as those that run one by one; of shared memory they meet nothing that is known."""
-
     def build_observations(self) -> CtaObservations:
+        """Return what was observed."""
         return CtaObservations(
             self.shared_ranges, {step: pace for step, pace in self.coefficients.items() if pace is not None}
         )
 
 
 class SignatureObserver(_SharedRangeObserver):
-    """Gives each warp a number: equal where warps take the same ways, lane by lane, with the same predicates.
+    """Computes a signature for each warp: equal if warps take the same paths with the same predicates.
 
-    compared: steps whose predicates count; paces: steps of which results count as well, less what they grow
-    by up to each CTA; turns: see `Places`.
+    compared_steps: steps whose predicates are part of the signature.
+    coefficients: rounding steps whose results are part of it too, without their growth up to the CTA.
+    positions: see `CtaPositions`.
     """
 
     def __init__(
@@ -151,14 +136,15 @@ class SignatureObserver(_SharedRangeObserver):
         compared_steps: set[Step],
         coefficients: Mapping[Step, GridVector],
         positions: IntArray,
+        *,
+        tracks_shared: bool,
     ) -> None:
-        super().__init__()
+        super().__init__(tracks_shared=tracks_shared)
         self.warp_signatures: SignatureArray = np.zeros(n_warps, dtype=np.uint64)
         self.compared_steps, self.coefficients, self.positions = compared_steps, coefficients, positions
 
-    def observe_step(
-        self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView
-    ) -> None:
+    def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
+        """Mix the predicates of a compared step into the signatures."""
         if step not in self.compared_steps:
             return
         for place, value in enumerate(
@@ -175,7 +161,7 @@ class SignatureObserver(_SharedRangeObserver):
                 self._mix_into_signatures(view.group.warp_indices, shown @ _LANE_HASH_FACTORS)
 
     def _compute_growth(self, coefficients: GridVector, view: RegisterView) -> Value:
-        """By how much a step's words have grown up to the CTAs of a group's warps."""
+        """Return the growth of a step's result up to the CTAs of a group's warps."""
         if not any(coefficients):
             return np.zeros((1, 1), dtype=np.uint32)
         ctas = view.group.warp_indices // view.state.shape[2]
@@ -184,29 +170,31 @@ class SignatureObserver(_SharedRangeObserver):
         )
         return grown
 
-    def observe_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
-        """Add how many there were, and through which segments."""
+    def on_accelerated_loop(self, rows: WarpIndices, repeats: IntArray, counters: ExecutionCounters) -> None:
+        """Mix the number of iterations, and the segments that they ran, into the signatures."""
         factors = make_hash_factors(len(counters.segment_runs)).view(np.int64)
         period = factors @ counters.segment_runs[:, rows] + 3 * (factors @ counters.active_lanes[:, rows])
         self._mix_into_signatures(rows, (period + repeats[rows]).astype(np.uint64))
 
     def compute_cta_signatures(self, n_ctas: int) -> SignatureArray:
-        """One number for each CTA."""
+        """Return a signature for each CTA."""
         mixed = np.zeros(n_ctas, dtype=np.uint64)
         for column in self.warp_signatures.reshape(n_ctas, -1).T:
             mixed = mixed * _HASH_MULTIPLIER + column
         return mixed
 
     def _mix_into_signatures(self, rows: WarpIndices, more: SignatureArray) -> None:
+        """Hash one number more for each warp."""
         self.warp_signatures[rows] = self.warp_signatures[rows] * _HASH_MULTIPLIER + more
 
 
 def merge_observed_ranges(observers: Iterable[SignatureObserver]) -> Mapping[int, SharedRange]:
-    """How far instructions reached in any of these runs."""
-    return _merge_ranges([watcher.shared_ranges for watcher in observers])
+    """Return the shared memory that instructions accessed in any of these runs."""
+    return _merge_ranges([observer.shared_ranges for observer in observers])
 
 
 def _merge_ranges(maps: Iterable[Mapping[int, SharedRange]]) -> Mapping[int, SharedRange]:
+    """Return the union of ranges by row."""
     found: dict[int, SharedRange] = {}
     for reaches in maps:
         for row, reach in reaches.items():
@@ -215,7 +203,7 @@ def _merge_ranges(maps: Iterable[Mapping[int, SharedRange]]) -> Mapping[int, Sha
 
 
 def _find_shared_range(access: LoweredAccess, active: BoolArray, addresses: Addresses) -> SharedRange | None:
-    """From the first byte to the last one that active lanes meet."""
+    """Return the range from the first byte to the last that active lanes access, None if none."""
     shape = np.broadcast_shapes(active.shape, addresses.shape)
     if active.all():
         places = extract_cta_offsets(addresses)
@@ -228,9 +216,9 @@ def _find_shared_range(access: LoweredAccess, active: BoolArray, addresses: Addr
 
 
 def _find_coefficients(value: Value, view: RegisterView, places: CtaPositions) -> GridVector | None:
-    """By how much each warp's lanes grow from one CTA of their kind to the next, None where not all do so.
+    """Return by how much a value grows from one CTA of a box to the next, None if not by a constant.
 
-    A word is taken to grow by less than half of its range over the grid.
+    It is taken to grow by less than half of the range of a word over the grid.
     """
     rows = view.to_warp_rows(value)
     if value.dtype == np.bool_ or len(rows) == 1:
@@ -248,10 +236,10 @@ def _find_coefficients(value: Value, view: RegisterView, places: CtaPositions) -
 
 
 def _find_coefficient_along(axis: int, grown: Value, distances: IntArray, mask: BoolArray) -> int:
-    """As the first warp shows that lies further on along this axis alone."""
+    """Return the growth along one axis, by the first warp that is further along this axis alone."""
     others = np.delete(distances, axis, axis=0)
-    beside = np.flatnonzero((distances[axis] > 0) & ~others.any(axis=0) & mask.any(axis=1))
-    if not len(beside):
+    neighbor_rows = np.flatnonzero((distances[axis] > 0) & ~others.any(axis=0) & mask.any(axis=1))
+    if not len(neighbor_rows):
         return 0
-    row = beside[0]
+    row = neighbor_rows[0]
     return int(grown[row, mask[row].argmax()].view(np.int32)) // int(distances[axis, row])

@@ -1,4 +1,15 @@
-"""Which CTAs of a grid are executed, and how many of the grid each stands for."""
+"""Samples of a grid: the CTAs to execute, and how many CTAs of the grid each represents.
+
+- Exhaustive: every CTA.
+- Boxes: one CTA of each box that is proven to run alike, and its neighbor along each axis, of weight 0, which
+  shows how addresses grow.
+- Scattered: CTAs spread over the grid, which are assumed to represent the others. If the grid is larger than
+  the work, it can be stratified into CTAs with work and CTAs that exit at once.
+
+Invariant: weights sum to the number of CTAs of the grid.
+
+Example: boxes of CTAs 0 to 7 and 8 to 9 give the CTAs 0, 8, 1, 9 with the weights 8, 2, 0, 0.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,10 +21,11 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.profile.cta_boxes import N_AXES, CtaBox, delinearize_ctas, linearize_cta
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.sampling.affinity_checks import AffinityChecks
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Dim3
 
-IntArray = NDArray[np.int64]
 IsBusy = Callable[[int], bool]
 
 MAX_EXHAUSTIVE_WARPS = 16384
@@ -23,38 +35,36 @@ _MAX_SINGLE_LAYERS = 8
 
 
 class CtaSample(Struct, frozen=True, eq=False):
-    """CTAs by linear number, and weights that sum to the grid.
+    """CTAs to execute, by linear number, with weights that sum to the grid."""
 
-    neighbours[axis][i]: place in `numbers` of the next CTA along an axis, -1 where none is needed;
-    counts[axis][i]: CTAs along that axis that CTA i stands for, evenly placed.
-    is_whole: every CTA; is_proven: the others run as those do, block for block and lane for lane, as long
-    as `evenness` holds; has_even_accesses: and their memory accesses are those, moved evenly.
-    """
-
-    cta_numbers: IntArray
-    weights: NDArray[np.float64]
-    neighbor_ctas: tuple[IntArray, ...]
-    box_counts: tuple[IntArray, ...]
-    is_exhaustive: bool
+    cta_numbers: IntArray  # [n]
+    weights: NDArray[np.float64]  # [n], CTAs of the grid that each represents
+    neighbor_ctas: tuple[IntArray, ...]  # [axis][n], index of the next CTA along the axis, -1 if not needed
+    box_counts: tuple[IntArray, ...]  # [axis][n], CTAs along the axis that each represents
+    is_exhaustive: bool  # all CTAs of the grid
+    # The others run as these do, block for block and lane for lane, as long as `affinity_checks` pass.
     is_proven: bool
-    has_affine_accesses: bool
+    has_affine_accesses: bool  # and their addresses are affine functions of the CTA index
     affinity_checks: AffinityChecks | None = None
-    boxes: tuple[CtaBox, ...] = ()
-    notes: tuple[str, ...] = ()
+    boxes: tuple[CtaBox, ...] = ()  # boxes that were proven to run alike
+    notes: tuple[str, ...] = ()  # assumptions, for the report
+
+    def __post_init__(self) -> None:
+        make_read_only(self.cta_numbers, self.weights, *self.neighbor_ctas, *self.box_counts)
 
     @property
     def is_proof_intact(self) -> bool:
-        """Whether nothing was seen, in CTAs that have run, that speaks against what is proven."""
+        """True unless the execution of the sample has contradicted the proof."""
         return self.affinity_checks is None or self.affinity_checks.all_passed
 
 
 def make_exhaustive_sample(grid: Dim3) -> CtaSample:
-    """Every CTA."""
+    """Make a sample of every CTA."""
     return CtaSample(np.arange(grid.count, dtype=np.int64), np.ones(grid.count), (), (), True, True, True)
 
 
 def make_grid_prefix(grid: Dim3, n_ctas: int) -> Dim3:
-    """About so many CTAs of a grid, the first ones: whole rows, and whole planes, where there are as many."""
+    """Return the size of a grid of about the first `n_ctas` CTAs, rounded up to whole rows and planes."""
     n_ctas = max(1, min(n_ctas, grid.count))
     if n_ctas < grid.x:
         return Dim3(n_ctas)
@@ -65,7 +75,7 @@ def make_grid_prefix(grid: Dim3, n_ctas: int) -> Dim3:
 
 
 def find_grid_rows(grid: Dim3, numbers: IntArray) -> tuple[int, int] | None:
-    """Rows and columns of CTAs, where these are whole rows of the grid, more than one."""
+    """Return the numbers of rows and columns if CTAs are several whole rows of the grid, else None."""
     width = grid.x
     if width == 1 or len(numbers) % width or len(numbers) == width or numbers[0] % width:
         return None
@@ -73,10 +83,10 @@ def find_grid_rows(grid: Dim3, numbers: IntArray) -> tuple[int, int] | None:
 
 
 def make_scattered_sample(grid: Dim3, n_ctas: int = _N_SCATTERED_CTAS) -> CtaSample:
-    """CTAs spread over the grid, its first and last among them; nothing says that the others are alike.
+    """Make a sample of CTAs spread over the grid, its first and last among them.
 
-    With each one goes the one that lies as far from the other end along all axes: what grows along an axis,
-    as a causal attention's rows do, is neither over- nor underrated.
+    Half of them are chosen; the other half mirrors them, at the same distance from the other end of the grid.
+    So work that grows along an axis, as in causal attention, is neither over- nor underestimated.
     """
     total = grid.count
     spread = np.linspace(0, total // 2, n_ctas // 4).astype(np.int64)
@@ -90,9 +100,9 @@ def make_scattered_sample(grid: Dim3, n_ctas: int = _N_SCATTERED_CTAS) -> CtaSam
 
 
 def find_busy_strata(grid: Dim3, is_busy: IsBusy) -> list[CtaBox] | None:
-    """The grid as boxes of CTAs with work, and the rest; None where the last CTA along each axis has some.
+    """Split the grid into boxes of CTAs with and without work; None if the last CTA along each axis has work.
 
-    Work is taken to end along each axis at one place, which the CTAs on the axes tell.
+    Work is assumed to end at one position along each axis, which is found by bisection on the grid's edges.
     """
     ends = [_linearize_on_axis(grid, axis, grid.sizes[axis] - 1) for axis in range(N_AXES)]
     if all(is_busy(number) for number in sorted(set(ends))) or not is_busy(0):
@@ -113,8 +123,8 @@ def find_busy_strata(grid: Dim3, is_busy: IsBusy) -> list[CtaBox] | None:
 
 
 def _find_first_idle(grid: Dim3, axis: int, is_busy: IsBusy) -> int:
-    """Place along an axis behind the last CTA with work, on the edge of the grid."""
-    low, high = 0, grid.sizes[axis]  # some work, none
+    """Return the position behind the last CTA with work along an edge of the grid."""
+    low, high = 0, grid.sizes[axis]  # CTA `low` has work, CTA `high` has none
     if high > 1 and is_busy(_linearize_on_axis(grid, axis, high - 1)):
         return high
     while high - low > 1:
@@ -133,14 +143,17 @@ def _linearize_on_axis(grid: Dim3, axis: int, place: int) -> int:
 
 
 def _split_layers(extent: int) -> list[tuple[int, int]]:
-    """One by one where they are few, since the last may have less work; else the last one apart."""
+    """Split a range of layers: into single ones if they are few, else into the last one and the others.
+
+    The last layer may have less work.
+    """
     if extent <= _MAX_SINGLE_LAYERS:
         return [(place, place) for place in range(extent)]
     return [(0, extent - 2), (extent - 1, extent - 1)]
 
 
 def stratify_sample(sample: CtaSample, grid: Dim3, boxes: list[CtaBox]) -> CtaSample:
-    """The same CTAs, weighted so that those of each box stand for it; a box without any gets its first."""
+    """Weight the CTAs of a sample so that those in each box represent it; add one to a box that has none."""
     x, y, z = delinearize_ctas(grid, sample.cta_numbers)
     numbers, weights = [sample.cta_numbers], [np.zeros(len(sample.cta_numbers))]
     for box in boxes:
@@ -157,7 +170,7 @@ def stratify_sample(sample: CtaSample, grid: Dim3, boxes: list[CtaBox]) -> CtaSa
 def make_box_sample(
     grid: Dim3, boxes: Sequence[CtaBox], affinity_checks: AffinityChecks | None = None
 ) -> CtaSample:
-    """One CTA of each box, and its next one along each axis to see how addresses grow."""
+    """Make a sample of the first CTA of each box and its neighbor along each axis."""
     places: dict[int, int] = {}
     weights: list[float] = []
 
@@ -170,25 +183,25 @@ def make_box_sample(
         return places[number]
 
     firsts = [place(box.low, float(box.n_ctas)) for box in boxes]
-    beside = [[-1] * N_AXES for _ in boxes]
+    neighbor_index = [[-1] * N_AXES for _ in boxes]
     for index, box in enumerate(boxes):
         for axis in range(N_AXES):
             if box.sizes[axis] > 1:
                 at = list(box.low)
                 at[axis] += box.stride[axis]
-                beside[index][axis] = place((at[0], at[1], at[2]), 0.0)
+                neighbor_index[index][axis] = place((at[0], at[1], at[2]), 0.0)
     n = len(weights)
-    neighbours = tuple(np.full(n, -1, dtype=np.int64) for _ in range(N_AXES))
-    counts = tuple(np.ones(n, dtype=np.int64) for _ in range(N_AXES))
+    neighbor_ctas = tuple(np.full(n, -1, dtype=np.int64) for _ in range(N_AXES))
+    box_counts = tuple(np.ones(n, dtype=np.int64) for _ in range(N_AXES))
     for index, box in enumerate(boxes):
         for axis in range(N_AXES):
-            neighbours[axis][firsts[index]] = beside[index][axis]
-            counts[axis][firsts[index]] = box.sizes[axis]
+            neighbor_ctas[axis][firsts[index]] = neighbor_index[index][axis]
+            box_counts[axis][firsts[index]] = box.sizes[axis]
     return CtaSample(
         cta_numbers=np.array(list(places), dtype=np.int64),
         weights=np.array(weights),
-        neighbor_ctas=neighbours,
-        box_counts=counts,
+        neighbor_ctas=neighbor_ctas,
+        box_counts=box_counts,
         is_exhaustive=False,
         is_proven=True,
         has_affine_accesses=True,

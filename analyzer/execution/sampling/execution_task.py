@@ -1,4 +1,4 @@
-"""What is executed, and how."""
+"""Task of an execution: a compiled kernel, its launch and options."""
 
 from msgspec import Struct
 
@@ -10,15 +10,12 @@ from analyzer.execution.machine.cta_batch import LaunchShape
 
 
 class ExecutionOptions(Struct, frozen=True, kw_only=True):
-    """How to execute.
-
-    closes_loops: take alike iterations at once; off only to check that it changes nothing.
-    max_warps: execute every CTA of a grid of no more warps than these; None leaves it to `sampling`.
-    """
+    """Options of an execution."""
 
     branch_decider: BranchDecider
-    accelerates_loops: bool = True
+    accelerates_loops: bool = True  # execute equal iterations at once; false only to check that results agree
     step_limit: int = DEFAULT_STEP_LIMIT
+    # Largest grid, in warps, of which every CTA is executed; None for the default of `cta_samples`.
     max_exhaustive_warps: int | None = None
 
 

@@ -1,9 +1,12 @@
-"""What requests come to whose addresses hang on words that nobody knows: a few CTAs run on random ones.
+"""Estimate of gathers and scatters: requests whose addresses depend on unknown words.
 
-See `RandomData`. They tell how many sectors and passes a request takes, and how large the table is that
-requests come back to. So many random places among T sectors find S different ones, S = T (1 - exp(-n / T)).
-Where they do not come back often, or come to new places till the end, no bound of the table can be told, and
-none is taken to be there: CTAs of other rows may have other ones.
+A few CTAs are executed with random words in place of the unknown ones (see `RandomData`). They show how many
+sectors and wavefronts a request takes. They also show how large the table is that all requests access:
+n random accesses to a table of T sectors find S = T (1 - exp(-n / T)) distinct ones, which is solved for T.
+There is no estimate of T if sectors are not accessed often enough, or if new ones are found until the end.
+
+Example: 4096 accesses that find 1000 distinct sectors are of a table of 1018 sectors, if the first half of
+them finds at least 750.
 """
 
 import math
@@ -34,42 +37,38 @@ _MAX_SAMPLED_CTAS = 256
 _MIN_SAMPLED_CTAS = 2
 _TARGET_WARPS = 1024
 _MAX_MEASURED_REQUESTS = 4096  # requests of an instruction
-_MIN_VISITS_PER_SECTOR = 3  # times that each place of a table is come to before it counts as one
-_MIN_PRIVATE_TABLE_SHARE = 0.5  # of as many tables as CTAs: where all are so large together, each has its own
-_MIN_EARLY_SECTOR_SHARE = (
-    0.75  # of a table's places that half of the requests come to: who walks on finds half of them
-)
-_MIN_SCATTERED_LANE_SHARE = 0.9  # of lanes: where as many sectors are asked for, each goes its own way
-_OWNER_BIT = 48  # above the sectors of allocations
+_MIN_VISITS_PER_SECTOR = 3  # mean accesses of each distinct sector, for a bounded table
+# If the sectors of all CTAs together are at least this part of one table per CTA, each CTA has its own table.
+_MIN_PRIVATE_TABLE_SHARE = 0.5
+# Part of a table's sectors that the first half of the requests must find; a linear walk finds half of them.
+_MIN_EARLY_SECTOR_SHARE = 0.75
+_MIN_SCATTERED_LANE_SHARE = 0.9  # sectors per lane from which on each lane counts as having its own
+_OWNER_BIT = 48  # above all sector numbers of allocations
 _BISECTION_STEPS = 60
 
 
 class GatherEstimate(Struct, frozen=True):
-    """Of an instruction: sectors and passes of a request, and sectors of the table that the grid's requests
-    lead into, None where nothing bounds it.
-
-    is_scattered: each lane has a sector of its own.
-    """
+    """Estimate of an instruction whose addresses depend on unknown words."""
 
     sectors_per_request: float
     wavefronts_per_request: float
-    table_sectors: float | None
-    is_scattered: bool = False
+    table_sectors: float | None  # sectors of the table that the grid's requests access; None if not bounded
+    is_scattered: bool = False  # each lane accesses a sector of its own
 
 
 class GatherTraffic(Struct):
-    """Of a grid's requests at random places of the same memory: sectors, and bytes read and written.
-
-    Where lanes go their own ways and nothing bounds the table, it has as many elements as lanes ask for: each
-    is taken once on average, as by a permutation. Of rows that are looked up nobody knows how many meet.
-    """
+    """Traffic of a grid's gathers and scatters in one allocation."""
 
     n_sectors: float = 0.0
     read_bytes: float = 0.0
     written_bytes: float = 0.0
 
     def find_table_bytes(self, estimate: GatherEstimate) -> float | None:
-        """Of the table; None where not known."""
+        """Return the bytes of the table that an instruction accesses; None if unknown.
+
+        An unbounded table of scattered lanes has as many elements as lanes ask for: each is accessed once on
+        average, as by a permutation. For gathered rows, the number of equal rows is unknown.
+        """
         if estimate.table_sectors is not None:
             return estimate.table_sectors * SECTOR_BYTES
         return max(self.read_bytes, self.written_bytes) if estimate.is_scattered else None
@@ -81,7 +80,10 @@ InstructionKey = tuple[int, AddressSpace]
 def estimate_gathers(
     task: ExecutionTask, wanted: Collection[InstructionKey], tables: Mapping[int, TargetBuffer]
 ) -> dict[InstructionKey, GatherEstimate]:
-    """What instructions come to, as far as a few CTAs reach them; tables: of a known size, by row."""
+    """Estimate the wanted instructions, as far as a few CTAs reach them.
+
+    tables: buffers of known size that instructions access, by row.
+    """
     recorder = _GatherRecorder(task, wanted)
     kernel, shape = task.kernel, task.shape
     n_ctas = min(
@@ -90,18 +92,18 @@ def estimate_gathers(
     n_ctas = limit_ctas_by_memory(kernel, shape, n_ctas)
     numbers = np.unique(np.linspace(0, shape.grid.count - 1, n_ctas).astype(np.int64))
     batch = CtaBatch(kernel, task.image, shape, numbers, np.ones(len(numbers)))
-    words = RandomData(kernel, batch.unknown_words, tables, has_pitches=True)
+    random_data = RandomData(kernel, batch.unknown_words, tables, has_pitches=True)
     machine = RecordingMachine(
-        kernel, batch, task.options.branch_decider, recorder, Budget(_STEP_LIMIT), random_data=words
+        kernel, batch, task.options.branch_decider, recorder, Budget(_STEP_LIMIT), random_data=random_data
     )
     machine.start()
-    with suppress(StopExecution):  # what was seen till then tells enough
+    with suppress(StopExecution):  # requests up to the limit are enough
         machine.run()
     return recorder.build_estimates(len(numbers), tables)
 
 
 class _GatherRecorder:
-    """A `ExecutionRecorder` that measures the wanted instructions."""
+    """An `ExecutionRecorder` that measures the wanted instructions."""
 
     def __init__(self, task: ExecutionTask, wanted: Collection[InstructionKey]) -> None:
         self.task = task
@@ -128,7 +130,7 @@ class _GatherRecorder:
     def record_access(
         self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
     ) -> None:
-        """See `ExecutionRecorder`. Raises StopExecution where enough is known of all."""
+        """See `ExecutionRecorder`. Raises StopExecution once enough requests of all were measured."""
         access = self.accesses.get(row)
         if access is None or self.totals[row].requests >= _MAX_MEASURED_REQUESTS:
             return
@@ -151,7 +153,7 @@ class _GatherRecorder:
     def _add_sectors(
         self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
     ) -> None:
-        """Sectors that each request touches, each once; a lane's first one stands for its others."""
+        """Keep the distinct sectors of each request; of a lane that accesses several, the first one only."""
         sectors = np.sort(np.where(active, addresses // np.uint64(SECTOR_BYTES), np.uint64(0)), axis=1)
         is_new = np.ones(sectors.shape, np.bool_)
         is_new[:, 1:] = sectors[:, 1:] != sectors[:, :-1]
@@ -163,7 +165,7 @@ class _GatherRecorder:
     def build_estimates(
         self, n_ctas: int, tables: Mapping[int, TargetBuffer]
     ) -> dict[InstructionKey, GatherEstimate]:
-        """What is known of each instruction that ran."""
+        """Build the estimate of each instruction that was executed."""
         found: dict[InstructionKey, GatherEstimate] = {}
         for row, totals in self.totals.items():
             if totals.requests:
@@ -176,58 +178,70 @@ class _GatherRecorder:
         return found
 
     def _estimate_table_sectors(self, row: int, n_ctas: int, known: TargetBuffer | None) -> float | None:
-        """Sectors that requests of the whole grid come back to."""
+        """Estimate the sectors of the table that the whole grid accesses; None if not bounded.
+
+        If each CTA has a table of its own, the table is the union over the grid.
+        """
         if not self.touched_sectors[row]:
             return None
         if known is not None:
             return max(1.0, known.size_bytes / SECTOR_BYTES)
-        places, owners = np.concatenate(self.touched_sectors[row]), np.concatenate(self.owner_ctas[row])
-        n_places, n_grid = len(places), self.task.shape.grid.count
-        own = places ^ owners.view(np.uint64) << np.uint64(_OWNER_BIT)
-        together, alone = (
-            _estimate_bounded_table_sectors(places, n_places),
-            _estimate_bounded_table_sectors(own, n_places / n_ctas, n_ctas),
+        sectors, owners = np.concatenate(self.touched_sectors[row]), np.concatenate(self.owner_ctas[row])
+        n_sectors, n_grid = len(sectors), self.task.shape.grid.count
+        private_sectors = sectors ^ owners.view(np.uint64) << np.uint64(_OWNER_BIT)
+        shared_table, private_table = (
+            _estimate_bounded_table_sectors(sectors, n_sectors),
+            _estimate_bounded_table_sectors(private_sectors, n_sectors / n_ctas, n_ctas),
         )
         if (
-            alone is not None
-            and (together is None or together >= _MIN_PRIVATE_TABLE_SHARE * n_ctas * alone)
+            private_table is not None
+            and (shared_table is None or shared_table >= _MIN_PRIVATE_TABLE_SHARE * n_ctas * private_table)
             and n_ctas > 1
         ):
-            return alone * n_grid
-        return together
+            return private_table * n_grid
+        return shared_table
 
 
 def _is_shared_side(task: ExecutionTask, access: LoweredAccess) -> bool:
-    """The side of a copy to shared memory that recorders are not told of."""
+    """Return whether an access is the shared side of LDGSTS, which is not recorded."""
     opcode = task.kernel.cfg.kernel.find_opcode(access.row)
     return opcode.kind is OpKind.ASYNC_COPY and access.kind is OpKind.STORE
 
 
 def _estimate_bounded_table_sectors(
-    places: NDArray[np.uint64], n_places: float, n_parts: int = 1
+    sectors: NDArray[np.uint64], n_accesses: float, n_parts: int = 1
 ) -> float | None:
-    """The table of so many parts that are alike, each with its places; None where ever more are new."""
-    seen = len(sort_unique(places))
-    table = estimate_table_size(n_places, seen / n_parts)
-    is_all = (
-        table is not None and len(sort_unique(places[: len(places) // 2])) >= _MIN_EARLY_SECTOR_SHARE * seen
+    """Estimate the sectors of a table; None if not bounded.
+
+    sectors: sectors accessed, in order, of all parts.
+    n_accesses: accesses to each part.
+    n_parts: number of equal, disjoint parts; the result is the size of one of them.
+    """
+    n_distinct = len(sort_unique(sectors))
+    table = estimate_table_size(n_accesses, n_distinct / n_parts)
+    is_bounded = (
+        table is not None
+        and len(sort_unique(sectors[: len(sectors) // 2])) >= _MIN_EARLY_SECTOR_SHARE * n_distinct
     )
-    return table if is_all else None
+    return table if is_bounded else None
 
 
 def estimate_distinct_sectors(table_bytes: float, n_sectors: float) -> float:
-    """Different ones among so many at random places of a table."""
+    """Return the expected distinct sectors of `n_sectors` random accesses to a table."""
     table = max(1.0, table_bytes / SECTOR_BYTES)
     return table * -math.expm1(-n_sectors / table)
 
 
-def estimate_table_size(n_places: float, n_distinct: float) -> float | None:
-    """The table of which so many random places find so many different ones; None for one without an end."""
-    if n_distinct * _MIN_VISITS_PER_SECTOR > n_places:
+def estimate_table_size(n_accesses: float, n_distinct: float) -> float | None:
+    """Return the size of the table of which `n_accesses` random accesses find `n_distinct` distinct elements.
+
+    None if elements are accessed too seldom for an estimate.
+    """
+    if n_distinct * _MIN_VISITS_PER_SECTOR > n_accesses:
         return None
-    low, high = n_distinct, n_distinct * n_places
-    for _ in range(_BISECTION_STEPS):  # what is found grows with the table
+    low, high = n_distinct, n_distinct * n_accesses
+    for _ in range(_BISECTION_STEPS):  # the number of distinct elements grows with the table
         middle = math.sqrt(low * high)
-        seen = -middle * math.expm1(-n_places / middle)
-        low, high = (middle, high) if seen < n_distinct else (low, middle)
+        expected = -middle * math.expm1(-n_accesses / middle)
+        low, high = (middle, high) if expected < n_distinct else (low, middle)
     return low

@@ -1,6 +1,16 @@
-"""Abstract execution of a whole launch: which CTAs are executed, and the profile that they add up to."""
+"""Abstract execution of a launch: choose CTAs, execute them, and build the profile of the grid.
 
-from collections.abc import Callable, Iterator, Mapping
+The first of these that the budget allows:
+
+1. A small grid: all CTAs.
+2. A large grid whose CTAs are proven alike in boxes (`EquivalenceProver`): some CTAs of each box.
+3. A large grid, not too large: all CTAs.
+4. CTAs spread over the grid; each represents as many others.
+
+A run that exceeds the budget, or fails a check of its proof, is replaced by a later choice.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -8,10 +18,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from numpy.typing import NDArray
 
+from analyzer.execution.acceleration.accelerated_machine import AcceleratedMachine
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
-from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.kernel_compiler import compile_kernel
 from analyzer.execution.lowering.segments import CompiledKernel
@@ -19,12 +28,13 @@ from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget, EndlessLoop, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
+from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.random_data import find_target_buffers
 from analyzer.execution.machine.shared_memory import SharedMemoryTooLargeError
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
 from analyzer.execution.profile.execution_profile import ExecutionProfile
-from analyzer.execution.sampling.affinity_checks import AffinityChecks
+from analyzer.execution.sampling.affinity_checks import AffinityCheckListener, AffinityChecks
 from analyzer.execution.sampling.cta_equivalence import EquivalenceProver, make_batch, make_partial_budget
 from analyzer.execution.sampling.cta_samples import (
     HARD_MAX_EXHAUSTIVE_WARPS,
@@ -48,35 +58,30 @@ from analyzer.text.errors import UsageError
 if TYPE_CHECKING:
     from analyzer.execution.sampling.gather_estimate import GatherEstimate, InstructionKey
 
-IntArray = NDArray[np.int64]
 
 _EXHAUSTIVE_BUDGET_DIVISOR = (
-    4  # part of it to execute a large grid whole where boxes of its CTAs can be proven alike
+    4  # part of it to execute a large grid exhaustively whose CTAs can be proven alike
 )
-_FALLBACK_DIVISOR = 4  # part of it to execute some where all were too many
+_FALLBACK_DIVISOR = 4  # part of it to execute some CTAs if all were too many
 _N_FALLBACK_CTAS = 16
-_N_ADJACENT_WARPS = 2048  # of neighbouring CTAs, where others that lie apart were executed
+_N_ADJACENT_WARPS = 2048  # of neighbor CTAs, executed beside CTAs spread over the grid
 _MAX_EXPECTED_BUDGET_SHARE = (
-    0.7  # of the budget that a grid may be expected to take: CTAs that part ways take more
+    0.7  # of the budget that a grid may be expected to take: CTAs that diverge take more
 )
-_MIN_STEPS_WORTH_PROOF = 5000  # that are never worth a proof
-_PROOF_COST_RUNS = 8  # that it takes to prove CTAs alike, and to execute some of each box
+_MIN_STEPS_WORTH_PROOF = 5000  # fewer are never worth a proof
+_PROOF_COST_RUNS = 8  # of a few CTAs, about the cost of a proof and of executing some CTAs of each box
 _BUSY_CHECK_STEPS = 400
 _MAX_BATCH_WARPS = 16384
 
 
 class ExecutionResult(Struct, frozen=True, eq=False):
-    """What a launch came to.
-
-    log: requests of all CTAs, or of some that others are proven to go on from; None where there are more than
-    are kept. ears: what the first CTA said to its mbarriers, None where that is to be heard apart.
-    is_endless: it was given up in a loop without an end.
-    """
+    """Result of the execution of a launch."""
 
     profile: ExecutionProfile
+    # accesses of all CTAs, or of some that represent all in proven boxes; None if too many to keep
     memory_log: AccessLog | None
-    mbarrier_recorder: MbarrierRecorder | None
-    is_endless: bool
+    mbarrier_recorder: MbarrierRecorder | None  # of the first CTA; None if it has to run once more
+    is_endless: bool  # stopped in a loop without an end
 
 
 def execute_launch(
@@ -88,9 +93,9 @@ def execute_launch(
     options: ExecutionOptions | None = None,
     compiled: CompiledKernel | None = None,
 ) -> ExecutionResult:
-    """Execute a launch abstractly. Never runs past the step limit: what was known then is in the profile.
+    """Execute a launch abstractly, up to the step limit; the profile holds what is known then.
 
-    Raises UsageError where an address is not aligned to its access, which no launch that works has.
+    Raises UsageError if an address is not aligned to its access: the launch would fault.
     """
     kernel = compiled or compile_kernel(
         cfg, loop_forest, knows_memory=image.has_contents, knows_tensors=bool(image.tensors)
@@ -113,7 +118,7 @@ def execute_launch(
 def _estimate_unknown_gathers(
     task: ExecutionTask, sums: LaunchSums
 ) -> "Mapping[InstructionKey, GatherEstimate]":
-    """What addresses come to that hang on words that nobody knows; nothing where there are none."""
+    """Estimate accesses whose addresses depend on unknown words, by instruction."""
     wanted = {
         (totals.access.row, totals.access.space): totals
         for totals in sums.access_totals.values()
@@ -135,9 +140,9 @@ def _estimate_unknown_gathers(
 def _find_distinct_row_shares(
     task: ExecutionTask, launch: Launch, sample: CtaSample, sums: LaunchSums
 ) -> "Mapping[InstructionKey, float]":
-    """Distinct part of what is read of rows that unknown words name, as far as the grid's first CTAs tell.
+    """Return the share of distinct bytes in reads of rows that unknown words select, by instruction.
 
-    CTAs spread over the grid do not meet in the rows that they share with their neighbours.
+    From the first CTAs of the grid: CTAs spread over it do not show which rows neighbor CTAs share.
     """
     names_rows = any(totals.trust is AddressConfidence.INDEXED_ROW for totals in sums.access_totals.values())
     if sample.has_affine_accesses or sums.stop_reason or not names_rows:
@@ -149,6 +154,7 @@ def _find_distinct_row_shares(
 
 
 def _find_complete_log(sample: CtaSample, sums: LaunchSums) -> AccessLog | None:
+    """Return the log if it represents all accesses of the grid."""
     log = sums.memory_log
     is_all = sample.is_exhaustive or (sample.is_proven and sample.has_affine_accesses)
     return (
@@ -159,7 +165,7 @@ def _find_complete_log(sample: CtaSample, sums: LaunchSums) -> AccessLog | None:
 
 
 def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
-    """Raises UsageError where an access that surely runs would fault."""
+    """Raise UsageError if an access that surely runs would fault."""
     code = kernel.cfg.kernel
     for totals in sums.access_totals.values():
         row = totals.access.row
@@ -178,29 +184,42 @@ def _check_alignment(kernel: CompiledKernel, sums: LaunchSums) -> None:
 
 
 class _ProbeRun(Struct, frozen=True, eq=False):
-    """What some CTAs came to, by which a grid was judged, and the budget of which that was paid."""
+    """Run of a few CTAs by which the cost of the grid was estimated, and the budget that it spent."""
 
     sums: LaunchSums
     budget: Budget
 
     def is_valid_within(self, budget: Budget) -> bool:
-        """Whether it would come to the same with another budget."""
+        """Return whether it would give the same result with another budget."""
         is_done = not self.sums.stop_reason and self.budget.spent_steps <= budget.step_limit
         return is_done or self.budget.step_limit == budget.step_limit
 
 
+class BatchRun(Struct, frozen=True, eq=False):
+    """Result of one batch."""
+
+    machine: AbstractMachine
+    stop_reason: str  # empty if all warps exited
+    mbarrier_recorder: MbarrierRecorder | None
+
+
 class LaunchExecutor:
-    """Chooses CTAs, executes them within the budget, and falls back on fewer where that was too much."""
+    """Chooses CTAs, executes them within the budget, and falls back on fewer if they are too many.
+
+    make_log: returns the log of accesses of a batch.
+    """
 
     def __init__(self, task: ExecutionTask, make_log: Callable[[CtaBatch], AccessLog] = AccessLog) -> None:
         self.task, self.make_log = task, make_log
         self.budget = Budget(task.options.step_limit)
         self.is_endless = False
-        self.prover = EquivalenceProver(task, self._make_machine)
+        self.prover = EquivalenceProver(
+            task, lambda batch, budget, listener, log: self._make_machine(batch, budget, (listener,), log)
+        )
         self._probe_run: _ProbeRun | None = None
 
     def run(self) -> tuple[CtaSample, LaunchSums]:
-        """What was executed in the end, and what it came to."""
+        """Execute the launch; return the sample that was executed in the end, and its sums."""
         samples = self._choose_samples()
         sample = samples[0]
         if sample.is_exhaustive and self._count_warps() > MAX_EXHAUSTIVE_WARPS // 4:
@@ -225,9 +244,9 @@ class LaunchExecutor:
         return self._add_memory_accesses(samples, sums)
 
     def _exceeds_budget(self) -> bool:
-        """Whether the whole grid takes more than may be spent, to judge by some of its CTAs.
+        """Return whether the grid, estimated from some CTAs, takes more steps than may be spent.
 
-        Where boxes of CTAs stand for all of it, no more than their proof is taken to cost.
+        If boxes of CTAs can represent it: more steps than their proof is estimated to cost.
         """
         grid, some, limit = self.task.shape.grid, self._fallback_sample, self.budget.step_limit
         if len(some.cta_numbers) > grid.count // _FALLBACK_DIVISOR:
@@ -244,7 +263,7 @@ class LaunchExecutor:
         return expected > most
 
     def _execute_fallback(self) -> tuple[CtaSample, LaunchSums]:
-        """What some CTAs come to."""
+        """Execute some CTAs; return the first sample that is not stopped, or the last."""
         for samples in self._iter_fallback_samples():
             self.budget = make_partial_budget(self.task, _FALLBACK_DIVISOR)
             sums = self._execute_or_reuse(samples[0])
@@ -258,7 +277,7 @@ class LaunchExecutor:
         return sample, sums
 
     def _execute_or_reuse(self, sample: CtaSample) -> LaunchSums:
-        """What a sample comes to; that by which the grid was judged is not executed once more."""
+        """Execute a sample, or reuse the run by which the grid's cost was estimated."""
         probe_run = self._probe_run
         if (
             sample is not self._fallback_sample
@@ -271,13 +290,13 @@ class LaunchExecutor:
 
     @cached_property
     def _fallback_sample(self) -> CtaSample:
-        """CTAs spread over the grid."""
+        """A few CTAs spread over the grid."""
         return make_scattered_sample(self.task.shape.grid, _N_FALLBACK_CTAS)
 
     def _add_memory_accesses(
         self, samples: tuple[CtaSample, ...], sums: LaunchSums
     ) -> tuple[CtaSample, LaunchSums]:
-        """What the first sample came to, with the memory accesses of a second one where there is one."""
+        """Return the first sample and its sums, with the memory accesses of a second one if there is one."""
         if len(samples) == 1:
             return samples[0], sums
         more = self._execute_sample(samples[1])
@@ -291,15 +310,17 @@ class LaunchExecutor:
     # ---- which CTAs ------------------------------------------------------------------------------
 
     def _choose_samples(self) -> tuple[CtaSample, ...]:
+        """Return the samples to try first."""
         if self._count_warps() <= (self.task.options.max_exhaustive_warps or MAX_EXHAUSTIVE_WARPS):
             return (make_exhaustive_sample(self.task.shape.grid),)
         return self._make_reduced_samples()
 
     def _count_warps(self) -> int:
+        """Count the warps of the grid."""
         return self.task.shape.grid.count * self.task.shape.warps_per_cta
 
     def _make_unproven_sample(self) -> CtaSample:
-        """The whole grid where that can be afforded, else a sample."""
+        """Return all CTAs if they are not too many, else CTAs spread over the grid."""
         grid = self.task.shape.grid
         if self._count_warps() <= HARD_MAX_EXHAUSTIVE_WARPS:
             return make_exhaustive_sample(grid)
@@ -307,20 +328,20 @@ class LaunchExecutor:
         return sample if strata is None else stratify_sample(sample, grid, strata)
 
     def _is_busy(self, number: int) -> bool:
-        """A CTA has not ended after a few steps: those of a grid larger than the work end at once."""
+        """Return whether a CTA still runs after a few steps; those beyond the work exit at once."""
         numbers = np.array([number], dtype=np.int64)
         batch = CtaBatch(self.task.kernel, self.task.image, self.task.shape, numbers, np.ones(1))
-        machine = self._make_machine(batch, Budget(_BUSY_CHECK_STEPS))
+        machine = self._make_machine(batch, Budget(_BUSY_CHECK_STEPS), (), self.make_log(batch))
         machine.start()
         with suppress(StopExecution):
             machine.run()
-        return bool(machine.live_lanes.any())
+        return bool(machine.groups.live_lanes.any())
 
     def _make_reduced_samples(self) -> tuple[CtaSample, ...]:
-        """CTAs for a grid too large to be executed whole; a second sample is for memory, if need be.
+        """Return samples of a large grid; a second one is for memory accesses.
 
-        Boxes of CTAs that are proven alike where branches allow it, else the whole grid if it can be
-        afforded, else CTAs spread over it.
+        Boxes of CTAs that are proven alike if branches allow it, else all CTAs if they are not too many, else
+        CTAs spread over the grid.
         """
         affords_whole = self._count_warps() <= HARD_MAX_EXHAUSTIVE_WARPS
         proven = None if affords_whole and not self.prover.is_affine else self.prover.prove()
@@ -329,10 +350,9 @@ class LaunchExecutor:
         return (proven,) if self.prover.is_affine else (proven, self._make_unproven_sample())
 
     def _iter_fallback_samples(self) -> Iterator[tuple[CtaSample, ...]]:
-        """CTAs to execute where all were too many: of boxes of CTAs proven alike, where there are some; where
-        these are too many as well, CTAs spread over the grid.
+        """Yield samples to execute if all CTAs were too many: proven boxes, then CTAs spread over the grid.
 
-        Memory of boxes is looked at in CTAs spread over the grid, each of which stands for its box.
+        Memory accesses of boxes are taken from CTAs spread over the grid, which represent their box.
         """
         grid = self.task.shape.grid
         few, stride = self._fallback_sample, None
@@ -347,72 +367,74 @@ class LaunchExecutor:
     # ---- execution -------------------------------------------------------------------------------
 
     def _execute_sample(self, sample: CtaSample) -> LaunchSums:
+        """Execute a sample and add up its batches."""
         n_segments, n_loops = len(self.task.kernel.segments), len(self.task.kernel.loop_forest.loops)
         sums = LaunchSums(np.zeros(n_segments), np.zeros(n_segments), np.zeros(n_loops))
-        for machine, stop_reason in self.run_batches(sample):
-            collect_batch(machine, stop_reason, sums)
+        for run in self.run_batches(sample):
+            machine, recorder = run.machine, run.mbarrier_recorder
+            collect_batch(machine, run.stop_reason, sums)
             is_all = len(machine.batch.cta_numbers) == len(sample.cta_numbers)
             sums.memory_log = machine.counters.memory_log if is_all else None
-            if (
-                machine.mbarrier_recorder is not None
-                and not machine.mbarrier_recorder.has_missed_groups
-                and not stop_reason
-            ):
-                sums.mbarrier_recorder = machine.mbarrier_recorder
+            if recorder is not None and not recorder.has_missed_groups and not run.stop_reason:
+                sums.mbarrier_recorder = recorder
         return sums
 
-    def run_batches(self, sample: CtaSample) -> Iterator[tuple[AbstractMachine, str]]:
-        """Machines that have run, and why the last was stopped, if it was."""
+    def run_batches(self, sample: CtaSample) -> Iterator[BatchRun]:
+        """Run a sample's CTAs batch by batch; a run that was stopped is the last."""
         first, size = 0, self._choose_batch_size(sample)
         while first < len(sample.cta_numbers):
             batch = make_batch(self.task, sample, first, size)
             try:
-                machine, stopped = self._run_batch(batch, sample.affinity_checks)
+                run = self._run_batch(batch, sample.affinity_checks)
             except SharedMemoryTooLargeError:
-                if sample.affinity_checks is not None:  # neighbours that are apart would prove nothing
+                if sample.affinity_checks is not None:  # neighbors in different batches would prove nothing
                     sample.affinity_checks.invalidate()
                     return
                 size = self._shrink_batch_size(sample, size)
                 continue
-            yield machine, stopped
-            if stopped:
+            yield run
+            if run.stop_reason:
                 break
             first += size
 
     def _choose_batch_size(self, sample: CtaSample) -> int:
+        """Return how many CTAs of a sample to execute together."""
         if not sample.is_exhaustive:
-            return len(sample.cta_numbers)  # neighbours stay together
+            return len(sample.cta_numbers)  # neighbors stay together
         return self._align_batch_size(sample, max(1, _MAX_BATCH_WARPS // self.task.shape.warps_per_cta))
 
     def _shrink_batch_size(self, sample: CtaSample, size: int) -> int:
-        """So many CTAs at once that all of their shared memories can be kept."""
+        """Return how many CTAs to execute together so that their shared memory can be tracked."""
         size = limit_ctas_by_memory(self.task.kernel, self.task.shape, size)
         return self._align_batch_size(sample, size) if sample.is_exhaustive else size
 
     def _align_batch_size(self, sample: CtaSample, size: int) -> int:
-        """At most so many CTAs: whole rows of the grid, else a power of two, as groups of tiles are."""
+        """Round a batch size down to whole rows of the grid, else to a power of two (groups of tiles)."""
         if size >= len(sample.cta_numbers):
             return size
         width = self.task.shape.grid.x
         return size // width * width if 1 < width <= size else 1 << size.bit_length() - 1
 
-    def _make_machine(self, batch: CtaBatch, budget: Budget) -> AbstractMachine:
-        machine = AbstractMachine(self.task.kernel, batch, self.task.options.branch_decider, budget)
-        machine.counters.memory_log = self.make_log(batch)
-        if self.task.options.accelerates_loops:
-            machine.loop_header_callback = LoopAccelerator(machine)
-        return machine
+    def _make_machine(
+        self, batch: CtaBatch, budget: Budget, listeners: Iterable[ExecutionListener], log: AccessLog
+    ) -> AbstractMachine:
+        """Return a machine, which accelerates loops unless the options say otherwise."""
+        options = self.task.options
+        make = AcceleratedMachine if options.accelerates_loops else AbstractMachine
+        return make(self.task.kernel, batch, options.branch_decider, budget, listeners, log)
 
-    def _run_batch(
-        self, batch: CtaBatch, affinity_checks: AffinityChecks | None
-    ) -> tuple[AbstractMachine, str]:
-        """A machine that has run, and why it was stopped."""
-        machine = self._make_machine(batch, self.budget)
-        machine.affinity_checks = affinity_checks
+    def _run_batch(self, batch: CtaBatch, affinity_checks: AffinityChecks | None) -> BatchRun:
+        """Run a batch; once more, in their order, if its CTAs turn out to form rows and columns."""
+        listeners: list[ExecutionListener] = []
+        recorder: MbarrierRecorder | None = None
+        if affinity_checks is not None:
+            listeners.append(AffinityCheckListener(affinity_checks, batch))
         if self.task.kernel.slice.tracks_mbarriers and batch.cta_numbers[0] == 0:
-            machine.mbarrier_recorder = MbarrierRecorder()
+            recorder = MbarrierRecorder()
+            listeners.append(recorder)
         if not batch.neighbor_ctas and batch.cta_shape[0] >= MIN_CTAS_TO_SPLIT and batch.cta_shape[1] == 1:
-            machine.axes_finder = GridAxesFinder(batch.cta_shape[0])
+            listeners.append(GridAxesFinder(batch.cta_shape[0]))
+        machine = self._make_machine(batch, self.budget, listeners, self.make_log(batch))
         machine.start()
         stop_reason = ""
         try:
@@ -422,4 +444,4 @@ class LaunchExecutor:
         except StopExecution as stop:
             stop_reason, self.is_endless = str(stop), isinstance(stop, EndlessLoop)
         machine.counters.memory_log.finish()
-        return machine, stop_reason
+        return BatchRun(machine, stop_reason, recorder)

@@ -1,4 +1,4 @@
-"""What the machines of a launch add up to."""
+"""Sums over the batches of CTAs that a launch was executed in."""
 
 import numpy as np
 from msgspec import Struct, field
@@ -12,55 +12,56 @@ from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
 from analyzer.execution.profile.execution_profile import WarpClass
 from analyzer.flow.cfg import Cfg
-
-IntArray = NDArray[np.int64]
+from analyzer.ir.arrays import IntArray
 
 
 class LaunchSums(Struct, eq=False):
-    """Sums over the batches of a launch, and the log of the only one where there is but one.
+    """Sums over the batches of a launch, weighted to the grid."""
 
-    stopped: why one of them did not come to its end; ears: what the first CTA was heard to say; tickets:
-    atomics whose numbers were taken to be unlike others (see `tickets`).
-    """
-
-    segment_executions: NDArray[np.float64]
-    segment_active_lanes: NDArray[np.float64]
-    loop_entries: NDArray[np.float64]
+    segment_executions: NDArray[np.float64]  # [n_segment], by warps
+    segment_active_lanes: NDArray[np.float64]  # [n_segment]
+    loop_entries: NDArray[np.float64]  # [n_loop]
     access_totals: dict[AccessKey, AccessTotals] = field(default_factory=dict)
+    # Instructions that depend on each undecided branch, by the branch's row.
     speculative_instructions: dict[int, float] = field(default_factory=dict)
-    speculative_blocks: set[int] = field(default_factory=set)
+    speculative_blocks: set[int] = field(default_factory=set)  # whose counts depend on an undecided branch
+    # Origin of the unknown value of each undecided branch: a text, or the row of an instruction.
     branch_origins: dict[int, tuple[str, int | None]] = field(default_factory=dict)
+    # Rows of atomics whose results were taken to differ from those of others (see `atomic_counters`).
     atomic_counters: set[int] = field(default_factory=set)
     warp_classes: list[WarpClass] = field(default_factory=list)
-    memory_log: AccessLog | None = None
-    mbarrier_recorder: MbarrierRecorder | None = None
-    stop_reason: str = ""
+    memory_log: AccessLog | None = None  # of the only batch, None if there are several
+    mbarrier_recorder: MbarrierRecorder | None = None  # recorded mbarrier operations of CTA 0
+    stop_reason: str = ""  # why a batch did not run to its end, else empty
 
 
 def collect_batch(machine: AbstractMachine, stop_reason: str, sums: LaunchSums) -> None:
-    """Add what one batch did."""
-    tally, batch = machine.counters, machine.batch
+    """Add the counts of one batch."""
+    counters, batch = machine.counters, machine.batch
     sums.stop_reason = sums.stop_reason or stop_reason
-    sums.segment_executions += _sum_weighted(tally.segment_runs, batch.warp_weights)
-    sums.segment_active_lanes += _sum_weighted(tally.active_lanes, batch.warp_weights)
-    sums.loop_entries += _sum_weighted(tally.loop_entries, batch.warp_weights)
-    for key, totals in tally.memory_log.totals.items():
+    sums.segment_executions += _sum_weighted(counters.segment_runs, batch.warp_weights)
+    sums.segment_active_lanes += _sum_weighted(counters.active_lanes, batch.warp_weights)
+    sums.loop_entries += _sum_weighted(counters.loop_entries, batch.warp_weights)
+    for key, totals in counters.memory_log.totals.items():
         _merge_totals(sums.access_totals, key, totals)
-    for row, weight in tally.speculative_instructions.items():
+    for row, weight in counters.speculative_instructions.items():
         sums.speculative_instructions[row] = sums.speculative_instructions.get(row, 0.0) + weight
         sums.branch_origins.setdefault(row, batch.describe_origin(batch.branch_origins[row]))
     sums.atomic_counters |= batch.unknown_words.atomic_counters
-    sums.speculative_blocks |= tally.speculative_blocks
-    for row in tally.speculative_instructions:
+    sums.speculative_blocks |= counters.speculative_blocks
+    for row in counters.speculative_instructions:
         sums.speculative_blocks |= batch.branch_regions.find_blocks(row, batch.find_reconvergence_block(row))
     entries = list(machine.kernel.entry_segments)
-    blocks = tally.segment_runs[entries]
-    beside = _find_warps_beside_busier(blocks, machine.kernel.cfg, batch)
-    sums.warp_classes += _group_warps(blocks, tally.active_lanes[entries], beside, batch)
+    blocks = counters.segment_runs[entries]
+    is_beside_busier = _find_warps_beside_busier(blocks, machine.kernel.cfg, batch)
+    sums.warp_classes += _group_warps(blocks, counters.active_lanes[entries], is_beside_busier, batch)
 
 
 def _sum_weighted(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows added up; one weight for all need not make numbers of [row, warp] of them first."""
+    """Return the weighted sum of each row of `table` [row, warp].
+
+    Equal weights are applied to the sum, which saves a conversion of the table to floats.
+    """
     if bool((weights == weights[:1]).all()):
         once: NDArray[np.float64] = table.sum(axis=1) * weights[0]
         return once
@@ -69,6 +70,7 @@ def _sum_weighted(table: IntArray, weights: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _merge_totals(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more: AccessTotals) -> None:
+    """Add the totals of a batch to those of earlier ones; what is less certain prevails."""
     own = accesses.get(key)
     if own is None:
         accesses[key] = more
@@ -90,7 +92,10 @@ _BUSIER_WARP_RATIO = 10
 
 
 def _find_warps_beside_busier(blocks: IntArray, cfg: Cfg, batch: CtaBatch) -> NDArray[np.bool_]:
-    """Warps in whose CTA another one executes much more."""
+    """Return for each warp whether another warp of its CTA executes much more.
+
+    blocks: [n_block, n_warp], executions.
+    """
     work = np.array([len(block) for block in cfg.blocks]) @ blocks
     most = np.zeros(int(batch.cta_indices.max(initial=-1)) + 1, dtype=np.int64)
     np.maximum.at(most, batch.cta_indices, work)
@@ -99,15 +104,17 @@ def _find_warps_beside_busier(blocks: IntArray, cfg: Cfg, batch: CtaBatch) -> ND
 
 
 def _group_warps(
-    blocks: IntArray, lanes: IntArray, beside: NDArray[np.bool_], batch: CtaBatch
+    blocks: IntArray, lanes: IntArray, is_beside_busier: NDArray[np.bool_], batch: CtaBatch
 ) -> list[WarpClass]:
-    """Warps with equal counts and lanes in every block."""
+    """Group warps with equal executions and active lanes of every block."""
     factors = make_hash_factors(2 * len(blocks)).view(np.int64)
     keys = factors[: len(blocks)] @ blocks + factors[len(blocks) :] @ lanes
     _, firsts, which = np.unique(keys, return_index=True, return_inverse=True)
     n_warp_slots = batch.launch_shape.warps_per_cta
     places = which.reshape(-1) * n_warp_slots + batch.warp_ids
-    n_beside = np.bincount(which.reshape(-1), weights=batch.warp_weights * beside, minlength=len(firsts))
+    n_beside = np.bincount(
+        which.reshape(-1), weights=batch.warp_weights * is_beside_busier, minlength=len(firsts)
+    )
     sizes = np.bincount(places, weights=batch.warp_weights, minlength=len(firsts) * n_warp_slots)
     return [
         WarpClass(

@@ -1,4 +1,4 @@
-"""From the sums of a launch to its profile: what is exact, assumed or unknown, and why."""
+"""Builder of the profile of an executed launch: counts, accesses, and the provenance of each."""
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -32,28 +32,25 @@ from analyzer.execution.sampling.gather_estimate import (
     estimate_distinct_sectors,
 )
 from analyzer.execution.sampling.launch_sums import LaunchSums
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 
-IntArray = NDArray[np.int64]
-
 
 class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
-    """Puts a profile together.
-
-    surmised: what addresses come to that hang on words that nobody knows; row_shares: distinct part of the
-    bytes of rows that such words name, where only neighbours among the CTAs could tell.
-    """
+    """Builds the profile of a launch from its sums."""
 
     task: ExecutionTask
     launch: Launch
     sample: CtaSample
     sums: LaunchSums
-    gather_estimates: Mapping[InstructionKey, GatherEstimate] = {}
+    gather_estimates: Mapping[InstructionKey, GatherEstimate] = {}  # of addresses with unknown words
+    # Distinct share of the bytes of rows that unknown words name, from adjacent CTAs: scattered ones do not
+    # show which rows neighbors share.
     distinct_row_shares: Mapping[InstructionKey, float] = {}
 
     def compute_distinct_row_shares(self) -> Mapping[InstructionKey, float]:
-        """Distinct part of what is read of rows that words name; without those of which it is not known."""
+        """Return the distinct share of the bytes of rows that unknown words name, where it is known."""
         found: dict[InstructionKey, float] = {}
         for sizes in self._group_by_instruction():
             n_bytes, n_distinct = sum(map(_count_requested_bytes, sizes)), self._count_gathered_bytes(sizes)
@@ -62,7 +59,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return found
 
     def build(self) -> ExecutionProfile:
-        """The profile."""
+        """Build the profile."""
         blocks = self._find_block_provenance()
         entries = list(self.task.kernel.entry_segments)
         accesses = tuple(self._build_access(sizes, blocks) for sizes in self._group_by_instruction())
@@ -91,14 +88,14 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         ]
 
     def _group_by_instruction(self) -> list[list[AccessTotals]]:
-        """Totals of each instruction in each memory: several where copies are of several sizes."""
+        """Group totals by instruction and address space: there are several for copies of several sizes."""
         found: dict[InstructionKey, list[AccessTotals]] = {}
         for totals in self._sort_totals():
             found.setdefault((totals.access.row, totals.access.space), []).append(totals)
         return list(found.values())
 
     def _build_block_parts(self) -> tuple[BlockPart, ...]:
-        """Segments of blocks in which lanes of a warp meet, so that its parts run unequally often."""
+        """Build the parts of blocks whose segments run unequally often, since lanes reconverge inside."""
         segments, warps, lanes = (
             self.task.kernel.segments,
             _round_to_int(self.sums.segment_executions),
@@ -122,6 +119,11 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         )
 
     def _build_access(self, sizes: Sequence[AccessTotals], blocks: tuple[Provenance, ...]) -> MemoryAccess:
+        """Build the access of one instruction in one address space.
+
+        sizes: its totals, by bytes per lane.
+        blocks: provenance of the counts of each block.
+        """
         access = sizes[0].access
         in_global = access.space in GLOBAL_SPACES
         has_sectors = (in_global or access.space is AddressSpace.LOCAL) and all(
@@ -170,21 +172,24 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return _has_known_addresses(totals) and self._has_grid_footprints and totals.is_exhaustive
 
     def _count_gathered_bytes(self, sizes: Sequence[AccessTotals]) -> int | None:
-        """Distinct bytes at most: each different word names a row, and all is read of it that is of any."""
-        namers = frozenset[int]().union(*(totals.index_loads for totals in sizes))
-        if namers and (share := self.distinct_row_shares.get(_make_instruction_key(sizes))) is not None:
+        """Count the distinct bytes of gathered rows, at most; None if unknown.
+
+        Each distinct word is taken to name a row of its own, of which all bytes are read that are of any row.
+        """
+        index_loads = frozenset[int]().union(*(totals.index_loads for totals in sizes))
+        if index_loads and (share := self.distinct_row_shares.get(_make_instruction_key(sizes))) is not None:
             return round(share * sum(map(_count_requested_bytes, sizes)))
-        if not namers or not all(map(self._has_known_patterns, sizes)):
+        if not index_loads or not all(map(self._has_known_patterns, sizes)):
             return None
-        words = [self._count_distinct_words(row) for row in sorted(namers)]
-        of_a_row = count_union_bytes([totals.footprint for totals in sizes])
+        words = [self._count_distinct_words(row) for row in sorted(index_loads)]
+        row_bytes = count_union_bytes([totals.footprint for totals in sizes])
         known = [number for number in words if number is not None]
-        if of_a_row is None or len(known) < len(words):
+        if row_bytes is None or len(known) < len(words):
             return None
-        return min(sum(map(_count_requested_bytes, sizes)), round(of_a_row * sum(known)))
+        return min(sum(map(_count_requested_bytes, sizes)), round(row_bytes * sum(known)))
 
     def _count_distinct_words(self, row: int) -> float | None:
-        """That an instruction loads over the grid; a wide load's are taken as one."""
+        """Count the distinct words that an instruction loads over the grid; a wide load counts as one."""
         loads = [totals for key, totals in self.sums.access_totals.items() if key[0] == row]
         if not loads or not all(map(self._has_known_place, loads)):
             return None
@@ -193,10 +198,12 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
 
     @property
     def _has_grid_footprints(self) -> bool:
-        """Footprints hold the whole grid's accesses."""
+        """True if footprints cover the accesses of the whole grid."""
         return self.sample.has_affine_accesses and not self.sums.stop_reason
 
     def _build_traffic(self) -> GlobalTraffic:
+        """Build the global memory traffic; unique bytes are unknown if any footprint or table is."""
+
         def sum_requests(kinds: frozenset[OpKind]) -> RequestedBytes:
             chosen = [
                 totals
@@ -215,7 +222,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return build_grid_traffic(sum_requests(READ_KINDS), sum_requests(WRITE_KINDS))
 
     def _apply_gather_estimate(self, found: MemoryAccess, estimate: GatherEstimate) -> MemoryAccess:
-        """With what random words come to where nothing else is known."""
+        """Fill unknown figures of an access with estimates from random words."""
         in_global = found.space in GLOBAL_SPACES
         sectors, wavefronts = found.sectors, found.wavefronts
         if sectors is None and (in_global or found.space is AddressSpace.LOCAL):
@@ -223,15 +230,15 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         if wavefronts is None:
             wavefronts = round(found.requests * estimate.wavefronts_per_request)
         found = replace(found, sectors=sectors, wavefronts=wavefronts, provenance=Provenance.ASSUMED)
-        lookups = (
+        gathers = (
             self._gathers_by_allocation.get(_align_to_allocation(found.base_address)) if in_global else None
         )
-        if lookups is None:
+        if gathers is None:
             return found
-        table = lookups.find_table_bytes(estimate)
+        table = gathers.find_table_bytes(estimate)
         if table is None:
             return replace(found, is_indirect=True, unique_bytes=None)
-        n_sectors = max(1.0, lookups.n_sectors)
+        n_sectors = max(1.0, gathers.n_sectors)
         return replace(
             found,
             is_indirect=True,
@@ -241,21 +248,21 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         )
 
     def _find_table_sectors(self, looked_up: Sequence[AccessTotals]) -> Mapping[int, float] | None:
-        """Sectors of tables that random places touch, by where they lie; None where not known."""
+        """Return the sectors that gathers access in each table, by its allocation; None if any is unknown."""
         found: dict[int, float] = {}
         for totals in looked_up:
             estimate = self.gather_estimates.get((totals.access.row, totals.access.space))
-            lookups = self._gathers_by_allocation.get(_find_allocation(totals))
-            table = None if estimate is None or lookups is None else lookups.find_table_bytes(estimate)
-            if table is None or lookups is None:
+            gathers = self._gathers_by_allocation.get(_find_allocation(totals))
+            table = None if estimate is None or gathers is None else gathers.find_table_bytes(estimate)
+            if table is None or gathers is None:
                 return None
-            touched = estimate_distinct_sectors(table, lookups.n_sectors)
+            touched = estimate_distinct_sectors(table, gathers.n_sectors)
             found[_find_allocation(totals)] = max(found.get(_find_allocation(totals), 0.0), touched)
         return found
 
     @cached_property
     def _gathers_by_allocation(self) -> Mapping[int, GatherTraffic]:
-        """What requests at random places come to, by the memory that they lead into."""
+        """Traffic of gathers and scatters, by the address of the allocation that they access."""
         found: dict[int, GatherTraffic] = {}
         for totals in self._sort_totals():
             estimate = self.gather_estimates.get((totals.access.row, totals.access.space))
@@ -268,6 +275,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return found
 
     def _build_unknown_branches(self) -> tuple[UnknownBranch, ...]:
+        """Build the undecided branches, those that most instructions depend on first."""
         lengths = np.array([segment.stop - segment.start for segment in self.task.kernel.segments])
         total = float(self.sums.segment_executions @ lengths) or 1.0
         found = []
@@ -304,6 +312,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return hint
 
     def _collect_assumptions(self) -> tuple[str, ...]:
+        """Format the assumptions behind the profile, for the report."""
         notes = list(self.task.image.assumptions)
         cfg = self.task.kernel.cfg
         first = self.task.kernel.entry_segments
@@ -365,7 +374,7 @@ def _find_allocation(totals: AccessTotals) -> int:
 
 
 def _align_to_allocation(address: int | None) -> int:
-    """Where the memory lies that an address belongs to."""
+    """Return the address of the allocation that an address belongs to; 0 if unknown."""
     return 0 if address is None else address - address % ALLOCATION_SPACING_BYTES
 
 
@@ -378,12 +387,15 @@ def _has_known_addresses(totals: AccessTotals) -> bool:
 
 
 def _has_known_sectors(totals: AccessTotals) -> bool:
-    """Of a copy whose size is known, wherever it goes."""
+    """Return whether sectors are known: for a bulk copy its size is enough."""
     return _has_known_addresses(totals) or (totals.access.bulk is not None and totals.access.width_bytes > 0)
 
 
 def _format_zero_word_note(addresses: Sequence[str], *, names_rows: bool) -> str:
-    """names_rows: some of the words are loaded, and name rows that may lie anywhere."""
+    """Format the assumption that unknown words are zero.
+
+    names_rows: some of these words are loaded and name rows, which may be anywhere.
+    """
     more = f" and {len(addresses) - 1} more" if len(addresses) > 1 else ""
     rows = "; rows that loaded ones name may lie anywhere" if names_rows else ""
     return (
@@ -406,7 +418,7 @@ def _round_to_int(sums: NDArray[np.float64]) -> IntArray:
 
 
 def _merge_warp_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:
-    """Classes of several chunks: equal ones become one; most numerous first."""
+    """Merge equal classes of several batches; the largest come first."""
     found: dict[tuple[bytes, bytes], WarpClass] = {}
     for one in classes:
         key = (one.block_counts.tobytes(), one.block_active_lanes.tobytes())

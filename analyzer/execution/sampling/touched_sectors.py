@@ -1,4 +1,8 @@
-"""Distinct sectors that the first CTAs of a grid touch: a little less than an execution's profile."""
+"""Distinct sectors that windows of a grid access: its first CTAs along each axis.
+
+They are counted in the log of an execution that kept all requests or, if there is none, by executing the
+largest window without building a profile.
+"""
 
 import copy
 from collections.abc import Sequence
@@ -25,60 +29,58 @@ from analyzer.ir.opcode import GLOBAL_SPACES
 
 
 class TouchedSectors(Struct, frozen=True):
-    """Distinct sectors of global memory; both: read or written."""
+    """Numbers of distinct sectors of global memory that are accessed."""
 
     read_sectors: int
     written_sectors: int
-    total_sectors: int
+    total_sectors: int  # read or written
 
 
 def find_touched_in_log(log: AccessLog, windows: Sequence[Dim3]) -> tuple[TouchedSectors, ...] | None:
-    """What the first CTAs of an executed grid touched, for each window; None where not known.
+    """Count the sectors that each window of an executed grid accessed; None if unknown.
 
-    log: see `ExecutionResult`.
+    log: the log of an `ExecutionResult`.
     """
     entries = {
-        key: own
-        for key, own in (log.global_records or {}).items()
+        key: record
+        for key, record in (log.global_records or {}).items()
         if _is_global_access(log.totals[key].access)
     }
     if log.global_records is None or not all(log.totals[key].has_complete_footprint for key in entries):
         return None
     parts: list[list[_WindowFootprints]] = []
     for window in windows:
-        prints, batch = _WindowFootprints([], []), _restrict_to_window(log.batch, window)
-        for key, own in entries.items():
-            prints.add_instruction(
-                log.totals[key], own.entries, batch, () if batch.neighbor_ctas else own.patterns
+        footprints, batch = _WindowFootprints([], []), _restrict_to_window(log.batch, window)
+        for key, record in entries.items():
+            footprints.add_instruction(
+                log.totals[key], record.entries, batch, () if batch.neighbor_ctas else record.patterns
             )
-        parts.append([prints])
+        parts.append([footprints])
     return _count_all_windows(parts)
 
 
 def execute_touched_sectors(
     task: ExecutionTask, windows: Sequence[Dim3], boxes: Sequence[CtaBox]
 ) -> tuple[TouchedSectors, ...] | None:
-    """What each window's CTAs touch; None where not known.
+    """Execute a window of a grid and count the sectors that each window accesses; None if unknown.
 
-    windows: of the first CTAs of the grid, the largest first, which is the grid of the task; boxes: of the
-    launch's whole grid, proven alike, where there are such.
+    windows: sizes of windows, the largest first, which is the grid of the task.
+    boxes: boxes of the launch's whole grid that were proven to run alike, if there are any.
     """
     clipped = [box.clip_to_window(windows[0].sizes) for box in boxes if box.overlaps_window(windows[0].sizes)]
     sample = make_box_sample(windows[0], clipped) if clipped else make_exhaustive_sample(windows[0])
     parts: list[list[_WindowFootprints]] = [[] for _ in windows]
-    for machine, stopped in LaunchExecutor(task, lambda batch: _WindowLog(batch, windows)).run_batches(
-        sample
-    ):
-        log = machine.counters.memory_log
-        if stopped or not isinstance(log, _WindowLog) or not log.is_known:
+    for run in LaunchExecutor(task, lambda batch: _WindowLog(batch, windows)).run_batches(sample):
+        log = run.machine.counters.memory_log
+        if run.stop_reason or not isinstance(log, _WindowLog) or not log.is_known:
             return None
-        for part, prints in zip(parts, log.window_footprints, strict=True):
-            part.append(prints)
+        for part, footprints in zip(parts, log.window_footprints, strict=True):
+            part.append(footprints)
     return _count_all_windows(parts)
 
 
 class _WindowFootprints(Struct, eq=False):
-    """What one window reads and writes."""
+    """Footprints of what one window reads and writes."""
 
     reads: list[Footprint]
     writes: list[Footprint]
@@ -90,9 +92,9 @@ class _WindowFootprints(Struct, eq=False):
         batch: CtaBatch,
         known: Sequence[LanePatterns | None] = (),
     ) -> None:
-        """What one instruction touches in CTAs that weigh anything.
+        """Add what one instruction accesses in CTAs whose weight is not zero.
 
-        known: the patterns of the tables that all CTAs come to, in order, where these have the same rows.
+        known: lane patterns of the request tables, in their order, if known and valid for the same rows.
         """
         access, footprint = totals.access, Footprint()
         for requests, patterns in zip_longest(build_request_tables(totals, entries, batch), known):
@@ -119,7 +121,7 @@ def _count_window(every: Sequence[_WindowFootprints]) -> TouchedSectors | None:
 
 
 class _WindowLog(AccessLog):
-    """Only what is touched, for each of some windows; not known where it is not of one access."""
+    """A log that keeps only the footprints of windows; they are unknown if those of one access are."""
 
     def __init__(self, batch: CtaBatch, windows: Sequence[Dim3]) -> None:
         super().__init__(batch, access_filter=_is_global_access)
@@ -132,12 +134,12 @@ class _WindowLog(AccessLog):
 
     def _append_entry(self, totals: AccessTotals, entry: AccessLogEntry) -> None:
         if not totals.has_complete_footprint:
-            raise StopExecution("an address is not known")  # the rest would be in vain
+            raise StopExecution("an address is not known")  # the result is unknown, whatever else is accessed
         super()._append_entry(totals, entry)
 
     def _add_entries_to_totals(self, totals: AccessTotals) -> tuple[LanePatterns | None, ...]:
-        for batch, prints in zip(self.batches, self.window_footprints, strict=True):
-            prints.add_instruction(totals, totals.entries, batch)
+        for batch, footprints in zip(self.batches, self.window_footprints, strict=True):
+            footprints.add_instruction(totals, totals.entries, batch)
         return ()
 
 
@@ -146,14 +148,18 @@ def _is_global_access(access: LoweredAccess) -> bool:
 
 
 def _restrict_to_window(batch: CtaBatch, window: Dim3) -> CtaBatch:
-    """The same batch, in which CTAs outside of the window weigh nothing."""
-    own = copy.copy(batch)
+    """Return a copy of a batch in which CTAs outside of a window have weight 0."""
+    restricted = copy.copy(batch)
     places = delinearize_ctas(batch.launch_shape.grid, batch.cta_numbers)
-    left = [size - place for size, place in zip(window.sizes, places, strict=True)]
-    own.box_counts = tuple(
-        np.clip(counts, 1, np.maximum(1, -(-more // np.where(beside < 0, 1, at[beside] - at))))
-        for counts, more, beside, at in zip(batch.box_counts, left, batch.neighbor_ctas, places, strict=False)
+    remaining = [size - place for size, place in zip(window.sizes, places, strict=True)]
+    restricted.box_counts = tuple(
+        np.clip(counts, 1, np.maximum(1, -(-more // np.where(neighbors < 0, 1, at[neighbors] - at))))
+        for counts, more, neighbors, at in zip(
+            batch.box_counts, remaining, batch.neighbor_ctas, places, strict=False
+        )
     )
-    inside = np.logical_and.reduce([more > 0 for more in left])
-    own.warp_weights = np.repeat(np.where(inside, batch.cta_weights, 0.0), batch.launch_shape.warps_per_cta)
-    return own
+    inside = np.logical_and.reduce([more > 0 for more in remaining])
+    restricted.warp_weights = np.repeat(
+        np.where(inside, batch.cta_weights, 0.0), batch.launch_shape.warps_per_cta
+    )
+    return restricted

@@ -1,1 +1,1 @@
-"""Block counts with no launch known: trip counts from constants, branch probabilities from heuristics."""
+"""Block counts without a launch: trip counts from constants, branch probabilities from heuristics."""

@@ -1,6 +1,17 @@
-"""How often each block of a kernel runs per warp, from trip counts and assumed branch odds.
+"""Static estimate of the executions of each basic block by one warp, from trip counts and branch heuristics.
 
-Exact counts from launch facts come with abstract execution; until then each count says what it rests on.
+Counts flow through the CFG in reverse postorder, from one execution of the entry block:
+
+- A block runs as often as its predecessors' edges bring it; back edges bring nothing.
+- A loop header runs that often times the trip count of its loop.
+- Edges that leave a loop share what entered it, equally; what is left of a block's count goes to its other
+  successors by `estimate_branch_probabilities`.
+
+Invariant: a loop is left as often as it is entered, whatever its trip count.
+
+Example: entry A, loop B with 16 trips, exit to C: A runs once, B 16 times, C once.
+
+Abstract execution of a launch gives exact counts; these serve where no launch is known.
 """
 
 from collections.abc import Mapping
@@ -24,24 +35,27 @@ class LoopTripCount(Struct, frozen=True):
     loop: int
     count: float
     provenance: Provenance
-    reason: str
-    rule: "TripCountRule | None" = None
+    reason: str  # of the count, for the report
+    rule: "TripCountRule | None" = None  # the user's rule that gave it, if one did
 
 
 class TripCountRule(Struct, frozen=True):
-    """What the user says of trip counts: for the loop at an address or a source line, or for all."""
+    """Trip count that the user gives (`--trip`): for the loop at an address or a source line, or for all."""
 
     count: int
-    address: int | None = None
-    source: str = ""
+    address: int | None = None  # of the first instruction of the loop header
+    source: str = ""  # FILE:LINE of that instruction
 
     @property
     def is_general(self) -> bool:
-        """For every loop that nothing else settles."""
+        """True if the rule is for every loop whose trip count is not known otherwise."""
         return self.address is None and not self.source
 
     def matches(self, address: int, origin: SourceLine | None) -> bool:
-        """Whether the rule is for the loop whose header stands there; any tail of the path will do."""
+        """Return whether the rule is for the loop with this header address or source line.
+
+        A source matches if it is the path's last components.
+        """
         if self.address is not None:
             return self.address == address
         place = "" if origin is None else f"/{origin.file}:{origin.line}"
@@ -53,16 +67,16 @@ class TripCountRule(Struct, frozen=True):
 
 
 class BlockCounts(Struct, frozen=True):
-    """Executions of each block by one warp that lives through the kernel; `per_warp[b]` for block b."""
+    """Executions of each block by one warp that runs to the end of the kernel."""
 
-    per_warp: tuple[float, ...]
+    per_warp: tuple[float, ...]  # [n_block]
     trips: tuple[LoopTripCount, ...]
     provenance: Provenance
     assumptions: tuple[str, ...]
 
 
 def parse_trip_count_rule(text: str) -> TripCountRule:
-    """`64`, `0x370=64` or `kernel.py:41=64`. Raises UsageError."""
+    """Parse `64`, `0x370=64` or `kernel.py:41=64`. Raises UsageError."""
     where, _, value = text.rpartition("=")
     try:
         count = int(value, 0)
@@ -83,19 +97,20 @@ def parse_trip_count_rule(text: str) -> TripCountRule:
 def count_block_executions(
     cfg: Cfg, loop_forest: LoopForest, rules: tuple[TripCountRule, ...] = ()
 ) -> BlockCounts:
-    """Block counts of one warp."""
+    """Estimate the executions of each block by one warp."""
     trips = tuple(_find_trip_count(cfg, loop_forest, loop, rules) for loop in loop_forest.loops)
-    counts, odds = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
+    counts, branch_counts = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
     assumptions = [
         f"loop at {_format_header(cfg, loop_forest.loops[trip.loop])}: {trip.count:g} trips {trip.reason}"
         for trip in trips
         if trip.provenance is not Provenance.EXACT
     ]
-    if odds.n_even:
-        assumptions.append(f"forward branches taken as often as not: {odds.n_even}")
-    if odds.n_ruled:
+    if branch_counts.n_even:
+        assumptions.append(f"forward branches taken as often as not: {branch_counts.n_even}")
+    if branch_counts.n_ruled:
         assumptions.append(
-            f"forward branches settled by rule (slow paths, early ends, ways around loops): {odds.n_ruled}"
+            "forward branches settled by rule (slow paths, early ends, ways around loops): "
+            f"{branch_counts.n_ruled}"
         )
     if cfg.unresolved_branches:
         assumptions.append(
@@ -113,6 +128,10 @@ def count_block_executions(
 def _find_trip_count(
     cfg: Cfg, loop_forest: LoopForest, loop: Loop, rules: tuple[TripCountRule, ...]
 ) -> LoopTripCount:
+    """Find a loop's trip count.
+
+    Its own rule comes first, then constant bounds, then a rule for all loops, then `ASSUMED_TRIP_COUNT`.
+    """
     row = cfg.blocks[loop.header].start
     address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
     for rule in rules:
@@ -136,16 +155,16 @@ def _format_header(cfg: Cfg, loop: Loop) -> str:
 
 
 class _BranchCounts(Struct, frozen=True):
-    """Two-way branches whose odds were taken as even, and those that a rule settled."""
+    """Numbers of forward branches, by how their probabilities were found."""
 
-    n_even: int
-    n_ruled: int
+    n_even: int  # all successors equally likely
+    n_ruled: int  # one successor certain, by a heuristic
 
 
 def _propagate_counts(
     cfg: Cfg, loop_forest: LoopForest, trips: Mapping[int, float]
 ) -> tuple[tuple[float, ...], _BranchCounts]:
-    """Flow from the entry in reverse postorder; a loop's header multiplies, its exits carry what came in."""
+    """Return the count of each block, and how branches were decided. The module docstring has the rules."""
     counts = [0.0] * len(cfg.blocks)
     inflow = [0.0] * len(cfg.blocks)
     entered = [0.0] * len(loop_forest.loops)
@@ -155,7 +174,7 @@ def _propagate_counts(
     for caller, callee in cfg.call_edges:
         callees.setdefault(caller, []).append(callee)
     inflow[loop_forest.reverse_postorder[0]] = 1.0
-    even = ruled = 0
+    n_even = n_ruled = 0
     for block in loop_forest.reverse_postorder:
         counts[block] = inflow[block]
         loop = header_of.get(block)
@@ -166,55 +185,61 @@ def _propagate_counts(
             inflow[callee] += counts[block]
         staying, leaving = [], 0.0
         for target in cfg.successors[block]:
-            left = _find_outermost_exited_loop(loop_forest, block, target)
-            if left is None:
+            exited_loop = _find_outermost_exited_loop(loop_forest, block, target)
+            if exited_loop is None:
                 staying.append(target)
                 continue
-            share = entered[left.index] / len(left.exit_edges)
+            share = entered[exited_loop.index] / len(exited_loop.exit_edges)
             inflow[target] += share
             leaving += share
-        odds = estimate_branch_probabilities(cfg, loop_forest, block, staying)
-        even += len(odds) > 1 and max(odds) < 1
-        ruled += len(odds) > 1 and max(odds) == 1
-        for target, share in zip(staying, odds, strict=True):
+        probabilities = estimate_branch_probabilities(cfg, loop_forest, block, staying)
+        n_even += len(probabilities) > 1 and max(probabilities) < 1
+        n_ruled += len(probabilities) > 1 and max(probabilities) == 1
+        for target, share in zip(staying, probabilities, strict=True):
             if (block, target) not in back_edges:
                 inflow[target] += max(0.0, counts[block] - leaving) * share
-    return tuple(counts), _BranchCounts(even, ruled)
+    return tuple(counts), _BranchCounts(n_even, n_ruled)
 
 
 def _find_outermost_exited_loop(loop_forest: LoopForest, block: int, target: int) -> Loop | None:
-    """The largest loop that the edge leaves."""
-    left = None
+    """Return the outermost loop that the edge leaves, None if it leaves none."""
+    exited_loop = None
     for index in loop_forest.find_enclosing_loops(block):
         if target not in loop_forest.loops[index].blocks:
-            left = loop_forest.loops[index]
-    return left
+            exited_loop = loop_forest.loops[index]
+    return exited_loop
 
 
 def estimate_branch_probabilities(
     cfg: Cfg, loop_forest: LoopForest, block: int, targets: list[int]
 ) -> list[float]:
-    """Share of a block's executions that go on to each target.
+    """Estimate the share of a block's executions that continue at each target.
 
-    Not taken: ways for unlikely numbers, slow paths (calls of division or sqrt), early ends, ways around a
-    loop; else all alike (heuristics of Ball and Larus, Branch Prediction for Free, 1993).
+    Heuristics in the manner of Ball and Larus, Branch Prediction for Free (PLDI 1993):
+
+    1. If `find_likely_successor` predicts a target, it is certain.
+    2. Else blocks that call a function are ruled out (slow paths of division or square root).
+    3. Of the rest, blocks that only end the thread are ruled out.
+    4. If exactly one of the rest leads into a loop, it is certain.
+
+    A rule that would leave no target is skipped. Targets that remain are equally likely.
     """
     if len(targets) < 2:
         return [1.0] * len(targets)
     likely = find_likely_successor(cfg, block)
     if likely in targets:
         return [float(target == likely) for target in targets]
-    warm = [t for t in targets if t not in cfg.calling_blocks] or targets
-    warm = [t for t in warm if not _is_early_exit(cfg, t)] or warm
+    candidates = [t for t in targets if t not in cfg.calling_blocks] or targets
+    candidates = [t for t in candidates if not _is_early_exit(cfg, t)] or candidates
     into_loops = _drop_loop_bypasses(
-        [t for t in warm if loop_forest.dominates_loop_header(t)], cfg, loop_forest
+        [t for t in candidates if loop_forest.dominates_loop_header(t)], cfg, loop_forest
     )
-    taken = into_loops if len(into_loops) == 1 else warm
+    taken = into_loops if len(into_loops) == 1 else candidates
     return [1.0 / len(taken) if target in taken else 0.0 for target in targets]
 
 
 def _drop_loop_bypasses(targets: list[int], cfg: Cfg, loop_forest: LoopForest) -> list[int]:
-    """Without those at which another one's way comes out: they lead around its loop, to a later one."""
+    """Return targets without those that another target leads to: they skip its loop and enter a later one."""
 
     def leads_to(other: int, target: int) -> bool:
         return any(loop_forest.dominates(other, before) for before in cfg.predecessors[target])
@@ -227,5 +252,5 @@ _MAX_EXIT_BLOCK_INSTRUCTIONS = 3
 
 
 def _is_early_exit(cfg: Cfg, block: int) -> bool:
-    """A block that does little but end the thread."""
+    """Return whether a block does little but end the thread."""
     return not cfg.successors[block] and len(cfg.blocks[block]) <= _MAX_EXIT_BLOCK_INSTRUCTIONS

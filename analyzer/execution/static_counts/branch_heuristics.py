@@ -1,9 +1,12 @@
-"""Which way a branch on data most likely goes, told by the comparison that it hangs on.
+"""Prediction of branches on floating-point data, from the comparison that they depend on.
 
-Code of libraries leaves its usual way where numbers are huge, tiny, infinite or none at all (a sine of more
-than 105,615), and floats seldom equal each other (the opcode heuristic of Ball and Larus, Branch Prediction
-for Free, 1993). So a comparison is tried with ordinary numbers in the place of registers: where all agree,
-that is what it most likely says.
+Library code leaves its common path if numbers are huge, tiny, infinite or NaN (a sine of more than 105,615),
+and floating-point numbers are seldom equal (the opcode heuristic of Ball and Larus, Branch Prediction for
+Free, PLDI 1993). So the comparison is evaluated with several ordinary numbers in place of each register. If
+all results agree, that is the prediction; else there is none.
+
+Example: `FSETP.GEU.AND P0, PT, |R4|, 105615, PT` is false for every ordinary number, so `@P0 BRA slow_path`
+is predicted not taken.
 """
 
 from bisect import bisect_left
@@ -21,13 +24,16 @@ from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.ir.operand import ConstantBankOperand, Immediate, Operand, Predicate, Register
 from analyzer.isa.register_operands import find_predicate_unit
 
-# Unlike numbers of either sign and any size that is not out of the way; no code compares with just these.
+# Distinct numbers of both signs and of ordinary magnitudes, with which no code is likely to compare.
 _TYPICAL_VALUES = np.array([-8011.3, -37.9, -1.21, -0.0229, -2.3e-4, 1.9e-4, 0.0173, 1.37, 43.3, 9171.7])
 _FLOAT_COMPARE_SEMANTICS = frozenset({Semantics.FLOAT_COMPARE, Semantics.DOUBLE_COMPARE})
 
 
 def find_likely_successor(cfg: Cfg, block: int) -> int | None:
-    """The block that most executions of a block's branch go on to; None where nothing tells."""
+    """Return the predicted successor of a block that ends in a branch; None if there is no prediction.
+
+    All definitions of the predicate that reach the branch must agree.
+    """
     branch = cfg.kernel.decode_form(cfg.blocks[block].stop - 1)
     if branch.opcode.kind is not OpKind.BRANCH or branch.guard is None or branch.guard.index is None:
         return None
@@ -46,7 +52,7 @@ def find_likely_successor(cfg: Cfg, block: int) -> int | None:
 
 @lru_cache(maxsize=1)
 def _find_predicate_writers(cfg: Cfg) -> dict[int, list[int]]:
-    """Rows that write each predicate, in order; of those alone that some comparison of numbers writes."""
+    """Return the rows that write each predicate, ascending, for predicates that a float comparison writes."""
     kernel = cfg.kernel
     ids, masks = kernel.opcode_ids, kernel.form_table.make_opcode_mask
     compared = {
@@ -70,7 +76,7 @@ def _is_float_compare(opcode: Opcode) -> bool:
 
 
 def _find_reaching_definitions(cfg: Cfg, block: int, writers: list[int]) -> Iterator[int]:
-    """Of rows that write a predicate, those that may have written what it is at the end of a block."""
+    """Yield the definitions of a predicate, among `writers`, that reach the end of a block."""
     work, seen = [block], {block}
     while work and writers:
         current = work.pop()
@@ -92,7 +98,7 @@ def _find_target(cfg: Cfg, block: int, *, is_taken: bool) -> int | None:
 
 
 def _predict_predicate(form: InstructionForm, slot: int) -> bool | None:
-    """What a comparison most likely puts into a predicate."""
+    """Return the value that a comparison most likely writes to a predicate; None if not predicted."""
     if not _is_float_compare(form.opcode) or form.guard is not None or len(form.operands) != 5:
         return None
     first, _, left, right, joined = form.operands
@@ -103,7 +109,7 @@ def _predict_predicate(form: InstructionForm, slot: int) -> bool | None:
     joins = [word for word in JOIN_IDENTITIES if word in form.opcode.modifiers]
     if joined.index is None:
         return outcome if joins == ["OR" if joined.is_negated else "AND"] else None
-    return outcome if joins == ["OR" if outcome else "AND"] else None  # whatever it is joined with
+    return outcome if joins == ["OR" if outcome else "AND"] else None  # whatever the joined predicate is
 
 
 def _predict_comparison(form: InstructionForm, left: Operand, right: Operand) -> bool | None:
@@ -119,7 +125,10 @@ def _predict_comparison(form: InstructionForm, left: Operand, right: Operand) ->
 
 
 def _select_pairs_to_try(left: Operand, right: Operand, n_left: int, n_right: int) -> NDArray[np.bool_]:
-    """Pairs to try: two registers seldom hold the same number, one always holds its own."""
+    """Return a mask of the pairs to try.
+
+    Two different registers seldom hold the same number; a register compared with itself always does.
+    """
     if n_left == n_right == 1:
         return np.ones((1, 1), dtype=np.bool_)
     same = np.eye(n_left, n_right, dtype=np.bool_)
@@ -129,7 +138,7 @@ def _select_pairs_to_try(left: Operand, right: Operand, n_left: int, n_right: in
 
 
 def _list_typical_values(operand: Operand) -> NDArray[np.float64] | None:
-    """What an operand may hold."""
+    """Return ordinary numbers for a register or constant, the value of an immediate; None for the rest."""
     match operand:
         case Immediate(value=float(value)):
             return np.array([value])

@@ -1,4 +1,10 @@
-"""Integer constants that registers hold at a point of the program, found by looking backwards."""
+"""Constant propagation on demand: the integer that a register holds at one point, if it is a constant.
+
+The search goes backwards from the point to the last instruction that writes the register, through blocks with
+a single predecessor only, and evaluates that instruction from its own operands in the same way.
+
+Example: after `MOV R2, 0x10` and `IADD3 R3, R2, 0x4, RZ`, R3 is 0x14.
+"""
 
 import struct
 
@@ -14,9 +20,9 @@ _WORD_MASK = 0xFFFFFFFF
 
 
 def find_constant_before(cfg: Cfg, block: int, row: int, operand: Operand, depth: int = 0) -> int | None:
-    """Value of an operand just before instruction `row` of `block`, as an unsigned 32-bit number.
+    """Return the value of an operand just before instruction `row` of `block`, as an unsigned 32-bit number.
 
-    Follows single predecessors only; None where the value is not a constant seen that way.
+    None if the value is not found to be a constant.
     """
     match operand:
         case Immediate(value=int(value)):
@@ -24,16 +30,17 @@ def find_constant_before(cfg: Cfg, block: int, row: int, operand: Operand, depth
         case Register(index=None, is_negated=False, is_inverted=False):
             return 0
         case Register() if depth < _MAX_RECURSION_DEPTH:
-            value_of = _find_register_before(cfg, block, row, operand, depth)
-            if value_of is None:
+            register_value = _find_register_before(cfg, block, row, operand, depth)
+            if register_value is None:
                 return None
-            value_of = ~value_of if operand.is_inverted else value_of
-            return (-value_of if operand.is_negated else value_of) & _WORD_MASK
+            register_value = ~register_value if operand.is_inverted else register_value
+            return (-register_value if operand.is_negated else register_value) & _WORD_MASK
         case _:
             return None
 
 
 def _find_register_before(cfg: Cfg, block: int, row: int, register: Register, depth: int) -> int | None:
+    """Search backwards for the last write of a register and evaluate it."""
     plain = Register(register.file, register.index)
     seen: set[int] = set()
     for _ in range(_MAX_LOOKBACK_INSTRUCTIONS):
@@ -54,13 +61,14 @@ def _find_register_before(cfg: Cfg, block: int, row: int, register: Register, de
 
 
 def writes_register(form: InstructionForm, register: Register) -> bool:
-    """Whether the instruction writes this register, alone or as part of a wider result."""
+    """Return whether the instruction writes this register, alone or as part of a wider result."""
     return find_register_unit(register) in form.defs
 
 
 def _evaluate_instruction(
     cfg: Cfg, block: int, row: int, form: InstructionForm, register: Register, depth: int
 ) -> int | None:
+    """Return the constant that an instruction writes to a register; None if it is not constant."""
     if not form.is_unconditional:
         return None
     sources = [o for o in form.operands[1:] if isinstance(o, Register | Immediate)]
@@ -88,13 +96,13 @@ def _evaluate_instruction(
 
 
 def _evaluate_zero_register(form: InstructionForm) -> int | None:
-    """`CS2R R4, SRZ` clears a pair."""
+    """Return 0 for `CS2R R4, SRZ`, which clears a pair."""
     is_zero = form.opcode.semantics is Semantics.SPECIAL_MOVE and str(form.operands[-1]) == "SRZ"
     return 0 if is_zero else None
 
 
 def _pack_half_constants(sources: list[Register | Immediate]) -> int | None:
-    """`HFMA2 R5, -RZ, RZ, a, b` loads the bits of two half floats, `b` in the low half."""
+    """Return the bits of two half floats that `HFMA2 R5, -RZ, RZ, a, b` loads, `b` in the low half."""
     if len(sources) != 4:
         return None
     match sources:
@@ -114,7 +122,7 @@ _HALF_CONSTANT_MODIFIERS = frozenset({"MMA"})  # others, such as BF16_V2, have o
 
 
 def _is_low_result(form: InstructionForm, register: Register) -> bool:
-    """Not the upper half of a wide result, and no carry in or shifted operand."""
+    """Return whether the register is the low word of the result, without carry-in or shifted operand."""
     plain = {"X", "HI", "64", "WIDE", "SHL"}
     return _is_register(form.operands[0], register) and plain.isdisjoint(form.opcode.modifiers)
 

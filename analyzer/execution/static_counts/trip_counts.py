@@ -1,7 +1,11 @@
 """Trip counts of loops whose bounds are constants in the code.
 
-A loop with one exit, whose condition compares a register that grows by a constant each time with a
-constant, has a known number of iterations.
+The trip count is known if the loop has one exit and one latch, the exit's condition compares an induction
+variable with a constant, and the variable starts at a constant and grows by a constant in each iteration. The
+comparison is then evaluated iteration by iteration until the loop ends.
+
+Example: R0 starts at 0, `IADD3 R0, R0, 0x4, RZ`, `ISETP.GE.AND P0, PT, R0, 0x10, PT` and `@!P0 BRA header`
+make four iterations.
 """
 
 from msgspec import Struct
@@ -28,16 +32,16 @@ _COMPARE_FUNCTIONS = {
 
 
 class _LoopCondition(Struct, frozen=True):
-    """The loop goes on while `compare(counter, bound)` equals `wanted`."""
+    """Comparison that decides whether a loop continues."""
 
     row: int
     block: int
-    form: InstructionForm
-    continue_value: bool
+    form: InstructionForm  # of the comparison
+    continue_value: bool  # the loop continues while the comparison has this value
 
 
 def find_constant_trip_count(cfg: Cfg, loop_forest: LoopForest, loop: Loop) -> int | None:
-    """Iterations of a loop, None where its bounds are not constants seen in the code."""
+    """Return the iterations of a loop; None if its bounds are not found to be constants."""
     condition = _find_condition(cfg, loop)
     entry = _find_entering_block(cfg, loop)
     if condition is None or entry is None or _has_call(cfg, loop):
@@ -65,17 +69,17 @@ def find_constant_trip_count(cfg: Cfg, loop_forest: LoopForest, loop: Loop) -> i
 
 
 def _runs_once_per_iteration(loop_forest: LoopForest, loop: Loop, block: int) -> bool:
-    """Exactly once an iteration: on every way to the latch, and in no inner loop."""
+    """Return whether a block runs once per iteration: it dominates the latch and is in no inner loop."""
     return loop_forest.loop_of[block] == loop.index and loop_forest.dominates(block, loop.latches[0])
 
 
 def _has_call(cfg: Cfg, loop: Loop) -> bool:
-    """A callee may write any register."""
+    """Return whether the loop contains a call: a callee may write any register."""
     return any(cfg.block_of[row] in loop.blocks for row in cfg.call_rows)
 
 
 def _find_condition(cfg: Cfg, loop: Loop) -> _LoopCondition | None:
-    """The comparison behind the loop's only exit."""
+    """Return the comparison that decides the loop's only exit."""
     if len(loop.exit_edges) != 1 or len(loop.latches) != 1:
         return None
     block, outside = loop.exit_edges[0]
@@ -86,19 +90,19 @@ def _find_condition(cfg: Cfg, loop: Loop) -> _LoopCondition | None:
     target = cfg.taken_targets.get(block)
     if target is None:
         return None
-    stays_when = taken_when if target != outside else not taken_when
+    continue_value = taken_when if target != outside else not taken_when
     for row in range(cfg.blocks[block].stop - 2, cfg.blocks[block].start - 1, -1):
         form = cfg.kernel.decode_form(row)
         if find_predicate_unit(predicate) not in form.defs:
             continue
         if not _is_simple_compare(form, predicate):
             return None
-        return _LoopCondition(row, block, form, stays_when)
+        return _LoopCondition(row, block, form, continue_value)
     return None
 
 
 def _find_branch_predicate(branch: InstructionForm) -> tuple[Predicate | None, bool]:
-    """The predicate that a branch hangs on, and its value for which the branch is taken."""
+    """Return the predicate that a branch depends on, and the value for which the branch is taken."""
     candidates = [branch.guard, *branch.operands]
     named = [p for p in candidates if isinstance(p, Predicate) and p.index is not None]
     if len(named) != 1:
@@ -107,7 +111,7 @@ def _find_branch_predicate(branch: InstructionForm) -> tuple[Predicate | None, b
 
 
 def _is_simple_compare(form: InstructionForm, predicate: Predicate) -> bool:
-    """`ISETP.GE.AND P0, PT, a, b, PT`: one comparison, nothing else mixed in."""
+    """Return whether this is one integer comparison and nothing else: `ISETP.GE.AND P0, PT, a, b, PT`."""
     if form.opcode.semantics is not Semantics.INT_COMPARE or not form.is_unconditional:
         return False
     if {"EX", "OR", "XOR", "64", "S64", "U64"} & set(form.opcode.modifiers) or len(form.operands) < 5:
@@ -122,13 +126,13 @@ def _is_simple_compare(form: InstructionForm, predicate: Predicate) -> bool:
 
 
 def _find_entering_block(cfg: Cfg, loop: Loop) -> int | None:
-    """The one block from which the loop is entered."""
+    """Return the only block from which the loop is entered; None if there are several."""
     outside = [b for b in cfg.predecessors[loop.header] if b not in loop.blocks]
     return outside[0] if len(outside) == 1 else None
 
 
 def _find_increment_row(cfg: Cfg, loop: Loop, register: Register) -> int | None:
-    """The only instruction of the loop that writes the register."""
+    """Return the row of the only instruction of the loop that writes the register; None if not one."""
     rows = [
         row
         for block in loop.blocks
@@ -139,26 +143,26 @@ def _find_increment_row(cfg: Cfg, loop: Loop, register: Register) -> int | None:
 
 
 def _find_increment(cfg: Cfg, row: int, register: Register) -> int | None:
-    """Constant that `R = R + constant` adds, as a signed number; None for any other form."""
+    """Return the constant that `R = R + constant` adds, as a signed number; None for any other form."""
     form = cfg.kernel.decode_form(row)
     if form.opcode.semantics is not Semantics.INT_ADD or not form.is_unconditional:
         return None
     if {"X", "64"} & set(form.opcode.modifiers):
         return None
     sources = [o for o in form.operands[1:] if not isinstance(o, Predicate)]
-    itself = [
+    own_reads = [
         o for o in sources if o == Register(register.file, register.index, suffixes=_find_reuse_suffix(o))
     ]
-    others = [o for o in sources if o not in itself]
+    others = [o for o in sources if o not in own_reads]
     constants = [o.value for o in others if isinstance(o, Immediate) and isinstance(o.value, int)]
     zeros = [o for o in others if isinstance(o, Register) and o.index is None]
-    if len(itself) != 1 or len(constants) + len(zeros) != len(others):
+    if len(own_reads) != 1 or len(constants) + len(zeros) != len(others):
         return None
     return _to_signed(sum(constants))
 
 
 def _find_reuse_suffix(operand: Operand) -> tuple[str, ...]:
-    """`.reuse` says nothing of the value."""
+    """Return the operand's suffixes if they are `.reuse` alone, which does not change the value."""
     return operand.suffixes if isinstance(operand, Register) and operand.suffixes == ("reuse",) else ()
 
 
@@ -186,6 +190,11 @@ def _comes_before(cfg: Cfg, loop_forest: LoopForest, row: int, condition: _LoopC
 
 
 def _count_trips(condition: _LoopCondition, place: int, first: int, step: int, bound: int) -> int | None:
+    """Count iterations until the loop ends; None if there are too many.
+
+    place: index of the induction variable in the comparison, 0 or 1.
+    first: its value at the first comparison.
+    """
     words = condition.form.opcode.modifiers
     compare = next((_COMPARE_FUNCTIONS[word] for word in words if word in _COMPARE_FUNCTIONS), None)
     if compare is None:

@@ -1,9 +1,12 @@
-"""The address stream of a few CTAs that share an SM: what a cache model is fed with.
+"""Address stream of a few CTAs that share an SM: the input of the cache models.
 
-CTAs of a grid's first wave go to SMs in turn, so SM s holds CTAs s, s + n_sms, s + 2 n_sms and so on. They
-are executed side by side, and their requests are put in the order in which warps would make them that issue
-one instruction each in turn; hardware's order is not known. Loops run one trip at a time, for as long as the
-limits allow.
+CTAs of a grid's first wave go to SMs round-robin, so SM s holds CTAs s, s + n_sms, s + 2 n_sms and so on.
+They are executed together. Their requests are then sorted as if warps issued one instruction each,
+round-robin; the order on hardware is not known. Loops are executed iteration by iteration, until a limit is
+reached.
+
+Example: two warps execute a load as their third instruction and another one as their fifth. The stream is the
+first load of warp 0, the first load of warp 1, then the second loads.
 """
 
 from collections.abc import Mapping
@@ -21,15 +24,16 @@ from analyzer.execution.lowering.segments import CompiledKernel
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
 from analyzer.execution.machine.random_data import RandomData, TargetBuffer
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
 from analyzer.execution.traces.launch_recording import RecordingMachine
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 
 _Number = TypeVar("_Number", np.uint8, np.int32, np.int64, np.uint64)
 
-IntArray = NDArray[np.int64]
 RowArray = NDArray[np.int32]
 ByteArray = NDArray[np.uint8]
 
@@ -37,52 +41,60 @@ _STREAM_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSp
 _STREAM_KINDS = frozenset({OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION, OpKind.ASYNC_COPY})
 _STORE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION})
 _MAX_PENDING_REQUESTS = 512
-_SEGMENT_OVERHEAD_ACTIONS = 10  # what going from block to block costs
+_SEGMENT_OVERHEAD_ACTIONS = 10  # cost of going from block to block
 _WORD_BYTES = 4
-_WORDS_PER_SECTOR = np.uint64(SECTOR_BYTES // _WORD_BYTES)  # one for each word of a sector
-_SECTOR_WORD_MASK = np.uint64((1 << SECTOR_BYTES // _WORD_BYTES) - 1)
-# Local memory of a warp lies by itself: nothing else has addresses up here.
+_WORDS_PER_SECTOR = np.uint64(SECTOR_BYTES // _WORD_BYTES)
+_SECTOR_WORD_MASK = np.uint64((1 << SECTOR_BYTES // _WORD_BYTES) - 1)  # one bit for each word of a sector
+# Addresses given to local memory, one range per warp, above all other addresses.
 _LOCAL_BASE_ADDRESS = 1 << 56
 _LOCAL_SPACING_BITS = 36
 
 
 class StreamLimits(Struct, frozen=True):
-    """How much is recorded: sectors, and instructions of the slice that some warps run together.
+    """Limits of a recording, some 0.3 s of work.
 
-    Together some 0.3 s of work; counted, so that the same launch always stops at the same place.
+    They count work rather than time, so that the same launch always stops at the same place.
     """
 
     max_sectors: int = 200_000
-    max_actions: int = 12_000
+    max_actions: int = (
+        12_000  # instructions of the slice, each counted once for all warps that run it together
+    )
 
 
 class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     """Sectors of global, generic and local memory that some co-resident CTAs ask for, in order.
 
-    One entry for each distinct sector of a request, [n] all: rows, the instruction; warps, the number of
-    the warp among those recorded (place of its CTA in `ctas` * warps_per_cta + warp); sectors, address of
-    the sector's first byte; words, a bit for each 4-byte word of it that is touched; is_store (reductions
-    too); requests, number of the request, never falling; turns, instructions that its warp had issued by
-    then. Within a request sectors ascend. Local memory is interleaved word by word and lies apart from all
-    else.
-
-    lost: (row, requests) whose addresses nothing decides, or which engines make (bulk copies, textures);
-    hanging: rows of branches that a guess decided. is_complete: the CTAs ran to their end, else `stopped`
-    says what was used up.
+    Arrays have one entry for each distinct sector of a request; sectors of one request ascend. Local memory
+    is interleaved word by word, at addresses that no other memory has.
     """
 
     ctas: tuple[int, ...]
     warps_per_cta: int
-    rows: RowArray
-    warps: RowArray
-    sectors: AddressArray
-    word_masks: ByteArray
-    is_store: NDArray[np.bool_]
-    request_numbers: IntArray
-    issue_indices: IntArray
+    rows: RowArray  # the instruction
+    warps: (
+        RowArray  # number of the warp among those recorded: index of its CTA in `ctas` * warps_per_cta + warp
+    )
+    sectors: AddressArray  # address of the sector's first byte
+    word_masks: ByteArray  # one bit for each 4-byte word of the sector that is accessed
+    is_store: NDArray[np.bool_]  # true for reductions too
+    request_numbers: IntArray  # number of the request, non-decreasing
+    issue_indices: IntArray  # instructions that the warp had issued before this one
+    # (row, requests) with unknown addresses, or made by the copy engine or the texture unit.
     unknown_requests: tuple[tuple[int, int], ...]
-    speculative_rows: tuple[int, ...]
-    stop_reason: str = ""
+    speculative_rows: tuple[int, ...]  # rows of branches whose outcome was assumed
+    stop_reason: str = ""  # the limit that was reached, empty if all CTAs ran to their end
+
+    def __post_init__(self) -> None:
+        make_read_only(
+            self.rows,
+            self.warps,
+            self.sectors,
+            self.word_masks,
+            self.is_store,
+            self.request_numbers,
+            self.issue_indices,
+        )
 
     @property
     def is_complete(self) -> bool:
@@ -102,16 +114,17 @@ def find_co_resident_ctas(
     sm: int = 0,
     first: int = 0,
 ) -> tuple[int, ...]:
-    """CTAs of the wave that begins at `first` on one SM, handed out in turn: all, or as many as fit.
+    """Return the CTAs of one SM in the wave that begins at CTA `first`, as many as the limits allow.
 
-    sectors_per_cta: of global and local memory, as an executed profile says; None where nobody knows.
-    Of CTAs that do not fit whole one is left: what it reads again it then does so soonest.
+    CTAs go to SMs round-robin. At least one CTA is returned, even if its sectors exceed the limit.
+
+    sectors_per_cta: sectors of global and local memory of an executed profile; None if unknown.
     """
-    held = range(first + sm, min(n_ctas, first + n_sms * ctas_per_sm), n_sms)
+    resident = range(first + sm, min(n_ctas, first + n_sms * ctas_per_sm), n_sms)
     if sectors_per_cta:
-        fitting = int((limits or StreamLimits()).max_sectors / sectors_per_cta)
-        held = held[: max(1, fitting)]
-    return tuple(held)
+        n_fitting = int((limits or StreamLimits()).max_sectors / sectors_per_cta)
+        resident = resident[: max(1, n_fitting)]
+    return tuple(resident)
 
 
 def record_address_stream(
@@ -124,20 +137,21 @@ def record_address_stream(
     limits: StreamLimits | None = None,
     tables: Mapping[int, TargetBuffer] | None = None,
 ) -> AddressStream:
-    """Execute these CTAs side by side and keep what they ask of memory, up to the limits.
+    """Execute these CTAs together and record their memory requests, up to the limits.
 
-    CTAs whose shared memory takes too much room together are left out from the end. tables: that rows of
-    instructions lead into by words that nobody knows (`RandomData`), where their size is known.
+    CTAs are dropped from the end while their shared memory takes too much room.
+
+    tables: buffers of known size that instructions access by unknown words, by row (see `RandomData`).
     """
     limits = limits or StreamLimits()
     ctas = ctas[: limit_ctas_by_memory(kernel, shape, len(ctas))]
     numbers = np.array(ctas, dtype=np.int64)
     batch = CtaBatch(kernel, image, shape, numbers, np.ones(len(numbers)))
     recorder = _StreamRecorder(kernel.cfg.kernel, numbers, shape.warps_per_cta, limits.max_sectors)
-    decide = branch_decider or BranchDecider(kernel)
-    words = RandomData(kernel, batch.unknown_words, tables)
+    decider = branch_decider or BranchDecider(kernel)
+    random_data = RandomData(kernel, batch.unknown_words, tables)
     machine = RecordingMachine(
-        kernel, batch, decide, recorder, _ActionBudget(limits.max_actions), random_data=words
+        kernel, batch, decider, recorder, _ActionBudget(limits.max_actions), random_data=random_data
     )
     stop_reason = ""
     machine.start()
@@ -149,7 +163,7 @@ def record_address_stream(
 
 
 class _ActionBudget(Budget):
-    """A budget of actions: warps are so few that each costs the same, however many it is done for."""
+    """A budget that counts actions: for so few warps the cost of an action hardly depends on their number."""
 
     __slots__ = ()
 
@@ -161,28 +175,28 @@ class _ActionBudget(Budget):
 
 
 class _PendingRequests(Struct):
-    """Requests of one call: place among warps, turn and lanes of each, at one instruction."""
+    """Requests of one call of the recorder, by one instruction."""
 
     row: int
-    warps: IntArray
-    issue_indices: IntArray
-    active: LaneMaskArray
-    addresses: AddressArray
+    warps: IntArray  # [n], as in `AddressStream`
+    issue_indices: IntArray  # [n]
+    active: LaneMaskArray  # [n, 32]
+    addresses: AddressArray  # [n, 32]
 
 
 class _MeasuredRequests(Struct):
-    """Requests whose sectors are known: `counts` of them each, one after the other in `sectors`, `words`."""
+    """Requests with their distinct sectors."""
 
-    rows: RowArray
-    warps: IntArray
-    issue_indices: IntArray
-    sector_counts: IntArray
-    sectors: AddressArray
-    word_masks: ByteArray
+    rows: RowArray  # [n_request]
+    warps: IntArray  # [n_request]
+    issue_indices: IntArray  # [n_request]
+    sector_counts: IntArray  # [n_request]
+    sectors: AddressArray  # [n_sector], those of one request after those of another
+    word_masks: ByteArray  # [n_sector]
 
 
 class _StreamRecorder:
-    """A `ExecutionRecorder` that keeps sectors of global, generic and local memory."""
+    """An `ExecutionRecorder` that keeps sectors of global, generic and local memory."""
 
     def __init__(self, kernel: Kernel, ctas: IntArray, warps_per_cta: int, max_sectors: int) -> None:
         self.kernel, self.ctas, self.warps_per_cta = kernel, ctas, warps_per_cta
@@ -206,20 +220,22 @@ class _StreamRecorder:
         self.stop_row = stop
 
     def record_guard(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
-        """See `ExecutionRecorder`: what a guard leaves stands in the access."""
+        """See `ExecutionRecorder`: lanes that a guard leaves are known from the access."""
 
     def record_access(
         self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
     ) -> None:
-        """See `ExecutionRecorder`. Raises StopExecution where there are more sectors than wanted."""
+        """See `ExecutionRecorder`. Raises StopExecution at the limit of sectors."""
         if not self.is_row_streamed[row]:
             return
         places = self.running_indices if warps is self.running_warps else self._find_warp_indices(warps)
         runs: NDArray[np.bool_] = np.any(active, axis=1)
         if not runs.all():
             places, active, addresses = places[runs], active[runs], addresses[runs]
-        turns = self.issued_counts[places] - (self.stop_row - row)
-        self.pending.append(_PendingRequests(row, places, turns, active.copy(), addresses.astype(np.uint64)))
+        issue_indices = self.issued_counts[places] - (self.stop_row - row)
+        self.pending.append(
+            _PendingRequests(row, places, issue_indices, active.copy(), addresses.astype(np.uint64))
+        )
         self.n_pending += len(places)
         if self.n_pending >= _MAX_PENDING_REQUESTS:
             self._flush_pending()
@@ -238,7 +254,7 @@ class _StreamRecorder:
         return places
 
     def _flush_pending(self) -> None:
-        """Turn what is held into sectors, instructions of one kind together."""
+        """Find the sectors of pending requests, for all instructions of one space and width at once."""
         by_kind: dict[tuple[AddressSpace | None, int], list[_PendingRequests]] = {}
         for held in self.pending:
             opcode = self.kernel.find_opcode(held.row)
@@ -249,38 +265,39 @@ class _StreamRecorder:
         self.n_pending = 0
 
     def _measure_group(self, group: list[_PendingRequests], space: AddressSpace | None, width: int) -> None:
+        """Find the sectors of requests of one address space and access width."""
         sizes = [len(held.warps) for held in group]
         rows = np.repeat(np.array([held.row for held in group], dtype=np.int32), sizes)
         warps = np.concatenate([held.warps for held in group])
-        turns = np.concatenate([held.issue_indices for held in group])
+        issue_indices = np.concatenate([held.issue_indices for held in group])
         active = np.concatenate([held.active for held in group])
         addresses = np.concatenate([held.addresses for held in group])
         if space is AddressSpace.GENERIC:
             windows = AddressWindows()
             active = active & ~(windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses))
             kept: NDArray[np.bool_] = np.any(active, axis=1)
-            rows, warps, turns = rows[kept], warps[kept], turns[kept]
+            rows, warps, issue_indices = rows[kept], warps[kept], issue_indices[kept]
             active, addresses = active[kept], addresses[kept]
         if space is AddressSpace.LOCAL:
             keys, active = _make_local_keys(addresses, active, warps, width)
         else:
             keys, active = _make_global_keys(addresses, active, width)
         self.measured_parts.append(
-            _MeasuredRequests(rows, warps, turns, *_find_distinct_sectors(keys, active))
+            _MeasuredRequests(rows, warps, issue_indices, *_find_distinct_sectors(keys, active))
         )
         self.n_sectors += len(self.measured_parts[-1].sectors)
 
     def build_stream(self, speculative_rows: tuple[int, ...], stop_reason: str) -> AddressStream:
-        """All that was told, warps taking turns."""
+        """Build the stream of all recorded requests, ordered as if warps issued round-robin."""
         if self.pending:
             self._flush_pending()
         rows = _concatenate([part.rows for part in self.measured_parts], np.int32)
         warps = _concatenate([part.warps for part in self.measured_parts], np.int64)
-        turns = _concatenate([part.issue_indices for part in self.measured_parts], np.int64)
+        issue_indices = _concatenate([part.issue_indices for part in self.measured_parts], np.int64)
         counts = _concatenate([part.sector_counts for part in self.measured_parts], np.int64)
         sectors = _concatenate([part.sectors for part in self.measured_parts], np.uint64)
         words = _concatenate([part.word_masks for part in self.measured_parts], np.uint8)
-        order = np.argsort(turns * len(self.issued_counts) + warps, kind="stable")
+        order = np.argsort(issue_indices * len(self.issued_counts) + warps, kind="stable")
         starts = np.cumsum(counts) - counts
         counts = counts[order]
         ends = np.cumsum(counts)
@@ -295,7 +312,7 @@ class _StreamRecorder:
             word_masks=words[places],
             is_store=self.kernel.form_table.make_opcode_mask(_is_store)[self.kernel.opcode_ids][rows],
             request_numbers=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
-            issue_indices=np.repeat(turns[order], counts),
+            issue_indices=np.repeat(issue_indices[order], counts),
             unknown_requests=tuple(sorted(self.unknown_requests.items())),
             speculative_rows=speculative_rows,
             stop_reason=stop_reason,
@@ -317,7 +334,10 @@ def _is_store(opcode: Opcode) -> bool:
 def _make_global_keys(
     addresses: AddressArray, active: LaneMaskArray, width: int
 ) -> tuple[AddressArray, LaneMaskArray]:
-    """Sectors of each lane with the words touched of each; [n, 32], or [n, 64] where a lane touches two."""
+    """Return a key for each sector of each lane: the sector's number and, in the low bits, a mask of words.
+
+    The arrays are [n, 32], or [n, 64] if some lane accesses two sectors.
+    """
     size, word = np.uint64(SECTOR_BYTES), np.uint64(_WORD_BYTES)
     start, last = addresses % size, np.uint64(max(width, 1) - 1)
     first_word, last_word = start // word, (start + last) // word
@@ -335,7 +355,10 @@ def _make_global_keys(
 def _make_local_keys(
     addresses: AddressArray, active: LaneMaskArray, warps: IntArray, width: int
 ) -> tuple[AddressArray, LaneMaskArray]:
-    """The same where each word of a thread lies beside that word of its neighbours, [n, 32 k]."""
+    """Return the same keys for local memory, where the same word of all lanes of a warp is contiguous.
+
+    The arrays are [n, 32 k] for accesses of k words.
+    """
     word, n_words = np.uint64(_WORD_BYTES), max(1, width // _WORD_BYTES)
     base = np.uint64(_LOCAL_BASE_ADDRESS) + (warps.astype(np.uint64) << np.uint64(_LOCAL_SPACING_BITS))
     lane = np.arange(WARP_SIZE, dtype=np.uint64) * word
@@ -352,7 +375,7 @@ def _make_local_keys(
 def _find_distinct_sectors(
     keys: AddressArray, active: LaneMaskArray
 ) -> tuple[IntArray, AddressArray, ByteArray]:
-    """How many distinct sectors each row has in its active places, their addresses, and words touched."""
+    """Return the distinct sectors of each row's active keys: counts [n], addresses and masks of words."""
     leads = active.argmax(axis=1)
     filled = np.where(active, keys, keys[np.arange(len(keys)), leads][:, None])
     filled.sort(axis=1)

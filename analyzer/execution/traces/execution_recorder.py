@@ -1,4 +1,4 @@
-"""How execution tells a listener what it runs."""
+"""Interface of recorders: calls that a machine makes for each run of instructions, access and guard."""
 
 from typing import Protocol
 
@@ -11,33 +11,33 @@ AddressArray = NDArray[np.uint64]
 
 
 class ExecutionRecorder(Protocol):
-    """Told of execution while it goes on.
+    """Observer of execution, called in execution order.
 
-    Calls come in execution order. `warps` are distinct global warp numbers, CTA * warps_per_cta + warp; row i
-    of `active` [n, 32] and `addresses` [n, 32] belongs to warps[i]. A caller that closes loops in one step
-    must not do so for warps that are recorded. Arrays may be reused by the caller once a call returns.
+    `warps` are distinct global warp numbers, CTA * warps_per_cta + warp; row i of `active` [n, 32] and
+    `addresses` [n, 32] belongs to warps[i]. The caller must execute every iteration of a loop: loop
+    acceleration would hide accesses. It may reuse arrays once a call returns.
     """
 
     def record_run(self, start: int, stop: int, warps: WarpArray, active: LaneMaskArray) -> None:
-        """These warps run rows [start, stop) once; the calls up to the next one are about this run.
+        """Record that these warps run rows [start, stop) once; calls up to the next one are about this run.
 
-        A block is one run, or several where warps may wait inside it.
+        A block is one run, or several if warps may wait inside it.
         """
         ...
 
     def record_access(
         self, row: int, warps: WarpArray, active: LaneMaskArray, addresses: AddressArray
     ) -> None:
-        """The memory instruction at `row` touches one address in each active lane; others are ignored.
+        """Record the addresses of a memory instruction, one in each active lane; others are ignored.
 
-        Of an asynchronous copy (LDGSTS) tell the shared side first, then the global one, or that one only.
+        An asynchronous copy (LDGSTS) is recorded shared side first, then global side, or global side only.
         """
         ...
 
     def record_guard(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
-        """The instruction at `row` runs in these lanes of the run's only; none is allowed."""
+        """Record that a guard leaves only these of the run's lanes active at `row`; there may be none."""
         ...
 
     def record_unknown_access(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
-        """The memory instruction at `row` runs in these lanes, at addresses that nothing decides."""
+        """Record that a memory instruction runs in these lanes, at unknown addresses."""
         ...

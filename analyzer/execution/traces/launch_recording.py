@@ -1,7 +1,11 @@
-"""Execution told to a recorder, warp by warp: the rows that run, the lanes that guards leave, addresses.
+"""Execution that reports to a recorder, warp by warp: rows that run, lanes that guards leave, addresses.
 
-Guards of instructions outside of the slice are told only where their predicate is computed all the same:
-every write of it that may come before is in the slice. The others run in all lanes of their block.
+The machine executes only the slice that decides control flow and addresses. A guard outside of the slice can
+be reported only if its predicate still has the right value. A forward data-flow analysis finds where
+that holds: a predicate is stale after a write outside of the slice, and right again after an unconditional
+write inside it. Instructions whose guards are stale are reported in all lanes of their block.
+
+Invariant: a predicate that is not stale at a row has, in every active lane, its value on hardware.
 """
 
 from collections.abc import Iterator
@@ -24,9 +28,9 @@ from analyzer.execution.lowering.segments import (
     TerminatorKind,
 )
 from analyzer.execution.lowering.slicing import Guard, find_guard
-from analyzer.execution.lowering.step import BoolArray, Step, WordArray
+from analyzer.execution.lowering.step import Step, WordArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
-from analyzer.execution.machine.access_log import AccessLog, Addresses
+from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.convergence import GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
@@ -40,6 +44,7 @@ from analyzer.execution.machine.register_state import (
 from analyzer.execution.machine.shared_memory import AbstractWord
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.traces.execution_recorder import ExecutionRecorder, LaneMaskArray, WarpArray
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE, is_partial_predicate_write
@@ -49,43 +54,38 @@ _MAX_BATCH_WARPS = 4096
 _STEP_LIMIT = 200_000_000
 _SHORTEN_HINT = "--trip gives loops an end, --ctas N records the first N thread blocks alone"
 
-IntArray = NDArray[np.int64]
-
 
 class GuardTable(Struct, frozen=True, eq=False):
-    """Guards of a kernel's instructions.
+    """Guards of a kernel's instructions."""
 
-    known[segment]: guards whose lanes execution knows, by row; None for one that is always false.
-    blind: rows whose guards it does not know.
-    """
-
+    # [segment]: (row, guard) where execution knows the guard's lanes; None for a guard that is always false.
     known_guards: tuple[tuple[tuple[int, Guard | None], ...], ...]
-    unknown_guard_rows: tuple[int, ...]
+    unknown_guard_rows: tuple[int, ...]  # rows whose guards' lanes it does not know
 
 
 @lru_cache(maxsize=4)
 def build_guard_table(kernel: CompiledKernel) -> GuardTable:
-    """Which guards execution knows."""
+    """Find the guards whose lanes execution knows."""
     stale = _find_stale_predicates(kernel)
-    known, blind = [], []
+    known, unknown_rows = [], []
     for segment in kernel.segments:
-        acts = {action.row for action in segment.actions} | {segment.terminator.row}
+        executed = {action.row for action in segment.actions} | {segment.terminator.row}
         found: list[tuple[int, Guard | None]] = []
         for row in range(segment.start, segment.stop):
             form = kernel.cfg.kernel.decode_form(row)
             guard = find_guard(form)
             if form.is_never_executed:
                 found.append((row, None))
-            elif guard is not None and (row in acts or not stale[row] >> guard[0] & 1):
+            elif guard is not None and (row in executed or not stale[row] >> guard[0] & 1):
                 found.append((row, guard))
             elif guard is not None:
-                blind.append(row)
+                unknown_rows.append(row)
         known.append(tuple(found))
-    return GuardTable(tuple(known), tuple(blind))
+    return GuardTable(tuple(known), tuple(unknown_rows))
 
 
 def _find_stale_predicates(kernel: CompiledKernel) -> list[int]:
-    """For each row a mask of the predicates that may differ from what hardware has there."""
+    """Return for each row a mask of the predicates that may differ from their values on hardware."""
     cfg = kernel.cfg
     effects = [_find_predicate_effect(kernel, row) for row in range(len(cfg.kernel))]
     followers = find_interprocedural_successors(cfg)
@@ -97,8 +97,8 @@ def _find_stale_predicates(kernel: CompiledKernel) -> list[int]:
         stale, block = at_entry[index], cfg.blocks[index]
         for row in range(block.start, block.stop):
             found[row] = stale
-            spoils, settles = effects[row]
-            stale = stale & ~settles | spoils
+            made_stale, made_right = effects[row]
+            stale = stale & ~made_right | made_stale
         for follower in followers[index]:
             if stale & ~at_entry[follower]:
                 at_entry[follower] |= stale
@@ -107,7 +107,7 @@ def _find_stale_predicates(kernel: CompiledKernel) -> list[int]:
 
 
 def _find_predicate_effect(kernel: CompiledKernel, row: int) -> tuple[int, int]:
-    """Predicates that the instruction makes stale, and those that it makes right."""
+    """Return masks of the predicates that an instruction makes stale, and of those that it makes right."""
     form = kernel.cfg.kernel.decode_form(row)
     if form.is_never_executed:
         return 0, 0
@@ -119,20 +119,20 @@ def _find_predicate_effect(kernel: CompiledKernel, row: int) -> tuple[int, int]:
 
 
 class _SegmentRun(Struct, eq=False):
-    """One run of a segment while it goes on."""
+    """Run of a segment that is being executed."""
 
     warps: WarpArray
     lanes: LaneMaskArray
-    remaining_guards: Iterator[tuple[int, Guard | None]]
-    next_guard: tuple[int, Guard | None] | None = None
-    has_unknown_branch: bool = False
+    remaining_guards: Iterator[tuple[int, Guard | None]]  # behind `next_guard`
+    next_guard: tuple[int, Guard | None] | None = None  # the next one to report
+    has_unknown_branch: bool = False  # the outcome of its branch is assumed
 
 
 class RecordingMachine(AbstractMachine):
-    """A machine that tells a recorder what it does. It must not close loops.
+    """A machine that reports to a recorder. It must not accelerate loops.
 
-    stand_ins: random words for unknown ones. Addresses that hang on these alone are told, and those in which
-    zeros stand for unknown words, where `UnknownWords` trusts them.
+    random_data: replaces unknown words by random ones. Addresses that depend on no other unknown words are
+    reported as known. So are those in which zeros replace unknown words, if `UnknownWords` trusts them.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class RecordingMachine(AbstractMachine):
             batch.cta_numbers[batch.cta_indices] * batch.launch_shape.warps_per_cta + batch.warp_ids
         )
         self.guard_table = build_guard_table(kernel)
-        self.segment_run = _SegmentRun(self.warp_numbers, self.live_lanes, iter(()))
+        self.segment_run = _SegmentRun(self.warp_numbers, self.groups.live_lanes, iter(()))
         self.counters.memory_log = _RecordingLog(self)
 
     def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
@@ -170,41 +170,44 @@ class RecordingMachine(AbstractMachine):
         super()._execute_action(action, view)
 
     def _execute_terminator(self, segment: Segment, view: RegisterView) -> GroupSuccessors:
-        end, telling = segment.terminator, self.segment_run
+        end, run = segment.terminator, self.segment_run
         self._record_guards(end.row, view, is_branch=end.kind in (TerminatorKind.BRANCH, TerminatorKind.EXIT))
         ahead = super()._execute_terminator(segment, view)
-        if telling.has_unknown_branch:
-            # a guess decided: lanes that took the branch are those that did not fall through
-            stayed = np.zeros_like(telling.lanes)
+        if run.has_unknown_branch:
+            # the outcome was assumed: lanes that took the branch are those that did not fall through
+            fell_through = np.zeros_like(run.lanes)
             for index, part in ahead:
                 if index == end.fall_through and index != end.target:
-                    stayed[np.searchsorted(view.group.warp_indices, part.warp_indices)] |= part.mask
-            self.recorder.record_guard(end.row, telling.warps, telling.lanes & ~stayed)
+                    fell_through[np.searchsorted(view.group.warp_indices, part.warp_indices)] |= part.mask
+            self.recorder.record_guard(end.row, run.warps, run.lanes & ~fell_through)
         return ahead
 
     def _record_guards(self, row: int, view: RegisterView, *, is_branch: bool = False) -> None:
-        """Guards of rows up to this one, whose predicates have the values that those rows see."""
-        telling = self.segment_run
-        while telling.next_guard is not None and telling.next_guard[0] <= row:
-            at, guard = telling.next_guard
-            telling.next_guard = next(telling.remaining_guards, None)
+        """Report guards of rows up to this one; predicates still have the values that those rows read.
+
+        is_branch: the row ends the segment and may branch.
+        """
+        run = self.segment_run
+        while run.next_guard is not None and run.next_guard[0] <= row:
+            at, guard = run.next_guard
+            run.next_guard = next(run.remaining_guards, None)
             if guard is None:
-                self.recorder.record_guard(at, telling.warps, np.zeros_like(telling.lanes))
+                self.recorder.record_guard(at, run.warps, np.zeros_like(run.lanes))
                 continue
-            lanes, unknown = self.evaluate_guard(guard, view)
+            lanes, unknown = view.evaluate_guard(guard)
             if unknown is not None and is_branch and at == row:
-                telling.has_unknown_branch = True
+                run.has_unknown_branch = True
                 continue
             if unknown is not None:
                 lanes = lanes | (unknown != 0)
             own = self._broadcast_lanes(lanes, view)
-            if (own != telling.lanes).any():
-                self.recorder.record_guard(at, telling.warps, own)
+            if (own != run.lanes).any():
+                self.recorder.record_guard(at, run.warps, own)
 
     def forget_if_unknown(
         self, step: Step, view: RegisterView, lanes: BoolArray | None, unknown: UnknownOrigins | None
     ) -> bool:
-        """See `AbstractMachine`; random words are worked with."""
+        """See `AbstractMachine`; random words are not forgotten."""
         return self.random_data is None and super().forget_if_unknown(step, view, lanes, unknown)
 
     def forget_loaded(
@@ -229,7 +232,7 @@ class RecordingMachine(AbstractMachine):
     def _load_known(
         self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
     ) -> list[AbstractWord] | None:
-        """Zeros that shared and local memory hold for unknown words are none to go by."""
+        """See `AbstractMachine`: zeros that tracked memory holds for unknown words become random words."""
         loaded = super()._load_known(access, view, addresses, lanes)
         if self.random_data is None or loaded is None or not self.random_data.has_random_data(access.row):
             return loaded
@@ -249,7 +252,7 @@ class RecordingMachine(AbstractMachine):
         addresses: Addresses | None,
         unknown: LaneMaskArray | None,
     ) -> None:
-        """Of a copy to shared memory the global side alone: a trace tells nothing of the other."""
+        """Report an access to the recorder; of LDGSTS the global side only, as a tracer does."""
         kind = self.kernel.cfg.kernel.find_opcode(access.row).kind
         if kind is OpKind.ASYNC_COPY and access.kind is OpKind.STORE:
             return
@@ -262,15 +265,17 @@ class RecordingMachine(AbstractMachine):
         if unknown is None:
             self.recorder.record_access(access.row, warps, active, addresses)
             return
-        lost: NDArray[np.bool_] = np.any(active & unknown, axis=1)
-        if not lost.all():
-            self.recorder.record_access(access.row, warps[~lost], active[~lost], addresses[~lost])
-        if lost.any():
-            self.recorder.record_unknown_access(access.row, warps[lost], active[lost])
+        is_unknown: NDArray[np.bool_] = np.any(active & unknown, axis=1)
+        if not is_unknown.all():
+            self.recorder.record_access(
+                access.row, warps[~is_unknown], active[~is_unknown], addresses[~is_unknown]
+            )
+        if is_unknown.any():
+            self.recorder.record_unknown_access(access.row, warps[is_unknown], active[is_unknown])
 
 
 def _fill_unknown(loaded: AbstractWord, word: WordArray) -> AbstractWord:
-    """The word where zero stands for what is not known."""
+    """Put a random word where a loaded word is unknown and represented by zero."""
     if loaded.origin is None:
         return loaded
     is_empty = (loaded.origin != 0) & (loaded.value == 0)
@@ -278,11 +283,11 @@ def _fill_unknown(loaded: AbstractWord, word: WordArray) -> AbstractWord:
 
 
 class _RecordingLog(AccessLog):
-    """A log that tells of requests, and keeps none: nobody adds up what was recorded."""
+    """A log that passes requests on to the machine's recorder and keeps none."""
 
     def __init__(self, machine: RecordingMachine) -> None:
         super().__init__(machine.batch)
-        self.machine: RecordingMachine = proxy(machine)  # which owns this
+        self.machine: RecordingMachine = proxy(machine)  # weak: the machine owns this log
 
     def record(
         self,
@@ -305,7 +310,7 @@ class _RecordingLog(AccessLog):
     def _find_unknown_lanes(
         self, origin: UnknownOrigins | None, active: BoolArray, group: LockstepGroup
     ) -> LaneMaskArray | None:
-        """Lanes whose addresses nobody knows."""
+        """Return the lanes whose addresses are unknown; None if there are none."""
         if (
             origin is None
             or self.batch.unknown_words.assess_confidence(origin, active) >= self.machine.min_trust
@@ -313,11 +318,11 @@ class _RecordingLog(AccessLog):
             return None
         if self.machine.random_data is not None and self.machine.random_data.covers_unknowns(origin, active):
             return None
-        lost: LaneMaskArray = self._broadcast_rows(origin, group) != 0
-        return lost
+        is_unknown: LaneMaskArray = self._broadcast_rows(origin, group) != 0
+        return is_unknown
 
     def _broadcast_rows(self, array: NDArray[Any], group: LockstepGroup) -> NDArray[Any]:
-        """One row per warp of the group."""
+        """Broadcast an array to one row per warp of the group, [n_warp, 32]."""
         if array.ndim > 2:
             n_warps = len(group.warp_indices) // len(self.batch.cta_numbers)
             shape = (*self.batch.cta_shape, n_warps, WARP_SIZE)
@@ -327,28 +332,31 @@ class _RecordingLog(AccessLog):
 
 
 class RecordingSummary(Struct, frozen=True, eq=False):
-    """How a recording came about: `hanging` are rows of branches that a guess decided."""
+    """Extent of a recording, and the assumptions in it."""
 
     n_ctas: int
-    speculative_rows: tuple[int, ...]
+    speculative_rows: tuple[int, ...]  # rows of branches whose outcome was assumed
 
 
 def record_launch(
     kernel: CompiledKernel,
     image: ConstantImage,
     shape: LaunchShape,
-    guesser: BranchDecider,
+    branch_decider: BranchDecider,
     recorder: ExecutionRecorder,
     n_ctas: int | None = None,
 ) -> RecordingSummary:
-    """Execute a grid, or its first CTAs, and tell the recorder. Raises UsageError where it does not end."""
+    """Execute a grid, or its first `n_ctas` CTAs, and report to a recorder.
+
+    Raises UsageError if execution does not end within the step limit.
+    """
     count = min(shape.grid.count, n_ctas or shape.grid.count)
     size = limit_ctas_by_memory(kernel, shape, _MAX_BATCH_WARPS // shape.warps_per_cta)
     speculative_rows: set[int] = set()
     for first in range(0, count, size):
         numbers = np.arange(first, min(count, first + size), dtype=np.int64)
         batch = CtaBatch(kernel, image, shape, numbers, np.ones(len(numbers)))
-        machine = RecordingMachine(kernel, batch, guesser, recorder, Budget(_STEP_LIMIT))
+        machine = RecordingMachine(kernel, batch, branch_decider, recorder, Budget(_STEP_LIMIT))
         machine.start()
         try:
             machine.run()

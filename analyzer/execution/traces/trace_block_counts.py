@@ -1,34 +1,41 @@
-"""How often each warp of a trace ran each block, in how many lanes, and how often it came to each loop."""
+"""Counts of a trace, by warp: executions of blocks, active lanes in them, entries into loops."""
 
 from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.trace_block_runs import TracedBlockRuns, split_block_runs
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.scheduling import WARP_SIZE
-from analyzer.ir.trace import IntArray, MaskArray, Trace, unpack_lane_masks
+from analyzer.ir.trace import MaskArray, Trace, unpack_lane_masks
 
 _MAX_BATCH_CELLS = 1 << 22
 
 
 class WarpCounts(Struct, frozen=True, eq=False):
-    """Some warps: executions of blocks and lanes in them [n_warp, n_block], entries into loops [n_loop]."""
+    """Counts of some warps."""
 
-    warp_numbers: IntArray
-    block_executions: IntArray
-    block_active_lanes: IntArray
-    loop_entries: IntArray
+    warp_numbers: IntArray  # [n_warp], global
+    block_executions: IntArray  # [n_warp, n_block]
+    block_active_lanes: IntArray  # [n_warp, n_block], summed over the executions
+    loop_entries: IntArray  # [n_loop], summed over the warps
+
+    def __post_init__(self) -> None:
+        make_read_only(self.warp_numbers, self.block_executions, self.block_active_lanes, self.loop_entries)
 
 
 def count_warp_executions(
     trace: Trace, cfg: Cfg, loop_forest: LoopForest, rows: IntArray
 ) -> Iterator[WarpCounts]:
-    """Counts of all traced warps, some warps at a time; rows: the kernel's row of each traced instruction.
+    """Yield the counts of all traced warps, some warps at a time.
 
-    A block ran as often as that instruction of it which was traced most often.
+    A block counts as executed as often as that instruction of it which was traced most often.
+
+    rows: the kernel's row of each traced instruction, negative if it has none.
     """
     n_rows = cfg.blocks[-1].stop
     for first, last in _split_batches(trace, n_rows):
@@ -44,6 +51,10 @@ def count_warp_executions(
 def _count_batch(
     cfg: Cfg, loop_forest: LoopForest, warps: IntArray, row: IntArray, warp: IntArray, masks: MaskArray
 ) -> WarpCounts:
+    """Count the executions of some warps.
+
+    row, warp, masks: kernel row, index in `warps` and active lanes of each traced instruction.
+    """
     shape = (len(warps), len(cfg.blocks))
     if not len(row):
         none = np.zeros(shape, dtype=np.int64)
@@ -61,7 +72,7 @@ def _count_batch(
 def _find_block_maxima(
     cfg: Cfg, n_warps: int, warp: IntArray, row: IntArray, weights: IntArray | None
 ) -> IntArray:
-    """The largest sum among the instructions of each block, [n_warp, n_block]."""
+    """Return the largest sum of weights among the instructions of each block, [n_warp, n_block]."""
     n_rows = cfg.blocks[-1].stop
     sums = np.bincount(warp * n_rows + row, weights=weights, minlength=n_warps * n_rows)
     begins = np.array([block.start for block in cfg.blocks])
@@ -69,7 +80,7 @@ def _find_block_maxima(
 
 
 def _count_loop_entries(loop_forest: LoopForest, n_blocks: int, runs: TracedBlockRuns) -> IntArray:
-    """Runs of each loop's header all of whose lanes came from outside of the loop."""
+    """Count the runs of each loop's header in which no lane came from inside the loop."""
     n_loops = len(loop_forest.loops)
     if not n_loops:
         return np.zeros(0, dtype=np.int64)
@@ -90,7 +101,7 @@ def _count_loop_entries(loop_forest: LoopForest, n_blocks: int, runs: TracedBloc
 
 
 def _split_batches(trace: Trace, n_rows: int) -> Iterator[tuple[int, int]]:
-    """Ranges of warps with not too many instructions and counters each, at least one warp."""
+    """Yield ranges of warps of limited size (instructions, and counters), at least one warp each."""
     first, n_warps = 0, len(trace.warp_ids)
     most_warps = max(1, _MAX_BATCH_CELLS // max(n_rows, 1))
     while first < n_warps:

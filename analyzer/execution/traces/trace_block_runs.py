@@ -1,7 +1,12 @@
-"""Runs of warps through blocks, as a trace has them, and the lanes that were in each.
+"""Runs of warps through basic blocks, reconstructed from a trace, with the active lanes of each run.
 
-A tracer writes for each instruction the lanes that its guard leaves. Where every instruction of a block has a
-guard, lanes that pass the block leave no sign there; they are found by where they were before and came after.
+A tracer writes for each instruction the lanes that its guard leaves. The lanes of a run are the union over
+its instructions. If every instruction of a block is predicated, lanes that pass through it with false guards
+are missing there. They are recovered from the CFG: if a lane was in block A before and in block C after, A
+has no edge to C, and its successor B is fully predicated, then the lane was in the run of B in between.
+
+Example: lane 3 ends a run of A, whose only successor is the fully predicated block B, and next appears in C.
+It is added to the run of B between these two runs.
 """
 
 from functools import lru_cache
@@ -11,55 +16,70 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Predicate
 from analyzer.ir.scheduling import WARP_SIZE
-from analyzer.ir.trace import IntArray, MaskArray
+from analyzer.ir.trace import MaskArray
 
 _NO_INDEX = -1
-_MAX_HIDDEN_BLOCKS = 4  # hidden blocks that a lane passes one after the other
+_MAX_HIDDEN_BLOCKS = 4  # fully predicated blocks that a lane passes one after the other
 
 
 class LaneSuccessors(Struct, frozen=True, eq=False):
-    """Blocks as lanes go through them.
+    """Successors of blocks, by lane."""
 
-    taken[b], fallen[b]: where lanes go from block b that are in the mask of its last instruction, and those
-    that are not, -1 for nowhere known; where not told[b], lanes may go either way. hidden[b]: every
-    instruction has a guard. head[r]: the instruction at row r comes before lanes may join in its block, at
-    WARPSYNC, or is that one.
-    """
-
-    taken: IntArray
-    fallthrough: IntArray
-    is_decided: NDArray[np.bool_]
-    is_fully_predicated: NDArray[np.bool_]
+    taken: IntArray  # [n_block], successor of lanes in the mask of the last instruction; -1 if none is known
+    fallthrough: IntArray  # [n_block], successor of the other lanes; -1 if none is known
+    is_decided: NDArray[np.bool_]  # [n_block], false if the mask does not say which way a lane goes
+    is_fully_predicated: NDArray[np.bool_]  # [n_block], every instruction has a guard
+    # [n_row], false for instructions behind a WARPSYNC of their block, where further lanes may join.
     is_before_reconvergence: NDArray[np.bool_]
 
-    def find_successors(self, block: IntArray, took: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
-        """The one or two blocks that a lane may come to from another."""
-        taken, fallen, told = self.taken[block], self.fallthrough[block], self.is_decided[block]
-        return np.where(took & told, taken, fallen), np.where(told, _NO_INDEX, taken)
+    def __post_init__(self) -> None:
+        make_read_only(
+            self.taken,
+            self.fallthrough,
+            self.is_decided,
+            self.is_fully_predicated,
+            self.is_before_reconvergence,
+        )
+
+    def find_successors(self, block: IntArray, was_taken: NDArray[np.bool_]) -> tuple[IntArray, IntArray]:
+        """Return the one or two blocks that each lane may go to next; -1 for none.
+
+        took: whether the lane was in the mask of the block's last instruction.
+        """
+        taken, fallthrough, is_decided = self.taken[block], self.fallthrough[block], self.is_decided[block]
+        return np.where(was_taken & is_decided, taken, fallthrough), np.where(is_decided, _NO_INDEX, taken)
 
 
 @lru_cache(maxsize=8)
 def build_lane_successors(cfg: Cfg) -> LaneSuccessors:
-    """What the code says of the ways of lanes."""
+    """Build the successors of a kernel's blocks."""
     kernel = cfg.kernel
-    taken, fallen, told, hidden = [], [], [], []
-    head = np.ones(len(kernel), dtype=bool)
+    taken, fallthrough, is_decided, hidden = [], [], [], []
+    is_before_reconvergence = np.ones(len(kernel), dtype=bool)
     for block in cfg.blocks:
         forms = [kernel.decode_form(row) for row in range(block.start, block.stop)]
         kinds = [form.opcode.kind for form in forms]
         if OpKind.WARP_SYNC in kinds:
-            head[block.start + kinds.index(OpKind.WARP_SYNC) + 1 : block.stop] = False
+            is_before_reconvergence[block.start + kinds.index(OpKind.WARP_SYNC) + 1 : block.stop] = False
         hidden.append(not any(form.is_unconditional for form in forms))
         ends = _find_branch_targets(cfg, block.index, forms[-1])
         taken.append(ends[0])
-        fallen.append(ends[1])
-        told.append(not any(isinstance(operand, Predicate) for operand in forms[-1].operands))
-    return LaneSuccessors(np.array(taken), np.array(fallen), np.array(told), np.array(hidden), head)
+        fallthrough.append(ends[1])
+        is_decided.append(not any(isinstance(operand, Predicate) for operand in forms[-1].operands))
+    return LaneSuccessors(
+        np.array(taken),
+        np.array(fallthrough),
+        np.array(is_decided),
+        np.array(hidden),
+        is_before_reconvergence,
+    )
 
 
 def _find_branch_targets(cfg: Cfg, block: int, last: InstructionForm) -> tuple[int, int]:
@@ -81,22 +101,25 @@ _CONTROL_TRANSFER_KINDS = frozenset(
 
 
 class TracedBlockRuns(Struct, frozen=True, eq=False):
-    """Runs in order, one warp after the other; masks: lanes in the run, last: those of its last instruction.
-
-    Where the last instruction of the block is not there, `ended` is false.
-    """
+    """Runs in execution order, one warp after the other; all arrays are [n_run]."""
 
     warp: IntArray
     block: IntArray
-    masks: MaskArray
-    last_masks: MaskArray
-    is_complete: NDArray[np.bool_]
+    masks: MaskArray  # active lanes
+    last_masks: MaskArray  # active lanes of the last traced instruction of the run
+    is_complete: NDArray[np.bool_]  # that is the last instruction of the block
+
+    def __post_init__(self) -> None:
+        make_read_only(self.warp, self.block, self.masks, self.last_masks, self.is_complete)
 
 
 def split_block_runs(cfg: Cfg, row: IntArray, warp: IntArray, masks: MaskArray) -> TracedBlockRuns:
-    """A run ends where the warp or the block changes, or the instruction does not come later in it.
+    """Split traced instructions into runs of blocks.
 
-    Its lanes are those that any of its instructions had, up to where lanes may join.
+    A run ends where the warp or the block changes, or the next instruction is not further down in the block.
+    Its lanes are those of any of its instructions, up to the point where further lanes may join.
+
+    row, warp, masks: [n_instruction], in trace order.
     """
     block = np.array(cfg.block_of, dtype=np.int64)[row]
     ends = (np.diff(warp) != 0) | (np.diff(block) != 0) | (np.diff(row) <= 0)
@@ -115,11 +138,14 @@ def split_block_runs(cfg: Cfg, row: IntArray, warp: IntArray, masks: MaskArray) 
 
 
 class _HiddenRuns(Struct, frozen=True, eq=False):
-    """Runs of hidden blocks, by block and then in order."""
+    """Runs of fully predicated blocks, sorted by block, then in execution order."""
 
     runs: TracedBlockRuns
-    run_indices: IntArray
-    sort_keys: IntArray
+    run_indices: IntArray  # in `runs`
+    sort_keys: IntArray  # block * number of runs + index of the run
+
+    def __post_init__(self) -> None:
+        make_read_only(self.run_indices, self.sort_keys)
 
     @staticmethod
     def build_sorted(runs: TracedBlockRuns, hidden: IntArray) -> "_HiddenRuns":
@@ -128,7 +154,7 @@ class _HiddenRuns(Struct, frozen=True, eq=False):
         return _HiddenRuns(runs, hidden[order], keys[order])
 
     def find_between(self, block: IntArray, before: IntArray, after: IntArray) -> IntArray:
-        """The first run of each block between two runs; -1 where there is none."""
+        """Return the first run of each block between two runs; -1 if there is none."""
         sought = block * len(self.runs.block) + before
         place = np.minimum(np.searchsorted(self.sort_keys, sought), len(self.sort_keys) - 1)
         found = self.run_indices[place]
@@ -137,7 +163,7 @@ class _HiddenRuns(Struct, frozen=True, eq=False):
 
 
 def _add_hidden_lanes(runs: TracedBlockRuns, successors: LaneSuccessors) -> TracedBlockRuns:
-    """Lanes that passed blocks in which every instruction has a guard."""
+    """Add lanes that passed through fully predicated blocks with false guards."""
     hidden = np.flatnonzero(successors.is_fully_predicated[runs.block])
     if not len(hidden):
         return runs
@@ -149,16 +175,21 @@ def _add_hidden_lanes(runs: TracedBlockRuns, successors: LaneSuccessors) -> Trac
         before, after = at[:-1], at[1:]
         same = (runs.warp[before] == runs.warp[after]) & runs.is_complete[before]
         before, after = before[same], after[same]
-        took = (runs.last_masks[before] & bit) != 0
+        was_taken = (runs.last_masks[before] & bit) != 0
         for _ in range(_MAX_HIDDEN_BLOCKS):
-            first, second = successors.find_successors(runs.block[before], took)
-            open_ = (first != runs.block[after]) & (second != runs.block[after])
-            before, after, first, second = before[open_], after[open_], first[open_], second[open_]
+            first, second = successors.find_successors(runs.block[before], was_taken)
+            is_unexplained = (first != runs.block[after]) & (second != runs.block[after])
+            before, after, first, second = (
+                before[is_unexplained],
+                after[is_unexplained],
+                first[is_unexplained],
+                second[is_unexplained],
+            )
             if not len(before):
                 break
             passed = hidden_runs.find_between(first, before, after)
             passed = np.where(passed < 0, hidden_runs.find_between(second, before, after), passed)
             before, after = passed[passed >= 0], after[passed >= 0]
-            took = np.zeros(len(before), dtype=bool)
+            was_taken = np.zeros(len(before), dtype=bool)
             masks[before] |= bit
     return replace(runs, masks=masks)

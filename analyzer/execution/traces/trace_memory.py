@@ -1,11 +1,12 @@
-"""What the memory instructions of a trace asked for: sectors, passes, distinct bytes.
+"""Memory accesses of a trace: sectors, wavefronts and distinct bytes of each memory instruction.
 
-Global memory: distinct 32-byte sectors of each request, four to a pass. Local memory: lanes interleaved word
-by word, as hardware stores it. Shared memory: passes by bank conflicts. A generic access counts as shared
-where it falls into the shared window that the header names.
+- Global memory: distinct 32-byte sectors of each request, four per wavefront.
+- Local memory: the same, with lanes interleaved word by word as hardware stores them.
+- Shared memory: wavefronts by bank conflicts.
+- A generic access is shared if its address is in the shared window that the trace's header names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct, field
@@ -24,9 +25,10 @@ from analyzer.execution.footprint.request_cost import (
 from analyzer.execution.profile.execution_profile import GlobalTraffic, MemoryAccess
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass
-from analyzer.ir.trace import IntArray, LaneArray, Trace, TraceHeader, WordArray, unpack_lane_masks
+from analyzer.ir.trace import LaneArray, Trace, TraceHeader, WordArray, unpack_lane_masks
 
 _MAX_BATCH_ACCESSES = 1 << 15
 _SHARED_WINDOW_BYTES = 1 << 24
@@ -38,7 +40,7 @@ _WRITE_KINDS = (OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC)
 
 
 class _InstructionTotals(Struct):
-    """One instruction's requests, added up."""
+    """Sums over the requests of one instruction."""
 
     opcode: Opcode
     width_bytes: int
@@ -51,18 +53,21 @@ class _InstructionTotals(Struct):
 
 
 class MeasuredAccesses(Struct, frozen=True):
-    """Accesses in row order, and the bytes of global memory that each touched, where they are all known."""
+    """Memory accesses of a trace."""
 
-    accesses: tuple[MemoryAccess, ...]
-    footprints: dict[int, Footprint]
+    accesses: tuple[MemoryAccess, ...]  # by ascending row
+    footprints: Mapping[int, Footprint]  # bytes of global memory, by row, where all addresses are known
 
 
 def measure_accesses(
     trace: Trace, cfg: Cfg, rows: IntArray, scale: float, provenance: Provenance
 ) -> MeasuredAccesses:
-    """All memory instructions that touched something, scaled to the grid.
+    """Measure all memory instructions that accessed anything, scaled to the grid.
 
-    Distinct bytes are left open where not all of the grid was traced (`provenance` is not traced).
+    Distinct bytes are unknown unless the whole grid was traced (`provenance` is TRACED).
+
+    rows: the kernel's row of each traced instruction, negative if it has none.
+    scale: CTAs of the grid per traced CTA.
     """
     found: dict[int, _InstructionTotals] = {}
     for number, executed, accesses in _group_by_instruction(trace):
@@ -102,7 +107,7 @@ def measure_accesses(
 def _find_unlisted_accesses(
     trace: Trace, cfg: Cfg, rows: IntArray
 ) -> Iterator[tuple[int, _InstructionTotals]]:
-    """Memory instructions that ran without addresses: how often, and in how many lanes."""
+    """Yield the totals of memory instructions that were traced without addresses."""
     listed = np.unique(trace.instruction_ids[trace.access_positions])
     lanes = np.bincount(
         trace.instruction_ids, weights=unpack_lane_masks(trace.masks).sum(axis=1), minlength=len(rows)
@@ -120,10 +125,12 @@ def _find_unlisted_accesses(
 
 
 def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """Instructions with addresses: number, places where they ran, and their rows of `access_at`."""
-    of = trace.instruction_ids[trace.access_positions]
-    order = np.argsort(of, kind="stable")
-    numbers, begins = np.unique(of[order], return_index=True)
+    """Yield each instruction with addresses, its positions in the trace, and its indices in
+    `access_positions`.
+    """
+    access_instruction = trace.instruction_ids[trace.access_positions]
+    order = np.argsort(access_instruction, kind="stable")
+    numbers, begins = np.unique(access_instruction[order], return_index=True)
     is_memory = np.zeros(len(trace.instructions), dtype=bool)
     is_memory[numbers] = True
     places = np.flatnonzero(is_memory[trace.instruction_ids])
@@ -138,6 +145,10 @@ def _group_by_instruction(trace: Trace) -> Iterator[tuple[int, IntArray, IntArra
 def _measure_requests(
     sums: _InstructionTotals, header: TraceHeader, addresses: WordArray, active: LaneArray
 ) -> None:
+    """Add the sectors, wavefronts and footprint of some requests of one instruction.
+
+    addresses, active: [n_request, 32].
+    """
     space, width = sums.opcode.space, sums.width_bytes
     if space in _SHARED_SPACES:
         sums.wavefronts += float(_count_shared_wavefronts(sums.opcode, addresses, active, width).sum())
@@ -171,6 +182,7 @@ def _count_shared_wavefronts(opcode: Opcode, addresses: WordArray, active: LaneA
 
 
 def _count_local_sectors(addresses: WordArray, active: LaneArray, width: int) -> IntArray:
+    """Count the sectors of local requests: the same word of all 32 lanes is contiguous, 128 bytes."""
     lane = np.arange(WARP_SIZE, dtype=np.uint64)[None, :] * np.uint64(4)
     total = np.zeros(len(addresses), dtype=np.int64)
     for word in range(max(1, width // 4)):
@@ -183,6 +195,10 @@ def _count_local_sectors(addresses: WordArray, active: LaneArray, width: int) ->
 def _build_access(
     row: int, sums: _InstructionTotals, scale: float, provenance: Provenance, is_whole: bool
 ) -> MemoryAccess:
+    """Scale an instruction's totals to the grid.
+
+    is_whole: the whole grid was traced, so distinct bytes are known.
+    """
     space, known = sums.opcode.space or AddressSpace.GENERIC, sums.has_addresses
     unique = sums.footprint.count_unique_bytes() if known and is_whole and space in GLOBAL_SPACES else None
     return MemoryAccess(
@@ -200,7 +216,7 @@ def _build_access(
 
 
 def _make_shared_side(copied: MemoryAccess) -> MemoryAccess:
-    """What an asynchronous copy does to shared memory, of which no address is traced."""
+    """Return the shared side of an asynchronous copy, whose addresses are not traced."""
     return replace(
         copied,
         space=AddressSpace.SHARED,
@@ -213,8 +229,8 @@ def _make_shared_side(copied: MemoryAccess) -> MemoryAccess:
 
 
 def measure_global_traffic(measured: MeasuredAccesses, cfg: Cfg) -> GlobalTraffic:
-    """Global memory as a whole; an atomic both reads and writes, a reduction writes."""
-    every: list[RequestedBytes] = []
+    """Sum the traffic of global memory; an atomic both reads and writes, a reduction writes."""
+    directions: list[RequestedBytes] = []
     for kinds in (_READ_KINDS, _WRITE_KINDS):
         own = [
             access
@@ -223,5 +239,5 @@ def measure_global_traffic(measured: MeasuredAccesses, cfg: Cfg) -> GlobalTraffi
         ]
         known = [measured.footprints[access.row] for access in own if access.row in measured.footprints]
         n_bytes = sum(access.bytes for access in own)
-        every.append(RequestedBytes(n_bytes, known if len(known) == len(own) else None))
-    return build_grid_traffic(*every)
+        directions.append(RequestedBytes(n_bytes, known if len(known) == len(own) else None))
+    return build_grid_traffic(*directions)

@@ -1,7 +1,7 @@
-"""A recorded trace to an `ExecutionProfile`: counted, not computed.
+"""`ExecutionProfile` of a recorded trace.
 
-The graph may be that of the trace's own kernel (`analyzer.frontend.trace_module`) or of a dump of the same
-program; program counters tie one to the other.
+The CFG may be of the trace's own kernel (`analyzer.frontend.trace_module`) or of a dump of the same program;
+program counters match one to the other.
 """
 
 from collections.abc import Iterator
@@ -16,21 +16,23 @@ from analyzer.execution.traces.trace_block_counts import WarpCounts, count_warp_
 from analyzer.execution.traces.trace_memory import measure_accesses, measure_global_traffic
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest, find_loops
+from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
-from analyzer.ir.trace import IntArray, Trace
+from analyzer.ir.trace import Trace
 from analyzer.text.errors import InputError
 
 
 def build_trace_profile(trace: Trace, cfg: Cfg, loop_forest: LoopForest | None = None) -> ExecutionProfile:
-    """What a trace says of a whole grid; nest: the loops of `cfg`, where they are known already.
+    """Build the profile of a whole grid from a trace.
 
-    Where only some thread blocks were traced, sums are scaled to the grid, distinct bytes are left open, and
-    everything is marked as assumed. A block ran as often as the instruction of it that was traced most often;
-    its lanes are those that any of its instructions had in that run. Where all of them have guards, lanes
-    that none let through are found by where they were before and after (see `traced_runs`).
+    If only some CTAs were traced, sums are scaled to the grid, distinct bytes are unknown, and all counts are
+    marked as assumed. A block counts as executed as often as that instruction of it which was traced most
+    often; `trace_block_runs` finds its lanes.
 
-    Raises InputError where the trace does not fit the graph's kernel.
+    Raises InputError if the trace does not fit the kernel.
+
+    loop_forest: the loops of `cfg`, if they are known already.
     """
     rows = match_rows(trace, cfg)
     totals = _WarpTotals(cfg, loop_forest or find_loops(cfg), trace.header.warps_per_cta)
@@ -58,7 +60,10 @@ def build_trace_profile(trace: Trace, cfg: Cfg, loop_forest: LoopForest | None =
 
 
 def match_rows(trace: Trace, cfg: Cfg) -> IntArray:
-    """Row of the kernel for each traced instruction; -1 for another function's code. Raises InputError."""
+    """Return the kernel's row of each traced instruction; -1 for code of another function.
+
+    Raises InputError if the trace does not fit the kernel.
+    """
     kernel = cfg.kernel
     places = np.array([instruction.address for instruction in trace.instructions], dtype=np.int64)
     rows = np.minimum(np.searchsorted(kernel.addresses, places), len(kernel) - 1).astype(np.int64)
@@ -82,15 +87,15 @@ def match_rows(trace: Trace, cfg: Cfg) -> IntArray:
 
 
 class _WarpGroup(Struct):
-    """Warps with equal counts: how many, the first one, and how many at each place of a CTA."""
+    """Warps with equal counts."""
 
     n_warps: int
-    example_warp: int
-    warp_slot_counts: IntArray
+    example_warp: int  # global number of the first one
+    warp_slot_counts: IntArray  # [n_warp_slot], how many of them are warp 0 of their CTA, warp 1, …
 
 
 class _WarpTotals:
-    """Sums over warps, and warps by their counts and lanes in every block."""
+    """Sums over warps, and groups of warps with equal counts and lanes in every block."""
 
     def __init__(self, cfg: Cfg, loop_forest: LoopForest, warps_per_cta: int) -> None:
         self.cfg, self.loop_forest, self.warps_per_cta = cfg, loop_forest, warps_per_cta
@@ -100,6 +105,7 @@ class _WarpTotals:
         self.loop_entries = np.zeros(len(loop_forest.loops), dtype=np.int64)
 
     def add_counts(self, counted: WarpCounts) -> None:
+        """Add the counts of some warps."""
         self.block_executions += counted.block_executions.sum(axis=0)
         self.block_active_lanes += counted.block_active_lanes.sum(axis=0)
         self.loop_entries += counted.loop_entries
@@ -117,7 +123,7 @@ class _WarpTotals:
             group.warp_slot_counts += size
 
     def build_warp_classes(self, trace: Trace, scale: float) -> tuple[WarpClass, ...]:
-        """Most numerous first, then by their first warps."""
+        """Build classes of warps scaled to the grid, the largest first, then by first warp."""
         self._add_missing_warps(trace)
         ordered = sorted(self.groups.items(), key=lambda item: (-item[1].n_warps, item[1].example_warp))
         sizes = _apportion([group.n_warps * scale for _, group in ordered], trace.header.n_warps)
@@ -133,14 +139,14 @@ class _WarpTotals:
                     block_active_lanes=both[n_blocks:],
                     example_warp=(cta, warp),
                     warp_slot_counts=tuple((group.warp_slot_counts * scale).tolist()),
-                    # traces are of launches that somebody looks into: few have idle CTAs
+                    # few launches that are traced have idle CTAs
                     n_beside_busier_warp=size,
                 )
             )
         return tuple(found)
 
     def _add_missing_warps(self, trace: Trace) -> None:
-        """Warps of traced thread blocks of which no line is there ran nothing."""
+        """Add warps of traced CTAs that left no line, with zero counts."""
         missing = _find_missing_warps(trace)
         if len(missing):
             nothing = np.zeros((len(missing), len(self.cfg.blocks)), dtype=np.int64)
@@ -156,7 +162,7 @@ def _find_missing_warps(trace: Trace) -> IntArray:
 
 
 def _apportion(shares: list[float], total: int) -> list[int]:
-    """Whole numbers near the shares that sum to the total: largest remainders are rounded up."""
+    """Round shares to integers that sum to the total (largest remainder method)."""
     floors = [int(share) for share in shares]
     by_remainder = sorted(range(len(shares)), key=lambda i: (floors[i] - shares[i], i))
     for place in by_remainder[: max(0, total - sum(floors))]:
@@ -165,16 +171,11 @@ def _apportion(shares: list[float], total: int) -> list[int]:
 
 
 def _scale_counts(values: IntArray, scale: float) -> IntArray:
-    return _freeze(values if scale == 1 else np.rint(values * scale).astype(np.int64))
-
-
-def _freeze(values: IntArray) -> IntArray:
-    values.setflags(write=False)
-    return values
+    return values if scale == 1 else np.rint(values * scale).astype(np.int64)
 
 
 def _make_launch(trace: Trace, cfg: Cfg) -> Launch:
-    """The traced launch; the header counts static and dynamic shared memory together."""
+    """Return the traced launch; the header's shared memory is the sum of static and dynamic."""
     launch, static = trace.header.launch, cfg.kernel.resources.shared_bytes
     if launch.dynamic_shared_bytes is None or static is None:
         return launch
@@ -182,7 +183,7 @@ def _make_launch(trace: Trace, cfg: Cfg) -> Launch:
 
 
 def _describe_untraced_memory(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
-    """Traffic that leaves no addresses: shared sides of asynchronous copies, textures, bulk copies."""
+    """Yield notes on accesses without addresses: shared sides of LDGSTS, textures, bulk copies."""
     listed = set(np.unique(trace.instruction_ids[trace.access_positions]).tolist())
     ran = np.unique(trace.instruction_ids[trace.masks != 0]).tolist()
     opcodes = {number: cfg.kernel.find_opcode(int(rows[number])) for number in ran if rows[number] >= 0}
@@ -198,6 +199,7 @@ def _describe_untraced_memory(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterato
 
 
 def _describe_assumptions(trace: Trace, cfg: Cfg, rows: IntArray) -> Iterator[str]:
+    """Yield notes on what the trace lacks and how that was filled, for the report."""
     traced, grid = len(trace.cta_ids), trace.header.grid.count
     if traced != grid:
         yield f"{traced} of {grid} thread blocks were traced; the others are taken to do the same on average"

@@ -1,4 +1,4 @@
-"""Execution recorded as a trace: the same value that a tracer on a GPU would have filled."""
+"""Recorder that builds a `Trace`, the same value as is read from the file of a tracer on a GPU."""
 
 import numpy as np
 from msgspec import Struct, field
@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 
 from analyzer.execution.traces.execution_recorder import AddressArray, LaneMaskArray, WarpArray
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import IdArray, IntArray
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
@@ -13,8 +14,6 @@ from analyzer.ir.operand import Address, DescriptorOperand, Immediate, Operand, 
 from analyzer.ir.trace import (
     ZERO_REGISTER,
     AddressTable,
-    IdArray,
-    IntArray,
     MaskArray,
     Trace,
     TracedInstruction,
@@ -38,7 +37,7 @@ _ADDRESS_TRACED_SPACES = frozenset(
 
 
 def make_trace_header(kernel: Kernel, launch: Launch) -> TraceHeader:
-    """The header of a trace of this launch. Raises UsageError where grid or block are not known."""
+    """Make the header of a trace of this launch. Raises UsageError if grid or block are unknown."""
     if launch.grid is None or launch.block is None:
         raise UsageError("a trace needs the grid and the block of the launch", hint="give --grid and --block")
     resources, number = kernel.resources, kernel.arch[3:].rstrip("af")
@@ -60,12 +59,12 @@ def _copy_dim3(size: Dim3) -> Dim3:
 
 
 class _RecordedRun(Struct):
-    """One run of some rows by some warps: masks and rows of the address table, [n_warp, n_instruction]."""
+    """One run of some rows by some warps."""
 
-    start: int
+    start: int  # the first row
     warps: WarpArray
-    masks: MaskArray
-    access_ids: IntArray
+    masks: MaskArray  # [n_warp, n_instruction]
+    access_ids: IntArray  # [n_warp, n_instruction], rows of the address table; -1 without addresses
 
     def find_warp_indices(self, warps: WarpArray) -> IntArray:
         order = np.argsort(self.warps)
@@ -73,10 +72,10 @@ class _RecordedRun(Struct):
 
 
 class TraceRecorder(Struct):
-    """A `ExecutionRecorder` that keeps everything; `trace` puts it together.
+    """An `ExecutionRecorder` that keeps everything; `build_trace` makes a trace of it.
 
-    Of an instruction with two addresses (LDGSTS) the one told of last stays, as in a grouped trace: tell of
-    the global side last. Its mask is then that of the lanes that access.
+    Of an instruction with two addresses (LDGSTS) the side recorded last remains, as in a grouped trace, with
+    its mask: the global side must be recorded last.
     """
 
     cfg: Cfg
@@ -92,9 +91,7 @@ class TraceRecorder(Struct):
     n_accesses: int = 0
 
     def record_run(self, start: int, stop: int, warps: WarpArray, active: LaneMaskArray) -> None:
-        """See `ExecutionRecorder`. Raises UsageError where the trace would be longer than
-        `max_instructions`.
-        """
+        """See `ExecutionRecorder`. Raises UsageError if the trace would exceed `max_instructions`."""
         self._flush_run()
         self.n_instructions += len(warps) * (stop - start)
         if self.n_instructions > self.max_instructions:
@@ -124,7 +121,7 @@ class TraceRecorder(Struct):
         run.masks[run.find_warp_indices(warps), row - run.start] = pack_lane_masks(active)
 
     def record_unknown_access(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
-        """See `ExecutionRecorder`. A tracer has no way to say more than which lanes ran."""
+        """See `ExecutionRecorder`. The trace has the lanes only."""
         self.record_guard(row, warps, active)
 
     def _require_run(self) -> _RecordedRun:
@@ -145,7 +142,7 @@ class TraceRecorder(Struct):
         self.current_run = None
 
     def build_trace(self, path: str = "") -> Trace:
-        """What was recorded so far. Raises ValueError where nothing was."""
+        """Build the trace of what was recorded so far. Raises ValueError if nothing was."""
         self._flush_run()
         if not self.row_parts:
             raise ValueError("nothing was recorded")
@@ -175,7 +172,7 @@ class TraceRecorder(Struct):
     def _add_empty_accesses(
         self, rows: NDArray[np.int32], masks: MaskArray, accesses: IntArray
     ) -> tuple[AddressTable, IntArray]:
-        """Memory instructions that ran with no lane have an empty list of addresses, as a tracer writes."""
+        """Give memory instructions that ran with no active lane an empty list of addresses, as tracers do."""
         forms = {row: self.cfg.kernel.decode_form(row) for row in np.unique(rows).tolist()}
         listed = np.zeros(max(forms) + 1, dtype=bool)
         listed[[row for row, form in forms.items() if _find_access_width_bytes(form)]] = True
@@ -195,7 +192,7 @@ def _concatenate_tables(tables: list[AddressTable]) -> AddressTable:
 
 
 def make_traced_instruction(form: InstructionForm, address: int) -> TracedInstruction:
-    """An instruction as a tracer describes it: general registers, bases of addresses, an immediate."""
+    """Describe an instruction as a tracer does: general registers, bases of addresses, an immediate."""
     operands = form.operands
     has_result = bool(operands) and _find_register(operands[0]) is not None and not _is_address(operands[0])
     sources = [number for operand in operands[has_result:] if (number := _find_register(operand)) is not None]
@@ -217,7 +214,7 @@ def _is_address(operand: Operand) -> bool:
 
 
 def _find_register(operand: Operand) -> int | None:
-    """General register of an operand, of an address its first one; None where it has none."""
+    """Return the general register of an operand, for an address its first one; None if it has none."""
     match operand:
         case Register(file=RegisterFile.GENERAL, index=index):
             return ZERO_REGISTER if index is None else index
@@ -230,7 +227,10 @@ def _find_register(operand: Operand) -> int | None:
 
 
 def _find_access_width_bytes(form: InstructionForm) -> int:
-    """Bytes of a lane where the tracer lists addresses: plain memory instructions with an address operand."""
+    """Return the bytes per lane of an instruction for which a tracer lists addresses, else 0.
+
+    These are loads, stores and atomics with an address operand; bulk copies and textures have none.
+    """
     opcode = form.opcode
     if opcode.kind not in MEMORY_KINDS or opcode.kind in (OpKind.BULK_COPY, OpKind.TEXTURE):
         return 0

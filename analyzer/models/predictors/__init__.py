@@ -1,1 +1,1 @@
-"""The models by name: one file each, with `predict(situation) -> Verdict`."""
+"""Models by name: one file each, with `NAME` and `predict(model_input) -> ModelResult`."""

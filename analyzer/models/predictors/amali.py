@@ -15,5 +15,5 @@ OPTIONS = IntervalOptions(
 
 
 def predict(model_input: ModelInput) -> ModelResult:
-    """All terms of equation 16."""
+    """Predict with all terms of equation 16."""
     return predict_by_intervals(model_input, OPTIONS)

@@ -1,7 +1,7 @@
 """GCoM (Lee et al., ISCA 2022) as AMALI describes it: equations 3 to 14, its baseline.
 
-Initiation intervals follow from lanes alone (14), so a matrix instruction takes 32 cycles whatever its shape
-and type; no launch latency, no divergence.
+Initiation intervals follow from lanes alone (14), so a matrix instruction takes 32 cycles for any shape and
+type. There is no launch latency and no divergence.
 """
 
 from analyzer.models.interface import ModelInput
@@ -19,5 +19,5 @@ OPTIONS = IntervalOptions(
 
 
 def predict(model_input: ModelInput) -> ModelResult:
-    """S_I with contention for units, L1, NoC and DRAM."""
+    """Predict S_I with contention for functional units, L1, NoC and DRAM."""
     return predict_by_intervals(model_input, OPTIONS)

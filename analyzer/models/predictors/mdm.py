@@ -15,5 +15,5 @@ OPTIONS = IntervalOptions(
 
 
 def predict(model_input: ModelInput) -> ModelResult:
-    """S_I with queueing at MSHRs, NoC and DRAM."""
+    """Predict S_I with queues at MSHRs, NoC and DRAM."""
     return predict_by_intervals(model_input, OPTIONS)

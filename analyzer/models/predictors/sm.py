@@ -1,12 +1,15 @@
-"""Our own: one SM simulated event by event, with all CTAs that it holds.
+"""Predict a launch by simulating its busiest SM event by event.
 
-Four schedulers and their pipes, the load/store path that they share, the SM's part of the L2's and the DRAM's
-rate, atomics that queue at one unit of the L2, barriers, and CTAs that follow each other in their slots.
+The simulation has the schedulers and their pipes, the load/store path, the SM's part of the rates of L2 and
+DRAM, atomics that queue at one unit of the L2, barriers, and CTAs that follow each other in their slots. The
+cycles are at least those of each resource alone, and of the dispatch of all CTAs. The stall stack has the
+proportions of the simulated warps' own cycles.
 """
 
 import numpy as np
 
-from analyzer.demand.opcode_costs import PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPES
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import SM_LEVEL_PIPES
 from analyzer.models.bounds import DRAM_BOUND, ISSUE_BOUND, L2_BOUND, LATENCY_BOUND
 from analyzer.models.composition import LAUNCH_BOUND
@@ -17,7 +20,7 @@ from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz
 from analyzer.models.residuals import find_time_factors
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
-from analyzer.models.sm.sm_simulator import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
+from analyzer.models.sm.simulation_state import NO_INSTRUCTIONS_COLUMN, NOT_SELECTED_COLUMN
 from analyzer.models.sm.warp_program import WarpProgram
 from analyzer.models.stalls import StallAccumulator
 from analyzer.models.timeline_builder import build_warp_timeline
@@ -31,7 +34,7 @@ _MIN_BINDING_SHARE = 0.8
 
 
 def predict(model_input: ModelInput) -> ModelResult:
-    """Cycles, stack and time of one kernel on one GPU."""
+    """Predict cycles, stall stack and time of one kernel on one GPU."""
     clock, miss_rates = find_clock_mhz(model_input), estimate_miss_rates(model_input)
     simulation = simulate_launch(model_input, miss_rates, clock)
     accumulator = StallAccumulator(len(model_input.kernel))
@@ -73,7 +76,7 @@ def predict(model_input: ModelInput) -> ModelResult:
 
 
 def _compute_empty_slot_share(simulation: LaunchSimulation, warp_cycles: WarpCycles) -> float:
-    """Part of the time of an SM's slots in which no CTA is there yet, for none has been handed out."""
+    """Return the part of the time of an SM's slots in which no CTA has been launched yet."""
     of_cta = warp_cycles.total_cycles / len(simulation.parameters.role_by_warp)
     slots = min(simulation.parameters.ctas_per_sm, simulation.n_ctas)
     return max(0.0, 1.0 - of_cta * simulation.n_ctas / slots / simulation.cycles)
@@ -82,7 +85,7 @@ def _compute_empty_slot_share(simulation: LaunchSimulation, warp_cycles: WarpCyc
 def _add_warp_cycles(
     accumulator: StallAccumulator, simulation: LaunchSimulation, warp_cycles: WarpCycles, cycles_of_sm: float
 ) -> None:
-    """The busiest SM's cycles, divided as its warps' own are."""
+    """Divide the busiest SM's cycles in the proportions of its warps' cycles."""
     total, waits = warp_cycles.total_cycles, warp_cycles.waits
     scale = cycles_of_sm / total if total else 0.0
     accumulator.add_row_cycles(Stall.SELECTED, warp_cycles.selected * scale)
@@ -102,7 +105,7 @@ def _add_warp_cycles(
 
 
 def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
-    """Cycles that each resource of the busiest SM works."""
+    """Compute the cycles that each resource of the busiest SM is busy."""
     subcores, factor = simulation.parameters.n_subcores, simulation.parameters.l2_store_factor
     found: dict[str, float] = {}
 
@@ -119,7 +122,7 @@ def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
         loaded, stored = float(l2[~is_store].sum()), float(l2[is_store].sum())
         others = float(
             l2[np.not_equal(warp_program.kind, int(StepKind.BULK_COPY_IN))].sum()
-        )  # see the engine
+        )  # copies have a stream of their own, see `L2Share`
         both = others + stored * (factor - 1.0) if factor else 0.0
         add(L2_BOUND, n_warps * max(loaded, stored, both))
         add(DRAM_BOUND, n_warps * float(executions @ warp_program.dram_cycles))
@@ -137,8 +140,8 @@ def _compute_resource_bounds(simulation: LaunchSimulation) -> dict[str, float]:
 
 
 def _count_step_executions(warp_program: WarpProgram) -> FloatArray:
-    """How often each step is taken, [step]."""
+    """Count the executions of each step, [step]."""
     found = np.zeros(len(warp_program))
-    for run in warp_program.sequences:
-        found[run.start : run.stop] = run.iterations
+    for sequence in warp_program.sequences:
+        found[sequence.start : sequence.stop] = sequence.iterations
     return found

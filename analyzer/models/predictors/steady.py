@@ -1,16 +1,16 @@
-"""Our own: one sub-core's warps of a CTA in lockstep, each loop walked until it is periodic.
+"""Our own model: one sub-core's warps of a CTA in lockstep, each loop simulated until it is periodic.
 
-Warps that barriers hold together queue for pipes and wait for each other (`timeline.py`). CTAs that share an
-SM are independent of each other: the code takes the longer of one CTA's lockstep time and of what every
-shared resource needs for all resident CTAs; where an SM holds but one CTA, each hot loop does. Warps with
-different roles run at the same time: the role that takes longest counts.
+Warps that barriers synchronize queue for pipes and wait for each other (`timeline.py`). CTAs that share an SM
+are independent: the code takes the longer of one CTA's lockstep time and the time that every shared resource
+needs for all resident CTAs. If an SM holds one CTA only, that is done for each hot loop by itself. Warps with
+different roles run at the same time, so the role that takes longest counts.
 """
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.warp_demand import compute_warp_demand
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.block_sequences import BlockSequence, split_into_block_sequences
 from analyzer.models.composition import CodePart, compose_result
 from analyzer.models.interface import ModelInput
@@ -25,7 +25,7 @@ _MIN_LOOP_SHARE = 0.02
 
 
 def predict(model_input: ModelInput) -> ModelResult:
-    """Cycles, stack and time of one kernel on one GPU."""
+    """Predict cycles, CPI stack and time of one kernel on one GPU."""
     found = max(
         (_build_role_timeline(model_input, role) for role in find_lockstep_roles(model_input)),
         key=lambda one: one.cycles,
@@ -40,6 +40,8 @@ def predict(model_input: ModelInput) -> ModelResult:
 
 
 class _RoleTimeline(Struct, frozen=True, eq=False):
+    """A role with its timeline and the cycles that it takes."""
+
     role: LockstepRole
     timeline: WarpTimeline
     cycles: float
@@ -56,9 +58,9 @@ def _build_role_timeline(model_input: ModelInput, role: LockstepRole) -> _RoleTi
 
 
 def _split_into_parts(model_input: ModelInput, role: LockstepRole) -> tuple[CodePart, ...]:
-    """Of one CTA on an SM: loops that matter, each a part of its own, and all the rest together.
+    """Split the code into its hot loops and the rest, for one CTA on an SM; else into one part.
 
-    Several CTAs drift apart, so that the waits of one part hide behind the work of another.
+    Several CTAs drift apart, so that waits of one part hide behind the work of another.
     """
     if model_input.occupancy.ctas_per_sm > 1:
         return (CodePart(model_input.execution_counts, model_input.demand, role.execution_counts),)

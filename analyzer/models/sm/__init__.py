@@ -1,1 +1,1 @@
-"""A whole SM, event by event: what the `sm` model rests on."""
+"""Simulate a whole SM event by event, for the `sm` model."""

@@ -1,4 +1,18 @@
-"""From the simulation of a few CTAs and loop visits to a whole launch."""
+"""Estimate the cycles of an SM from the simulation of some of its CTAs and loop iterations.
+
+A simulation takes time for each step of each warp, so its steps have a budget. In this order:
+
+1. Warps that pass work to each other (mbarriers): the resident CTAs do a part of all iterations in order; a
+   line through two such parts gives all of them.
+2. Few steps: all CTAs to their end.
+3. Several waves of CTAs fit in the budget: these to their end; later CTAs come at the same interval.
+4. Tensor core code and loop nests: some waves with fewer iterations of long loops, twice, and a line again.
+5. Else long loops are truncated, until more iterations change the estimate by little; their pace gives the
+   iterations that were left out.
+
+Example of a line: 12 iterations take 5000 cycles and 6 take 2600, so each takes 400, and 100 iterations take
+5000 + 88 * 400 = 40200.
+"""
 
 import math
 from collections import Counter
@@ -21,49 +35,49 @@ from analyzer.models.sm.warp_program import StepSequence, WarpProgram
 # Steps of a simulation: more change predictions by little and take longer.
 STEP_BUDGET = 80_000
 _PIPELINE_STEP_BUDGET = (
-    12_000  # a pipeline soon goes round alike: docs/blackwell.md is the same as with 40,000
+    12_000  # the iterations of a pipeline soon are alike: docs/blackwell.md is the same as with 40,000
 )
 ALL_ITERATIONS = 10**12
 _MIN_ITERATIONS = 6
 _MAX_ITERATIONS = 24
 _DEFAULT_WAVES, _MAX_WAVES = 2, 8
 _CONVERGED_CHANGE_SHARE = 0.005
-# Waves of CTAs that are played to their end where CTAs are more than a few, within so many steps; where no
-# loop would be cut short, within twice as many, and never fewer than tell the pace.
+# Waves of CTAs that are simulated to their end where CTAs are more than a few, within so many steps; where no
+# loop would be truncated, within twice as many, and never fewer than show the pace.
 _MAX_WHOLE_WAVES, _MIN_WHOLE_WAVES = 8, 3
 _WHOLE_STEP_BUDGET = 3 * STEP_BUDGET
 _UNTRUNCATED_STEP_BUDGET = 2 * _WHOLE_STEP_BUDGET
-_MIN_WAVES_STEP_BUDGET = 5 * STEP_BUDGET  # of the fewest waves: about what two plays with fewer visits take
-_FEW_CTAS_PER_SM = 4  # of so few CTAs nothing hides that one follows another
-# Of long loops whose CTAs take turns at the tensor core, or that have others inside, where waves to their end
-# are too many steps. The further apart two plays are, the less a line through them errs: of 30 products and
-# attention kernels those of 12 and 6 visits were up to 29 % off a whole play, those of 24 and 6 up to 13 %.
+_MIN_WAVES_STEP_BUDGET = (
+    5 * STEP_BUDGET
+)  # of the fewest waves: about what two simulations with fewer iterations take
+_FEW_CTAS_PER_SM = 4  # with so few, nothing hides that one CTA follows another
+# Of long loops whose CTAs share the tensor core, or that have others inside, where waves to their end are too
+# many steps. The further apart two simulations are, the less a line through them errs: for 30 products and
+# attention kernels, 12 and 6 iterations were up to 29 % off the whole simulation, 24 and 6 up to 13 %.
 _EXTRAPOLATED_ITERATIONS = (24, 12, 6, 4)
 _FEWER_ITERATIONS_DIVISOR = 4
 
 
 class SmEstimate(Struct, frozen=True, eq=False):
-    """cycles of the busiest SM; played: the simulation that its waits are taken from; visits: of each run at
-    most in it; visited: how often each role went through the run at each first step, where runs were played
-    in their order.
-    """
+    """Cycles of an SM, and the simulation that they come from."""
 
     cycles: float
-    simulated: SimulationResult
-    max_iterations: int
+    simulated: SimulationResult  # the waits come from it
+    max_iterations: int  # of each sequence in it
+    # By role, iterations of the sequence at each first step, where sequences were simulated in their order.
     simulated_iterations: tuple[Counter[int], ...] = ()
 
-    def count_simulated_iterations(self, role: int, run: StepSequence) -> int:
-        """Visits of a run that were played."""
+    def count_simulated_iterations(self, role: int, sequence: StepSequence) -> int:
+        """Return the iterations of a sequence that were simulated."""
         if self.simulated_iterations:
-            return self.simulated_iterations[role][run.start]
-        return run.limit_iterations(self.max_iterations)
+            return self.simulated_iterations[role][sequence.start]
+        return sequence.limit_iterations(self.max_iterations)
 
 
 def simulates_whole_warps(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
 ) -> bool:
-    """Whether warps are played from end to end: all of the CTAs, or some of them."""
+    """Return whether warps are simulated from start to end, those of all CTAs or of some."""
     return not parameters.pipelines and (
         not _is_truncated(warp_programs)
         or _has_few_steps(warp_programs, parameters, n_ctas)
@@ -76,7 +90,7 @@ def _has_few_steps(warp_programs: tuple[WarpProgram, ...], parameters: SmParamet
 
 
 def _count_whole_waves(warp_programs: tuple[WarpProgram, ...], parameters: SmParameters) -> int:
-    """Waves of CTAs that can be played to their end."""
+    """Count the waves of CTAs that can be simulated to their end."""
     if parameters.ctas_per_sm <= _FEW_CTAS_PER_SM:
         return 0
     steps = _count_steps_per_cta(warp_programs, parameters, ALL_ITERATIONS) * parameters.ctas_per_sm
@@ -88,7 +102,7 @@ def _count_whole_waves(warp_programs: tuple[WarpProgram, ...], parameters: SmPar
 def estimate_sm_cycles(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
 ) -> SmEstimate:
-    """Cycles in which an SM runs so many CTAs, one after another in its slots."""
+    """Estimate the cycles in which an SM runs so many CTAs, one after another in its slots."""
     slots = parameters.ctas_per_sm
     if parameters.pipelines:
         return _estimate_pipelined(warp_programs, parameters, n_ctas)
@@ -133,7 +147,7 @@ def estimate_sm_cycles(
 def _estimate_from_whole_ctas(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int, waves: float
 ) -> SmEstimate:
-    """All CTAs, or some waves of them, are played to their end; later ones come at the pace of these."""
+    """Simulate all CTAs, or some waves of them, to their end; later ones come at the same interval."""
     slots, max_ctas = parameters.ctas_per_sm, waves * parameters.ctas_per_sm
     in_order = _order_long_nests(warp_programs)
     simulated = simulate_ctas(in_order, parameters, int(min(n_ctas, max_ctas)))
@@ -149,8 +163,9 @@ def _estimate_from_whole_ctas(
 
 
 def _order_long_nests(warp_programs: tuple[WarpProgram, ...]) -> tuple[WarpProgram, ...]:
-    """Long loops that have more than one run inside, round by round: what loads for a later round comes
-    before the products of this one, not before all of them.
+    """Put sequences inside long loops in the order of iterations.
+
+    Then a load for a later iteration comes before the products of this one, not before all of them.
     """
     return (
         _truncate_iterations(warp_programs, ALL_ITERATIONS)
@@ -160,7 +175,7 @@ def _order_long_nests(warp_programs: tuple[WarpProgram, ...]) -> tuple[WarpProgr
 
 
 def _count_affordable_waves(steps_per_cta: float, parameters: SmParameters) -> int:
-    """Waves of CTAs that can be played, and no fewer than tell the pace."""
+    """Count the waves of CTAs that can be simulated, and no fewer than show the pace."""
     affordable = int(_WHOLE_STEP_BUDGET / (steps_per_cta * parameters.ctas_per_sm))
     return max(_MIN_WHOLE_WAVES, min(_MAX_WHOLE_WAVES, affordable))
 
@@ -168,8 +183,9 @@ def _count_affordable_waves(steps_per_cta: float, parameters: SmParameters) -> i
 def _extrapolate_iterations(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
 ) -> SmEstimate | None:
-    """Some waves of CTAs are played to their end, or with fewer visits of long loops, twice: a straight line
-    then tells what all visits take. None where that would be too many steps.
+    """Simulate some waves of CTAs to their end, or twice with fewer iterations of long loops.
+
+    A straight line then gives the cycles of all iterations. None where that would be too many steps.
     """
     least_ctas = min(n_ctas, _MIN_WHOLE_WAVES * parameters.ctas_per_sm)
     per_cta = _count_steps_per_cta(warp_programs, parameters, ALL_ITERATIONS)
@@ -203,14 +219,17 @@ def _extrapolate_iterations(
 
 
 class _StepCounts(Struct, frozen=True):
-    """All steps, those that were played, and those of a play with fewer visits."""
+    """Steps of a CTA: all, simulated ones, and those of a simulation with fewer iterations."""
 
     all_steps: float
     simulated: float
     fewer: float
 
     def extrapolate_cycles(self, cycles: float, simulate_fewer: Callable[[], float]) -> float:
-        """Cycles of what was not played, on a straight line through both plays; cycles: of the longer one."""
+        """Extrapolate the cycles of the steps that were not simulated, on a line through two simulations.
+
+        cycles: of the simulation with more iterations.
+        """
         if not self.all_steps > self.simulated > self.fewer:
             return 0.0
         longer = max(0.0, cycles - simulate_fewer())
@@ -220,7 +239,7 @@ class _StepCounts(Struct, frozen=True):
 def _truncate_iterations(
     warp_programs: tuple[WarpProgram, ...], max_iterations: int
 ) -> tuple[WarpProgram, ...]:
-    """In the order in which a warp comes to them, so that there are no spans any more."""
+    """List the iterations of each program in order, which leaves no outer loops."""
     return tuple(
         replace(
             warp_program, sequences=plan_truncated_sequences(warp_program, max_iterations), outer_loops=()
@@ -230,28 +249,28 @@ def _truncate_iterations(
 
 
 def _compute_cta_interval_cycles(ends: list[float], slots: int) -> float:
-    """Cycles between the ends of CTAs: how much later those of the last wave but one ended than the first's.
+    """Compute the cycles between the ends of CTAs, from the first wave to the last but one.
 
-    CTAs of the first wave load at the same time, those of the last find an SM that empties: neither tells how
-    long one takes among others that are further on.
+    CTAs of the first wave load at the same time, and those of the last have an SM that empties: neither shows
+    how long a CTA takes among others at different places.
     """
     last = len(ends) - slots
     return (sum(ends[last - slots : last]) - sum(ends[:slots])) / slots / (last - slots)
 
 
 def _is_truncated(warp_programs: tuple[WarpProgram, ...]) -> bool:
-    """Whether a run is long enough to be cut short, where CTAs are not played to their end."""
+    """Return whether a sequence is long enough to be truncated where CTAs are not simulated to their end."""
     return any(
-        run.limit_iterations(_MIN_ITERATIONS) < run.iterations
+        sequence.limit_iterations(_MIN_ITERATIONS) < sequence.iterations
         for warp_program in warp_programs
-        for run in warp_program.sequences
+        for sequence in warp_program.sequences
     )
 
 
 def _simulate_until_converged(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int, max_iterations: int
 ) -> tuple[SmParameters, SimulationResult]:
-    """CTAs that come together, with so many visits of long runs that more say the same, or the most."""
+    """Simulate one wave with more and more iterations, until the estimate converges or at the most."""
     simulated = simulate_ctas(warp_programs, parameters, n_ctas)
     before, now = 0.0, simulated.cycles + _extrapolate_truncated_cycles(warp_programs, parameters, simulated)
     while parameters.max_iterations < max_iterations and abs(now - before) > _CONVERGED_CHANGE_SHARE * now:
@@ -267,7 +286,7 @@ def _simulate_until_converged(
 def _estimate_pipelined(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int
 ) -> SmEstimate:
-    """Warps that hand work to each other go through their loops together: all are cut alike."""
+    """Estimate warps that pass work to each other: they do their loops together, so all are cut alike."""
     at_once = min(n_ctas, parameters.ctas_per_sm)
     pipelines = _PipelinedCtas(warp_programs, replace(parameters, max_iterations=ALL_ITERATIONS), at_once)
     outer_iterations = max(map(count_outer_iterations, warp_programs))
@@ -284,7 +303,7 @@ def _estimate_pipelined(
 
 
 class _PipelinedCtas(Struct, frozen=True, eq=False):
-    """Roles of a CTA, as many as are resident at once."""
+    """Programs of the roles of a CTA, and how many CTAs are resident."""
 
     warp_programs: tuple[WarpProgram, ...]
     parameters: SmParameters
@@ -307,7 +326,7 @@ class _PipelinedCtas(Struct, frozen=True, eq=False):
 def _extrapolate_parts(
     pipelines: _PipelinedCtas, part: float
 ) -> tuple[float, SimulationResult, tuple[WarpProgram, ...]]:
-    """From two parts of the visits a straight line gives all of them."""
+    """Extrapolate from two parts of the iterations by a straight line."""
     whole = pipelines.plan(part)
     simulated = pipelines.simulate(whole)
     if part == 1.0:
@@ -321,9 +340,10 @@ def _extrapolate_parts(
 def _extrapolate_outer_iterations(
     pipelines: _PipelinedCtas, outer_iterations: float, part: float
 ) -> tuple[float, SimulationResult, tuple[WarpProgram, ...]]:
-    """Where outer rounds are too long to be played whole: what a round takes, and what its inner loops do.
+    """Extrapolate outer iterations that are too long to be simulated whole.
 
-    Two rounds with more of their inner loops than half of them, and a third round, tell the two apart.
+    Three simulations give the two unknowns, cycles of an outer iteration and of the loops inside it: two
+    outer iterations with a part of their inner loops, with half of that part, and a third outer iteration.
     """
     inner = min(1.0, outer_iterations * part / MIN_OUTER_ITERATIONS)
     first = MIN_OUTER_ITERATIONS / outer_iterations
@@ -343,8 +363,8 @@ def _extrapolate_outer_iterations(
 
 def _count_iterations(plan: list[StepSequence]) -> Counter[int]:
     iterations: Counter[int] = Counter()
-    for run in plan:
-        iterations[run.start] += run.iterations
+    for sequence in plan:
+        iterations[sequence.start] += sequence.iterations
     return iterations
 
 
@@ -352,7 +372,10 @@ def _count_steps_per_cta(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, max_iterations: int
 ) -> float:
     per = [
-        sum((run.stop - run.start) * run.limit_iterations(max_iterations) for run in warp_program.sequences)
+        sum(
+            (sequence.stop - sequence.start) * sequence.limit_iterations(max_iterations)
+            for sequence in warp_program.sequences
+        )
         for warp_program in warp_programs
     ]
     return float(sum(per[role] for role in parameters.role_by_warp))
@@ -361,7 +384,7 @@ def _count_steps_per_cta(
 def _find_max_iterations(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, steps_per_cta: float
 ) -> int:
-    """Most visits of a run for which a CTA takes no more steps."""
+    """Return the most iterations of a sequence with which a CTA takes no more steps than given."""
     iterations = _MIN_ITERATIONS
     while (
         iterations < _MAX_ITERATIONS
@@ -383,13 +406,13 @@ def _uses_tensor_core(warp_programs: tuple[WarpProgram, ...]) -> bool:
 def _extrapolate_truncated_cycles(
     warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, simulated: SimulationResult
 ) -> float:
-    """Cycles of the visits that were left out, of the role that has most."""
+    """Return the cycles of the iterations that were left out, of the role that has most."""
     most = 0.0
     for number, warp_program in enumerate(warp_programs):
         total = 0.0
-        for place, run in enumerate(warp_program.sequences):
-            progress = simulated.iteration_progress.get((number, place, 0))
+        for index, sequence in enumerate(warp_program.sequences):
+            progress = simulated.iteration_progress.get((number, index, 0))
             if progress is not None:
-                total += (run.iterations - parameters.max_iterations) * progress.cycles_per_iteration
+                total += (sequence.iterations - parameters.max_iterations) * progress.cycles_per_iteration
         most = max(most, total)
     return most

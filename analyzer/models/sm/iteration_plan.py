@@ -1,7 +1,12 @@
-"""A role's runs in the order in which a warp comes to them, loop by loop, all of them or a part.
+"""List the sequences of a program in the order in which a warp executes them, all of them or a part.
 
-Warps that hand work to each other must meet in that order, and what a loop does beside the loops inside of it
-overlaps in that order; for others the order of whole loops does.
+A program gives each sequence once, with its iterations in all. Here they become a tree of loops: each node
+has its iterations per iteration of the loop around it. Iterations are cut there, and then the tree is
+walked. Warps that pass work to each other need that order, and so does a loop whose other work overlaps
+with the loops inside it. For all others each sequence can do all its iterations at once.
+
+The invariant: of a sequence with r iterations per outer iteration, floor(r * n) come in the first n outer
+iterations. Example: A once in 2 outer iterations, B 3 times in each, 4 outer iterations: B3, A B3, B3, A B3.
 """
 
 from math import floor
@@ -12,41 +17,41 @@ from msgspec.structs import replace
 from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
 from analyzer.models.sm.warp_program import SHORT_LOOP_MAX_ITERATIONS, StepSequence, WarpProgram
 
-MIN_OUTER_ITERATIONS = 2.0  # of a loop of which only a part is played
-_MAX_TOTAL_ITERATIONS = 2000.0  # of all loops together, where short ones are played whole
+MIN_OUTER_ITERATIONS = 2.0  # of a loop of which only a part is simulated
+_MAX_TOTAL_ITERATIONS = 2000.0  # of all loops together, where short ones are simulated whole
 _ROUNDING = 1e-9
 
 
 class _LoopPlan(Struct, eq=False):
-    """times: rounds for one round of the loop around it; items: runs by place, and loops inside; planned:
-    rounds of the plan in all.
-    """
+    """A loop of the tree; the root is the whole program with one iteration."""
 
     last_sequence: int
-    iterations_per_outer: float
-    iterations: float
-    items: "list[_LoopPlan | _SequencePlan]" = field(default_factory=list)
-    n_begun: int = 0
-    n_planned: int = 1
+    iterations_per_outer: float  # for one iteration of the loop around it
+    iterations: float  # in all, before any is cut
+    items: "list[_LoopPlan | _SequencePlan]" = field(default_factory=list)  # in order
+    n_begun: int = 0  # iterations listed so far
+    n_planned: int = 1  # iterations to list in all
 
 
 class _SequencePlan(Struct, eq=False):
-    index: int
+    """A sequence in the tree of loops."""
+
+    index: int  # among the program's sequences
     iterations_per_outer: float
-    ramp: PipelineRamp | None
+    ramp: PipelineRamp | None  # outer iterations in which it is left out, where it does not come in each
 
 
 class _Iteration(Struct, frozen=True):
-    """A round of a loop among those of one time that it is gone through, or among all."""
+    """Number of an iteration, among those of one entry of a loop or among all."""
 
     number: int
     total: int
 
 
 def plan_sequences(warp_program: WarpProgram, part: float, inner: float | None = None) -> list[StepSequence]:
-    """About such a part of all visits, in order: outer loops are cut first, inner ones where it must be.
+    """List about such a part of all iterations in order; outer loops are cut first, inner ones as needed.
 
-    inner: the part of inner loops, where these are cut by themselves.
+    inner: the part of inner loops, where it is not the rest.
     """
     root = _build_loop_tree(warp_program)
     _scale_iterations(root, part, inner)
@@ -54,8 +59,9 @@ def plan_sequences(warp_program: WarpProgram, part: float, inner: float | None =
 
 
 def plan_truncated_sequences(warp_program: WarpProgram, max_iterations: int) -> list[StepSequence]:
-    """The visits in order, of each long loop so many rounds at most; of all loops, where short ones within
-    each other are many rounds.
+    """List iterations in order, at most `max_iterations` of each long loop.
+
+    Short loops are cut as well where they are many iterations inside each other.
     """
     root = _build_loop_tree(warp_program)
     _limit_iterations(root, SHORT_LOOP_MAX_ITERATIONS, max_iterations)
@@ -65,12 +71,12 @@ def plan_truncated_sequences(warp_program: WarpProgram, max_iterations: int) -> 
 
 
 def has_long_loop_nest(warp_program: WarpProgram) -> bool:
-    """Whether a loop that is cut short has more than one run inside."""
+    """Return whether a loop that is truncated has more than one sequence inside."""
     return any(span.iterations > SHORT_LOOP_MAX_ITERATIONS for span in warp_program.outer_loops)
 
 
 def count_outer_iterations(warp_program: WarpProgram) -> float:
-    """Rounds of the loop that has others inside, the most; 0 where there is none."""
+    """Return the most iterations of a loop that has others inside; 0 where there is none."""
     loops = [item for item in _build_loop_tree(warp_program).items if isinstance(item, _LoopPlan)]
     return max((loop.iterations_per_outer for loop in loops if _has_inner_loops(loop)), default=0.0)
 
@@ -86,7 +92,7 @@ def _build_loop_tree(warp_program: WarpProgram) -> _LoopPlan:
     root = _LoopPlan(len(warp_program.sequences), 1.0, 1.0)
     outer_loops = list(warp_program.outer_loops)
     enclosing_loops = [root]
-    for index, run in enumerate(warp_program.sequences):
+    for index, sequence in enumerate(warp_program.sequences):
         while enclosing_loops[-1].last_sequence < index:
             enclosing_loops.pop()
         while outer_loops and outer_loops[0].first_sequence == index:
@@ -97,8 +103,8 @@ def _build_loop_tree(warp_program: WarpProgram) -> _LoopPlan:
             )
             outer.items.append(inner)
             enclosing_loops.append(inner)
-        times = run.iterations / enclosing_loops[-1].iterations
-        enclosing_loops[-1].items.append(_SequencePlan(index, times, run.ramp if times < 1.0 else None))
+        times = sequence.iterations / enclosing_loops[-1].iterations
+        enclosing_loops[-1].items.append(_SequencePlan(index, times, sequence.ramp if times < 1.0 else None))
     return root
 
 
@@ -121,7 +127,7 @@ def _limit_iterations(loop: _LoopPlan, longest: int, max_iterations: int) -> Non
 
 
 def _count_iterations(loop: _LoopPlan) -> float:
-    """Of all loops inside, for one round of this one."""
+    """Count the iterations of all loops inside, for one iteration of this one."""
     return sum(
         item.iterations_per_outer * (1.0 + _count_iterations(item))
         if isinstance(item, _LoopPlan)
@@ -147,8 +153,9 @@ def _set_planned_iterations(loop: _LoopPlan) -> None:
 def _append_iteration(
     loop: _LoopPlan, iteration: _Iteration, warp_program: WarpProgram, plan: list[StepSequence]
 ) -> None:
-    """One round of a loop; what does not come in every round comes evenly spread over them, where it is not
-    known in which it does.
+    """Append one iteration of a loop.
+
+    What does not come in every iteration is spread evenly over them, unless its ramp is known.
     """
     number = loop.n_begun
     loop.n_begun += 1
@@ -163,28 +170,32 @@ def _append_iteration(
         if item.ramp is not None:
             here = iteration if item.ramp.is_per_loop_entry else _Iteration(number, loop.n_planned)
             times = 0 if item.ramp.is_skipped(here.number, here.total) else 1
-        run = warp_program.sequences[item.index]
-        if run.predicated_ramps:
-            plan += _make_predicated_iterations(run, _Iteration(number, loop.n_planned), iteration, times)
+        sequence = warp_program.sequences[item.index]
+        if sequence.predicated_ramps:
+            plan += _make_predicated_iterations(
+                sequence, _Iteration(number, loop.n_planned), iteration, times
+            )
         elif times:
-            plan.append(StepSequence(run.start, run.stop, times, run.has_barrier))
+            plan.append(StepSequence(sequence.start, sequence.stop, times, sequence.has_barrier))
 
 
 def _make_predicated_iterations(
-    run: StepSequence, overall_iteration: _Iteration, entry_iteration: _Iteration, times: int
+    sequence: StepSequence, overall_iteration: _Iteration, entry_iteration: _Iteration, times: int
 ) -> list[StepSequence]:
-    """So many visits of a run, with what is left out in each."""
+    """Return so many iterations of a sequence, with the steps that each leaves out."""
     found: list[StepSequence] = []
     for iteration in range(times):
         own = _Iteration(iteration, times) if times > 1 else None
-        places = [
-            own or (entry_iteration if odd.is_per_loop_entry else overall_iteration)
-            for odd in run.predicated_ramps
+        numbers = [
+            own or (entry_iteration if ramp.is_per_loop_entry else overall_iteration)
+            for ramp in sequence.predicated_ramps
         ]
-        pairs = zip(run.predicated_ramps, places, strict=True)
-        left_out = tuple(odd for odd, at in pairs if odd.is_skipped(at.number, at.total))
-        if found and found[-1].skipped_ramps == left_out:
+        pairs = zip(sequence.predicated_ramps, numbers, strict=True)
+        skipped = tuple(ramp for ramp, one in pairs if ramp.is_skipped(one.number, one.total))
+        if found and found[-1].skipped_ramps == skipped:
             found[-1] = replace(found[-1], iterations=found[-1].iterations + 1)
         else:
-            found.append(StepSequence(run.start, run.stop, 1, run.has_barrier, skipped_ramps=left_out))
+            found.append(
+                StepSequence(sequence.start, sequence.stop, 1, sequence.has_barrier, skipped_ramps=skipped)
+            )
     return found

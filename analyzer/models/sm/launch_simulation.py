@@ -1,4 +1,9 @@
-"""A launch as the simulation of one SM takes it: scripts, figures, how many CTAs come to the busiest SM."""
+"""Simulate the busiest SM of a launch.
+
+A launch ends when the SM with most CTAs ends. Its warps are grouped into roles, each role gets a program (see
+`warp_program`), and the SM runs these programs in as many CTAs as it gets. The waits of all simulated warps,
+scaled to all iterations, are the shares of the stall stack.
+"""
 
 import math
 from collections.abc import Iterator
@@ -8,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipeline
+from analyzer.ir.arrays import FloatArray
 from analyzer.models.interface import ModelInput
 from analyzer.models.miss_rates import MissRates, compute_memory_latency_cycles
 from analyzer.models.sm.extrapolation import (
@@ -19,50 +24,49 @@ from analyzer.models.sm.extrapolation import (
     simulates_whole_warps,
 )
 from analyzer.models.sm.resource_demand import ResourceDemand, StepKind, measure_resource_demand
-from analyzer.models.sm.simulation_state import PipelineParameters, SmParameters
-from analyzer.models.sm.sm_simulator import N_WAIT_COLUMNS
+from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, PipelineParameters, SmParameters
 from analyzer.models.sm.warp_program import WarpProgram, build_warp_program
 from analyzer.models.sm.warp_roles import WarpRoles, find_warp_roles
 from analyzer.models.timeline import compute_result_latencies
 from analyzer.models.timeline_builder import make_timeline_options
 from analyzer.models.timeline_warp import InstructionTiming
 
-# Waves of CTAs in which the longest one may be what a launch takes.
+# Up to so many waves of CTAs, the longest CTA may decide the time of a launch.
 _MAX_LONGEST_CTA_WAVES = 2
 
 
 class WarpCycles(Struct, frozen=True, eq=False):
-    """Cycles of warps in proportion: selected [n], waits [n, N_WAITS], and what stall counts add [n]."""
+    """Cycles of all warps by instruction; their proportions matter, not their sum."""
 
-    selected: FloatArray
-    waits: FloatArray
-    stall_count_cycles: FloatArray
+    selected: FloatArray  # [n]
+    waits: FloatArray  # [n, N_WAIT_COLUMNS]
+    stall_count_cycles: FloatArray  # [n]: stall counts beyond the issue slots
 
     @property
     def total_cycles(self) -> float:
+        """Sum of all cycles."""
         return float(self.selected.sum() + self.waits.sum() + self.stall_count_cycles.sum())
 
 
 class LaunchSimulation(Struct, frozen=True, eq=False):
-    """The busiest SM: n_ctas one after another in its slots, in `cycles`; idle_share: CTAs of the grid that
-    find no work; least_cycles: of the CTA that has most to do, where few others can hide it.
-    """
+    """The busiest SM of a launch with its CTAs, one after another in its slots."""
 
-    warp_programs: tuple[WarpProgram, ...]
+    warp_programs: tuple[WarpProgram, ...]  # by role
     resource_demand: ResourceDemand
     parameters: SmParameters
-    n_ctas: int
-    idle_cta_share: float
+    n_ctas: int  # of this SM
+    idle_cta_share: float  # of the grid's CTAs, those that find no work
     estimate: SmEstimate
-    min_cycles: float = 0.0
+    min_cycles: float = 0.0  # of the CTA with most work, where few others can hide it
 
     @property
     def cycles(self) -> float:
+        """Cycles of this SM."""
         return max(self.estimate.cycles, self.min_cycles)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a report says of it."""
+        """Remarks for the report."""
         notes = []
         cold_share = self.resource_demand.cold_share
         if not cold_share:
@@ -81,12 +85,12 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
         return tuple(notes)
 
     def iterate_programs(self) -> Iterator[tuple[WarpProgram, int]]:
-        """Each script with the warps of a CTA that follow it."""
+        """Yield each program with the number of warps of a CTA that run it."""
         for number, warp_program in enumerate(self.warp_programs):
             yield warp_program, self.parameters.role_by_warp.count(number)
 
     def sum_warp_cycles(self, n_rows: int) -> WarpCycles:
-        """Of all warps of the played CTAs, by instruction."""
+        """Sum the cycles of all warps of the simulated CTAs by instruction."""
         selected, stall_count_cycles = np.zeros(n_rows), np.zeros(n_rows)
         waits = np.zeros((n_rows, N_WAIT_COLUMNS))
         simulated = self.estimate.simulated
@@ -173,7 +177,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
 
 
 class _CtaPrograms(Struct, frozen=True, eq=False):
-    """What the warps of a CTA do, and the SM's figures with their roles."""
+    """Programs of the warps of a CTA, and parameters of the SM with their roles."""
 
     warp_programs: tuple[WarpProgram, ...]
     parameters: SmParameters
@@ -198,8 +202,8 @@ def _build_cta_programs(
         and not parameters.pipelines
         and not simulates_whole_warps(warp_programs, parameters, n_ctas)
     ):
-        # where loops are cut short, warps that have priority would leave the others' visits to be added;
-        # those that hand buffers to each other keep to each other's pace
+        # Where loops are truncated, all iterations of a sequence are counted together, so warps with priority
+        # would leave those of the others to be added. Warps that pass buffers to each other keep one pace.
         return _build_cta_programs(
             model_input, warp_roles.merged_by_loops, timing, resource_demand, parameters, n_ctas
         )
@@ -207,7 +211,7 @@ def _build_cta_programs(
 
 
 def _scale_shared_demand(resource_demand: ResourceDemand, mean_work_share: float) -> ResourceDemand:
-    """While the busiest CTA works, others that have less to do leave it their share of L2 and DRAM."""
+    """Scale the demand of the busiest CTA: others with less work leave it their share of L2 and DRAM."""
     return replace(
         resource_demand,
         l2_cycles=resource_demand.l2_cycles * mean_work_share,
@@ -233,8 +237,9 @@ _ARRIVAL_KINDS = frozenset(
 def _make_all_pipeline_parameters(
     model_input: ModelInput, warp_programs: tuple[WarpProgram, ...], warp_roles: WarpRoles
 ) -> tuple[PipelineParameters, ...]:
-    """Arrivals that end a phase: of each warp and of all, over the waits of a warp, which goes through every
-    phase.
+    """Count the arrivals that end a phase of each pipeline, per warp and in all.
+
+    A warp that waits goes through every phase, so these are all arrivals over the waits of one warp.
     """
     if model_input.mbarrier_pipelines is None:
         return ()
@@ -278,7 +283,11 @@ _RAMP_ARRIVAL_TOLERANCE = 0.03  # of arrivals, where loops are counted in the me
 
 
 def _compute_arrivals_per_phase(arrivals: float, waits: float, n_stages: int) -> float:
-    """Who fills a pipeline before its first wait leaves as many phases at its end that nobody waits for."""
+    """Compute the arrivals at one phase.
+
+    Warps that fill a pipeline before its first wait leave as many phases at its end without a wait: so there
+    may be up to n_stages more phases than waits.
+    """
     if not waits:
         return math.inf
     each = arrivals / waits

@@ -1,17 +1,22 @@
-"""Register ports: each bank of a sub-core's register file gives one operand of a warp a cycle.
+"""Count cycles of the register file's ports.
 
-Registers lie in banks by their number. An operand that the instruction before has left in the reuse cache of
-its slot is not read again. Instructions of a fixed latency read all operands at once, so the bank that is
-asked for most decides (Huerta et al., MICRO 2025, find one port for each of two banks on Ampere).
+Each bank of a sub-core's register file reads one operand of a warp per cycle. A register's bank is its number
+modulo the number of banks. An operand that the instruction before has left in the reuse cache of its slot is
+not read again. Instructions of a fixed latency read all operands at once, so the bank with most reads decides
+(Huerta et al., MICRO 2025, find one port for each of two banks on Ampere).
+
+Example with two banks: `FFMA R0, R2, R4, R6` reads three registers of bank 0, which takes 3 cycles; 2 cycles
+where the instruction before has `R2.reuse` in the same slot.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
 
-from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray
+from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.flow.cfg import Cfg
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.operand import Operand, Predicate, Register, RegisterFile
 from analyzer.ir.scheduling import Pipe
@@ -22,16 +27,16 @@ _REUSE_SUFFIX = "reuse"
 
 
 def count_port_cycles(cfg: Cfg, pipes: Sequence[int], n_banks: int) -> FloatArray:
-    """Cycles of the busiest bank for each instruction, [n]; 0 for those that do not read at a fixed time.
+    """Count the cycles of the busiest bank for each instruction, [n]; 0 for those without a fixed latency.
 
-    pipes: of each instruction.
+    pipes: of each instruction, as an index.
     """
     kernel = cfg.kernel
     text_ids = kernel.text_ids.tolist()
     known: dict[int, _RegisterReads] = {}
     cycles = np.zeros(len(kernel))
     for block in cfg.blocks:
-        cached_registers: dict[int, int] = {}
+        cached_registers: Mapping[int, int] = {}
         for row in range(block.start, block.stop):
             if pipes[row] not in _FIXED_LATENCY_PIPES:
                 continue
@@ -49,11 +54,11 @@ def count_port_cycles(cfg: Cfg, pipes: Sequence[int], n_banks: int) -> FloatArra
 
 
 class _RegisterReads(Struct, frozen=True):
-    """Registers that an instruction reads by slot, those that stay in the reuse cache, and second halves."""
+    """Registers that an instruction reads."""
 
-    by_operand_slot: dict[int, int]
-    reused_by_slot: dict[int, int]
-    others: tuple[int, ...]
+    by_operand_slot: Mapping[int, int]
+    reused_by_slot: Mapping[int, int]  # left in the reuse cache for the next instruction
+    others: tuple[int, ...]  # without a slot: further registers of wide operands
 
 
 def _find_register_reads(form: InstructionForm) -> _RegisterReads:
@@ -76,7 +81,7 @@ def _find_register_reads(form: InstructionForm) -> _RegisterReads:
 
 
 def _select_source_operands(operands: Sequence[Operand]) -> Sequence[Operand]:
-    """Operands behind the result, without predicates: these have no slot.
+    """Return the operands after the result, without predicates, which have no slot.
 
     A comparison writes two predicates and has no other result.
     """

@@ -1,4 +1,12 @@
-"""What each instruction asks of what the sub-cores share: the SM's load/store path, the L2, the DRAM."""
+"""Compute what each instruction asks of shared resources: the SM's load/store path, the L2, the DRAM.
+
+A demand is the cycles for which one execution by a warp occupies a resource; for the L2 and the DRAM, the
+part of their rate that one busy SM has. Example: 128 bytes that miss the L2, on one of 100 busy SMs at 1000
+MHz and 2000 GB/s of DRAM, occupy its part of 20 bytes a cycle for 6.4 cycles.
+
+Factors apply in this order: which sectors miss the L1 and the L2; what the access pattern adds (lone sectors,
+merged boxes, spills); what the last launch has left in the L2.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -9,10 +17,11 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import WAVEFRONT_BYTES
-from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES, FloatArray
+from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.opcode import (
     ATOMIC_KINDS,
     BULK_WRITE_SEMANTICS,
@@ -45,7 +54,7 @@ _REGISTER_BYTES = 4
 
 
 class StepKind(IntEnum):
-    """What the last instruction of a step asks of the SM."""
+    """Kind of request that the last instruction of a step makes."""
 
     NONE = 0
     RESULT = 1  # of a pipe of the sub-core, guarded by a scoreboard
@@ -53,7 +62,7 @@ class StepKind(IntEnum):
     LOAD = 3
     STORE = 4
     CTA_BARRIER = 5
-    MBARRIER_WAIT = 6  # for a ring of mbarriers
+    MBARRIER_WAIT = 6  # for a phase of a pipeline
     MBARRIER_ARRIVE = 7
     MBARRIER_COMMIT = 8  # arrives when the warp's products are done
     BULK_COPY_IN = 9  # arrives when its bytes are there
@@ -64,39 +73,32 @@ OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
 
 
 class ResourceDemand(Struct, frozen=True, eq=False):
-    """Of each instruction's execution by a warp, [n].
+    """Demand of one execution of each instruction by a warp, arrays [n]."""
 
-    act: see `StepKind`; ring_uses: of mbarriers, by row; commit_cycles: from the end of the last product's
-    interval to its arrival there; matrix_cycles: interval of a product that its warp does not wait for;
-    path_cycles: of the SM's load/store path, barriers among them; tag_cycles: of the tags of its L1;
-    l2_cycles, dram_cycles: of the part of their rate that one busy SM has; atomic_cycles: of the L2's unit
-    for a line; sm_pipes: pipes that belong to the SM; spill_cycles: that an access to local memory takes
-    longer than from the L1; spread_cycles: that a copy to shared memory takes longer than another at most;
-    lost_share: of the data, that which the last launch has not left in the L2; copied_dram_share: of what
-    the copy engine brings; port_cycles: of the register file's ports.
-    """
-
-    step_kind: NDArray[np.int8]
-    mbarrier_uses: Mapping[int, PipelineUse]
-    commit_cycles: float
-    async_mma_cycles: FloatArray
-    load_store_cycles: FloatArray
-    tag_cycles: FloatArray
-    l2_cycles: FloatArray
-    dram_cycles: FloatArray
-    atomic_cycles: FloatArray
-    sm_pipes: frozenset[int]
-    spill_cycles: FloatArray
-    spread_cycles: FloatArray
-    cold_share: float
-    copied_dram_share: float
-    port_cycles: list[float]
+    step_kind: NDArray[np.int8]  # see `StepKind`
+    mbarrier_uses: Mapping[int, PipelineUse]  # by row
+    commit_cycles: float  # from the end of the last product's interval to its arrival at an mbarrier
+    async_mma_cycles: FloatArray  # interval of a product that its warp does not wait for
+    load_store_cycles: FloatArray  # of the SM's load/store path, for barriers too
+    tag_cycles: FloatArray  # of the tags of the L1
+    l2_cycles: FloatArray  # of the part of its rate that one busy SM has
+    dram_cycles: FloatArray  # likewise
+    atomic_cycles: FloatArray  # of the L2's unit for a line
+    sm_pipes: frozenset[int]  # pipes that belong to the SM, not to a sub-core
+    spill_cycles: FloatArray  # latency of an access to local memory beyond that of the L1
+    spread_cycles: FloatArray  # range of latencies of equal copies to shared memory
+    cold_share: float  # of the data, what the last launch has not left in the L2
+    copied_dram_share: float  # of the copy engine's bytes
+    port_cycles: list[float]  # of the register file's ports
 
 
 def measure_resource_demand(
     model_input: ModelInput, miss_rates: MissRates, clock_mhz: float, *, mean_load_share: float
 ) -> ResourceDemand:
-    """balance: mean CTAs of an SM that has any over those of the busiest one."""
+    """Compute the demand of each instruction.
+
+    mean_load_share: work of the mean SM that has any over that of the busiest one.
+    """
     kernel, costs, arch = model_input.kernel, model_input.costs, model_input.arch
     ids = kernel.opcode_ids
     subcores = arch.limits.subcores_per_sm.value
@@ -153,29 +155,33 @@ def measure_resource_demand(
 
 
 def _compute_l2_bytes_per_cycle(model_input: ModelInput, clock_mhz: float, busy_sms: int) -> float:
-    """What a busy SM gets of the L2: shares of those without a CTA too, up to its port's width."""
+    """Return the rate of the L2 for a busy SM: shares of idle SMs too, up to the width of its port."""
     whole = compute_noc_bytes_per_cycle(model_input, clock_mhz)
     port = model_input.arch.memory.l2_port_bytes_per_cycle.value
     return max(whole / model_input.gpu.sm_count, min(port, whole / busy_sms))
 
 
 def _compute_l2_store_line_cycles(model_input: ModelInput) -> float:
-    """Cycles of an SM's share of the L2 for a line of a scattered store, before stores count for more than
-    loads there: what a line was seen to take holds that."""
+    """Return the cycles of an SM's share of the L2 for a line of a scattered store.
+
+    The measured cycles include the factor by which stores count there, so it is divided out.
+    """
     factor = model_input.gpu.file.l2.store_factor
     return model_input.arch.memory.l2_store_line_cycles.value / (1.0 if factor is None else factor.value)
 
 
 def _mask_barrier_rows(model_input: ModelInput) -> NDArray[np.bool_]:
-    """Barriers of a CTA: the same queues lead to them as to memory."""
-    barriers = model_input.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.CTA_BARRIER
-    )
+    """Mark barriers of a CTA, which take the same path as memory instructions, [n]."""
+    barriers = model_input.kernel.form_table.make_opcode_mask(_is_cta_barrier)
     return barriers[model_input.kernel.opcode_ids]
 
 
+def _is_cta_barrier(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.CTA_BARRIER
+
+
 def _count_port_cycles(model_input: ModelInput) -> list[float]:
-    """None for code with matrix products: these read the same ports in a way that nobody has measured."""
+    """Count the cycles of register ports; 0 for code with matrix products, whose reads are not measured."""
     if model_input.demand.tensor_fma:
         return [0.0] * len(model_input.kernel)
     pipes = model_input.costs.pipe[model_input.kernel.opcode_ids].tolist()
@@ -216,28 +222,36 @@ _STEP_KIND_BY_SEMANTICS = {
 
 
 def _compute_async_mma_cycles(model_input: ModelInput) -> FloatArray:
-    """Products of warpgroups and of the tensor core run on while their warp does not wait, [n]; so do copies
-    to tensor memory, which come between products in their order.
+    """Compute the interval of asynchronous products and of copies to tensor memory between them, [n].
 
-    Where nobody knows which warp makes the tensor core's products, each makes a part of them.
+    Where it is not known which warp issues the tensor core's products, each issues a part of them.
     """
     costs = model_input.costs
-    makers = model_input.occupancy.warps_per_cta if model_input.profile is None else 1
+    n_issuing_warps = model_input.occupancy.warps_per_cta if model_input.profile is None else 1
     queued = _mask_tensor_core_opcodes(model_input) | model_input.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.TENSOR_CORE_COPY
+        _is_tensor_core_copy
     )
-    cycles = np.where(queued, costs.issue_cycles / makers, costs.wgmma_cycles)
+    cycles = np.where(queued, costs.issue_cycles / n_issuing_warps, costs.wgmma_cycles)
     return cycles[model_input.kernel.opcode_ids]
 
 
 def _mask_tensor_core_opcodes(model_input: ModelInput) -> NDArray[np.bool_]:
-    return model_input.kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.sched_class is SchedClass.MMA_TENSOR_CORE
-    )
+    return model_input.kernel.form_table.make_opcode_mask(_is_tensor_core_mma)
+
+
+def _is_tensor_core_mma(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.MMA_TENSOR_CORE
+
+
+def _is_tensor_core_copy(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.TENSOR_CORE_COPY
 
 
 def _compute_commit_cycles(model_input: ModelInput) -> float:
-    """The latency of a product is told until its waiting warp goes on."""
+    """Return the latency of a commit.
+
+    The latency of a product includes the wait that follows, so that is subtracted.
+    """
     costs, chosen = model_input.costs, _mask_tensor_core_opcodes(model_input)
     if not chosen.any():
         return 0.0
@@ -246,7 +260,7 @@ def _compute_commit_cycles(model_input: ModelInput) -> float:
 
 
 def _compute_line_cycles(model_input: ModelInput) -> FloatArray:
-    """Cycles for the lines of a request to global memory beyond those that come at once, [n]."""
+    """Compute the cycles for lines of a request to global memory beyond those of one pass, [n]."""
     memory = model_input.arch.memory
     sectors = model_input.access_bytes.global_bytes / SECTOR_BYTES
     more = np.maximum(_count_lines(model_input, sectors) - memory.lines_per_pass.value, 0.0)
@@ -258,7 +272,7 @@ def _compute_line_cycles(model_input: ModelInput) -> FloatArray:
 def _compute_extra_load_store_cycles(
     model_input: ModelInput, base: FloatArray, by_lines: FloatArray
 ) -> FloatArray:
-    """Cycles of the load/store path beyond those of a request's first pass."""
+    """Compute the cycles of the load/store path beyond those of a request's first pass, [n]."""
     arch, moved = model_input.arch, model_input.access_bytes
     form_table, ids = model_input.kernel.form_table, model_input.kernel.opcode_ids
     phases = np.array([_count_phases(opcode) for opcode in form_table.opcodes], dtype=float)[ids]
@@ -276,17 +290,19 @@ def _compute_extra_load_store_cycles(
 
 def _mask_ldgsts(model_input: ModelInput) -> NDArray[np.bool_]:
     kernel = model_input.kernel
-    found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(
-        lambda opcode: opcode.kind is OpKind.ASYNC_COPY
-    )
+    found: NDArray[np.bool_] = kernel.form_table.make_opcode_mask(_is_async_copy)
     return found[kernel.opcode_ids]
 
 
-def _compute_pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArray, more: float) -> FloatArray:
-    """Cycles that passes of `more` each take beyond the base, [n].
+def _is_async_copy(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.ASYNC_COPY
 
-    The passes of a wide load without conflicts follow its first, whose cycles are the base; those that
-    conflicts add hide what the base has beyond a pass.
+
+def _compute_pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArray, more: float) -> FloatArray:
+    """Compute the cycles that passes of `more` cycles each take beyond the base, [n].
+
+    The passes of a wide load without conflicts follow its first, whose cycles are the base. Passes that
+    conflicts add hide the part of the base beyond one pass.
     """
     follow = (np.minimum(passes, phases) - 1.0) * more
     cycles: FloatArray = np.maximum(np.maximum(follow, passes * more - base), 0.0)
@@ -294,13 +310,13 @@ def _compute_pass_cycles(base: FloatArray, passes: FloatArray, phases: FloatArra
 
 
 def _count_phases(opcode: Opcode) -> int:
-    """Of a load of all lanes; the issue cycles of a load of matrices are of all of them."""
+    """Count the passes of a load by all lanes; the issue cycles of a matrix load include all of its own."""
     is_matrix = opcode.sched_class is SchedClass.SHARED_MATRIX
     return 1 if is_matrix else max(1, opcode.width_bytes // _REGISTER_BYTES)
 
 
 def _iterate_global_accesses(model_input: ModelInput) -> Iterator[tuple[MemoryAccess, float]]:
-    """What reached global memory, and how often warps executed its instruction."""
+    """Yield accesses to global memory, with the executions of their instruction by a warp."""
     if model_input.profile is None:
         return
     for access in model_input.profile.accesses:
@@ -310,7 +326,7 @@ def _iterate_global_accesses(model_input: ModelInput) -> Iterator[tuple[MemoryAc
 
 
 def _count_requested_bytes(model_input: ModelInput) -> FloatArray:
-    """Bytes that the lanes of a request to global memory ask for, [n]."""
+    """Count the bytes that the lanes of a request to global memory ask for, [n]."""
     asked = model_input.costs.global_bytes[model_input.kernel.opcode_ids].copy()
     for access, runs in _iterate_global_accesses(model_input):
         asked[access.row] = access.bytes / runs
@@ -319,18 +335,22 @@ def _count_requested_bytes(model_input: ModelInput) -> FloatArray:
 
 
 def _compute_l1_fill_cycles(model_input: ModelInput, l2_share: FloatArray) -> FloatArray:
-    """Cycles of the load/store path in which loads write what they miss into the L1, [n]."""
+    """Compute the cycles of the load/store path in which missed lines are written into the L1, [n]."""
     form_table, ids = model_input.kernel.form_table, model_input.kernel.opcode_ids
-    loads = form_table.make_opcode_mask(
-        lambda opcode: opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
-    )
+    loads = form_table.make_opcode_mask(_is_global_load)
     rows = model_input.access_bytes.global_bytes / WAVEFRONT_BYTES
     return np.where(loads[ids], rows * l2_share * model_input.arch.memory.line_fill_cycles.value, 0.0)
 
 
+def _is_global_load(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES
+
+
 def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]:
-    """Of loads from global memory: passes of a request through the banks of the L1, 0 where they are not
-    known, and the share of executions that ask for anything, both [n]."""
+    """Count passes of a load from global memory through the banks of the L1, 0 where unknown, [n].
+
+    The second array is the share of executions that make a request, [n].
+    """
     passes, share = np.zeros(len(model_input.kernel)), np.ones(len(model_input.kernel))
     for access, runs in _iterate_global_accesses(model_input):
         is_load = model_input.kernel.find_opcode(access.row).kind is OpKind.LOAD
@@ -341,10 +361,10 @@ def _count_load_passes(model_input: ModelInput) -> tuple[FloatArray, FloatArray]
 
 
 def _compute_lone_sector_share(model_input: ModelInput) -> FloatArray:
-    """Of requests that load from global memory, the part that asks for one sector and no other, [n].
+    """Compute the share of loads from global memory that request a single sector, [n].
 
-    Their neighbours come from other warps at another time: the DRAM opens a row for each. So it does for
-    each line of which lanes that go anywhere ask for one sector.
+    Neighbour sectors come from other warps at another time, so the DRAM opens a row for each. The same holds
+    for each line of which a gather requests one sector.
     """
     lone = np.zeros(len(model_input.kernel))
     caches = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
@@ -357,7 +377,7 @@ def _compute_lone_sector_share(model_input: ModelInput) -> FloatArray:
 
 
 def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
-    """Cache lines of a request to global memory, [n]; without addresses as few as its bytes allow."""
+    """Count the lines of a request to global memory, [n]; without addresses, the fewest for its bytes."""
     lines = sectors / 4.0
     if model_input.cache_rates is not None:
         for row, rates in model_input.cache_rates.by_row.items():
@@ -366,10 +386,9 @@ def _count_lines(model_input: ModelInput, sectors: FloatArray) -> FloatArray:
 
 
 def _compute_atomic_cycles(model_input: ModelInput) -> FloatArray:
-    """Cycles of the unit of the L2 that serves a request's line, over those that work side by side, [n].
+    """Compute the cycles of the L2's atomic unit for a request, over the units that work in parallel, [n].
 
-    Lanes that add floating-point numbers to one word go one after the other; those that add whole numbers
-    are combined on their way, some at a time.
+    Floating-point additions of lanes to one word are serialized; integer ones are combined, some at a time.
     """
     found, memory = np.zeros(len(model_input.kernel)), model_input.arch.memory
     for access, runs in _iterate_global_accesses(model_input):
@@ -378,24 +397,24 @@ def _compute_atomic_cycles(model_input: ModelInput) -> FloatArray:
         if (is_engine or opcode.kind in ATOMIC_KINDS) and access.sectors and access.requests:
             units = max(1.0, _count_atomic_target_bytes(access) / memory.atomic_slice_bytes.value)
             cycles = memory.atomic_line_cycles.value * (0.5 + 0.5 * access.sectors / access.requests)
-            turns = 0.0 if is_engine else (access.wavefronts or 0) / access.requests
+            passes = 0.0 if is_engine else (access.wavefronts or 0) / access.requests
             if opcode.flops:
-                cycles += max(0.0, turns - 1.0) * memory.atomic_float_cycles.value
+                cycles += max(0.0, passes - 1.0) * memory.atomic_float_cycles.value
             else:
-                cycles *= max(1.0, turns / memory.atomic_combined_lanes.value)
+                cycles *= max(1.0, passes / memory.atomic_combined_lanes.value)
             found[access.row] = cycles * access.requests / runs / units
     return found
 
 
 def _count_atomic_target_bytes(access: MemoryAccess) -> float:
-    """Of the memory that an atomic goes to; where words that nobody knows lead anywhere, no two meet."""
+    """Count the bytes of memory that an atomic accesses; with unknown addresses, no two accesses coincide."""
     if access.unique_bytes is None and access.is_indirect:
         return float((access.sectors or 0) * SECTOR_BYTES)
     return float(access.unique_bytes or 0)
 
 
 def _find_miss_rates(model_input: ModelInput, miss_rates: MissRates) -> tuple[FloatArray, FloatArray]:
-    """Of each instruction's sectors, those that go beyond the L1 and beyond the L2."""
+    """Return the shares of each instruction's sectors that go beyond the L1 and beyond the L2, [n] each."""
     n = len(model_input.kernel)
     l2, dram = np.full(n, miss_rates.l1_miss_rate), np.full(n, miss_rates.dram_share)
     if model_input.cache_rates is not None:
@@ -415,7 +434,7 @@ def _list_bulk_copy_rows(model_input: ModelInput) -> list[int]:
 
 
 def _compute_merged_sector_share(model_input: ModelInput) -> FloatArray:
-    """Of the sectors of boxes, those that are left where boxes side by side meet in them, [n]."""
+    """Compute the share of the sectors of boxes that remains where adjacent boxes share sectors, [n]."""
     left = model_input.access_bytes.box_sector_utilization.copy()
     for access, _ in _iterate_global_accesses(model_input):
         if access.unique_sectors and access.unique_bytes and access.sectors:
@@ -425,12 +444,12 @@ def _compute_merged_sector_share(model_input: ModelInput) -> FloatArray:
 
 
 def _list_copy_engine_rows(model_input: ModelInput) -> list[int]:
-    """Copies of the engine in either direction."""
+    """List the copies of the copy engine in either direction."""
     return _list_bulk_copy_rows(model_input) + np.flatnonzero(mask_bulk_writes(model_input)).tolist()
 
 
 def _compute_copy_engine_cycles(model_input: ModelInput) -> FloatArray:
-    """Cycles in which the copy engine makes its requests, [n]: short rows of a box take as long as lines."""
+    """Compute the cycles in which the copy engine makes requests, [n]; a short row of a box takes one."""
     each = model_input.arch.memory.copy_request_cycles
     return model_input.access_bytes.tma_requests * (each.value if each is not None else 0.0)
 
@@ -445,7 +464,7 @@ def _compute_spread_cycles(model_input: ModelInput, dram_share: FloatArray) -> F
 
 
 def _find_copied_dram_share(model_input: ModelInput, miss_rates: MissRates) -> float:
-    """Of the copy engine's bytes: each tile once for a wave of CTAs, else as other loads are served."""
+    """Return the DRAM share of copied bytes: each tile once per wave of CTAs, where tiles are known."""
     share = (
         None if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.distinct_tile_share
     )
@@ -453,7 +472,7 @@ def _find_copied_dram_share(model_input: ModelInput, miss_rates: MissRates) -> f
 
 
 def _count_bytes_beyond_l1(model_input: ModelInput, profile: ExecutionProfile) -> float:
-    """Bytes of all sectors that are asked for beyond the L1, which different ones are no more than."""
+    """Count the bytes of all sectors requested beyond the L1, an upper limit of different ones."""
     recorded = {} if model_input.cache_rates is None else model_input.cache_rates.by_row
     total = 0.0
     for access in profile.accesses:
@@ -464,7 +483,7 @@ def _count_bytes_beyond_l1(model_input: ModelInput, profile: ExecutionProfile) -
 
 
 def _compute_cold_share(model_input: ModelInput) -> float:
-    """Of all that this launch touches, the part that the last one has not left in the L2."""
+    """Compute the part of all data of this launch that the last one has not left in the L2."""
     profile = model_input.profile
     if profile is None or profile.traffic is None or model_input.l2_is_cold:
         return 1.0

@@ -1,60 +1,65 @@
-"""The SM itself: its resident warps step by step, in the order in which they come to each resource.
+"""One SM, event by event: its resident warps step by step, in the order in which they reach each resource.
 
-Four schedulers with their pipes, one load/store path, the SM's share of the L2 and of the DRAM, barriers, and
-CTAs that follow each other in the slots. Of the warps that a scheduler could issue from, the youngest goes
-first (Huerta et al., MICRO 2025); where the load/store path is full, the oldest's request does. All else is
-taken in the order of arrival, without gaps.
+The idea: a resource that serves requests in the order of their arrival is one number, the time from which
+it is free. So the simulation needs no clock. It takes the warp with the earliest time from a heap and follows
+it until its time is later than that of the next one; then it puts the warp back. A step has three phases: the
+warp waits for its operands, it issues and takes its pipes, and its last instruction makes a request (see
+`StepPhase`). A phase that ends later than the next warp's time ends the warp's turn.
+
+The invariant: requests to what warps share (load/store path, L2, DRAM, barriers, products) are made in the
+order of their times. Of the warps that a scheduler could issue from, the youngest goes first (Huerta et al.,
+MICRO 2025); where the load/store path is full, the oldest's request does.
+
+Example: two warps of one sub-core with steps of 4 issue slots, both ready at 0. The younger one issues from
+0 to 4; the other one finds the issue port free at 4, counts 4 cycles of `not selected`, and issues to 8.
+
+Each resource is a class with a handler for the steps that ask for it: `Subcores`, `LoadStorePath` (with
+`L2Share` and `DramShare`), `CtaBarriers`, `Mbarriers`. Here are the central loop and the life of CTAs. Pipes
+are taken in that loop: each step does so, and one in two steps makes no call at all.
 """
 
 from heapq import heappop, heappush, heappushpop
+from itertools import chain
 
 from analyzer.demand.opcode_costs import PIPE_INDEX
-from analyzer.ir.scheduling import SM_LEVEL_PIPES, Pipe
-from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
-from analyzer.models.sm.simulation_state import (
-    ROUNDING_TOLERANCE,
-    BarrierState,
-    DeferredWait,
-    IterationProgress,
+from analyzer.ir.scheduling import Pipe
+from analyzer.models.sm.cta_barriers import CtaBarriers
+from analyzer.models.sm.mbarriers import Mbarriers
+from analyzer.models.sm.memory_resources import LoadStorePath
+from analyzer.models.sm.resource_demand import StepKind
+from analyzer.models.sm.simulated_warp import (
+    EventHeap,
     SimulatedCta,
+    SimulatedStep,
     SimulatedWarp,
+    StepHandler,
+    StepPhase,
+    make_steps,
+)
+from analyzer.models.sm.simulation_state import (
+    NO_INSTRUCTIONS_COLUMN,
+    NOT_SELECTED_COLUMN,
+    IterationProgress,
     SimulationResult,
     SmParameters,
 )
-from analyzer.models.sm.warp_program import WHOLE_CTA_KEY, CtaBarrier, WarpProgram
-from analyzer.models.wait_causes import N_WAIT_CAUSES, REGISTER_PORTS_INDEX, WAIT_CAUSE_BY_PIPE, WaitCause
+from analyzer.models.sm.subcores import ISSUE_INDEX, Subcores
+from analyzer.models.sm.warp_program import WarpProgram
+from analyzer.models.wait_causes import WAIT_CAUSE_BY_PIPE, WaitCause
 
-_N_PIPE_INDICES = REGISTER_PORTS_INDEX + 1
 TENSOR_PIPE_INDEX = PIPE_INDEX[Pipe.TENSOR]
-_SHARED_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in SM_LEVEL_PIPES)
-NOT_SELECTED_COLUMN, NO_INSTRUCTIONS_COLUMN = N_WAIT_CAUSES, N_WAIT_CAUSES + 1
-N_WAIT_COLUMNS = N_WAIT_CAUSES + 2
-_RESULT_KIND, _LOAD_KIND, _STORE_KIND, _BARRIER_KIND = (
-    int(act) for act in (StepKind.RESULT, StepKind.LOAD, StepKind.STORE, StepKind.CTA_BARRIER)
-)
-_WAIT_KIND, _ARRIVE_KIND, _COMMIT_KIND, _COPY_KIND = (
-    int(act)
-    for act in (
-        StepKind.MBARRIER_WAIT,
-        StepKind.MBARRIER_ARRIVE,
-        StepKind.MBARRIER_COMMIT,
-        StepKind.BULK_COPY_IN,
-    )
-)
-_ARRIVAL_KINDS = (_ARRIVE_KIND, _COMMIT_KIND)
-_LONG_SCOREBOARD, _SHORT_SCOREBOARD = int(WaitCause.LONG_SCOREBOARD), int(WaitCause.SHORT_SCOREBOARD)
 _WAIT_CAUSE_BY_PIPE = tuple(
-    int(WAIT_CAUSE_BY_PIPE.get(pipe, WaitCause.MEMORY_PIPE)) for pipe in range(_N_PIPE_INDICES)
+    int(WAIT_CAUSE_BY_PIPE.get(pipe, WaitCause.MEMORY_PIPE)) for pipe in range(ISSUE_INDEX)
 )
-
-
-# Part of all visits of a run behind which its pace is taken: before, warps start.
+_GMMA, _LONG_SCOREBOARD = int(WaitCause.GMMA), int(WaitCause.LONG_SCOREBOARD)
+_START, _HAS_WAITED, _HAS_ISSUED = (
+    int(phase) for phase in (StepPhase.START, StepPhase.HAS_WAITED, StepPhase.HAS_ISSUED)
+)
+_NEVER = 1e300
+# Part of all iterations of a sequence after which its pace is measured: before, warps start.
 _PACE_START_SHARE = 0.34
 _UNLIMITED_ITERATIONS = 1 << 60
 _FIRST_WARP_NUMBER = 1 << 40  # the number of the first warp; later ones have lower numbers and come first
-_GOLDEN_RATIO_STEP = 0.618034  # of the spread: steps that fill it evenly
-# Of the DRAM: beyond it what queues is simulated; and cycles over which the load is taken at least.
-_MAX_DRAM_LOAD_SHARE, _DRAM_LOAD_WINDOW_CYCLES = 0.8, 2000.0
 
 
 def simulate_ctas(
@@ -65,461 +70,171 @@ def simulate_ctas(
 
 
 class _SmSimulator:
+    """The event loop, and CTAs that follow each other in the slots of an SM."""
+
     def __init__(self, warp_programs: tuple[WarpProgram, ...], parameters: SmParameters, n_ctas: int) -> None:
         self.warp_programs, self.parameters = warp_programs, parameters
         self.n_ctas_to_launch = self.n_ctas = n_ctas
-        self.heap: list[tuple[float, int, SimulatedWarp | None]] = []
-        self.warps_per_subcore = [0] * parameters.n_subcores
         self.next_warp_number = _FIRST_WARP_NUMBER
         self.resident_ctas: list[SimulatedCta] = []
         self.last_launch = -parameters.cta_launch_interval_cycles
-        self.result = SimulationResult(
-            waits=[[0.0] * (len(warp_program) * N_WAIT_COLUMNS) for warp_program in warp_programs]
-        )
+        self.result = SimulationResult()
+        self.heap: EventHeap = []
+        self.subcores = Subcores(parameters.n_subcores, parameters.read_release_cycles)
+        self.mbarriers = Mbarriers(parameters, self.heap)
+        self.path = LoadStorePath(parameters, self.heap, self.mbarriers)
+        self.barriers = CtaBarriers(self.heap, self.path)
+        handlers = self.list_handlers()
+        self.steps = [make_steps(program, handlers) for program in warp_programs]
+
+    def list_handlers(self) -> list[StepHandler | None]:
+        """Return the handler of each kind of step."""
+        handlers: dict[StepKind, StepHandler] = {
+            StepKind.RESULT: self.subcores.serve_result,
+            StepKind.CTA_BARRIER: self.barriers.serve,
+            StepKind.MBARRIER_WAIT: self.mbarriers.serve_wait,
+            StepKind.MBARRIER_ARRIVE: self.mbarriers.serve_arrival,
+            StepKind.MBARRIER_COMMIT: self.mbarriers.serve_arrival,
+        }
+        return [None if kind is StepKind.NONE else handlers.get(kind, self.path.serve) for kind in StepKind]
+
+    def run(self) -> SimulationResult:
+        """Run all CTAs to their end."""
+        for _ in range(min(self.parameters.ctas_per_sm, self.n_ctas_to_launch)):
+            self.launch_cta(0.0)
+        self.run_events()
+        result = self.result
+        result.cycles = max(self.path.end_cycles, result.cycles)
+        result.waits = [list(chain.from_iterable(step.wait_cycles for step in steps)) for steps in self.steps]
+        return result
+
+    def run_events(self) -> None:  # noqa: C901 - see the module: all that each step does
+        """Follow the warp with the earliest time until another one's comes first, and so on."""
+        heap = self.heap
+        resumed: tuple[float, int, SimulatedWarp] | None = None  # the last warp, where it is not kept
+        while resumed is not None or heap or self.release_blocked_warps():
+            time, _, entry = heappop(heap) if resumed is None else heappushpop(heap, resumed)
+            resumed = None
+            warp = self.path.admit_warp() if entry is None else entry
+            phase, warp.phase = warp.phase, _START
+            steps, free = warp.steps, warp.pipe_free
+            limit = heap[0][0] if heap else _NEVER
+            while True:
+                step = steps[warp.position]
+                handler = step.handler
+                if phase < _HAS_ISSUED:
+                    if step.may_wait and phase == _START:
+                        ready = wait_for_operands(warp, step, time)
+                        if ready is None:
+                            break
+                        time = ready
+                        if time > limit:
+                            # others come first: queues are taken in order of arrival
+                            warp.phase = _HAS_WAITED
+                            resumed = (time, warp.number, warp)
+                            break
+                    pipe_cycles = step.pipe_cycles
+                    free_at, cause = free[ISSUE_INDEX], NOT_SELECTED_COLUMN
+                    for pipe, _, _ in pipe_cycles:
+                        if free[pipe] > free_at and pipe != TENSOR_PIPE_INDEX:
+                            free_at, cause = free[pipe], _WAIT_CAUSE_BY_PIPE[pipe]
+                    if free_at > time:
+                        step.wait_cycles[cause] += free_at - time
+                        time = free_at
+                        if limit <= time:
+                            # others may be ready as well then, and younger
+                            warp.phase = _HAS_WAITED
+                            resumed = (time, warp.number, warp)
+                            break
+                    free[ISSUE_INDEX] = time + step.issue_slots
+                    end, slowest = 0.0, 0
+                    for pipe, cycles, last_cycles in pipe_cycles:
+                        begin = free[pipe]
+                        if begin > time:  # the tensor core's queue
+                            step.wait_cycles[_WAIT_CAUSE_BY_PIPE[pipe]] += begin - time
+                            time = begin
+                        free[pipe] = begin = time + cycles
+                        if begin - last_cycles > end:
+                            end, slowest = begin - last_cycles, pipe
+                    time += step.stall_cycles
+                    at = time - step.tail_cycles
+                    if end > at:
+                        late = end - time + step.tail_cycles
+                        step.wait_cycles[_WAIT_CAUSE_BY_PIPE[slowest]] += late
+                        time += late
+                        at = time - step.tail_cycles
+                    if handler is not None and at > limit:
+                        # others come first: what the SM shares is taken in order of arrival
+                        warp.phase = _HAS_ISSUED
+                        resumed = (at, warp.number, warp)
+                        break
+                elif phase == _HAS_ISSUED:
+                    at = time
+                    time += step.tail_cycles
+                else:
+                    handler = None
+                phase = _START
+                if handler is not None:
+                    ready = handler(warp, step, at, time)
+                    if ready is None:
+                        break
+                    time = ready
+                    limit = heap[0][0] if heap else _NEVER
+                if not step.ends_sequence:
+                    warp.position += 1
+                elif not self.end_iteration(warp, time):
+                    break
+                if time > limit:
+                    resumed = (time, warp.number, warp)
+                    break
 
     def launch_cta(self, time: float) -> None:
-        """A CTA takes a slot."""
-        role_by_warp, loads = self.parameters.role_by_warp, self.warps_per_subcore
-        time = max(time, self.last_launch + self.parameters.cta_launch_interval_cycles)
+        """Put the warps of the next CTA on the heap, an interval after the last launch at the earliest."""
+        parameters = self.parameters
+        time = max(time, self.last_launch + parameters.cta_launch_interval_cycles)
         self.last_launch = time
         self.n_ctas_to_launch -= 1
-        wave = (self.n_ctas - self.n_ctas_to_launch - 1) // self.parameters.ctas_per_sm
-        cta = SimulatedCta(len(role_by_warp), wave, self.parameters.pipelines)
+        wave = (self.n_ctas - self.n_ctas_to_launch - 1) // parameters.ctas_per_sm
+        cta = SimulatedCta(len(parameters.role_by_warp), wave, parameters.pipelines)
         self.resident_ctas.append(cta)
-        for warp_program in role_by_warp:
-            subcore = loads.index(min(loads))
-            loads[subcore] += 1
-            warp = SimulatedWarp(self.next_warp_number, warp_program, cta, subcore)
-            warp.step = self.warp_programs[warp_program].sequences[0].start
+        for role in parameters.role_by_warp:
+            subcore = self.subcores.assign_warp()
+            warp = SimulatedWarp(
+                self.next_warp_number,
+                role,
+                cta,
+                subcore,
+                self.steps[role],
+                self.warp_programs[role].sequences,
+                self.subcores.pipe_free[subcore],
+                parameters.max_ldgsts_in_flight,
+            )
             self.next_warp_number -= 1
             heappush(self.heap, (time, warp.number, warp))
 
-    def run(self) -> SimulationResult:  # noqa: C901 - calls would double the time of the innermost loop
-        for _ in range(min(self.parameters.ctas_per_sm, self.n_ctas_to_launch)):
-            self.launch_cta(0.0)
-        parameters, found, heap = self.parameters, self.result, self.heap
-        n_sub = parameters.n_subcores
-        issue_free = [0.0] * n_sub
-        pipe_free = [[0.0] * _N_PIPE_INDICES for _ in range(n_sub)]
-        load_store_free = tags_free = dram_free = atomic_free = dram_work = spread_phase = 0.0
-        load_latency = parameters.dram_load_cycles
-        l2_frees = [0.0, 0.0]  # to the SM, and from it
-        l2_joint, store_factor = 0.0, parameters.l2_store_factor
-        load_store_queue_cycles, burst, release = (
-            parameters.load_store_queue_cycles,
-            parameters.l2_burst_cycles,
-            parameters.read_release_cycles,
-        )
-        store_depth = parameters.store_queue_cycles
-        load_store_queue: list[
-            tuple[int, SimulatedWarp]
-        ] = []  # warps whose memory instruction has no room on the path
-        max_iterations, max_ldgsts = parameters.max_iterations, parameters.max_ldgsts_in_flight
-        is_full = False
-        steps = [
-            list(
-                zip(
-                    s.kind,
-                    _mask_waiting_steps(s),
-                    s.tail_cycles,
-                    s.issue_slots,
-                    s.pipe_cycles,
-                    s.stall_cycles,
-                    strict=True,
-                )
-            )
-            for s in self.warp_programs
-        ]
-        resumed_warp: tuple[float, int, SimulatedWarp] | None = None  # of the last warp: when it goes on
-        while resumed_warp is not None or heap or self.release_blocked_warps():
-            time, _, entry = heappop(heap) if resumed_warp is None else heappushpop(heap, resumed_warp)
-            resumed_warp = None
-            has_room = entry is None
-            warp = heappop(load_store_queue)[1] if entry is None else entry
-            resumes = has_room or warp.has_issued_step
-            warp.has_issued_step = False
-            warp_program, steps_of_role = self.warp_programs[warp.role], steps[warp.role]
-            waits = found.waits[warp.role]
-            runs = warp_program.sequences
-            boards = warp.scoreboards
-            issue, free = issue_free[warp.subcore], pipe_free[warp.subcore]
-            limit = heap[0][0] if heap else 1e300
-            stop = runs[warp.sequence].stop
-            while True:
-                i = warp.step
-                if warp.is_released:
-                    warp.is_released = False  # of a barrier: the step itself is done
-                else:
-                    base = i * N_WAIT_COLUMNS
-                    kind, may_wait, tail_cycles, issued, pipe_cycles, stall = steps_of_role[i]
-                    if warp.has_waited:
-                        warp.has_waited = False
-                    elif may_wait and not resumes:
-                        share = warp_program.share[i]
-                        if warp_program.wait_scoreboards[i]:
-                            if warp.deferred_waits:
-                                if warp.is_waiting_for_phase:
-                                    warp.is_waiting_for_phase = False
-                                    waits[base + WaitCause.BARRIER] += time - warp.blocked_since
-                                if not warp.resolve_deferred_waits(warp_program.wait_scoreboards[i]):
-                                    warp.is_waiting_for_phase, warp.blocked_since = True, time
-                                    break
-                            for b in warp_program.wait_scoreboards[i]:
-                                late = boards[b] - time
-                                if late > 0:
-                                    waits[base + warp.wait_causes[b]] += share * late
-                                    time += share * late
-                        pending = warp_program.depbar_waits[i]
-                        if pending is not None:
-                            b, left = pending
-                            queue = warp.pending_results[b]
-                            if queue and len(queue) > left:
-                                late = max(queue[: len(queue) - left]) - time
-                                if late > 0:
-                                    waits[base + warp.wait_causes[b]] += share * late
-                                    time += share * late
-                                del queue[: len(queue) - left]
-                        if warp_program.max_pending_groups[i] >= 0:
-                            groups = warp.wgmma_group_ends
-                            keep = warp_program.max_pending_groups[i]
-                            done = max(groups[: len(groups) - keep], default=0.0)
-                            if keep < len(groups):
-                                del groups[: len(groups) - keep]
-                            late = done - time
-                            if late > 0:
-                                waits[base + WaitCause.GMMA] += share * late
-                                time += share * late
-                        if max_ldgsts and warp_program.is_ldgsts[i] and len(warp.ldgsts_ends) >= max_ldgsts:
-                            late = warp.ldgsts_ends.pop(0) - time
-                            if late > 0:
-                                waits[base + WaitCause.LONG_SCOREBOARD] += share * late
-                                time += share * late
-                        fetch = warp_program.fetch_cycles[i]
-                        if fetch:
-                            waits[base + NO_INSTRUCTIONS_COLUMN] += fetch
-                            time += fetch
-                        if time > limit:
-                            # others come first: queues are taken in order of arrival
-                            warp.has_waited = True
-                            resumed_warp = (time, warp.number, warp)
-                            break
-                    if not resumes:
-                        free_at, which = issue, NOT_SELECTED_COLUMN
-                        for p, _, _ in pipe_cycles:
-                            if free[p] > free_at and p != TENSOR_PIPE_INDEX:
-                                free_at, which = free[p], _WAIT_CAUSE_BY_PIPE[p]
-                        if free_at > time:
-                            waits[base + which] += free_at - time
-                            time = free_at
-                            if heap and heap[0][0] <= time:
-                                # others may be ready as well then, and younger
-                                warp.has_waited = True
-                                resumed_warp = (time, warp.number, warp)
-                                break
-                        issue = time + issued
-                        end = 0.0
-                        for p, cycles, last in pipe_cycles:
-                            begin = free[p]
-                            if begin > time:  # the tensor core's queue
-                                waits[base + _WAIT_CAUSE_BY_PIPE[p]] += begin - time
-                                time = begin
-                            free[p] = begin = time + cycles
-                            if begin - last > end:
-                                end = begin - last
-                                slow = p
-                        time += stall
-                        if end > time - tail_cycles:
-                            late = end - time + tail_cycles
-                            waits[base + _WAIT_CAUSE_BY_PIPE[slow]] += late
-                            time += late
-                    if kind:
-                        if resumes:
-                            at = time
-                            time += tail_cycles
-                            resumes = False
-                        else:
-                            at = time - tail_cycles
-                            if at > limit:
-                                # others come first: what the SM shares is taken in order of arrival
-                                warp.has_issued_step = True
-                                resumed_warp = (at, warp.number, warp)
-                                break
-                        if kind == _RESULT_KIND:
-                            matrix = warp_program.async_mma_cycles[i]
-                            if matrix:
-                                p = warp_program.async_mma_pipe[i]
-                                cores = pipe_free[0] if p in _SHARED_PIPES else free
-                                done = max(cores[p], warp.async_mma_end, at) + matrix
-                                warp.async_mma_end = cores[p] = done
-                                if warp_program.ends_wgmma_group[i]:
-                                    warp.wgmma_group_ends.append(done)
-                                released = at + release
-                            else:
-                                released = done = at + warp_program.latency_cycles[i]
-                        elif kind == _BARRIER_KIND:
-                            barrier = warp_program.barriers[i]
-                            load_store_free = (
-                                load_store_free if load_store_free > at else at
-                            ) + warp_program.load_store_cycles[i]
-                            time += warp_program.latency_cycles[i] if barrier.waits else 0.0
-                            if self.arrive_at_barrier(warp, barrier, time):
-                                warp.is_released = True
-                                warp.blocked_since = time
-                                break
-                            if heap and heap[0][0] < limit:
-                                limit = heap[0][0]
-                            done = released = time
-                        elif kind == _WAIT_KIND:
-                            takes_part = (
-                                warp_program.predicated_ramp[i] not in runs[warp.sequence].skipped_ramps
-                            )
-                            pipeline, b = warp_program.pipeline[i], warp_program.write_scoreboard[i]
-                            if takes_part and not warp.is_waiting_for_phase:
-                                warp.wait_counts[pipeline] += warp_program.share[i]
-                            number = int(warp.wait_counts[pipeline] + ROUNDING_TOLERANCE)
-                            if takes_part and b >= 0:
-                                warp.deferred_waits.append(
-                                    DeferredWait(b, pipeline, number, warp_program.latency_cycles[i])
-                                )
-                            elif takes_part:  # no scoreboard is known: it waits here
-                                if not warp.is_waiting_for_phase:
-                                    warp.is_waiting_for_phase, warp.blocked_since = True, at
-                                ready = warp.cta.pipeline_phases[pipeline].find_phase_end(number, warp)
-                                if ready is None:
-                                    warp.has_issued_step = True
-                                    break
-                                warp.is_waiting_for_phase = False
-                                time += max(0.0, ready - at)
-                                at = max(at, ready)
-                                waits[base + WaitCause.BARRIER] += at - warp.blocked_since
-                            done = released = at + warp_program.latency_cycles[i]
-                        elif kind in _ARRIVAL_KINDS:
-                            done = released = at + warp_program.latency_cycles[i]
-                            if kind == _COMMIT_KIND:
-                                released = at + release  # it waits for products; its warp does not
-                                if warp.async_mma_end > at:
-                                    done += warp.async_mma_end - at
-                            if warp_program.predicated_ramp[i] not in runs[warp.sequence].skipped_ramps:
-                                self.arrive_at_mbarrier(
-                                    warp, warp_program.pipeline[i], warp_program.arrivals[i], done
-                                )
-                            if heap and heap[0][0] < limit:
-                                limit = heap[0][0]
-                        else:
-                            if has_room:
-                                has_room = False
-                                if at < warp.blocked_since:
-                                    time += warp.blocked_since - at
-                                    at = warp.blocked_since
-                                waits[base + WaitCause.MEMORY_PIPE] += at - warp.blocked_since
-                                is_full = bool(load_store_queue)
-                            elif load_store_queue or load_store_free - at > load_store_queue_cycles:
-                                warp.blocked_since = at
-                                heappush(load_store_queue, (-warp.number, warp))
-                                if len(load_store_queue) == 1:
-                                    heappush(heap, (load_store_free - load_store_queue_cycles, -1, None))
-                                break
-                            begin = load_store_free if load_store_free > at else at
-                            load_store_free = begin + warp_program.load_store_cycles[i]
-                            done = load_store_free
-                            busy_cycles = warp_program.tag_cycles[i]
-                            if busy_cycles:
-                                tags_free = (tags_free if tags_free > begin else begin) + busy_cycles
-                                if tags_free > done:
-                                    done = tags_free
-                                if tags_free - load_store_queue_cycles > load_store_free:
-                                    load_store_free = tags_free - load_store_queue_cycles
-                            if is_full:
-                                is_full = False
-                                heappush(
-                                    heap,
-                                    (
-                                        load_store_free - load_store_queue_cycles
-                                        if load_store_free - load_store_queue_cycles > at
-                                        else at,
-                                        -1,
-                                        None,
-                                    ),
-                                )
-                                if load_store_free - load_store_queue_cycles < limit:
-                                    limit = load_store_free - load_store_queue_cycles
-                            done += warp_program.latency_cycles[i]
-                            released = begin + release
-                            busy_cycles = warp_program.l2_cycles[i]
-                            if busy_cycles:
-                                is_outgoing = kind in OUTGOING_KINDS
-                                l2_free = l2_frees[is_outgoing]
-                                l2_frees[is_outgoing] = l2_free = (
-                                    l2_free if l2_free > begin else begin
-                                ) + busy_cycles
-                                if store_factor and kind != _COPY_KIND:
-                                    # loads go first: what both take together holds up stores;
-                                    # cycles of copies are those of their stream, not of the L2
-                                    l2_joint = l2_joint if l2_joint > begin else begin
-                                    l2_joint += busy_cycles * store_factor if is_outgoing else busy_cycles
-                                    if is_outgoing:
-                                        l2_free = l2_joint
-                                if kind == _COPY_KIND:
-                                    # a stream of its own, ahead of its share by as much as it waits
-                                    late = max(
-                                        l2_free - begin, dram_free + warp_program.dram_cycles[i] - done
-                                    )
-                                    if late > 0:
-                                        done += late
-                                queued = l2_free - begin - burst
-                                busy_cycles = warp_program.dram_cycles[i]
-                                if busy_cycles:
-                                    dram_free = (dram_free if dram_free > begin else begin) + busy_cycles
-                                    if dram_free - begin - burst > queued:
-                                        queued = dram_free - begin - burst
-                                    if load_latency and kind not in OUTGOING_KINDS:
-                                        dram_work += busy_cycles
-                                        load = min(
-                                            _MAX_DRAM_LOAD_SHARE,
-                                            dram_work / (begin + _DRAM_LOAD_WINDOW_CYCLES),
-                                        )
-                                        wait = load_latency * load / (1.0 - load)
-                                        if kind == _COPY_KIND and late > burst:
-                                            # its lines wait for the DRAM side by side
-                                            wait = max(0.0, wait - late + burst)
-                                        done += wait
-                                    spread = warp_program.spread_cycles[i]
-                                    if spread:
-                                        spread_phase = (spread_phase + _GOLDEN_RATIO_STEP) % 1.0
-                                        done += spread * (spread_phase - 0.5)
-                                busy_cycles = warp_program.atomic_cycles[i]
-                                if busy_cycles:
-                                    atomic_free = (
-                                        atomic_free if atomic_free > begin else begin
-                                    ) + busy_cycles
-                                    if atomic_free - begin - burst > queued:
-                                        queued = atomic_free - begin - burst
-                                if queued > 0:
-                                    if kind == _LOAD_KIND:
-                                        done += queued
-                                    elif kind == _STORE_KIND and queued > store_depth:
-                                        load_store_free += queued - store_depth
-                            if warp_program.is_ldgsts[i]:
-                                if done > warp.last_ldgsts_end:
-                                    warp.last_ldgsts_end = done
-                                if max_ldgsts:
-                                    warp.ldgsts_ends.append(done)
-                            elif warp.last_ldgsts_end and warp_program.is_ldgdepbar[i]:
-                                done = max(begin, warp.last_ldgsts_end)
-                                warp.last_ldgsts_end = 0.0
-                            if kind == _COPY_KIND:
-                                if warp_program.predicated_ramp[i] not in runs[warp.sequence].skipped_ramps:
-                                    self.arrive_at_mbarrier(
-                                        warp, warp_program.pipeline[i], warp_program.arrivals[i], done
-                                    )
-                                if heap and heap[0][0] < limit:
-                                    limit = heap[0][0]
-                        b = warp_program.write_scoreboard[i]
-                        if b >= 0:
-                            if done > boards[b]:
-                                boards[b] = done
-                                warp.wait_causes[b] = (
-                                    _LONG_SCOREBOARD if warp_program.is_long[i] else _SHORT_SCOREBOARD
-                                )
-                            queue = warp.pending_results[b]
-                            if queue is None:
-                                queue = warp.pending_results[b] = []
-                            queue.append(done)
-                            if len(queue) > 64:
-                                del queue[0]
-                        b = warp_program.read_scoreboard[i]
-                        if b >= 0 and released > boards[b]:
-                            boards[b] = released
-                            warp.wait_causes[b] = (
-                                _LONG_SCOREBOARD if warp_program.is_long[i] else _SHORT_SCOREBOARD
-                            )
-                i += 1
-                if i == stop:
-                    run = runs[warp.sequence]
-                    warp.iteration += 1
-                    is_truncated = run.iterations > run.limit_iterations(max_iterations)
-                    if self.count_iteration(warp, time) if is_truncated else warp.iteration < run.iterations:
-                        i = run.start
-                    else:
-                        warp.iteration = 0
-                        warp.sequence += 1
-                        if warp.sequence == len(runs):
-                            self.retire_warp(warp, time)
-                            break
-                        i = runs[warp.sequence].start
-                        stop = runs[warp.sequence].stop
-                warp.step = i
-                if time > limit:
-                    resumed_warp = (time, warp.number, warp)
-                    break
-            issue_free[warp.subcore] = issue
-        found.cycles = max(load_store_free, *l2_frees, l2_joint, dram_free, atomic_free, found.cycles)
-        return found
+    def end_iteration(self, warp: SimulatedWarp, time: float) -> bool:
+        """Move a warp from the end of a sequence to its next iteration or the next sequence.
 
-    def arrive_at_barrier(self, warp: SimulatedWarp, meeting: CtaBarrier, time: float) -> bool:
-        """Whether a warp that comes to a barrier is kept there; the last one lets the others go."""
-        cta = warp.cta
-        state = cta.barriers.get(meeting.key)
-        if state is None:
-            state = cta.barriers[meeting.key] = BarrierState()
-        state.n_arrived += 1
-        if state.n_arrived < (meeting.n_warps or cta.n_warps_left):
-            if meeting.waits:
-                state.waiting_warps.append(warp)
-            return meeting.waits
-        self.release_warps(state, time)
-        return False
-
-    def release_warps(self, state: BarrierState, time: float) -> None:
-        """The warps at a barrier go on."""
-        for other in state.waiting_warps:
-            step = other.step * N_WAIT_COLUMNS + WaitCause.BARRIER
-            self.result.waits[other.role][step] += max(0.0, time - other.blocked_since)
-            heappush(self.heap, (max(time, other.blocked_since), other.number, other))
-        state.waiting_warps, state.n_arrived = [], 0
-
-    def arrive_at_mbarrier(self, warp: SimulatedWarp, pipeline: int, arrivals: float, time: float) -> None:
-        """An arrival at a ring, which may end a phase and let warps go on."""
-        if not arrivals:
-            return
-        phases, parameters = warp.cta.pipeline_phases[pipeline], self.parameters.pipelines[pipeline]
-        number = (
-            int((warp.arrival_counts[pipeline] + ROUNDING_TOLERANCE) / parameters.arrivals_by_role[warp.role])
-            if parameters.arrivals_by_role
-            else None
-        )
-        warp.arrival_counts[pipeline] += arrivals
-        if not phases.add_arrivals(arrivals, time, parameters.arrivals_per_phase, number):
-            return
-        for other in phases.waiting_warps:  # each looks anew whether this was the phase
-            heappush(self.heap, (max(phases.phase_ends[-1], other.blocked_since), other.number, other))
-        phases.waiting_warps = []
-
-    def release_blocked_warps(self) -> bool:
-        """Let go on who waits for warps that never come, at barriers first.
-
-        Parts of a warp that come to a barrier one by one are not told apart from warps; and phases of
-        mbarriers may be asked for in another order than that in which loops are taken.
+        Return False where the warp has come to its end.
         """
-        points = [
-            point for cta in self.resident_ctas for point in cta.barriers.values() if point.waiting_warps
-        ]
-        for point in points:
-            self.release_warps(point, 0.0)
-        for cta in self.resident_ctas if not points else ():
-            for phases in cta.pipeline_phases:
-                phases.n_free_waits += bool(phases.waiting_warps)
-                for warp in phases.waiting_warps:
-                    heappush(self.heap, (warp.blocked_since, warp.number, warp))
-                phases.waiting_warps = []
-        return bool(self.heap)
+        sequence = warp.sequences[warp.sequence]
+        warp.iteration += 1
+        is_truncated = sequence.iterations > sequence.limit_iterations(self.parameters.max_iterations)
+        goes_on = self.count_iteration(warp, time) if is_truncated else warp.iteration < sequence.iterations
+        if not goes_on:
+            warp.iteration = 0
+            warp.sequence += 1
+            if warp.sequence == len(warp.sequences):
+                self.retire_warp(warp, time)
+                return False
+        warp.position = warp.sequences[warp.sequence].start
+        return True
 
     def count_iteration(self, warp: SimulatedWarp, time: float) -> bool:
-        """Count a visit of a run that is cut short; whether the warp goes through the run once more.
+        """Count an iteration of a truncated sequence, and return whether the warp does another one.
 
-        All CTAs that came together stay until they have made so many visits in all: those that have priority
-        go through the run more often, as they would for as long as it lasts. Warps that meet at barriers make
-        equally many.
+        All CTAs of a wave stay until they have done so many iterations in all: warps that have priority do
+        more, as they would for as long as the loop lasts. Warps that meet at barriers do equally many.
         """
         cta = warp.cta
         key = (warp.role, warp.sequence, cta.wave)
@@ -549,17 +264,11 @@ class _SmSimulator:
         return True
 
     def retire_warp(self, warp: SimulatedWarp, time: float) -> None:
-        """A warp is done, and with the last one its CTA."""
-        self.warps_per_subcore[warp.subcore] -= 1
+        """Remove a warp that has ended; with the last one of a CTA, launch the next CTA."""
+        self.subcores.n_warps[warp.subcore] -= 1
         cta = warp.cta
         cta.n_warps_left -= 1
-        cta_barrier = cta.barriers.get(WHOLE_CTA_KEY)
-        if (
-            cta_barrier is not None
-            and cta_barrier.waiting_warps
-            and cta_barrier.n_arrived == cta.n_warps_left
-        ):
-            self.release_warps(cta_barrier, time)
+        self.barriers.remove_warp(cta, time)
         if cta.n_warps_left:
             return
         self.resident_ctas.remove(cta)
@@ -569,18 +278,74 @@ class _SmSimulator:
         if self.n_ctas_to_launch:
             self.launch_cta(time)
 
+    def release_blocked_warps(self) -> bool:
+        """Let warps go on that wait for others which never come, and return whether there were any.
 
-def _mask_waiting_steps(warp_program: WarpProgram) -> list[bool]:
-    """Steps before which a warp may have to wait for something of its own."""
-    columns = zip(
-        warp_program.wait_scoreboards,
-        warp_program.depbar_waits,
-        warp_program.max_pending_groups,
-        warp_program.is_ldgsts,
-        warp_program.fetch_cycles,
-        strict=True,
-    )
-    return [
-        bool(waits or pending or groups >= 0 or copies or fetch)
-        for waits, pending, groups, copies, fetch in columns
-    ]
+        Barriers come first. This happens where parts of one warp come to a barrier one by one, which are
+        counted like several warps; and where phases of mbarriers are waited for in another order than that
+        of the simulated loops.
+        """
+        states = [
+            state for cta in self.resident_ctas for state in cta.barriers.values() if state.waiting_warps
+        ]
+        for state in states:
+            self.barriers.release(state, 0.0)
+        for cta in self.resident_ctas if not states else ():
+            self.mbarriers.release_all(cta)
+        return bool(self.heap)
+
+
+def wait_for_operands(warp: SimulatedWarp, step: SimulatedStep, time: float) -> float | None:
+    """Return when a step can issue by what it needs of its own warp; None where the warp is kept."""
+    share = step.share
+    if step.wait_scoreboards:
+        if warp.deferred_waits and not warp.resolve_deferred_waits(step, time):
+            return None
+        scoreboards = warp.scoreboards
+        for board in step.wait_scoreboards:
+            late = scoreboards[board] - time
+            if late > 0:
+                step.wait_cycles[warp.wait_causes[board]] += share * late
+                time += share * late
+    if step.may_wait_for_counts:
+        time = _wait_for_counts(warp, step, time)
+    if step.fetch_cycles:
+        step.wait_cycles[NO_INSTRUCTIONS_COLUMN] += step.fetch_cycles
+        time += step.fetch_cycles
+    return time
+
+
+def _wait_for_counts(warp: SimulatedWarp, step: SimulatedStep, time: float) -> float:
+    """Return when no more results, groups of products or LDGSTS are pending than a step allows."""
+    if step.depbar_wait is not None:
+        board, max_pending = step.depbar_wait
+        queue = warp.pending_results[board]
+        if queue and len(queue) > max_pending:
+            done = _pop_older(queue, max_pending)
+            if done > time:
+                time = _wait_until(done, step, warp.wait_causes[board], time)
+    if step.max_pending_groups >= 0:
+        done = _pop_older(warp.wgmma_group_ends, step.max_pending_groups)
+        time = _wait_until(done, step, _GMMA, time)
+    if step.is_ldgsts and warp.max_ldgsts and len(warp.ldgsts_ends) >= warp.max_ldgsts:
+        time = _wait_until(warp.ldgsts_ends.pop(0), step, _LONG_SCOREBOARD, time)
+    return time
+
+
+def _pop_older(ends: list[float], max_pending: int) -> float:
+    """Remove all but the last ends, and return the latest of those removed, 0 if none."""
+    n_removed = len(ends) - max_pending
+    if n_removed <= 0:
+        return 0.0
+    done = max(ends[:n_removed])
+    del ends[:n_removed]
+    return done
+
+
+def _wait_until(done: float, step: SimulatedStep, cause: int, time: float) -> float:
+    """Return the time of a warp that waits for `done`, a part of the wait where a part of warps executes."""
+    late = done - time
+    if late <= 0:
+        return time
+    step.wait_cycles[cause] += step.share * late
+    return time + step.share * late

@@ -1,7 +1,11 @@
-"""Where spilled registers are served: by what else of the frame is touched between two touches of a slot.
+"""Compute which cache level serves spilled registers, by the reuse distances of their stack slots.
 
-Code with spills goes through its frame in an order that is known, so each access has its own reuse distance
-(Mattson's stack distance); all resident threads are taken to be at about the same place.
+The order in which code accesses its stack frame is known. So each access has its own reuse distance: the
+words of the frame that are accessed since the last access to its word (Mattson's stack distance). All
+resident threads are taken to be at about the same instruction, so a cache holds an access whose distance is
+less than the cache's capacity divided by those threads.
+
+Example: `STL [R1]; STL [R1+4]; LDL [R1]` has distance 1 for the load: one other word lies between.
 """
 
 from bisect import bisect_left
@@ -12,8 +16,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.l1_policies import L1Policy, find_l1_policy
-from analyzer.demand.opcode_costs import FloatArray
-from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, OpKind
+from analyzer.ir.arrays import FloatArray
+from analyzer.ir.opcode import MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.operand import Address, Register
 from analyzer.models.block_sequences import split_into_block_sequences
 from analyzer.models.interface import ModelInput
@@ -26,27 +30,25 @@ FrameSlot = tuple[tuple[Register, ...], int]
 
 
 class SpillAccesses(Struct, frozen=True, eq=False):
-    """Of each instruction, [n]: is_local: an executed access to local memory; l2_share, dram_share: of its
-    bytes, those that go beyond the L1 and beyond the L2; added_cycles: to its latency in the L1.
-    """
+    """Accesses to local memory by instruction, [n]."""
 
-    is_local: NDArray[np.bool_]
-    l1_miss_rate: FloatArray
-    dram_share: FloatArray
-    added_latency_cycles: FloatArray
+    is_local: NDArray[np.bool_]  # executed accesses to local memory
+    l1_miss_rate: FloatArray  # share of the bytes that goes beyond the L1
+    dram_share: FloatArray  # and beyond the L2
+    added_latency_cycles: FloatArray  # to the latency of the L1
 
 
 class _FrameAccess(Struct, frozen=True):
-    """A word of the frame that an instruction touches; drops: it is not needed any more."""
+    """An access of one instruction to one word of the frame."""
 
     row: int
     slot: FrameSlot
     is_store: bool
-    is_last_use: bool
+    is_last_use: bool  # the word is not needed any more
 
 
 def measure_spill_reuse(model_input: ModelInput) -> SpillAccesses:
-    """Reuse distances of all resident threads against the SM's L1 and its part of the L2."""
+    """Compare reuse distances of all resident threads with the SM's L1 and its part of the L2."""
     n = len(model_input.kernel)
     rows = _mask_local_rows(model_input)
     l2_share, dram_share = np.zeros(n), np.zeros(n)
@@ -66,9 +68,9 @@ def measure_spill_reuse(model_input: ModelInput) -> SpillAccesses:
 def _compute_cache_capacities(
     model_input: ModelInput, n_slots: int, again: float
 ) -> "tuple[_CacheCapacity, _CacheCapacity]":
-    """What the L1 and an SM's part of the L2 have for words, beside other data that come between two touches.
+    """Return the words that the L1 and an SM's part of the L2 hold beside other data accessed in between.
 
-    again: how often a thread comes back to a word.
+    again: accesses of a thread to a word after the first one.
     """
     memory, ctas = model_input.arch.memory, model_input.occupancy.ctas_per_sm
     frame = n_slots * _WORD_BYTES * model_input.block_threads
@@ -84,15 +86,13 @@ def _compute_cache_capacities(
 
 def _mask_local_rows(model_input: ModelInput) -> NDArray[np.bool_]:
     kernel = model_input.kernel
-    is_local = kernel.form_table.make_opcode_mask(
-        lambda o: o.kind in MEMORY_KINDS and o.space is AddressSpace.LOCAL
-    )
+    is_local = kernel.form_table.make_opcode_mask(_accesses_local_memory)
     rows: NDArray[np.bool_] = is_local[kernel.opcode_ids] & (model_input.execution_counts > 0)
     return rows
 
 
 def _iterate_frame_accesses(model_input: ModelInput, rows: NDArray[np.bool_]) -> Iterator[_FrameAccess]:
-    """In the order of a warp's way through the code; loops twice, so that rounds follow each other."""
+    """Yield accesses in the order of execution; loops twice, so that one iteration follows another."""
     cfg, weights = model_input.cfg, model_input.execution_counts
     for sequence in split_into_block_sequences(cfg, model_input.loop_forest):
         again = sequence.loop is not None and max(weights[cfg.blocks[b].start] for b in sequence.blocks) > 1
@@ -114,16 +114,18 @@ def _decode_frame_accesses(model_input: ModelInput, row: int) -> Iterator[_Frame
 
 
 class _CacheCapacity(Struct, frozen=True):
-    """Words of each thread that a cache has room for; it loses some before it is full (see
-    `MemorySubsystem`).
-    """
+    """Words of each thread that a cache has room for."""
 
     words_per_thread: float
+    # Parts of that at which evictions begin and at which all is evicted (see `MemorySubsystem`).
     eviction_start: float
     eviction_end: float
 
     def compute_evicted_share(self, gap: int) -> float:
-        """Of words that so many others are touched between."""
+        """Return the evicted share of words at a reuse distance.
+
+        gap: the distance, in words.
+        """
         if not self.words_per_thread:
             return 1.0
         part = (gap / self.words_per_thread - self.eviction_start) / (self.eviction_end - self.eviction_start)
@@ -133,11 +135,12 @@ class _CacheCapacity(Struct, frozen=True):
 def _compute_miss_rate(
     touches: list[_FrameAccess], n: int, capacity: _CacheCapacity, *, keeps_last_used: bool
 ) -> FloatArray:
-    """Of each row's words, the share that a cache has lost: those that a load finds gone, and those that a
-    store leaves and that are pushed out before they are replaced.
+    """Compute the share of each row's words that a cache has lost.
+
+    These are words that a load does not find, and words of a store that are evicted before the next store.
     """
     lost, total = np.zeros(n), np.zeros(n)
-    twice = touches + touches  # two CTAs after each other
+    twice = touches + touches  # two CTAs, one after the other
     gaps = _compute_reuse_distances(twice, keeps_last_used=keeps_last_used)
     left: dict[FrameSlot, float] = {}
     for touch, gap in zip(reversed(twice), reversed(gaps), strict=True):
@@ -154,9 +157,9 @@ def _compute_miss_rate(
 
 
 def _compute_reuse_distances(touches: list[_FrameAccess], *, keeps_last_used: bool) -> list[int]:
-    """Words touched since each touch's word was touched before."""
+    """Count the words accessed since the last access to each access's word."""
     last: dict[FrameSlot, int] = {}
-    times: list[int] = []  # of the last touch of each word, in order
+    times: list[int] = []  # of the last access to each word, in order
     gaps: list[int] = []
     for now, touch in enumerate(touches):
         before = last.pop(touch.slot, -1)
@@ -171,21 +174,28 @@ def _compute_reuse_distances(touches: list[_FrameAccess], *, keeps_last_used: bo
 
 
 def _count_accessed_words(model_input: ModelInput, rows: NDArray[np.bool_]) -> float:
-    """Words of its frame that a thread touches, each as often as it does."""
+    """Count the accesses of a thread to words of its frame."""
     kernel = model_input.kernel
     words = np.array([max(1, opcode.width_bytes // _WORD_BYTES) for opcode in kernel.form_table.opcodes])
     return float((words[kernel.opcode_ids] * model_input.execution_counts)[rows].sum())
 
 
 def _count_global_bytes_per_cta(model_input: ModelInput, *, in_l1: bool = False) -> float:
-    """in_l1: of those that are put there, not what the copy engine or LDGSTS bring past it."""
+    """Count the bytes of global memory that a CTA accesses.
+
+    in_l1: only those that are allocated in the L1, without what the copy engine or LDGSTS bring past it.
+    """
     kernel = model_input.kernel
     moved = model_input.access_bytes.global_bytes * model_input.execution_counts
     if in_l1:
-        put_in = kernel.form_table.make_opcode_mask(
-            lambda opcode: (
-                opcode.kind is not OpKind.BULK_COPY and find_l1_policy(opcode) is L1Policy.READ_ALLOCATE
-            )
-        )
+        put_in = kernel.form_table.make_opcode_mask(_fills_l1)
         moved = np.where(put_in[kernel.opcode_ids], moved, 0.0)
     return float(moved.sum()) * max(1, model_input.occupancy.warps_per_cta)
+
+
+def _accesses_local_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.space is AddressSpace.LOCAL
+
+
+def _fills_l1(opcode: Opcode) -> bool:
+    return opcode.kind is not OpKind.BULK_COPY and find_l1_policy(opcode) is L1Policy.READ_ALLOCATE

@@ -1,4 +1,8 @@
-"""Of what stores to global memory ask for, the part that goes on from the L2 to the DRAM."""
+"""Compute the part of stores to global memory that goes on from the L2 to the DRAM.
+
+A sector goes to the DRAM once for all stores that meet in it. One that is written in part costs more, since
+the rest has to be read. One that an atomic adds to is read and written.
+"""
 
 from collections.abc import Mapping
 
@@ -14,23 +18,21 @@ _FULL_SECTOR_MIN_DENSITY = 0.99
 
 
 class _StoreShares(Struct, frozen=True):
-    """share: of the sectors that an instruction asks for, those that leave one SM's CTAs; density: touched
-    part of them; adds: to what is there; joins: sectors of which other CTAs may write the rest.
-    """
+    """Sectors of one store instruction."""
 
-    sectors: int
-    share: float
-    density: float
-    is_accumulating: bool
-    is_mergeable: bool
+    sectors: int  # requested
+    share: float  # of these, different ones that leave an SM
+    density: float  # written part of them
+    is_accumulating: bool  # adds to what is in memory
+    is_mergeable: bool  # other CTAs may write the rest of a sector
 
 
 def compute_store_dram_shares(
     model_input: ModelInput, looked_up: Mapping[int, MissRates]
 ) -> dict[int, float]:
-    """Sectors that the DRAM moves for one that a store asks for, by row.
+    """Compute the sectors that the DRAM moves for one that a store requests, by row.
 
-    looked_up: where rows of tables lie that words from memory name.
+    looked_up: miss rates of rows whose addresses come from memory.
     """
     if model_input.profile is None:
         return {}
@@ -72,7 +74,7 @@ def _measure_store(
 
 
 def _compute_merged_share(model_input: ModelInput, found: Mapping[int, _StoreShares]) -> float:
-    """Of the sectors that leave the SMs, those that leave the L2: CTAs elsewhere write the rest of them."""
+    """Compute the share of sectors from the SMs that leave the L2: CTAs of other SMs fill them up there."""
     handed = sum(stored.share * stored.sectors for stored in found.values())
     if (
         model_input.dram_written_sectors is None
@@ -84,7 +86,7 @@ def _compute_merged_share(model_input: ModelInput, found: Mapping[int, _StoreSha
 
 
 def _compute_written_density(model_input: ModelInput) -> float:
-    """Written part of the sectors that the grid writes to."""
+    """Compute the written part of the sectors that the grid writes to."""
     traffic = None if model_input.profile is None else model_input.profile.traffic
     if traffic is None or not traffic.written_unique_sectors or traffic.written_unique_bytes is None:
         return 0.0
@@ -92,7 +94,7 @@ def _compute_written_density(model_input: ModelInput) -> float:
 
 
 def _compute_partial_write_factor(model_input: ModelInput) -> float:
-    """Sectors that the DRAM moves for one that is written in part, unless the launch reads it as well."""
+    """Compute the sectors that the DRAM moves for a partly written one that the launch does not read."""
     traffic = None if model_input.profile is None else model_input.profile.traffic
     unread = 1.0
     if traffic is not None and traffic.unique_sectors is not None and traffic.written_unique_sectors:

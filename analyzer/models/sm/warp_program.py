@@ -1,16 +1,24 @@
-"""A role's code as the SM simulation reads it: stretches of instructions that issue one after another.
+"""Build the program of a warp for the SM simulation: steps of instructions that issue one after another.
 
-A step ends where something outside of the warp's own sub-core decides when it goes on: a memory
-instruction, a barrier, an instruction whose result a scoreboard guards; or where the next one waits for a
-scoreboard. What stands inside a step is summed: issue slots, cycles of each pipe, stall counts.
+A step ends at an instruction after which something outside of the warp's own sub-core decides when it goes
+on: a memory instruction, a barrier, an instruction with a scoreboard. It also ends before an instruction
+that waits for a scoreboard. Of the instructions inside a step only sums are kept: issue slots, cycles of
+each pipe, stall counts. So one step has one wait at its start and one request at its end, and costs the
+same to simulate for 2 or 12 instructions.
+
+Example: `IADD; IADD; LDG; (waits for LDG) FFMA; FFMA` is two steps: 3 instructions with a request of kind
+LOAD, and 2 that begin with a wait for its scoreboard.
+
+The steps of a loop body are one `StepSequence` with its number of iterations.
 """
 
 from collections.abc import Sequence
 
 from msgspec import Struct, field
 
-from analyzer.demand.opcode_costs import PIPE_INDEX, FloatArray
+from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp, PipelineUse
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind, Semantics
 from analyzer.ir.operand import Immediate, Register
@@ -34,37 +42,27 @@ WHOLE_CTA_KEY = -1
 
 
 class CtaBarrier(Struct, frozen=True):
-    """A barrier of the CTA: key: which; warps: that it takes, all where 0; who only arrives does not wait."""
+    """An operation on a barrier of the CTA."""
 
-    key: int
-    n_warps: int
-    waits: bool
+    key: int  # which barrier
+    n_warps: int  # that it takes; 0 for all of the CTA
+    waits: bool  # False for a warp that only arrives
 
 
 class WarpProgram(Struct, eq=False):
-    """Steps in columns, and the runs that they make up.
+    """Steps in columns, and the sequences that they make up."""
 
-    Of step i: waits: scoreboards to wait for; pending: (scoreboard, how many may be left) of a DEPBAR;
-    groups: how many groups of warpgroup products may be left, -1 where it waits for none;
-    issued, stalls: issue slots and the warp's own cycles; pipes: (pipe, cycles, cycles of the last
-    instruction there); act and what it needs: tail (stall count of the last instruction), path_cycles of the
-    SM's load/store path, tag_cycles of its L1, l2_cycles and dram_cycles of the SM's share of them, latency;
-    meetings: at barriers; ring: of mbarriers that it waits for or arrives at (arrivals: so often each time
-    that it does, part: of its visits; guarded: ends of its loop at which it does not), -1 for none;
-    spread: cycles that it takes longer than another time at most;
-    fetch: cycles that it waits for its instructions, where they do not stay in the instruction cache;
-    copies, ends_copies: LDGSTS, and what raises a scoreboard when those before it are done;
-    writes, reads: scoreboards that it raises, -1 for none; matrix: cycles of an asynchronous product on the
-    pipe matrix_pipe;
-    first, last: rows [first, last].
-    """
-
+    # What a step waits for: scoreboards; (scoreboard, results that may be pending) of a DEPBAR; groups of
+    # warpgroup products that may be pending, -1 where it waits for none.
     wait_scoreboards: list[tuple[int, ...]] = field(default_factory=list)
     depbar_waits: list[tuple[int, int] | None] = field(default_factory=list)
     max_pending_groups: list[int] = field(default_factory=list)
+    # Issue: slots, cycles of the warp itself, and (pipe, cycles, cycles of the last instruction there).
     issue_slots: list[float] = field(default_factory=list)
     stall_cycles: list[float] = field(default_factory=list)
     pipe_cycles: list[tuple[tuple[int, float, float], ...]] = field(default_factory=list)
+    # Request of the last instruction: its kind (`StepKind`), its stall count, and cycles of the load/store
+    # path, of the tags of the L1, of the SM's share of the L2 and of the DRAM, of the L2's unit for atomics.
     kind: list[int] = field(default_factory=list)
     tail_cycles: list[float] = field(default_factory=list)
     load_store_cycles: list[float] = field(default_factory=list)
@@ -73,22 +71,29 @@ class WarpProgram(Struct, eq=False):
     dram_cycles: list[float] = field(default_factory=list)
     atomic_cycles: list[float] = field(default_factory=list)
     latency_cycles: list[float] = field(default_factory=list)
-    spread_cycles: list[float] = field(default_factory=list)
-    share: list[float] = field(default_factory=list)
+    spread_cycles: list[float] = field(default_factory=list)  # range of latencies of equal requests
+    share: list[float] = field(default_factory=list)  # of the iterations in which the step executes
+    # Mbarriers: the pipeline, -1 for none; arrivals each time; share of iterations in which it takes part;
+    # ends of its loop at which a predicate leaves it out.
     pipeline: list[int] = field(default_factory=list)
     arrivals: list[float] = field(default_factory=list)
     iteration_share: list[float] = field(default_factory=list)
     predicated_ramp: list[PipelineRamp | None] = field(default_factory=list)
     barriers: list[CtaBarrier] = field(default_factory=list)
+    # Scoreboards that it sets, -1 for none.
     write_scoreboard: list[int] = field(default_factory=list)
     read_scoreboard: list[int] = field(default_factory=list)
+    # Asynchronous products: cycles on their pipe, and whether a group of them ends here.
     async_mma_cycles: list[float] = field(default_factory=list)
     async_mma_pipe: list[int] = field(default_factory=list)
     ends_wgmma_group: list[bool] = field(default_factory=list)
     is_ldgsts: list[bool] = field(default_factory=list)
-    is_ldgdepbar: list[bool] = field(default_factory=list)
-    is_long: list[bool] = field(default_factory=list)
-    fetch_cycles: list[float] = field(default_factory=list)
+    is_ldgdepbar: list[bool] = field(default_factory=list)  # its scoreboard clears after the LDGSTS before it
+    is_long: list[bool] = field(default_factory=list)  # waits for it are for the long scoreboard
+    fetch_cycles: list[float] = field(
+        default_factory=list
+    )  # waits for code that misses the instruction cache
+    # Instructions [first_row, last_row].
     first_row: list[int] = field(default_factory=list)
     last_row: list[int] = field(default_factory=list)
     sequences: "list[StepSequence]" = field(default_factory=list)
@@ -99,21 +104,18 @@ class WarpProgram(Struct, eq=False):
 
 
 class StepSequence(Struct, frozen=True):
-    """Steps [start, stop), gone through so often; meets: a barrier is among them; odd_ends: of the loop
-    around it, where it is left out there; guarded: such ends of single steps; left_out: those of them in
-    which these visits are.
-    """
+    """Steps [start, stop) and how often a warp goes through them."""
 
     start: int
     stop: int
     iterations: int
     has_barrier: bool
-    ramp: PipelineRamp | None = None
-    predicated_ramps: tuple[PipelineRamp, ...] = ()
-    skipped_ramps: tuple[PipelineRamp, ...] = ()
+    ramp: PipelineRamp | None = None  # iterations of the outer loop in which the sequence is left out
+    predicated_ramps: tuple[PipelineRamp, ...] = ()  # the same for single steps
+    skipped_ramps: tuple[PipelineRamp, ...] = ()  # those of them that apply to these iterations
 
     def limit_iterations(self, max_iterations: int) -> int:
-        """Visits that are simulated where runs are cut short after `most`; short runs never are."""
+        """Return the iterations to simulate: at most `max_iterations`, but all of a short loop."""
         return (
             self.iterations
             if self.iterations <= SHORT_LOOP_MAX_ITERATIONS
@@ -122,17 +124,17 @@ class StepSequence(Struct, frozen=True):
 
 
 class OuterLoop(Struct, frozen=True):
-    """Runs [first, last] lie in a loop around them, which a warp goes round so often in all."""
+    """A loop around sequences [first_sequence, last_sequence]."""
 
     first_sequence: int
     last_sequence: int
-    iterations: float
+    iterations: float  # in all
 
 
 def build_warp_program(
     model_input: ModelInput, weights: FloatArray, timing: InstructionTiming, resource_demand: ResourceDemand
 ) -> WarpProgram:
-    """The steps of a warp that runs each instruction weights[n] times."""
+    """Build the program of a warp that executes each instruction weights[n] times."""
     warp_program = WarpProgram()
     cfg, memory = model_input.cfg, model_input.arch.memory
     miss_cycles_per_row = memory.instruction_miss_cycles.value * _INSTRUCTION_BYTES / memory.line_bytes.value
@@ -165,7 +167,7 @@ def build_warp_program(
 
 
 def _find_mbarrier_uses(model_input: ModelInput, sequence: BlockSequence) -> list[PipelineUse]:
-    """What a run does at rings of mbarriers."""
+    """Return the mbarrier operations of a sequence."""
     uses = {} if model_input.mbarrier_pipelines is None else model_input.mbarrier_pipelines.uses
     blocks = [model_input.cfg.blocks[number] for number in sequence.blocks] if uses else []
     return [uses[row] for block in blocks for row in range(block.start, block.stop) if row in uses]
@@ -174,10 +176,10 @@ def _find_mbarrier_uses(model_input: ModelInput, sequence: BlockSequence) -> lis
 def _count_arrival_iterations(
     model_input: ModelInput, sequence: BlockSequence, uses: Sequence[PipelineUse], weights: FloatArray
 ) -> int:
-    """Rounds of the loop around a block that arrives at a ring's mbarriers; 0 where it need not be in each.
+    """Count the iterations of the loop around a block that arrives at mbarriers; 0 where they do not matter.
 
-    A block to which one warp of a group comes is a part of what each of the group does: the part of a phase
-    that it ends is due in every round, not the whole in some.
+    Where one warp of several enters the block, each of them does a part of its arrivals: that part in every
+    iteration, not the whole in some of them.
     """
     loop = model_input.loop_forest.loop_of[sequence.blocks[0]]
     if not uses or sequence.loop is not None or loop is None:
@@ -188,19 +190,21 @@ def _count_arrival_iterations(
 
 
 def _find_ramps(uses: Sequence[PipelineUse]) -> tuple[PipelineRamp | None, tuple[PipelineRamp, ...]]:
-    """Those at which a whole run is left out, as all is that it tells mbarriers; and those of some steps."""
+    """Return the ramp that all mbarrier operations of a sequence share, and the ramps of single steps."""
     found = {use.ramp for use in uses}
-    guarded = tuple(odd for odd in found if odd is not None and odd.is_predicated)
-    return (found.pop() if len(found) == 1 and not guarded else None), guarded
+    predicated = tuple(ramp for ramp in found if ramp is not None and ramp.is_predicated)
+    return (found.pop() if len(found) == 1 and not predicated else None), predicated
 
 
 def _find_outer_loops(
     model_input: ModelInput, weights: FloatArray, sequences: Sequence[BlockSequence]
 ) -> tuple[OuterLoop, ...]:
-    """Loops around more than one run, outer before inner; those that others cut across are left out."""
+    """Return loops around more than one sequence, outer before inner, without those that overlap in part."""
     found: list[OuterLoop] = []
     for loop in model_input.loop_forest.loops:
-        indices = [place for place, run in enumerate(sequences) if loop.blocks.issuperset(run.blocks)]
+        indices = [
+            index for index, sequence in enumerate(sequences) if loop.blocks.issuperset(sequence.blocks)
+        ]
         iterations = float(weights[model_input.cfg.blocks[loop.header].start])
         if len(indices) < 2 or iterations <= 0:
             continue
@@ -221,7 +225,7 @@ def _are_nested_or_disjoint(one: OuterLoop, other: OuterLoop) -> bool:
 
 
 class _StepBuilder:
-    """Cuts the rows of one block into steps."""
+    """Cut the rows of one block into steps."""
 
     __slots__ = ("_resource_demand", "_share", "_timing", "_warp_program")
 
@@ -253,7 +257,7 @@ class _StepBuilder:
             self._append_step(begin, rows[-1], StepKind.NONE)
 
     def _starts_step(self, row: int) -> bool:
-        """Whether a row begins a step: it waits for a scoreboard, or for a pipe that is often taken."""
+        """Return whether a row begins a step: it waits for a scoreboard, or for a slow pipe."""
         timing = self._timing
         waits = row in timing.special_waits or (timing.has_control_codes and bool(timing.wait_mask[row]))
         return waits or timing.pipe[row] in _SLOW_PIPES
@@ -273,7 +277,7 @@ class _StepBuilder:
         return StepKind.RESULT if guarded else StepKind.NONE
 
     def _append_step(self, first: int, last: int, kind: StepKind) -> None:
-        """Write rows [first, last] as one step."""
+        """Append rows [first, last] as one step."""
         warp_program, timing, resource_demand, share = (
             self._warp_program,
             self._timing,
@@ -338,14 +342,14 @@ class _StepBuilder:
         warp_program.predicated_ramp.append(ramp if ramp is not None and ramp.is_predicated else None)
 
     def _is_queued_mma(self, row: int) -> bool:
-        """Products that their warp does not wait for, and commits, which queue behind them."""
+        """Return whether a row is a product that its warp does not wait for, or a commit behind such ones."""
         return (
             bool(self._resource_demand.async_mma_cycles[row])
             or self._resource_demand.step_kind[row] == _COMMIT_KIND
         )
 
     def _sum_pipe_cycles(self, first: int, last: int) -> tuple[tuple[int, float, float], ...]:
-        """Cycles on each pipe of the sub-core; the load/store path belongs to the SM and is left out."""
+        """Sum the cycles on each pipe of the sub-core; pipes of the SM are left out."""
         timing, share, ports = self._timing, self._share, self._resource_demand.port_cycles
         busy: dict[int, float] = {}
         tails: dict[int, float] = {}
@@ -373,7 +377,7 @@ _PLACEHOLDER_BARRIER = CtaBarrier(WHOLE_CTA_KEY, 0, waits=False)
 
 
 def _decode_cta_barrier(form: InstructionForm, row: int) -> CtaBarrier:
-    """By the barrier's number; where a register holds it, warps meet at the instruction."""
+    """Return a barrier by its number; where a register holds that, by the instruction."""
     numbers = [o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int)]
     is_named = any(isinstance(operand, Register) for operand in form.operands[:1])
     waits = "ARV" not in form.opcode.modifiers

@@ -1,4 +1,13 @@
-"""Which warps make up a CTA, and how many CTAs of the grid have work at all."""
+"""Find the roles of the warps of a CTA, and how many CTAs of the grid have work.
+
+The profile gives classes of warps with equal block counts. Warps that enter the same loops are one group, and
+groups of enough warps are roles of the simulated CTA. A role is divided where its warps do different amounts
+of work, since the others wait for the slowest one. Warps and CTAs that do hardly more than test whether there
+is work are idle, and are left out.
+
+Example: in 90 of 100 CTAs of 4 warps, one warp loads and three compute; 10 CTAs end at once. There are two
+roles, (1, 0, 0, 0) or another order, and 90 busy CTAs.
+"""
 
 import math
 from collections.abc import Sequence
@@ -9,11 +18,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import FloatArray
 from analyzer.demand.tcgen05_tiles import has_cta_pair_mma
 from analyzer.demand.warp_demand import count_instruction_executions
 from analyzer.execution.profile.execution_profile import WarpClass
-from analyzer.ir.opcode import MEMORY_KINDS, OpKind
+from analyzer.ir.arrays import FloatArray
+from analyzer.ir.opcode import MEMORY_KINDS, Opcode, OpKind
 from analyzer.models.interface import ModelInput
 from analyzer.models.lockstep_roles import MAX_ROLES, average_execution_counts, group_warps_by_loops
 
@@ -21,27 +30,24 @@ _MAX_IDLE_WORK_SHARE = 0.1
 _MIN_IDLE_CTA_SHARE = 0.05
 _SIMILAR_WORK_TOLERANCE = 0.03
 _MAX_KINDS_PER_ROLE = 6
-_LOAD_COST_INSTRUCTIONS = 20.0  # instructions that one which waits for memory is worth
+_LOAD_COST_INSTRUCTIONS = 20.0  # of a load, which waits for memory
 
 
 class WarpRoles(Struct, frozen=True, eq=False):
-    """weights: executions of each instruction by the mean warp of each role, [n]; roles: of each warp of a
-    CTA, one for warps that enter the same loops and do nearly the same; working_ctas: CTAs of the grid that
-    do more than look whether there is work; evenness: what the mean CTA executes over what the one that is
-    played does; joined: with one role for all warps that enter the same loops, None where that is no other;
-    busiest: the CTA that has most to do, None where that is hardly more, or is what is played.
-    """
+    """Roles of the warps of a CTA: warps that enter the same loops and do nearly the same work."""
 
-    execution_counts: tuple[FloatArray, ...]
+    execution_counts: tuple[FloatArray, ...]  # by role: of each instruction by the mean warp, [n]
     role_by_warp: tuple[int, ...]
-    n_busy_ctas: float
-    mean_work_share: float = 1.0
-    merged_by_loops: "WarpRoles | None" = None
-    busiest_cta: "WarpRoles | None" = None
+    n_busy_ctas: float  # of the grid: CTAs that do more than test whether there is work
+    mean_work_share: float = 1.0  # instructions of the mean CTA over those of this one
+    merged_by_loops: "WarpRoles | None" = None  # one role for all warps in the same loops; None if the same
+    busiest_cta: "WarpRoles | None" = (
+        None  # the CTA with most work; None if it has hardly more, or is this one
+    )
 
 
 def find_warp_roles(model_input: ModelInput) -> WarpRoles:
-    """The mean working CTA; the busiest one where each has an SM of its own, as the last ends the launch."""
+    """Return the roles of the mean busy CTA, or of the busiest one where each CTA has an SM of its own."""
     n_warps = max(1, model_input.occupancy.warps_per_cta)
     profile = model_input.profile
     grid = float(model_input.grid_ctas)
@@ -91,19 +97,20 @@ def find_warp_roles(model_input: ModelInput) -> WarpRoles:
 
 
 class _WorkSplit(Struct, frozen=True, eq=False):
-    """share: of the grid's CTAs, those that have work; idle: warps of these that have none."""
+    """Classes of warps with and without work."""
 
-    busy: list[WarpClass]
-    idle: list[WarpClass]
-    busy_cta_share: float
+    busy: tuple[WarpClass, ...]
+    idle: tuple[WarpClass, ...]  # of CTAs that have work
+    busy_cta_share: float  # of the grid's CTAs, those that have work
 
 
 def _split_by_work(
     model_input: ModelInput, classes: Sequence[WarpClass], n_warps: int, *, is_pipelined: bool
 ) -> _WorkSplit:
-    """Warps that reach no memory instruction, or execute less than a tenth of what the busiest do, are idle.
+    """Divide warps into busy and idle ones.
 
-    Whole CTAs of them find no work, where they are more than a few: the grid is larger than the work.
+    Idle warps reach no memory instruction, or execute less than a tenth of the busiest. Where they are more
+    than a few, whole CTAs of them find no work: the grid is larger than the work.
     """
     lengths, reach = _count_block_instructions(model_input), _mask_memory_blocks(model_input)
     least = _MAX_IDLE_WORK_SHARE * max(float(one.block_counts @ lengths) for one in classes)
@@ -118,9 +125,9 @@ def _split_by_work(
         idle_cta_share, 1.0 - float(_count_warps_by_slot(busy, n_warps).max()) * n_warps / in_all
     )
     if idle_cta_share < _MIN_IDLE_CTA_SHARE:
-        return _WorkSplit(busy, idle, 1.0)
+        return _WorkSplit(tuple(busy), tuple(idle), 1.0)
     ctas = idle_cta_share * in_all / n_warps if is_pipelined else math.inf
-    return _WorkSplit(busy, _remove_idle_ctas(idle, ctas, n_warps), 1.0 - idle_cta_share)
+    return _WorkSplit(tuple(busy), tuple(_remove_idle_ctas(idle, ctas, n_warps)), 1.0 - idle_cta_share)
 
 
 def _count_block_instructions(model_input: ModelInput) -> NDArray[np.int64]:
@@ -134,9 +141,10 @@ def _reassign_small_groups(
     main_group: int,
     n_warps: int,
 ) -> list[list[WarpClass]]:
-    """Groups that are kept; those that are too few go to one that stands where they do, or to the main one.
+    """Return the groups that are kept, with small groups merged into one at the same slots or the main one.
 
-    The second CTA of a pair leaves products to the first, and yet its tensor core works as long.
+    For CTA pairs small groups are left out: the second CTA leaves products to the first, and yet its tensor
+    core works as long.
     """
     chosen = {place: groups[place] for place in kept_groups}
     for place, group in enumerate(groups):
@@ -148,9 +156,9 @@ def _reassign_small_groups(
 
 
 def _remove_idle_ctas(idle: list[WarpClass], n_idle_ctas: float, n_warps: int) -> list[WarpClass]:
-    """Idle warps that are not among those of so many CTAs without work.
+    """Remove the idle warps of so many CTAs without work.
 
-    Warps in whose CTA others execute much more are not; of the rest, as many at each place as there are CTAs.
+    Warps in whose CTA others execute much more stay; of the rest, one per CTA is removed at each slot.
     """
     beside = np.array([one.n_beside_busier_warp / max(1, one.n_warps) for one in idle])
     warps_by_slot = np.stack([_count_warps_by_slot([one], n_warps) for one in idle])
@@ -164,9 +172,9 @@ def _remove_idle_ctas(idle: list[WarpClass], n_idle_ctas: float, n_warps: int) -
 
 
 def _merge_groups_by_slot(
-    groups: list[list[WarpClass]], idle: list[WarpClass], n_warps: int
+    groups: list[list[WarpClass]], idle: Sequence[WarpClass], n_warps: int
 ) -> list[list[WarpClass]]:
-    """Groups that stand at the same places are one: their warps do another part of the work in other CTAs."""
+    """Merge groups at the same slots: their warps do another part of the work in other CTAs."""
     found: dict[tuple[bool, ...], list[WarpClass]] = {}
     for group in groups:
         places = (_count_warps_by_slot(group, n_warps) > 0).tolist()
@@ -175,16 +183,16 @@ def _merge_groups_by_slot(
 
 
 def _measure_slot_overlap(one: list[WarpClass], other: list[WarpClass], n_warps: int) -> float:
-    """Of the warps of a group, those that stand where another group's do."""
+    """Return the share of the warps of `other` that are at slots of `one`."""
     here = _count_warps_by_slot(other, n_warps)
     return float(here[_count_warps_by_slot(one, n_warps) > 0].sum() / max(1.0, here.sum()))
 
 
 def _count_warps_per_cta(group: list[WarpClass], ctas: float, free_slots: NDArray[np.bool_] | None) -> float:
-    """Warps of a CTA that are of a group.
+    """Return the warps of a CTA that belong to a group.
 
-    free: for idle ones, places at which hardly any working CTA has a warp with work. Idle warps at other
-    places are those of CTAs at the grid's rim, or of the second one of a pair.
+    free_slots: for idle warps, slots at which hardly any busy CTA has a warp with work. Idle warps at other
+    slots are those of CTAs at the edge of the grid, or of the second CTA of a pair.
     """
     size = sum(one.n_warps for one in group) / ctas
     if free_slots is None:
@@ -199,7 +207,7 @@ def _count_warps_per_cta(group: list[WarpClass], ctas: float, free_slots: NDArra
 def _select_busiest_classes(
     group: list[WarpClass], lengths: NDArray[np.int64], n_warps: int
 ) -> list[WarpClass]:
-    """At each place those that execute most."""
+    """Select at each slot the warps that execute most."""
     warps_by_slot = np.stack([_count_warps_by_slot([one], n_warps) for one in group])
     work = np.where(warps_by_slot > 0, np.array([[float(one.block_counts @ lengths)] for one in group]), -1.0)
     warps_by_slot = np.where(work >= work.max(axis=0), warps_by_slot, 0.0)
@@ -211,7 +219,7 @@ def _select_busiest_classes(
 
 
 def _count_mean_instructions(groups: list[list[WarpClass]], lengths: NDArray[np.int64]) -> float:
-    """What the mean warps execute together."""
+    """Count the instructions of one mean warp of each group together."""
     return sum(
         float(
             sum(one.n_warps * (one.block_counts @ lengths) for one in group)
@@ -221,8 +229,8 @@ def _count_mean_instructions(groups: list[list[WarpClass]], lengths: NDArray[np.
     )
 
 
-def _count_warps_by_slot(group: list[WarpClass], n_warps: int) -> FloatArray:
-    """How many warps of some classes stand at each place of a CTA."""
+def _count_warps_by_slot(group: Sequence[WarpClass], n_warps: int) -> FloatArray:
+    """Count the warps of some classes at each slot of a CTA, [n_warps]."""
     found: FloatArray = np.zeros(n_warps)
     for one in group:
         found[: len(one.warp_slot_counts)] += one.warp_slot_counts[:n_warps]
@@ -232,7 +240,7 @@ def _count_warps_by_slot(group: list[WarpClass], n_warps: int) -> FloatArray:
 def _assign_roles(
     n_warps: int, main_role: int, n_warps_by_role: dict[int, int], warps_by_slot: list[FloatArray]
 ) -> tuple[int, ...]:
-    """The role of each warp, so many of each that is wanted, where most of its warps are."""
+    """Assign a role to each warp: the given number to each role, at the slots of most of its warps."""
     roles = [main_role] * n_warps
     free = set(range(n_warps))
     for number, count in n_warps_by_role.items():
@@ -244,12 +252,13 @@ def _assign_roles(
 
 
 class _WarpKind(Struct, eq=False):
-    """Warps of a role that do nearly the same; counts: executions of each block by one of them."""
+    """Warps of a role that do nearly the same work."""
 
     warp_slots: list[int]
-    block_counts: FloatArray
+    block_counts: FloatArray  # executions of each block by one of them
 
     def merge(self, other: "_WarpKind") -> None:
+        """Add the warps of another kind, with the mean of all as counts."""
         n, m = len(self.warp_slots), len(other.warp_slots)
         self.block_counts = (n * self.block_counts + m * other.block_counts) / (n + m)
         self.warp_slots += other.warp_slots
@@ -258,17 +267,17 @@ class _WarpKind(Struct, eq=False):
 def _split_roles_by_work(
     model_input: ModelInput, groups: list[list[WarpClass]], roles: tuple[int, ...], ctas: float
 ) -> WarpRoles:
-    """Roles parted by what their warps do: the others wait for the slowest one, not for the mean."""
+    """Divide roles by the work of their warps: others wait for the slowest warp, not for the mean."""
     block_costs = _estimate_block_costs(model_input)
     kinds: list[_WarpKind] = []
     for number, group in enumerate(groups):
-        if warp_slots := [seat for seat, role in enumerate(roles) if role == number]:
+        if warp_slots := [slot for slot, role in enumerate(roles) if role == number]:
             kinds += _merge_similar_kinds(_make_kinds(group, warp_slots), block_costs)
     merged = WarpRoles(tuple(average_execution_counts(model_input, group) for group in groups), roles, ctas)
     if len(kinds) == len(groups):
         return merged
     role_by_warp = [
-        next(n for n, kind in enumerate(kinds) if seat in kind.warp_slots) for seat in range(len(roles))
+        next(n for n, kind in enumerate(kinds) if slot in kind.warp_slots) for slot in range(len(roles))
     ]
     weights = (
         count_instruction_executions(model_input.cfg, tuple(kind.block_counts.tolist())) for kind in kinds
@@ -277,16 +286,16 @@ def _split_roles_by_work(
 
 
 def _make_kinds(group: list[WarpClass], warp_slots: list[int]) -> list[_WarpKind]:
-    """The mean warp at each place."""
+    """Return the mean warp at each slot."""
     counts = np.array([one.block_counts for one in group], dtype=np.float64)
     table = np.stack([_count_warps_by_slot([one], max(warp_slots) + 1) for one in group])[:, warp_slots]
     table[:, table.sum(axis=0) == 0] = np.array([[one.n_warps] for one in group])
     means = (table / table.sum(axis=0)).T @ counts
-    return [_WarpKind([seat], mean) for seat, mean in zip(warp_slots, means, strict=True)]
+    return [_WarpKind([slot], mean) for slot, mean in zip(warp_slots, means, strict=True)]
 
 
 def _merge_similar_kinds(kinds: list[_WarpKind], block_costs: FloatArray) -> list[_WarpKind]:
-    """Those that are nearly alike as one, and not too many."""
+    """Merge kinds that do nearly the same work, and the most similar ones until few are left."""
     found: list[_WarpKind] = []
     for kind in kinds:
         alike = next(
@@ -311,25 +320,29 @@ def _merge_similar_kinds(kinds: list[_WarpKind], block_costs: FloatArray) -> lis
 
 
 def _estimate_block_costs(model_input: ModelInput) -> FloatArray:
-    """About how long each block holds a warp up: its instructions, and many for each load, [block]."""
+    """Estimate the cost of each block: its instructions, with an extra cost for each load, [block]."""
     kernel = model_input.kernel
     ids = kernel.opcode_ids
-    worth = (
-        1.0
-        + _LOAD_COST_INSTRUCTIONS
-        * kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind is OpKind.LOAD)[ids]
-    )
-    return np.array([float(worth[block.start : block.stop].sum()) for block in model_input.cfg.blocks])
+    costs = 1.0 + _LOAD_COST_INSTRUCTIONS * kernel.form_table.make_opcode_mask(_is_load)[ids]
+    return np.array([float(costs[block.start : block.stop].sum()) for block in model_input.cfg.blocks])
 
 
 def _measure_work_difference(one: _WarpKind, other: _WarpKind, block_costs: FloatArray) -> float:
-    """Share of what the warps of a kind do that those of another do not."""
+    """Return the difference of two kinds as a share of the work of the larger one."""
     most = max(float(one.block_counts @ block_costs), float(other.block_counts @ block_costs), 1.0)
     return float(np.abs(one.block_counts - other.block_counts) @ block_costs) / most
 
 
 def _mask_memory_blocks(model_input: ModelInput) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-    """Blocks that hold a memory instruction, [block]."""
+    """Mark blocks that have a memory instruction, [block]."""
     kernel, cfg = model_input.kernel, model_input.cfg
-    rows = kernel.form_table.make_opcode_mask(lambda opcode: opcode.kind in MEMORY_KINDS)[kernel.opcode_ids]
+    rows = kernel.form_table.make_opcode_mask(_accesses_memory)[kernel.opcode_ids]
     return np.array([bool(rows[block.start : block.stop].any()) for block in cfg.blocks])
+
+
+def _is_load(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.LOAD
+
+
+def _accesses_memory(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS

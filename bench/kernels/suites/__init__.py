@@ -1,4 +1,4 @@
-"""One module per suite of measured kernels; each has `recipe(row)`, how the row's kernel is compiled.
+"""Suites of measured kernels, one module each, whose `recipe(row)` returns how the row's kernel is compiled.
 
-Rows that a suite does not cover: `recipe` returns None, and the module's UNCOVERED says why.
+For a row that a suite does not cover, `recipe` returns None, and the module's docstring says why.
 """

@@ -4,7 +4,7 @@ from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 SOURCE = CUDA / "convolution.cu"
 _BANKS = 32
-# Tunables, and what the source calls them.
+# Tuning parameters and their macros in the source.
 _NAMES = {
     "block_size_x": "BLOCK_X",
     "block_size_y": "BLOCK_Y",
@@ -15,12 +15,12 @@ _NAMES = {
 
 
 def recipe(row: MeasuredRow) -> Recipe:
-    """One build for each configuration."""
+    """Return the build of the row's configuration."""
     return convolution(row, filter_size=row.find_integer_parameter("filter_width"))
 
 
 def convolution(row: MeasuredRow, filter_size: int, *, zero_outside: bool = False) -> Recipe:
-    """A configuration with a square filter."""
+    """Return the build of a configuration with a square filter."""
     sizes = [f"{name}={row.find_integer_parameter(key)}" for key, name in _NAMES.items()]
     filters = [f"FILTER_W={filter_size}", f"FILTER_H={filter_size}"]
     rest = [f"PADDING={padding(row, filter_size)}", f"ZERO_OUTSIDE={int(zero_outside)}"]
@@ -29,7 +29,10 @@ def convolution(row: MeasuredRow, filter_size: int, *, zero_outside: bool = Fals
 
 
 def padding(row: MeasuredRow, filter_size: int) -> int:
-    """Columns that make the row length equal the block's width modulo the banks, where that is asked for."""
+    """Return columns of padding in shared memory: 0 unless the configuration uses padding.
+
+    With them the row length equals the block's width modulo the number of banks.
+    """
     block_x = row.find_integer_parameter("block_size_x")
     if not row.find_integer_parameter("use_padding") or block_x % _BANKS == 0:
         return 0

@@ -5,5 +5,5 @@ from kernels.suites.convolution import convolution
 
 
 def recipe(row: MeasuredRow) -> Recipe:
-    """One build for each configuration."""
+    """Return the build of the row's configuration."""
     return convolution(row, filter_size=15, zero_outside=True)

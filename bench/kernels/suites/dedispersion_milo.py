@@ -1,7 +1,8 @@
 """Dedispersion: sums over 1536 channels of shifted samples, tunable.
 
-The grid is not divided by the tile, so most CTAs lie outside and do nothing, and how many of them the
-table's random sample hit is chance: instructions are compared per FADD, the sum over channels.
+The grid is not divided by the tile size, so most CTAs are out of range and do nothing. The table's counts
+are means over a random sample of CTAs, in which the number of idle ones is chance: instructions are compared
+per FADD, which sums over channels.
 """
 
 from kernels.recipes import CUDA, MeasuredRow, Recipe
@@ -19,6 +20,6 @@ _NAMES = {
 
 
 def recipe(row: MeasuredRow) -> Recipe:
-    """One build for each configuration."""
+    """Return the build of the row's configuration."""
     defines = tuple(f"{name}={row.find_integer_parameter(key)}" for key, name in _NAMES.items())
     return Recipe(SOURCE, defines, (), "dedispersion")

@@ -1,7 +1,9 @@
-"""BF16 GEMM: fast_cu_article_ffma.cu, step 1; with WGMMA and TMA _library.cu, 2 to 6, _wgmma.cu, 7 to 11.
+"""BF16 GEMM in eleven steps, from the second on with WGMMA and TMA.
 
-The table has no counts of steps 6 to 11: registers, shared memory and what the README tells are all that
-they were written to.
+Sources: fast_cu_article_ffma.cu (step 1), fast_cu_article_library.cu (2 to 6), fast_cu_article_wgmma.cu
+(7 to 11).
+The table has no counts of steps 6 to 11: they were written to match its registers and shared memory, and
+the description of the table.
 """
 
 import numpy as np
@@ -13,7 +15,8 @@ _SIZES = ("BM", "BN", "BK", "THREADS", "STAGES", "CTAS")
 _TABLE = 6  # place of step 11's table among the arguments
 _MOST_TILES = 128
 _CURVE = 3
-# CTAs in a cluster, sums that start from the first product, kind of store, order of tiles from a table.
+# By step: CTAs in a cluster; whether sums start from the first product; kind of store; whether the order of
+# tiles comes from a table.
 _STEPS = {
     "7": (1, 0, 0, 0),
     "8": (2, 0, 0, 0),
@@ -24,7 +27,7 @@ _STEPS = {
 
 
 _FFMA_SIZES = {"BM": 0, "BN": 1, "BK": 2, "WM": 3, "WN": 4, "WN_PARTS": 5, "TM": 6, "TN": 7, "THREADS": 8}
-# Places in the template of what step 2 to 6 take from it; 0 where there is no such thing.
+# Places of the parameters of steps 2 to 6 in the template; a parameter that a step lacks is 0.
 _LIBRARY_STEPS = {
     "2": {"BM": 0, "BN": 1, "BK": 2, "THREADS": 6},
     "3": {"BM": 0, "BN": 1, "BK": 2, "THREADS": 3},
@@ -62,9 +65,9 @@ def _defines(row: MeasuredRow, places: dict[str, int]) -> tuple[str, ...]:
 
 
 def _tiles_along_curve(row: MeasuredRow) -> NDArray[np.int32]:
-    """Tiles (row, column) of each CTA's turns, -1 behind the last: clusters side by side on the curve.
+    """Return the tiles of each CTA as row << 16 | column, then -1, in Hilbert order of pairs of tiles.
 
-    A cluster of two takes tiles above each other, so that a step of the curve is one such pair.
+    A cluster of two CTAs takes two tiles above each other; a step of the curve is one such pair.
     """
     tile_m, tile_n = (int(size) for size in row.find_template_parameters()[:2])
     m, n = (int(size) for size in row.arguments[:2])
@@ -81,7 +84,7 @@ def _tiles_along_curve(row: MeasuredRow) -> NDArray[np.int32]:
 
 
 def _on_curve(side: int, step: int) -> tuple[int, int]:
-    """Place of a step of Hilbert's curve through a square whose side is a power of two."""
+    """Return the position of a step on Hilbert's curve through a square whose side is a power of two."""
     x = y = 0
     size = 1
     while size < side:

@@ -6,7 +6,11 @@ _SIZES = ("BM", "BN", "BK", "WARPS_M", "WARPS_N")
 
 
 def recipe(row: MeasuredRow) -> Recipe | None:
-    """Parameters beyond the sizes: v1 to v4 row length, cp.async, swizzle; v6 stages, CTAs in a group."""
+    """Return the build of the row's step.
+
+    Template parameters after the sizes: row length, cp.async, swizzle (v1 to v4); stages, CTAs in a group
+    (v6).
+    """
     step = row.step.split()[0]
     template = row.find_template_parameters()
     sizes, further = template[: len(_SIZES)], template[len(_SIZES) :]
@@ -30,7 +34,7 @@ def recipe(row: MeasuredRow) -> Recipe | None:
             features |= {"STAGES": stages, "GROUP": group}
         case _:
             return None
-    # Registers for three CTAs on an SM: so many ran in step v2 alone.
+    # Registers are limited to fit three CTAs on an SM in step v2 only: only there three were resident.
     features["MIN_CTAS"] = 3 if step == "v2" else 1
     defines = (*zip(_SIZES, sizes, strict=True), *features.items())
     return Recipe(

@@ -2,7 +2,7 @@
 
 from kernels.recipes import CUDA, MeasuredRow, Recipe
 
-# Step: source, entry, defines.
+# By step: source, entry, defines.
 _STEPS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "1.0": ("1_plain", "mma_plain", ("TILES=1",)),
     "1.1": ("1_plain", "mma_plain", ("TILES=2",)),

@@ -1,7 +1,7 @@
-"""The cross-GPU report's kernels: they lie among the shipped dumps' sources, one file for all.
+"""Kernels of the cross-GPU report, in one file among the sources of the shipped dumps.
 
-`matmul_tiled` does not agree: its moves, 6 % of its instructions, differ by a quarter, in whatever form its
-loop and its guards are written.
+`matmul_tiled` does not agree with the table: its moves, 6 % of its instructions, differ by a quarter,
+however its loop and its guards are written.
 """
 
 from kernels.recipes import ROOT, MeasuredRow, Recipe
@@ -10,5 +10,5 @@ SOURCE = ROOT / "traces" / "cuda" / "report16.cu"
 
 
 def recipe(row: MeasuredRow) -> Recipe:
-    """A step is the kernel's name; sizes are arguments, so one build serves all rows of a GPU."""
+    """Return the build of all kernels; the step is the kernel's name, and sizes are arguments."""
     return Recipe(SOURCE, (), ("-O3",), row.step)

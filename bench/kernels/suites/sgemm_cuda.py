@@ -3,7 +3,7 @@
 from kernels.recipes import CUDA, MeasuredRow, Recipe
 
 _TILES = ("BM", "BN", "BK", "TM", "TN")
-# Step: source, entry, names of the parameters in the configuration's template, further defines.
+# By step: source, entry, macros of the template's parameters, further defines.
 _STEPS: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
     "1": ("1_naive", "sgemm_naive", (), ()),
     "2": ("2_coalesced", "sgemm_coalesced", ("TILE",), ()),

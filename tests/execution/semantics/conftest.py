@@ -1,4 +1,4 @@
-"""Runs one instruction on drawn words, and compares it with a function of plain integers."""
+"""Run one instruction on random words and compare it with a function of plain integers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ def decode(text: str) -> InstructionForm:
 
 
 def name_of(read: StepInput) -> str:
-    """`R5`, `P0`, `c0_0x160`, `c3_R9_0x8` or the special register's name."""
+    """Return `R5`, `P0`, `c0_0x160`, `c3_R9_0x8` or the special register's name."""
     match read:
         case ConstantRead(bank=bank, offset=offset, base=None):
             return f"c{bank}_{offset:#x}"
@@ -52,13 +52,13 @@ def is_predicate(read: StepInput) -> bool:
 
 
 def words() -> st.SearchStrategy[int]:
-    """Any word, those at the edges and small ones often."""
+    """Draw any word; edge cases and small words are frequent."""
     return st.sampled_from(_EDGES) | st.integers(0, 0xFFFFFFFF) | st.integers(0, 64)
 
 
 @dataclass(frozen=True)
 class Harness:
-    """What tests need of instruction texts."""
+    """Compile and run instructions from their texts."""
 
     def step(self, text: str) -> Step:
         step = compile_step(decode(text))
@@ -72,7 +72,7 @@ class Harness:
         return [name_of(read) for read in self.step(text).reads]
 
     def run(self, text: str, values: dict[str, Any], mask: Any = None) -> dict[str, np.ndarray]:
-        """Results by register name; `values` by name, each an array."""
+        """Return results by register name; values: arrays by input name."""
         step = self.step(text)
         inputs = [values[name_of(read)] for read in step.reads]
         results = step.apply(*([mask] if step.uses_active_mask else []), *inputs)
@@ -88,7 +88,7 @@ class Harness:
         return named
 
     def check(self, text: str, reference: Reference, data: st.DataObject) -> None:
-        """Each sample of drawn inputs gives what the reference says."""
+        """Assert that results equal the reference for random inputs."""
         step = self.step(text)
         reads = {name_of(read): is_predicate(read) for read in step.reads}
         drawn = {

@@ -1,4 +1,11 @@
-"""Bitwise logic by truth table: LOP3, LOP32I, LOP, and PLOP3 for predicates."""
+"""Bitwise logic by truth table: LOP3, LOP32I, LOP, and PLOP3 for predicates.
+
+A truth table has eight bits; bit 4a + 2b + c is the result for the inputs a, b and c (PTX, lop3). Constant
+inputs and inputs without influence are removed first; the rest becomes a numpy expression of one, two or
+three inputs.
+
+    LOP3.LUT R4, R2, R3, RZ, 0xc0, !PT     the table of a & b: compiled as np.bitwise_and of two words
+"""
 
 from collections.abc import Callable
 
@@ -19,24 +26,24 @@ from analyzer.ir.module import InstructionForm
 
 _DISCARDED = -1
 _BINARY_TRUTH_TABLES = {"AND": 0xC0, "OR": 0xFC, "XOR": 0x3C, "PASS_B": 0xCC}
-_INPUT_MASKS = (0xF0, 0xCC, 0xAA)  # table entries where the first, second, third input is set
+_INPUT_MASKS = (0xF0, 0xCC, 0xAA)  # table bits at which the first, second, third input is set
 
 LogicFunction = Callable[..., Value]
 
 
 def compile_logic(form: InstructionForm) -> Step:
-    """LOP3.LUT: each bit of the result is the table's bit at 4a + 2b + c."""
+    """Compile LOP3.LUT; the predicate result is `word != 0`, joined with the predicate input."""
     parser = OperandParser(form)
     parser.take_modifier("LUT")
     needs_both = parser.take_modifier("PAND")
-    is_set = (*parser.take_result_predicates(1), _DISCARDED)[0]
+    nonzero_bit = (*parser.take_result_predicates(1), _DISCARDED)[0]
     result = parser.take_result()
     inputs = [parser.take_plain_word() for _ in range(3)]
     table = parser.take_immediate(0xFF)
     bit = parser.take_predicate()
     parser.expect_end()
     function, sources = _make_word_function(table, inputs)
-    if is_set == _DISCARDED:
+    if nonzero_bit == _DISCARDED:
         return make_step(lambda *words: (function(*words),), sources, [result], AffineRule.BITWISE)
     n_words = len(sources)
 
@@ -44,7 +51,7 @@ def compile_logic(form: InstructionForm) -> Step:
         word = function(*values[:n_words])
         return word, _join_predicate(word != 0, bit, values[n_words:], needs_both)
 
-    return make_step(apply, [*sources, *([] if bit.literal is not None else [bit])], [result, is_set])
+    return make_step(apply, [*sources, *([] if bit.literal is not None else [bit])], [result, nonzero_bit])
 
 
 def _join_predicate(is_set: Value, bit: SourceOperand, values: tuple[Value, ...], needs_both: bool) -> Value:
@@ -56,7 +63,7 @@ def _join_predicate(is_set: Value, bit: SourceOperand, values: tuple[Value, ...]
 
 
 def compile_binary_logic(form: InstructionForm) -> Step:
-    """LOP.AND, LOP32I.OR ...: two inputs."""
+    """Compile LOP and LOP32I, which have two inputs."""
     parser = OperandParser(form)
     table = parser.take_choice(_BINARY_TRUTH_TABLES)
     result, a, b = parser.take_result(), parser.take_plain_word(), parser.take_plain_word()
@@ -66,7 +73,7 @@ def compile_binary_logic(form: InstructionForm) -> Step:
 
 
 def compile_predicate_logic(form: InstructionForm) -> Step:
-    """PLOP3.LUT: two results, each by a table of its own."""
+    """Compile PLOP3.LUT: two results, each with its own truth table."""
     parser = OperandParser(form)
     parser.take_modifier("LUT")
     writes = parser.take_result_predicate(), parser.take_result_predicate()
@@ -87,7 +94,7 @@ def compile_predicate_logic(form: InstructionForm) -> Step:
 
 
 def compile_predicate_compare(form: InstructionForm) -> Step:
-    """PSETP.AND.OR: (a op b) op c, and (not (a op b)) op c."""
+    """Compile PSETP: (a op1 b) op2 c, and (not (a op1 b)) op2 c."""
     modifiers = form.opcode.modifiers
     if len(modifiers) != 2 or not _PREDICATE_OPERATIONS.keys() >= set(modifiers):
         raise UnsupportedInstructionError
@@ -131,20 +138,30 @@ def _make_predicate_function(
 
 
 def _make_truth_table_function(
-    table: int, inputs: list[SourceOperand], fixed: dict[int, int], none: SourceOperand, every: SourceOperand
+    table: int,
+    inputs: list[SourceOperand],
+    fixed: dict[int, int],
+    zeros: SourceOperand,
+    ones: SourceOperand,
 ) -> tuple[LogicFunction, list[SourceOperand]]:
-    """A function of the inputs that matter: constant ones and those without influence drop out."""
+    """Return the function of a truth table, and the inputs that it takes.
+
+    Constant inputs and inputs without influence are removed.
+
+    fixed: truth value of a literal
+    zeros, ones: the results of a constant table
+    """
     for mask, source in zip(_INPUT_MASKS, inputs, strict=True):
         if source.literal in fixed:
             table = _fix_table_input(table, mask, fixed[source.literal])
-    places = [place for place, mask in enumerate(_INPUT_MASKS) if _depends_on_input(table, mask)]
-    if not places:
-        return _identity, [every if table & 1 else none]
-    return _make_input_function(table, places), [inputs[place] for place in places]
+    positions = [position for position, mask in enumerate(_INPUT_MASKS) if _depends_on_input(table, mask)]
+    if not positions:
+        return _identity, [ones if table & 1 else zeros]
+    return _make_input_function(table, positions), [inputs[position] for position in positions]
 
 
 def _fix_table_input(table: int, mask: int, value: int) -> int:
-    """The table with one input fixed, whatever that input then says."""
+    """Return the table with one input fixed to a value; it no longer depends on that input."""
     shift = mask & -mask
     half = table & mask if value else (table << shift.bit_length() - 1) & mask
     return half | half >> (shift.bit_length() - 1)
@@ -154,12 +171,12 @@ def _depends_on_input(table: int, mask: int) -> bool:
     return _fix_table_input(table, mask, 0) != _fix_table_input(table, mask, 1)
 
 
-def _make_input_function(table: int, places: list[int]) -> LogicFunction:
-    """The function of the inputs at `places`, in order."""
-    if len(places) == 1:
-        return np.invert if _fix_table_input(table, _INPUT_MASKS[places[0]], 1) == 0 else _identity
-    if len(places) == 2:
-        a, b = (_INPUT_MASKS[place] for place in places)
+def _make_input_function(table: int, positions: list[int]) -> LogicFunction:
+    """Make the function of the inputs at `places`, in this order."""
+    if len(positions) == 1:
+        return np.invert if _fix_table_input(table, _INPUT_MASKS[positions[0]], 1) == 0 else _identity
+    if len(positions) == 2:
+        a, b = (_INPUT_MASKS[position] for position in positions)
         key = 0
         for bits in range(4):
             key |= (_fix_table_input(_fix_table_input(table, a, bits >> 1), b, bits & 1) & 1) << bits
@@ -171,7 +188,7 @@ def _identity(a: Value) -> Value:
     return a
 
 
-_TWO_INPUT_FUNCTIONS: dict[int, LogicFunction] = {  # bit 2a + b of the key
+_TWO_INPUT_FUNCTIONS: dict[int, LogicFunction] = {  # the key is a truth table: bit 2a + b
     0b1000: lambda a, b: a & b,
     0b0100: lambda a, b: a & ~b,
     0b0010: lambda a, b: ~a & b,
@@ -186,7 +203,7 @@ _TWO_INPUT_FUNCTIONS: dict[int, LogicFunction] = {  # bit 2a + b of the key
 
 
 def _make_three_input_function(table: int) -> LogicFunction:
-    """By the third input: the two tables of the first two that it selects between."""
+    """Make the function of three inputs: c selects between two tables of a and b (Shannon expansion)."""
     without, within = (_fix_table_input(table, _INPUT_MASKS[2], bit) for bit in (0, 1))
     if within == 0xFF:
         low = _make_first_two_function(without)
@@ -208,9 +225,9 @@ def _make_three_input_function(table: int) -> LogicFunction:
 
 
 def _make_first_two_function(table: int) -> LogicFunction:
-    """A function of a and b that may look at one of them only."""
-    places = [place for place in (0, 1) if _depends_on_input(table, _INPUT_MASKS[place])]
-    if len(places) == 2:
-        return _make_input_function(table, places)
-    one = _make_input_function(table, places)
-    return (lambda a, b: one(a)) if places == [0] else (lambda a, b: one(b))
+    """Make a function of a and b, which may depend on one of them only."""
+    positions = [position for position in (0, 1) if _depends_on_input(table, _INPUT_MASKS[position])]
+    if len(positions) == 2:
+        return _make_input_function(table, positions)
+    one = _make_input_function(table, positions)
+    return (lambda a, b: one(a)) if positions == [0] else (lambda a, b: one(b))

@@ -1,4 +1,4 @@
-"""Conversions between integers and floats: I2F, F2I, F2F, FRND."""
+"""Conversions between integers and floating point: I2F, F2I, F2F, FRND."""
 
 from collections.abc import Callable
 
@@ -42,7 +42,7 @@ _WIDE_BITS = 64
 
 
 def compile_int_to_float(form: InstructionForm) -> Step:
-    """I2F, I2FP: from S32 to F32 where nothing is said."""
+    """Compile I2F and I2FP; the default is S32 to F32."""
     parser = OperandParser(form)
     is_double = parser.take_choice(_IS_DOUBLE, False)
     dtype = parser.take_choice(_INTEGER_TYPES, np.int32)
@@ -64,6 +64,7 @@ def compile_int_to_float(form: InstructionForm) -> Step:
 
 
 def _take_integer(parser: OperandParser, dtype: type[np.integer]) -> SourceOperand:
+    """Take an operand of an integer type; a byte may be selected by a suffix (`R4.B1`)."""
     size = np.dtype(dtype).itemsize
     if size == 8:
         return parser.take_plain_pair().map_value(lambda x: x.view(dtype))
@@ -75,7 +76,7 @@ def _take_integer(parser: OperandParser, dtype: type[np.integer]) -> SourceOpera
 
 
 def _to_double_round_odd(number: Value) -> Value:
-    """An integer as a float64 that rounds to single as the integer itself would."""
+    """Convert to float64 so that rounding it to single gives the rounded integer (round to odd)."""
     if number.dtype.itemsize < 8:
         return number.astype(np.float64)
     shift = number.dtype.type(32)
@@ -85,9 +86,9 @@ def _to_double_round_odd(number: Value) -> Value:
 
 
 def compile_float_to_int(form: InstructionForm) -> Step:
-    """F2I: nearest unless told otherwise, kept within the integer's range.
+    """Compile F2I: round to nearest by default, and saturate to the range of the integer type.
 
-    NaN becomes zero, or the sign bit where either side has 64 bits and no .NTZ is there (PTX, cvt).
+    NaN becomes 0; if either type has 64 bits and .NTZ is absent, it becomes the sign bit (PTX, cvt).
     """
     parser = OperandParser(form)
     is_double = parser.take_choice(_IS_DOUBLE, False)
@@ -111,7 +112,10 @@ def compile_float_to_int(form: InstructionForm) -> Step:
 
 
 def _make_saturating_convert(dtype: type[np.integer], nan: int) -> Callable[[Value], Value]:
-    """Whole float64 numbers as uint64 words of an integer type."""
+    """Make the saturating conversion of integral float64 values to an integer type, as uint64 words.
+
+    nan: result for NaN
+    """
     lowest, highest = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
     word = (1 << _WIDE_BITS) - 1
 
@@ -127,7 +131,7 @@ def _make_saturating_convert(dtype: type[np.integer], nan: int) -> Callable[[Val
 
 
 def compile_float_to_float(form: InstructionForm) -> Step:
-    """F2F between single and double, to nearest."""
+    """Compile F2F between single and double precision, rounded to nearest."""
     parser = OperandParser(form)
     match form.opcode.modifiers:
         case ("F64", "F32"):
@@ -150,7 +154,7 @@ def compile_float_to_float(form: InstructionForm) -> Step:
 
 
 def compile_float_round(form: InstructionForm) -> Step:
-    """FRND: single to a whole number."""
+    """Compile FRND: a single rounded to an integral value."""
     parser = OperandParser(form)
     to_integer = parser.take_choice(_INTEGER_ROUNDINGS, np.rint)
     flushes = parser.take_modifier("FTZ")

@@ -1,4 +1,4 @@
-"""Which function compiles which semantics."""
+"""Dispatch: the compiler function for each semantics of the opcode table."""
 
 from collections.abc import Callable
 
@@ -139,7 +139,7 @@ STEP_COMPILERS: dict[Semantics, Callable[[InstructionForm], Step]] = {
 
 
 def compile_step(form: InstructionForm) -> Step | None:
-    """The step of an instruction; None where its meaning is not known, so that its results are not either."""
+    """Compile an instruction; return None if its semantics are not modelled."""
     semantics = form.opcode.semantics
     compiler = None if semantics is None else STEP_COMPILERS.get(semantics)
     if compiler is None:

@@ -27,22 +27,22 @@ def _compile_arithmetic(form: InstructionForm, n_inputs: int, function: Callable
 
 
 def compile_double_add(form: InstructionForm) -> Step:
-    """DADD."""
+    """Compile DADD."""
     return _compile_arithmetic(form, 2, np.add)
 
 
 def compile_double_multiply(form: InstructionForm) -> Step:
-    """DMUL."""
+    """Compile DMUL."""
     return _compile_arithmetic(form, 2, np.multiply)
 
 
 def compile_double_fma(form: InstructionForm) -> Step:
-    """DFMA."""
+    """Compile DFMA."""
     return _compile_arithmetic(form, 3, fused_multiply_add)
 
 
 def compile_double_min_max(form: InstructionForm) -> Step:
-    """DMNMX: the smaller where the predicate holds, else the larger."""
+    """Compile DMNMX: the minimum where the predicate is true, else the maximum."""
     parser = OperandParser(form)
     results, a, b = parser.take_results(2), take_double(parser), take_double(parser)
     takes_smaller = parser.take_predicate()
@@ -55,7 +55,7 @@ def compile_double_min_max(form: InstructionForm) -> Step:
 
 
 def compile_double_compare(form: InstructionForm) -> Step:
-    """DSETP."""
+    """Compile DSETP."""
     parser = OperandParser(form)
     compare = parser.take_choice(FLOAT_COMPARE_FUNCTIONS)
     join = parser.take_choice({word: word for word in JOIN_FUNCTIONS})

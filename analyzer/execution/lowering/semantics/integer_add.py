@@ -1,4 +1,10 @@
-"""Integer sums: IADD3, IADD, VIADD and their uniform twins; carries in and out."""
+"""Integer addition: IADD3, IADD, VIADD and their uniform variants, with carries in and out.
+
+A sum is split into terms that are added, terms that are subtracted, and a constant (`IntegerSum`). -b is
+2^32 - b, so it is 2^32 for b = 0 and produces a carry then, as on the hardware.
+
+    IADD3 R4, P0, R2, -R3, RZ      low word a - b, carry P0 = a >= b
+"""
 
 from collections.abc import Sequence
 
@@ -28,7 +34,7 @@ _DISCARDED = -1
 
 
 def compile_integer_add(form: InstructionForm) -> Step:
-    """IADD3 and its kin: up to three addends, two carries out; `.X` adds two carries in."""
+    """Compile IADD3, IADD, VIADD: up to three addends and two carries out; `.X` adds two carries in."""
     parser = OperandParser(form)
     is_wide, is_extended = parser.take_modifier("64"), parser.take_modifier("X")
     results = parser.take_results(2 if is_wide else 1)
@@ -50,19 +56,21 @@ def compile_integer_add(form: InstructionForm) -> Step:
     kept = [bit for bit in carries_out if bit != _DISCARDED]
     if not kept:
         return make_step(total.make_low_word(), total.sources, results, AffineRule.LINEAR)
-    if total.most >> WORD_BITS > 1 and len(kept) < 2:
-        raise UnsupportedInstructionError  # which of the two carries the one predicate takes is not known
+    if total.max_value >> WORD_BITS > 1 and len(kept) < 2:
+        raise UnsupportedInstructionError  # which of the two carries the predicate receives is unknown
     return make_step(
         total.make_sum_with_carries(), total.sources, (*results, *_pad_to_two(carries_out)), AffineRule.LINEAR
     )
 
 
 def _pad_to_two(bits: Sequence[int]) -> tuple[int, int]:
+    """Return two carry predicates, -1 for those that are discarded."""
     first, second = (*bits, _DISCARDED)[:2]
     return first, second
 
 
 def _compile_wide_sum(addends: list[Addend], results: tuple[int, ...], carries_out: tuple[int, ...]) -> Step:
+    """Compile a 64-bit sum; a sum or difference of two pairs is computed by words, which is cheaper."""
     if any(bit != _DISCARDED for bit in carries_out):
         raise UnsupportedInstructionError
     addends = sorted((a for a in addends if not a.source.is_zero), key=lambda addend: addend.is_negated)
@@ -92,9 +100,12 @@ def _subtract_pairs(a_low: Value, a_high: Value, b_low: Value, b_high: Value) ->
 
 
 class IntegerSum:
-    """A sum of words: plain ones, ones with a minus, and a constant."""
+    """A sum of words: added terms, subtracted terms, and a constant.
 
-    __slots__ = ("_bias", "_n_minus", "_n_plus", "most", "sources")
+    max_value: largest value of the sum
+    """
+
+    __slots__ = ("_bias", "_n_minus", "_n_plus", "max_value", "sources")
 
     def __init__(self, addends: list[Addend], carries_in: list[SourceOperand]) -> None:
         plus = [a.source for a in addends if a.source.literal is None and not a.is_negated]
@@ -102,44 +113,44 @@ class IntegerSum:
         minus = [a.source for a in addends if a.source.literal is None and a.is_negated]
         self._n_plus, self._n_minus = len(plus), len(minus)
         self._bias = sum(c.literal for c in carries_in if c.literal is not None)
-        # A minus stands for 2^32 - b, so that of zero carries.
+        # -b is 2^32 - b, so the negation of zero produces a carry.
         for addend in addends:
             if addend.source.literal is not None:
                 number = addend.source.literal
                 self._bias += _CARRY - number if addend.is_negated else number
         n_bits = sum(c.literal is None for c in carries_in)
-        self.most = (len(plus) - n_bits) * WORD_MASK + n_bits + self._n_minus * _CARRY + self._bias
+        self.max_value = (len(plus) - n_bits) * WORD_MASK + n_bits + self._n_minus * _CARRY + self._bias
         if self._bias & WORD_MASK or not plus + minus:
             plus.append(make_word_literal(self._bias))
             self._n_plus += 1
         self.sources = plus + minus
 
     def make_low_word(self) -> LaneFunction:
-        """The sum modulo 2^32."""
+        """Make the function of the sum modulo 2^32."""
         if (self._n_plus, self._n_minus) in _SUM_FUNCTIONS:
             return _SUM_FUNCTIONS[self._n_plus, self._n_minus]
         n_plus = self._n_plus
 
         def apply(*values: Value) -> tuple[Value, ...]:
             total = values[0] if n_plus else np.negative(values[0])
-            for place, value in enumerate(values[1:], start=1):
-                total = total + value if place < n_plus else total - value
+            for position, value in enumerate(values[1:], start=1):
+                total = total + value if position < n_plus else total - value
             return (total,)
 
         return apply
 
     def make_sum_with_carries(self) -> LaneFunction:
-        """The sum, whether it passes 2^32, and whether it passes 2^33."""
+        """Make the function of the sum modulo 2^32, and of its carries: sum >= 2^32, sum >= 2^33."""
         if self._bias <= WORD_MASK and (self._n_plus, self._n_minus) in _SUM_WITH_CARRY_FUNCTIONS:
             return _SUM_WITH_CARRY_FUNCTIONS[self._n_plus, self._n_minus]
         n_plus = self._n_plus
-        # The low half of the bias is among the sources.
+        # The low word of the constant is among the sources.
         bias = make_constant((self._bias >> WORD_BITS << WORD_BITS) + self._n_minus * _CARRY, np.uint64)
 
         def apply(*values: Value) -> tuple[Value, ...]:
             total = bias
-            for place, value in enumerate(values):
-                total = total + value if place < n_plus else total - value
+            for position, value in enumerate(values):
+                total = total + value if position < n_plus else total - value
             return total.astype(np.uint32), total >= _ONE_CARRY, total >= _TWO_CARRIES
 
         return apply
@@ -164,7 +175,7 @@ def _add_two_with_carry(a: Value, b: Value) -> tuple[Value, ...]:
 
 _SUM_WITH_CARRY_FUNCTIONS: dict[tuple[int, int], LaneFunction] = {
     (2, 0): _add_two_with_carry,
-    (1, 1): lambda a, b: (a - b, a >= b, FALSE_PREDICATE),  # 2^32 - b + a passes 2^32 where a >= b
+    (1, 1): lambda a, b: (a - b, a >= b, FALSE_PREDICATE),  # a + 2^32 - b >= 2^32 if a >= b
 }
 
 

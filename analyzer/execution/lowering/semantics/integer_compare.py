@@ -1,4 +1,4 @@
-"""Integer comparisons, and predicates as the bits of a word: ISETP, P2R, R2P."""
+"""Integer compares (ISETP), and moves between predicates and the bits of a word (P2R, R2P)."""
 
 from collections.abc import Callable
 
@@ -35,7 +35,7 @@ _COMPARE_FUNCTIONS: dict[str, np.ufunc] = {
     "EQ": np.equal,
     "NE": np.not_equal,
 }
-# Upper words: decided by the first comparison, or where they are equal by the lower words.
+# ISETP.EX compares upper words; if they are equal, the compare of the lower words decides.
 _UPPER_WORD_COMPARE_FUNCTIONS: dict[str, np.ufunc] = {
     "LT": np.less,
     "LE": np.less,
@@ -49,11 +49,12 @@ JOIN_FUNCTIONS: dict[str, np.ufunc] = {
     "OR": np.logical_or,
     "XOR": np.logical_xor,
 }
+# Predicate input for which the join returns the compare itself.
 JOIN_IDENTITIES = {"AND": 1, "OR": 0, "XOR": 0}
 
 
 def compile_integer_compare(form: InstructionForm) -> Step:
-    """ISETP: a compared with b, joined with a predicate; the second result joins the opposite."""
+    """Compile ISETP: a compare joined with a predicate; the second result joins the negated compare."""
     parser = OperandParser(form)
     name = parser.take_choice({word: word for word in _COMPARE_FUNCTIONS})
     dtype = parser.take_choice(_TYPES, np.int32)
@@ -78,6 +79,7 @@ def compile_integer_compare(form: InstructionForm) -> Step:
 
 
 def _make_comparison(name: str, dtype: type[np.generic], is_extended: bool) -> Callable[..., Value]:
+    """Make the compare function; an extended one takes the result of the lower words too."""
     compare = _COMPARE_FUNCTIONS[name]
     if not is_extended:
         if dtype is np.uint32 or dtype is np.uint64 or (name in _EQUALITY_MODIFIERS and dtype is np.int32):
@@ -90,7 +92,7 @@ def _make_comparison(name: str, dtype: type[np.generic], is_extended: bool) -> C
 
 
 def _make_order_invariants(dtype: type[np.generic]) -> Callable[..., tuple[Value, ...]]:
-    """Equality comes and goes; the two orders that make it change once each."""
+    """Make the invariants of an equality compare: a >= b and a > b, each monotone unlike a == b itself."""
 
     def compute_invariants(a: Value, b: Value, *others: Value) -> tuple[Value, ...]:
         left, right = a.view(dtype), b.view(dtype)
@@ -108,7 +110,11 @@ def make_compare_step(
     rule: AffineRule,
     compute_invariants: Callable[..., tuple[Value, ...]] | None = None,
 ) -> Step:
-    """Step of a comparison joined with a predicate, and of its opposite joined with the same."""
+    """Make the step of a compare joined with a predicate, and of the negated compare joined with it.
+
+    sources: values that `compare` takes; joined: predicate input; join: AND, OR or XOR
+    writes: storage numbers of the two results, -1 if discarded
+    """
     if joined.literal == JOIN_IDENTITIES[join]:
         if writes[1] == _DISCARDED:
             return make_step(
@@ -139,33 +145,33 @@ def make_compare_step(
 
 
 def compile_predicates_to_word(form: InstructionForm) -> Step:
-    """P2R: predicates that the mask names, each at its own bit."""
+    """Compile P2R: the predicates in the mask, each at its own bit of the word."""
     parser = OperandParser(form)
     result, file = parser.take_result(), _take_predicate_file(parser)
     rest, mask = parser.take_plain_word(), parser.take_immediate((1 << _N_PREDICATES) - 1)
     parser.expect_end()
-    if not rest.is_zero:  # how unnamed bits are merged is not known
+    if not rest.is_zero:  # how bits outside the mask are merged is not known
         raise UnsupportedInstructionError
     numbers = _list_masked_predicates(file, mask)
 
     def apply(*bits: Value) -> tuple[Value, ...]:
         total = make_constant(0)
-        for (place, _), bit in zip(numbers, bits, strict=True):
-            total = total | bit.astype(np.uint32) << np.uint32(place)
+        for (position, _), bit in zip(numbers, bits, strict=True):
+            total = total | bit.astype(np.uint32) << np.uint32(position)
         return (total,)
 
     return make_step(apply, [SourceOperand((number,)) for _, number in numbers], [result])
 
 
 def compile_word_to_predicates(form: InstructionForm) -> Step:
-    """R2P: predicates that the mask names, from the bits of one byte."""
+    """Compile R2P: the predicates in the mask, from the bits of one byte."""
     parser = OperandParser(form)
     file = _take_predicate_file(parser)
     word, byte = parser.take_suffixed_word({"B0": 0, "B1": 1, "B2": 2, "B3": 3}, 0)
     mask = parser.take_immediate((1 << _N_PREDICATES) - 1)
     parser.expect_end()
     numbers = _list_masked_predicates(file, mask)
-    masks = [np.uint32(1 << place + 8 * byte) for place, _ in numbers]
+    masks = [np.uint32(1 << position + 8 * byte) for position, _ in numbers]
     return make_step(
         lambda x: tuple((x & bit) != 0 for bit in masks), [word], [number for _, number in numbers]
     )
@@ -179,9 +185,9 @@ def _take_predicate_file(parser: OperandParser) -> PredicateFile:
 
 
 def _list_masked_predicates(file: PredicateFile, mask: int) -> list[tuple[int, int]]:
-    """(bit, storage number) of the predicates in a mask."""
+    """Return (bit, storage number) of each predicate in the mask."""
     return [
-        (place, find_predicate_unit(Predicate(file, place)))
-        for place in range(_N_PREDICATES)
-        if mask >> place & 1
+        (position, find_predicate_unit(Predicate(file, position)))
+        for position in range(_N_PREDICATES)
+        if mask >> position & 1
     ]

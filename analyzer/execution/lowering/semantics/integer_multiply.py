@@ -1,4 +1,4 @@
-"""Integer products: IMAD in all its forms, UIMAD, IDP."""
+"""Integer multiplication: IMAD in all forms, UIMAD, IDP."""
 
 import numpy as np
 
@@ -19,11 +19,14 @@ from analyzer.execution.lowering.step import AffineRule, Step, Value
 from analyzer.ir.module import InstructionForm
 
 _DISCARDED = -1
-_MIN_RECIPROCAL = 1 << 20
+_MIN_RECIPROCAL = 1 << 20  # smallest literal taken for the reciprocal of a division by a constant
 
 
 def compile_multiply_add(form: InstructionForm) -> Step:
-    """IMAD: low word, `.WIDE` or `.HI` of a 64-bit sum; MOV, IADD, SHL say only what it is used for."""
+    """Compile IMAD: a * b + c, of which the low word, the high word (`.HI`) or both (`.WIDE`).
+
+    The modifiers MOV, IADD and SHL name special uses and change nothing.
+    """
     parser = OperandParser(form)
     for word in ("MOV", "IADD", "SHL"):
         parser.take_modifier(word)
@@ -57,6 +60,7 @@ def compile_multiply_add(form: InstructionForm) -> Step:
 def _compile_low_product(
     a: SourceOperand, b: SourceOperand, c: Addend, carry: SourceOperand | None, results: tuple[int, ...]
 ) -> Step:
+    """Compile the low word of a * b + c, as a sum where a factor is 0 or 1."""
     carries = [] if carry is None else [carry]
     if a.literal is not None:
         a, b = b, a
@@ -92,7 +96,10 @@ def _compile_wide_product(
     *,
     is_unsigned: bool,
 ) -> Step:
-    """A 64-bit product and sum; three writes are those of .WIDE, two those of .HI."""
+    """Compile a 64-bit product and sum.
+
+    writes: results and carry, three of .WIDE and two of .HI
+    """
     extend = _zero_extend if is_unsigned else _sign_extend
     wide_a, wide_b = a.map_value(extend), b.map_value(extend)
     has_sum = not c.source.is_zero
@@ -109,16 +116,16 @@ def _compile_wide_product(
 
     def with_carry(x: Value, y: Value, *others: Value) -> tuple[Value, ...]:
         number = total(x, y, *others)
-        halves = split_pair(number) if is_wide else (_take_upper_word(number),)
+        halves = split_pair(number) if is_wide else (_get_upper_word(number),)
         return (*halves, number < others[0] if has_sum else FALSE_PREDICATE)
 
     if writes[-1] != _DISCARDED:
         return make_step(with_carry, sources, writes)
     if not is_wide:
-        # With one factor and no sum the upper half only grows or only shrinks.
+        # With a constant factor and no addend the upper word is monotone.
         is_monotone = not has_sum and b.literal is not None
         rule = AffineRule.MONOTONE if is_monotone else AffineRule.UNKNOWN
-        return make_step(lambda *values: (_take_upper_word(total(*values)),), sources, writes[:1], rule)
+        return make_step(lambda *values: (_get_upper_word(total(*values)),), sources, writes[:1], rule)
     factors: tuple[list[SourceOperand], list[SourceOperand]] = (
         ([wide_a], [wide_b]) if a.literal is None and b.literal is None else ([], [])
     )
@@ -134,17 +141,17 @@ def _compile_wide_product(
 
 
 def _is_reciprocal(factor: SourceOperand) -> bool:
-    """A literal that no stride of an array is: with so many bits, of which the last one is set."""
+    """Return whether a literal is a reciprocal, not the stride of an array: large and odd."""
     literal = factor.literal or 0
     return bool(literal & 1) and literal >= _MIN_RECIPROCAL
 
 
-def _take_upper_word(number: Value) -> Value:
+def _get_upper_word(number: Value) -> Value:
     return (number >> np.uint64(WORD_BITS)).astype(np.uint32)
 
 
 def _find_log2(factor: SourceOperand) -> int | None:
-    """Exponent of a literal below 2^31."""
+    """Return log2 of a literal that is a power of two below 2^31, else None."""
     number = factor.literal or 0
     return number.bit_length() - 1 if number.bit_count() == 1 and number < 1 << WORD_BITS - 1 else None
 
@@ -157,7 +164,7 @@ def _compile_scaled_pair(
     *,
     is_signed: bool,
 ) -> Step:
-    """An index times a size, added to an address: the same sum by words, which costs half as much."""
+    """Compile address + index * size by words, which is twice as fast as a 64-bit product."""
     amount, move_up = np.uint32(shift), make_shift_overflow(shift, is_signed=is_signed)
 
     def apply(x: Value, low: Value, high: Value) -> tuple[Value, ...]:
@@ -180,7 +187,7 @@ _BYTE_TYPES = {"S8": np.int8, "U8": np.uint8}
 
 
 def compile_dot_product(form: InstructionForm) -> Step:
-    """IDP.4A: four byte products added to a word."""
+    """Compile IDP.4A: four products of bytes, added to a word."""
     match form.opcode.modifiers:
         case ("4A", left, right) if left in _BYTE_TYPES and right in _BYTE_TYPES:
             a_type, b_type = _BYTE_TYPES[left], _BYTE_TYPES[right]

@@ -24,7 +24,7 @@ _DISCARDED = -1
 
 
 def compile_min_max(form: InstructionForm) -> Step:
-    """IMNMX, VIMNMX, VIMNMX3: the smaller where the predicate holds, else the larger."""
+    """Compile IMNMX, VIMNMX, VIMNMX3: the minimum where the predicate is true, else the maximum."""
     parser = OperandParser(form)
     is_signed, n_words = parser.take_choice(_TYPES, _DEFAULT_TYPE)
     parser.skip_discarded_predicates()
@@ -47,9 +47,9 @@ def compile_min_max(form: InstructionForm) -> Step:
 
     def compute_invariants(*values: Value) -> tuple[Value, ...]:
         views = [value.view(dtype) for value in values[:n_numbers]]
-        return tuple(a < b for place, a in enumerate(views) for b in views[:place])
+        return tuple(a < b for position, a in enumerate(views) for b in views[:position])
 
-    # Of a pair that is chosen each word is chosen.
+    # Choosing a pair chooses both of its words, so each word is piecewise linear.
     sources = [*numbers, *_list_if_variable(takes_smaller)]
     return make_step(
         apply, sources, results, AffineRule.PIECEWISE_LINEAR, compute_invariants=compute_invariants
@@ -65,11 +65,12 @@ _DTYPES: dict[tuple[bool, int], type[np.generic]] = {
 
 
 def _list_if_variable(bit: SourceOperand) -> list[SourceOperand]:
+    """Return the predicate as a list, empty if it is constant."""
     return [bit] if bit.literal is None else []
 
 
 def _make_min_or_max(takes_smaller: SourceOperand) -> Callable[..., Value]:
-    """Function of numbers, and of the predicate where it is no constant."""
+    """Make the minimum or maximum of a list of values; if the predicate varies, it is a second argument."""
     if takes_smaller.literal is not None:
         combine = np.minimum if takes_smaller.literal else np.maximum
         return lambda numbers: reduce(combine, numbers)
@@ -77,7 +78,7 @@ def _make_min_or_max(takes_smaller: SourceOperand) -> Callable[..., Value]:
 
 
 def compile_add_min_max(form: InstructionForm) -> Step:
-    """VIADDMNMX: the sum of a and b, wrapped, then the smaller or larger of that and c."""
+    """Compile VIADDMNMX: minimum or maximum of c and a + b modulo 2^32."""
     parser = OperandParser(form)
     is_signed, n_words = parser.take_choice(_TYPES, _DEFAULT_TYPE)
     result = parser.take_result()
@@ -101,20 +102,23 @@ def compile_add_min_max(form: InstructionForm) -> Step:
 
 
 def _make_wrapped_sum_invariants(dtype: type[np.generic], is_signed: bool, b: Addend) -> LaneFunction:
-    """How often the sum wraps and how it compares with c then: each grows or shrinks with the true sum."""
+    """Make the invariants of VIADDMNMX: how often the sum wraps, and how it compares with c then.
+
+    Each is a monotone function of the sum without wrapping.
+    """
     lowest = -(1 << WORD_BITS - 1) if is_signed else 0
 
     def compute_invariants(x: Value, y: Value, z: Value, *bit: Value) -> tuple[Value, ...]:
         first, second, bound = (value.view(dtype).astype(np.int64) for value in (x, y, z))
         total = first - second if b.is_negated else first + second
-        turns = (total - lowest) >> WORD_BITS
-        return turns, *(total < bound + (turn << WORD_BITS) for turn in (-1, 0, 1))
+        n_wraps = (total - lowest) >> WORD_BITS
+        return n_wraps, *(total < bound + (n << WORD_BITS) for n in (-1, 0, 1))
 
     return compute_invariants
 
 
 def compile_absolute(form: InstructionForm) -> Step:
-    """IABS; the most negative number stays itself."""
+    """Compile IABS; the most negative number is unchanged."""
     parser = OperandParser(form)
     result, number = parser.take_result(), parser.take_word()
     parser.expect_end()
@@ -132,7 +136,7 @@ def compile_absolute(form: InstructionForm) -> Step:
 
 
 def compile_distance(form: InstructionForm) -> Step:
-    """VABSDIFF: the distance of a and b, plus c."""
+    """Compile VABSDIFF: |a - b| + c."""
     parser = OperandParser(form)
     is_signed, n_words = parser.take_choice(_TYPES, _DEFAULT_TYPE)
     result, a, b, c = parser.take_result(), *(parser.take_plain_word() for _ in range(3))

@@ -1,4 +1,4 @@
-"""Moves: registers, selects, special registers, constant banks and constants packed as half floats."""
+"""Moves: registers, selects, special registers, constant banks, and constants in the form of HFMA2."""
 
 import math
 import struct
@@ -25,7 +25,7 @@ _ZERO_REGISTER = "SRZ"
 
 
 def compile_move(form: InstructionForm) -> Step:
-    """MOV, MOV32I, UMOV, and their 64-bit forms; .SPILL says only where to."""
+    """Compile MOV, MOV32I, UMOV and their 64-bit forms; .SPILL changes nothing."""
     parser = OperandParser(form)
     is_wide = parser.take_modifier("64")
     parser.take_modifier("SPILL")
@@ -38,7 +38,7 @@ def compile_move(form: InstructionForm) -> Step:
         return make_step(lambda x: (x,), [source], results, AffineRule.LINEAR)
     if source.constant is not None:
         return make_constant_step(results, *split_pair(source.constant), rule=AffineRule.PAIR_LINEAR)
-    if len(source.reads) == 2 and _is_unmodified(form):  # two words that need no joining
+    if len(source.reads) == 2 and _is_unmodified(form):  # two words that are copied one by one
         halves = [SourceOperand((read,)) for read in source.reads]
         return make_step(lambda x, y: (x, y), halves, results, AffineRule.PAIR_LINEAR)
     return make_step(split_pair, [source], results, AffineRule.PAIR_LINEAR)
@@ -52,20 +52,20 @@ def _is_unmodified(form: InstructionForm) -> bool:
 
 
 def compile_select(form: InstructionForm) -> Step:
-    """SEL: a where the predicate holds, else b."""
+    """Compile SEL: a where the predicate is true, else b."""
     parser = OperandParser(form)
     is_wide = parser.take_modifier("64")
     results = parser.take_results(2 if is_wide else 1)
     a, b = (parser.take_plain_pair() if is_wide else parser.take_plain_word() for _ in range(2))
     bit = parser.take_predicate()
     parser.expect_end()
-    if bit.convert is np.logical_not:  # cheaper the other way round
+    if bit.convert is np.logical_not:  # swapping the inputs is cheaper than the negation
         a, b, bit = b, a, SourceOperand(bit.reads)
     if is_wide:
         return make_step(
             lambda x, y, p: split_pair(select(p, x, y)), [a, b, bit], results, AffineRule.PAIR_LINEAR
         )
-    if a.is_zero and b.literal == 1:  # the way a predicate becomes a number
+    if a.is_zero and b.literal == 1:  # SEL R4, RZ, 0x1, P0: a predicate as a number
         return make_step(lambda p: ((~p).astype(np.uint32),), [bit], results, AffineRule.LINEAR)
     if a.literal == 1 and b.is_zero:
         return make_step(lambda p: (p.astype(np.uint32),), [bit], results, AffineRule.LINEAR)
@@ -73,7 +73,7 @@ def compile_select(form: InstructionForm) -> Step:
 
 
 def compile_half_constant(form: InstructionForm) -> Step:
-    """HFMA2 with a zero product: two half floats as one word. Any other HFMA2 is not followed."""
+    """Compile HFMA2 with a zero product, which loads two half-precision constants; refuse other forms."""
     parser = OperandParser(form)
     parser.take_modifier("MMA")
     is_bfloat = parser.take_modifier("BF16_V2")
@@ -88,11 +88,12 @@ def compile_half_constant(form: InstructionForm) -> Step:
 
 
 def _take_half_bits(parser: OperandParser, is_bfloat: bool) -> int:
+    """Take a floating-point literal and return its 16 bits as fp16 or bf16."""
     operand = parser.take_operand()
     if not isinstance(operand, Immediate) or operand.suffixes or not isinstance(operand.value, float):
         raise UnsupportedInstructionError
     value = operand.value
-    if math.isnan(value):  # which one is not printed
+    if math.isnan(value):  # its payload is not printed
         raise UnsupportedInstructionError
     try:
         if not is_bfloat:
@@ -106,7 +107,7 @@ def _take_half_bits(parser: OperandParser, is_bfloat: bool) -> int:
 
 
 def compile_special_register(form: InstructionForm) -> Step:
-    """S2R, S2UR, and CS2R, which takes a pair unless .32; of pairs only the zero one is known."""
+    """Compile S2R, S2UR and CS2R; CS2R reads a pair unless .32, and of pairs only SRZ is supported."""
     parser = OperandParser(form)
     is_single = parser.take_modifier("32") or form.opcode.operand_registers == 1
     results = parser.take_results(1 if is_single else 2)
@@ -131,7 +132,7 @@ _N_WORDS = {"32": 1, "64": 2, "128": 4}
 
 
 def compile_constant_load(form: InstructionForm) -> Step:
-    """LDC, LDCU, ULDC: words of a constant bank, or a part of one."""
+    """Compile LDC, LDCU, ULDC: words of a constant bank, or a byte or half word."""
     parser = OperandParser(form)
     n_words = parser.take_choice(_N_WORDS, 0)
     small = parser.take_choice(_SUB_WORD_TYPES, np.uint32)
@@ -158,7 +159,10 @@ def compile_constant_load(form: InstructionForm) -> Step:
 
 
 def _compile_sub_word_load(word: ConstantRead, small: type[np.generic], results: tuple[int, ...]) -> Step:
-    """The lower part of the word that begins there; without a register, of the aligned word around it."""
+    """Compile a load of a byte or half word.
+
+    With a base register it is the lower part of the word at the address, else a part of the aligned word.
+    """
     shift = 0
     if word.base is None:
         shift = word.offset % 4

@@ -1,4 +1,14 @@
-"""Operands as values: what an instruction reads, taken apart from the left and refused when strange."""
+"""Parser of operands and modifiers, and construction of steps from the parsed values.
+
+A compiler function consumes the modifiers and operands of an instruction one by one. Whatever it does not
+expect, or does not consume, raises UnsupportedInstructionError: then the instruction gets no step and its
+results are unknown. So a misread instruction is never executed.
+
+    parser = OperandParser(form)                      # POPC R4, ~R2
+    result, number = parser.take_result(), parser.take_word()
+    parser.expect_end()
+    step = make_step(lambda x: (count_bits(x),), [number], [result])    # reads raw R2; complements it first
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
@@ -16,35 +26,32 @@ from analyzer.isa.register_operands import find_predicate_unit, find_register_un
 WORD_MASK = 0xFFFFFFFF
 WORD_BITS = 32
 _DISCARDED = -1
-_IGNORED_SUFFIXES = frozenset({"reuse"})  # says where a value is kept, not what it is
+_IGNORED_SUFFIXES = frozenset({"reuse"})  # operand cache: no effect on the value
 
 T = TypeVar("T")
 Convert = Callable[..., Value]
 
 
 class UnsupportedInstructionError(Exception):
-    """An operand or modifier whose meaning is not known: the instruction gets no step."""
+    """An operand or modifier is not supported, so the instruction gets no step."""
 
 
 class SourceOperand(Struct, frozen=True, eq=False):
-    """One input value: raw words and how to read them, or a constant.
-
-    convert is None where the value is the raw word itself. literal is the unsigned number of an
-    integer or predicate constant.
-    """
+    """One input value: raw words and their conversion, or a constant."""
 
     reads: tuple[StepInput, ...] = ()
-    convert: Convert | None = None
+    convert: Convert | None = None  # from raw words to the value; None if the value is the raw word
     constant: Value | None = None
-    literal: int | None = None
+    literal: int | None = None  # unsigned number of an integer or predicate constant
 
     @property
     def is_zero(self) -> bool:
+        """True if the source is the constant 0."""
         return self.literal == 0
 
     @property
     def halves(self) -> "tuple[SourceOperand, SourceOperand] | None":
-        """The two words of an undecorated pair, which need no joining."""
+        """The two words of a 64-bit literal or an unmodified pair, None for other sources."""
         if self.literal is not None:
             return make_word_literal(self.literal), make_word_literal(self.literal >> WORD_BITS)
         if self.convert is not join_pair:
@@ -53,7 +60,7 @@ class SourceOperand(Struct, frozen=True, eq=False):
         return SourceOperand((low,)), SourceOperand((high,))
 
     def map_value(self, change: Callable[[Value], Value]) -> "SourceOperand":
-        """The same input seen through `change`; its literal is lost."""
+        """Return the source with `change` applied to its value; its literal is lost."""
         if self.constant is not None:
             return SourceOperand(constant=change(self.constant))
         before = self.convert
@@ -63,44 +70,50 @@ class SourceOperand(Struct, frozen=True, eq=False):
 
 
 class Addend(Struct, frozen=True):
-    """A source without its minus, and whether the instruction takes it with one."""
+    """A term of a sum: the source without its sign, and whether it is subtracted."""
 
     source: SourceOperand
     is_negated: bool
 
 
 def make_word_literal(number: int) -> SourceOperand:
+    """Make the constant `number` modulo 2^32."""
     number &= WORD_MASK
     return SourceOperand(constant=np.full((1, 1), number, dtype=np.uint32), literal=number)
 
 
 def make_pair_literal(number: int) -> SourceOperand:
+    """Make the constant `number` modulo 2^64."""
     number &= (1 << 2 * WORD_BITS) - 1
     return SourceOperand(constant=np.full((1, 1), number, dtype=np.uint64), literal=number)
 
 
 def make_predicate_literal(bit: bool) -> SourceOperand:
+    """Make a constant predicate."""
     return SourceOperand(constant=np.full((1, 1), bit, dtype=np.bool_), literal=int(bit))
 
 
 def join_pair(low: Value, high: Value) -> Value:
-    """uint64 of two words."""
+    """Join two words to a uint64."""
     return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(WORD_BITS)
 
 
 def split_pair(number: Value) -> tuple[Value, Value]:
-    """Low and high word of a uint64."""
+    """Split a uint64 into low and high word."""
     return number.astype(np.uint32), (number >> np.uint64(WORD_BITS)).astype(np.uint32)
 
 
 def select(bit: Value, yes: Value, no: Value) -> Value:
-    """`yes` where the predicate holds, else `no`."""
+    """Return `yes` where the predicate is true, else `no`."""
     chosen: Value = np.where(bit, yes, no)
     return chosen
 
 
 class OperandParser:
-    """An instruction taken apart piece by piece; `finish` refuses what nobody asked for."""
+    """Consumer of the modifiers and operands of an instruction, from left to right.
+
+    Methods that take an operand raise UnsupportedInstructionError if it is not of the expected form.
+    """
 
     __slots__ = ("_modifiers", "_operands")
 
@@ -109,14 +122,14 @@ class OperandParser:
         self._operands = list(form.operands)
 
     def take_modifier(self, word: str) -> bool:
-        """Whether a modifier is there; it counts as understood."""
+        """Remove a modifier; return whether it was present."""
         if word not in self._modifiers:
             return False
         self._modifiers.remove(word)
         return True
 
     def take_choice(self, meanings: Mapping[str, T], default: T | None = None) -> T:
-        """Meaning of the one modifier that is in the table."""
+        """Remove the one modifier that is in the table and return its meaning, or the default if none is."""
         found = [word for word in self._modifiers if word in meanings]
         if len(found) > 1 or (not found and default is None):
             raise UnsupportedInstructionError
@@ -127,69 +140,74 @@ class OperandParser:
         return meanings[found[0]]
 
     def expect_end(self) -> None:
+        """Raise UnsupportedInstructionError if modifiers or operands are left."""
         if self._modifiers or self._operands:
             raise UnsupportedInstructionError
 
     # Results
 
     def take_result(self) -> int:
-        """Storage number of a written register, -1 for RZ."""
+        """Take a result register; return its storage number, -1 for RZ."""
         return self.take_results(1)[0]
 
     def take_results(self, n_words: int) -> tuple[int, ...]:
-        """Storage numbers of a written register and those after it."""
+        """Take the first of `n_words` result registers; return their storage numbers."""
         operand = self._take_kind(Register)
         if operand.is_negated or operand.is_inverted or operand.is_absolute or operand.suffixes:
             raise UnsupportedInstructionError
         return _find_register_storage(operand, n_words)
 
     def take_result_predicate(self) -> int:
-        """Storage number of a written predicate, -1 for PT."""
+        """Take a result predicate; return its storage number, -1 for PT."""
         operand = self._take_kind(Predicate)
         if operand.is_negated:
             raise UnsupportedInstructionError
         return _find_predicate_storage(operand)
 
     def take_result_predicates(self, most: int) -> tuple[int, ...]:
-        """Written predicates, as many as are printed here."""
+        """Take the result predicates at this point, at most `most`."""
         bits: list[int] = []
         while len(bits) < most and self.is_next(Predicate):
             bits.append(self.take_result_predicate())
         return tuple(bits)
 
     def skip_discarded_predicates(self) -> None:
-        """Written predicates that must be PT."""
+        """Take result predicates that must be PT."""
         if any(bit != _DISCARDED for bit in self.take_result_predicates(2)):
             raise UnsupportedInstructionError
 
     # Sources
 
     def is_next(self, *kinds: type) -> bool:
+        """Return whether the next operand has one of these types."""
         return bool(self._operands) and isinstance(self._operands[0], kinds)
 
     def is_word_next(self) -> bool:
+        """Return whether the next operand is a register, constant or immediate."""
         return self.is_next(Register, ConstantBankOperand, Immediate)
 
     def take_word(self) -> SourceOperand:
-        """32-bit integer, with minus or complement where printed."""
+        """Take a 32-bit integer, negated or complemented if so printed."""
         return _parse_operand(self._take_next(), 1, make_word_literal)
 
     def take_pair(self) -> SourceOperand:
-        """64-bit integer; an immediate is sign-extended as it is printed."""
+        """Take a 64-bit integer; an immediate is sign-extended."""
         return _parse_operand(self._take_next(), 2, make_pair_literal)
 
     def take_word_or_pair(self, *, wide: bool) -> SourceOperand:
+        """Take a 64-bit integer if `wide`, else a 32-bit one."""
         return self.take_pair() if wide else self.take_word()
 
     def take_plain_word(self) -> SourceOperand:
-        """32-bit integer that must come without minus."""
+        """Take a 32-bit integer without a sign."""
         return self._take_plain(self.take_word)
 
     def take_plain_pair(self) -> SourceOperand:
+        """Take a 64-bit integer without a sign."""
         return self._take_plain(self.take_pair)
 
     def take_addend(self, *, wide: bool = False) -> Addend:
-        """Integer with its minus left to the caller."""
+        """Take an integer and its sign, separately."""
         operand = self._take_next()
         negated = isinstance(operand, Register | ConstantBankOperand) and operand.is_negated
         if negated:
@@ -199,7 +217,7 @@ class OperandParser:
         return Addend(read, negated)
 
     def take_suffixed_word(self, meanings: Mapping[str, T], default: T) -> tuple[SourceOperand, T]:
-        """A word with one suffix that selects a part of it (`R4.B1`), and the suffix's meaning."""
+        """Take a word with at most one suffix that selects a part of it (`R4.B1`); return the meaning too."""
         operand = self._take_next()
         if not isinstance(operand, Register | ConstantBankOperand):
             return _parse_operand(operand, 1, make_word_literal), default
@@ -211,7 +229,7 @@ class OperandParser:
         return _parse_operand(plain, 1, make_word_literal), meanings[found[0]] if found else default
 
     def take_raw(self, n_words: int) -> tuple[SourceOperand, Operand]:
-        """Source of undecorated words, and the operand as printed (float operands)."""
+        """Take raw words, and return the operand as printed too (floating-point operands)."""
         operand = self._take_next()
         if not isinstance(operand, Register | ConstantBankOperand):
             return SourceOperand(), operand
@@ -220,7 +238,7 @@ class OperandParser:
         return _parse_operand(plain, n_words, make_literal), operand
 
     def take_predicate(self) -> SourceOperand:
-        """A predicate, with its `!`."""
+        """Take a predicate, negated if so printed."""
         operand = self._take_kind(Predicate)
         if operand.index is None:
             return make_predicate_literal(not operand.is_negated)
@@ -229,14 +247,14 @@ class OperandParser:
         )
 
     def take_immediate(self, limit: int) -> int:
-        """An integer in the text, 0 up to `limit`."""
+        """Take an integer literal from 0 to `limit`."""
         operand = self._take_kind(Immediate)
         if not isinstance(operand.value, int) or operand.suffixes or not 0 <= operand.value <= limit:
             raise UnsupportedInstructionError
         return operand.value
 
     def take_operand(self) -> Operand:
-        """The next operand as it is."""
+        """Take the next operand as printed."""
         return self._take_next()
 
     def _take_plain(self, read: Callable[[], SourceOperand]) -> SourceOperand:
@@ -261,7 +279,7 @@ def _find_register_storage(register: Register, n_words: int) -> tuple[int, ...]:
     if register.index is None:
         return (_DISCARDED,) * n_words
     numbers = tuple(find_register_unit(replace(register, index=register.index + i)) for i in range(n_words))
-    if _DISCARDED in numbers:  # beyond the register file of the storage numbers
+    if _DISCARDED in numbers:  # beyond the end of the register file
         raise UnsupportedInstructionError
     return numbers
 
@@ -288,12 +306,12 @@ def _parse_operand(operand: Operand, n_words: int, literal: Callable[[int], Sour
 
 
 def _is_supported(operand: Register | ConstantBankOperand) -> bool:
-    twice = operand.is_inverted and operand.is_negated
-    return not operand.is_absolute and not twice and _IGNORED_SUFFIXES.issuperset(operand.suffixes)
+    has_both_signs = operand.is_inverted and operand.is_negated
+    return not operand.is_absolute and not has_both_signs and _IGNORED_SUFFIXES.issuperset(operand.suffixes)
 
 
 def make_constant_reads(operand: ConstantBankOperand, n_words: int) -> tuple[ConstantRead, ...]:
-    """The constant-bank words that an operand names."""
+    """Return the reads of `n_words` constant-bank words from the operand on."""
     if operand.bank < 0 or (operand.base is not None and operand.base.suffixes):
         raise UnsupportedInstructionError
     base = (
@@ -320,12 +338,12 @@ def _apply_sign(source: SourceOperand, operand: Register | ConstantBankOperand) 
 def bind_sources(
     function: LaneFunction, sources: Sequence[SourceOperand], *, uses_active_mask: bool = False
 ) -> LaneFunction:
-    """`function` of values as a function of raw words."""
-    place = int(uses_active_mask)
+    """Convert a function of source values to a function of raw words."""
+    position = int(uses_active_mask)
     getters: list[Callable[[tuple[Value, ...]], Value]] = [itemgetter(0)] if uses_active_mask else []
     for source in sources:
-        getters.append(_make_getter(source, place))
-        place += len(source.reads)
+        getters.append(_make_getter(source, position))
+        position += len(source.reads)
     if all(source.reads and source.convert is None for source in sources):
         return function
     match getters:
@@ -339,16 +357,17 @@ def bind_sources(
             return lambda *words: function(*[get(words) for get in getters])
 
 
-def _make_getter(source: SourceOperand, place: int) -> Callable[[tuple[Value, ...]], Value]:
+def _make_getter(source: SourceOperand, position: int) -> Callable[[tuple[Value, ...]], Value]:
+    """Make the function that computes a source value; its raw words start at index `place`."""
     constant, convert = source.constant, source.convert
     if constant is not None:
         return lambda words: constant
     if convert is None:
-        return itemgetter(place)
+        return itemgetter(position)
     if len(source.reads) == 1:
-        return lambda words: convert(words[place])
-    stop = place + len(source.reads)
-    return lambda words: convert(*words[place:stop])
+        return lambda words: convert(words[position])
+    stop = position + len(source.reads)
+    return lambda words: convert(*words[position:stop])
 
 
 def make_step(
@@ -364,13 +383,19 @@ def make_step(
     uses_active_mask: bool = False,
     uniform_variant: LaneFunction | None = None,
 ) -> Step:
-    """Step of a function of the sources' values; `compute_invariants` and `alike` take the same values."""
-    places: dict[int, tuple[int, ...]] = {}
+    """Make the step of a function of the source values.
+
+    rule, factors and the other options: see `Step`; here `factors` names sources. `compute_invariants` and
+    `uniform_variant` take the same values as `function`.
+    """
+    positions: dict[int, tuple[int, ...]] = {}
     n_reads = 0
     for source in sources:
-        places[id(source)] = tuple(range(n_reads, n_reads + len(source.reads)))
+        positions[id(source)] = tuple(range(n_reads, n_reads + len(source.reads)))
         n_reads += len(source.reads)
-    left, right = (tuple(place for source in group for place in places[id(source)]) for group in factors)
+    left, right = (
+        tuple(position for source in group for position in positions[id(source)]) for group in factors
+    )
     return Step(
         reads=tuple(read for source in sources for read in source.reads),
         writes=tuple(writes),
@@ -388,12 +413,12 @@ def make_step(
 
 
 def make_constant_step(writes: Sequence[int], *values: Value, rule: AffineRule = AffineRule.LINEAR) -> Step:
-    """Step whose results are constants."""
+    """Make a step with constant results."""
     return Step(reads=(), writes=tuple(writes), apply=lambda: values, affine_rule=rule)
 
 
 def make_constant(number: int, dtype: Any = np.uint32) -> Value:
-    """A constant of shape [1, 1]."""
+    """Make a constant of shape [1, 1]."""
     return np.full((1, 1), number, dtype=dtype)
 
 
@@ -401,7 +426,10 @@ FALSE_PREDICATE = make_constant(0, np.bool_)
 
 
 def compute_carry(total: Value, a: Value, b: Value) -> Value:
-    """Whether the sum of two words passed 2^32, held once where the addends are smaller and none did."""
+    """Return the carry of total = a + b modulo 2^32.
+
+    If the addends are smaller arrays and no sum can overflow, it is one constant.
+    """
     if total.size > max(a.size, b.size) and int(a.max()) + int(b.max()) <= WORD_MASK:
         return FALSE_PREDICATE
     return total < a

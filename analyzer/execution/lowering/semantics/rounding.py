@@ -1,4 +1,9 @@
-"""Floats as values: float operands, rounding directions, sums and products with their errors."""
+"""Floating-point operands, rounding modes, and exact sums and products.
+
+Single-precision results are computed in float64 and rounded once. Rounding twice would be wrong in rare
+cases, so the float64 value is rounded to odd first (Boldo and Melquiond, IEEE Trans. Computers 57(4), 2008).
+Products are split by Dekker's and Veltkamp's method (Dekker, Numer. Math. 18, 1971), sums by Knuth's TwoSum.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,28 +27,28 @@ Function = Callable[..., Any]
 
 
 def ignore_float_errors(function: Function) -> Function:
-    """Infinities and NaNs are results, not warnings."""
+    """Wrap a function so that infinities and NaNs raise no numpy warnings."""
 
-    def calm(*values: Value) -> Any:
+    def wrapped(*values: Value) -> Any:
         with np.errstate(all="ignore"):
             return function(*values)
 
-    return calm
+    return wrapped
 
 
 def flush_subnormals(number: Value) -> Value:
-    """Subnormal singles become zeros of their sign (.FTZ)."""
+    """Replace subnormal singles by zeros of the same sign (.FTZ)."""
     return np.where(np.abs(number) < _MIN_NORMAL_FLOAT32, np.copysign(np.float32(0), number), number)
 
 
 def take_single(parser: OperandParser, *, flushes: bool = False) -> SourceOperand:
-    """A float32 operand."""
+    """Take a float32 operand."""
     source = _take_float(parser, 1, np.float32)
     return source.map_value(flush_subnormals) if flushes else source
 
 
 def take_double(parser: OperandParser) -> SourceOperand:
-    """A float64 operand: a pair of registers, or a number."""
+    """Take a float64 operand: a pair of registers, or a literal."""
     return _take_float(parser, 2, np.float64)
 
 
@@ -63,23 +68,23 @@ def _take_float(
 
 
 def to_single_bits(number: Value, *, flushes: bool = False) -> Value:
-    """The word of a float32."""
+    """Return the bits of a float32."""
     return (flush_subnormals(number) if flushes else number).view(np.uint32)
 
 
 def add_round_to_odd(a: Value, b: Value) -> Value:
-    """float64 sum rounded to odd, so that rounding it again to single is as good as rounding once."""
+    """Add float64 values and round to odd, so that rounding to single afterwards equals rounding once."""
     total = a + b
     part = total - a
-    error = (a - (total - part)) + (b - part)
+    error = (a - (total - part)) + (b - part)  # TwoSum
     bits = total.view(np.int64)
-    nudge = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
-    away = np.where((error > 0) == (total > 0), np.int64(1), np.int64(-1))
-    return np.where(nudge, bits + away, bits).view(np.float64)
+    is_inexact_even = (error != 0) & np.isfinite(total) & ((bits & 1) == 0)
+    step = np.where((error > 0) == (total > 0), np.int64(1), np.int64(-1))
+    return np.where(is_inexact_even, bits + step, bits).view(np.float64)
 
 
 def round_to_single(number: Value, rounding: str) -> Value:
-    """A float64 as the float32 beside it in the direction asked for."""
+    """Round a float64 to float32 in one of `ROUNDING_MODES`."""
     near = number.astype(np.float32)
     if rounding == ROUND_NEAREST:
         return near
@@ -92,7 +97,10 @@ def round_to_single(number: Value, rounding: str) -> Value:
 
 
 def fused_multiply_add(a: Value, b: Value, c: Value) -> Value:
-    """float64 a * b + c with the error of the product kept; a very large product loses it."""
+    """Compute a * b + c in float64 with the rounding error of the product added.
+
+    If splitting a very large factor overflows, the error is dropped.
+    """
     product = a * b
     a_high, b_high = (
         (_VELTKAMP_SPLITTER * a - (_VELTKAMP_SPLITTER * a - a)),

@@ -21,7 +21,10 @@ _CARRY = np.uint64(1 << WORD_BITS)
 
 
 def compile_shift_add(form: InstructionForm) -> Step:
-    """LEA: a shifted left plus b; `.HI` adds the upper word of the shifted pair c:a, `.SX32` of a alone."""
+    """Compile LEA: (a << shift) + b.
+
+    `.HI` adds the upper word of the shifted pair (c, a); with `.SX32` the pair is a, sign-extended.
+    """
     parser = OperandParser(form)
     is_high, is_extended, is_signed = (
         parser.take_modifier("HI"),
@@ -30,12 +33,12 @@ def compile_shift_add(form: InstructionForm) -> Step:
     )
     result = parser.take_result()
     carry_out = (*parser.take_result_predicates(1), _DISCARDED)[0]
-    takes_off = False
+    is_subtracted = False
     if is_high or carry_out == _DISCARDED:
         a = parser.take_plain_word() if is_high else parser.take_word()
     else:
         shifted = parser.take_addend()
-        a, takes_off = shifted.source, shifted.is_negated
+        a, is_subtracted = shifted.source, shifted.is_negated
     b = parser.take_addend()
     c = parser.take_plain_word() if is_high and not is_signed else None
     shift = parser.take_immediate(WORD_BITS - 1)
@@ -43,10 +46,10 @@ def compile_shift_add(form: InstructionForm) -> Step:
     parser.expect_end()
     if (is_extended or is_signed) and not is_high:
         raise UnsupportedInstructionError
-    if b.is_negated and (is_extended or takes_off):
+    if b.is_negated and (is_extended or is_subtracted):
         raise UnsupportedInstructionError
     writes = (result, carry_out)
-    if takes_off:
+    if is_subtracted:
         return _compile_difference(a, b.source, shift, writes)
     if not is_high:
         return _compile_low(a, b, shift, writes)
@@ -54,7 +57,7 @@ def compile_shift_add(form: InstructionForm) -> Step:
 
 
 def compile_scaled_add(form: InstructionForm) -> Step:
-    """ISCADD: a shifted left plus b."""
+    """Compile ISCADD: (a << shift) + b."""
     parser = OperandParser(form)
     result, a, b = parser.take_result(), parser.take_word(), parser.take_addend()
     shift = parser.take_immediate(WORD_BITS - 1)
@@ -63,6 +66,7 @@ def compile_scaled_add(form: InstructionForm) -> Step:
 
 
 def _compile_low(a: SourceOperand, b: Addend, shift: int, writes: tuple[int, int]) -> Step:
+    """Compile the low word of (a << shift) + b and its carry."""
     amount, negated = np.uint32(shift), b.is_negated
 
     def add(x: Value, y: Value) -> tuple[Value, ...]:
@@ -70,13 +74,13 @@ def _compile_low(a: SourceOperand, b: Addend, shift: int, writes: tuple[int, int
 
     def add_with_carry(x: Value, y: Value) -> tuple[Value, ...]:
         shifted = x << amount
-        if negated:  # 2^32 - y + shifted passes 2^32 where shifted >= y
+        if negated:  # 2^32 - y + shifted >= 2^32 if shifted >= y
             return shifted - y, shifted >= y
         total = shifted + y
         return total, compute_carry(total, shifted, y)
 
     def carries(x: Value, y: Value) -> tuple[Value, ...]:
-        """Multiples of 2^32 in the shifted word, and in the whole sum: the carry is their difference."""
+        """Return the multiples of 2^32 in the sum and in the shifted word; their difference is the carry."""
         whole = x.astype(np.uint64) << np.uint64(shift)
         whole = whole + _CARRY - y if negated else whole + y
         return whole >> np.uint64(WORD_BITS), x.astype(np.uint64) >> np.uint64(WORD_BITS - shift)
@@ -96,8 +100,10 @@ def _compile_low(a: SourceOperand, b: Addend, shift: int, writes: tuple[int, int
 
 
 def _compile_difference(a: SourceOperand, b: SourceOperand, shift: int, writes: tuple[int, int]) -> Step:
-    """b less the shifted a, and whether nothing is borrowed: compilers add that to the complement of the
-    shifted pair's upper word."""
+    """Compile b - (a << shift) and its carry, which is true if nothing is borrowed.
+
+    Compilers add this carry to the complement of the shifted pair's upper word.
+    """
     amount = np.uint32(shift)
 
     def apply(x: Value, y: Value) -> tuple[Value, ...]:
@@ -105,7 +111,7 @@ def _compile_difference(a: SourceOperand, b: SourceOperand, shift: int, writes: 
         return y - shifted, y >= shifted
 
     def carries(x: Value, y: Value) -> tuple[Value, ...]:
-        """As for a sum, of 2^32 + y less the shifted word."""
+        """Return the multiples of 2^32 in 2^32 + y - shifted and in the shifted word."""
         whole = y.astype(np.uint64) + _CARRY - (x.astype(np.uint64) << np.uint64(shift))
         return (whole >> np.uint64(WORD_BITS)).astype(np.uint32), x.astype(np.uint64) >> np.uint64(
             WORD_BITS - shift
@@ -124,6 +130,7 @@ def _compile_high(
     shift: int,
     writes: tuple[int, int],
 ) -> Step:
+    """Compile b plus the upper word of a shifted pair (c, a); without c, of a sign-extended."""
     sources = [a, b.source, *([] if c is None or c.is_zero else [c])]
     has_upper, negated, has_carry = len(sources) == 3, b.is_negated, carry_in is not None
     if carry_in is not None:
@@ -144,7 +151,7 @@ def _compile_high(
         return total.astype(np.uint32), total >= _CARRY
 
     def compute_invariants(x: Value, *others: Value) -> tuple[Value, ...]:
-        # While these stay, the result is b plus a shifted c plus a constant.
+        # While these are constant, the result is b plus a shifted c plus a constant.
         return (from_low(x),)
 
     if writes[1] == _DISCARDED:
@@ -156,7 +163,7 @@ def _compile_high(
             compute_invariants=compute_invariants,
             is_upper_word=has_carry,
         )
-    if has_upper:  # the shifted c may wrap where c does not, and the carry then comes and goes
+    if has_upper:  # the shifted c may wrap where c does not, so the carry is not monotone
         return make_step(apply_with_carry, sources, writes)
     return make_step(
         apply_with_carry, sources, writes, AffineRule.PIECEWISE_LINEAR, compute_invariants=compute_invariants
@@ -164,7 +171,7 @@ def _compile_high(
 
 
 def make_shift_overflow(shift: int, *, is_signed: bool) -> Callable[[Value], Value]:
-    """What a left shift of a pair moves from its low word into the upper one."""
+    """Make the function of the low word that gives the bits a left shift moves into the upper word."""
     if is_signed:
         down = np.int32(min(WORD_BITS - shift, WORD_BITS - 1))
         return lambda x: (x.view(np.int32) >> down).view(np.uint32)

@@ -1,4 +1,4 @@
-"""Shifts: SHF of a pair of words, SHL and SHR of one."""
+"""Shifts: funnel shift of a pair of words (SHF), shifts of one word (SHL, SHR)."""
 
 from collections.abc import Callable
 
@@ -21,9 +21,10 @@ _IS_LEFT = {"L": True, "R": False}
 
 
 def compile_funnel_shift(form: InstructionForm) -> Step:
-    """SHF: one word of the pair (c, a) shifted; the amount is clamped to the type's width, or wrapped by .W.
+    """Compile SHF: one word of the shifted pair (c, a), where a is the low word.
 
-    Words of the pair: a low, c high. `.HI` takes the upper word of the shifted pair, else the lower.
+    `.HI` selects the upper word, else the lower. The shift amount is clamped to the width of the type, or
+    taken modulo the width by .W.
     """
     parser = OperandParser(form)
     is_left = parser.take_choice(_IS_LEFT)
@@ -47,7 +48,7 @@ def compile_funnel_shift(form: InstructionForm) -> Step:
 
 
 def compile_shift_left(form: InstructionForm) -> Step:
-    """SHL."""
+    """Compile SHL."""
     parser = OperandParser(form)
     wraps = parser.take_modifier("W")
     result, number, amount = parser.take_result(), parser.take_plain_word(), parser.take_plain_word()
@@ -56,7 +57,7 @@ def compile_shift_left(form: InstructionForm) -> Step:
 
 
 def compile_shift_right(form: InstructionForm) -> Step:
-    """SHR, signed unless `.U32`."""
+    """Compile SHR, signed unless `.U32`."""
     parser = OperandParser(form)
     is_signed = not parser.take_modifier("U32")
     wraps = parser.take_modifier("W")
@@ -66,7 +67,7 @@ def compile_shift_right(form: InstructionForm) -> Step:
 
 
 def _limit_shift(amount: SourceOperand, n_bits: int, *, wraps: bool) -> SourceOperand:
-    """The shift amount, below or at the width."""
+    """Return the shift amount, clamped to the width or modulo the width."""
     if amount.literal is not None:
         return make_word_literal(amount.literal % n_bits if wraps else min(amount.literal, n_bits))
     if wraps:
@@ -75,7 +76,7 @@ def _limit_shift(amount: SourceOperand, n_bits: int, *, wraps: bool) -> SourceOp
 
 
 def _compile_left(number: SourceOperand, shift: SourceOperand, result: int) -> Step:
-    """The lower word of a left shift is that of the low word alone."""
+    """Compile the lower word of a left shift, which depends on the low word only."""
     if shift.literal is None:
         return make_step(
             lambda x, s: ((x.astype(np.uint64) << np.minimum(s, np.uint32(WORD_BITS))).astype(np.uint32),),
@@ -96,6 +97,7 @@ def _compile_constant(number: int, result: int) -> Step:
 
 
 def _compile_left_upper(low: SourceOperand, shift: SourceOperand, high: SourceOperand, result: int) -> Step:
+    """Compile the upper word of a left shift of the pair."""
     if shift.literal is None:
         return make_step(_shift_left_upper, [low, shift, high], [result])
     count = shift.literal
@@ -118,13 +120,13 @@ def _compile_left_upper(low: SourceOperand, shift: SourceOperand, high: SourceOp
 
 def _shift_left_upper(x: Value, s: Value, y: Value) -> tuple[Value, ...]:
     pair, amount = join_pair(x, y), s.astype(np.uint64)
-    # numpy leaves a shift by the whole width open
+    # a shift by the whole width is undefined in numpy
     shifted = np.where(s < 64, pair << np.minimum(amount, np.uint64(63)), np.uint64(0))
     return ((shifted >> np.uint64(WORD_BITS)).astype(np.uint32),)
 
 
 def _compile_right(number: SourceOperand, shift: SourceOperand, result: int, *, is_signed: bool) -> Step:
-    """The upper word of a right shift is that of the high word alone."""
+    """Compile the upper word of a right shift, which depends on the high word only."""
     most = np.uint32(WORD_BITS - 1)
     if shift.literal == 0:
         return make_step(lambda x: (x,), [number], [result], AffineRule.LINEAR)
@@ -160,6 +162,7 @@ def _compile_right(number: SourceOperand, shift: SourceOperand, result: int, *, 
 def _compile_right_lower(
     low: SourceOperand, shift: SourceOperand, high: SourceOperand, result: int, *, is_signed: bool
 ) -> Step:
+    """Compile the lower word of a right shift of the pair."""
     count = shift.literal
     if count is None:
         return make_step(_make_right_lower(is_signed), [low, shift, high], [result])

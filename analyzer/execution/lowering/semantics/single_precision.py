@@ -51,6 +51,7 @@ def _fused_multiply_add(a: Value, b: Value, c: Value, rounding: str) -> Value:
 def _compile_arithmetic(
     form: InstructionForm, n_inputs: int, function: Callable[..., Value], *, multiplies: bool = False
 ) -> Step:
+    """Compile an operation with rounding mode, .FTZ and .SAT; `function` takes the inputs and the mode."""
     parser = OperandParser(form)
     rounding = parser.take_choice(ROUNDING_MODES, ROUND_NEAREST)
     flushes, saturates = parser.take_modifier("FTZ"), parser.take_modifier("SAT")
@@ -69,22 +70,22 @@ def _compile_arithmetic(
 
 
 def compile_float_add(form: InstructionForm) -> Step:
-    """FADD."""
+    """Compile FADD."""
     return _compile_arithmetic(form, 2, _add)
 
 
 def compile_float_multiply(form: InstructionForm) -> Step:
-    """FMUL."""
+    """Compile FMUL."""
     return _compile_arithmetic(form, 2, _multiply, multiplies=True)
 
 
 def compile_float_fma(form: InstructionForm) -> Step:
-    """FFMA: rounded once."""
+    """Compile FFMA, rounded once."""
     return _compile_arithmetic(form, 3, _fused_multiply_add, multiplies=True)
 
 
 def compile_float_min_max(form: InstructionForm) -> Step:
-    """FMNMX, FMNMX3: the smaller where the predicate holds, else the larger; NaN gives way."""
+    """Compile FMNMX, FMNMX3: the minimum where the predicate is true, else the maximum; ignore NaNs."""
     parser = OperandParser(form)
     flushes = parser.take_modifier("FTZ")
     result = parser.take_result()
@@ -123,7 +124,7 @@ FLOAT_COMPARE_FUNCTIONS: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def compile_float_compare(form: InstructionForm) -> Step:
-    """FSETP."""
+    """Compile FSETP."""
     parser = OperandParser(form)
     compare = parser.take_choice(FLOAT_COMPARE_FUNCTIONS)
     join = parser.take_choice({word: word for word in JOIN_FUNCTIONS})
@@ -136,7 +137,7 @@ def compile_float_compare(form: InstructionForm) -> Step:
 
 
 def compile_float_set(form: InstructionForm) -> Step:
-    """FSET: all ones, or with .BF the number one, where the comparison holds."""
+    """Compile FSET: all ones (with .BF the number 1.0) where the compare is true, else 0."""
     parser = OperandParser(form)
     compare = parser.take_choice(FLOAT_COMPARE_FUNCTIONS)
     combine = JOIN_FUNCTIONS[parser.take_choice({word: word for word in JOIN_FUNCTIONS})]
@@ -154,7 +155,7 @@ def compile_float_set(form: InstructionForm) -> Step:
 
 
 def compile_float_select(form: InstructionForm) -> Step:
-    """FSEL: bits of a where the predicate holds, else of b."""
+    """Compile FSEL: the bits of a where the predicate is true, else of b."""
     parser = OperandParser(form)
     result, a, b = parser.take_result(), _take_float_bits(parser), _take_float_bits(parser)
     bit = parser.take_predicate()
@@ -163,10 +164,12 @@ def compile_float_select(form: InstructionForm) -> Step:
 
 
 def _take_float_bits(parser: OperandParser) -> SourceOperand:
-    """A float operand whose bits are only passed on."""
+    """Take a floating-point operand as bits."""
     source, operand = parser.take_raw(1)
     match operand:
-        case Immediate(value=float(value), suffixes=()) if value == value:  # which NaN is not printed
+        case Immediate(value=float(value), suffixes=()) if (
+            value == value
+        ):  # the payload of a NaN is not printed
             return SourceOperand(constant=np.full((1, 1), value, dtype=np.float32).view(np.uint32))
         case Register(is_inverted=False) | ConstantBankOperand(is_inverted=False):
             bits = source.map_value(lambda x: x & ~_SIGN_BIT) if operand.is_absolute else source
@@ -176,15 +179,17 @@ def _take_float_bits(parser: OperandParser) -> SourceOperand:
 
 
 _EXPONENT_BIAS = 127
-_MAX_EXPONENT_SPAN = 125  # a wider span of exponents may leave the range of the quotient
-_MAX_DIVISOR_EXPONENT = 125  # of which the reciprocal is still normal
-_MIN_DIVIDEND_EXPONENT = -100  # of which the remainder is still normal
+_MAX_EXPONENT_SPAN = 125  # with a larger difference the quotient may overflow or underflow
+_MAX_DIVISOR_EXPONENT = 125  # largest with a normal reciprocal
+_MIN_DIVIDEND_EXPONENT = -100  # smallest with a normal remainder
 
 
 def compile_division_check(form: InstructionForm) -> Step:
-    """FCHK: whether a / b needs the slow path: zero, subnormal, not finite, or exponents far out.
+    """Compile FCHK: true if a / b needs the slow path.
 
-    Where exactly the hardware draws the line is not documented; these limits are on the safe side.
+    It does for operands that are zero, subnormal or not finite, and for extreme exponents.
+
+    The exact limits of the hardware are not documented; the ones here are conservative.
     """
     parser = OperandParser(form)
     result = parser.take_result_predicate()
@@ -196,11 +201,11 @@ def compile_division_check(form: InstructionForm) -> Step:
             (number.view(np.uint32) >> np.uint32(23) & np.uint32(0xFF)).astype(np.int32) for number in (x, y)
         )
         is_special = (first == 0) | (first == 0xFF) | (second == 0) | (second == 0xFF)
-        is_far = np.abs(first - second) > _MAX_EXPONENT_SPAN
-        is_far |= (second > _EXPONENT_BIAS + _MAX_DIVISOR_EXPONENT) | (
+        is_extreme = np.abs(first - second) > _MAX_EXPONENT_SPAN
+        is_extreme |= (second > _EXPONENT_BIAS + _MAX_DIVISOR_EXPONENT) | (
             first < _EXPONENT_BIAS + _MIN_DIVIDEND_EXPONENT
         )
-        return (is_special | is_far,)
+        return (is_special | is_extreme,)
 
     return make_step(apply, [a, b], [result])
 
@@ -221,7 +226,7 @@ _MUFU_64H_FUNCTIONS: dict[str, Callable[[Value], Value]] = {
 
 
 def compile_float_function(form: InstructionForm) -> Step:
-    """MUFU: the hardware's tables are off by an ulp or so, which rounding code must bear anyway."""
+    """Compile MUFU. The hardware result differs by about one ulp, which code around it tolerates."""
     if _MUFU_64H_FUNCTIONS.keys() & set(form.opcode.modifiers):
         return _compile_mufu_64h(form)
     parser = OperandParser(form)
@@ -235,7 +240,7 @@ def compile_float_function(form: InstructionForm) -> Step:
 
 
 def _compile_mufu_64h(form: InstructionForm) -> Step:
-    """MUFU.RCP64H: upper word to upper word of a double, a start for code that refines it."""
+    """Compile MUFU.RCP64H, RSQ64H: the upper word of a double from an upper word, a seed for Newton steps."""
     parser = OperandParser(form)
     function = parser.take_choice(_MUFU_64H_FUNCTIONS)
     result, upper = parser.take_result(), parser.take_plain_word()

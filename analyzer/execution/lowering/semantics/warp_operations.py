@@ -1,4 +1,4 @@
-"""Across the lanes of a warp: R2UR, VOTE, ELECT, SHFL, REDUX, MATCH. Lanes that are off do not count."""
+"""Operations across the active lanes of a warp: R2UR, VOTE, ELECT, SHFL, REDUX, MATCH."""
 
 from collections.abc import Callable
 
@@ -24,12 +24,12 @@ _NO_LANES = make_constant(0)
 
 
 def _broadcast_to_lanes(value: Value) -> Value:
-    """The value of each lane, [n, 32]."""
+    """Return the value of each lane, [n, 32]."""
     return np.broadcast_to(value, (value.shape[0], WARP_SIZE))
 
 
 def ballot(bits: Value) -> Value:
-    """Words whose bit L is lane L's, [n, 1]."""
+    """Pack predicates into words, [n, 1]: bit L is that of lane L."""
     if bits.shape[1] == 1:
         return np.where(bits, _ALL_LANES, _NO_LANES)
     packed = np.packbits(bits, axis=1, bitorder="little")
@@ -37,13 +37,13 @@ def ballot(bits: Value) -> Value:
 
 
 def _find_first_lane(bits: Value) -> Value:
-    """The lowest lane whose bit is set, [n, 1]; 0 where none is."""
+    """Find the lowest lane whose bit is set, [n, 1]; 0 if there is none."""
     lanes: Value = np.argmax(_broadcast_to_lanes(bits), axis=1)[:, None]
     return lanes
 
 
 def _read_lane(value: Value, lane: Value) -> Value:
-    """The value that each lane finds at the lane it names."""
+    """Return for each lane the value at the lane that it names."""
     if value.shape[1] == 1:
         return value
     n = max(value.shape[0], lane.shape[0])
@@ -55,15 +55,15 @@ def _read_lane(value: Value, lane: Value) -> Value:
 
 
 def compile_read_first_lane(form: InstructionForm) -> Step:
-    """R2UR: the value of the first active lane; .FILL and .BROADCAST say only why.
+    """Compile R2UR: the value of the first active lane; .FILL and .BROADCAST change nothing.
 
-    The predicate, of loops that serve one value after the other, holds in lanes whose value is another; with
-    .OR also where it held before.
+    The result predicate is true in lanes with another value, and with .OR also where it was true before.
+    Loops that handle one value per iteration (waterfall loops) use it.
     """
     parser = OperandParser(form)
     parser.take_modifier("FILL")
     parser.take_modifier("BROADCAST")
-    adds = parser.take_modifier("OR")
+    accumulates = parser.take_modifier("OR")
     others = (*parser.take_result_predicates(1), _DISCARDED)[0]
     result, number = parser.take_result(), parser.take_plain_word()
     parser.expect_end()
@@ -79,7 +79,7 @@ def compile_read_first_lane(form: InstructionForm) -> Step:
         value = _read_lane(x, _find_first_lane(mask))
         return value, before | (x != value)
 
-    if adds and others != _DISCARDED:
+    if accumulates and others != _DISCARDED:
         sources = [number, SourceOperand((others,))]
         return make_step(
             first_and_more,
@@ -136,7 +136,7 @@ _VOTE_FUNCTIONS: dict[str, Callable[[Value, Value], Value]] = {
 
 
 def compile_vote(form: InstructionForm) -> Step:
-    """VOTE, VOTEU: the lanes that say yes, as a word, and whether all, any or equal ones do."""
+    """Compile VOTE, VOTEU: the ballot as a word, and a predicate: all true, any true, or all equal."""
     parser = OperandParser(form)
     vote = parser.take_choice(_VOTE_FUNCTIONS)
     word = parser.take_result() if parser.is_next(Register) else _DISCARDED
@@ -156,7 +156,7 @@ def compile_vote(form: InstructionForm) -> Step:
 
 
 def compile_elect(form: InstructionForm) -> Step:
-    """ELECT: true in the first active lane, whose number is the other result."""
+    """Compile ELECT: a predicate that is true in the first active lane, and the number of that lane."""
     parser = OperandParser(form)
     writes = parser.take_result_predicate(), parser.take_result()
     candidates = parser.take_predicate()
@@ -170,11 +170,11 @@ def compile_elect(form: InstructionForm) -> Step:
 
 
 def _find_shuffle_sources(mode: str, b: Value, c: Value) -> tuple[Value, Value]:
-    """Lane that each lane reads, and whether that is in bounds (PTX, shfl.sync)."""
-    five = np.uint32(WARP_SIZE - 1)
-    segment, clamp = c >> np.uint32(8) & five, c & five
+    """Return the lane that each lane reads, and whether it is in bounds (PTX, shfl.sync)."""
+    lane_mask = np.uint32(WARP_SIZE - 1)
+    segment, clamp = c >> np.uint32(8) & lane_mask, c & lane_mask
     first, last = _LANES & segment, (_LANES & segment) | (clamp & ~segment)
-    b = b & five
+    b = b & lane_mask
     lanes = _LANES.astype(np.int32)
     match mode:
         case "UP":
@@ -194,7 +194,7 @@ _SHUFFLE_MODES = {mode: mode for mode in ("UP", "DOWN", "BFLY", "IDX")}
 
 
 def compile_shuffle(form: InstructionForm) -> Step:
-    """SHFL: the word of another lane, and whether that lane is within the segment."""
+    """Compile SHFL: the word of another lane, and whether that lane is within the segment."""
     parser = OperandParser(form)
     mode = parser.take_choice(_SHUFFLE_MODES)
     bit, result = parser.take_result_predicate(), parser.take_result()
@@ -203,17 +203,17 @@ def compile_shuffle(form: InstructionForm) -> Step:
     writes = [result] if bit == _DISCARDED else [result, bit]
 
     def apply(mask: Value, x: Value, lane: Value, bound: Value) -> tuple[Value, ...]:
-        place, in_bounds = _find_shuffle_sources(mode, lane, bound)
-        moved = _read_lane(x, place)
+        position, in_bounds = _find_shuffle_sources(mode, lane, bound)
+        moved = _read_lane(x, position)
         return (moved,) if bit == _DISCARDED else (moved, in_bounds)
 
     if b.constant is None or c.constant is None:
         return make_step(apply, [number, b, c], writes, uses_active_mask=True)
-    place, in_bounds = _find_shuffle_sources(mode, b.constant, c.constant)
-    place = place.astype(np.intp)
+    position, in_bounds = _find_shuffle_sources(mode, b.constant, c.constant)
+    position = position.astype(np.intp)
 
     def apply_fixed(mask: Value, x: Value) -> tuple[Value, ...]:
-        moved = x if x.shape[1] == 1 else x[:, place[0]]
+        moved = x if x.shape[1] == 1 else x[:, position[0]]
         return (moved,) if bit == _DISCARDED else (moved, in_bounds)
 
     return make_step(apply_fixed, [number], writes, uses_active_mask=True)
@@ -236,36 +236,40 @@ _MIN_MAX_IDENTITIES = {
 
 
 def compile_reduction(form: InstructionForm) -> Step:
-    """REDUX, CREDUX: one word of all active lanes'; without a name it is a bitwise and."""
+    """Compile REDUX, CREDUX: the reduction over all active lanes; without a modifier it is a bitwise AND."""
     parser = OperandParser(form)
     name = parser.take_choice({word: word for word in _REDUCTION_FUNCTIONS}, "AND")
     is_signed = parser.take_choice({"S32": True, "U32": False}, False)
     result, number = parser.take_result(), parser.take_plain_word()
     parser.expect_end()
-    combine, neutral = _REDUCTION_FUNCTIONS[name]
-    if neutral is None:
-        neutral = _MIN_MAX_IDENTITIES[name, is_signed]
+    combine, identity = _REDUCTION_FUNCTIONS[name]
+    if identity is None:
+        identity = _MIN_MAX_IDENTITIES[name, is_signed]
     elif is_signed and name != "SUM":
         raise UnsupportedInstructionError
-    dtype, idle = (np.int32 if is_signed else np.uint32), make_constant(neutral)
+    dtype, inactive_value = (np.int32 if is_signed else np.uint32), make_constant(identity)
 
     def apply(mask: Value, x: Value) -> tuple[Value, ...]:
-        values = _broadcast_to_lanes(np.where(mask, x, idle)).view(dtype)
+        values = _broadcast_to_lanes(np.where(mask, x, inactive_value)).view(dtype)
         return (combine.reduce(values, axis=1, keepdims=True, dtype=dtype).view(np.uint32),)
 
     return make_step(apply, [number], [result], uses_active_mask=True)
 
 
 def compile_match(form: InstructionForm) -> Step:
-    """MATCH.ANY: the active lanes with this lane's value. MATCH.ALL: all of them, if all are equal."""
+    """Compile MATCH.
+
+    .ANY: mask of the active lanes with the value of this lane. .ALL: mask of all active lanes if their values
+    are equal, else 0.
+    """
     parser = OperandParser(form)
-    asks_all = parser.take_choice({"ALL": True, "ANY": False})
+    is_all = parser.take_choice({"ALL": True, "ANY": False})
     is_wide = parser.take_modifier("U64")
     bit = (*parser.take_result_predicates(1), _DISCARDED)[0]
     result = parser.take_result()
     number: SourceOperand = parser.take_plain_pair() if is_wide else parser.take_plain_word()
     parser.expect_end()
-    if bit != _DISCARDED and not asks_all:
+    if bit != _DISCARDED and not is_all:
         raise UnsupportedInstructionError
 
     def match_any(mask: Value, x: Value) -> tuple[Value, ...]:
@@ -278,6 +282,6 @@ def compile_match(form: InstructionForm) -> Step:
         same = _vote_all(x == _read_lane(x, _find_first_lane(mask)), mask)
         return np.where(same, ballot(mask), _NO_LANES), same
 
-    if not asks_all:
+    if not is_all:
         return make_step(match_any, [number], [result], uses_active_mask=True)
     return make_step(match_all, [number], [result, bit], uses_active_mask=True)

@@ -1,50 +1,53 @@
-"""Launches of many kernels from a JSON file.
+"""Launches of many kernels, read from a JSON file.
 
 `{"kernels": {"GLOB": {"grid": [..], "block": [..], "cluster": [..], "dynamic_shared_bytes": n,
-"clock_mhz": n, "l2_is_cold": false, "arguments": {"WHICH": VALUE}}}}`; a list in place of one launch stands
-for several.
+"clock_mhz": n, "l2_is_cold": false, "arguments": {"WHICH": VALUE}}}}`; several launches of a kernel are a
+list.
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from analyzer.execution.binding.argument_parser import make_argument, parse_value
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, LaunchTable, NullPointer, check_launch
-from analyzer.pipeline.json_spans import ByteSpan, JsonSpans, find_json_spans
-from analyzer.pipeline.json_spans import JsonPath as Steps
 from analyzer.text.errors import UsageError
+from analyzer.text.json_spans import (
+    ByteSpan,
+    JsonPath,
+    JsonSpans,
+    find_json_spans,
+    split_decode_error,
+    split_validation_error,
+)
 from analyzer.text.source import locate
 
 _MAX_FILE_BYTES = 64 << 20
 _EXAMPLE_HINT = (
     'write {"kernels": {"NAME": {"grid": [132], "block": [256], "arguments": {"0": "ptr", "n": 1024}}}}'
 )
-_BYTE_OFFSET = re.compile(r" \(byte (\d+)\)$")
-_PATH_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _UNKNOWN_FIELD = re.compile(r"unknown field `([^`]*)`")
 _UTF8_BOM = b"\xef\xbb\xbf"
-
-Table = dict[str, object]
 
 
 class LaunchFileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One launch as written."""
 
-    grid: int | list[int] | None = None
-    block: int | list[int] | None = None
-    cluster: int | list[int] | None = None
+    grid: int | tuple[int, ...] | None = None
+    block: int | tuple[int, ...] | None = None
+    cluster: int | tuple[int, ...] | None = None
     dynamic_shared_bytes: int | None = None
-    arguments: dict[str, object] = {}
+    arguments: Mapping[str, object] = {}
     clock_mhz: float | None = None
     l2_is_cold: bool = False
 
 
 def load_launch_file(path: Path) -> LaunchTable:
-    """The launches in a file; `@data.npy` is looked for beside it.
+    """Read the launches of a file; `@data.npy` is relative to its folder.
 
-    Raises UsageError that shows the place in the file.
+    Raises UsageError with the place of any fault.
     """
     try:
         if path.stat().st_size > _MAX_FILE_BYTES:
@@ -57,7 +60,7 @@ def load_launch_file(path: Path) -> LaunchTable:
 
 
 class _LaunchFileReader:
-    """One file: decoded, checked, and each fault shown where it stands."""
+    """Reader of one file, which knows the place of each key and value."""
 
     __slots__ = ("_data", "_path", "_spans")
 
@@ -84,17 +87,14 @@ class _LaunchFileReader:
         try:
             return msgspec.json.decode(self._data.removeprefix(_UTF8_BOM))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            message = str(error)
-            match = _BYTE_OFFSET.search(message)
+            reason, offset = split_decode_error(str(error))
             mark = len(_UTF8_BOM) if self._data.startswith(_UTF8_BOM) else 0
-            offset = min(
-                int(match[1]) + mark if match else len(self._data), max(0, len(self._data.rstrip()) - 1)
-            )
-            reason = _BYTE_OFFSET.sub("", message).removeprefix("JSON is malformed: ").lower()
-            raise self._make_error(f"not JSON: {reason}", ByteSpan(offset, 1)) from None
+            last = max(0, len(self._data.rstrip()) - 1)
+            span = ByteSpan(last if offset is None else min(offset + mark, last), 1)
+            raise self._make_error(f"not JSON: {reason}", span) from None
 
     def _read_launches(self, glob: str, content: object) -> tuple[Launch, ...]:
-        json_path: Steps = ("kernels", glob)
+        json_path: JsonPath = ("kernels", glob)
         if isinstance(content, dict):
             return (self._read_launch(content, json_path),)
         if not isinstance(content, list):
@@ -105,7 +105,7 @@ class _LaunchFileReader:
             raise self._make_error("an empty list of launches", self._spans.find_value(json_path))
         return tuple(self._read_launch(item, (*json_path, place)) for place, item in enumerate(content))
 
-    def _read_launch(self, content: object, json_path: Steps) -> Launch:
+    def _read_launch(self, content: object, json_path: JsonPath) -> Launch:
         try:
             entry = msgspec.convert(content, LaunchFileEntry)
         except msgspec.ValidationError as error:
@@ -127,7 +127,7 @@ class _LaunchFileReader:
         self._check_launch(launch, (*json_path, "cluster"))
         return launch
 
-    def _check_launch(self, launch: Launch, json_path: Steps) -> None:
+    def _check_launch(self, launch: Launch, json_path: JsonPath) -> None:
         try:
             check_launch(launch)
         except UsageError as error:
@@ -135,17 +135,17 @@ class _LaunchFileReader:
                 str(error), self._spans.find_value(json_path), error.diagnostic.hint
             ) from None
 
-    def _read_dims(self, value: int | list[int] | None, json_path: Steps) -> Dim3 | None:
+    def _read_dims(self, value: int | tuple[int, ...] | None, json_path: JsonPath) -> Dim3 | None:
         if value is None:
             return None
-        numbers = [value] if isinstance(value, int) else value
+        numbers = (value,) if isinstance(value, int) else value
         if not 1 <= len(numbers) <= 3:
             raise self._make_error(
                 f"{json_path[-1]} must have one to three numbers", self._spans.find_value(json_path)
             )
         return Dim3(*numbers)
 
-    def _read_argument(self, which: str, value: object, json_path: Steps) -> Argument:
+    def _read_argument(self, which: str, value: object, json_path: JsonPath) -> Argument:
         if not which.strip():
             raise self._make_error("an argument needs a place or a name", self._spans.find_key(json_path))
         try:
@@ -168,13 +168,10 @@ class _LaunchFileReader:
             case _:
                 raise UsageError("a value is a number or a text, not an array or an object")
 
-    def _make_validation_error(self, message: str, json_path: Steps) -> UsageError:
-        """msgspec's words and path, at the place in the file."""
-        words, _, where = message.partition(" - at ")
-        inner: list[str | int] = []
-        for match in _PATH_STEP.finditer(where):
-            inner.append(match[1] if match[1] is not None else int(match[2]))
-        path = (*json_path, *inner)
+    def _make_validation_error(self, message: str, json_path: JsonPath) -> UsageError:
+        """Return msgspec's message as an error at the place in the file."""
+        words, inner_path = split_validation_error(message)
+        path = (*json_path, *inner_path)
         if field := _UNKNOWN_FIELD.search(words):
             known = ", ".join(LaunchFileEntry.__struct_fields__)
             span = self._spans.find_key((*path, field[1]))

@@ -8,7 +8,7 @@ from paths import TRACES
 import analyzer
 from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.ir.launch import Dim3, Launch
-from analyzer.pipeline import Options, parallel
+from analyzer.pipeline import Options, kernel_tasks
 from analyzer.render.json import render_json
 from analyzer.text.errors import InputError
 
@@ -19,17 +19,17 @@ RULES = (TripCountRule(5, address=0x10), TripCountRule(40, address=0x10000), Tri
 
 @pytest.fixture
 def small_is_big(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Small dumps are shared too; tells of the processes that analyzed kernels here."""
+    """Share small dumps too; the list gets the sizes of the batches that this process ran."""
     here: list[int] = []
-    analyze = parallel.ParallelRun.analyze_tasks
+    run_batch = kernel_tasks.KernelTaskRunner.run_batch
 
-    def told(self: parallel.ParallelRun, start: int, stop: int) -> parallel.TaskResults:
-        here.append(stop - start)
-        return analyze(self, start, stop)
+    def noted(self: kernel_tasks.KernelTaskRunner, batch: tuple[int, int]) -> kernel_tasks.TaskResults:
+        here.append(batch[1] - batch[0])
+        return run_batch(self, batch)
 
-    monkeypatch.setattr(parallel, "_MIN_PARALLEL_INSTRUCTIONS", 0)
-    monkeypatch.setattr(parallel, "_count_usable_cores", lambda: 3)
-    monkeypatch.setattr(parallel.ParallelRun, "analyze_tasks", told)
+    monkeypatch.setattr(kernel_tasks, "_MIN_PARALLEL_INSTRUCTIONS", 0)
+    monkeypatch.setattr(kernel_tasks, "count_forkable_cores", lambda: 3)
+    monkeypatch.setattr(kernel_tasks.KernelTaskRunner, "run_batch", noted)
     return here
 
 
@@ -53,13 +53,11 @@ def test_what_fails_in_a_worker_fails_here(small_is_big: list[int], monkeypatch:
     def refuse(*_: object, **__: object) -> None:
         raise InputError("no", hint="none")
 
-    monkeypatch.setattr(parallel, "make_kernel_report", refuse)
+    monkeypatch.setattr(kernel_tasks, "make_kernel_report", refuse)
     with pytest.raises(InputError, match="no"):
         analyzer.analyze(DUMPS, "h100", options=Options(jobs=2))
 
 
 def test_small_inputs_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        parallel.ParallelRun, "_run_in_workers", lambda *_: pytest.fail("a process for a small dump")
-    )
+    monkeypatch.setattr(kernel_tasks, "run_in_forks", lambda *_: pytest.fail("a process for a small dump"))
     assert analyzer.analyze(DUMPS, "h100", options=Options(jobs=8)).kernels

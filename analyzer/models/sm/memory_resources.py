@@ -1,0 +1,237 @@
+"""The memory of one SM in its simulation: load/store path, tags of the L1, shares of the L2 and of the DRAM.
+
+Every resource is a queue that serves requests in the order in which they come, without gaps. So it is one
+number, the time from which it is free: a request that begins at `begin` and takes `cycles` leaves it free at
+max(free, begin) + cycles. Example: two requests of 4 cycles at times 0 and 1 leave it free at 4 and 8; the
+second one was queued for 3 cycles.
+
+The load/store path comes first. Where more work is queued there than it can hold, warps are kept until there
+is room; the oldest of them goes first. Behind it the L2, the DRAM and the unit for atomics take a request in
+parallel; the longest queue, less a burst that they take at once, is what a load waits for. A store waits for
+nothing, but stores that are too far ahead of the L2 hold up the path.
+"""
+
+from heapq import heappop, heappush
+
+from analyzer.models.sm.mbarriers import Mbarriers
+from analyzer.models.sm.resource_demand import StepKind
+from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, SimulatedWarp, StepPhase
+from analyzer.models.sm.simulation_state import SmParameters
+from analyzer.models.wait_causes import WaitCause
+
+_LOAD_KIND, _STORE_KIND, _COPY_KIND = (
+    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN)
+)
+_MEMORY_PIPE = int(WaitCause.MEMORY_PIPE)
+_HAS_ISSUED = int(StepPhase.HAS_ISSUED)
+_GOLDEN_RATIO_STEP = 0.618034  # of the spread: steps that fill it evenly
+# Of the DRAM: load beyond which its queue is simulated; cycles over which the load is averaged at least.
+_MAX_DRAM_LOAD_SHARE, _DRAM_LOAD_WINDOW_CYCLES = 0.8, 2000.0
+
+
+class L2Share:
+    """The SM's share of the L2: one queue to the SM, one from it, and one of both together.
+
+    Loads go first: what both directions take together holds up stores only.
+    """
+
+    __slots__ = ("free", "joint_free", "store_factor")
+
+    def __init__(self, store_factor: float) -> None:
+        self.free = [0.0, 0.0]  # to the SM, and from it
+        self.joint_free = 0.0
+        self.store_factor = (
+            store_factor  # cycles of stores in the joint queue over their own; 0: no such queue
+        )
+
+    def serve(self, step: SimulatedStep, begin: float) -> float:
+        """Return when the L2 has served a request."""
+        cycles, is_outgoing = step.l2_cycles, step.is_outgoing
+        free = self.free[is_outgoing]
+        free = (free if free > begin else begin) + cycles
+        self.free[is_outgoing] = free
+        # cycles of copies are those of their stream, not of the L2
+        if self.store_factor and step.kind != _COPY_KIND:
+            joint_free = self.joint_free if self.joint_free > begin else begin
+            joint_free += cycles * self.store_factor if is_outgoing else cycles
+            self.joint_free = joint_free
+            if is_outgoing:
+                return joint_free
+        return free
+
+
+class DramShare:
+    """The SM's share of the DRAM: a queue, and the latency that grows with its load."""
+
+    __slots__ = ("burst_cycles", "free", "load_cycles", "spread_phase", "work_cycles")
+
+    def __init__(self, load_cycles: float, burst_cycles: float) -> None:
+        self.burst_cycles = burst_cycles
+        self.free = 0.0
+        self.work_cycles = 0.0  # of loads so far
+        self.load_cycles = load_cycles  # see `MemorySubsystem.dram_load_cycles`
+        self.spread_phase = 0.0
+
+    def serve(self, step: SimulatedStep, begin: float) -> float:
+        """Return when the DRAM has served a request."""
+        self.free = (self.free if self.free > begin else begin) + step.dram_cycles
+        return self.free
+
+    def add_latency(self, step: SimulatedStep, begin: float, done: float, stream_wait: float) -> float:
+        """Return when a request is done with the latency that the DRAM adds to its own.
+
+        stream_wait: cycles that a copy waits for its stream; its lines wait for the DRAM meanwhile.
+        """
+        if self.load_cycles and not step.is_outgoing:
+            self.work_cycles += step.dram_cycles
+            load = self.work_cycles / (begin + _DRAM_LOAD_WINDOW_CYCLES)
+            if load > _MAX_DRAM_LOAD_SHARE:
+                load = _MAX_DRAM_LOAD_SHARE
+            wait = self.load_cycles * load / (1.0 - load)
+            if stream_wait > self.burst_cycles:
+                wait = max(0.0, wait - stream_wait + self.burst_cycles)
+            done += wait
+        if step.spread_cycles:
+            self.spread_phase = (self.spread_phase + _GOLDEN_RATIO_STEP) % 1.0
+            done += step.spread_cycles * (self.spread_phase - 0.5)
+        return done
+
+
+class LoadStorePath:
+    """The load/store path of an SM, with the warps that wait for room, and the memory behind it."""
+
+    __slots__ = (
+        "atomics_free",
+        "burst_cycles",
+        "dram",
+        "free",
+        "heap",
+        "is_admitting",
+        "l2",
+        "max_ldgsts",
+        "mbarriers",
+        "queue_cycles",
+        "read_release_cycles",
+        "store_queue_cycles",
+        "tags_free",
+        "waiting_warps",
+    )
+
+    def __init__(self, parameters: SmParameters, heap: EventHeap, mbarriers: Mbarriers) -> None:
+        self.heap, self.mbarriers = heap, mbarriers
+        self.free = self.tags_free = self.atomics_free = 0.0
+        self.l2 = L2Share(parameters.l2_store_factor)
+        self.dram = DramShare(parameters.dram_load_cycles, parameters.l2_burst_cycles)
+        self.queue_cycles, self.burst_cycles = parameters.load_store_queue_cycles, parameters.l2_burst_cycles
+        self.store_queue_cycles = parameters.store_queue_cycles
+        self.read_release_cycles = parameters.read_release_cycles
+        self.max_ldgsts = parameters.max_ldgsts_in_flight
+        self.waiting_warps: list[tuple[int, SimulatedWarp]] = []  # heap: the oldest has the lowest number
+        self.is_admitting = False  # the next request is that of a warp that has waited for room
+
+    @property
+    def end_cycles(self) -> float:
+        """Time at which the last request so far has been served everywhere."""
+        return max(self.free, *self.l2.free, self.l2.joint_free, self.dram.free, self.atomics_free)
+
+    def admit_warp(self) -> SimulatedWarp:
+        """Take the oldest of the waiting warps; its request comes next."""
+        warp = heappop(self.waiting_warps)[1]
+        warp.phase = _HAS_ISSUED
+        self.is_admitting = True
+        return warp
+
+    def pass_barrier(self, step: SimulatedStep, at: float) -> None:
+        """Let a barrier through, which takes its turn on the path and waits for no room."""
+        self.free = (self.free if self.free > at else at) + step.load_store_cycles
+
+    def serve(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
+        """Serve a memory instruction; keep its warp where the path has no room."""
+        is_admitted = self.is_admitting
+        if is_admitted:
+            self.is_admitting = False
+            late = warp.blocked_since - at
+            if late > 0.0:
+                time += late
+                at = warp.blocked_since
+            step.wait_cycles[_MEMORY_PIPE] += at - warp.blocked_since
+        elif self.waiting_warps or self.free - at > self.queue_cycles:
+            self._keep_warp(warp, at)
+            return None
+        free = self.free
+        begin = free if free > at else at
+        self.free = done = begin + step.load_store_cycles
+        if step.tag_cycles:
+            done = self._serve_tags(step, begin)
+        if is_admitted and self.waiting_warps:
+            room = self.free - self.queue_cycles
+            heappush(self.heap, (room if room > at else at, -1, None))
+        done += step.latency_cycles
+        if step.l2_cycles:
+            done = self._serve_beyond_l1(step, begin, done)
+        if step.uses_ldgsts:
+            done = self._count_ldgsts(warp, step, begin, done)
+        if step.kind == _COPY_KIND:
+            self.mbarriers.arrive(warp, step, done)
+        if step.uses_scoreboards:
+            warp.write_scoreboards(step, done, begin + self.read_release_cycles)
+        return time
+
+    def _keep_warp(self, warp: SimulatedWarp, at: float) -> None:
+        warp.blocked_since = at
+        heappush(self.waiting_warps, (-warp.number, warp))
+        if len(self.waiting_warps) == 1:
+            heappush(self.heap, (self.free - self.queue_cycles, -1, None))
+
+    def _serve_tags(self, step: SimulatedStep, begin: float) -> float:
+        """Return when both path and tags are done; tags that fall too far behind hold up the path."""
+        done = self.free
+        self.tags_free = (self.tags_free if self.tags_free > begin else begin) + step.tag_cycles
+        if self.tags_free > done:
+            done = self.tags_free
+        if self.tags_free - self.queue_cycles > self.free:
+            self.free = self.tags_free - self.queue_cycles
+        return done
+
+    def _serve_beyond_l1(self, step: SimulatedStep, begin: float, done: float) -> float:
+        """Return when a request is done that goes on to the L2.
+
+        done: when it would be without any queue.
+        """
+        kind, burst = step.kind, self.burst_cycles
+        l2_free = self.l2.serve(step, begin)
+        stream_wait = 0.0
+        if kind == _COPY_KIND:
+            # a stream of its own, ahead of its share by as much as it waits
+            stream_wait = max(l2_free - begin, self.dram.free + step.dram_cycles - done)
+            if stream_wait > 0:
+                done += stream_wait
+        queued = l2_free - begin - burst
+        if step.dram_cycles:
+            dram_queued = self.dram.serve(step, begin) - begin - burst
+            if dram_queued > queued:
+                queued = dram_queued
+            done = self.dram.add_latency(step, begin, done, stream_wait)
+        if step.atomic_cycles:
+            free = self.atomics_free
+            self.atomics_free = (free if free > begin else begin) + step.atomic_cycles
+            if self.atomics_free - begin - burst > queued:
+                queued = self.atomics_free - begin - burst
+        if queued > 0:
+            if kind == _LOAD_KIND:
+                done += queued
+            elif kind == _STORE_KIND and queued > self.store_queue_cycles:
+                self.free += queued - self.store_queue_cycles
+        return done
+
+    def _count_ldgsts(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, done: float) -> float:
+        """Return when an LDGSTS is done, or for an LDGDEPBAR, when all of its warp before it are."""
+        if step.is_ldgsts:
+            if done > warp.last_ldgsts_end:
+                warp.last_ldgsts_end = done
+            if self.max_ldgsts:
+                warp.ldgsts_ends.append(done)
+        elif warp.last_ldgsts_end:
+            done = max(begin, warp.last_ldgsts_end)
+            warp.last_ldgsts_end = 0.0
+        return done

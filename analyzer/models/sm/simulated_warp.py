@@ -1,0 +1,337 @@
+"""CTAs, warps and steps as the simulation of an SM keeps them.
+
+A warp goes through the steps of its program. Between two steps, or inside one, it may be kept: on the event
+heap until a time, or in a list of waiting warps until another warp releases it. `StepPhase` says where in its
+step it goes on. A warp is in one place only: it runs, or it is on the heap once, or in one waiting list.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from operator import or_
+
+from msgspec import Struct
+
+from analyzer.execution.profile.mbarrier_pipelines import PipelineRamp
+from analyzer.models.sm.resource_demand import OUTGOING_KINDS
+from analyzer.models.sm.simulation_state import N_WAIT_COLUMNS, ROUNDING_TOLERANCE, PipelineParameters
+from analyzer.models.sm.warp_program import CtaBarrier, StepSequence, WarpProgram
+from analyzer.models.wait_causes import WaitCause
+
+_SHORT_SCOREBOARD, _LONG_SCOREBOARD = int(WaitCause.SHORT_SCOREBOARD), int(WaitCause.LONG_SCOREBOARD)
+_BARRIER = int(WaitCause.BARRIER)
+_MAX_PENDING_RESULTS = 64  # of one scoreboard: more than a DEPBAR can name
+
+# (time, number, warp): the lowest first, so of warps at the same time the youngest. No warp: the load/store
+# path has room for one of those that wait for it.
+EventHeap = list[tuple[float, int, "SimulatedWarp | None"]]
+
+# Serve the request of a step: (warp, step, time of the request, time at which the warp would go on) to the
+# time at which it goes on, or None where it is kept.
+StepHandler = Callable[["SimulatedWarp", "SimulatedStep", float, float], "float | None"]
+
+
+class StepPhase(IntEnum):
+    """Place in its current step at which a warp goes on."""
+
+    START = 0
+    HAS_WAITED = 1  # for its operands: it issues next
+    HAS_ISSUED = 2  # its request comes next
+    IS_SERVED = 3  # the step is done: the next one comes
+
+
+class SimulatedStep(Struct, eq=False):
+    """A step of a `WarpProgram`: one record of what the simulation looks up, instead of columns."""
+
+    handler: StepHandler | None  # serves the request of the last instruction; None where there is none
+    may_wait: bool  # for operands, older groups or the fetch of its instructions
+    may_wait_for_counts: bool  # for something other than scoreboards and fetch
+    uses_scoreboards: bool  # writes or reads one
+    ends_sequence: bool
+    is_outgoing: bool  # goes from the SM to the L2
+    uses_ldgsts: bool  # is an LDGSTS or what waits for them
+    wait_cause: int  # of a warp that waits for its result
+    wait_cycles: list[float]  # of all warps, by cause [N_WAIT_COLUMNS]: what the simulation fills
+    # Columns of the program, in this order.
+    kind: int
+    wait_scoreboards: tuple[int, ...]
+    depbar_wait: tuple[int, int] | None
+    max_pending_groups: int
+    issue_slots: float
+    stall_cycles: float
+    pipe_cycles: tuple[tuple[int, float, float], ...]
+    tail_cycles: float
+    load_store_cycles: float
+    tag_cycles: float
+    l2_cycles: float
+    dram_cycles: float
+    atomic_cycles: float
+    latency_cycles: float
+    spread_cycles: float
+    share: float
+    pipeline: int
+    arrivals: float
+    predicated_ramp: PipelineRamp | None
+    barrier: CtaBarrier
+    write_scoreboard: int
+    read_scoreboard: int
+    async_mma_cycles: float
+    async_mma_pipe: int
+    ends_wgmma_group: bool
+    is_ldgsts: bool
+    is_ldgdepbar: bool
+    fetch_cycles: float
+
+
+def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list[SimulatedStep]:
+    """Build the steps of one program.
+
+    handlers: by kind of step.
+    """
+    last_steps = {sequence.stop - 1 for sequence in program.sequences}
+    may_wait_for_counts = [
+        depbar is not None or groups >= 0 or is_ldgsts
+        for depbar, groups, is_ldgsts in zip(
+            program.depbar_waits, program.max_pending_groups, program.is_ldgsts, strict=True
+        )
+    ]
+    columns = (
+        [handlers[kind] for kind in program.kind],
+        [
+            bool(waits or counts or fetch)
+            for waits, counts, fetch in zip(
+                program.wait_scoreboards, may_wait_for_counts, program.fetch_cycles, strict=True
+            )
+        ],
+        may_wait_for_counts,
+        [
+            board >= 0 or other >= 0
+            for board, other in zip(program.write_scoreboard, program.read_scoreboard, strict=True)
+        ],
+        [step in last_steps for step in range(len(program))],
+        [kind in OUTGOING_KINDS for kind in program.kind],
+        list(map(or_, program.is_ldgsts, program.is_ldgdepbar)),
+        [_LONG_SCOREBOARD if is_long else _SHORT_SCOREBOARD for is_long in program.is_long],
+        [[0.0] * N_WAIT_COLUMNS for _ in range(len(program))],
+        program.kind,
+        program.wait_scoreboards,
+        program.depbar_waits,
+        program.max_pending_groups,
+        program.issue_slots,
+        program.stall_cycles,
+        program.pipe_cycles,
+        program.tail_cycles,
+        program.load_store_cycles,
+        program.tag_cycles,
+        program.l2_cycles,
+        program.dram_cycles,
+        program.atomic_cycles,
+        program.latency_cycles,
+        program.spread_cycles,
+        program.share,
+        program.pipeline,
+        program.arrivals,
+        program.predicated_ramp,
+        program.barriers,
+        program.write_scoreboard,
+        program.read_scoreboard,
+        program.async_mma_cycles,
+        program.async_mma_pipe,
+        program.ends_wgmma_group,
+        program.is_ldgsts,
+        program.is_ldgdepbar,
+        program.fetch_cycles,
+    )
+    return list(map(SimulatedStep, *columns))
+
+
+class BarrierState:
+    """Warps that have come to a barrier of the CTA, and those of them that wait there."""
+
+    __slots__ = ("n_arrived", "waiting_warps")
+
+    def __init__(self) -> None:
+        self.n_arrived = 0
+        self.waiting_warps: list[SimulatedWarp] = []
+
+
+class MbarrierPhases:
+    """Phases of one pipeline of mbarriers in one CTA.
+
+    Example: with 2 arrivals a phase, arrivals at times 5 and 9 end phase 1 at 9.
+    """
+
+    __slots__ = ("arrivals", "latest_arrivals", "n_free_waits", "phase_ends", "waiting_warps")
+
+    def __init__(self, n_free_waits: int) -> None:
+        # of the current phase and of later ones: how many, and when the latest came
+        self.arrivals, self.latest_arrivals = [0.0], [0.0]
+        self.n_free_waits = n_free_waits  # phases that count as ended from the start
+        self.phase_ends: list[float] = []
+        self.waiting_warps: list[SimulatedWarp] = []
+
+    def add_arrivals(
+        self, arrivals: float, time: float, arrivals_per_phase: float, number: int | None
+    ) -> bool:
+        """Count arrivals, and return whether they end the current phase.
+
+        number: of the phase that they belong to, from 0; None for the current one.
+        """
+        place = 0 if number is None else max(0, number - len(self.phase_ends))
+        while place >= len(self.arrivals):
+            self.arrivals.append(0.0)
+            self.latest_arrivals.append(0.0)
+        self.arrivals[place] += arrivals
+        self.latest_arrivals[place] = max(self.latest_arrivals[place], time)
+        if self.arrivals[0] < arrivals_per_phase - ROUNDING_TOLERANCE:
+            return False
+        self.phase_ends.append(self.latest_arrivals[0])
+        if number is None:
+            self.arrivals[0] -= arrivals_per_phase
+        else:
+            del self.arrivals[0], self.latest_arrivals[0]
+            self.arrivals, self.latest_arrivals = self.arrivals or [0.0], self.latest_arrivals or [0.0]
+        return True
+
+    def find_phase_end(self, number: int, warp: "SimulatedWarp") -> float | None:
+        """Return when a phase ended, the first being 1; where it has not, keep the warp and return None."""
+        number -= self.n_free_waits
+        if number <= 0:
+            return 0.0
+        if number <= len(self.phase_ends):
+            return self.phase_ends[number - 1]
+        self.waiting_warps.append(warp)
+        return None
+
+
+class SimulatedCta:
+    """A resident CTA: its barriers, its mbarriers, and iterations that its warps share."""
+
+    __slots__ = ("barriers", "begun_iterations", "last_iterations", "n_warps_left", "pipeline_phases", "wave")
+
+    def __init__(self, n_warps: int, wave: int, pipelines: tuple[PipelineParameters, ...]) -> None:
+        self.n_warps_left, self.wave = n_warps, wave
+        # By role and sequence, of sequences with a barrier: the latest iteration that a warp has begun, and
+        # the last one that any will do, once it is known.
+        self.begun_iterations: dict[tuple[int, int], int] = {}
+        self.last_iterations: dict[tuple[int, int], int] = {}
+        self.barriers: dict[int, BarrierState] = {}
+        self.pipeline_phases = [MbarrierPhases(pipeline.n_free_waits) for pipeline in pipelines]
+
+
+class DeferredWait(Struct, frozen=True):
+    """A scoreboard that a test of an mbarrier writes: it clears a latency after the end of a phase."""
+
+    scoreboard: int
+    pipeline: int
+    phase: int
+    latency_cycles: float
+
+
+class SimulatedWarp:
+    """A warp: where it stands in its program, and when what it has started ends."""
+
+    __slots__ = (
+        "arrival_counts",
+        "async_mma_end",
+        "blocked_since",
+        "cta",
+        "deferred_waits",
+        "is_waiting_for_phase",
+        "iteration",
+        "last_ldgsts_end",
+        "ldgsts_ends",
+        "max_ldgsts",
+        "number",
+        "pending_results",
+        "phase",
+        "pipe_free",
+        "position",
+        "role",
+        "scoreboards",
+        "sequence",
+        "sequences",
+        "steps",
+        "subcore",
+        "wait_causes",
+        "wait_counts",
+        "wgmma_group_ends",
+    )
+
+    def __init__(
+        self,
+        number: int,
+        role: int,
+        cta: SimulatedCta,
+        subcore: int,
+        steps: list[SimulatedStep],
+        sequences: list[StepSequence],
+        pipe_free: list[float],
+        max_ldgsts: int,
+    ) -> None:
+        self.number, self.role, self.cta, self.subcore = number, role, cta, subcore
+        self.steps, self.sequences = steps, sequences
+        self.pipe_free = pipe_free  # of its sub-core, see `Subcores`
+        # Where it stands: its sequence, iterations of it that are done, its step, and the phase of that.
+        self.sequence = self.iteration = 0
+        self.position = sequences[0].start
+        self.phase = int(StepPhase.START)
+        self.is_waiting_for_phase = False
+        self.blocked_since = 0.0
+        # By scoreboard: when it clears, what a warp that waits for it waits for, ends of results in order.
+        self.scoreboards = [0.0] * 6
+        self.wait_causes = [_SHORT_SCOREBOARD] * 6
+        self.pending_results: list[list[float] | None] = [None] * 6
+        self.deferred_waits: list[DeferredWait] = []
+        # Asynchronous work: ends of groups of products, of all products, of LDGSTS.
+        self.wgmma_group_ends: list[float] = []
+        self.async_mma_end = self.last_ldgsts_end = 0.0
+        self.ldgsts_ends: list[float] = []
+        self.max_ldgsts = max_ldgsts  # in flight; 0 where nothing limits them
+        # By pipeline of mbarriers: waits and arrivals so far.
+        self.wait_counts = [0.0] * len(cta.pipeline_phases)
+        self.arrival_counts = [0.0] * len(cta.pipeline_phases)
+
+    def takes_part(self, step: SimulatedStep) -> bool:
+        """Return whether the mbarrier operation of a step executes in this iteration."""
+        return step.predicated_ramp not in self.sequences[self.sequence].skipped_ramps
+
+    def write_scoreboards(self, step: SimulatedStep, done: float, released: float) -> None:
+        """Set the scoreboards of a step.
+
+        done: when its result is there; released: when its sources have been read.
+        """
+        board = step.write_scoreboard
+        if board >= 0:
+            if done > self.scoreboards[board]:
+                self.scoreboards[board] = done
+                self.wait_causes[board] = step.wait_cause
+            queue = self.pending_results[board]
+            if queue is None:
+                queue = self.pending_results[board] = []
+            queue.append(done)
+            if len(queue) > _MAX_PENDING_RESULTS:
+                del queue[0]
+        board = step.read_scoreboard
+        if board >= 0 and released > self.scoreboards[board]:
+            self.scoreboards[board] = released
+            self.wait_causes[board] = step.wait_cause
+
+    def resolve_deferred_waits(self, step: SimulatedStep, time: float) -> bool:
+        """Set the scoreboards of a step that depend on phases of mbarriers.
+
+        Return False, and keep the warp, where one of these phases has not ended.
+        """
+        if self.is_waiting_for_phase:
+            self.is_waiting_for_phase = False
+            step.wait_cycles[_BARRIER] += time - self.blocked_since
+        awaited = [wait for wait in self.deferred_waits if wait.scoreboard in step.wait_scoreboards]
+        for deferred in awaited:
+            ready = self.cta.pipeline_phases[deferred.pipeline].find_phase_end(deferred.phase, self)
+            if ready is None:
+                self.is_waiting_for_phase, self.blocked_since = True, time
+                return False
+            self.deferred_waits.remove(deferred)
+            if ready + deferred.latency_cycles > self.scoreboards[deferred.scoreboard]:
+                self.scoreboards[deferred.scoreboard] = ready + deferred.latency_cycles
+                self.wait_causes[deferred.scoreboard] = _BARRIER
+        return True

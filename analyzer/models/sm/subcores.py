@@ -1,0 +1,52 @@
+"""Sub-cores of an SM: their pipes, and instructions whose results a scoreboard guards.
+
+Each sub-core is a list of times from which its pipes are free, by pipe, with the issue port behind them. The
+central loop of `sm_simulator` reads and writes it in place; here is what comes after an instruction's issue.
+Products that their warp does not wait for queue on their pipe, and behind those of the same warp.
+"""
+
+from analyzer.demand.opcode_costs import PIPE_INDEX
+from analyzer.ir.scheduling import SM_LEVEL_PIPES
+from analyzer.models.sm.simulated_warp import SimulatedStep, SimulatedWarp
+from analyzer.models.wait_causes import REGISTER_PORTS_INDEX
+
+_SHARED_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in SM_LEVEL_PIPES)
+ISSUE_INDEX = REGISTER_PORTS_INDEX + 1  # of the issue port in a sub-core's list
+
+
+class Subcores:
+    """Sub-cores of one SM and the warps that they hold."""
+
+    __slots__ = ("n_warps", "pipe_free", "read_release_cycles")
+
+    def __init__(self, n_subcores: int, read_release_cycles: float) -> None:
+        self.pipe_free = [[0.0] * (ISSUE_INDEX + 1) for _ in range(n_subcores)]
+        self.n_warps = [0] * n_subcores
+        self.read_release_cycles = read_release_cycles
+
+    def assign_warp(self) -> int:
+        """Return the sub-core with the fewest warps, with one more there."""
+        subcore = self.n_warps.index(min(self.n_warps))
+        self.n_warps[subcore] += 1
+        return subcore
+
+    def serve_result(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float:
+        """Start an instruction whose result comes a fixed latency later, or an asynchronous product."""
+        if step.async_mma_cycles:
+            done = self._queue_product(warp, step, at)
+            released = at + self.read_release_cycles
+        else:
+            released = done = at + step.latency_cycles
+        if step.uses_scoreboards:
+            warp.write_scoreboards(step, done, released)
+        return time
+
+    def _queue_product(self, warp: SimulatedWarp, step: SimulatedStep, at: float) -> float:
+        """Return when a product ends: after those before it on its pipe, and after its warp's own."""
+        pipe = step.async_mma_pipe
+        pipe_free = self.pipe_free[0] if pipe in _SHARED_PIPES else warp.pipe_free
+        done = max(pipe_free[pipe], warp.async_mma_end, at) + step.async_mma_cycles
+        warp.async_mma_end = pipe_free[pipe] = done
+        if step.ends_wgmma_group:
+            warp.wgmma_group_ends.append(done)
+        return done

@@ -1,0 +1,94 @@
+"""Output formats by name, for every type of report: commands and library users take renderers from here.
+
+To add a format, write a module that renders a report and add a line to `_FORMATS`. Modules are named, not
+imported: a command loads the one that it uses.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from analyzer.render.text_options import TextOptions
+from analyzer.text.errors import UsageError
+
+if TYPE_CHECKING:  # the names of the formats are wanted before any report is
+    from analyzer.report.report_reader import AnyReport
+
+
+class Medium(StrEnum):
+    """The kind of output that a renderer produces."""
+
+    CONSOLE = "console"  # `render(report, console)` prints on a rich console, as wide as the terminal
+    DOCUMENT = "document"  # `render(report)` returns a text
+
+
+class ReportFormat(Struct, frozen=True):
+    """A format of one type of report."""
+
+    name: str
+    medium: Medium
+    module: str  # in this package
+    function: str
+    is_choice: bool = True  # of --format; other formats have an option or a command of their own
+
+    def load_renderer(self) -> Callable[..., Any]:
+        """Import the function that renders; its arguments depend on the medium."""
+        renderer: Callable[..., Any] = getattr(import_module(f"analyzer.render.{self.module}"), self.function)
+        return renderer
+
+
+_JSON = ReportFormat("json", Medium.DOCUMENT, "json", "render_json")
+# By the name that a report's schema gives its type: `analyze` of `warplens/analyze/1`.
+_FORMATS: Mapping[str, tuple[ReportFormat, ...]] = {
+    "analyze": (
+        ReportFormat("text", Medium.CONSOLE, "terminal", "print_report"),
+        _JSON,
+        ReportFormat("listing", Medium.CONSOLE, "terminal", "print_listings", is_choice=False),
+    ),
+    "whatif": (
+        ReportFormat("text", Medium.CONSOLE, "whatif", "print_whatif"),
+        _JSON,
+        ReportFormat("html", Medium.DOCUMENT, "whatif_chart", "render_whatif_chart", is_choice=False),
+    ),
+    "validate": (
+        ReportFormat("text", Medium.CONSOLE, "validation", "print_validation"),
+        _JSON,
+        ReportFormat("html", Medium.DOCUMENT, "validation_page", "render_validation_page", is_choice=False),
+    ),
+}
+
+
+def list_formats(report_name: str) -> tuple[ReportFormat, ...]:
+    """Return the formats of a type of report, the default one first."""
+    return _FORMATS[report_name]
+
+
+def find_format(report: "AnyReport", name: str) -> ReportFormat:
+    """Return a format of a report by its name. Raises UsageError."""
+    formats = _FORMATS[report.schema.split("/")[1]]
+    found = next((each for each in formats if each.name == name), None)
+    if found is None:
+        names = ", ".join(each.name for each in formats)
+        raise UsageError(f"no format {name} for {report.schema}", hint=f"one of: {names}")
+    return found
+
+
+def render_report(report: "AnyReport", name: str = "text", options: TextOptions | None = None) -> str:
+    """Return a report in a format, as it is written into a file.
+
+    options: of the text of an analysis. Raises UsageError for a format that the report does not have.
+    """
+    found = find_format(report, name)
+    render = found.load_renderer()
+    if found.medium is Medium.DOCUMENT:
+        text: str = render(report)
+        return text
+    from analyzer.render.terminal import make_console
+
+    console = make_console(plain=True)
+    with console.capture() as captured:
+        render(report, console, *([] if options is None else [options]))
+    return captured.get()

@@ -1,0 +1,58 @@
+"""Inputs and their warnings as report entries."""
+
+from collections.abc import Iterator, Sequence
+
+from analyzer.execution.static_counts.block_counts import TripCountRule
+from analyzer.hardware.gpu_database import list_known_archs, strip_arch_suffix
+from analyzer.ir.module import Module
+from analyzer.report.analyze_schema import InputEntry, WarningEntry
+from analyzer.text.source import Diagnostic
+
+
+def make_input_entry(module: Module) -> InputEntry:
+    """Return the entry of one input file."""
+    return InputEntry(
+        path=module.path,
+        format=module.source_format.value,
+        architecture=tuple(dict.fromkeys(kernel.arch for kernel in module.kernels)),
+        toolchain=module.toolchain,
+    )
+
+
+def make_warning_entry(module: Module, diagnostic: Diagnostic) -> WarningEntry:
+    """Return the entry of a diagnostic of an input."""
+    location = diagnostic.location
+    return WarningEntry(
+        code=diagnostic.code,
+        message=diagnostic.message,
+        path=location.path if location else module.path,
+        line=location.line if location else None,
+        count=diagnostic.count,
+    )
+
+
+def make_unknown_arch_warnings(modules: Sequence[Module], *, has_gpus: bool) -> Iterator[WarningEntry]:
+    """Yield a warning for each architecture that has no figures or that the dump does not name.
+
+    has_gpus: the user named GPUs, so that more than counts can be given.
+    """
+    counts: dict[tuple[str, str], int] = {}
+    for module in modules:
+        for kernel in module.kernels:
+            if strip_arch_suffix(kernel.arch) not in list_known_archs():
+                key = (module.path, kernel.arch)
+                counts[key] = counts.get(key, 0) + 1
+    for (path, arch), count in counts.items():
+        reason = f"architecture {arch} is not known" if arch else "the dump names no architecture"
+        consequence = "counts only; --gpu NAME takes the code to a known GPU"
+        if has_gpus:
+            consequence = "taken to the GPU as it is"
+        yield WarningEntry(
+            code="unknown-architecture", message=f"{reason}: {consequence}", path=path, line=None, count=count
+        )
+
+
+def make_unused_trip_warning(rule: TripCountRule) -> WarningEntry:
+    """Return the warning of a rule of the user that fits no loop."""
+    message = f"--trip {rule} fits no loop; `--loops` lists them"
+    return WarningEntry(code="unused-trip", message=message, path="", line=None, count=1)

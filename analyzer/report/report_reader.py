@@ -1,0 +1,82 @@
+"""Reports read back from their JSON, so that they can be rendered again without a new analysis."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
+from analyzer.report.validation_schema import VALIDATE_SCHEMA, ValidationReport
+from analyzer.report.whatif_schema import WHATIF_SCHEMA, WhatIfReport
+from analyzer.text.errors import InputError
+from analyzer.text.json_spans import find_json_spans, split_decode_error, split_validation_error
+from analyzer.text.source import locate
+from analyzer.version import __version__
+
+AnyReport = Report | WhatIfReport | ValidationReport
+REPORT_TYPES: Mapping[str, type[AnyReport]] = {
+    ANALYZE_SCHEMA: Report,
+    WHATIF_SCHEMA: WhatIfReport,
+    VALIDATE_SCHEMA: ValidationReport,
+}
+_BYTES_NAME = "report"
+
+
+class _ReportHead(msgspec.Struct, frozen=True):
+    """The fields that decide how the rest is read."""
+
+    schema: str
+    tool_version: str = ""
+
+
+def read_report(source: str | Path | bytes) -> AnyReport:
+    """Return the report in a JSON file, or in the bytes of one; its `schema` decides the type.
+
+    Raises InputError for a file that cannot be read, for text that is not JSON, for another schema, and, with
+    the place, for a field that is missing or of another type.
+    """
+    name, data = (_BYTES_NAME, source) if isinstance(source, bytes) else (str(source), _read_file(source))
+    try:
+        head = msgspec.json.decode(data, type=_ReportHead)
+    except msgspec.ValidationError:
+        raise _make_schema_error(name, "it has no schema") from None
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise _make_syntax_error(name, data, str(error)) from None
+    if head.schema not in REPORT_TYPES:
+        raise _make_schema_error(name, f"its schema is {head.schema!r}")
+    try:
+        return msgspec.json.decode(data, type=REPORT_TYPES[head.schema])
+    except msgspec.ValidationError as error:
+        raise _make_field_error(name, data, head, str(error)) from None
+
+
+def _read_file(path: str | Path) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _make_schema_error(name: str, reason: str) -> InputError:
+    return InputError(
+        f"{name}: no report of warplens: {reason}", hint=f"schema is one of: {', '.join(REPORT_TYPES)}"
+    )
+
+
+def _make_syntax_error(name: str, data: bytes, message: str) -> InputError:
+    """Return msgspec's message at the byte that it names, at the end of the data where it names none."""
+    reason, offset = split_decode_error(message)
+    last = max(0, len(data.rstrip()) - 1)
+    location = locate(name, data, last if offset is None else min(offset, last))
+    return InputError(f"not JSON: {reason}", location=location, hint="the file may be cut off")
+
+
+def _make_field_error(name: str, data: bytes, head: _ReportHead, message: str) -> InputError:
+    words, path = split_validation_error(message)
+    span = find_json_spans(data).find_value(path)
+    hint = f"written by warplens {head.tool_version or '?'}, read by {__version__}"
+    return InputError(
+        f"not as {head.schema} has it: {words[:1].lower()}{words[1:]}",
+        location=locate(name, data, span.offset, length=span.length),
+        hint=hint,
+    )
