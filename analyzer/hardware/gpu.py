@@ -24,6 +24,28 @@ class Gpu(Struct, frozen=True):
         """Enabled SMs of the product."""
         return int(self.file.sm.count.value)
 
+    @property
+    def deciding_figures(self) -> dict[str, HardwareParameter]:
+        """Figures that decide a kernel's time before all others, by key; tensor rates as `tensor.f16`."""
+        file = self.file
+        return {
+            "sm.count": file.sm.count,
+            "clock.boost_mhz": file.clock.boost_mhz,
+            "memory.bandwidth_gbps": file.memory.bandwidth_gbps,
+            "l2.size_bytes": file.l2.size_bytes,
+            **{f"tensor.{rate.value}": row.fma_per_cycle_per_sm for rate, row in file.tensor.items()},
+        }
+
+    @property
+    def assumed_deciding_keys(self) -> tuple[str, ...]:
+        """Keys of the deciding figures that are nobody's: neither measured, calibrated nor the vendor's."""
+        return tuple(key for key, figure in self.deciding_figures.items() if figure.basis is Basis.ASSUMED)
+
+    @property
+    def is_verified(self) -> bool:
+        """Whether every deciding figure is measured, calibrated or the vendor's."""
+        return not self.assumed_deciding_keys
+
     def find_clock_mhz(self, *, tensor: TensorRate | None, fills_float: bool = False) -> HardwareParameter:
         """Return the SM clock in MHz under load: the sustained clock for this work if known, else boost.
 

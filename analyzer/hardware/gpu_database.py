@@ -149,18 +149,21 @@ def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
         return table
     if not isinstance(parent_name, str):
         raise HardwareError(f"{path}: `inherits` must be a name")
-    parent = path.parent / f"{parent_name}.toml"
-    if not parent.is_file():
-        parent = find_data_folder("hwdb") / path.parent.name / f"{parent_name}.toml"
-    if not parent.is_file():
-        parent = find_data_folder("hwdb") / "gpu" / f"{parent_name}.toml"
-    if not parent.is_file():
+    parent = _find_parent(path, parent_name)
+    if parent is None:
         location = _locate_key(path, "inherits")
         raise HardwareError(f"no file {parent_name!r} to inherit from", location=location)
     inherited = {
         k: v for k, v in _read_merged_toml(parent, depth + 1).items() if k not in _NOT_INHERITED_KEYS
     }
     return _merge_tables(inherited, table)
+
+
+def _find_parent(path: Path, name: str) -> Path | None:
+    """The file that another inherits from: beside it, else a shipped one of its kind, a product or a chip."""
+    shipped = (find_data_folder("hwdb") / kind for kind in (path.parent.name, "gpu", "chip"))
+    paths = (folder / f"{name}.toml" for folder in (path.parent, *shipped))
+    return next((candidate for candidate in paths if candidate.is_file()), None)
 
 
 _NOT_INHERITED_KEYS = frozenset({"aliases", "inherits", "note", "typical_gpu"})

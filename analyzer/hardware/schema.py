@@ -1,4 +1,4 @@
-"""Shape of the files in `hwdb/arch` and `hwdb/gpu`: what is read is checked against these.
+"""Shape of the files in `hwdb/arch`, `hwdb/chip` and `hwdb/gpu`: what is read is checked against these.
 
 Units stand in the names. Every figure carries what it rests on and its source.
 """
@@ -339,6 +339,8 @@ class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """hwdb/gpu/NAME.toml, after its parent's rows have been filled in.
 
+    A shipped product inherits from its chip, hwdb/chip/NAME.toml: what the products of one die share, in the
+    same tables. A user's file may inherit from a chip or a product.
     support "kernels" needs an architecture file; "operators" serves operator models alone.
     """
 

@@ -13,12 +13,17 @@ from analyzer.ir.scheduling import TensorRate
 
 
 def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
-    """Return a table with one row per GPU; tensor FMA is dense FP16 per cycle and SM, `-` for none."""
+    """Return a table with one row per GPU; tensor FMA is dense FP16 per cycle and SM, `-` for none.
+
+    A GPU is verified if no figure that decides times is assumed.
+    """
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("name", "arch", "product"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("name", no_wrap=True)
+    table.add_column("arch", no_wrap=True)
+    table.add_column("product")
     for name in ("SMs", "MHz", "DRAM GB/s", "L2 MiB", "tensor FMA"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("verified", no_wrap=True)
     for gpu in gpus:
         rate = gpu.find_tensor_fma_per_cycle(TensorRate.F16)
         table.add_row(
@@ -30,6 +35,7 @@ def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
             f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
             f"{gpu.file.l2.size_bytes.value / 2**20:,.1f}",
             f"{rate.value:,.0f}" if rate else "-",
+            "yes" if gpu.is_verified else "no",
         )
     return table
 
@@ -39,11 +45,18 @@ def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
     console.print(f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}", markup=False)
     if gpu.file.note:
         console.print(f"  {gpu.file.note}", markup=False)
+    console.print(f"  {_make_verification_text(gpu)}", markup=False)
     console.print(_make_figure_table(dict(list_figures(gpu.file)), gpu.file.sources, explain=explain))
     if explain and gpu.arch is not None:
         console.print(f"architecture {gpu.arch.name}, {gpu.arch.family}", markup=False)
         console.print(_make_figure_table(dict(list_figures(gpu.arch)), gpu.arch.sources, explain=True))
         console.print(_make_class_table(gpu.arch))
+
+
+def _make_verification_text(gpu: Gpu) -> str:
+    if gpu.is_verified:
+        return "verified: all figures that decide times are measured, calibrated or the vendor's"
+    return f"unverified: figures that decide times are assumed: {', '.join(gpu.assumed_deciding_keys)}"
 
 
 def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, HardwareParameter]]:

@@ -1,6 +1,7 @@
 """The analysis of a kernel as an entry of the report."""
 
 from analyzer.demand.warp_demand import WarpDemand
+from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
@@ -127,6 +128,7 @@ def make_prediction_entry(result: ModelResult, *, transferred: bool) -> Predicti
         assumptions=(
             *(_make_transfer_notes(result.model_input) if transferred else ()),
             *prediction.assumptions,
+            *_make_verification_notes(result.model_input.gpu),
         ),
     )
 
@@ -137,6 +139,13 @@ def _make_transfer_notes(model_input: ModelInput) -> tuple[str, ...]:
         "it does not run there, and a compiler would write other code"
     )
     return (note,)
+
+
+def _make_verification_notes(gpu: Gpu) -> tuple[str, ...]:
+    if gpu.is_verified:
+        return ()
+    keys = ", ".join(gpu.assumed_deciding_keys)
+    return (f"unverified GPU: figures of {gpu.name} that decide times are assumed: {keys}",)
 
 
 def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:

@@ -95,14 +95,20 @@ def test_gpus_lists_explains_and_starts_a_file(tmp_path: Path, capsys: Capture) 
     assert run(["gpus"]) == 0
     assert "h100-sxm" in capsys.readouterr().out
     assert run(["gpus", "H200", "--explain"]) == 0
-    assert "bandwidth_gbps" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "bandwidth_gbps" in out
+    assert "  verified: " in out
     mine = tmp_path / "mine.toml"
     assert run(["gpus", "new", "--from", "h100", "-o", str(mine)]) == 0
     capsys.readouterr()
     text = mine.read_text().replace("# count = { value = 132", "count = { value = 66")
     mine.write_text(text)
     assert run(["analyze", MATMUL, "--gpu", str(mine)]) == 0
-    assert "mine" in capsys.readouterr().out
+    assert (
+        "unverified GPU: figures of mine that decide times are assumed: sm.count" in capsys.readouterr().out
+    )
+    assert run(["gpus", str(mine)]) == 0
+    assert "  unverified: figures that decide times are assumed: sm.count" in capsys.readouterr().out
     assert "exists already" in fails(capsys, "gpus", "new", "--from", "h100", "-o", str(mine))
 
 

@@ -25,6 +25,8 @@ from analyzer.isa.opcode_table import load_opcode_table
 
 ARCHS = sorted(path.stem for path in (HWDB / "arch").glob("*.toml"))
 GPUS = sorted(path.stem for path in (HWDB / "gpu").glob("*.toml"))
+CHIPS = sorted(path.stem for path in (HWDB / "chip").glob("*.toml"))
+OF_THE_DIE = {"schema", "vendor", "chip", "arch", "support", "sources", "tensor", "l2", "launch"}
 LANES = 32
 
 
@@ -134,6 +136,44 @@ def test_gpu_figures_have_sources_and_sense(key: str) -> None:
     assert memory.streaming_gbps is None or memory.streaming_gbps.value <= best.value
     assert gpu.sustained_dram_gbps.value <= best.value
     assert (gpu.arch is None) == (gpu.file.support == "operators")
+
+
+# ---- chips -------------------------------------------------------------------------------------
+
+
+def read(kind: str, key: str) -> dict[str, object]:
+    return tomllib.loads((HWDB / kind / f"{key}.toml").read_text(encoding="utf-8"))
+
+
+def test_products_inherit_from_chips_alone() -> None:
+    parents = {key: read("gpu", key)["inherits"] for key in GPUS}
+    assert {key: parent for key, parent in parents.items() if parent not in CHIPS} == {}
+    assert set(CHIPS) == set(parents.values()), "a chip without a product"
+    assert set(CHIPS).isdisjoint(GPUS), "a name that is a product and a chip"
+
+
+@pytest.mark.parametrize("key", CHIPS)
+def test_a_chip_says_what_its_products_share(key: str) -> None:
+    chip = read("chip", key)
+    assert chip["schema"] == "warplens/chip/1"
+    assert set(chip) <= OF_THE_DIE, "what is a product's stands in its own file"
+    assert str(chip["chip"]).lower().split()[0] == key
+
+
+@pytest.mark.parametrize("key", GPUS)
+def test_a_product_says_nothing_twice(key: str) -> None:
+    product = read("gpu", key)
+    chip = dict(leaves(read("chip", str(product["inherits"]))))
+    assert [path for path, value in leaves(product) if chip.get(path) == value] == []
+
+
+def leaves(table: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Every figure and word of a file as it is written, with its key path."""
+    if isinstance(table, dict) and "value" not in table:
+        for key, inner in table.items():
+            yield from leaves(inner, f"{path}.{key}".strip("."))
+    else:
+        yield path, table
 
 
 # ---- peaks -------------------------------------------------------------------------------------

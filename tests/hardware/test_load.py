@@ -51,6 +51,33 @@ def test_a_variant_inherits_what_it_does_not_say(folder: Path) -> None:
     assert set(gpu.file.sources) > {"me"}
 
 
+def test_a_gpu_is_verified_where_no_figure_that_decides_times_is_assumed(folder: Path) -> None:
+    assert load_gpu(str(written(folder, VARIANT))).is_verified
+    for basis, keys in (("assumed", ("sm.count", "tensor.fp8")), ("measured", ())):
+        figure = f'{{ value = 100, basis = "{basis}", source = "me" }}'
+        rate = f"[tensor.fp8]\nfma_per_cycle_per_sm = {figure}\n"
+        gpu = load_gpu(str(written(folder, f"{VARIANT}[sm]\ncount = {figure}\n{rate}", f"{basis}.toml")))
+        assert gpu.assumed_deciding_keys == keys
+        assert gpu.is_verified == (keys == ())
+
+
+def test_a_product_of_one_s_own_may_inherit_from_a_chip(folder: Path) -> None:
+    figure = '{ value = 1000, basis = "measured", source = "me" }'
+    rows = {
+        "clock": f"boost_mhz = {figure}",
+        "sm": f"count = {figure}",
+        "memory": f'kind = "HBM3"\nbandwidth_gbps = {figure}',
+        "l2": f"size_bytes = {figure}",
+        "launch": f"ctas_per_us = {figure}",
+    }
+    tables = "".join(f"\n[{key}]\n{row}\n" for key, row in rows.items())
+    head = VARIANT.partition("[clock]")[0].replace("h100-sxm", "gh100")
+    gpu, sibling = load_gpu(str(written(folder, head + tables))), load_gpu("h100-sxm")
+    assert gpu.sm_count == 1000
+    assert gpu.arch == sibling.arch
+    assert gpu.file.tensor == sibling.file.tensor
+
+
 def test_a_file_in_the_user_s_folder_is_found_by_name(folder: Path) -> None:
     written(folder, VARIANT, "my-h100.toml")
     assert load_gpu("My H100").find_clock_mhz(tensor=None).value == 1500
