@@ -1,7 +1,6 @@
 """The analysis of a kernel as an entry of the report."""
 
 from analyzer.demand.warp_demand import WarpDemand
-from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
@@ -128,7 +127,7 @@ def make_prediction_entry(result: ModelResult, *, transferred: bool) -> Predicti
         assumptions=(
             *(_make_transfer_notes(result.model_input) if transferred else ()),
             *prediction.assumptions,
-            *_make_verification_notes(result.model_input.gpu),
+            *_make_verification_notes(result.model_input),
         ),
     )
 
@@ -141,11 +140,17 @@ def _make_transfer_notes(model_input: ModelInput) -> tuple[str, ...]:
     return (note,)
 
 
-def _make_verification_notes(gpu: Gpu) -> tuple[str, ...]:
+def _make_verification_notes(model_input: ModelInput) -> tuple[str, ...]:
+    """Return a note on deciding figures that are assumed; of tensor rates only the one used most."""
+    gpu = model_input.gpu
     if gpu.is_verified:
         return ()
-    keys = ", ".join(gpu.assumed_deciding_keys)
-    return (f"unverified GPU: figures of {gpu.name} that decide times are assumed: {keys}",)
+    rate = model_input.dominant_tensor_rate
+    used = "" if rate is None else f"tensor.{rate.value}"
+    keys = [key for key in gpu.assumed_deciding_keys if not key.startswith("tensor.") or key == used]
+    if not keys:
+        return ()
+    return (f"unverified GPU: figures of {gpu.name} that decide times are assumed: {', '.join(keys)}",)
 
 
 def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
