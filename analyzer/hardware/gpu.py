@@ -1,4 +1,4 @@
-"""A GPU: the parameters of a product and of its architecture, and what follows from both."""
+"""A GPU: the parameters of a product and of its architecture, and the values derived from both."""
 
 from msgspec import Struct
 
@@ -8,11 +8,11 @@ from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
 
 
 class Gpu(Struct, frozen=True):
-    """A product with its architecture."""
+    """A product and its architecture."""
 
     key: str  # name of its file in `hwdb/gpu`
-    file: GpuFile
-    arch: Arch | None  # None for a GPU that has only what operator models need
+    file: GpuFile  # the product's parameters
+    arch: Arch | None  # None for a GPU that only operator models support
 
     @property
     def name(self) -> str:
@@ -26,7 +26,7 @@ class Gpu(Struct, frozen=True):
 
     @property
     def deciding_figures(self) -> dict[str, HardwareParameter]:
-        """Figures that decide a kernel's time before all others, by key; tensor rates as `tensor.f16`."""
+        """Parameters that affect a kernel's time most, by key (`sm.count`, `tensor.f16`)."""
         file = self.file
         return {
             "sm.count": file.sm.count,
@@ -38,19 +38,19 @@ class Gpu(Struct, frozen=True):
 
     @property
     def assumed_deciding_keys(self) -> tuple[str, ...]:
-        """Keys of the deciding figures that are nobody's: neither measured, calibrated nor the vendor's."""
+        """Keys of the deciding figures that are assumed: neither measured, calibrated nor the vendor's."""
         return tuple(key for key, figure in self.deciding_figures.items() if figure.basis is Basis.ASSUMED)
 
     @property
     def is_verified(self) -> bool:
-        """Whether every deciding figure is measured, calibrated or the vendor's."""
+        """True if every deciding figure is measured, calibrated or the vendor's."""
         return not self.assumed_deciding_keys
 
     def find_clock_mhz(self, *, tensor: TensorRate | None, fills_float: bool = False) -> HardwareParameter:
         """Return the SM clock in MHz under load: the sustained clock for this work if known, else boost.
 
         tensor: rate of most of the kernel's matrix products, None if it has none.
-        fills_float: FP32 work that keeps the SMs busy, which can lower the clock as tensor work does.
+        fills_float: FP32 work keeps the SMs busy, which can lower the clock as tensor work does.
         """
         clock = self.file.clock
         lowered = clock.sustained_float_mhz if fills_float else None

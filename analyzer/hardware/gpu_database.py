@@ -1,6 +1,7 @@
-"""Finds, merges and checks hardware files.
+"""Find, merge and validate hardware files.
 
 Search order: a path, the user's folder (`WARPLENS_HWDB`, else `~/.config/warplens/gpu`), the shipped files.
+A file that names a parent (`inherits = "gb202"`) has the parent's tables; its own values override these.
 """
 
 import os
@@ -27,14 +28,14 @@ _FileT = TypeVar("_FileT", Arch, GpuFile)
 
 
 def find_user_folder() -> Path:
-    """Folder of the user's own GPU files."""
+    """Return the folder of the user's own GPU files."""
     override = os.environ.get("WARPLENS_HWDB")
     base = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config"))
     return Path(override) if override else base / "warplens" / "gpu"
 
 
 def find_gpu_paths() -> dict[str, Path]:
-    """All GPU files by key, the user's own before ours."""
+    """Return all GPU files by key; a file of the user overrides a shipped one."""
     folders = (find_data_folder("hwdb") / "gpu", find_user_folder())
     return {
         path.stem: path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.toml"))
@@ -42,7 +43,10 @@ def find_gpu_paths() -> dict[str, Path]:
 
 
 def normalize_gpu_name(name: str) -> str:
-    """`NVIDIA GeForce RTX 5090` and `rtx_5090` both become `rtx-5090`; `RTX 3080 Laptop GPU` is a GPU too."""
+    """Return a GPU name in the form of keys: lower case, hyphens, without vendor prefix and "GPU".
+
+    `NVIDIA GeForce RTX 5090` and `rtx_5090` become `rtx-5090`, `RTX 3080 Laptop GPU` `rtx-3080-laptop`.
+    """
     text = re.sub(r"[\s_-]+", "-", name.strip().lower())
     while (shorter := _VENDOR_PREFIX.sub("", text)) != text:
         text = shorter
@@ -50,9 +54,9 @@ def normalize_gpu_name(name: str) -> str:
 
 
 def load_gpu(name: str) -> Gpu:
-    """A GPU by name, alias or path of a TOML file.
+    """Return a GPU by name, alias or path of a TOML file.
 
-    Raises HardwareError naming the nearest GPUs where nothing fits, or the place in a faulty file.
+    Raises HardwareError: with the nearest names if no GPU matches, or with the location in an invalid file.
     """
     path = Path(name)
     if path.suffix == ".toml" or os.sep in name:
@@ -65,7 +69,10 @@ def load_gpu(name: str) -> Gpu:
 
 
 def load_all_gpus(*, kernels_only: bool = False) -> tuple[Gpu, ...]:
-    """Every known GPU, in order of architecture and name."""
+    """Return every known GPU, sorted by architecture and key.
+
+    kernels_only: leave out GPUs that only operator models support.
+    """
     gpus = [_read_gpu(key, path) for key, path in find_gpu_paths().items()]
     if kernels_only:
         gpus = [gpu for gpu in gpus if gpu.arch is not None]
@@ -73,13 +80,13 @@ def load_all_gpus(*, kernels_only: bool = False) -> tuple[Gpu, ...]:
 
 
 def strip_arch_suffix(arch: str) -> str:
-    """`sm_90a` and `sm_100f` are built for features of sm_90 and sm_100."""
+    """Return an architecture without the suffix of its specific features: `sm_90` for `sm_90a`."""
     return re.sub(r"^(sm_\d+)[af]$", r"\1", arch)
 
 
 @cache
 def list_known_archs() -> tuple[str, ...]:
-    """Names of the architectures that have a file."""
+    """Return the names of the architectures that have a file, sorted by number."""
     return tuple(
         sorted((p.stem for p in (find_data_folder("hwdb") / "arch").glob("*.toml")), key=_make_arch_sort_key)
     )
@@ -87,7 +94,7 @@ def list_known_archs() -> tuple[str, ...]:
 
 @cache
 def load_arch(name: str) -> Arch:
-    """An architecture by name, its parents merged in."""
+    """Return an architecture by name, merged with its parents; raises HardwareError if it has no file."""
     path = find_data_folder("hwdb") / "arch" / f"{strip_arch_suffix(name)}.toml"
     if not path.is_file():
         raise HardwareError(
@@ -130,7 +137,7 @@ def _find_gpu_key(name: str, paths: dict[str, Path]) -> str:
 
 @cache
 def _read_aliases() -> dict[str, str]:
-    """Alias to key; read with a light pass, since validation of every file takes its time."""
+    """Return keys by normalized alias; found by a regex, because to parse and validate all files is slow."""
     found: dict[str, str] = {}
     for key, path in find_gpu_paths().items():
         match = re.search(r"^aliases = \[(.*?)\]", path.read_text(encoding="utf-8"), re.M | re.S)
@@ -140,7 +147,7 @@ def _read_aliases() -> dict[str, str]:
 
 
 def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
-    """A file's tables over those of the file that it inherits from."""
+    """Return the tables of a file, merged over those of the file that it inherits from."""
     if depth > _MAX_INHERITANCE_DEPTH:
         raise HardwareError(f"{path}: `inherits` goes in a circle")
     table = _read_toml(path)
@@ -160,7 +167,7 @@ def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
 
 
 def _find_parent(path: Path, name: str) -> Path | None:
-    """The file that another inherits from: beside it, else a shipped one of its kind, a product or a chip."""
+    """Return the file of a parent: in the same folder, else shipped (same kind, product or chip)."""
     shipped = (find_data_folder("hwdb") / kind for kind in (path.parent.name, "gpu", "chip"))
     paths = (folder / f"{name}.toml" for folder in (path.parent, *shipped))
     return next((candidate for candidate in paths if candidate.is_file()), None)
@@ -210,7 +217,7 @@ def _convert_table(table: TomlTable, kind: type[_FileT], path: Path) -> _FileT:
 
 
 def _locate_key(path: Path, keys: str) -> Location:
-    """Line of a key path such as `memory.bandwidth_gbps.value`, the nearest parent where it is missing."""
+    """Return the line of a key path such as `memory.bandwidth_gbps.value`, or of its nearest parent."""
     lines = path.read_text(encoding="utf-8").splitlines()
     wanted = [key for key in re.split(r"[.\[\]]+", keys) if key and key != "..."]
     table, best, best_depth = "", 1, 0
@@ -229,5 +236,5 @@ def _locate_key(path: Path, keys: str) -> Location:
 
 
 def _count_prefix_keys(have: list[str], wanted: list[str]) -> int:
-    """Length of `have` where it is a prefix of `wanted`, else 0."""
+    """Return the length of `have` if it is a prefix of `wanted`, else 0."""
     return len(have) if have == wanted[: len(have)] else 0

@@ -1,6 +1,7 @@
-"""Shape of the files in `hwdb/arch`, `hwdb/chip` and `hwdb/gpu`: what is read is checked against these.
+"""Schema of the files in `hwdb/arch`, `hwdb/chip` and `hwdb/gpu`, against which they are validated.
 
-Units stand in the names. Every figure carries what it rests on and its source.
+Units are part of the field names. Every parameter has its basis and its source. Unless a comment
+says otherwise, cycles are SM clock cycles and an optional parameter is None if it is unknown.
 """
 
 from typing import Literal
@@ -11,289 +12,269 @@ from analyzer.ir.scheduling import Basis, Completion, Pipe, SchedClass, TensorRa
 
 
 class HardwareParameter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One number with its basis and source; `source` is an id of the file's [sources] or plain text."""
+    """A number with its basis and source."""
 
     value: float
-    basis: Basis
-    source: str
+    basis: Basis  # how the value was obtained
+    source: str  # id of an entry in the file's [sources], or plain text
     note: str = ""
 
 
 class SmLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one SM holds, and in which units it hands it out.
-
-    register_banks: of a sub-core's register file, each of which gives a warp one operand a cycle.
-    shared_start_bytes: what lies in a CTA's shared memory before the kernel's own, None where nothing does.
-    tensor_columns_per_sm: of tensor memory, None where there is none.
-    """
+    """Capacities of one SM and the units in which they are allocated to warps and CTAs."""
 
     subcores_per_sm: HardwareParameter
     max_warps_per_sm: HardwareParameter
     max_ctas_per_sm: HardwareParameter
     max_threads_per_cta: HardwareParameter
-    registers_per_sm: HardwareParameter
+    registers_per_sm: HardwareParameter  # of 32 bits
     max_registers_per_thread: HardwareParameter
-    register_banks: HardwareParameter
-    register_allocation_unit: HardwareParameter
-    warp_allocation_granularity: HardwareParameter
+    register_banks: HardwareParameter  # per sub-core; each delivers one operand of a warp per cycle
+    register_allocation_unit: HardwareParameter  # registers; each warp gets a multiple of it
+    warp_allocation_granularity: HardwareParameter  # warps; registers are allocated to a multiple of it
     shared_bytes_per_sm: HardwareParameter
-    shared_bytes_per_cta: HardwareParameter
-    shared_allocation_unit_bytes: HardwareParameter
+    shared_bytes_per_cta: HardwareParameter  # maximum, with opt-in
+    shared_allocation_unit_bytes: HardwareParameter  # each CTA gets a multiple of it
+    # taken by the system in each CTA, added to the kernel's request
     shared_reserved_bytes_per_cta: HardwareParameter
+    # offset of the kernel's first shared variable; None: 0
     shared_start_bytes: HardwareParameter | None = None
-    tensor_columns_per_sm: HardwareParameter | None = None
+    tensor_columns_per_sm: HardwareParameter | None = None  # columns of tensor memory; None: no tensor memory
 
 
 class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Latencies in SM cycles, widths in bytes per SM cycle and SM.
+    """Latencies, rates and contention parameters of the memory hierarchy, seen from one SM.
 
-    l2_bytes_per_cycle_per_sm: an SM's share of the L2's rate while all read; l2_port_bytes_per_cycle: what
-    one SM gets of it while others pause.
-    read_release_cycles: from the issue of a memory instruction until it has read its registers.
-    copy_stream_factor: of its share of the DRAM's rate at which an SM's copy engine gets a tile, while others
-    pause; copy_request_cycles: of that engine for a request to the L2, of one line of one row of a box.
-    shared_pass_cycles: of the SM's load/store path for each pass beyond the first of a request to
-    shared memory, or of a load through the L1; matrix_conflict_share: the part of the passes of a load of
-    matrices that it takes, though one for each matrix; absent where it takes all. line_fill_cycles: for each
-    128 bytes that a load brings into the L1; barrier_path_cycles: for a warp that comes to a barrier.
-    line_pass_cycles: of the L1's tags for each line of a request to global memory beyond lines_per_pass;
-    line_path_share: the part of these that holds the path: shared memory is served meanwhile;
-    store_line_cycles: how many times as long such a line of a store takes there. l2_store_line_cycles: of an
-    SM's share of the L2 for such a line of a store.
-    partial_write_factor: sectors that the DRAM moves for one of which a part is written. atomic_line_cycles:
-    of the L2 for an atomic request of one sector on a busy line; atomic_float_cycles: for each further lane
-    that adds a floating-point number to the same word; atomic_combined_lanes: that add whole numbers to one
-    word as one.
-    dram_load_cycles: that the latency of DRAM grows by at half of its rate, with load / (1 - load).
-    dram_spread_cycles: that one copy to shared memory takes longer from DRAM than another, absent where
-    nothing is known of it.
-    spill_dram_factor: sectors' worth of DRAM time that one of local memory takes; lone_sector_dram_factor:
-    that the one sector takes that a request loads. spill_lost_from, spill_lost_by: parts of a cache that the
-    resident threads may touch between two touches of a spilled word before some are lost, and before all are.
-    instruction_cache_bytes: the last one before the L2; instruction_miss_cycles: that a warp waits for a line
-    of code that is longer, beyond what prefetching hides.
-    path_queue_cycles: work of the load/store path that may wait before warps stall; l2_burst_cycles: of an
-    SM's share of L2 or DRAM that is taken at once; store_queue_cycles: of it that stores may leave behind.
-    l2_kept_share: part of the L2 that still holds the last launch's data. atomic_slice_bytes: of addresses
-    that one unit of the L2 serves.
-    dram_efficiency: part of the datasheet's rate that kernels reach on products without `streaming_gbps`.
-    mshrs_per_sm: L1 misses in flight, absent where nothing limits them; ldgsts_per_warp: likewise.
-    warpgroup_operand_bytes_per_cycle: of shared memory, that an SM's products of warpgroups fetch.
+    A line has `line_bytes`, a sector `sector_bytes`. The "share of the L2" (or DRAM) is an SM's part of its
+    bandwidth while all SMs use it.
     """
 
-    l1_latency_cycles: HardwareParameter
+    l1_latency_cycles: HardwareParameter  # of a load that the L1 serves, unloaded; the next three likewise
     shared_latency_cycles: HardwareParameter
     l2_latency_cycles: HardwareParameter
     dram_latency_cycles: HardwareParameter
     l1_bytes_per_cycle_per_sm: HardwareParameter
     shared_bytes_per_cycle_per_sm: HardwareParameter
-    l2_bytes_per_cycle_per_sm: HardwareParameter
-    l2_port_bytes_per_cycle: HardwareParameter
+    l2_bytes_per_cycle_per_sm: HardwareParameter  # the SM's share of the L2
+    l2_port_bytes_per_cycle: HardwareParameter  # maximum rate of one SM from the L2 while other SMs are idle
+    # maximum rate of one SM's copy engine (TMA) from DRAM over the SM's share, while other SMs are idle
     copy_stream_factor: HardwareParameter
-    l1_shared_bytes_per_sm: HardwareParameter
-    instruction_cache_bytes: HardwareParameter
-    constant_line_bytes: HardwareParameter
+    l1_shared_bytes_per_sm: HardwareParameter  # L1 and shared memory together
+    instruction_cache_bytes: HardwareParameter  # last instruction cache before the L2
+    constant_line_bytes: HardwareParameter  # line of the first-level constant cache
+    # from the issue of a memory instruction until it has read its source registers
     read_release_cycles: HardwareParameter
+    # load/store path, per pass beyond the first of a shared-memory request or of a load through the L1
     shared_pass_cycles: HardwareParameter
+    # L1 tags, per line beyond `lines_per_pass` of a request to global memory
     line_pass_cycles: HardwareParameter
-    lines_per_pass: HardwareParameter
-    store_line_cycles: HardwareParameter
+    lines_per_pass: HardwareParameter  # lines of a request that its first pass looks up in the L1 tags
+    store_line_cycles: HardwareParameter  # factor on `line_pass_cycles` for stores
+    # part of the cycles of further lines that blocks the load/store path for shared memory too
     line_path_share: HardwareParameter
-    line_fill_cycles: HardwareParameter
-    barrier_path_cycles: HardwareParameter
+    line_fill_cycles: HardwareParameter  # load/store path, per 128 bytes that a load brings into the L1
+    barrier_path_cycles: HardwareParameter  # load/store path, per warp that arrives at a CTA barrier
+    # the SM's share of the L2, per line beyond `lines_per_pass` of a store
     l2_store_line_cycles: HardwareParameter
-    partial_write_factor: HardwareParameter
+    partial_write_factor: HardwareParameter  # sectors that the DRAM moves for one partly written sector
+    # L2 atomic unit, per request of one sector to a contended line; each further sector adds half of it
     atomic_line_cycles: HardwareParameter
+    # added to the DRAM latency at half of its rate; grows as load / (1 - load)
     dram_load_cycles: HardwareParameter
-    spill_dram_factor: HardwareParameter
+    spill_dram_factor: HardwareParameter  # factor on the DRAM time of a sector of local memory
+    # factor on the DRAM time of a sector whose request loads no other sector of its line
     lone_sector_dram_factor: HardwareParameter
+    # part of a cache that resident threads may touch between two accesses to a spilled word
+    # before some words are evicted
     spill_lost_from: HardwareParameter
-    spill_lost_by: HardwareParameter
+    spill_lost_by: HardwareParameter  # likewise, before all words are evicted
+    # stall of a warp per line of code that prefetching leaves, in loops larger than the instruction cache
     instruction_miss_cycles: HardwareParameter
-    l2_kept_share: HardwareParameter
-    atomic_slice_bytes: HardwareParameter
+    l2_kept_share: HardwareParameter  # part of the L2 that still holds the previous launch's data
+    atomic_slice_bytes: HardwareParameter  # range of addresses that one atomic unit of the L2 serves
+    # L2 atomic unit, per further lane that adds a floating-point number to the same word
     atomic_float_cycles: HardwareParameter
+    # lanes whose integer additions to one word are combined into one
     atomic_combined_lanes: HardwareParameter
-    path_queue_cycles: HardwareParameter
+    path_queue_cycles: HardwareParameter  # work queued on the load/store path before warps stall on it
+    # work that the SM's share of L2 or DRAM accepts at once, before it limits the rate
     l2_burst_cycles: HardwareParameter
+    # work on L2 or DRAM that stores may leave queued before they block the load/store path
     store_queue_cycles: HardwareParameter
+    # part of the datasheet's bandwidth that kernels reach, if the product has no `streaming_gbps`
     dram_efficiency: HardwareParameter
     line_bytes: HardwareParameter
     sector_bytes: HardwareParameter
     l1_ways: HardwareParameter
     l2_ways: HardwareParameter
+    # copy engine, per request to the L2 (one line of one row of a box)
     copy_request_cycles: HardwareParameter | None = None
+    # difference in DRAM latency between the fastest and the slowest copy to shared memory
     dram_spread_cycles: HardwareParameter | None = None
-    mshrs_per_sm: HardwareParameter | None = None
-    ldgsts_per_warp: HardwareParameter | None = None
+    mshrs_per_sm: HardwareParameter | None = None  # L1 misses in flight; None: no limit
+    ldgsts_per_warp: HardwareParameter | None = None  # LDGSTS in flight; None: no limit
+    # part of the bank-conflict passes of LDSM that costs time; None: all
     matrix_conflict_share: HardwareParameter | None = None
+    # rate at which warpgroup MMAs fetch operands from shared memory, per SM; None: no limit
     warpgroup_operand_bytes_per_cycle: HardwareParameter | None = None
 
 
 class SharedMemoryCarveouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Sizes that the driver cuts shared memory to, ascending; the L1 has the rest of the SM's memory."""
+    """Shared-memory sizes that the driver can configure; the L1 gets the rest of the SM's memory."""
 
-    kib: tuple[int, ...]
+    kib: tuple[int, ...]  # ascending
     basis: Basis
     source: str
 
     def find_carveout_bytes(self, shared_bytes: float) -> int:
-        """The least size that holds so much."""
+        """Return the smallest size of at least `shared_bytes`, else the largest."""
         sizes = [1024 * size for size in self.kib]
         return next((size for size in sizes if size >= shared_bytes), sizes[-1])
 
 
 class SchedClassTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One scheduling class on one architecture.
-
-    issue_cycles: cycles that one warp instruction holds its pipe of one sub-core
-    (32 / lanes; 0 for MMA classes, whose interval follows from the product's tensor rate).
-    latency_cycles: from issue to the first dependent issue, unloaded.
-    """
+    """Timing of one scheduling class on one architecture."""
 
     pipe: Pipe
-    alternate_pipe: Pipe | None = None
+    alternate_pipe: Pipe | None = None  # second pipe that executes the class
+    # cycles for which one warp instruction occupies its pipe of one sub-core: 32 / lanes;
+    # 0 for MMA classes, whose interval follows from the product's tensor rate
     issue_cycles: HardwareParameter
-    latency_cycles: HardwareParameter
-    completion: Completion
+    latency_cycles: HardwareParameter  # from issue to the issue of the first dependent instruction, unloaded
+    completion: Completion  # how a dependent instruction waits for the result
 
 
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Byte offsets in constant bank 0 of what the driver writes there; absent where there is no such word.
+    """Byte offsets in constant bank 0 of the words that the driver writes there.
 
-    block_dim, grid_dim, cluster_dim, cluster_counts (clusters in the grid) and cluster_reciprocals (1 /
-    cluster_dim as floats) are three words; windows, global_descriptor and grid_id have 64 bits.
-    argument_window holds the generic address of the word at argument_window_start, user_window that of
-    bank 3, workspace that of a cooperative launch's workspace. On sm_100 and later code subtracts
-    SR_CgaSize x 0xa0 from the offsets of workspace, dynamic_shared_bytes and the cluster's words.
+    An offset is None if the architecture has no such word. On sm_100 and later, code
+    subtracts SR_CgaSize x 0xa0 from the offsets of the workspace, `dynamic_shared_bytes` and the words of the
+    cluster.
     """
 
-    arguments: HardwareParameter
-    block_dim: HardwareParameter
-    grid_dim: HardwareParameter
-    stack_pointer: HardwareParameter
+    arguments: HardwareParameter  # first kernel argument
+    block_dim: HardwareParameter  # three words: x, y, z
+    grid_dim: HardwareParameter  # three words: x, y, z
+    stack_pointer: HardwareParameter  # initial stack pointer
     dynamic_shared_bytes: HardwareParameter
-    local_window: HardwareParameter
-    user_window: HardwareParameter
-    grid_id: HardwareParameter
-    sm_count: HardwareParameter
-    argument_window: HardwareParameter
-    argument_window_start: HardwareParameter
-    workspace_low: HardwareParameter
-    workspace_high: HardwareParameter
-    shared_window: HardwareParameter | None = None
-    global_descriptor: HardwareParameter | None = None
-    reserved_shared_bytes: HardwareParameter | None = None
-    explicit_cluster: HardwareParameter | None = None
-    cluster_dim: HardwareParameter | None = None
-    cluster_reciprocals: HardwareParameter | None = None
-    cluster_counts: HardwareParameter | None = None
-    cluster_ctas: HardwareParameter | None = None
+    local_window: HardwareParameter  # generic address of local memory, 64 bits
+    user_window: HardwareParameter  # generic address of constant bank 3, 64 bits
+    grid_id: HardwareParameter  # %gridid, 64 bits
+    sm_count: HardwareParameter  # %nsmid
+    argument_window: HardwareParameter  # generic address of the word at `argument_window_start`, 64 bits
+    argument_window_start: HardwareParameter  # offset whose generic address `argument_window` holds
+    workspace_low: HardwareParameter  # address of a cooperative launch's workspace, lower half
+    workspace_high: HardwareParameter  # upper half
+    shared_window: HardwareParameter | None = None  # generic address of shared memory, 64 bits
+    global_descriptor: HardwareParameter | None = None  # descriptor of global accesses, 64 bits
+    reserved_shared_bytes: HardwareParameter | None = None  # see `SmLimits.shared_reserved_bytes_per_cta`
+    explicit_cluster: HardwareParameter | None = None  # 1 if the launch has clusters, else 0
+    cluster_dim: HardwareParameter | None = None  # three words: CTAs of a cluster by x, y, z
+    cluster_reciprocals: HardwareParameter | None = None  # three words: 1 / `cluster_dim`, as floats
+    cluster_counts: HardwareParameter | None = None  # three words: clusters of the grid by x, y, z
+    cluster_ctas: HardwareParameter | None = None  # CTAs of a cluster, in all
 
 
 class Tcgen05MmaTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """tcgen05.mma by where A lies, CTAs of a group and M, for any N and type.
+    """Measured timing of one kind of tcgen05.mma, for any N and any type.
 
-    rows: of each CTA that its time is that of; operand_cycles, operand_column_cycles: to fetch the operands
-    of N = 0 and of each column more, which it never runs below; latency_cycles, latency_column_cycles:
-    likewise from issue to the mbarrier.
+    The kind is given by the place of operand A, the CTAs of a group and M.
     """
 
-    a: Literal["shared", "tensor"]
-    ctas: int
-    m: int
-    rows: int
-    operand_cycles: float
-    operand_column_cycles: float
-    latency_cycles: float
-    latency_column_cycles: float
+    a: Literal["shared", "tensor"]  # memory that holds operand A
+    ctas: int  # CTAs of a group: 1 or 2
+    m: int  # M of the instruction, over all CTAs of the group
+    rows: int  # rows per CTA whose time the instruction takes: M = 64 can take as long as 128
+    operand_cycles: float  # minimum interval at N = 0, set by the fetch of the operands
+    operand_column_cycles: float  # added to it per column of N
+    latency_cycles: float  # from issue to the arrival at the mbarrier, at N = 0
+    latency_column_cycles: float  # added to it per column of N
     basis: Basis
     source: str
 
 
 class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """hwdb/arch/NAME.toml, after its parent's rows have been filled in.
-
-    typical_gpu: the part taken where the user names none.
-    warp_mma_share: part of a product's tensor rate that MMA of single warps reaches; below 1 where
-    only warpgroup or tensor-core instructions reach the whole.
-    """
+    """An architecture: hwdb/arch/NAME.toml, merged with its parents."""
 
     schema: Literal["warplens/arch/1"]
-    name: str
+    name: str  # sm_NN
     family: str
-    typical_gpu: str | None = None
-    inherits: str | None = None
-    sources: dict[str, str] = {}
-    unsupported: tuple[SchedClass, ...] = ()
+    typical_gpu: str | None = None  # GPU used if the user names none
+    inherits: str | None = None  # name of the parent
+    sources: dict[str, str] = {}  # source by id
+    unsupported: tuple[SchedClass, ...] = ()  # classes that no instruction of the architecture has
+    # part of the product's tensor rate that single-warp MMA reaches;
+    # below 1 where only warpgroup or tcgen05 instructions reach all of it
     warp_mma_share: HardwareParameter
     tensor_cores_per_sm: HardwareParameter
     constant_bank: ConstantBankLayout
     limits: SmLimits
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
-    tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()
+    tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     sched: dict[SchedClass, SchedClassTiming]
 
 
 class Sm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    count: HardwareParameter
+    """Streaming multiprocessors of a product."""
+
+    count: HardwareParameter  # enabled SMs
 
 
 class SmClocks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Clocks of the SMs.
+    """SM clocks of a product."""
 
-    sustained: under any load, or where tensor cores work; sustained_narrow_mhz: where most of that are
-    products of numbers of eight bits or fewer. sustained_float_mhz: where FP32 work fills the SMs, on cards
-    whose power does not suffice for that; kernels that wait for memory run at the clock above.
-    """
-
-    boost_mhz: HardwareParameter
-    base_mhz: HardwareParameter | None = None
-    tensor_mhz: HardwareParameter | None = None
-    sustained_mhz: HardwareParameter | None = None
+    boost_mhz: HardwareParameter  # datasheet
+    base_mhz: HardwareParameter | None = None  # datasheet
+    tensor_mhz: HardwareParameter | None = None  # clock for which the vendor's tensor peaks are computed
+    sustained_mhz: HardwareParameter | None = None  # under load of any kind; None: boost clock
+    # while tensor cores are busy; None: `sustained_mhz`
     sustained_tensor_mhz: HardwareParameter | None = None
+    # while most of that work is MMA on types of 8 bits or fewer; None: `sustained_tensor_mhz`
     sustained_narrow_mhz: HardwareParameter | None = None
+    # while FP32 work fills the SMs, on cards whose power limit lowers the clock then;
+    # kernels that are bound by memory run at `sustained_mhz`
     sustained_float_mhz: HardwareParameter | None = None
 
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Device memory.
+    """Device memory of a product."""
 
-    sustained_gbps: the best rate seen, where anybody measured it; streaming_gbps: what kernels reach that
-    do little but read and write, below the best. Without it `dram_efficiency` of the datasheet stands.
-    """
-
-    kind: str
-    bandwidth_gbps: HardwareParameter
+    kind: str  # e.g. HBM3e
+    bandwidth_gbps: HardwareParameter  # datasheet, GB/s
     size_gb: HardwareParameter | None = None
     bus_bits: HardwareParameter | None = None
-    sustained_gbps: HardwareParameter | None = None
+    sustained_gbps: HardwareParameter | None = None  # best measured rate, GB/s; None: `bandwidth_gbps`
+    # rate of kernels that do little but read and write, GB/s;
+    # None: `bandwidth_gbps` times `MemorySubsystem.dram_efficiency`
     streaming_gbps: HardwareParameter | None = None
-    l2_latency_cycles: HardwareParameter | None = None
-    dram_latency_cycles: HardwareParameter | None = None
+    l2_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
+    dram_latency_cycles: HardwareParameter | None = None  # the product's own; None: the architecture's
 
 
 class L2Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """bandwidth_gbps: of loads; store_factor: loaded bytes that a stored one counts for, where stores share
-    the rate of loads. Without it each of the two has that rate. kept_share, lost_share: of its size that
-    launches touch, up to which the next one finds all, and from which it finds nothing; without them
-    `MemorySubsystem.l2_kept_share` is both.
-    """
+    """Size, bandwidth and retention of a product's L2."""
 
     size_bytes: HardwareParameter
-    bandwidth_gbps: HardwareParameter | None = None
+    bandwidth_gbps: HardwareParameter | None = None  # of loads, GB/s
+    # loaded bytes that one stored byte costs, where stores and loads share the bandwidth;
+    # None: each of the two has all of it
     store_factor: HardwareParameter | None = None
+    # working set, in L2 sizes, up to which the next launch finds all data;
+    # None: `MemorySubsystem.l2_kept_share`
     kept_share: HardwareParameter | None = None
+    # working set, in L2 sizes, from which the next launch finds nothing; None: as `kept_share`
     lost_share: HardwareParameter | None = None
 
 
 class TensorThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    fma_per_cycle_per_sm: HardwareParameter
+    """Dense MMA throughput of a product for one tensor rate."""
+
+    fma_per_cycle_per_sm: HardwareParameter  # multiply-adds
 
 
 class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Dense peaks as the vendor prints them (FP32 accumulation where the two differ)."""
+    """Dense peaks as the vendor prints them (with FP32 accumulation, where the accumulator matters)."""
 
     fp64_tflops: HardwareParameter | None = None
     fp64_tensor_tflops: HardwareParameter | None = None
@@ -308,18 +289,23 @@ class PeakThroughput(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class Power(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    tdp_w: HardwareParameter
+    """Power limit of a product."""
+
+    tdp_w: HardwareParameter  # watts
 
 
 class Interconnect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """GPU to GPU (sum of both directions) and host link."""
+    """Links of a product to other GPUs and to the host."""
 
-    nvlink_gbps: HardwareParameter | None = None
-    pcie: str = ""
+    nvlink_gbps: HardwareParameter | None = None  # GB/s, sum of both directions
+    pcie: str = ""  # host link, e.g. "5.0 x16"
 
 
 class LaunchLatency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Coefficients of AMALI's kernel launch latency (equations 27 and 28), in cycles, CTA size in warps."""
+    """Coefficients of AMALI's kernel launch latency (equations 27 and 28), in cycles.
+
+    Latency = (alpha w^2 + beta w + gamma) * CTAs + intercept_cycles, for w warps in a CTA.
+    """
 
     alpha: HardwareParameter
     beta: HardwareParameter
@@ -328,37 +314,38 @@ class LaunchLatency(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class LaunchCosts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """overhead_us: an empty kernel's own duration; ctas_per_us: rate at which CTAs are handed out."""
+    """Times that launching a kernel adds to its execution."""
 
-    overhead_us: HardwareParameter
-    interval_us: HardwareParameter | None = None
-    ctas_per_us: HardwareParameter
-    latency: LaunchLatency | None = None
+    overhead_us: HardwareParameter  # duration of an empty kernel
+    interval_us: HardwareParameter | None = None  # minimum period of small kernels in a stream
+    ctas_per_us: HardwareParameter  # rate at which the GPU dispatches CTAs
+    latency: LaunchLatency | None = None  # None: derived from `overhead_us` and `ctas_per_us`
 
 
 class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """hwdb/gpu/NAME.toml, after its parent's rows have been filled in.
+    """A product: hwdb/gpu/NAME.toml, merged with its parents.
 
-    A shipped product inherits from its chip, hwdb/chip/NAME.toml: what the products of one die share, in the
-    same tables. A user's file may inherit from a chip or a product.
-    support "kernels" needs an architecture file; "operators" serves operator models alone.
+    A shipped product inherits from its chip, hwdb/chip/NAME.toml, which holds what all products of a die
+    share, in the same tables. A user's file may inherit from a chip or a product.
     """
 
     schema: Literal["warplens/gpu/1"]
     name: str
     vendor: str
     chip: str
-    arch: str
+    arch: str  # name of the architecture
+    # "kernels" needs an architecture file; "operators" is for operator models alone
     support: Literal["kernels", "operators"] = "kernels"
-    year: int | None = None
-    inherits: str | None = None
-    aliases: tuple[str, ...] = ()
+    year: int | None = None  # of release
+    inherits: str | None = None  # name of the parent, a chip or a product
+    aliases: tuple[str, ...] = ()  # other names by which users find it
     note: str = ""
-    sources: dict[str, str] = {}
+    sources: dict[str, str] = {}  # source by id
     sm: Sm
     clock: SmClocks
     memory: DeviceMemory
     l2: L2Cache
+    # a missing rate falls back to another, see `Gpu.find_tensor_fma_per_cycle`
     tensor: dict[TensorRate, TensorThroughput] = {}
     peak: PeakThroughput = PeakThroughput()
     power: Power | None = None
