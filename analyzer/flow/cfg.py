@@ -141,7 +141,10 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
         try:
             import networkx as nx
         except ImportError:
-            raise UsageError("cfg.graph needs networkx", hint="pip install 'warplens[graph]'") from None
+            raise UsageError(
+                "cfg.graph needs networkx: pip install 'warplens[graph]'",
+                hint="or read cfg.edges",
+            ) from None
         graph: nx.DiGraph[int] = nx.DiGraph(name=self.kernel.name)
         graph.add_nodes_from((block.index, {"block": block}) for block in self.blocks)
         graph.add_edges_from((e.source, e.target, {"kind": e.kind}) for e in self.edges)

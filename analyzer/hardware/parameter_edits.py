@@ -10,7 +10,7 @@ others, so that it has an effect whichever of them a model reads.
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cache
@@ -464,7 +464,7 @@ def _read_field_infos(kind: Any) -> dict[str, msgspec.structs.FieldInfo]:
 
 def _find_inner_type(kind: Any, name: str) -> Any:
     """Return the type of a field or entry of a type, `X` for `X | None`; None if there is none."""
-    if get_origin(kind) is dict:
+    if get_origin(kind) is Mapping:
         key_kind, row_kind = get_args(kind)
         return None if _parse_entry_key(key_kind, name) is None else row_kind
     is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
@@ -501,7 +501,7 @@ def _set_parameter_at(value: Any, kind: Any, path: Sequence[str], new: HardwareP
         return new
     name, rest = path[0], path[1:]
     inner_kind = _find_inner_type(kind, name)
-    if get_origin(kind) is dict:
+    if get_origin(kind) is Mapping:
         key = _parse_entry_key(get_args(kind)[0], name)
         return {**value, key: _set_parameter_at(value.get(key), inner_kind, rest, new)}
     inner = _set_parameter_at(getattr(value, name, None), inner_kind, rest, new)

@@ -4,6 +4,7 @@ Units are part of the field names. Every parameter has its basis and its source.
 says otherwise, cycles are SM clock cycles and an optional parameter is None if it is unknown.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -201,7 +202,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     family: str
     typical_gpu: str | None = None  # GPU used if the user names none
     inherits: str | None = None  # name of the parent
-    sources: dict[str, str] = {}  # source by id
+    sources: Mapping[str, str] = {}  # source by id
     unsupported: tuple[SchedClass, ...] = ()  # classes that no instruction of the architecture has
     # part of the product's tensor rate that single-warp MMA reaches;
     # below 1 where only warpgroup or tcgen05 instructions reach all of it
@@ -212,7 +213,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
-    sched: dict[SchedClass, SchedClassTiming]
+    sched: Mapping[SchedClass, SchedClassTiming]
 
 
 class Sm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -340,13 +341,13 @@ class GpuFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     inherits: str | None = None  # name of the parent, a chip or a product
     aliases: tuple[str, ...] = ()  # other names by which users find it
     note: str = ""
-    sources: dict[str, str] = {}  # source by id
+    sources: Mapping[str, str] = {}  # source by id
     sm: Sm
     clock: SmClocks
     memory: DeviceMemory
     l2: L2Cache
     # a missing rate falls back to another, see `Gpu.find_tensor_fma_per_cycle`
-    tensor: dict[TensorRate, TensorThroughput] = {}
+    tensor: Mapping[TensorRate, TensorThroughput] = {}
     peak: PeakThroughput = PeakThroughput()
     power: Power | None = None
     link: Interconnect = Interconnect()

@@ -1,6 +1,6 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
 from rich import box
@@ -77,7 +77,7 @@ def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, H
 
 
 def _make_figure_table(
-    figures: dict[str, HardwareParameter], sources: dict[str, str], *, explain: bool
+    figures: dict[str, HardwareParameter], sources: Mapping[str, str], *, explain: bool
 ) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("figure", no_wrap=True)
@@ -118,7 +118,7 @@ def _format_pipes(figures: SchedClassTiming) -> str:
     return figures.pipe.value + other
 
 
-def _make_class_cells(figures: SchedClassTiming, sources: dict[str, str]) -> tuple[str, str, str, str]:
+def _make_class_cells(figures: SchedClassTiming, sources: Mapping[str, str]) -> tuple[str, str, str, str]:
     issue, latency = figures.issue_cycles, figures.latency_cycles
     names = dict.fromkeys(
         (sources.get(issue.source, issue.source), sources.get(latency.source, latency.source))
