@@ -27,7 +27,7 @@ _PARSE_SCRIPT = (
     "program = analyzer.load(sys.argv[1])\n"
     "print(sum(len(k) for k in program.kernels),"
     " sum(len(k.cfg.blocks) for k in program.kernels),"
-    " sum(sum(k.mix.opcodes.values()) for k in program.kernels))\n"
+    " sum(sum(k.mix.counts_by_opcode.values()) for k in program.kernels))\n"
 )
 _ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
