@@ -5,10 +5,9 @@ from msgspec import Struct
 from msgspec.structs import astuple
 from numpy.typing import NDArray
 
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
 from analyzer.hardware.schema import Arch
-from analyzer.ir.arrays import FloatArray
+from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.module import FormTable
 from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE, Completion, Pipe, SchedClass

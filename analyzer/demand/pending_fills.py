@@ -10,9 +10,8 @@ Example, a fill of 200 cycles: a hit that is issued 50 cycles after the miss wai
 import numpy as np
 from msgspec import Struct
 
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.address_streams import AddressStream
-from analyzer.ir.arrays import BoolArray, FloatArray, IntArray
+from analyzer.ir.arrays import BoolArray, FloatArray, IntArray, make_read_only
 
 L1_LEVEL, L2_LEVEL = 0, 1
 

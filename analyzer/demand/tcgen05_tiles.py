@@ -43,7 +43,7 @@ class _Tile(Struct, frozen=True):
 def has_cta_pair_mma(kernel: Kernel) -> bool:
     """Return whether one CTA of a pair issues products for the tensor cores of both SMs."""
     return any(
-        _is_tcgen05_mma(opcode) and _CTA_PAIR_MODIFIER in opcode.modifiers
+        is_tcgen05_mma(opcode) and _CTA_PAIR_MODIFIER in opcode.modifiers
         for opcode in kernel.form_table.opcodes
     )
 
@@ -56,7 +56,7 @@ def add_tcgen05_tiles(
     descriptors: those that execution found, by row; others are searched for in the code.
     """
     kernel = cfg.kernel
-    wanted = kernel.form_table.make_opcode_mask(_is_tcgen05_mma)
+    wanted = kernel.form_table.make_opcode_mask(is_tcgen05_mma)
     if not wanted.any():
         return Tcgen05TileCosts(costs, 0)
     ids = kernel.opcode_ids
@@ -88,7 +88,7 @@ def add_tcgen05_tiles(
     return Tcgen05TileCosts(tiled, guessed)
 
 
-def _is_tcgen05_mma(opcode: Opcode) -> bool:
+def is_tcgen05_mma(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.MMA_TENSOR_CORE
 
 

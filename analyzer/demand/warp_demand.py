@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import AccessBytes
 from analyzer.demand.opcode_costs import PIPES, OpcodeCosts
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.arrays import FloatArray, IdArray
+from analyzer.ir.arrays import FloatArray, IdArray, make_read_only
 from analyzer.ir.scheduling import Pipe
 
 

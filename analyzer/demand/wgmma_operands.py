@@ -26,7 +26,7 @@ def add_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opcod
     """Return costs in which a warpgroup opcode's interval is the mean of its instructions' intervals."""
     rate = arch.memory.warpgroup_operand_bytes_per_cycle
     kernel = cfg.kernel
-    wanted = kernel.form_table.make_opcode_mask(_is_warpgroup_mma)
+    wanted = kernel.form_table.make_opcode_mask(is_warpgroup_mma)
     if rate is None or not wanted.any():
         return costs
     ids = kernel.opcode_ids
@@ -41,7 +41,7 @@ def add_wgmma_operand_fetches(cfg: Cfg, costs: OpcodeCosts, arch: Arch) -> Opcod
     return replace(costs, issue_cycles=issue, wgmma_cycles=matrix)
 
 
-def _is_warpgroup_mma(opcode: Opcode) -> bool:
+def is_warpgroup_mma(opcode: Opcode) -> bool:
     return opcode.sched_class is SchedClass.MMA_WARPGROUP
 
 

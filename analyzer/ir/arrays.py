@@ -1,5 +1,7 @@
 """Element types of the arrays that the package passes around, each under one name."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -8,3 +10,9 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 IdArray = NDArray[np.int32]  # indices into a table, kept small
 Addresses = NDArray[np.uint64]
+
+
+def make_read_only(*arrays: NDArray[Any]) -> None:
+    """Make arrays read-only, so that a frozen record that holds them cannot change."""
+    for array in arrays:
+        array.setflags(write=False)

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.ir.arrays import BoolArray, IdArray, IntArray
+from analyzer.ir.arrays import BoolArray, IdArray, IntArray, make_read_only
 from analyzer.ir.control_code import ControlCode
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
@@ -91,7 +91,7 @@ class FormTable:
         mask = self._masks.get(test)
         if mask is None:
             mask = self._masks[test] = np.array([test(opcode) for opcode in self.opcodes], dtype=bool)
-            mask.setflags(write=False)
+            make_read_only(mask)
         return mask
 
     def is_unparsed(self, text_id: int) -> bool:

@@ -12,8 +12,7 @@ import numpy as np
 from msgspec import Struct
 
 from analyzer.demand.opcode_costs import PIPES
-from analyzer.execution.profile.execution_profile import make_read_only
-from analyzer.ir.arrays import FloatArray
+from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.intervals import Intervals

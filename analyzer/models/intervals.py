@@ -15,8 +15,7 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPES
-from analyzer.execution.profile.execution_profile import make_read_only
-from analyzer.ir.arrays import FloatArray
+from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.models.interface import ModelInput
 from analyzer.models.timeline import WarpTimeline
 from analyzer.models.wait_causes import WaitCause

@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from msgspec import Struct
 
-from analyzer.execution.profile.execution_profile import make_read_only
-from analyzer.ir.arrays import FloatArray, IntArray
+from analyzer.ir.arrays import FloatArray, IntArray, make_read_only
 from analyzer.models.interface import Stall, sort_largest_first
 
 STALLS = tuple(Stall)

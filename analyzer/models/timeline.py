@@ -21,10 +21,9 @@ import numpy as np
 from msgspec import Struct, field
 
 from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
-from analyzer.ir.arrays import FloatArray
+from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.module import Kernel
 from analyzer.models.block_sequences import split_into_block_sequences
 from analyzer.models.interface import Stall

@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, Semantics
@@ -254,7 +255,7 @@ def _is_special_wait(opcode: Opcode) -> bool:
 
 def _find_group_end_rows(kernel: Kernel) -> frozenset[int]:
     """Return the rows of products that end a group: those that name the group barrier."""
-    is_group = kernel.form_table.make_opcode_mask(_is_of_warpgroup)
+    is_group = kernel.form_table.make_opcode_mask(is_warpgroup_mma)
     rows = np.flatnonzero(is_group[kernel.opcode_ids]).tolist()
     return frozenset(
         row for row in rows if any(_is_group_barrier(o) for o in kernel.decode_form(row).operands)
@@ -294,7 +295,3 @@ def _raise_scoreboard(board: Scoreboard, done: float, cause: int, row: int) -> N
         del board.pending_cycles[0]
     if done >= board.ready_cycle:
         board.ready_cycle, board.cause, board.producer = done, cause, row
-
-
-def _is_of_warpgroup(opcode: Opcode) -> bool:
-    return opcode.sched_class is SchedClass.MMA_WARPGROUP

@@ -1,31 +1,20 @@
 """A machine that accelerates the iterations of a loop where its registers grow evenly."""
 
-from collections.abc import Iterable
+from functools import cached_property
 
 from analyzer.execution.acceleration.loop_acceleration import LoopAccelerator
-from analyzer.execution.lowering.segments import CompiledKernel, Segment
-from analyzer.execution.machine.abstract_machine import AbstractMachine, DecideBranch
-from analyzer.execution.machine.access_log import AccessLog
-from analyzer.execution.machine.budget import Budget
-from analyzer.execution.machine.cta_batch import CtaBatch
-from analyzer.execution.machine.execution_listener import ExecutionListener
+from analyzer.execution.lowering.segments import Segment
+from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.register_state import LockstepGroup
 
 
 class AcceleratedMachine(AbstractMachine):
     """An `AbstractMachine` with a `LoopAccelerator`."""
 
-    def __init__(
-        self,
-        kernel: CompiledKernel,
-        batch: CtaBatch,
-        decide_branch: DecideBranch,
-        budget: Budget,
-        listeners: Iterable[ExecutionListener] = (),
-        memory_log: AccessLog | None = None,
-    ) -> None:
-        super().__init__(kernel, batch, decide_branch, budget, listeners, memory_log)
-        self.accelerator = LoopAccelerator(self)
+    @cached_property
+    def accelerator(self) -> LoopAccelerator:
+        """The accelerator of this machine, made when a group first arrives at a loop."""
+        return LoopAccelerator(self)
 
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         """Accelerate iterations before the group runs the header."""

@@ -8,6 +8,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from analyzer.hardware.schema import Arch, HardwareParameter
+from analyzer.ir.arrays import make_read_only
 from analyzer.ir.launch import Dim3, Launch
 
 KNOWN_ORIGIN = 0
@@ -99,8 +100,7 @@ class ConstantBankBuilder:
         origins = self._reason_ids.reshape(-1, WORD_BYTES).max(axis=1)
         values = self._contents.view("<u4").astype(np.uint32)
         values[origins != KNOWN_ORIGIN] = 0
-        values.setflags(write=False)
-        origins.setflags(write=False)
+        make_read_only(values, origins)
         return values, origins
 
     def _grow(self, end: int) -> None:

@@ -100,11 +100,6 @@ class CtaBox(Struct, frozen=True):
         return tuple(span for place, span in enumerate(spans) if place != axis)
 
 
-def make_grid_box(grid: Dim3) -> CtaBox:
-    """Return the box of all CTAs of a grid."""
-    return CtaBox((0, 0, 0), (grid.x - 1, grid.y - 1, grid.z - 1))
-
-
 def split_by_stride(grid: Dim3, stride: GridVector) -> list[CtaBox]:
     """Split a grid into boxes of CTAs that are `stride` apart along each axis."""
     found = []

@@ -3,23 +3,15 @@
 Abstract execution and recorded traces both fill this value, so that models need not know where it is from.
 """
 
-from typing import Any
-
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.provenance import Provenance
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import IntArray, make_read_only
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import AddressSpace
-
-
-def make_read_only(*arrays: NDArray[Any]) -> None:
-    """Make arrays read-only, so that a frozen record that holds them cannot change."""
-    for array in arrays:
-        array.setflags(write=False)
 
 
 class WarpClass(Struct, frozen=True, kw_only=True, eq=False):

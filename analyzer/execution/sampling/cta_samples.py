@@ -21,9 +21,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from analyzer.execution.profile.cta_boxes import N_AXES, CtaBox, delinearize_ctas, linearize_cta
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.sampling.affinity_checks import AffinityChecks
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import IntArray, make_read_only
 from analyzer.ir.launch import Dim3
 
 IsBusy = Callable[[int], bool]

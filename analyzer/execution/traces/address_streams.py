@@ -24,10 +24,9 @@ from analyzer.execution.lowering.segments import CompiledKernel
 from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
 from analyzer.execution.machine.random_data import RandomData, TargetBuffer
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.execution_recorder import LaneMaskArray, WarpArray
 from analyzer.execution.traces.launch_recording import RecordingMachine
-from analyzer.ir.arrays import Addresses, IntArray
+from analyzer.ir.arrays import Addresses, IntArray, make_read_only
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
 from analyzer.ir.scheduling import WARP_SIZE

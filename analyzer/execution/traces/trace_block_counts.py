@@ -5,11 +5,10 @@ from collections.abc import Iterator
 import numpy as np
 from msgspec import Struct
 
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.execution.traces.trace_block_runs import TracedBlockRuns, split_block_runs
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import IntArray, make_read_only
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.ir.trace import MaskArray, Trace, unpack_lane_masks
 

@@ -16,9 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from analyzer.execution.profile.execution_profile import make_read_only
 from analyzer.flow.cfg import Cfg
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import IntArray, make_read_only
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import Predicate

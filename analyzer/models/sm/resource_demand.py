@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.opcode_costs import PIPE_INDEX, PIPES
+from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.profile.mbarrier_pipelines import PipelineUse
@@ -247,11 +248,7 @@ def _compute_async_mma_cycles(model_input: ModelInput) -> FloatArray:
 
 
 def _mask_tensor_core_opcodes(model_input: ModelInput) -> NDArray[np.bool_]:
-    return model_input.kernel.form_table.make_opcode_mask(_is_tensor_core_mma)
-
-
-def _is_tensor_core_mma(opcode: Opcode) -> bool:
-    return opcode.sched_class is SchedClass.MMA_TENSOR_CORE
+    return model_input.kernel.form_table.make_opcode_mask(is_tcgen05_mma)
 
 
 def _is_tensor_core_copy(opcode: Opcode) -> bool:
