@@ -5,7 +5,7 @@ from pathlib import Path
 
 from analyzer.ir.module import KernelResources
 
-_FUNCTION_LINE = re.compile(rb"^\s*Function\s+([^\s:]+):\s*$")
+_FUNCTION_LINE = re.compile(rb"^\s*Function\s+([^\s:].*):\s*$")
 _RESOURCE_COUNT = re.compile(r"([A-Z]+(?:\[\d+\])?):(\d+)")
 _ARCH_LINE = re.compile(rb"^\s*arch\s*=\s*(sm_\w+)|code for (sm_\w+)")
 

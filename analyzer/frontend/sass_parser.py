@@ -34,11 +34,11 @@ from analyzer.frontend.sass_lines import (
     FUNCTION_HEADER,
     IGNORED_PREFIXES,
     INSTRUCTION_START,
-    LABEL,
     SOURCE_LINE,
     TEXT_SECTION,
     OverlongLineError,
     SassChunk,
+    parse_label,
     split_at_line_ends,
 )
 from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, KernelResources, Module, SourceFormat, SourceLine
@@ -201,10 +201,10 @@ class _SassParser:
     def _parse_header_line(self, chunk: SassChunk, line: bytes, stripped: bytes) -> bool:
         """Parse a line that begins a kernel or names an architecture; return whether it was one."""
         if match := FUNCTION_HEADER.match(line):
-            self._begin_kernel(chunk, line, match[1])
+            self._begin_kernel(chunk, line, match[1].strip())
         elif match := TEXT_SECTION.match(line):
             self.source_format = SourceFormat.NVDISASM
-            self._begin_kernel(chunk, line, match[1])
+            self._begin_kernel(chunk, line, match[1] or match[2])
         elif stripped.startswith((b"code for ", b".target")):
             if match := ARCH.search(stripped):
                 self._set_arch(match[1].decode(), b"code for" in stripped)
@@ -216,8 +216,8 @@ class _SassParser:
 
     def _parse_function_line(self, line: bytes, stripped: bytes) -> bool:
         """Parse a line that describes the current function; return whether it was one."""
-        if match := LABEL.match(line):
-            self._add_label(match[1].decode())
+        if label := parse_label(line):
+            self._add_label(label.decode())
         elif match := SOURCE_LINE.search(line):
             self._add_source_line(match)
         elif stripped.startswith(b".other") and self.current_kernel is not None:
