@@ -27,6 +27,7 @@ FUNCTION_HEADER = re.compile(rb"^\s*Function\s*:\s*(\S.*)")
 TEXT_SECTION = re.compile(rb"^\s*\.section\s+\.text\.(?:([^,\"\s]+)|([^\n\"]+))(?=,\"|\s*$)")
 _LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
 SOURCE_LINE = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+IMAGE_HEADER = re.compile(rb"Fatbin (\w+) code")
 IGNORED_PREFIXES = (
     b"Fatbin",
     b"=====",
@@ -39,6 +40,8 @@ IGNORED_PREFIXES = (
     b"identifier",
     b"has debug",
     b"ptxasOptions",
+    b"nvvmOptions",
+    b"compile_options",
     b"cuobjdump",
     b"nvdisasm",
     b"..........",
