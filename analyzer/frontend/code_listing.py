@@ -184,7 +184,7 @@ class _ListingBuilder:
                     f"address {each.address or address:#06x} does not follow "
                     f"{(addresses[-1] if addresses else 0) + function.base_address:#06x}",
                     location=each.location,
-                    hint="lines were lost, doubled or put in another order",
+                    hint="lines were lost or doubled; a second function needs a line with its name",
                 )
             if addresses and address != expected:
                 self.diagnostics.address_gaps.add(partial(_get_location, each))

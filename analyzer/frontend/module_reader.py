@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
 
-from analyzer.frontend.arch_lookup import find_arch_entry
+from analyzer.frontend.arch_lookup import find_arch_entry, set_missing_arch
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
@@ -52,7 +52,7 @@ _LISTING_FORMATS: Mapping[InputFormat, SourceFormat] = MappingProxyType(
 _BINARY_FORMATS = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
 
 
-def read_module(path: str, *, usage_path: str | None = None) -> Module:
+def read_module(path: str, *, usage_path: str | None = None, arch: str = "") -> Module:
     """Read a SASS dump, a GPU binary or a trace, as its content shows; ``-`` is standard input.
 
     - Parameters and constants come from cubins, also those in objects and libraries. For a dump they come
@@ -62,12 +62,15 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
     - `shared_bytes` of a kernel excludes what the system reserves in each CTA (1024 bytes from sm_90 on).
 
     usage_path: `cuobjdump -res-usage` text; if None, `NAME.res` or `NAME.res-usage` beside a dump is read.
+    arch: architecture of kernels for which the input names none; see `parse_arch`.
 
     Raises InputError if the input cannot be read, ToolError if a CUDA tool is missing or fails.
     """
     usage = None if usage_path is None else _read_usage_file(Path(usage_path))
     with _open_input(path) as file:
         module, is_dump = _read_input(path, file)
+    if arch:
+        module = set_missing_arch(module, arch)
     if usage is None and is_dump:
         usage = _read_sibling_usage(path)
     if is_dump and (find_metadata := _make_sibling_metadata_finder(path)) is not None:
