@@ -165,6 +165,15 @@ class Parameter(Struct, frozen=True, kw_only=True):
     is_pointer: bool | None = None  # None if unknown
     type_name: str = ""  # as the source's compiler wrote it, such as `*fp16`; "" if unknown
     is_hidden: bool = False  # added by the compiler, null at launch
+    divisibility: int = 1  # the code is right only for multiples of it
+
+
+class FoldedArgument(Struct, frozen=True):
+    """An argument of the source that was a constant when it was compiled, and so is no parameter."""
+
+    name: str
+    value: str  # "" if not known
+    n_before: int  # parameters of the compiled kernel that stand before it in the source
 
 
 class ParameterDeclaration(Struct, frozen=True, kw_only=True):
@@ -176,6 +185,7 @@ class ParameterDeclaration(Struct, frozen=True, kw_only=True):
     alignment_bytes: int
     is_pointer: bool = False
     is_hidden: bool = False  # added by the compiler, null at launch
+    divisibility: int = 1  # the code is right only for multiples of it
 
 
 class Relocation(Struct, frozen=True, kw_only=True):
@@ -227,6 +237,7 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     parameters: tuple[Parameter, ...] | None = None  # by ordinal
     parameter_base: int | None = None  # offset of the first parameter in constant bank 0
     signature: tuple[ParameterDeclaration, ...] | None = None  # from Triton's metadata
+    folded_arguments: tuple[FoldedArgument, ...] = ()  # from Triton's metadata or its intermediate code
     constant_banks: tuple[ConstantBank, ...] | None = None  # other than bank 0
     cluster: Dim3 | None = None  # cluster size that the kernel was compiled for
 

@@ -10,7 +10,7 @@ from analyzer.ir.launch import Dim3
 from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_all
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
     make_input_entry,
@@ -46,7 +46,11 @@ def analyze(
         )
         options = replace(options, launch=launch)
     paths = [source] if isinstance(source, str | Program) else list(source)
-    programs = [item if isinstance(item, Program) else load(item) for item in paths]
+    programs = [
+        program
+        for item in paths
+        for program in ([item] if isinstance(item, Program) else load_all(item, patterns=options.kernels))
+    ]
     return analyze_programs(programs, gpu, options)
 
 

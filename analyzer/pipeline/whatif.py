@@ -21,7 +21,7 @@ from analyzer.models.registry import choose_edited_gpu_model, find_model
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
-from analyzer.pipeline.loaded_program import Program, load
+from analyzer.pipeline.loaded_program import Program, load_all
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
 from analyzer.report.whatif_entries import make_figure_entries, make_point_entry
@@ -58,8 +58,9 @@ def whatif(
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    program = source if isinstance(source, Program) else load(source)
-    return whatif_programs([program], gpu, edits, options or Options())
+    options = options or Options()
+    programs = [source] if isinstance(source, Program) else load_all(source, patterns=options.kernels)
+    return whatif_programs(programs, gpu, edits, options)
 
 
 def whatif_programs(
