@@ -4,8 +4,9 @@ from pathlib import Path
 
 import click
 
-from analyzer.cli.options import InputOptions, input_options, jobs_option
-from analyzer.cli.output import output_options, write_report
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.options import InputOptions, input_options, jobs_option, strict_option
+from analyzer.cli.output import check_warnings, output_options, write_report
 from analyzer.render.text_options import TextOptions
 
 
@@ -20,8 +21,12 @@ from analyzer.render.text_options import TextOptions
 @click.option("--listing", is_flag=True, help="Show the annotated listing.")
 @click.option("--all", "show_all", is_flag=True, help="Show loops, memory, advice and listing.")
 @click.option(
-    "--min-coverage", type=click.FloatRange(0, 1), default=0.0, help="Fail below this share of known opcodes."
+    "--min-coverage",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Exit with 1 below this share of known opcodes.",
 )
+@strict_option
 def analyze(
     inputs: InputOptions,
     *,
@@ -34,7 +39,8 @@ def analyze(
     listing: bool,
     show_all: bool,
     min_coverage: float,
-) -> None:
+    strict: bool,
+) -> ExitCode:
     """Counts, bound, CPI stack, loops and predicted time of each kernel in FILE.
 
     FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, or a trace; - is standard input.
@@ -54,3 +60,4 @@ def analyze(
         listing=options.listing,
     )
     write_report(report, output_format, output, shown)
+    return check_warnings(report.warnings, strict=strict)

@@ -2,8 +2,9 @@
 
 import click
 
-from analyzer.cli.options import InputOptions, input_options, jobs_option
-from analyzer.cli.output import write_report
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.options import InputOptions, input_options, jobs_option, strict_option
+from analyzer.cli.output import check_warnings, write_report
 from analyzer.text.errors import UsageError
 
 _MAX_KERNELS = 20
@@ -12,7 +13,8 @@ _MAX_KERNELS = 20
 @click.command()
 @jobs_option
 @input_options
-def annotate(inputs: InputOptions) -> None:
+@strict_option
+def annotate(inputs: InputOptions, *, strict: bool) -> ExitCode:
     """The listing of each chosen kernel with pipe, predicted stall, control code, source and cause."""
     from analyzer.pipeline import analyze_programs
 
@@ -21,4 +23,6 @@ def annotate(inputs: InputOptions) -> None:
     n_kernels = sum(map(len, programs))
     if n_kernels > _MAX_KERNELS and not options.kernels:
         raise UsageError(f"{n_kernels} kernels in the input", hint="choose with -k NAME, or -k '*' for all")
-    write_report(analyze_programs(programs, inputs.gpu, options), "listing", None)
+    report = analyze_programs(programs, inputs.gpu, options)
+    write_report(report, "listing", None)
+    return check_warnings(report.warnings, strict=strict)

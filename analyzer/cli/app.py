@@ -1,7 +1,4 @@
-"""Entry point of the `warplens` command: subcommands, exit codes, and errors as one message.
-
-Exit codes: 0 clean, 1 the tool or its input failed, 2 a gate tripped.
-"""
+"""Entry point of the `warplens` command: subcommands, exit codes, and errors as one message."""
 
 import gc
 import os
@@ -11,11 +8,11 @@ from importlib import import_module
 
 import click
 
-from analyzer.text.errors import WarplensError, format_diagnostic
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.text.errors import GateError, WarplensError, format_diagnostic
 from analyzer.version import __version__
 from analyzer.worker_pool import RARE_COLLECTION_THRESHOLDS
 
-EXIT_FAILED = 1
 _COMMANDS = ("analyze", "annotate", "whatif", "validate", "trace", "gpus", "doctor")
 
 
@@ -47,21 +44,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
         )
     except WarplensError as error:
         print(format_diagnostic(error.diagnostic), file=sys.stderr)
-        return EXIT_FAILED
+        return ExitCode.GATE_TRIPPED if isinstance(error, GateError) else ExitCode.FAILED
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message())
-        return EXIT_FAILED
-    except click.Abort:
-        return EXIT_FAILED
+        return ExitCode.FAILED
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
     except click.ClickException as error:
         print(f"error: {error.format_message()}", file=sys.stderr)
         print("    help: warplens --help", file=sys.stderr)
-        return EXIT_FAILED
+        return ExitCode.FAILED
     except BrokenPipeError:
         # The reader has gone (`| head`); keep the interpreter from complaining when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return result if isinstance(result, int) else 0
+        return ExitCode.CLEAN
+    return result if isinstance(result, int) else ExitCode.CLEAN
 
 
 def main() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
     Decorator,
@@ -22,7 +23,7 @@ from analyzer.text.errors import UsageError
 if TYPE_CHECKING:
     from analyzer.pipeline import Options, Program
 
-Command = Callable[..., None]
+Command = Callable[..., ExitCode | None]
 
 
 class InputOptions(Struct, frozen=True, kw_only=True):
@@ -116,6 +117,8 @@ _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
         f"{DEFAULT_STEP_LIMIT:,} unless given.",
     ),
 )
+# For commands whose report lists warnings.
+strict_option = click.option("--strict", is_flag=True, help="Exit with 2 where the report has a warning.")
 # For commands that share kernels among processes; stands above `input_options`.
 jobs_option = click.option(
     "--jobs",
@@ -147,9 +150,9 @@ def launch_options(function: Command) -> Command:
 
 def _add_options(function: Command, options: tuple[Decorator, ...]) -> Command:
     @wraps(function)
-    def wrapper(**values: Any) -> None:
+    def wrapper(**values: Any) -> ExitCode | None:
         shared = {name: values.pop(name) for name in InputOptions.__struct_fields__ if name in values}
-        function(InputOptions(**shared), **values)
+        return function(InputOptions(**shared), **values)
 
     decorated: Command = wrapper
     for decorator in reversed(options):

@@ -1,12 +1,13 @@
 """Output of a command to the terminal or to a file, and the options that choose format and file."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from analyzer.cli.exit_codes import ExitCode
 from analyzer.render.registry import Medium, find_format, list_formats
 from analyzer.render.text_options import TextOptions
 from analyzer.text.errors import UsageError
@@ -14,6 +15,7 @@ from analyzer.text.errors import UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analyzer.report.analyze_schema import WarningEntry
     from analyzer.report.report_reader import AnyReport
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
@@ -46,6 +48,15 @@ def write_report(
     else:
         arguments = () if options is None else (options,)
         _print_output(output, lambda console: render(report, console, *arguments))
+
+
+def check_warnings(warnings: "Sequence[WarningEntry]", *, strict: bool) -> ExitCode:
+    """Return CLEAN; for --strict and a report with warnings FAILED, with one line on standard error."""
+    if not (strict and warnings):
+        return ExitCode.CLEAN
+    codes = ", ".join(dict.fromkeys(warning.code for warning in warnings))
+    click.echo(f"error: the report has warnings, and --strict was given: {codes}", err=True)
+    return ExitCode.FAILED
 
 
 def write_text(text: str | Iterable[str], output: Path | None) -> None:

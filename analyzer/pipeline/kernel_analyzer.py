@@ -42,7 +42,7 @@ class Options(Struct, frozen=True, kw_only=True):
     launch_table: LaunchTable | None = None  # goes before `launch` for the kernels that it names
     branch_rules: tuple[BranchTakenRule, ...] = ()
     listing: bool = False  # report every instruction
-    min_coverage: float = 0.0  # least share of instructions with known opcodes, else InputError
+    min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
     models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels

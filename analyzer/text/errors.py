@@ -4,7 +4,7 @@ from analyzer.text.source import Diagnostic, Location, Severity
 
 
 class WarplensError(Exception):
-    """Root of all errors that the command line prints as one message, with exit code 1."""
+    """Root of all errors that the command line prints as one message and an exit code."""
 
     code = "error"
 
@@ -31,6 +31,12 @@ class UsageError(WarplensError):
     """The options contradict each other or the input."""
 
     code = "usage"
+
+
+class GateError(WarplensError):
+    """The answer breaks a limit that the user set."""
+
+    code = "gate"
 
 
 class ToolError(WarplensError):
