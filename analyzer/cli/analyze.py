@@ -6,7 +6,7 @@ import click
 
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.options import InputOptions, input_options, jobs_option, strict_option
-from analyzer.cli.output import check_warnings, output_options, write_report
+from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
 from analyzer.render.text_options import TextOptions
 
 
@@ -47,6 +47,7 @@ def analyze(
     """
     from analyzer.pipeline import analyze_programs
 
+    check_outputs(inputs.list_input_paths(), output)
     options = inputs.make_pipeline_options(
         listing=listing or show_all, min_coverage=min_coverage, explain=explain
     )

@@ -57,6 +57,16 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         programs = [load(path, usage_path=self.res_usage) for path in self.files]
         return attach_traces(programs, self.trace) if self.trace else programs
 
+    def list_input_paths(self) -> list[str]:
+        """Return all files that the options name or that lie beside them, some of which may not exist."""
+        from analyzer.frontend.module_reader import list_sibling_paths
+
+        gpu_files = (name for name in self.gpu if name.endswith(".toml") or os.sep in name)
+        named = [*self.files, *self.trace, *gpu_files, self.res_usage, self.launch]
+        arrays = (value.partition("=@")[2] for value in self.arg)
+        paths = [str(path) for path in (*named, *arrays) if path]
+        return [*paths, *(path for file in self.files for path in list_sibling_paths(file))]
+
     def make_pipeline_options(
         self, *, listing: bool, min_coverage: float = 0.0, explain: bool = False
     ) -> "Options":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from analyzer.cli.exit_codes import ExitCode
-from analyzer.cli.output import output_options, write_report
+from analyzer.cli.output import check_outputs, output_options, print_line, write_report
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ def validate(
 
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
+    check_outputs([table], output, html)
     filters = CaseFilters(split=split, suites=suite, gpus=gpu)
     with _show_progress() as progress:
         report = run_validation(
@@ -113,5 +114,5 @@ def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> ExitC
     if score.mape * 100 <= max_mape:
         return ExitCode.CLEAN
     result = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
-    click.echo(f"gate: {result}, more than --max-mape {max_mape:g}", err=True)
+    print_line(f"gate: {result}, more than --max-mape {max_mape:g}", to_errors=True)
     return ExitCode.GATE_TRIPPED
