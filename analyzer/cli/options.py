@@ -43,6 +43,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     taken: tuple[str, ...]
     trip: tuple[str, ...]
     res_usage: str | None
+    arch: str | None = None
     trace: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     step_limit: int | None = None
@@ -50,11 +51,13 @@ class InputOptions(Struct, frozen=True, kw_only=True):
 
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError or UsageError."""
+        from analyzer.frontend.arch_lookup import parse_arch
         from analyzer.pipeline import attach_traces, load
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
-        programs = [load(path, usage_path=self.res_usage) for path in self.files]
+        arch = parse_arch(self.arch) if self.arch else ""
+        programs = [load(path, usage_path=self.res_usage, arch=arch) for path in self.files]
         return attach_traces(programs, self.trace) if self.trace else programs
 
     def list_input_paths(self) -> list[str]:
@@ -142,6 +145,7 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--trip", multiple=True, help="Loop trips: N for all unknown, ADDRESS=N or FILE:LINE=N for one."
     ),
+    click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
     click.option(
         "--res-usage", help="Text of cuobjdump -res-usage; FILE's own stem with .res is looked for."
     ),

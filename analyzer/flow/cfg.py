@@ -264,7 +264,7 @@ class _CfgBuilder:
             if isinstance(operand, Immediate) and isinstance(operand.value, int):
                 return self.row_finder.find_row(operand.value) if _has_absolute_target(form) else None
             if isinstance(operand, Label):
-                return self.label_rows.get(operand.name.strip("`()")) if _has_absolute_target(form) else None
+                return self.label_rows.get(operand.symbol) if _has_absolute_target(form) else None
         return None
 
     def _find_indirect_target_rows(self, row: int) -> list[int]:
@@ -397,8 +397,8 @@ def _is_self_branch(kernel: Kernel, row: int) -> bool:
     match form.operands[0]:
         case Immediate(value=value):
             return value == int(kernel.addresses[row])
-        case Label(name=name):
-            return (name.strip("`()"), int(kernel.addresses[row])) in kernel.labels
+        case Label() as label:
+            return (label.symbol, int(kernel.addresses[row])) in kernel.labels
         case _:
             return False
 

@@ -182,7 +182,7 @@ def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> Renderab
     if transferred:
         parts.append(
             Text(
-                _TRANSFER_WARNING.format(arch=kernel.architecture, gpus=", ".join(transferred)),
+                _TRANSFER_WARNING.format(arch=kernel.architecture or "this", gpus=", ".join(transferred)),
                 style="bold yellow",
             )
         )

@@ -49,6 +49,8 @@ def make_unknown_arch_warnings(modules: Sequence[Module], *, has_gpus: bool) -> 
         consequence = "counts only; --gpu NAME takes the code to a known GPU"
         if has_gpus:
             consequence = "taken to the GPU as it is"
+        if not arch:
+            consequence += "; --arch sm_90 would name it"
         yield WarningEntry(
             code="unknown-architecture", message=f"{reason}: {consequence}", path=path, line=None, count=count
         )

@@ -24,6 +24,7 @@ from analyzer.execution.static_counts.trip_counts import find_constant_trip_coun
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopForest
 from analyzer.ir.module import SourceLine
+from analyzer.ir.opcode import OpKind
 from analyzer.text.errors import UsageError
 
 ASSUMED_TRIP_COUNT = 16
@@ -140,12 +141,21 @@ def _find_trip_count(
     constant = find_constant_trip_count(cfg, loop_forest, loop)
     if constant is not None:
         return LoopTripCount(loop.index, constant, Provenance.EXACT, "from constant bounds")
-    if not loop.exit_edges:
+    if not loop.exit_edges and not _leaves_code(cfg, loop):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
     for rule in rules:
         if rule.is_general:
             return LoopTripCount(loop.index, rule.count, Provenance.ASSUMED, "given by --trip", rule)
     return LoopTripCount(loop.index, ASSUMED_TRIP_COUNT, Provenance.ASSUMED, "assumed: no bound is known")
+
+
+def _leaves_code(cfg: Cfg, loop: Loop) -> bool:
+    """Return whether a branch of the loop has a way out of the code: a pasted loop often ends with it."""
+    for block in loop.blocks:
+        form = cfg.kernel.decode_form(cfg.blocks[block].stop - 1)
+        if form.opcode.kind is OpKind.BRANCH and not form.is_unconditional and len(cfg.successors[block]) < 2:
+            return True
+    return False
 
 
 def _format_header(cfg: Cfg, loop: Loop) -> str:
