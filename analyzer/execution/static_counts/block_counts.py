@@ -18,6 +18,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from analyzer.execution.lowering.retry_loops import RetryLoop, find_retry_loops
+from analyzer.execution.lowering.spin_loops import is_spin_loop
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
 from analyzer.execution.static_counts.trip_counts import find_constant_trip_count
@@ -99,7 +101,10 @@ def count_block_executions(
     cfg: Cfg, loop_forest: LoopForest, rules: tuple[TripCountRule, ...] = ()
 ) -> BlockCounts:
     """Estimate the executions of each block by one warp."""
-    trips = tuple(_find_trip_count(cfg, loop_forest, loop, rules) for loop in loop_forest.loops)
+    retry_loops = find_retry_loops(cfg, loop_forest)
+    trips = tuple(
+        _find_trip_count(cfg, loop_forest, loop, rules, retry_loops) for loop in loop_forest.loops
+    )
     counts, branch_counts = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
     assumptions = [
         f"loop at {_format_header(cfg, loop_forest.loops[trip.loop])}: {trip.count:g} trips {trip.reason}"
@@ -127,11 +132,16 @@ def count_block_executions(
 
 
 def _find_trip_count(
-    cfg: Cfg, loop_forest: LoopForest, loop: Loop, rules: tuple[TripCountRule, ...]
+    cfg: Cfg,
+    loop_forest: LoopForest,
+    loop: Loop,
+    rules: tuple[TripCountRule, ...],
+    retry_loops: Mapping[int, RetryLoop],
 ) -> LoopTripCount:
     """Find a loop's trip count.
 
-    Its own rule comes first, then constant bounds, then a rule for all loops, then `ASSUMED_TRIP_COUNT`.
+    Its own rule comes first, then constant bounds, 1 for loops that wait or retry an atomic, then a rule for
+    all loops, then `ASSUMED_TRIP_COUNT`.
     """
     row = cfg.blocks[loop.header].start
     address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
@@ -143,6 +153,8 @@ def _find_trip_count(
         return LoopTripCount(loop.index, constant, Provenance.EXACT, "from constant bounds")
     if not loop.exit_edges and not _leaves_code(cfg, loop):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
+    if loop.index in retry_loops or is_spin_loop(cfg, loop):
+        return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "assumed: what it waits for comes at once")
     for rule in rules:
         if rule.is_general:
             return LoopTripCount(loop.index, rule.count, Provenance.ASSUMED, "given by --trip", rule)
