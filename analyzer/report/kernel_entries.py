@@ -8,6 +8,7 @@ from analyzer.ir.operand import Address
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 from analyzer.models.prediction_figures import PredictionFigures
+from analyzer.models.waves import measure_tail_share
 from analyzer.report.analyze_schema import (
     AdviceEntry,
     KernelReport,
@@ -19,9 +20,10 @@ from analyzer.report.counts_entries import make_counts_entry
 from analyzer.report.difference_entries import make_difference_entries
 from analyzer.report.kernel_analysis import KernelAnalysis
 from analyzer.report.listing_entries import make_listing_entries
-from analyzer.report.loop_entries import make_loop_entries
+from analyzer.report.loop_entries import list_loops_not_entered, make_loop_entries
 from analyzer.report.memory_entries import make_memory_entries, make_space_entries, make_traffic_entry
 from analyzer.report.pipe_entries import make_pipe_entries
+from analyzer.report.speed_of_light_entries import make_speed_of_light_entry
 from analyzer.text.demangling import demangle
 
 
@@ -56,8 +58,9 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         memory_spaces=make_space_entries(analysis),
         traffic=make_traffic_entry(analysis.profile),
         loops=make_loop_entries(analysis),
+        loops_not_entered=list_loops_not_entered(analysis),
         predictions=tuple(
-            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred)
+            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred, measures_tail=True)
             for on_gpu in analysis.results
             if on_gpu.result
         ),
@@ -114,8 +117,10 @@ def _make_bytes_by_space(demand: WarpDemand | None) -> dict[str, float]:
     }
 
 
-def make_prediction_entry(result: ModelResult, *, transferred: bool) -> PredictionEntry:
-    """Return a model's prediction as every report shows it."""
+def make_prediction_entry(
+    result: ModelResult, *, transferred: bool, measures_tail: bool = False
+) -> PredictionEntry:
+    """Return a model's prediction as every report shows it; to measure the tail, the model runs once more."""
     prediction = result.prediction
     return PredictionEntry(
         **{name: getattr(prediction, name) for name in PredictionFigures.__struct_fields__},
@@ -129,6 +134,8 @@ def make_prediction_entry(result: ModelResult, *, transferred: bool) -> Predicti
             *prediction.assumptions,
             *_make_verification_notes(result.model_input),
         ),
+        tail_share=measure_tail_share(result) if measures_tail else None,
+        speed_of_light=make_speed_of_light_entry(result),
     )
 
 
