@@ -1,6 +1,7 @@
 """Analysis of several inputs on several GPUs: from inputs and options to one report."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
@@ -60,8 +61,8 @@ def analyze_programs(
         names = ", ".join(sorted({k.name for p in programs for k in p.kernels})[:5])
         raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {names}")
     tasks = [
-        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), index)
-        for index, (_, kernels) in enumerate(chosen)
+        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), index, _find_folder(program))
+        for index, (program, kernels) in enumerate(chosen)
         for kernel, own in _assign_gpus(kernels, gpus)
     ]
     done = KernelTaskRunner(tasks, options).run()
@@ -89,6 +90,12 @@ def analyze_programs(
             ),
         ),
     )
+
+
+def _find_folder(program: Program) -> Path | None:
+    """Return the folder of an input; None for standard input."""
+    path = Path(program.module.path)
+    return path.parent if path.is_file() else None
 
 
 def _assign_gpus(

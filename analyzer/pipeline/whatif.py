@@ -70,6 +70,8 @@ def whatif_programs(
     gpu: name, alias or TOML path; None for the typical one of the first kernel's architecture.
     Raises InputError, HardwareError or UsageError.
     """
+    if len(options.models) > 1:
+        raise UsageError("whatif takes one --model", hint="run it once for each")
     chosen = [kernel for program in programs for kernel in choose_kernels(program, options)]
     if not chosen:
         raise UsageError(f"no kernel fits {', '.join(options.kernels)}")

@@ -284,6 +284,12 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
     ]
     producer: Annotated[int | None, Meta(description="Address of the instruction that it waits for.")]
     source: str
+    source_text: Annotated[
+        str, Meta(description="The source line, where its file was found; empty where not.")
+    ] = ""
+    loops: Annotated[
+        tuple[int, ...], Meta(description="Headers of the loops around it, the outermost first.")
+    ] = ()
 
 
 class KernelReport(Struct, frozen=True, kw_only=True):

@@ -25,10 +25,16 @@ from analyzer.report.memory_entries import make_memory_entries, make_space_entri
 from analyzer.report.pipe_entries import make_pipe_entries
 from analyzer.report.speed_of_light_entries import make_speed_of_light_entry
 from analyzer.text.demangling import demangle
+from analyzer.text.source_files import SourceFiles
 
 
-def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelReport:
-    """Return the report entry of one kernel; `listing` adds an entry for each instruction."""
+def make_kernel_report(
+    analysis: KernelAnalysis, *, listing: bool = False, source_files: SourceFiles | None = None
+) -> KernelReport:
+    """Return the report entry of one kernel; `listing` adds an entry for each instruction.
+
+    source_files: where the listing finds the text of source lines; None: nowhere.
+    """
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
     demand = first.model_input.demand if first else None
     return KernelReport(
@@ -70,7 +76,7 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
             if on_gpu.result is None
         ),
         advice=_make_advice_entries(analysis),
-        listing=make_listing_entries(analysis) if listing else (),
+        listing=make_listing_entries(analysis, source_files) if listing else (),
         differences=make_difference_entries(analysis),
     )
 
