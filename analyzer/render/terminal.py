@@ -212,8 +212,13 @@ def _make_header(kernel: KernelReport) -> RenderableType:
     shared_bytes = (kernel.shared_bytes or 0) + (kernel.launch.dynamic_shared_bytes or 0)
     if shared_bytes or kernel.shared_bytes is not None:
         facts.append(f"{shared_bytes:,} B shared")
-    if kernel.spill_bytes:
-        facts.append(f"{kernel.spill_bytes:,} B spilled")
+    if kernel.stack_frame_bytes:
+        facts.append(f"{kernel.stack_frame_bytes:,} B stack frame")
+    if kernel.spill_store_bytes or kernel.spill_load_bytes:
+        about = "about " if kernel.spills_estimated else ""
+        facts.append(
+            f"{about}{kernel.spill_store_bytes:,} B spill stores, {kernel.spill_load_bytes:,} B spill loads"
+        )
     return Group(
         Text.assemble("kernel ", (shown, "bold")),
         Text("  " + "   ".join(facts)),

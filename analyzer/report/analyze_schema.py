@@ -306,7 +306,17 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     registers: int | None
     registers_exact: Annotated[bool, Meta(description="False where they were estimated from the code.")]
     shared_bytes: int | None
-    spill_bytes: int
+    spill_bytes: Annotated[int, Meta(description="Part of a thread's stack frame that holds spilled registers.")]
+    stack_frame_bytes: Annotated[
+        int, Meta(description="Stack frame of a thread: spilled registers and local objects, as ptxas -v says it.")
+    ] = 0
+    spill_store_bytes: Annotated[
+        int, Meta(description="Bytes of all instructions that store spilled registers, as ptxas -v says them.")
+    ] = 0
+    spill_load_bytes: Annotated[int, Meta(description="The same of loads.")] = 0
+    spills_estimated: Annotated[
+        bool, Meta(description="Local objects lie in the frame as well: the bytes of spills are about right.")
+    ] = False
     launch: LaunchEntry
     mix: Annotated[Mapping[str, int], Meta(description="Instructions of the code by opcode.")]
     modifiers: Annotated[Mapping[str, int], Meta(description="The same by opcode with its modifiers.")]

@@ -1,10 +1,8 @@
 """The analysis of a kernel as an entry of the report."""
 
+from analyzer.demand.stack_use import measure_stack_use
 from analyzer.demand.warp_demand import WarpDemand
 from analyzer.ir.launch import Dim3
-from analyzer.ir.module import Kernel
-from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
-from analyzer.ir.operand import Address
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 from analyzer.models.prediction_figures import PredictionFigures
@@ -36,7 +34,7 @@ def make_kernel_report(
     source_files: where the listing finds the text of source lines; None: nowhere.
     """
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
-    demand = first.model_input.demand if first else None
+    demand, stack = first.model_input.demand if first else None, measure_stack_use(kernel)
     return KernelReport(
         name=kernel.name,
         demangled=demangle(kernel.name),
@@ -49,7 +47,11 @@ def make_kernel_report(
         registers=kernel.resources.registers,
         registers_exact=kernel.resources.has_exact_registers,
         shared_bytes=kernel.resources.shared_bytes,
-        spill_bytes=count_spill_bytes(kernel),
+        spill_bytes=stack.spill_slot_bytes,
+        stack_frame_bytes=stack.frame_bytes,
+        spill_store_bytes=stack.spill_store_bytes,
+        spill_load_bytes=stack.spill_load_bytes,
+        spills_estimated=stack.is_estimate,
         launch=_make_launch_entry(analysis),
         mix=mix.counts_by_opcode,
         modifiers=mix.counts_by_mnemonic,
@@ -79,24 +81,6 @@ def make_kernel_report(
         listing=make_listing_entries(analysis, source_files) if listing else (),
         differences=make_difference_entries(analysis),
     )
-
-
-def count_spill_bytes(kernel: Kernel) -> int:
-    """Return the bytes per thread of the distinct stack slots that the kernel stores to."""
-    form_table = kernel.form_table
-    stores = form_table.make_opcode_mask(_is_local_store)
-    if not stores.any():
-        return 0
-    slots: dict[str, int] = {}
-    for text_id in set(kernel.text_ids[stores[kernel.opcode_ids]].tolist()):
-        form = form_table.decode_form(text_id)
-        address = next((str(o) for o in form.operands if isinstance(o, Address)), "")
-        slots[address] = max(slots.get(address, 0), form.opcode.width_bytes)
-    return sum(slots.values())
-
-
-def _is_local_store(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.STORE and opcode.space is AddressSpace.LOCAL
 
 
 def _make_launch_entry(analysis: KernelAnalysis) -> LaunchEntry:
