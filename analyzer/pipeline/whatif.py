@@ -72,9 +72,7 @@ def whatif_programs(
     """
     if len(options.models) > 1:
         raise UsageError("whatif takes one --model", hint="run it once for each")
-    chosen = [kernel for program in programs for kernel in choose_kernels(program, options)]
-    if not chosen:
-        raise UsageError(f"no kernel fits {', '.join(options.kernels)}")
+    chosen = [kernel for kernels in choose_kernels(programs, options) for kernel in kernels]
     base = find_single_gpu(gpu, chosen[0].kernel.arch)
     points = [
         (settings, with_settings(base, settings))
