@@ -7,6 +7,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
     is_listed_branch_note,
@@ -186,7 +187,7 @@ def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list
         (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and kernel.loops, _make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
-        (options.advice, _make_advice_list),
+        (options.advice, make_advice_list),
     )
     return [show(kernel) for wanted, show in sections if wanted]
 
@@ -405,14 +406,3 @@ def _make_loop_table(kernel: KernelReport) -> RenderableType:
         Column("bounds, cycles", ColumnFit.WRAP),
     ]
     return make_table(columns, rows, title="loops")
-
-
-def _make_advice_list(kernel: KernelReport) -> RenderableType:
-    if not kernel.advice:
-        return Text("advice: nothing found that would gain 3 % or more")
-    lines: list[RenderableType] = [Text("advice, largest possible gain first", style="italic")]
-    for number, entry in enumerate(kernel.advice, start=1):
-        place = entry.source or ("" if entry.address is None else hex(entry.address))
-        gain = f"up to {entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
-        lines.append(Text(f"  {number}. {entry.finding}  {place}  {gain}"))
-    return Group(*lines)
