@@ -2,8 +2,8 @@
 
 The stack frame of a thread begins at R1, the stack pointer of the CUDA ABI. Evidence:
 
-- a register that the compiler spills has a slot of its own at a constant offset, `[R1+0x10]`, to which the code
-  both stores and loads;
+- a register that the compiler spills has a slot of its own at a constant offset, `[R1+0x10]`, to which the
+  code both stores and loads;
 - an array whose index is not a constant is accessed through a computed address, `[R7]`. Words that are only
   stored, or only loaded, at constant offsets belong to such an array (its initial values, its results), or to
   the arguments of a call where the code computes no address.
@@ -63,8 +63,8 @@ def find_frame_accesses(model_input: ModelInput) -> FrameAccesses:
 def count_live_words(model_input: ModelInput, accesses: FrameAccesses) -> int:
     """Count the spilled words that are alive at a time, at most: registers that the code lacks.
 
-    A word is alive from a store to the last load before the next store; backwards over the blocks until nothing
-    changes (Aho, Lam, Sethi and Ullman, Compilers, section 9.2.5).
+    A word is alive from a store to the last load before the next store; backwards over the blocks until
+    nothing changes (Aho, Lam, Sethi and Ullman, Compilers, section 9.2.5).
     """
     cfg = model_input.cfg
     by_block: list[list[int]] = [[] for _ in cfg.blocks]

@@ -1,12 +1,13 @@
 """Accesses to memory as they could be: as few sectors and wavefronts as the bytes that lanes ask for.
 
-*Ideal* is what Nsight Compute calls so: a request of n bytes takes n / 32 sectors and n / 128 wavefronts, but at
-least one, and not more than it takes in fact (lanes that read the same word share it).
+*Ideal* is what Nsight Compute calls so: a request of n bytes takes n / 32 sectors and n / 128 wavefronts, but
+at least one, and not more than it takes in fact (lanes that read the same word share it).
 
 Fewer sectors change what the caches do. Two cases lie behind a request with too many:
 
 - the rest of its sectors is used by nobody (`a[32 * i]`): then the ideal access fetches as much less;
-- other requests use it (a column of a matrix): then the L1 may have served them, and the same bytes are fetched.
+- other requests use it (a column of a matrix): then the L1 may have served them, and the same bytes are
+  fetched.
 
 The touched part of the sectors, which the cache simulation counts, tells them apart: of the sectors that went
 beyond a cache, that part still does, spread over fewer requested ones.

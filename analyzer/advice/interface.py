@@ -6,12 +6,12 @@ A rule is a module of `analyzer/advice/rules` with
 - `ACTION`, one sentence that says what to do;
 - `find_sites(result) -> tuple[Site, ...]`: the places that show the cause, the worst one first. It only reads
   what the model knows already, since it runs for every kernel;
-- `remove_cause(result, sites) -> Edit | None`: the model's input with the cause removed, None where that cannot
-  be done. It is called only where there are sites.
+- `remove_cause(result, sites) -> Edit | None`: the model's input with the cause removed, None where that
+  cannot be done. It is called only where there are sites.
 
 The gain of a rule is the difference between the cycles that the model predicts for the two inputs. It counts
-all sites of the rule together, and what limits the kernel then: to remove a cause that another one hides gains
-nothing.
+all sites of the rule together, and what limits the kernel then: to remove a cause that another one hides
+gains nothing.
 """
 
 from typing import Protocol

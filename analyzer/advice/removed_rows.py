@@ -1,8 +1,8 @@
-"""A launch without some of its instructions, or without some of their waits, as if the code had none of them.
+"""A launch without some of its instructions, or without some of their waits.
 
-Rows move up, so all that names rows is renamed: arrays lose entries, blocks shrink, accesses and hit rates get
-new rows. A block may be left empty: models pass over it. What waited for a removed instruction goes on at once, since
-nothing raises its scoreboard.
+Rows move up, so all that names rows is renamed: arrays lose entries, blocks shrink, accesses and hit rates
+get new rows. A block may be left empty: models pass over it. What waited for a removed instruction goes on at
+once, since nothing raises its scoreboard.
 
 Example: rows 1 and 2 of four are removed. Row 3 becomes row 1, and its block [0, 4) becomes [0, 2).
 """
@@ -21,8 +21,10 @@ from analyzer.demand.hit_rates import KernelHitRates
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
 from analyzer.flow.cfg import BasicBlock, Cfg
+from analyzer.flow.def_use import DefUseChains
 from analyzer.ir.module import Kernel
-from analyzer.isa.control_encoding import clear_wait_masks
+from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.isa.control_encoding import clear_wait_masks, decode_control_code_columns
 from analyzer.models.interface import ModelInput
 
 _Value = TypeVar("_Value")
@@ -40,6 +42,20 @@ def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
     return replace(model_input, kernel=edited, cfg=replace(model_input.cfg, kernel=edited))
 
 
+def find_waiting_row(cfg: Cfg, row: int) -> int | None:
+    """Return the last instruction up to a row of the same block that waits for a scoreboard; None without.
+
+    The SM model attributes the waits of a few instructions to the last of them.
+    """
+    words = cfg.kernel.control_words
+    if words is None:
+        return None
+    start = cfg.blocks[cfg.block_of[row]].start
+    masks = decode_control_code_columns(words[start : row + 1]).wait_mask
+    waiting = np.flatnonzero(masks)
+    return start + int(waiting[-1]) if len(waiting) else None
+
+
 def without_rows(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
     """Return an input without some instructions."""
     renaming = _Renaming.make(model_input.cfg, rows)
@@ -54,6 +70,48 @@ def without_rows(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
         cache_rates=_rename_rates(model_input.cache_rates, renaming),
         mbarrier_pipelines=_rename_pipelines(model_input.mbarrier_pipelines, renaming),
     )
+
+
+def find_dead_rows(cfg: Cfg, removed: Collection[int]) -> frozenset[int]:
+    """Return the instructions whose results nothing needs any more once some others are removed.
+
+    An instruction is needed if it does more than write registers, or if a needed one reads what it writes.
+    """
+    kernel, chains = cfg.kernel, DefUseChains(cfg)
+    is_pure = kernel.form_table.make_opcode_mask(_only_writes_registers)[kernel.opcode_ids].tolist()
+    rows = range(cfg.blocks[-1].stop)
+    roots = {row for row in rows if not is_pure[row]}
+    before, after = (_find_needed_rows(chains, found) for found in (roots, roots - frozenset(removed)))
+    return before - after - frozenset(removed)
+
+
+def _find_needed_rows(chains: DefUseChains, roots: Collection[int]) -> frozenset[int]:
+    """Return some instructions and all that write what these need."""
+    found, work = set(roots), list(roots)
+    while work:
+        for row in chains.producers(work.pop()):
+            if row not in found:
+                found.add(row)
+                work.append(row)
+    return frozenset(found)
+
+
+def _only_writes_registers(opcode: Opcode) -> bool:
+    return opcode.kind in _PURE_KINDS
+
+
+_PURE_KINDS = frozenset(
+    {
+        OpKind.INTEGER,
+        OpKind.FLOAT,
+        OpKind.HALF,
+        OpKind.DOUBLE,
+        OpKind.CONVERT,
+        OpKind.SPECIAL_FUNCTION,
+        OpKind.MOVE,
+        OpKind.PREDICATE,
+    }
+)
 
 
 class _Renaming(Struct, frozen=True, eq=False):

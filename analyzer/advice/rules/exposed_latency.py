@@ -3,7 +3,7 @@
 import numpy as np
 
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import without_waits
+from analyzer.advice.removed_rows import find_waiting_row, without_waits
 from analyzer.isa.register_operands import format_register_unit
 from analyzer.models.bounds import LATENCY_BOUND
 from analyzer.models.interface import Stall
@@ -12,8 +12,8 @@ from analyzer.models.stalls import STALL_INDEX
 
 NAME = "exposed-latency"
 ACTION = (
-    "start the load earlier (software pipelining, prefetch, more independent work in a warp), or give the SM more "
-    "warps"
+    "start the load earlier (software pipelining, prefetch, more independent work in a warp), or give the SM "
+    "more warps"
 )
 _STALLS = (Stall.LONG_SCOREBOARD, Stall.SHORT_SCOREBOARD)
 _MIN_STALL_SHARE = 0.03
@@ -25,18 +25,15 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     stalls, total = result.stalls, result.prediction.cycles
     if result.prediction.bound != LATENCY_BOUND or stalls is None or not total:
         return ()
-    if result.model_input.kernel.control_words is None:
-        return ()
     waits = stalls.cycles[:, [STALL_INDEX[stall] for stall in _STALLS]]
-    rows = np.argsort(-waits.sum(axis=1).round(3), kind="stable")[:_MAX_SITES].tolist()
-    return tuple(
-        Site(
-            row,
-            _describe_wait(result, row, _STALLS[int(waits[row].argmax())], float(waits[row].sum()) / total),
-        )
-        for row in rows
-        if waits[row].sum() >= _MIN_STALL_SHARE * total
-    )
+    found: dict[int, Site] = {}
+    for row in np.argsort(-waits.sum(axis=1).round(3), kind="stable")[:_MAX_SITES].tolist():
+        share = float(waits[row].sum()) / total
+        waiting = find_waiting_row(result.model_input.cfg, row) if share >= _MIN_STALL_SHARE else None
+        if waiting is not None and waiting not in found:
+            stall = _STALLS[int(waits[row].argmax())]
+            found[waiting] = Site(waiting, _describe_wait(result, waiting, stall, share))
+    return tuple(found.values())
 
 
 def _describe_wait(result: ModelResult, row: int, stall: Stall, share: float) -> str:
@@ -52,6 +49,5 @@ def _describe_wait(result: ModelResult, row: int, stall: Stall, share: float) ->
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     """Return the launch in which these instructions find their operands ready."""
-    return Edit(
-        without_waits(result.model_input, list_rows(sites)), note="these instructions wait for nothing"
-    )
+    edited = without_waits(result.model_input, list_rows(sites))
+    return Edit(edited, note="these instructions wait for nothing")

@@ -2,13 +2,13 @@
 
 from analyzer.advice.frame_accesses import find_frame_accesses
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import without_rows
+from analyzer.advice.removed_rows import find_dead_rows, without_rows
 from analyzer.models.model_result import ModelResult
 
 NAME = "local-array"
 ACTION = (
-    "make every index of the array a constant (unroll its loops, select with conditions), or keep it in shared "
-    "memory"
+    "make every index of the array a constant (unroll its loops, select with conditions), or keep it in "
+    "shared memory"
 )
 
 
@@ -24,8 +24,10 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
-    """Return the launch without the accesses to the array."""
+    """Return the launch without the accesses to the array and what computes their addresses."""
+    rows = frozenset(list_rows(sites))
+    rows |= find_dead_rows(result.model_input.cfg, rows)
     return Edit(
-        without_rows(result.model_input, list_rows(sites)),
-        note="no accesses to the array, and as many registers as now",
+        without_rows(result.model_input, rows),
+        note="neither accesses to the array nor their addresses, and as many registers as now",
     )

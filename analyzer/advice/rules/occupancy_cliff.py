@@ -10,8 +10,8 @@ from analyzer.models.model_result import ModelResult
 
 NAME = "occupancy-cliff"
 ACTION = (
-    "save these few registers (__launch_bounds__ with a minimum of CTAs) or bytes of shared memory, so that one "
-    "more CTA fits on an SM"
+    "save these few registers (__launch_bounds__ with a minimum of CTAs) or bytes of shared memory, so that "
+    "one more CTA fits on an SM"
 )
 _MAX_SAVED_REGISTERS = 8
 _MAX_SAVED_SHARED_SHARE = 0.1
@@ -32,8 +32,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         return ()
     now = result.model_input.occupancy
     message = (
-        f"theoretical occupancy {now.theoretical_occupancy:.0%} is limited by {step.limit}: {step.saving} less "
-        f"and {step.occupancy.ctas_per_sm} CTAs instead of {now.ctas_per_sm} fit on an SM"
+        f"theoretical occupancy {now.theoretical_occupancy:.0%} is limited by {step.limit}: "
+        f"{step.saving} less and {step.occupancy.ctas_per_sm} CTAs instead of {now.ctas_per_sm} fit on an SM"
     )
     return (Site(None, message),)
 

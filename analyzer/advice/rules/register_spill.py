@@ -9,8 +9,8 @@ from analyzer.models.model_result import ModelResult
 
 NAME = "register-spill"
 ACTION = (
-    "let the compiler use more registers (a smaller minimum of CTAs in __launch_bounds__, no --maxrregcount), "
-    "or keep fewer values alive at a time"
+    "let the compiler use more registers (a smaller minimum of CTAs in __launch_bounds__, no "
+    "--maxrregcount), or keep fewer values alive at a time"
 )
 
 
@@ -28,7 +28,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
-    """Return the launch without spill code, at the occupancy that its values leave once they are in registers."""
+    """Return the launch without spill code, at the occupancy that more registers leave."""
     model_input = result.model_input
     accesses = find_frame_accesses(model_input)
     registers = _count_needed_registers(model_input, accesses)

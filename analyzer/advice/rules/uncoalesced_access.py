@@ -11,8 +11,8 @@ from analyzer.models.model_result import ModelResult
 
 NAME = "uncoalesced-access"
 ACTION = (
-    "let the lanes of a warp access neighbouring words: change the layout of the data (structure of arrays) or "
-    "go through shared memory"
+    "let the lanes of a warp access neighbouring words: change the layout of the data (structure of arrays), "
+    "or go through shared memory"
 )
 _MIN_EXCESS = 1.5  # 5 sectors for 4 of a request that is not aligned are no fault
 _KINDS = frozenset({OpKind.LOAD, OpKind.STORE, OpKind.ASYNC_COPY})
