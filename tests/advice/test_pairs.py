@@ -16,6 +16,7 @@ from analyzer.report.analyze_schema import KernelReport
 
 PAIRS = Path(__file__).parent / "pairs"
 GPU_BY_ARCH = {80: "a100", 90: "h100"}
+MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
 
 
@@ -45,7 +46,7 @@ def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: 
     kernels = analyze_pair(rule, arch)
     faulty, mended = kernels[f"faulty{suffix}"], kernels[f"mended{suffix}"]
     (found,) = (entry for entry in faulty.advice if entry.rule == rule)
-    assert rule not in {entry.rule for entry in mended.advice}
+    assert all(entry.gain_share < MIN_GAIN_SHARE for entry in mended.advice if entry.rule == rule)
     difference = faulty.predictions[0].cycles - mended.predictions[0].cycles
     assert difference > 0.1 * faulty.predictions[0].cycles, "the pair shows no fault to the model"
     assert found.gain_cycles == pytest.approx(difference, rel=MAX_ERROR_SHARE)
