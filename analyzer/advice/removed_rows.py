@@ -23,7 +23,7 @@ from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
 from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.flow.def_use import DefUseChains
 from analyzer.ir.module import Kernel
-from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.isa.control_encoding import clear_wait_masks, decode_control_code_columns
 from analyzer.models.interface import ModelInput
 
@@ -31,7 +31,10 @@ _Value = TypeVar("_Value")
 
 
 def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
-    """Return an input whose instructions at some rows wait for no scoreboard; it needs control codes."""
+    """Return an input whose instructions at some rows wait for no scoreboard; it needs control codes.
+
+    Instructions that do nothing but wait are removed.
+    """
     kernel = model_input.kernel
     if kernel.control_words is None:
         return model_input
@@ -39,7 +42,11 @@ def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
     chosen = np.array(sorted(rows), dtype=np.int64)
     words[chosen] = clear_wait_masks(words[chosen])
     edited = replace(kernel, control_words=words)
-    return replace(model_input, kernel=edited, cfg=replace(model_input.cfg, kernel=edited))
+    waits = kernel.form_table.make_opcode_mask(_waits_for_scoreboard)[kernel.opcode_ids[chosen]]
+    return without_rows(
+        replace(model_input, kernel=edited, cfg=replace(model_input.cfg, kernel=edited)),
+        chosen[waits].tolist(),
+    )
 
 
 def find_waiting_row(cfg: Cfg, row: int) -> int | None:
@@ -52,7 +59,8 @@ def find_waiting_row(cfg: Cfg, row: int) -> int | None:
         return None
     start = cfg.blocks[cfg.block_of[row]].start
     masks = decode_control_code_columns(words[start : row + 1]).wait_mask
-    waiting = np.flatnonzero(masks)
+    waits = cfg.kernel.form_table.make_opcode_mask(_waits_for_scoreboard)
+    waiting = np.flatnonzero((masks > 0) | waits[cfg.kernel.opcode_ids[start : row + 1]])
     return start + int(waiting[-1]) if len(waiting) else None
 
 
@@ -94,6 +102,10 @@ def _find_needed_rows(chains: DefUseChains, roots: Collection[int]) -> frozenset
                 found.add(row)
                 work.append(row)
     return frozenset(found)
+
+
+def _waits_for_scoreboard(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.WAIT_SCOREBOARD
 
 
 def _only_writes_registers(opcode: Opcode) -> bool:

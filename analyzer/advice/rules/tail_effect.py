@@ -21,7 +21,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     if model_input.grid is None or ctas <= places or not left or left > _MAX_FILLED_SHARE * places:
         return ()
     waves = ctas // places + 1
-    what = "waves" if places > model_input.gpu.sm_count else "rounds of SMs"
+    is_wave = places == model_input.gpu.sm_count * max(1, model_input.occupancy.ctas_per_sm)
+    what = "waves" if is_wave else "rounds of SMs"
     message = (
         f"tail effect: the last of {waves:,} {what} fills {left / places:.0%} of its places "
         f"({left:,} of {places:,} CTAs)"
