@@ -17,6 +17,7 @@ from analyzer.cli.launch_options import (
     parse_launch,
     parse_taken_rules,
 )
+from analyzer.cli.progress import ProgressLine
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
 
@@ -71,7 +72,12 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         return [*paths, *(path for file in self.files for path in list_sibling_paths(file))]
 
     def make_pipeline_options(
-        self, *, listing: bool, min_coverage: float = 0.0, explain: bool = False
+        self,
+        *,
+        listing: bool,
+        min_coverage: float = 0.0,
+        explain: bool = False,
+        advice: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
@@ -95,6 +101,8 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             jobs=self.jobs or os.cpu_count() or 1,
             models=parse_model_names(self.model),
             explain=explain,
+            advice=advice,
+            progress=ProgressLine() if advice else None,
             listing=listing,
             min_coverage=min_coverage,
         )

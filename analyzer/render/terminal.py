@@ -1,6 +1,6 @@
 """The text of an analysis: header, predictions, pipes, CPI stack and memory; more sections on request."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
@@ -8,6 +8,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
     is_listed_branch_note,
@@ -218,7 +219,7 @@ def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list
         (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and (kernel.loops or kernel.loops_not_entered), make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
-        (options.advice, _make_advice_list),
+        (options.advice, make_advice_list),
     )
     return [show(kernel) for wanted, show in sections if wanted]
 
@@ -377,14 +378,3 @@ def _make_assumption_list(kernel: KernelReport, entry: PredictionEntry) -> Rende
     for note in notes:
         table.add_row(Text("  -", style="dim"), Text(note, style="dim"))
     return Group(Text(f"rests on ({entry.basis}):", style="dim"), table)
-
-
-def _make_advice_list(kernel: KernelReport) -> RenderableType:
-    if not kernel.advice:
-        return Text("advice: nothing found that would gain 3 % or more")
-    lines: list[RenderableType] = [Text("advice, largest possible gain first", style="italic")]
-    for number, entry in enumerate(kernel.advice, start=1):
-        place = entry.source or ("" if entry.address is None else hex(entry.address))
-        gain = f"up to {entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
-        lines.append(Text(f"  {number}. {entry.finding}  {place}  {gain}"))
-    return Group(*lines)

@@ -253,13 +253,20 @@ class RefusalEntry(Struct, frozen=True, kw_only=True):
 
 
 class AdviceEntry(Struct, frozen=True, kw_only=True):
-    """A finding with the cycles that acting on it may gain."""
+    """A rule that applies to the kernel, with the cycles that following it gains."""
 
-    finding: str
+    rule: Annotated[str, Meta(description="Identifier of the rule, with a page in docs/rules.")]
+    finding: Annotated[str, Meta(description="The cause, at the worst place.")]
+    action: Annotated[str, Meta(description="What to do.")]
     gain_cycles: float
-    gain_share: float
-    address: Annotated[int | None, Meta(description="Instruction that shows the finding.")]
+    gain_share: Annotated[float, Meta(description="Share of the cycles of the first prediction.")]
+    gain_basis: Annotated[str, Meta(description="How the gain was found, and what it takes for granted.")]
+    address: Annotated[int | None, Meta(description="Worst instruction; null for the kernel as a whole.")]
+    opcode: str
     source: str
+    other_addresses: Annotated[
+        tuple[int, ...], Meta(description="Other instructions with the same cause, worst first.")
+    ]
 
 
 class ListingEntry(Struct, frozen=True, kw_only=True):

@@ -151,17 +151,19 @@ def _make_verification_notes(model_input: ModelInput) -> tuple[str, ...]:
 
 
 def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
-    first = analysis.first_result
-    if first is None:
-        return ()
-    total, kernel = first.prediction.cycles, analysis.kernel
+    kernel = analysis.kernel
     return tuple(
         AdviceEntry(
-            finding=finding.text,
+            rule=finding.rule,
+            finding=finding.message,
+            action=finding.action,
             gain_cycles=finding.gain_cycles,
-            gain_share=finding.gain_cycles / total if total else 0.0,
+            gain_share=finding.gain_share,
+            gain_basis=finding.gain_basis,
             address=None if finding.row is None else int(kernel.addresses[finding.row]),
+            opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,
             source="" if finding.row is None else str(kernel.find_source_line(finding.row) or ""),
+            other_addresses=tuple(int(kernel.addresses[row]) for row in finding.other_rows),
         )
         for finding in analysis.findings
     )
