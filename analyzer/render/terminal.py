@@ -12,6 +12,7 @@ from analyzer.render.count_provenance import (
     is_listed_branch_note,
     make_branch_list,
     make_counts_line,
+    make_unknown_line,
 )
 from analyzer.render.listing import make_listing_parts
 from analyzer.render.memory import make_memory_summary, make_memory_table
@@ -155,6 +156,8 @@ def _make_summary_row(kernel: KernelReport) -> tuple[str, ...]:
 
 def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> RenderableType:
     parts: list[RenderableType] = [_make_header(kernel)]
+    if (unknown := make_unknown_line(kernel)) is not None:
+        parts.append(unknown)
     if kernel.predictions:
         parts.append(_make_prediction_table(kernel))
     transferred = [entry.gpu_name for entry in kernel.predictions if entry.transferred]

@@ -1,6 +1,8 @@
 """The analysis of a kernel as an entry of the report."""
 
 from analyzer.demand.warp_demand import WarpDemand
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
@@ -22,6 +24,7 @@ from analyzer.report.listing_entries import make_listing_entries
 from analyzer.report.loop_entries import make_loop_entries
 from analyzer.report.memory_entries import make_memory_entries, make_space_entries, make_traffic_entry
 from analyzer.report.pipe_entries import make_pipe_entries
+from analyzer.report.unknown_entries import make_unknown_entries
 from analyzer.text.demangling import demangle
 
 
@@ -52,6 +55,8 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         tensor_fma=demand.tensor_fma if demand else 0.0,
         arithmetic_intensity=demand.arithmetic_intensity if demand else None,
         counts=make_counts_entry(analysis),
+        unknowns=make_unknown_entries(analysis),
+        missing_code=_list_missing_code(analysis),
         memory=make_memory_entries(analysis),
         memory_spaces=make_space_entries(analysis),
         traffic=make_traffic_entry(analysis.profile),
@@ -70,6 +75,12 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         listing=make_listing_entries(analysis) if listing else (),
         differences=make_difference_entries(analysis),
     )
+
+
+def _list_missing_code(analysis: KernelAnalysis) -> tuple[str, ...]:
+    """Return what is missing of the code; nothing of a trace, which has only what ran."""
+    is_traced = analysis.profile is not None and analysis.profile.provenance is Provenance.TRACED
+    return () if is_traced else format_missing_code(analysis.cfg)
 
 
 def count_spill_bytes(kernel: Kernel) -> int:
