@@ -10,15 +10,19 @@ the interval of the report.
 
 from collections.abc import Iterable
 
+import numpy as np
 from msgspec.structs import replace
 
+from analyzer.demand.access_bytes import WAVEFRONT_BYTES
 from analyzer.demand.hit_rates import HitRates, KernelHitRates
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
 from analyzer.execution.profile.execution_profile import ExecutionProfile, GlobalTraffic, MemoryAccess
 from analyzer.execution.profile.provenance import Provenance
-from analyzer.execution.profile.work_assumption import WorkAssumption
+from analyzer.execution.profile.work_assumption import MAX_UNKNOWN_TRIPS, MIN_UNKNOWN_TRIPS, WorkAssumption
+from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import Kernel
-from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, AddressSpace, OpKind
+from analyzer.ir.opcode import ATOMIC_KINDS, GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.models.interface import ModelInput
 
 _WORD_BYTES = 4
@@ -120,3 +124,47 @@ def _make_hit_rates(access: MemoryAccess, assumption: WorkAssumption) -> HitRate
         sector_utilization=used,
         store_sector_utilization=used,
     )
+
+
+def compute_static_work_factors(model_input: ModelInput, assumption: WorkAssumption) -> FloatArray:
+    """Return by how much the executions of each instruction may be fewer or more, without a launch, [n].
+
+    Loops of which nothing is known take as few or as many trips as `WorkAssumption` says; of nested ones, one.
+    """
+    cfg, loops = model_input.cfg, model_input.loop_forest.loops
+    by_block = np.ones(len(cfg.blocks))
+    for trip in model_input.block_counts.trips:
+        if trip.provenance is not Provenance.ASSUMED or trip.rule is not None or trip.count <= 1:
+            continue
+        inside = list(loops[trip.loop].blocks)
+        if assumption is WorkAssumption.MOST:
+            by_block[inside] = np.maximum(by_block[inside], MAX_UNKNOWN_TRIPS / trip.count)
+        else:
+            by_block[inside] *= MIN_UNKNOWN_TRIPS / trip.count
+    factors = np.ones(len(model_input.kernel))
+    factors[: len(cfg.block_of)] = by_block[np.array(cfg.block_of)]
+    return factors
+
+
+def with_extreme_static_accesses(model_input: ModelInput, assumption: WorkAssumption) -> ModelInput:
+    """Return an input without a launch whose requests take the fewest or the most sectors and passes."""
+    moved, is_most = model_input.access_bytes, assumption is WorkAssumption.MOST
+    n_units = WARP_SIZE if is_most else 1
+    kernel = model_input.kernel
+    has_lanes = kernel.form_table.make_opcode_mask(_has_lane_addresses)[kernel.opcode_ids]
+
+    def bound(column: FloatArray, unit_bytes: int) -> FloatArray:
+        bounded = np.where(column > 0, float(n_units * unit_bytes), 0.0)
+        chosen = np.maximum(column, bounded) if is_most else np.minimum(column, bounded)
+        return np.where(has_lanes, chosen, column)
+
+    access_bytes = replace(
+        moved,
+        global_bytes=bound(moved.global_bytes, SECTOR_BYTES),
+        shared_bytes=bound(moved.shared_bytes, WAVEFRONT_BYTES),
+    )
+    return replace(model_input, access_bytes=access_bytes)
+
+
+def _has_lane_addresses(opcode: Opcode) -> bool:
+    return opcode.kind in MEMORY_KINDS and opcode.kind not in (OpKind.BULK_COPY, OpKind.TEXTURE)

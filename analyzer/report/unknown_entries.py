@@ -4,6 +4,7 @@ Each kind (trips of loops, branches, addresses) is one entry with the options th
 command line answers all: `addresses unknown: give --arg 2=N (n)`.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
@@ -66,7 +67,11 @@ def _iterate_executed_unknowns(profile: ExecutionProfile) -> Iterator[UnknownEnt
         ways = (asked.setdefault(one.option.partition("=")[0], one) for one in missing)
         return tuple(dict.fromkeys(ways))
 
-    branches = [branch for branch in profile.unknown_branches if branch.instruction_share >= _MIN_SHARE]
+    branches = [
+        branch
+        for branch in profile.unknown_branches
+        if branch.instruction_share >= _MIN_SHARE and not branch.is_improbable
+    ]
     for what, decides_trips in (("trips", True), ("branches", False)):
         own = [branch for branch in branches if branch.decides_trips is decides_trips]
         if own:
@@ -82,10 +87,17 @@ def _iterate_executed_unknowns(profile: ExecutionProfile) -> Iterator[UnknownEnt
 
 
 def _is_scalar(missing: MissingInput) -> bool:
-    return missing.option.endswith("=N") and missing.option.startswith("--arg")
+    return missing.option.startswith("--arg") and missing.option.endswith(("=N", "=ptr"))
+
+
+def _make_sort_key(missing: MissingInput) -> tuple[tuple[bool, int, str], ...]:
+    """Return a key that sorts numbers in options by value: `--arg 9=N` before `--arg 10=N`."""
+    parts = re.findall(r"[0-9]+|[^0-9]+", missing.option)
+    return tuple((part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts)
 
 
 def _make_entry(what: str, inputs: tuple[MissingInput, ...], share: float) -> UnknownEntry:
+    inputs = tuple(sorted(inputs, key=_make_sort_key))
     return UnknownEntry(
         what=what,
         settle=tuple(one.option for one in inputs),

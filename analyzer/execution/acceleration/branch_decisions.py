@@ -59,6 +59,7 @@ class BranchDecider:
         self.user_taken_shares = {rule.address: rule.share for rule in taken}
         self.reasons: dict[int, str] = {}  # by the row of the branch, how it was decided
         self.assumed_taken_shares: dict[int, float] = {}  # by row
+        self.improbable_rows: set[int] = set()  # branches one way of which is for rare numbers
         self.used_trip_rules: set[TripCountRule] = set()
         self.assumed_trips: dict[int, tuple[int, str]] = {}  # by loop, with the reason
         self._has_cta_stealing = has_cta_work_stealing(kernel.cfg)
@@ -214,7 +215,10 @@ class BranchDecider:
         share = estimate_branch_probabilities(cfg, self.kernel.loop_forest, block, sides)[0]
         if 0 < share < 1:
             return share, "half of the warps take it"
-        reason = _ORDINARY_NUMBER_REASON if find_likely_successor(cfg, block) in sides else _RARE_PATH_REASON
+        is_improbable = find_likely_successor(cfg, block) in sides
+        if is_improbable or sides[share > 0] in cfg.calling_blocks:
+            self.improbable_rows.add(end.row)
+        reason = _ORDINARY_NUMBER_REASON if is_improbable else _RARE_PATH_REASON
         return share, f"{'taken' if share else 'not taken'}: {reason}"
 
     def _spread_taken_share(self, view: RegisterView, unknown: UnknownOrigins, share: float) -> BoolArray:

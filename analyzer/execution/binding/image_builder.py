@@ -240,8 +240,11 @@ class _ImageBuilder(Struct):
             missing = _make_missing_tensor_map(parameter) if is_map else _make_missing_scalar(parameter)
             bank.forget(offset, size, f"{what}, a tensor map" if is_map else what, missing)
             return
+        pairs = (self.layout.reads or find_constant_reads(self.kernel)).pairs
         for inner in range(0, size, WORD_BYTES):
-            missing = _make_missing_scalar(parameter, inner)
+            first = inner - WORD_BYTES if offset + inner - WORD_BYTES in pairs else inner
+            is_pair = offset + first in pairs
+            missing = _make_missing_scalar(parameter, first, is_pointer=is_pair)
             bank.forget(offset + inner, min(WORD_BYTES, size - inner), f"{what} at +{inner}", missing)
 
     def _write_value(
@@ -376,10 +379,13 @@ def _format_pointer_note(parameters: Sequence[Parameter]) -> str:
     return f"arguments {shown}{more} count as pointers to allocations of their own: nothing is said of them"
 
 
-def _make_missing_scalar(parameter: Parameter, field_offset: int | None = None) -> MissingInput:
-    """Return how to give a parameter, or the word at an offset into a struct."""
-    inner = "" if field_offset is None else f"+{field_offset}"
-    return MissingInput(option=make_scalar_option(f"{parameter.ordinal}{inner}"), name=parameter.name)
+def _make_missing_scalar(
+    parameter: Parameter, field_offset: int | None = None, *, is_pointer: bool = False
+) -> MissingInput:
+    """Return how to give a parameter, or the word at an offset into a struct, where a pointer may begin."""
+    selector = f"{parameter.ordinal}" + ("" if field_offset is None else f"+{field_offset}")
+    option = f"--arg {selector}=ptr" if is_pointer else make_scalar_option(selector)
+    return MissingInput(option=option, name=parameter.name)
 
 
 def _make_missing_tensor_map(parameter: Parameter) -> MissingInput:

@@ -78,6 +78,7 @@ class UnknownBranch(Struct, frozen=True, kw_only=True):
     hint: str  # the option by which the user can decide the branch
     instruction_share: float  # share of all executed warp instructions that depend on the branch
     missing_input: MissingInput | None = None  # the input that would decide it, if one does
+    is_improbable: bool = False  # one way is for numbers that are huge, tiny or equal: it is not taken
     decides_trips: bool = False  # it leaves a loop, whose trips are assumed
 
 

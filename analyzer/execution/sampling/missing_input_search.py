@@ -49,8 +49,7 @@ class MissingInputSearch(Struct, frozen=True, eq=False):
 
         segment_executions: [n_segment].
         """
-        found = dict.fromkeys(self._iterate_missing_scalars(segment_executions))
-        return tuple(sorted(found, key=lambda missing: missing.option))
+        return tuple(dict.fromkeys(self._iterate_missing_scalars(segment_executions)))
 
     def _iterate_missing_scalars(self, segment_executions: FloatArray) -> Iterator[MissingInput]:
         for index in np.flatnonzero(segment_executions).tolist():

@@ -336,6 +336,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                     instruction_share=min(1.0, weight / total),
                     missing_input=missing or MissingInput(option=self._format_branch_option(row, header)),
                     decides_trips=header is not None,
+                    is_improbable=row in self.task.options.branch_decider.improbable_rows,
                 )
             )
         return tuple(found)
