@@ -14,6 +14,7 @@ from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
+    make_cut_off_warnings,
     make_input_entry,
     make_refused_gpu_warnings,
     make_unknown_arch_warnings,
@@ -81,6 +82,7 @@ def analyze_programs(
         kernels=reports,
         warnings=(
             *(make_warning_entry(p.module, diagnostic) for p in programs for diagnostic in p.diagnostics),
+            *make_cut_off_warnings(modules, reports),
             *make_unknown_arch_warnings(modules, has_gpus=bool(gpus)),
             *make_refused_gpu_warnings(reports),
             *(

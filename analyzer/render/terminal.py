@@ -14,6 +14,7 @@ from analyzer.render.count_provenance import (
     is_listed_branch_note,
     make_branch_list,
     make_counts_line,
+    make_unknown_line,
 )
 from analyzer.render.listing import make_listing_parts
 from analyzer.render.loops import make_loop_table, make_pipe_table
@@ -187,6 +188,8 @@ def _make_summary_rows(kernel: KernelReport) -> Iterator[tuple[str, ...]]:
 
 def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> RenderableType:
     parts: list[RenderableType] = [_make_header(kernel)]
+    if (unknown := make_unknown_line(kernel)) is not None:
+        parts.append(unknown)
     if kernel.predictions:
         parts += [*make_speed_of_light_lines(kernel), _make_prediction_table(kernel)]
     transferred = dict.fromkeys(entry.gpu_name for entry in kernel.predictions if entry.transferred)
