@@ -25,6 +25,7 @@ class OpcodeCosts(Struct, frozen=True, eq=False):
     latency_cycles: FloatArray
     wgmma_cycles: FloatArray  # issue_cycles of warpgroup products, whose warp does not wait; else 0
     tensor_cycles: FloatArray  # issue_cycles of matrix instructions; else 0
+    has_fixed_latency: NDArray[np.bool_]  # no scoreboard: stall counts cover its latency
     is_long_scoreboard: NDArray[np.bool_]
     is_memory_load: NDArray[np.bool_]
     # With all lanes active:
@@ -55,6 +56,7 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
             [row.issue_cycles if row.opcode.sched_class is SchedClass.MMA_WARPGROUP else 0.0 for row in rows]
         ),
         tensor_cycles=np.array([row.issue_cycles if row.opcode.mma_shape else 0.0 for row in rows]),
+        has_fixed_latency=np.array([row.has_fixed_latency for row in rows], dtype=bool),
         is_long_scoreboard=np.array([row.is_long for row in rows], dtype=bool),
         is_memory_load=np.array([_is_memory_load(row.opcode) for row in rows], dtype=bool),
         flops=column("flops"),
@@ -78,6 +80,7 @@ class _OpcodeCostRow:
     __slots__ = (
         "alternate",
         "flops",
+        "has_fixed_latency",
         "is_long",
         "issue_cycles",
         "latency_cycles",
@@ -93,6 +96,7 @@ class _OpcodeCostRow:
         self.alternate = -1 if figures.alternate_pipe is None else PIPE_INDEX[figures.alternate_pipe]
         self.issue_cycles = figures.issue_cycles.value
         self.latency_cycles = figures.latency_cycles.value
+        self.has_fixed_latency = figures.completion is Completion.FIXED
         self.is_long = figures.completion is Completion.LONG_SCOREBOARD
         self.flops = float(opcode.flops * WARP_SIZE)
         self.tensor_fma = 0.0

@@ -145,6 +145,22 @@ class SchedClassTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     completion: Completion  # how a dependent instruction waits for the result
 
 
+class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Least cycles between instructions, as compilers space them by stall counts.
+
+    They are read where code has no control words.
+    """
+
+    # added to the latency of a result of fixed latency whose consumer is on another pipe
+    other_pipe_cycles: HardwareParameter
+    guard_cycles: HardwareParameter  # from writing a predicate to its use as guard or by a memory instruction
+    uniform_guard_cycles: HardwareParameter  # likewise, of a uniform predicate
+    uniform_address_cycles: HardwareParameter  # from writing a uniform register to its use in an address
+    uniform_interval_cycles: HardwareParameter  # between two instructions of the uniform pipe
+    memory_interval_cycles: HardwareParameter  # between two memory instructions
+    scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
+
+
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Byte offsets in constant bank 0 of the words that the driver writes there.
 
@@ -212,6 +228,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: SmLimits
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
+    issue: IssueTiming
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     sched: Mapping[SchedClass, SchedClassTiming]
 
