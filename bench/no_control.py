@@ -26,7 +26,8 @@ from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
-from analyzer.pipeline.loaded_program import load
+from analyzer.pipeline.loaded_program import Program, load
+from analyzer.text.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCHES = ROOT / "bench" / "replay" / "launches.json"
@@ -78,6 +79,16 @@ def compare_dump(dump: Path, model: str) -> Iterator[Row]:
     """Yield a row for each launch of the kernels of a dump."""
     program = load(str(dump))
     options, gpu_name = make_options(dump)
+    try:
+        yield from compare_kernels(dump, program, options, gpu_name, model)
+    except UsageError:  # the launch file has arguments of another kernel of this name
+        yield from compare_kernels(dump, program, Options(), gpu_name, model)
+
+
+def compare_kernels(
+    dump: Path, program: Program, options: Options, gpu_name: str | None, model: str
+) -> Iterator[Row]:
+    """Yield a row for each launch of the kernels of a program."""
     kernel_analyzer = KernelAnalyzer(options, len(program))
     for loaded in program.kernels:
         if loaded.kernel.control_words is None or loaded.traces:

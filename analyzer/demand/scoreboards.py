@@ -23,17 +23,18 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.demand.opcode_costs import OpcodeCosts
+from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
 from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.flow.cfg import Cfg
 from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
 from analyzer.ir.operand import BarrierRegister
-from analyzer.ir.scheduling import SchedClass
+from analyzer.ir.scheduling import Pipe, SchedClass
 from analyzer.isa.control_encoding import N_SCOREBOARDS, NO_BARRIER
 from analyzer.isa.register_operands import N_REGISTER_UNITS
 
 _SCOREBOARD_FILE = "SB"
+_MEMORY_PIPE = PIPE_INDEX[Pipe.LSU]
 
 
 class Scoreboards(Struct, frozen=True, eq=False):
@@ -53,7 +54,10 @@ def assign_scoreboards(cfg: Cfg, costs: OpcodeCosts) -> Scoreboards:
     wait_mask = np.zeros(n, dtype=np.uint8)
     named = _name_counted_scoreboards(kernel, write)
     results = _find_results(kernel, costs)
-    flow = _solve_pending(cfg, results)
+    flow = _solve_pending(cfg, results, _make_kills(kernel, results))
+    # Memory instructions read their sources in order, so that the end of one ends the reads before it.
+    flow = _solve_pending(cfg, results, _add_earlier_reads(results, flow))
+    _drop_implied_reads(flow, results)
     colors = _color_results(results, flow, [number for number in range(N_SCOREBOARDS) if number not in named])
     for result, color in colors.items():
         (write if results.is_write[result] else read)[results.rows[result]] = color
@@ -103,6 +107,9 @@ class _Results(Struct):
     readers: list[int]  # by register unit: results that read it
     ordered: int  # that write no register, and end before barriers and fences
     twins: int  # of written registers whose instruction has one of read registers too, at the next bit
+    reads: int  # results of read registers
+    is_slow: list[bool]  # waited for as the long scoreboard
+    in_order: int  # of the load/store path
 
 
 def _find_results(kernel: Kernel, costs: OpcodeCosts) -> _Results:
@@ -110,14 +117,16 @@ def _find_results(kernel: Kernel, costs: OpcodeCosts) -> _Results:
     table = kernel.form_table
     is_variable = ~costs.has_fixed_latency[ids]
     is_variable &= ~table.make_opcode_mask(is_warpgroup_mma)[ids]
+    is_slow, in_order = costs.is_long_scoreboard[ids], costs.pipe[ids] == _MEMORY_PIPE
     is_ordered = table.make_opcode_mask(_is_ordered_by_barriers)[ids]
-    found = _Results([], [], {}, [0] * N_REGISTER_UNITS, [0] * N_REGISTER_UNITS, 0, 0)
+    found = _Results([], [], {}, [0] * N_REGISTER_UNITS, [0] * N_REGISTER_UNITS, 0, 0, 0, [], 0)
     for row in np.flatnonzero(is_variable).tolist():
         form = kernel.decode_form(row)
         if form.is_never_executed:
             continue
+        traits = {"is_slow": bool(is_slow[row]), "in_order": bool(in_order[row])}
         if form.defs or is_ordered[row]:
-            bit = _add_result(found, row, is_write=True)
+            bit = _add_result(found, row, is_write=True, **traits)
             for unit in form.defs:
                 found.writers[unit] |= bit
             if not form.defs:
@@ -125,16 +134,19 @@ def _find_results(kernel: Kernel, costs: OpcodeCosts) -> _Results:
         sources = _list_late_sources(form)
         if sources:
             found.twins |= found.by_row.get(row, 0)
-            bit = _add_result(found, row, is_write=False)
+            bit = _add_result(found, row, is_write=False, **traits)
             for unit in sources:
                 found.readers[unit] |= bit
     return found
 
 
-def _add_result(found: _Results, row: int, *, is_write: bool) -> int:
+def _add_result(found: _Results, row: int, *, is_write: bool, is_slow: bool, in_order: bool) -> int:
     bit = 1 << len(found.rows)
     found.rows.append(row)
     found.is_write.append(is_write)
+    found.is_slow.append(is_slow and is_write)
+    found.reads |= 0 if is_write else bit
+    found.in_order |= bit if in_order else 0
     found.by_row[row] = found.by_row.get(row, 0) | bit
     return bit
 
@@ -157,14 +169,17 @@ def _list_late_sources(form: InstructionForm) -> tuple[int, ...]:
 class _PendingFlow(Struct):
     """Solution of the data-flow problem."""
 
+    kills: list[int]
     waits: dict[int, int]  # by row: the results that it waits for
     overlaps: list[int]  # by result: results that are pending together with it
 
 
-def _solve_pending(cfg: Cfg, results: _Results) -> _PendingFlow:
-    """Find the results pending before each row, by a worklist over blocks."""
-    kernel, by_row = cfg.kernel, results.by_row
-    kills = [_find_kill(kernel, row, results) for row in range(len(kernel))]
+def _solve_pending(cfg: Cfg, results: _Results, kills: list[int]) -> _PendingFlow:
+    """Find the results pending before each row, by a worklist over blocks.
+
+    kills: by row, the results that it waits for where they are pending.
+    """
+    by_row = results.by_row
     entries = [0] * len(cfg.blocks)
     work = list(range(len(cfg.blocks)))
     waiting = set(work)
@@ -180,30 +195,50 @@ def _solve_pending(cfg: Cfg, results: _Results) -> _PendingFlow:
                 if follower not in waiting:
                     waiting.add(follower)
                     work.append(follower)
-    waits: dict[int, int] = {}
-    overlaps = [0] * len(results.rows)
+    flow = _PendingFlow(kills, {}, [0] * len(results.rows))
     for block in cfg.blocks:
         pending = entries[block.index]
         for row in range(block.start, block.stop):
             if waited := pending & kills[row]:
-                waits[row] = waited
+                flow.waits[row] = waited
                 pending &= ~waited
             if made := by_row.get(row, 0):
                 pending |= made
                 for result in _iterate_bits(made):
-                    overlaps[result] |= pending
-    _drop_implied_reads(waits, results)
-    return _PendingFlow(waits, overlaps)
+                    flow.overlaps[result] |= pending
+    return flow
+
+
+def _add_earlier_reads(results: _Results, flow: _PendingFlow) -> list[int]:
+    """Return kills that include the reads which a result of the same path implies."""
+    kills = list(flow.kills)
+    earlier = results.reads & results.in_order
+    for row, waited in flow.waits.items():
+        for result in _iterate_bits(waited & results.in_order):
+            implied = flow.overlaps[result] & earlier
+            at = results.rows[result]
+            for other in _iterate_bits(implied & ~kills[row]):
+                if not at < results.rows[other] < row:
+                    kills[row] |= 1 << other
+    return kills
+
+
+def _make_kills(kernel: Kernel, results: _Results) -> list[int]:
+    return [_find_kill(kernel, row, results) for row in range(len(kernel))]
 
 
 def _find_kill(kernel: Kernel, row: int, results: _Results) -> int:
-    """Return the results that a row waits for wherever they are pending."""
+    """Return the results that a row waits for wherever they are pending.
+
+    Texture instructions end in order, so that one of them does not wait to write what another one writes.
+    """
     form = kernel.decode_form(row)
     found = 0
     for unit in form.uses:
         found |= results.writers[unit]
+    ends_in_order = form.opcode.kind is OpKind.TEXTURE
     for unit in form.defs:
-        found |= results.writers[unit] | results.readers[unit]
+        found |= results.readers[unit] | (0 if ends_in_order else results.writers[unit])
     if results.ordered and _ends_ordered_results(form.opcode):
         found |= results.ordered
     # A row that waits for what an instruction writes need not wait for its reads.
@@ -216,10 +251,14 @@ def _ends_ordered_results(opcode: Opcode) -> bool:
     )
 
 
-def _drop_implied_reads(waits: dict[int, int], results: _Results) -> None:
-    """Remove waits for reads beside waits for the results of the same instruction."""
-    for row, waited in waits.items():
-        waits[row] = waited & ~((waited & results.twins) << 1)
+def _drop_implied_reads(flow: _PendingFlow, results: _Results) -> None:
+    """Remove waits for reads beside waits for results that imply them."""
+    earlier = results.reads & results.in_order
+    for row, waited in flow.waits.items():
+        implied = (waited & results.twins) << 1
+        for result in _iterate_bits(waited & results.in_order & ~results.reads):
+            implied |= flow.overlaps[result] & earlier
+        flow.waits[row] = waited & ~implied
 
 
 def _color_results(results: _Results, flow: _PendingFlow, boards: list[int]) -> dict[int, int]:
@@ -245,19 +284,25 @@ def _color_results(results: _Results, flow: _PendingFlow, boards: list[int]) -> 
         color = latest.get(key)
         if color is None:
             free = [board for board in boards if not members[board] & neighbors[result]]
-            color = free[0] if free else _find_nearest(result, members, neighbors[result], first_wait)
+            color = free[0] if free else _share_board(result, members, results, neighbors, first_wait)
         latest[key] = colors[result] = color
         members[color] |= 1 << result
     return colors
 
 
-def _find_nearest(result: int, members: dict[int, int], pending: int, first_wait: dict[int, int]) -> int:
-    """Return the scoreboard whose pending results are waited for nearest to this one in the code."""
+def _share_board(
+    result: int, members: dict[int, int], results: _Results, neighbors: list[int], first_wait: dict[int, int]
+) -> int:
+    """Return the scoreboard of results like this one that are waited for nearest to it in the code."""
     at = first_wait[result]
-    return min(
-        members,
-        key=lambda board: max(abs(first_wait[other] - at) for other in _iterate_bits(members[board] & pending)),
-    )
+    kind = results.is_write[result], results.is_slow[result]
+
+    def measure(board: int) -> tuple[int, int]:
+        pending = list(_iterate_bits(members[board] & neighbors[result]))
+        unlike = sum((results.is_write[other], results.is_slow[other]) != kind for other in pending)
+        return unlike, max(abs(first_wait[other] - at) for other in pending)
+
+    return min(members, key=measure)
 
 
 def _iterate_bits(bits: int) -> Iterator[int]:

@@ -44,8 +44,8 @@ _SPACED_PIPES = frozenset(
 _ARITHMETIC_PIPES = frozenset(
     PIPE_INDEX[pipe] for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16)
 )
+_MEMORY_PIPE = PIPE_INDEX[Pipe.LSU]
 _MEMORY_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.ADU))
-_FULL_RATE_MMA_CYCLES = 8.0
 
 # By register unit: cycles since the issue of its last writer at the end of a block, and that row.
 _Ages = dict[int, tuple[float, int]]
@@ -71,6 +71,8 @@ class _Scheduler:
         table = kernel.form_table
         self.cfg, self.kernel, self.issue = cfg, kernel, arch.issue
         self.pipe: list[int] = costs.pipe[ids].tolist()
+        for row in np.flatnonzero(table.make_opcode_mask(_is_cta_barrier)[ids]).tolist():
+            self.pipe[row] = _MEMORY_PIPE  # barriers are spaced like the memory instructions around them
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
         self.interval = _compute_intervals(costs, arch)[ids].tolist()
         fixed = costs.has_fixed_latency & ~table.make_opcode_mask(is_warpgroup_mma)
@@ -79,7 +81,9 @@ class _Scheduler:
         self.is_memory: list[bool] = table.make_opcode_mask(_is_memory)[ids].tolist()
         resolving = table.make_opcode_mask(_is_resolved_late)[ids]
         branch_cycles = arch.sched[SchedClass.BRANCH].latency_cycles.value
-        self.least: list[float] = np.where(resolving, branch_cycles, 1.0).tolist()
+        least = np.where(resolving, branch_cycles, 1.0)
+        least[table.make_opcode_mask(_is_counted_wait)[ids]] = arch.issue.memory_interval_cycles.value
+        self.least: list[float] = least.tolist()
         self.is_barrier: list[bool] = table.make_opcode_mask(_is_cta_barrier)[ids].tolist()
         self.branch_cycles = branch_cycles
         self.wait_mask: list[int] = boards.wait_mask.tolist()
@@ -194,6 +198,8 @@ class _Scheduler:
         if unit >= UNIFORM_REGISTER_BASE:
             is_late = self.is_memory[row] and self.pipe[producer] == _UNIFORM_PIPE
             return max(cycles, issue.uniform_address_cycles.value) if is_late else cycles
+        if self.pipe[row] == _TENSOR_PIPE and self.pipe[producer] in _ARITHMETIC_PIPES:
+            return max(cycles, issue.product_operand_cycles.value)
         crosses = self.pipe[row] != self.pipe[producer] and self.pipe[producer] in _ARITHMETIC_PIPES
         return cycles + (issue.other_pipe_cycles.value if crosses else 0.0)
 
@@ -202,9 +208,9 @@ def _compute_intervals(costs: OpcodeCosts, arch: Arch) -> NDArray[np.float64]:
     """Compute the cycles for which an opcode keeps others from its pipe, 0 where they queue, [n_opcode]."""
     spaced = np.isin(costs.pipe, list(_SPACED_PIPES))
     found = np.where(spaced, costs.issue_cycles, 0.0)
-    # Products are spaced by the full rate of the tensor core, which cheaper GPUs halve.
-    halved = (costs.pipe == _TENSOR_PIPE) & (found > _FULL_RATE_MMA_CYCLES)
-    found[halved] /= 2.0
+    on_tensor = costs.pipe == _TENSOR_PIPE
+    found[on_tensor] = np.minimum(found[on_tensor], arch.issue.product_interval_cycles.value)
+    found[costs.wgmma_cycles > 0] = 0.0
     found[np.isin(costs.pipe, list(_MEMORY_PIPES))] = arch.issue.memory_interval_cycles.value
     found[costs.pipe == _UNIFORM_PIPE] = arch.issue.uniform_interval_cycles.value
     return found
@@ -222,7 +228,8 @@ def _is_resolved_late(opcode: Opcode) -> bool:
     """Return whether the compiler leaves time for an instruction to change what issues next."""
     if opcode.kind in CONTROL_FLOW_KINDS:
         return opcode.kind not in (OpKind.CONVERGENCE_OPEN, OpKind.CONVERGENCE_BREAK)
-    return (
-        opcode.sched_class in (SchedClass.BRANCH, SchedClass.FENCE)
-        or opcode.semantics is Semantics.WAIT_SCOREBOARD
-    )
+    return opcode.sched_class in (SchedClass.BRANCH, SchedClass.FENCE)
+
+
+def _is_counted_wait(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.WAIT_SCOREBOARD

@@ -158,6 +158,8 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     uniform_address_cycles: HardwareParameter  # from writing a uniform register to its use in an address
     uniform_interval_cycles: HardwareParameter  # between two instructions of the uniform pipe
     memory_interval_cycles: HardwareParameter  # between two memory instructions
+    product_interval_cycles: HardwareParameter  # between two matrix instructions, at most
+    product_operand_cycles: HardwareParameter  # from writing a register to its use by a matrix instruction
     scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
 
 
