@@ -65,6 +65,7 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     constant_line_bytes: HardwareParameter  # line of the first-level constant cache
     # from the issue of a memory instruction until it has read its source registers
     read_release_cycles: HardwareParameter
+    system_fence_cycles: HardwareParameter  # of a fence of the system's scope beyond one of the GPU's
     # load/store path, per pass beyond the first of a shared-memory request or of a load through the L1
     shared_pass_cycles: HardwareParameter
     # L1 tags, per line beyond `lines_per_pass` of a request to global memory

@@ -46,6 +46,7 @@ class Stall(StrEnum):
     LG_THROTTLE = "lg_throttle"
     TEX_THROTTLE = "tex_throttle"
     BARRIER = "barrier"
+    MEMBAR = "membar"
     BRANCH_RESOLVING = "branch_resolving"
     GMMA = "gmma"
     NOT_SELECTED = "not_selected"

@@ -107,6 +107,8 @@ def compute_result_latencies(kernel: Kernel, costs: OpcodeCosts, options: Timeli
     ids = kernel.opcode_ids
     loads = costs.is_memory_load[ids]
     latency: FloatArray = np.where(loads, options.memory_latency_cycles, costs.latency_cycles[ids])
+    fences = costs.fence_cycles[ids]
+    latency[fences > 0] = fences[fences > 0]
     for row, cycles in options.row_latencies.items():
         if loads[row]:
             latency[row] = cycles

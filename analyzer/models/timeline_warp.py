@@ -47,7 +47,9 @@ class InstructionTiming:
         self.pipe: list[int] = costs.pipe[ids].tolist()
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
         self.is_long: list[bool] = costs.is_long_scoreboard[ids].tolist()
-        self.special_waits = _find_special_waits(kernel, self.latency_cycles)
+        self.special_waits = _find_special_waits(
+            kernel, self.latency_cycles, costs.fence_cycles[ids].tolist()
+        )
         self.group_end_rows = _find_group_end_rows(kernel)
         self.barrier_rows = frozenset(
             row for row, special in self.special_waits.items() if special.barrier_cycles
@@ -170,6 +172,9 @@ class TimelineWarp:
         if special.barrier_cycles:
             causes[WaitCause.BARRIER] = special.barrier_cycles
             return time + self.block_share * special.barrier_cycles
+        if special.fence_cycles:
+            causes[WaitCause.MEMBAR] = special.fence_cycles
+            return time + self.block_share * special.fence_cycles
         if special.waits_warpgroup:
             late = self._find_groups_end(special.max_outstanding) - time
             cause = WaitCause.GMMA
@@ -191,31 +196,41 @@ class TimelineWarp:
 
 
 class _SpecialWait(Struct, frozen=True):
-    """Wait of an instruction beside its wait mask; one of the three kinds is set."""
+    """Wait of an instruction beside its wait mask; one of the four kinds is set."""
 
     scoreboard: int = -1
     max_outstanding: int = 0  # instructions or groups that may be pending when it goes on
     waits_warpgroup: bool = False
     barrier_cycles: float = 0.0
+    fence_cycles: float = 0.0  # until the stores before a fence are visible in its scope
 
 
 _MAX_PENDING_RESULTS = 64
 _WARPGROUP_BARRIER_FILE = "gsb"
+_WAITING_SEMANTICS = frozenset(
+    {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.MEMORY_FENCE}
+)
 
 
-def _find_special_waits(kernel: Kernel, latency_cycles: list[float]) -> dict[int, _SpecialWait]:
+def _find_special_waits(
+    kernel: Kernel, latency_cycles: list[float], fence_cycles: list[float]
+) -> dict[int, _SpecialWait]:
     rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_is_special_wait)[kernel.opcode_ids]).tolist()
     found: dict[int, _SpecialWait] = {}
     for row in rows:
-        special = _make_special_wait(kernel, row, latency_cycles[row])
+        fence = fence_cycles[row]
+        special = (
+            _SpecialWait(fence_cycles=fence)
+            if fence
+            else _make_special_wait(kernel, row, latency_cycles[row])
+        )
         if special is not None:
             found[row] = special
     return found
 
 
 def _is_special_wait(opcode: Opcode) -> bool:
-    waits = opcode.semantics in {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP}
-    return waits or opcode.sched_class is SchedClass.CTA_BARRIER
+    return opcode.semantics in _WAITING_SEMANTICS or opcode.sched_class is SchedClass.CTA_BARRIER
 
 
 def _find_group_end_rows(kernel: Kernel) -> frozenset[int]:

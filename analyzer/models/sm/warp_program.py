@@ -287,7 +287,7 @@ class _StepBuilder:
         warp_program.wait_scoreboards.append(tuple(b for b in range(6) if mask >> b & 1))
         warp_program.depbar_waits.append(None)
         warp_program.max_pending_groups.append(-1)
-        if special is not None and not special.barrier_cycles:
+        if special is not None and not special.barrier_cycles and not special.fence_cycles:
             if special.waits_warpgroup:
                 warp_program.max_pending_groups[-1] = special.max_outstanding
             else:
