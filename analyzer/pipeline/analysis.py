@@ -21,7 +21,7 @@ from analyzer.report.input_entries import (
     make_unused_trip_warning,
     make_warning_entry,
 )
-from analyzer.text.errors import GateError, HardwareError, InputError, UsageError
+from analyzer.text.errors import GateError, HardwareError, UsageError
 from analyzer.text.kernel_names import find_nearest_names, list_names_for_people
 from analyzer.version import __version__
 
