@@ -4,6 +4,7 @@ import re
 from enum import StrEnum
 
 HEAD_BYTES = 1 << 16
+MAX_XZ_MEMORY_BYTES = 256 << 20  # a header may ask for 4 GB; `xz -9` needs 65 MiB
 _EM_CUDA = 190
 _MAX_CONTROL_FRACTION = 0.02
 _UTF8_BOM = b"\xef\xbb\xbf"
@@ -93,7 +94,7 @@ def _decompress_head(head: bytes) -> bytes:
     try:
         if head.startswith(_GZIP_MAGIC):
             return zlib.decompressobj(31).decompress(head, HEAD_BYTES)
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(head, HEAD_BYTES)
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES).decompress(head, HEAD_BYTES)
     except (zlib.error, lzma.LZMAError):
         return b""
 

@@ -6,7 +6,7 @@ Files beside an input have its name with another suffix: resource usage (`.res`)
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from msgspec.structs import replace
 
+from analyzer.files import limit_bytes, read_file, split_dense_pieces
 from analyzer.frontend.arch_lookup import find_arch_entry, set_missing_arch
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 _CHUNK_BYTES = 8 << 20
+_MAX_INPUT_BYTES = 64 << 30
+_MAX_LISTING_BYTES = 128 << 20
+_MAX_CUBIN_BYTES = 1 << 30
 _UTF8_BOM = b"\xef\xbb\xbf"
 _USAGE_SUFFIXES = (".res", ".res-usage")
 _ELF_SUFFIXES = (".elf", ".elf.txt")
@@ -85,6 +89,8 @@ def read_module(path: str, *, usage_path: str | None = None, arch: str = "") -> 
 def _open_input(path: str) -> Iterator[BinaryIO]:
     """Open the input as a binary file. Raises InputError if that fails."""
     if path == STANDARD_INPUT:
+        if sys.stdin is None:  # `<&-`
+            raise InputError("<stdin>: standard input is closed", hint="give a file, or a pipe")
         yield sys.stdin.buffer
         return
     try:
@@ -124,7 +130,7 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
         return read_trace_module(_make_display_path(path), chunks), False
     if found in _LISTING_FORMATS:
         chunks = _read_chunks(path, head.removeprefix(_UTF8_BOM), file)
-        return _read_listing(path, b"".join(chunks), found), True
+        return _read_listing(path, _join_bounded(path, chunks), found), True
     if found not in _BINARY_FORMATS:
         return _read_dump(path, head.removeprefix(_UTF8_BOM), file), True
     if path != STANDARD_INPUT:
@@ -156,6 +162,14 @@ def _read_dump(path: str, head: bytes, file: BinaryIO) -> Module:
     return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
 
 
+def _join_bounded(path: str, chunks: Iterable[bytes]) -> bytes:
+    """Return a whole listing. Raises InputError if it is larger than any that a person or a debugger makes."""
+    try:
+        return b"".join(limit_bytes(chunks, _MAX_LISTING_BYTES))
+    except OSError as error:
+        raise _make_open_error(_make_display_path(path), error) from None
+
+
 def _read_listing(path: str, data: bytes, found: InputFormat) -> Module:
     """Read code that is not in the text of cuobjdump or nvdisasm."""
     from analyzer.frontend.listing_parser import parse_listing
@@ -172,11 +186,18 @@ def _read_listing(path: str, data: bytes, found: InputFormat) -> Module:
 
 
 def _make_display_path(path: str) -> str:
-    return "<stdin>" if path == STANDARD_INPUT else path
+    """Return the path as it is shown; bytes that are no UTF-8 as their codes."""
+    if path == STANDARD_INPUT:
+        return "<stdin>"
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _read_chunks(path: str, head: bytes, file: BinaryIO) -> Iterator[bytes]:
-    return chain([head], iter(lambda: _read_bytes(path, file, _CHUNK_BYTES), b""))
+    pieces = chain([head], iter(lambda: _read_bytes(path, file, _CHUNK_BYTES), b""))
+    try:
+        yield from split_dense_pieces(limit_bytes(pieces, _MAX_INPUT_BYTES))
+    except OSError as error:
+        raise _make_open_error(path, error) from None
 
 
 def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
@@ -219,7 +240,9 @@ def _read_cubin_info(display_path: str, path: str) -> "CubinInfo":
     from analyzer.frontend.cubin_info import parse_cubin
 
     try:
-        return parse_cubin(Path(path).read_bytes())
+        return parse_cubin(read_file(path, _MAX_CUBIN_BYTES))
+    except OSError as error:
+        raise _make_open_error(display_path, error) from None
     except InputError as error:
         raise InputError(f"{display_path}: {error}", hint=error.diagnostic.hint) from None
 
@@ -284,6 +307,16 @@ def _make_elf_text_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetad
     if not metadata:
         raise InputError(f"{path}: this is not what cuobjdump -elf prints", hint=hint)
     return lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name)
+
+
+def list_sibling_paths(path: str) -> list[str]:
+    """Return the files beside an input that are read with it, as far as they exist and are what they seem."""
+    found = (_find_sibling(path, suffix) for suffix in (*_USAGE_SUFFIXES, *_ELF_SUFFIXES, ".cubin"))
+    siblings = [str(sibling) for sibling in found if sibling is not None]
+    metadata = _find_sibling(path, ".json")
+    if metadata is not None and read_triton_metadata(metadata) is not None:
+        siblings.append(str(metadata))
+    return siblings
 
 
 def _find_sibling(path: str, suffix: str) -> Path | None:

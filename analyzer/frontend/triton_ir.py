@@ -19,6 +19,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from analyzer.files import read_file
 from analyzer.ir.module import FoldedArgument
 
 RangeEnds = dict[tuple[int, int], int]
@@ -77,10 +78,7 @@ def read_ir_signature(path: Path) -> IrSignature | None:
 def _read_text(path: Path) -> str:
     """Return the text of a file, empty if it cannot be read."""
     try:
-        if not path.is_file():
-            return ""
-        with path.open("rb") as file:
-            return file.read(_MAX_BYTES).decode("utf-8", "replace")
+        return read_file(path, _MAX_BYTES).decode("utf-8", "replace") if path.is_file() else ""
     except OSError:
         return ""
 
@@ -197,11 +195,12 @@ def _find_function(place: _Place, name: str, folder: Path | None) -> ast.Functio
 def _parse_source(path: Path) -> Iterator[ast.AST]:
     """Yield the nodes of a Python file, none if it is no such file."""
     try:
-        if path.suffix != ".py" or not path.is_file() or path.stat().st_size > _MAX_SOURCE_BYTES:
+        if path.suffix != ".py" or not path.is_file():
             return
+        source = read_file(path, _MAX_SOURCE_BYTES)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of escapes in strings
-            tree = ast.parse(path.read_bytes())
+            tree = ast.parse(source)
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return
     yield from ast.walk(tree)
