@@ -33,7 +33,9 @@ def list_cubins(folder: str) -> list[str]:
     if found:
         return sorted(found, key=lambda path: (Path(path).name, path))
     if ".hsaco" in others:
-        raise InputError(f"{folder}: this folder holds code for AMD GPUs alone", hint="compile for an NVIDIA GPU")
+        raise InputError(
+            f"{folder}: this folder holds code for AMD GPUs alone", hint="compile for an NVIDIA GPU"
+        )
     raise InputError(
         f"{folder}: this is a folder without a cubin",
         hint="name a file in it, or Triton's cache (~/.triton/cache)",

@@ -210,9 +210,7 @@ def _list_arguments(function: ast.FunctionDef) -> list[ast.arg]:
     return [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
 
 
-def _list_source_arguments(
-    function: ast.FunctionDef, range_ends: RangeEnds
-) -> list[_SourceArgument]:
+def _list_source_arguments(function: ast.FunctionDef, range_ends: RangeEnds) -> list[_SourceArgument]:
     """Return the arguments of a function, with the values that folded ones have.
 
     range_ends: of each range by line and column. The B in `tl.arange(0, B)` is the end of the range there.
@@ -233,11 +231,7 @@ def _list_source_arguments(
     return [
         _SourceArgument(
             each.arg,
-            values.get(each.arg, "")
-            if _is_constexpr(each)
-            else "None or 1"
-            if each.arg in compared
-            else "1",
+            values.get(each.arg, "") if _is_constexpr(each) else "None or 1" if each.arg in compared else "1",
         )
         for each in _list_arguments(function)
     ]
@@ -258,9 +252,7 @@ def _is_constexpr(argument: ast.arg) -> bool:
     return annotation is not None and ast.unparse(annotation).strip("'\"").split(".")[-1] == "constexpr"
 
 
-def _name_in_order(
-    parameters: tuple[IrParameter, ...], function: ast.FunctionDef
-) -> tuple[IrParameter, ...]:
+def _name_in_order(parameters: tuple[IrParameter, ...], function: ast.FunctionDef) -> tuple[IrParameter, ...]:
     """Return the parameters with the names of the source, if each of its arguments can be only one of them."""
     names = [each.arg for each in _list_arguments(function) if not _is_constexpr(each)]
     if len(names) != len(parameters):

@@ -19,7 +19,7 @@ from analyzer.ir.control_code import ControlCode
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Operand, Predicate, UnparsedOperand
-from analyzer.text.source import Diagnostic
+from analyzer.text.source import Diagnostic, shorten_source
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
@@ -118,9 +118,13 @@ class SourceLine(Struct, frozen=True):
     line: int
     inlined_at: "SourceLine | None" = None  # line of the call that was inlined
 
+    @property
+    def place(self) -> str:
+        """File as the compiler wrote it, and line: `/home/me/kernel.cu:41`."""
+        return f"{self.file}:{self.line}"
+
     def __str__(self) -> str:
-        name = self.file.rsplit("/", 1)[-1]
-        return f"{name}:{self.line}"
+        return shorten_source(self.place)
 
 
 class Instruction(Struct, frozen=True):
@@ -266,6 +270,11 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
         if self.source_line_ids is None or self.source_line_ids[index] < 0:
             return None
         return self.source_lines[int(self.source_line_ids[index])]
+
+    def find_source_place(self, index: int) -> str:
+        """Return the source line of row `index` with the whole path of its file, "" if unknown."""
+        line = self.find_source_line(index)
+        return "" if line is None else line.place
 
 
 class Module(Struct, frozen=True, kw_only=True, eq=False):

@@ -30,6 +30,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     kernel: Kernel
     ordinal: int = 1  # position among the kernels of the input, from 1
     traces: "tuple[Trace, ...]" = ()  # recorded launches of it
+    input_path: str = ""
 
     @property
     def name(self) -> str:
@@ -87,7 +88,12 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         """Kernels in the order of the input, each with its recorded launches."""
         traces = (*enumerate(self.module.traces), *self.traces)
         return tuple(
-            LoadedKernel(kernel, index + self.first_ordinal, tuple(trace for at, trace in traces if at == index))
+            LoadedKernel(
+                kernel,
+                index + self.first_ordinal,
+                tuple(trace for at, trace in traces if at == index),
+                self.module.path,
+            )
             for index, kernel in enumerate(self.module.kernels)
         )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_single_gpu
 from analyzer.hardware.parameter_edits import (
@@ -85,6 +86,7 @@ def whatif_programs(
     return WhatIfReport(
         schema=WHATIF_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         gpu=base.key,
         gpu_name=base.name,
         model=found[0].base.model,
@@ -115,6 +117,7 @@ def _evaluate_kernel(
         return None if isinstance(found, Refusal) else found.prediction.time_us
 
     return WhatIfKernel(
+        input=counted.loaded.input_path,
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
