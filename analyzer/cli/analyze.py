@@ -16,7 +16,9 @@ from analyzer.render.text_options import TextOptions
 @output_options("analyze")
 @click.option("--loops", is_flag=True, help="Show all loops with their bounds.")
 @click.option("--memory", is_flag=True, help="Show what each memory instruction asks for.")
-@click.option("--advice", is_flag=True, help="Show what may be gained, and where.")
+@click.option(
+    "--advice", is_flag=True, help="Ask the model what each cause of lost time costs, and show what to do."
+)
 @click.option("--explain", is_flag=True, help="Show why the models part, `amali` taken as the second one.")
 @click.option("--listing", is_flag=True, help="Show the annotated listing.")
 @click.option("--all", "show_all", is_flag=True, help="Show loops, memory, advice and listing.")
@@ -49,7 +51,10 @@ def analyze(
 
     check_outputs(inputs.list_input_paths(), output)
     options = inputs.make_pipeline_options(
-        listing=listing or show_all, min_coverage=min_coverage, explain=explain
+        listing=listing or show_all,
+        min_coverage=min_coverage,
+        explain=explain,
+        advice=advice or show_all,
     )
     report = analyze_programs(inputs.load(), inputs.gpu, options)
     shown = TextOptions(

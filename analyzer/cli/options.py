@@ -17,6 +17,7 @@ from analyzer.cli.launch_options import (
     parse_launch,
     parse_taken_rules,
 )
+from analyzer.cli.progress import ProgressLine
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
 
@@ -43,6 +44,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     taken: tuple[str, ...]
     trip: tuple[str, ...]
     res_usage: str | None
+    arch: str | None = None
     trace: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     step_limit: int | None = None
@@ -50,11 +52,13 @@ class InputOptions(Struct, frozen=True, kw_only=True):
 
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError or UsageError."""
+        from analyzer.frontend.arch_lookup import parse_arch
         from analyzer.pipeline import attach_traces, load
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
-        programs = [load(path, usage_path=self.res_usage) for path in self.files]
+        arch = parse_arch(self.arch) if self.arch else ""
+        programs = [load(path, usage_path=self.res_usage, arch=arch) for path in self.files]
         return attach_traces(programs, self.trace) if self.trace else programs
 
     def list_input_paths(self) -> list[str]:
@@ -68,7 +72,12 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         return [*paths, *(path for file in self.files for path in list_sibling_paths(file))]
 
     def make_pipeline_options(
-        self, *, listing: bool, min_coverage: float = 0.0, explain: bool = False
+        self,
+        *,
+        listing: bool,
+        min_coverage: float = 0.0,
+        explain: bool = False,
+        advice: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
@@ -92,6 +101,8 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             jobs=self.jobs or os.cpu_count() or 1,
             models=parse_model_names(self.model),
             explain=explain,
+            advice=advice,
+            progress=ProgressLine() if advice else None,
             listing=listing,
             min_coverage=min_coverage,
         )
@@ -142,6 +153,7 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--trip", multiple=True, help="Loop trips: N for all unknown, ADDRESS=N or FILE:LINE=N for one."
     ),
+    click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
     click.option(
         "--res-usage", help="Text of cuobjdump -res-usage; FILE's own stem with .res is looked for."
     ),

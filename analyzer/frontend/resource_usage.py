@@ -7,7 +7,7 @@ from analyzer.files import read_file
 from analyzer.ir.module import KernelResources
 
 _MAX_BYTES = 256 << 20
-_FUNCTION_LINE = re.compile(rb"^\s*Function\s+([^\s:]+):\s*$")
+_FUNCTION_LINE = re.compile(rb"^\s*Function\s+([^\s:].*):\s*$")
 # The lookbehind keeps a long run of letters from being tried at each of them.
 _RESOURCE_COUNT = re.compile(r"(?<![A-Z])([A-Z]{1,16}(?:\[\d{1,4}\])?):(\d{1,10})(?!\d)")
 _ARCH_LINE = re.compile(rb"^\s*arch\s*=\s*(sm_\w+)|code for (sm_\w+)")

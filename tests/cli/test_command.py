@@ -169,10 +169,10 @@ def test_bad_inputs_give_a_place_and_a_caret(tmp_path: Path, capsys: Capture) ->
         b"": "empty",
         bytes(range(256)) * 40: "",
         good[: cut - 3]: ";",
-        b"\n".join(line for line in good.splitlines() if b"Function" not in line): "function header",
+        b"\n".join(line for line in good.splitlines() if b"Function" not in line): "a second function needs",
         good.replace(b"IMAD R", b"IMAD \xff", 1): "UTF-8",
         b"hello world\n": "not a SASS dump",
-        b"/*0000*/ " + b"R" * 1_000_000 + b" ;\n": "function header",
+        b"/*0000*/ " + b"R" * 1_000_000 + b" ;\n": "longer than any instruction",
         good[: cut - 20] + b"A" * 1_000_000 + good[cut:]: "",
     }
     for data, message in cases.items():
