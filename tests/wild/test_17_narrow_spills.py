@@ -17,6 +17,7 @@ from analyzer.ir.opcode import AddressSpace
 from analyzer.pipeline.launch_execution import execute_kernel
 from analyzer.pipeline.loaded_program import load
 
+FOLDER = Path(__file__).parent / "17-narrow-spills"
 FRAME_BYTES = 16
 STORES = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "": 4, "64": 8, "128": 16}
 HEADER = "code for sm_80\n\tFunction : spilled\n"
@@ -121,3 +122,38 @@ def test_half_words_in_a_loop_and_a_large_grid(tmp_path: Path) -> None:
     assert profile.provenance is Provenance.EXACT
     assert count_stored_lanes(profile) == 200_000 * 96
     assert max(profile.block_executions) == 200_000 * 3 * 301
+
+
+def evaluate_shorts(n: int) -> int:
+    """Count the lanes that `shorts` of arrays.cu lets store."""
+    n_stored = 0
+    for t in range(128):
+        words = [t * 40503 * (i + 1) & 0xFFFF for i in range(16)]
+        for k in range(n):
+            value = words[(t + k) & 15]
+            n_stored += value >> 15
+            words[(t * 3 + k) & 15] = (value + k) & 0xFFFF
+    return n_stored
+
+
+def evaluate_mixed(n: int) -> int:
+    """Count the lanes that `mixed` of arrays.cu lets store."""
+    n_stored = 0
+    for t in range(128):
+        frame = bytearray(b"".join((t * 2654435761 * i & 0xFFFFFFFF).to_bytes(4, "little") for i in range(1, 5)))
+        for k in range(n):
+            value, half = frame[(t * 7 + k) & 15], (t + k) & 7
+            frame[2 * half : 2 * half + 2] = (value * 37 & 0xFFFF).to_bytes(2, "little")
+            n_stored += frame[4 * ((k + t) & 3)] >> 4 & 1
+    return n_stored
+
+
+@pytest.mark.parametrize("arch", [75, 120])
+def test_indexed_arrays_of_the_compiler_are_exact(arch: int) -> None:
+    for kernel in load(str(FOLDER / f"arrays_{arch}.txt")).kernels:
+        evaluate = {"shorts": evaluate_shorts, "mixed": evaluate_mixed}[kernel.name]
+        launch = Launch(grid=Dim3(1), block=Dim3(128), arguments=(Argument(1, 9),))
+        found = execute_kernel(kernel, launch)
+        assert found is not None
+        assert found.profile.provenance is Provenance.EXACT
+        assert count_stored_lanes(found.profile) == evaluate(9)
