@@ -17,6 +17,7 @@ from rich.text import Text
 from analyzer.render.number_format import format_count, format_provenance, format_ratio
 from analyzer.render.tables import Cell, Column, ColumnFit, FittedTable, make_number_columns
 from analyzer.report.analyze_schema import KernelReport, ListingEntry, MemoryEntry
+from analyzer.text.source import shorten_source
 
 _MIN_HOT_SHARE = 0.02
 _MIN_SHOWN_SHARE = 0.0005
@@ -28,7 +29,9 @@ _LEGEND = (
     "executed: warps of the whole grid; request: its 32-byte sectors, or w wavefronts of shared memory "
     "(~ assumed, ? unknown)"
 )
-_MERGED_LEGEND = "under an instruction: what it waits for, unless that is a fixed latency (wait), and its source"
+_MERGED_LEGEND = (
+    "under an instruction: what it waits for, unless that is a fixed latency (wait), and its source"
+)
 # Left out in this order until the rest fits.
 _OPTIONAL_COLUMNS = ("control", "pipe")
 
@@ -211,11 +214,6 @@ def _list_sources(entries: Sequence[ListingEntry], *, has_text: bool) -> list[Ce
         found.append(f"{place}  {entry.source_text}" if is_new else place)
         before = entry.source
     return found
-
-
-def shorten_source(source: str) -> str:
-    """Return `kernel.cu:41` for a source line in any folder."""
-    return source.rsplit("/", 1)[-1]
 
 
 def _format_executed(entry: ListingEntry) -> str:

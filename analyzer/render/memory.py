@@ -7,6 +7,7 @@ from rich.text import Text
 from analyzer.render.number_format import format_bytes, format_count, format_provenance, format_ratio
 from analyzer.render.tables import Cell, Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import KernelReport, MemoryEntry, MemorySpaceEntry, TrafficEntry
+from analyzer.text.source import shorten_source
 
 _MAX_NAMED_IDEAL_SHARE = 0.95  # an instruction is named where the ideal is a smaller share of what it takes
 _SHARED_SPACES = ("shared", "distributed_shared")
@@ -73,7 +74,9 @@ def _format_worst_access(entry: MemoryEntry, *, is_shared: bool) -> str:
     if not requests or not actual or ideal is None or ideal / actual >= _MAX_NAMED_IDEAL_SHARE:
         return ""
     what = "worst bank conflict" if is_shared else "worst coalescing"
-    place = f"0x{entry.address:04x} {entry.opcode}" + (f" {entry.source}" if entry.source else "")
+    place = f"0x{entry.address:04x} {entry.opcode}" + (
+        f" {shorten_source(entry.source)}" if entry.source else ""
+    )
     return f"; {what}: {place}, {format_ratio(actual / requests)} (ideal {format_ratio(ideal / requests)})"
 
 
@@ -118,7 +121,7 @@ def _make_row(entry: MemoryEntry, provenance_mark: str) -> tuple[Cell, ...]:
         "" if on_chip else _format_against_ideal(entry.sectors, entry.ideal_sectors, requests),
         _format_against_ideal(entry.wavefronts, entry.ideal_wavefronts, entry.wavefront_requests or 1.0),
         "" if on_chip else "?" if entry.unique_bytes is None else format_bytes(entry.unique_bytes),
-        entry.source,
+        shorten_source(entry.source),
     )
 
 

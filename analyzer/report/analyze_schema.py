@@ -333,6 +333,7 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
 class KernelReport(Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
+    input: Annotated[str, Meta(description="Path of its input, as in `inputs`.")] = ""
     name: str
     demangled: str
     architecture: str
@@ -401,6 +402,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/analyze/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     inputs: tuple[InputEntry, ...]
     gpus: tuple[str, ...]
     kernels: tuple[KernelReport, ...]

@@ -181,6 +181,7 @@ class _ImageBuilder(Struct):
             value = values.get(parameter.ordinal)
             if value is not None:
                 check_value_fits(parameter, value)
+                self._note_divisibility(parameter, value)
             elif parameter.is_hidden:
                 value = NullPointer()
             elif self._is_taken_as_pointer(parameter) and parameter.ordinal not in touched:
@@ -190,6 +191,13 @@ class _ImageBuilder(Struct):
             self._write_parameter(parameter, value)
         if assumed:
             self.assumptions.append(_format_pointer_note(assumed))
+
+    def _note_divisibility(self, parameter: Parameter, value: ArgumentValue) -> None:
+        if isinstance(value, int) and not parameter.is_pointer and value % parameter.divisibility:
+            self.assumptions.append(
+                f"{format_parameter_label(parameter)} is {value}, but this code was compiled for multiples of "
+                f"{parameter.divisibility}: Triton would run other code"
+            )
 
     def _is_taken_as_pointer(self, parameter: Parameter) -> bool:
         if parameter.size_bytes != POINTER_BYTES:
@@ -389,9 +397,7 @@ def _make_missing_scalar(
 
 
 def _make_missing_tensor_map(parameter: Parameter) -> MissingInput:
-    return MissingInput(
-        option=f"--arg {parameter.ordinal}=tensormap:TYPE:EXTENTS:BOX", name=parameter.name
-    )
+    return MissingInput(option=f"--arg {parameter.ordinal}=tensormap:TYPE:EXTENTS:BOX", name=parameter.name)
 
 
 def _set_allocation_contents(owner: Allocation, value: Pointer | Buffer | FilledBuffer) -> Allocation:
