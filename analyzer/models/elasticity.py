@@ -8,10 +8,10 @@ import math
 from collections.abc import Callable
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.parameter_edits import (
     ParameterSetting,
     PerformanceDirection,
-    find_coupled_keys,
     find_direction,
     find_hardware_parameter,
     list_parameter_keys,

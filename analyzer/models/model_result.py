@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.hardware.parameter_couplings import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.scheduling import Basis, Pipe
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
@@ -143,6 +144,7 @@ def _list_assumptions(
         notes.append(describe_miss_rates(model_input, miss_rates, queues_atomics=queues_atomics))
     if model_input.kernel.control_words is None:
         notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
+    notes += describe_scaled_figures(model_input.gpu.scaled_figures)
     return (*notes, *_describe_unknowns(model_input))
 
 

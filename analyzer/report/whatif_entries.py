@@ -16,7 +16,8 @@ def make_point_entry(
     values = {
         resolve_alias(setting.key): find_hardware_parameter(gpu, setting.key).value for setting in settings
     }
-    return PointEntry(set=values, prediction=prediction, refused=refused)
+    scaled = {one.key: find_hardware_parameter(gpu, one.key).value for one in gpu.scaled_figures}
+    return PointEntry(set=values, prediction=prediction, refused=refused, scaled=scaled)
 
 
 def make_figure_entries(base: Gpu, kernels: Iterable[WhatIfKernel]) -> dict[str, FigureEntry]:

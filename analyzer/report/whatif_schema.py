@@ -28,6 +28,10 @@ class PointEntry(Struct, frozen=True, kw_only=True):
     set: Annotated[Mapping[str, float], Meta(description="The figures that were set.")]
     prediction: Annotated[PredictionEntry | None, Meta(description="Null where the kernel was refused.")]
     refused: str = ""
+    scaled: Annotated[
+        Mapping[str, float],
+        Meta(description="Figures that follow those that were set, and their values there."),
+    ] = {}
 
 
 class WhatIfKernel(Struct, frozen=True, kw_only=True):
@@ -59,3 +63,7 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
         Meta(description="Figures that any point sets or that the time follows, as the GPU has them."),
     ]
     kernels: tuple[WhatIfKernel, ...]
+    notes: Annotated[
+        tuple[str, ...],
+        Meta(description="What the points and elasticities rest on: which figures follow others."),
+    ] = ()
