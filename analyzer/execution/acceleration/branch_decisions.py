@@ -8,6 +8,9 @@ Exit of a loop, the first that applies:
 4. the trips that the user gave for all loops;
 5. `ASSUMED_TRIP_COUNT`.
 
+Where the least or the most work is asked for (`WorkAssumption`), as for the ends of an interval, a loop of
+which nothing is known takes 1 trip or 4,096, and a branch goes where less or more code waits.
+
 Any other branch:
 1. the taken share that the user gave (--taken);
 2. where an exchange decides it, it goes as if that had succeeded, around the loop that would retry it;
@@ -19,6 +22,7 @@ import numpy as np
 
 from analyzer.execution.acceleration.exchange_turns import ExchangeTurns
 from analyzer.execution.acceleration.symbolic_iteration import SymbolicIteration
+from analyzer.execution.acceleration.work_sides import WorkSides
 from analyzer.execution.lowering.retry_loops import is_exchange
 from analyzer.execution.lowering.segments import CompiledKernel, Terminator
 from analyzer.execution.lowering.spin_loops import has_cta_work_stealing, is_spin_loop
@@ -26,6 +30,7 @@ from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.register_state import RegisterView, UnknownOrigins
 from analyzer.execution.machine.unknown_words import find_instruction_rows
 from analyzer.execution.profile.branch_rules import BranchTakenRule
+from analyzer.execution.profile.work_assumption import MAX_UNKNOWN_TRIPS, MIN_UNKNOWN_TRIPS, WorkAssumption
 from analyzer.execution.static_counts.block_counts import (
     ASSUMED_TRIP_COUNT,
     TripCountRule,
@@ -50,11 +55,14 @@ class BranchDecider:
         kernel: CompiledKernel,
         trips: tuple[TripCountRule, ...] = (),
         taken: tuple[BranchTakenRule, ...] = (),
+        assumption: WorkAssumption = WorkAssumption.LIKELY,
     ) -> None:
-        self.kernel, self.trip_rules = kernel, trips
+        self.kernel, self.trip_rules, self.assumption = kernel, trips, assumption
+        self._work_sides = WorkSides(kernel)
         self.user_taken_shares = {rule.address: rule.share for rule in taken}
         self.reasons: dict[int, str] = {}  # by the row of the branch, how it was decided
         self.assumed_taken_shares: dict[int, float] = {}  # by row
+        self.improbable_rows: set[int] = set()  # branches one way of which is for rare numbers
         self.used_trip_rules: set[TripCountRule] = set()
         self.assumed_trips: dict[int, tuple[int, str]] = {}  # by loop, with the reason
         self._has_cta_stealing = has_cta_work_stealing(kernel.cfg)
@@ -167,7 +175,19 @@ class BranchDecider:
         for rule in self.trip_rules:
             if rule.is_general:
                 return rule.count, f"{rule.count} trips, as --trip says"
-        return ASSUMED_TRIP_COUNT, f"{ASSUMED_TRIP_COUNT} trips assumed"
+        trips = self._assume_unknown_trips(loop)
+        return trips, f"{trips} trips assumed"
+
+    def _assume_unknown_trips(self, loop: Loop) -> int:
+        """Return the trips of a loop of which nothing is known; of nested ones, one takes the most."""
+        if self.assumption is WorkAssumption.LEAST:
+            return MIN_UNKNOWN_TRIPS
+        others = self.kernel.loop_forest.loops
+        is_beside_most = any(
+            trips == MAX_UNKNOWN_TRIPS and (others[index].blocks & loop.blocks)
+            for index, (trips, _) in self.assumed_trips.items()
+        )
+        return ASSUMED_TRIP_COUNT if self.assumption is WorkAssumption.LIKELY or is_beside_most else MAX_UNKNOWN_TRIPS
 
     def _is_read_from_shared(self, unknown: UnknownOrigins) -> bool:
         """Return whether all unknown words of a condition are loaded from shared memory."""
@@ -213,6 +233,10 @@ class BranchDecider:
     def _assume_taken_share(self, end: Terminator) -> tuple[float, str]:
         """Return the share of warps that take a branch, and the reason."""
         cfg, segments = self.kernel.cfg, self.kernel.segments
+        if self.assumption is not WorkAssumption.LIKELY:
+            share = self._work_sides.find_taken_share(end, self.assumption)
+            if share is not None:
+                return share, f"{'taken' if share else 'not taken'}: {self.assumption} work"
         if end.target is None or end.fall_through is None:
             return 0.0, "an early end is not taken"
         sides = [segments[end.target].block, segments[end.fall_through].block]
@@ -222,7 +246,10 @@ class BranchDecider:
         share = estimate_branch_probabilities(cfg, self.kernel.loop_forest, block, sides)[0]
         if 0 < share < 1:
             return share, "half of the warps take it"
-        reason = _ORDINARY_NUMBER_REASON if find_likely_successor(cfg, block) in sides else _RARE_PATH_REASON
+        is_improbable = find_likely_successor(cfg, block) in sides
+        if is_improbable or sides[share > 0] in cfg.calling_blocks:
+            self.improbable_rows.add(end.row)
+        reason = _ORDINARY_NUMBER_REASON if is_improbable else _RARE_PATH_REASON
         return share, f"{'taken' if share else 'not taken'}: {reason}"
 
     def _spread_taken_share(self, view: RegisterView, unknown: UnknownOrigins, share: float) -> BoolArray:
