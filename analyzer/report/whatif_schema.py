@@ -45,9 +45,19 @@ class WhatIfKernel(Struct, frozen=True, kw_only=True):
     elasticity: Annotated[
         Mapping[str, float],
         Meta(
-            description="d log time / d log figure, by central difference; -1: twice as much, half the time."
+            description="d log time / d log figure, by central difference; -1: twice as much, half the time. "
+            "Figures are left out whose effect the noise of the model exceeds."
         ),
     ]
+    resolution: Annotated[
+        float,
+        Meta(description="Relative change of time at a point that can be noise of the model."),
+    ] = 0.0
+    elasticity_model: Annotated[str, Meta(description="The model that elasticities are of.")] = ""
+    elasticity_resolution: Annotated[
+        float,
+        Meta(description="Relative change of time that can be noise of that model; smaller ones are left out."),
+    ] = 0.0
 
 
 class WhatIfReport(Struct, frozen=True, kw_only=True):
@@ -65,5 +75,5 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
     kernels: tuple[WhatIfKernel, ...]
     notes: Annotated[
         tuple[str, ...],
-        Meta(description="What the points and elasticities rest on: which figures follow others."),
+        Meta(description="What the points and elasticities rest on."),
     ] = ()
