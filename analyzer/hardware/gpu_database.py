@@ -203,9 +203,11 @@ def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
 
 
 def _find_parent(path: Path, name: str) -> Path | None:
-    """Return the file of a parent: in the same folder, else shipped (same kind, product or chip)."""
+    """Return the file of a parent, by name or alias: in the same folder, else shipped (same kind, GPU, chip)."""
     shipped = (find_data_folder("hwdb") / kind for kind in (path.parent.name, "gpu", _CHIP_FOLDER))
-    paths = (folder / f"{name}.toml" for folder in (path.parent, *shipped))
+    folders = (path.parent, *shipped)
+    names = (name, name if _is_shipped(path) else _read_aliases().get(normalize_gpu_name(name), name))
+    paths = (folder / f"{one}.toml" for one in names for folder in folders)
     return next((candidate for candidate in paths if candidate.is_file()), None)
 
 
