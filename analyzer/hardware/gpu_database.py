@@ -203,7 +203,7 @@ def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
 
 
 def _find_parent(path: Path, name: str) -> Path | None:
-    """Return the file of a parent, by name or alias: in the same folder, else shipped (same kind, GPU, chip)."""
+    """Return the file of a parent, by name or alias: in the same folder, else shipped (GPU or chip)."""
     shipped = (find_data_folder("hwdb") / kind for kind in (path.parent.name, "gpu", _CHIP_FOLDER))
     folders = (path.parent, *shipped)
     names = (name, name if _is_shipped(path) else _read_aliases().get(normalize_gpu_name(name), name))

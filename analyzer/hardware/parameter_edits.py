@@ -10,7 +10,7 @@ others, so that it has an effect whichever of them a model reads.
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 
@@ -21,7 +21,6 @@ from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_couplings import (
     CACHED_LOAD_CLASSES,
     FALLBACK_KEYS,
-    find_coupled_keys,
     find_scaled_figures,
 )
 from analyzer.hardware.parameter_paths import collect_parameters, has_parameter_at, with_parameter
@@ -343,7 +342,7 @@ def _make_change(gpu: Gpu, key: str, setting: ParameterSetting) -> _ParameterCha
 def _with_scaled_figures(before: Gpu, edited: Gpu, factors: Mapping[str, float], source: str) -> Gpu:
     """Return an edited GPU with the figures that follow the edits, as `find_scaled_figures` says.
 
-    A figure that neither file has but that another one stands for is given a value where that does not follow.
+    A figure that the GPU lacks, so that another one stands for it, gets a value where that does not follow.
     """
     figures = collect_parameters(before)
     scaled = list(edited.scaled_figures)
@@ -353,9 +352,9 @@ def _with_scaled_figures(before: Gpu, edited: Gpu, factors: Mapping[str, float],
         if old is None or not old.value:
             continue
         value = _limit_to_share(key, old.value * follower.factor, old.value)
-        if key not in figures and (now := _find_stand_in(edited, key)) is not None:
-            if math.isclose(now.value, value, rel_tol=1e-9):
-                continue
+        now = None if key in figures else _find_stand_in(edited, key)
+        if now is not None and math.isclose(now.value, value, rel_tol=1e-9):
+            continue
         note = f"x{value / old.value:g} of {_format_parameter(old)}, as {follower.leader} is set"
         new = _make_assumed_parameter(_check_value(key, value), note, source)
         edited = with_parameter(edited, key, new)
@@ -364,7 +363,7 @@ def _with_scaled_figures(before: Gpu, edited: Gpu, factors: Mapping[str, float],
 
 
 def _find_stand_in(gpu: Gpu, key: str) -> HardwareParameter | None:
-    """Return the parameter that models read where the GPU has none for a key; None where none stands for it."""
+    """Return the parameter that models read where the GPU has none for a key; None where there is none."""
     return _find_known_parameter(gpu, key) if key in _STAND_IN_KEYS else None
 
 
@@ -373,9 +372,7 @@ def _limit_to_share(key: str, value: float, old: float) -> float:
     return min(value, max(1.0, old)) if key.endswith("_share") else value
 
 
-def _make_assumed_parameter(
-    value: float, note: str, source: str = WHAT_IF_SOURCE
-) -> HardwareParameter:
+def _make_assumed_parameter(value: float, note: str, source: str = WHAT_IF_SOURCE) -> HardwareParameter:
     return HardwareParameter(value=value, basis=Basis.ASSUMED, source=source, note=note)
 
 

@@ -78,7 +78,7 @@ def compute_elasticities(
 
 
 def measure_resolution(model_input: ModelInput, base_us: float, predict_time_us: TimePredictor) -> float:
-    """Return the relative change of time that can be noise: the largest where figures move by a thousandth."""
+    """Return the relative change of time that can be noise: what a thousandth of any figure changes."""
     search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us, None)
     return math.expm1(search.measure_jitter(_list_relevant_keys(model_input)))
 

@@ -1,6 +1,5 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
-import json
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -145,7 +144,8 @@ def make_gpu_file(parent: Gpu, name: str) -> str:
 
     def line(key: str, figure: HardwareParameter | None) -> str:
         value = 0 if figure is None else figure.value
-        found = f'# {key.rpartition(".")[2]} = {{ value = {value:.12g}, basis = "assumed", source = "my estimate" }}\n'
+        name = key.rpartition(".")[2]
+        found = f'# {name} = {{ value = {value:.12g}, basis = "assumed", source = "my estimate" }}\n'
         followers = [follower for follower in find_coupled_keys(key) if follower in figures]
         return found + (f"#   scales {', '.join(followers)}\n" if followers else "")
 

@@ -31,7 +31,7 @@ def make_whatif_notes(gpus: Iterable[Gpu], kernels: Sequence[WhatIfKernel]) -> t
     notes = [f"{', '.join(keys)} scaled with {leader}" for leader, keys in leaders.items()]
     models = {(kernel.base.model, kernel.elasticity_model) for kernel in kernels if kernel.elasticity_model}
     notes += [
-        f"elasticities are of {other}, which takes milliseconds and has no noise; --model {model} asks {model}"
+        f"elasticities are of {other}, which takes milliseconds and has no noise (--model {model} has its own)"
         for model, other in sorted(models)
         if model != other
     ]
@@ -43,7 +43,7 @@ def make_whatif_notes(gpus: Iterable[Gpu], kernels: Sequence[WhatIfKernel]) -> t
         ):
             noise[model] = max(noise.get(model, 0.0), resolution)
     notes += [
-        f"times of {model} change by up to {resolution:.1%} where figures hardly move: smaller changes are noise"
+        f"times of {model} change by up to {resolution:.1%} where figures hardly move: less is noise"
         for model, resolution in noise.items()
         if resolution >= _MIN_SAID_NOISE
     ]

@@ -56,7 +56,7 @@ class WhatIfKernel(Struct, frozen=True, kw_only=True):
     elasticity_model: Annotated[str, Meta(description="The model that elasticities are of.")] = ""
     elasticity_resolution: Annotated[
         float,
-        Meta(description="Relative change of time that can be noise of that model; smaller ones are left out."),
+        Meta(description="Relative change of time that can be noise of that model; less is left out."),
     ] = 0.0
 
 

@@ -464,7 +464,9 @@ def test_a_peak_gives_a_rate_what_sms_and_clock_leave_over() -> None:
 
 
 @pytest.mark.parametrize("key", ["memory.sustained_gbps", "memory.streaming_gbps", "memory.bandwidth_gbps"])
-@pytest.mark.parametrize("gpu", [H100, T4, A100, load_gpu("b200"), load_gpu("l40"), MI300X], ids=lambda gpu: gpu.key)
+@pytest.mark.parametrize(
+    "gpu", [H100, T4, A100, load_gpu("b200"), load_gpu("l40"), MI300X], ids=lambda gpu: gpu.key
+)
 def test_an_edited_bandwidth_reaches_every_model(gpu: Gpu, key: str) -> None:
     after = edited(gpu, f"{key}=x0.5")
     assert after.peak_dram_gbps.value == pytest.approx(gpu.peak_dram_gbps.value / 2)
