@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.hardware.parameter_couplings import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.scheduling import Basis, Pipe
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
@@ -156,6 +157,7 @@ def _list_assumptions(
             "no control words in the input: stall counts and scoreboards are assumed, from register "
             "dependences and latencies"
         )
+    notes += describe_scaled_figures(model_input.gpu.scaled_figures)
     return (*notes, *_describe_unknowns(model_input))
 
 
