@@ -37,12 +37,16 @@ class InstructionTiming:
         control_codes: ControlCodeColumns,
         latency_cycles: FloatArray,
         read_release_cycles: float,
+        constant_passes: FloatArray | None = None,
     ) -> None:
         ids = kernel.opcode_ids
         self.kernel = kernel
         self.read_release_cycles = read_release_cycles
         self.latency_cycles: list[float] = latency_cycles.tolist()
-        self.issue_cycles: list[float] = costs.issue_cycles[ids].tolist()
+        issue_cycles = costs.issue_cycles[ids]
+        if constant_passes is not None:
+            issue_cycles = issue_cycles * constant_passes
+        self.issue_cycles: list[float] = issue_cycles.tolist()
         self.wgmma_cycles: list[float] = costs.wgmma_cycles[ids].tolist()
         self.pipe: list[int] = costs.pipe[ids].tolist()
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
@@ -207,9 +211,7 @@ class _SpecialWait(Struct, frozen=True):
 
 _MAX_PENDING_RESULTS = 64
 _WARPGROUP_BARRIER_FILE = "gsb"
-_WAITING_SEMANTICS = frozenset(
-    {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.MEMORY_FENCE}
-)
+_WAITING_SEMANTICS = frozenset({Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.MEMORY_FENCE})
 
 
 def _find_special_waits(
