@@ -140,7 +140,9 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
             "share bytes and take fewer."
         ),
     ]
-    wavefronts: Annotated[Amount | None, Meta(description="Passes of the data path.")]
+    wavefronts: Annotated[
+        Amount | None, Meta(description="Passes of the data path; of a constant load its distinct words.")
+    ]
     ideal_wavefronts: Annotated[float | None, Meta(description="As ideal_sectors.")]
     wavefront_requests: Annotated[
         Amount | None, Meta(description="Requests that the wavefronts are counted over.")
@@ -152,7 +154,8 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
 class MemorySpaceEntry(Struct, frozen=True, kw_only=True):
     """All accesses of the grid to one memory space.
 
-    Shared memory has wavefronts only, other spaces have sectors only; both are those of known addresses.
+    Shared and constant memory have wavefronts only, other spaces have sectors only; both are those of known
+    addresses.
     """
 
     space: str
