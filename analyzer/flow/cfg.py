@@ -302,8 +302,8 @@ class _CfgBuilder:
         match _find_named_target(form):
             case Immediate(value=int(address)):
                 return self.row_finder.find_row(address)
-            case Label(name=name):
-                return self.label_rows.get(name.strip("`()"))
+            case Label() as label:
+                return self.label_rows.get(label.symbol)
             case _:
                 return None
 
@@ -447,8 +447,8 @@ def _is_self_branch(kernel: Kernel, row: int) -> bool:
     match form.operands[0]:
         case Immediate(value=value):
             return value == int(kernel.addresses[row])
-        case Label(name=name):
-            return (name.strip("`()"), int(kernel.addresses[row])) in kernel.labels
+        case Label() as label:
+            return (label.symbol, int(kernel.addresses[row])) in kernel.labels
         case _:
             return False
 

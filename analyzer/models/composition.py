@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.opcode_costs import PIPES
 from analyzer.demand.warp_demand import WarpDemand, compute_warp_demand
@@ -31,7 +32,13 @@ from analyzer.models.bounds import (
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.launch_overhead import compute_cta_dispatch_cycles, compute_launch_overhead_cycles
 from analyzer.models.miss_rates import ALL_IN_DRAM, ALL_IN_L1, MissRates, compute_memory_latency_cycles
-from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz, make_prediction
+from analyzer.models.model_result import (
+    CycleRange,
+    ModelResult,
+    SmScaling,
+    find_clock_mhz,
+    make_prediction,
+)
 from analyzer.models.stalls import StallAccumulator, StallProfile
 from analyzer.models.timeline import WarpTimeline
 from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
@@ -63,6 +70,11 @@ class _ComposedCycles(Struct, frozen=True, eq=False):
     bound: str
     bounds: Mapping[str, float]
 
+    @property
+    def busy_cycles(self) -> float:
+        """Cycles without launch overhead."""
+        return self.stalls.total_cycles - self.stalls.unattributed_cycles.get(Stall.LAUNCH, 0.0)
+
 
 def compose_result(
     model_input: ModelInput,
@@ -81,6 +93,11 @@ def compose_result(
         _compose_extreme(model_input, timeline, parts, miss_rates, assumption)
         for assumption in (WorkAssumption.LEAST, WorkAssumption.MOST)
     )
+
+    def predict_balanced_cycles(ctas_per_sm: int) -> float:
+        balanced = replace(model_input, grid_ctas=ctas_per_sm * model_input.gpu.sm_count)
+        return _compose_parts(balanced, timeline, parts, miss_rates).busy_cycles
+
     return ModelResult(
         model_input=model_input,
         prediction=make_prediction(
@@ -95,6 +112,9 @@ def compose_result(
         ),
         stalls=best.stalls,
         timeline=timeline,
+        sm_scaling=SmScaling(
+            model_input.grid_ctas / model_input.gpu.sm_count, best.busy_cycles, predict_balanced_cycles
+        ),
     )
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from analyzer.demand.access_bytes import compute_access_bytes
+from analyzer.demand.control_codes import find_control_codes
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.tcgen05_tiles import add_tcgen05_tiles
 from analyzer.demand.tensor_memory import find_tensor_columns
@@ -129,6 +130,7 @@ def _build_model_input(
         gpu=gpu,
         arch=arch,
         costs=costs,
+        control_codes=find_control_codes(cfg, costs, arch),
         access_bytes=access_bytes,
         cache_rates=hit_rates,
         dram_read_sectors=None if dram_traffic is None else dram_traffic.read_sectors,

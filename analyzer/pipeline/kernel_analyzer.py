@@ -1,11 +1,12 @@
 """Analysis of one kernel on any number of GPUs: counts, demand, predictions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from analyzer.advice.findings import find_advice
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
@@ -18,7 +19,6 @@ from analyzer.execution.static_counts.profile_counts import make_block_counts
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchTable
 from analyzer.ir.module import Kernel
-from analyzer.models.advice import find_advice
 from analyzer.models.loop_bounds import compute_loop_bounds
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
@@ -45,8 +45,10 @@ class Options(Struct, frozen=True, kw_only=True):
     launch_table: LaunchTable | None = None  # goes before `launch` for the kernels that it names
     branch_rules: tuple[BranchTakenRule, ...] = ()
     listing: bool = False  # report every instruction
-    min_coverage: float = 0.0  # least share of instructions with known opcodes, else InputError
+    min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
     models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
+    advice: bool = False  # ask the first model again for each rule of advice that applies
+    progress: Callable[[str], None] | None = None  # is told what takes long
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
@@ -174,7 +176,7 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_advice(first.model_input, first.prediction, first.timeline),
+            findings=find_advice(first, listener=self.options.progress) if self.options.advice else (),
         )
 
     def _run_models(

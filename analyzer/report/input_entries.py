@@ -9,6 +9,8 @@ from analyzer.ir.module import Module
 from analyzer.report.analyze_schema import InputEntry, KernelReport, WarningEntry
 from analyzer.text.source import Diagnostic
 
+_MAX_SHOWN_GPUS = 4
+
 
 def make_input_entry(module: Module) -> InputEntry:
     """Return the entry of one input file."""
@@ -48,9 +50,21 @@ def make_unknown_arch_warnings(modules: Sequence[Module], *, has_gpus: bool) -> 
         consequence = "counts only; --gpu NAME takes the code to a known GPU"
         if has_gpus:
             consequence = "taken to the GPU as it is"
+        if not arch:
+            consequence += "; --arch sm_90 would name it"
         yield WarningEntry(
             code="unknown-architecture", message=f"{reason}: {consequence}", path=path, line=None, count=count
         )
+
+
+def make_refused_gpu_warnings(kernels: Sequence[KernelReport]) -> Iterator[WarningEntry]:
+    """Yield a warning that names the GPUs that ran some kernel's code for no model, beside GPUs that did."""
+    names = {refusal.gpu_name for kernel in kernels if kernel.predictions for refusal in kernel.refused}
+    if names:
+        shown = sorted(names)[:_MAX_SHOWN_GPUS]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        message = f"refused beside GPUs that answer: {', '.join(shown)}{more}; `--format json` says why"
+        yield WarningEntry(code="refused-gpu", message=message, path="", line=None, count=1)
 
 
 def make_cut_off_warnings(
