@@ -389,9 +389,7 @@ def _make_missing_scalar(
 
 
 def _make_missing_tensor_map(parameter: Parameter) -> MissingInput:
-    return MissingInput(
-        option=f"--arg {parameter.ordinal}=tensormap:TYPE:EXTENTS:BOX", name=parameter.name
-    )
+    return MissingInput(option=f"--arg {parameter.ordinal}=tensormap:TYPE:EXTENTS:BOX", name=parameter.name)
 
 
 def _set_allocation_contents(owner: Allocation, value: Pointer | Buffer | FilledBuffer) -> Allocation:

@@ -7,8 +7,8 @@ so only for some inputs. While CTAs that represent others run, each such operati
 1. A bitwise operation must pass on all bits that change between neighbor CTAs, or none of them.
 2. The result of a rounding operation must grow by the same amount from each CTA to the next.
 
-3. The inputs of a step that compares, carries or rounds must not wrap around 2^32 within the box, or its results
-   must be the same all the same (`wrap_checks`).
+3. The inputs of a step that compares, carries or rounds must not wrap around 2^32 within the box; if they do,
+   its results must be even nevertheless (`wrap_checks`).
 
 What does not hold from one CTA to the next may hold from each fourth to the next (alignment of rows of odd
 lengths), or each third (rows that are read in threes): see `AffinityChecks.affine_strides`.

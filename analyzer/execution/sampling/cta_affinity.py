@@ -73,9 +73,9 @@ class CtaAffinity:
         that do not overlap (pid * 1024 | lane); `AffinityChecks` verifies that while they run. If
         is_optimistic, also steps that round: they keep values affine between CTAs that are far enough apart.
     compared_steps: steps without non-affine inputs; the corners of a box must agree on their predicates.
-    monotone_steps: steps with affine inputs whose results are decided by comparing, carrying or rounding. They
-        are monotone in the CTA index while no input wraps around 2^32 within a box, which a number that is
-        hashed does; `AffinityChecks` verifies that too.
+    monotone_steps: steps with affine inputs whose results are decided by comparing, carrying or rounding.
+        They are monotone in the CTA index while no input wraps around 2^32 within a box, which a number that
+        is hashed does; `AffinityChecks` verifies that too.
     has_affine_branches: all branches depend on the CTA by such predicates only.
     has_affine_accesses: so do guards of memory accesses, and all addresses are affine.
     needs_observations: observations of ranges or rounding could improve the result.

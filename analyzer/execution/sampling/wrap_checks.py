@@ -1,9 +1,9 @@
 """Checks that comparisons, carries and roundings of affine words are monotone over a box of CTAs.
 
-A word that grows by d from one CTA to the next is v + d * t modulo 2^32. A comparison of it is monotone in t as
-long as the word does not wrap around, neither as a signed nor as an unsigned number. The first CTA of a box and
-its neighbor along each axis give v and d. Where a word wraps within the box, the step is evaluated for all of
-the box's CTAs: its results must be the same in all of them (of a rounding, grow evenly).
+A word that grows by d from one CTA to the next is v + d * t modulo 2^32. A comparison of it is monotone in t
+as long as the word does not wrap around, neither as a signed nor as an unsigned number. The first CTA of a
+box and its neighbor along each axis give v and d. Where a word wraps within the box, the step is evaluated for
+all of the box's CTAs: its results must be the same in all of them (of a rounding, grow evenly).
 
     bx * 256 + tx < n        v = tx, d = 256: no wrap in a box of 1,000 CTAs, so corners decide
     bx * 2654435761 < 2^31   wraps at nearly every CTA: true and false alternate, the box is no proof
@@ -125,7 +125,7 @@ def _is_even_over_box(
     row: int,
     steps: IntArray,
 ) -> bool:
-    """Evaluate a step for all CTAs that one warp stands for; return whether its results are as even as claimed.
+    """Evaluate a step for all CTAs that one warp stands for; return whether its results are even.
 
     row: of the warp in the group; steps: CTAs beyond the first along each axis, [axis].
     """
@@ -144,8 +144,12 @@ def _is_even_over_box(
     if step.rounded_index is None or results[step.rounded_index].dtype == np.bool_:
         return True
     rounded = np.broadcast_to(results[step.rounded_index], (at.shape[1], len(mask)))
-    firsts = [int(sizes[axis + 1 :].prod()) for axis in range(N_AXES)]  # index of the next CTA along each axis
-    grown = [rounded[first] - rounded[0] if steps[axis] else rounded[0] * 0 for axis, first in enumerate(firsts)]
+    firsts = [
+        int(sizes[axis + 1 :].prod()) for axis in range(N_AXES)
+    ]  # index of the next CTA along each axis
+    grown = [
+        rounded[first] - rounded[0] if steps[axis] else rounded[0] * 0 for axis, first in enumerate(firsts)
+    ]
     expected = rounded[0] + sum(
         at[axis].astype(np.uint32)[:, None] * each[None, :] for axis, each in enumerate(grown)
     )
