@@ -41,8 +41,8 @@ from analyzer.models.model_result import (
 )
 from analyzer.models.stalls import StallAccumulator, StallProfile
 from analyzer.models.timeline import WarpTimeline
-from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 from analyzer.models.unknown_extremes import compute_static_work_factors, with_extreme_static_accesses
+from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 from analyzer.models.waves import split_into_waves
 
 LAUNCH_BOUND = "launch"

@@ -188,7 +188,9 @@ class KernelAnalyzer:
         found: list[ModelResult | None] = [None]
         if not isinstance(model_input, Refusal):
             results = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
-            found = [one if unknown_range is None else unknown_range.widen(one, gpu, costs) for one in results]
+            found = [
+                one if unknown_range is None else unknown_range.widen(one, gpu, costs) for one in results
+            ]
         return tuple(
             GpuResult(
                 gpu=gpu.key,
