@@ -24,7 +24,7 @@ from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.flow.def_use import DefUseChains
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
-from analyzer.isa.control_encoding import clear_wait_masks, decode_control_code_columns
+from analyzer.isa.control_encoding import clear_wait_masks, clear_write_barriers, decode_control_code_columns
 from analyzer.models.interface import ModelInput
 
 _Value = TypeVar("_Value")
@@ -47,6 +47,18 @@ def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
         replace(model_input, kernel=edited, cfg=replace(model_input.cfg, kernel=edited)),
         chosen[waits].tolist(),
     )
+
+
+def without_result_scoreboards(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
+    """Return an input in which nothing waits for the results of some instructions."""
+    kernel = model_input.kernel
+    if kernel.control_words is None:
+        return model_input
+    words = kernel.control_words.copy()
+    chosen = np.array(sorted(rows), dtype=np.int64)
+    words[chosen] = clear_write_barriers(words[chosen])
+    edited = replace(kernel, control_words=words)
+    return replace(model_input, kernel=edited, cfg=replace(model_input.cfg, kernel=edited))
 
 
 def find_waiting_row(cfg: Cfg, row: int) -> int | None:

@@ -7,23 +7,23 @@ import tempfile
 from pathlib import Path
 
 PAIRS = Path(__file__).resolve().parent / "pairs"
-ARCHS = (80, 90)
+ARCHS_BY_RULE = {"serialized-wgmma": ("90a",)}
+ARCHS = ("80", "90")
 
 
 def build(folder: Path) -> None:
     """Write the dump and the resources of a pair for each architecture."""
-    for arch in ARCHS:
+    for arch in ARCHS_BY_RULE.get(folder.name, ARCHS):
         with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
             source = str(folder / "pair.cu")
-            suffix = "a" if "wgmma" in folder.name else ""
             subprocess.run(
-                ["nvcc", "-O3", f"-arch=sm_{arch}{suffix}", "-cubin", "-o", cubin.name, source], check=True
+                ["nvcc", "-O3", f"-arch=sm_{arch}", "-cubin", "-o", cubin.name, source], check=True
             )
             for option, ending in (("-sass", "sass"), ("-res-usage", "res")):
                 text = subprocess.run(
                     ["cuobjdump", option, cubin.name], check=True, capture_output=True, text=True
                 ).stdout
-                (folder / f"pair_{arch}.{ending}").write_text(_shorten(text), encoding="utf-8")
+                (folder / f"pair_{arch[:2]}.{ending}").write_text(_shorten(text), encoding="utf-8")
 
 
 def _shorten(text: str) -> str:
