@@ -1,5 +1,6 @@
 """Compile the pairs of kernels: `python tests/advice/build_pairs.py [RULE ...]`. Needs nvcc 13 and cuobjdump."""
 
+import gzip
 import re
 import subprocess
 import sys
@@ -7,7 +8,8 @@ import tempfile
 from pathlib import Path
 
 PAIRS = Path(__file__).resolve().parent / "pairs"
-ARCHS_BY_RULE = {"serialized-wgmma": ("90a",)}
+MAX_PLAIN_CHARACTERS = 100_000
+ARCHS_BY_RULE = {"serialized-wgmma": ("90a",), "instruction-cache": ("75", "120")}
 ARCHS = ("80", "90")
 
 
@@ -23,7 +25,15 @@ def build(folder: Path) -> None:
                 text = subprocess.run(
                     ["cuobjdump", option, cubin.name], check=True, capture_output=True, text=True
                 ).stdout
-                (folder / f"pair_{arch[:2]}.{ending}").write_text(_shorten(text), encoding="utf-8")
+                _write(folder / f"pair_{arch.rstrip('a')}.{ending}", _shorten(text))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a text, compressed if it is long."""
+    if len(text) > MAX_PLAIN_CHARACTERS:
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    else:
+        path.write_text(text, encoding="utf-8")
 
 
 def _shorten(text: str) -> str:
