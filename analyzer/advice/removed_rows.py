@@ -101,16 +101,21 @@ def find_dead_rows(cfg: Cfg, removed: Collection[int]) -> frozenset[int]:
     is_pure = kernel.form_table.make_opcode_mask(_only_writes_registers)[kernel.opcode_ids].tolist()
     rows = range(cfg.blocks[-1].stop)
     roots = {row for row in rows if not is_pure[row]}
-    before, after = (_find_needed_rows(chains, found) for found in (roots, roots - frozenset(removed)))
-    return before - after - frozenset(removed)
+    gone = frozenset(removed)
+    return _find_needed_rows(chains, roots, _NO_ROWS) - _find_needed_rows(chains, roots - gone, gone) - gone
 
 
-def _find_needed_rows(chains: DefUseChains, roots: Collection[int]) -> frozenset[int]:
-    """Return some instructions and all that write what these need."""
+_NO_ROWS = frozenset[int]()
+
+
+def _find_needed_rows(
+    chains: DefUseChains, roots: Collection[int], removed: frozenset[int]
+) -> frozenset[int]:
+    """Return some instructions and all that write what these need, but for removed ones."""
     found, work = set(roots), list(roots)
     while work:
         for row in chains.producers(work.pop()):
-            if row not in found:
+            if row not in found and row not in removed:
                 found.add(row)
                 work.append(row)
     return frozenset(found)

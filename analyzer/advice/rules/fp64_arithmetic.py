@@ -72,9 +72,7 @@ def _find_accidental_rows(model_input: ModelInput) -> frozenset[int]:
     }
     widened = {row for row in rows if _has_neighbour(model_input, chains.producers(row), ("F64", "F32"))}
     while True:
-        kept = {
-            row for row in rows if _are_single(model_input, chains.consumers(row), rows, ("F32", "F64"))
-        }
+        kept = {row for row in rows if _are_single(model_input, chains.consumers(row), rows, ("F32", "F64"))}
         if kept == rows:
             return frozenset(kept) if widened & kept else frozenset()
         rows = kept
@@ -88,9 +86,7 @@ def _are_single(
     model_input: ModelInput, consumers: Collection[int], rows: Collection[int], types: tuple[str, str]
 ) -> bool:
     """Return whether all readers of a double are such rows themselves or conversions to single precision."""
-    return all(
-        row in rows or _get_types(model_input.kernel.find_opcode(row)) == types for row in consumers
-    )
+    return all(row in rows or _get_types(model_input.kernel.find_opcode(row)) == types for row in consumers)
 
 
 def _get_types(opcode: Opcode) -> tuple[str, str] | None:
@@ -111,7 +107,10 @@ def _make_single_precision(model_input: ModelInput, ids: Collection[int]) -> Opc
         "latency_cycles": timing.latency_cycles.value,
         "is_long_scoreboard": timing.completion is Completion.LONG_SCOREBOARD,
     }
-    chosen, columns = sorted(ids), dict(zip(OpcodeCosts.__struct_fields__, astuple(model_input.costs), strict=True))
+    chosen, columns = (
+        sorted(ids),
+        dict(zip(OpcodeCosts.__struct_fields__, astuple(model_input.costs), strict=True)),
+    )
     for name, value in values.items():
         columns[name] = columns[name].copy()
         columns[name][chosen] = value

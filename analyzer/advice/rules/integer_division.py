@@ -7,8 +7,8 @@ There is no instruction for them. For a / b the compiler computes 1 / b in float
     IMAD.HI  IMAD  ISETP  IADD3  IADD3  ISETP  IADD3           quotient and remainder, corrected twice
     SEL or @!P LOP3                                            for b = 0
 
-A division is found by the first line, whose instructions feed each other, and followed from its last one
-through integer arithmetic to the select for b = 0. The first two lines stand before the loop where b does not
+A division is found by the first line, whose instructions feed each other, and followed from there through
+integer arithmetic to the select for b = 0. The first two lines stand before the loop where b does not
 change in it.
 """
 
@@ -26,7 +26,7 @@ ACTION = (
 )
 _RECIPROCAL_MODIFIER = "RCP"
 _HIGH_MODIFIER = "HI"
-_MAX_ROWS = 40  # of a division; more are no division
+_MAX_DISTANCE = 120  # instructions from the reciprocal to the end of a division, others between them
 _ARITHMETIC = frozenset(
     {
         Semantics.INT_ADD,
@@ -39,7 +39,7 @@ _ARITHMETIC = frozenset(
         Semantics.SELECT,
     }
 )
-_ENDS = frozenset({Semantics.LOGIC, Semantics.LOGIC_OF_TWO, Semantics.SELECT})
+_LOGIC = frozenset({Semantics.LOGIC, Semantics.LOGIC_OF_TWO})
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
@@ -65,7 +65,9 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     """Return the launch in which a division is a multiplication and one more instruction."""
     model_input, rows = result.model_input, set(list_rows(sites))
     for division in _find_divisions(model_input):
-        multiplies = [row for row in division if _HIGH_MODIFIER in model_input.kernel.find_opcode(row).modifiers]
+        multiplies = [
+            row for row in division if _HIGH_MODIFIER in model_input.kernel.find_opcode(row).modifiers
+        ]
         rows -= {max(multiplies, default=-1), max(division)}
     removed = frozenset(rows)
     return Edit(
@@ -84,8 +86,8 @@ def _find_divisions(model_input: ModelInput) -> list[frozenset[int]]:
             continue
         reciprocal = _find_reciprocal(model_input, chains, row)
         if reciprocal:
-            division = reciprocal | _follow_quotient(model_input, chains, row)
-            if len(division) <= _MAX_ROWS and max(model_input.execution_counts[one] for one in division) > 1:
+            division = reciprocal | _follow_quotient(model_input, row)
+            if max(model_input.execution_counts[one] for one in division) > 1:
                 found.append(frozenset(division))
     return found
 
@@ -106,20 +108,28 @@ def _find_reciprocal(model_input: ModelInput, chains: DefUseChains, row: int) ->
     return found
 
 
-def _follow_quotient(model_input: ModelInput, chains: DefUseChains, row: int) -> set[int]:
-    """Return the integer arithmetic behind a reciprocal, up to the select for a divisor of zero."""
+def _follow_quotient(model_input: ModelInput, row: int) -> set[int]:
+    """Return the integer arithmetic behind a reciprocal, up to the select for a divisor of zero; else none.
+
+    The select is an instruction of that kind, or a guarded one that overwrites the result. Instructions are
+    taken in address order: what lies between belongs to the division if it reads what that has written.
+    """
+    kernel = model_input.kernel
     found: set[int] = set()
-    work = list(chains.consumers(row))
-    while work and len(found) <= _MAX_ROWS:
-        one = work.pop()
-        form = model_input.kernel.decode_form(one)
-        if one in found or form.opcode.semantics not in _ARITHMETIC:
-            continue
-        found.add(one)
-        is_guarded = not form.is_unconditional or form.opcode.semantics is Semantics.SELECT
-        if not (is_guarded and form.opcode.semantics in _ENDS):
-            work += chains.consumers(one)
-    return found
+    written = set(kernel.decode_form(row).defs)
+    for one in range(row + 1, min(row + 1 + _MAX_DISTANCE, model_input.cfg.blocks[-1].stop)):
+        form = kernel.decode_form(one)
+        is_arithmetic, reads = form.opcode.semantics in _ARITHMETIC, not written.isdisjoint(form.uses)
+        overwrites = form.opcode.semantics in _LOGIC and not form.is_unconditional
+        is_end = reads and form.opcode.semantics is Semantics.SELECT
+        if is_end or (overwrites and not written.isdisjoint(form.defs)):
+            return found | {one}
+        if reads and is_arithmetic:
+            found.add(one)
+            written.update(form.defs)
+        elif form.is_unconditional:
+            written.difference_update(form.defs)
+    return set()
 
 
 def _is_float_to_int(opcode: Opcode) -> bool:

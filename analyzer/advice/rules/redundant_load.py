@@ -28,9 +28,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     for loop in loops:
         rows = frozenset(_list_rows(model_input, loop))
         found.update(
-            row
-            for row in rows
-            if loads[row] and counts[row] > 1 and rows.isdisjoint(chains.producers(row))
+            row for row in rows if loads[row] and counts[row] > 1 and rows.isdisjoint(chains.producers(row))
         )
     ordered = sorted(found, key=lambda row: (-float(counts[row]), row))
     return tuple(

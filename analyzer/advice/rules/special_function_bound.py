@@ -36,9 +36,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     used = counts * model_input.costs.issue_cycles[ids] * on_xu
     if used[chosen].sum() < _MIN_EXPONENTIAL_SHARE * used.sum():
         return ()
-    rows = sorted(
-        np.flatnonzero(chosen & (counts > 0)).tolist(), key=lambda row: (-float(counts[row]), row)
-    )
+    rows = sorted(np.flatnonzero(chosen & (counts > 0)).tolist(), key=lambda row: (-float(counts[row]), row))
     message = (
         f"the XU pipe is busy {busy / cycles:.0%} of the time, {used[chosen].sum() / used.sum():.0%} of it with "
         f"{float(counts[chosen].sum()):,.0f} exponentials (MUFU.EX2) of each warp"

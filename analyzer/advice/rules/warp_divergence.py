@@ -30,7 +30,9 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     total = float(slots.sum())
     if not total or lost.sum() < _MIN_LOST_SHARE * total:
         return ()
-    chosen = [block for block in np.argsort(-lost.round(3), kind="stable").tolist() if lost[block] > 0.01 * total]
+    chosen = [
+        block for block in np.argsort(-lost.round(3), kind="stable").tolist() if lost[block] > 0.01 * total
+    ]
     return tuple(
         Site(
             model_input.cfg.blocks[block].start,
