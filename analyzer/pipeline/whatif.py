@@ -70,9 +70,9 @@ def whatif_programs(
     gpu: name, alias or TOML path; None for the typical one of the first kernel's architecture.
     Raises InputError, HardwareError or UsageError.
     """
-    chosen = [kernel for program in programs for kernel in choose_kernels(program, options)]
-    if not chosen:
-        raise UsageError(f"no kernel fits {', '.join(options.kernels)}")
+    if len(options.models) > 1:
+        raise UsageError("whatif takes one --model", hint="run it once for each")
+    chosen = [kernel for kernels in choose_kernels(programs, options) for kernel in kernels]
     base = find_single_gpu(gpu, chosen[0].kernel.arch)
     points = [
         (settings, with_settings(base, settings))

@@ -91,9 +91,12 @@ def make_memory_table(kernel: KernelReport) -> RenderableType:
         rows.append(_make_row(entry, "" if start is None else marks[start]))
     columns = [
         Column("address", ColumnFit.NO_WRAP),
-        Column("opcode", ColumnFit.TRUNCATE),
-        *make_number_columns("requests", "lanes", "sectors", "wavefronts", "distinct"),
-        Column("source", ColumnFit.TRUNCATE),
+        Column("opcode", ColumnFit.WRAP, min_width=10),
+        *make_number_columns("requests"),
+        Column("lanes", drop_rank=1),
+        *make_number_columns("sectors", "wavefronts"),
+        Column("distinct", drop_rank=2),
+        Column("source", ColumnFit.WRAP, min_width=10),
     ]
     if not any(entry.source for entry in kernel.memory):
         columns, rows = columns[:-1], [row[:-1] for row in rows]

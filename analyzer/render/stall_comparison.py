@@ -26,7 +26,7 @@ def make_stall_comparison(kernel: KernelReport, entries: tuple[PredictionEntry, 
     instructions = kernel.counts.instructions_per_warp
     if instructions:
         rows.append(("CPI", *(f"{e.cycles / instructions / max(1.0, e.waves):,.2f}" for e in entries)))
-    columns = [Column("stall", ColumnFit.NO_WRAP), *make_number_columns(*(entry.model for entry in entries))]
+    columns = [Column("stall", ColumnFit.WRAP), *make_number_columns(*(entry.model for entry in entries))]
     title = Text(f"cycles by stall and model, {entries[0].gpu_name}", style="italic")
     return Group(title, make_table(columns, rows))
 
@@ -53,10 +53,10 @@ def make_difference_table(kernel: KernelReport) -> RenderableType:
         for stall, found in by_stall.items()
     ]
     columns = [
-        Column("stall", ColumnFit.NO_WRAP),
-        *make_number_columns("cycles"),
-        Column("against", ColumnFit.WRAP),
-        Column("most at", ColumnFit.NO_WRAP),
-        Column("why", ColumnFit.WRAP),
+        Column("stall", ColumnFit.WRAP, min_width=10),
+        Column("cycles", ColumnFit.WRAP, min_width=10),
+        Column("against", ColumnFit.WRAP, min_width=10),
+        Column("most at", ColumnFit.WRAP, min_width=8),
+        Column("why", ColumnFit.WRAP, min_width=24),
     ]
     return make_table(columns, rows, title="where the models part")

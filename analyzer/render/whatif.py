@@ -81,9 +81,9 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
         for one in named
     ]
     columns = [
-        Column(make_heading(kernel), ColumnFit.NO_WRAP),
+        Column(make_heading(kernel), ColumnFit.WRAP, min_width=20),
         *make_number_columns("cycles", "time us", "time"),
-        Column("bound", ColumnFit.NO_WRAP),
+        Column("bound", ColumnFit.WRAP, min_width=7),
         *make_number_columns(*stalls),
     ]
     return make_table(columns, rows)
@@ -115,9 +115,9 @@ def _make_elasticity_table(report: WhatIfReport, kernel: WhatIfKernel) -> Render
     if rest:
         rows.append((f"{rest} more figures", "", "", "", ""))
     columns = [
-        Column("figure", ColumnFit.NO_WRAP),
+        Column("figure", ColumnFit.WRAP, min_width=20),
         *make_number_columns("now"),
-        Column("basis", ColumnFit.NO_WRAP),
+        Column("basis", ColumnFit.NO_WRAP, drop_rank=1),
         *make_number_columns("elasticity", "time, +10 %"),
     ]
     return make_table(columns, rows, title="what the time follows (d log time / d log figure)")
