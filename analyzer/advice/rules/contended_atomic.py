@@ -10,8 +10,8 @@ from analyzer.models.model_result import ModelResult
 
 NAME = "contended-atomic"
 ACTION = (
-    "reduce within the warp and the CTA first (shuffles, redux, shared memory), and let one thread add; or give "
-    "each CTA words of its own and add these up at the end"
+    "reduce within the warp and the CTA first (shuffles, redux, shared memory), and let one thread add; or "
+    "give each CTA words of its own and add these up at the end"
 )
 _MIN_LANES_PER_WORD = 32
 

@@ -17,7 +17,7 @@ from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 
 NAME = "fp64-arithmetic"
-ACTION = "write constants with f (0.5f), call the single-precision functions (sqrtf), and see that no double is left"
+ACTION = "write constants with f (0.5f), and call the functions of single precision (sqrtf)"
 _TYPES = ("F64", "F32")
 
 
@@ -31,8 +31,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     rows = sorted(_find_accidental_rows(model_input), key=lambda row: (-float(counts[row]), row))
     share = sum(float(counts[row]) for row in rows) / max(1.0, float(counts.sum()))
     message = (
-        f"double-precision arithmetic on single-precision operands: {len(rows)} instructions, {share:.0%} of the "
-        "executed ones, on the FP64 pipe, with conversions before and after"
+        f"double-precision arithmetic on single-precision operands: {len(rows)} instructions, {share:.0%} of "
+        "the executed ones, on the FP64 pipe, with conversions before and after"
     )
     return tuple(Site(row, message) for row in rows)
 
@@ -107,10 +107,8 @@ def _make_single_precision(model_input: ModelInput, ids: Collection[int]) -> Opc
         "latency_cycles": timing.latency_cycles.value,
         "is_long_scoreboard": timing.completion is Completion.LONG_SCOREBOARD,
     }
-    chosen, columns = (
-        sorted(ids),
-        dict(zip(OpcodeCosts.__struct_fields__, astuple(model_input.costs), strict=True)),
-    )
+    chosen = sorted(ids)
+    columns = dict(zip(OpcodeCosts.__struct_fields__, astuple(model_input.costs), strict=True))
     for name, value in values.items():
         columns[name] = columns[name].copy()
         columns[name][chosen] = value

@@ -55,8 +55,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         return ()
     spent = sum(float(counts[row]) for row in rows) / max(1.0, float(counts.sum()))
     message = (
-        f"integer division or remainder by a variable: {len(divisions)} in loops, {spent:.0%} of the executed "
-        "instructions"
+        f"integer division or remainder by a variable: {len(divisions)} in loops, {spent:.0%} of the "
+        "executed instructions"
     )
     return tuple(Site(row, message) for row in sorted(set(rows), key=lambda row: (-float(counts[row]), row)))
 
@@ -65,9 +65,8 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     """Return the launch in which a division is a multiplication and one more instruction."""
     model_input, rows = result.model_input, set(list_rows(sites))
     for division in _find_divisions(model_input):
-        multiplies = [
-            row for row in division if _HIGH_MODIFIER in model_input.kernel.find_opcode(row).modifiers
-        ]
+        kernel = model_input.kernel
+        multiplies = [row for row in division if _HIGH_MODIFIER in kernel.find_opcode(row).modifiers]
         rows -= {max(multiplies, default=-1), max(division)}
     removed = frozenset(rows)
     return Edit(

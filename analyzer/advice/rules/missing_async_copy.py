@@ -1,4 +1,4 @@
-"""Tiles that go through registers from global to shared memory, where cp.async would bring them past these."""
+"""Tiles that go from global to shared memory through registers, where cp.async would go past these."""
 
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.advice.removed_rows import without_result_scoreboards, without_rows
@@ -12,8 +12,8 @@ from analyzer.models.model_result import ModelResult
 
 NAME = "missing-async-copy"
 ACTION = (
-    "copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on) and start the copies "
-    "some tiles ahead"
+    "copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on) and start the "
+    "copies some tiles ahead"
 )
 _COPY_BYTES = frozenset({4, 8, 16})  # sizes of cp.async
 

@@ -13,8 +13,8 @@ from analyzer.models.model_result import ModelResult
 
 NAME = "serialized-wgmma"
 ACTION = (
-    "let a group of products be pending (wgmma.wait_group 1), and keep the registers of the sums out of other "
-    "instructions until the loop is over (warpgroup fences on them; ptxas warns with C7510 to C7514)"
+    "let a group of products be pending (wgmma.wait_group 1), and keep the registers of the sums out of "
+    "other instructions until the loop is over (warpgroup fences on them; ptxas warns with C7510 to C7514)"
 )
 _WAIT_MODIFIER = "DEPBAR"
 
@@ -36,8 +36,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     counts = model_input.execution_counts
     rows.sort(key=lambda row: (-float(counts[row]), row))
     message = (
-        "warpgroup products are serialized: the warp waits for all of them (stall gmma) before it issues the next, "
-        "though nothing has read their sums"
+        "warpgroup products are serialized: the warp waits for all of them (stall gmma) before it issues "
+        "the next, though nothing has read their sums"
     )
     return tuple(Site(row, message) for row in rows if counts[row] > 0)
 

@@ -15,8 +15,8 @@ from analyzer.models.model_result import ModelResult
 
 NAME = "special-function-bound"
 ACTION = (
-    "compute a part of the exponentials by polynomials on the FMA pipe (as FlashAttention-4 does), and none for "
-    "elements that a mask removes"
+    "compute a part of the exponentials by polynomials on the FMA pipe (as FlashAttention-4 does), and none "
+    "for elements that a mask removes"
 )
 _FUNCTION_MODIFIER = "EX2"
 _MIN_BUSY_SHARE = 0.85
@@ -38,8 +38,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         return ()
     rows = sorted(np.flatnonzero(chosen & (counts > 0)).tolist(), key=lambda row: (-float(counts[row]), row))
     message = (
-        f"the XU pipe is busy {busy / cycles:.0%} of the time, {used[chosen].sum() / used.sum():.0%} of it with "
-        f"{float(counts[chosen].sum()):,.0f} exponentials (MUFU.EX2) of each warp"
+        f"the XU pipe is busy {busy / cycles:.0%} of the time, {used[chosen].sum() / used.sum():.0%} of it "
+        f"with {float(counts[chosen].sum()):,.0f} exponentials (MUFU.EX2) of each warp"
     )
     return tuple(Site(row, message) for row in rows)
 
@@ -68,8 +68,8 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     edited = edit_input(model_input, costs=replace(costs, issue_cycles=issue_cycles))
     return Edit(
         edited,
-        note=f"{moved_share:.0%} of the exponentials as {_POLYNOMIAL_INSTRUCTIONS} instructions each of the FMA "
-        "pipe, which is as busy then",
+        note=f"{moved_share:.0%} of the exponentials as {_POLYNOMIAL_INSTRUCTIONS} instructions each of the "
+        "FMA pipe, which is as busy then",
     )
 
 

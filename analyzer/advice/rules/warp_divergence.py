@@ -18,6 +18,7 @@ ACTION = (
     "replace short branches by selects"
 )
 _MIN_LOST_SHARE = 0.05  # of the issue slots
+_MIN_LOST_SHARE_OF_BLOCK = 0.01  # likewise, lost in one block
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
@@ -30,14 +31,13 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     total = float(slots.sum())
     if not total or lost.sum() < _MIN_LOST_SHARE * total:
         return ()
-    chosen = [
-        block for block in np.argsort(-lost.round(3), kind="stable").tolist() if lost[block] > 0.01 * total
-    ]
+    ordered = np.argsort(-lost.round(3), kind="stable").tolist()
+    chosen = [block for block in ordered if lost[block] >= _MIN_LOST_SHARE_OF_BLOCK * total]
     return tuple(
         Site(
             model_input.cfg.blocks[block].start,
-            f"divergence: {WARP_SIZE * active[block]:.3g} of 32 lanes active from here to the end of the block; "
-            f"{lost.sum() / total:.0%} of the kernel's issue slots serve inactive lanes",
+            f"divergence: {WARP_SIZE * active[block]:.3g} of 32 lanes active from here to the end of the "
+            f"block; {lost.sum() / total:.0%} of the kernel's issue slots serve inactive lanes",
         )
         for block in chosen
     )
