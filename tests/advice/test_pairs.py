@@ -39,7 +39,7 @@ def analyze_pair(rule: str, arch: int) -> dict[str, KernelReport]:
     launches = next(
         path for name in (f"launch_{arch}.json", "launch.json") if (path := folder / name).is_file()
     )
-    options = Options(launch_table=load_launch_file(launches), advice=True)
+    options = Options(launch_table=load_launch_file(launches), advice=True, advice_rules=(rule,))
     with tempfile.TemporaryDirectory() as unpacked:
         dump = unpack(folder / f"pair_{arch}.sass", Path(unpacked))
         report = analyze(str(dump), GPU_BY_ARCH[arch], options=options)
