@@ -82,6 +82,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         min_coverage: float = 0.0,
         explain: bool = False,
         advice: bool = False,
+        has_progress: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
@@ -106,7 +107,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             models=parse_model_names(self.model),
             explain=explain,
             advice=advice,
-            progress=ProgressLine() if advice else None,
+            progress=ProgressLine() if advice or has_progress else None,
             listing=listing,
             min_coverage=min_coverage,
         )

@@ -74,7 +74,12 @@ def make_cut_off_warnings(
     """Yield a warning for each kernel of whose code a part is missing."""
     paths = {(kernel.name, kernel.arch, kernel.line): module.path for module in modules for kernel in module}
     found = dict.fromkeys(
-        (report.demangled, sentence, paths.get((report.name, report.architecture, report.line), ""), report.line)
+        (
+            report.demangled,
+            sentence,
+            paths.get((report.name, report.architecture, report.line), ""),
+            report.line,
+        )
         for report in reports
         for sentence in report.missing_code
     )

@@ -37,6 +37,7 @@ from analyzer.execution.binding.constant_image import (
     MappedTensor,
 )
 from analyzer.execution.binding.constant_reads import find_constant_reads
+from analyzer.execution.binding.fill_patterns import encode_fill_pattern
 from analyzer.execution.binding.parameter_layout import (
     POINTER_BYTES,
     TENSOR_MAP_BYTES,
@@ -406,9 +407,8 @@ def _set_allocation_contents(owner: Allocation, value: Pointer | Buffer | Filled
             return replace(owner, size_bytes=size)
         case Buffer(contents=contents):
             return replace(owner, size_bytes=len(contents), contents=contents)
-        case FilledBuffer(value=number):
-            word = encode_number(number, WORD_BYTES, owner.label)
-            return replace(owner, fill_word=int.from_bytes(word, "little"))
+        case FilledBuffer():
+            return replace(owner, fill_pattern=encode_fill_pattern(value))
 
 
 def _describe_missing_bank(kernel: Kernel, number: int | None) -> str:
