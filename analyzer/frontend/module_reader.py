@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec.structs import replace
 
 from analyzer.files import limit_bytes, read_file, split_dense_pieces
-from analyzer.frontend.arch_lookup import find_arch_entry, set_missing_arch
+from analyzer.frontend.arch_lookup import find_arch_entry, find_compiled_name, set_missing_arch
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
@@ -290,8 +290,9 @@ def _make_cubin_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetadata
     cubin_info = _read_cubin_info(str(path), str(path))
 
     def find(kernel: Kernel) -> KernelMetadata | None:
-        same = cubin_info.code_bytes.get(kernel.name) == len(kernel) * INSTRUCTION_BYTES
-        return cubin_info.metadata.get(kernel.name) if same else None
+        name = find_compiled_name(cubin_info.code_bytes, kernel.name)
+        same = cubin_info.code_bytes.get(name) == len(kernel) * INSTRUCTION_BYTES
+        return cubin_info.metadata.get(name) if same else None
 
     return find
 
