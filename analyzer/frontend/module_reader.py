@@ -163,7 +163,7 @@ def _read_dump(path: str, head: bytes, file: BinaryIO) -> Module:
 
 
 def _join_bounded(path: str, chunks: Iterable[bytes]) -> bytes:
-    """Return a whole listing. Raises InputError if it is larger than any that a person or a debugger makes."""
+    """Return a whole listing. Raises InputError if it is larger than any that people or debuggers make."""
     try:
         return b"".join(limit_bytes(chunks, _MAX_LISTING_BYTES))
     except OSError as error:

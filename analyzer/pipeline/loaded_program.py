@@ -120,12 +120,19 @@ class Program(Struct, frozen=True, eq=False, dict=True):
 
     def __repr__(self) -> str:
         names = [demangle(kernel.name) for kernel in self.kernels]
-        return f"Program({escape_controls(self.module.path)}: {escape_controls(list_names_for_people(names))})"
+        return (
+            f"Program({escape_controls(self.module.path)}: {escape_controls(list_names_for_people(names))})"
+        )
 
     def _repr_html_(self) -> str:
         """Return the kernels as a table for notebooks."""
         rows = [
-            (demangle(each.name), each.kernel.arch or "?", f"{len(each):,}", _format_count(resources.registers))
+            (
+                demangle(each.name),
+                each.kernel.arch or "?",
+                f"{len(each):,}",
+                _format_count(resources.registers),
+            )
             for each in self.kernels
             for resources in (each.kernel.resources,)
         ]

@@ -24,14 +24,15 @@ from analyzer.report.notebook import make_html_table
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 Dims = int | Sequence[int]
 
 _READY_VALUES = (Pointer, NullPointer, TensorMap, Buffer, FilledBuffer)
 _MAX_EXTENT = max(MAX_GRID_DIMS)
-_VALUE_HINT = "a value is a number, an array, None for the null pointer, or a text as --arg takes it, such as 'ptr'"
+_VALUE_HINT = (
+    "a value is a number, an array, None for the null pointer, or a text as --arg takes it, such as 'ptr'"
+)
 
 
 class Launch(Struct, frozen=True):
@@ -43,8 +44,8 @@ class Launch(Struct, frozen=True):
 
     grid: Dims | None = None  # CTAs along x, y and z
     block: Dims | None = None  # threads along x, y and z
-    # By name or position, or a sequence by position: numbers, arrays (contents of the memory at a pointer), None (the
-    # null pointer), or texts as `--arg` takes them: "ptr", "zeros", "fill:7", "@x.npy", "tensormap:...".
+    # By name or position, or a sequence by position: numbers, arrays (contents of the memory at a pointer),
+    # None (the null pointer), or texts as `--arg` takes them: "ptr", "zeros", "fill:7", "@x.npy".
     arguments: Mapping[str | int, object] | Sequence[object] = ()
     cluster: Dims | None = None  # CTAs along x, y and z
     dynamic_shared_bytes: int | None = None  # per CTA
@@ -125,7 +126,8 @@ def _list_arguments(arguments: object) -> list[tuple[str, object]]:
     if isinstance(arguments, Sequence) and not isinstance(arguments, str | bytes):
         return [(str(position), value) for position, value in enumerate(arguments)]
     raise UsageError(
-        f"arguments {arguments!r:.80}: neither a mapping nor a sequence", hint='write {"n": 1024} or [x, 1024]'
+        f"arguments {arguments!r:.80}: neither a mapping nor a sequence",
+        hint='write {"n": 1024} or [x, 1024]',
     )
 
 
@@ -155,7 +157,7 @@ def _make_value(value: object) -> ArgumentValue:
 
 
 def _make_buffer(value: Any) -> ArgumentValue:
-    """Return memory with the contents of an array, in the order of its elements; of one on a GPU only the size."""
+    """Return memory with the contents of an array, element by element; of one on a GPU only its size."""
     import numpy as np
 
     if hasattr(value, "__cuda_array_interface__"):
@@ -166,9 +168,8 @@ def _make_buffer(value: Any) -> ArgumentValue:
         raise UsageError(f"not an array that numpy reads: {error}", hint=_VALUE_HINT) from None
     if array.dtype.hasobject or not array.size:
         raise UsageError(
-            f"an array of {array.dtype} of shape {array.shape} has no bytes to copy", hint="give null, or some data"
+            f"an array of {array.dtype} of shape {array.shape} has no bytes to copy",
+            hint="give null, or some data",
         )
     contents: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return Buffer(contents, f"{array.dtype}{list(array.shape)}")
-
-

@@ -42,7 +42,8 @@ def render_kernel_html(kernel: "KernelReport") -> str:
         parts.append(make_html_table(_PREDICTION_HEADS, rows))
         parts.append(_make_stall_table(kernel.predictions[0]))
     parts += [
-        f"<p>{escape_html(f'{refusal.gpu_name}: {refusal.reason}')}</p>" for refusal in kernel.refused[:_MAX_ROWS]
+        f"<p>{escape_html(f'{refusal.gpu_name}: {refusal.reason}')}</p>"
+        for refusal in kernel.refused[:_MAX_ROWS]
     ]
     return "".join(parts)
 
@@ -50,7 +51,12 @@ def render_kernel_html(kernel: "KernelReport") -> str:
 def render_report_html(report: "Report") -> str:
     """Return a table of all kernels, and the warnings."""
     rows = [
-        (kernel.demangled, kernel.architecture, f"{kernel.instructions:,}", *_make_prediction_cells(prediction))
+        (
+            kernel.demangled,
+            kernel.architecture,
+            f"{kernel.instructions:,}",
+            *_make_prediction_cells(prediction),
+        )
         for kernel in report.kernels
         for prediction in kernel.predictions
     ]

@@ -68,7 +68,9 @@ def test_filtered_names_stand_in_operands() -> None:
 )
 def test_parentheses_in_operands(tmp_path: Path, operand: str, is_read: bool) -> None:
     path = tmp_path / "k.sass"
-    path.write_text(f"\tcode for sm_80\n\t\tFunction : k\n        /*0000*/    RET.REL.NODEC R20 {operand} ;\n")
+    path.write_text(
+        f"\tcode for sm_80\n\t\tFunction : k\n        /*0000*/    RET.REL.NODEC R20 {operand} ;\n"
+    )
     if is_read:
         (kernel,) = read_module(str(path))
         assert str(kernel.decode_form(0).operands[-1]) == operand
@@ -101,7 +103,7 @@ def test_filtered_usage_beside_a_filtered_dump_is_found(tmp_path: Path) -> None:
 def test_a_constant_of_a_relocatable_object_is_read(tmp_path: Path) -> None:
     path = tmp_path / "k.sass"
     path.write_text(
-        "\t.target\tsm_75\n\t.section\t.text.k,\"ax\",@progbits\n"
+        '\t.target\tsm_75\n\t.section\t.text.k,"ax",@progbits\n'
         "        /*0000*/                   DMUL R6, R6, c[`(_Z1fv.const_opt.0.8)] ;\n"
         "        /*0010*/                   DADD R6, R6, -c[`(f(float, int) [clone .const_opt.0.8])] ;\n"
     )

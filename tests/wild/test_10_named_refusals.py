@@ -110,7 +110,7 @@ def test_what_it_is_and_what_to_do(tmp_path: Path, content: str | bytes, says: s
 
 
 def test_old_code_beside_new_code_is_left_out_with_a_warning(tmp_path: Path) -> None:
-    new = "\t.section\t.text.n,\"ax\",@progbits\n        /*0000*/                   EXIT ;\n"
+    new = '\t.section\t.text.n,"ax",@progbits\n        /*0000*/                   EXIT ;\n'
     path = tmp_path / "both.txt"
     path.write_text(PAIRED + "\t.target\tsm_80\n" + new)
     module = read_module(str(path))
@@ -124,7 +124,12 @@ def test_old_code_beside_new_code_is_left_out_with_a_warning(tmp_path: Path) -> 
         ({"registers": 21955, "version": 0, "shared": 1}, ["nregs = 21955"], "10 registers (from code)", "?"),
         ({"registers": 0, "version": 0, "shared": 0}, [], "10 registers (from code)", "?"),
         ({"registers": 32, "version": 12345, "shared": 0}, ["binary version = 12345"], "32 registers", "?"),
-        ({"registers": 32, "version": 80, "shared": 1 << 40}, [f"shmem = {1 << 40}"], "32 registers", "sm_80"),
+        (
+            {"registers": 32, "version": 80, "shared": 1 << 40},
+            [f"shmem = {1 << 40}"],
+            "32 registers",
+            "sm_80",
+        ),
         ({"registers": 32, "version": 80, "shared": 0}, [], "32 registers", "sm_80"),
     ],
 )
