@@ -28,7 +28,7 @@ _FIRST_IR_SUFFIX = ".source"  # of the code as it was before any pass
 _MAX_BYTES = 8 << 20
 _MAX_SOURCE_BYTES = 4 << 20
 _FUNCTION = re.compile(r"^\s*tt\.func\s+public\s+@(?:\"([^\"\n]+)\"|([\w$.]+))\(", re.M)
-_PARAMETER = re.compile(r"%(?P<name>[\w$.-]+):\s*(?P<type>[^\s{(]+(?:<[^{]*>)?)")
+_PARAMETER = re.compile(r"%(?P<name>[\w$.-]+):\s*(?P<type>[^\s<{(]+(?:<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>)?)")
 _NAMED_LOCATION = re.compile(r"loc\(\"([^\"\n]+)\"\(")
 _LOCATION = re.compile(r"loc\(\"([^\"\n]+)\":(\d+):(\d+)\)")
 _LOCATION_LINE = re.compile(rf"^(#\w+) = {_LOCATION.pattern}", re.M)
