@@ -171,6 +171,8 @@ def test_the_suffix_of_a_header_stays(capsys: Capture) -> None:
         ("MOV R1, R2\nhello there\n", 2, 1, "not a SASS instruction"),
         ("MOV R1, R2\nmov r1, r2\n", 2, 1, "not a SASS instruction"),
         ("/*0010*/ MOV R1, R2\n/*0010*/ EXIT\n", 2, 10, "does not follow"),
+        ("/*ffffffffffffffff*/ MOV R1, R2\n", 1, 22, "beyond the memory"),
+        ("0xfffffffffffffff0: MOV R1, R2\n", 1, 21, "beyond the memory"),
         ("/*0010*/ MOV R1, R2\n/*0020*/ ;\n", 2, 10, "not a SASS instruction"),
         ("[B------:R-:W-:-:S02] MOV R1, R2 ;\n[B------:R-:W-:-:S77] EXIT ;\n", 2, 1, "no control code"),
         ("[B------:R-:W-:-:S02] MOV R1, R2 ;\n[B9-----:R-:W-:-:S02] EXIT ;\n", 2, 1, "no control code"),
