@@ -30,8 +30,8 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     return tuple(
         Site(
             access.row,
-            f"divergent constant load: {passes / access.requests:.3g} different words a request, each a pass of "
-            "the constant cache (stall imc_miss, short_scoreboard)",
+            f"divergent constant load: {passes / access.requests:.3g} different words a request, each a pass "
+            "of the constant cache (stall imc_miss, short_scoreboard)",
         )
         for passes, access in found
     )
