@@ -35,7 +35,11 @@ def build_warp_timeline(
         options = replace(options, row_latencies={})
     options = replace(options, n_lockstep_warps=n_lockstep_warps, max_loop_iterations=max_loop_iterations)
     return simulate_warp_issue(
-        model_input.kernel, model_input.cfg, model_input.loop_forest, costs or model_input.costs, options
+        model_input.cfg,
+        model_input.loop_forest,
+        costs or model_input.costs,
+        model_input.control_codes,
+        options,
     )
 
 
@@ -52,4 +56,5 @@ def make_timeline_options(
         memory_latency_cycles=compute_memory_latency_cycles(model_input, cold_miss_rates),
         read_release_cycles=model_input.arch.memory.read_release_cycles.value,
         row_latencies=compute_load_latencies(model_input, cold_share),
+        constant_passes=model_input.access_bytes.constant_passes,
     )

@@ -345,11 +345,17 @@ class SymbolicIteration(AbstractMachine):
             self.forget(access.result_slots, view, make_divergent_origin(access.row), lanes)
             return
         if moves and (
-            (access.result_slots and self.batch.has_known_contents) or access.space is AddressSpace.LOCAL
+            (access.result_slots and self._reads_other_contents(steps)) or access.space is AddressSpace.LOCAL
         ):
             raise SymbolicIterationFailed("a buffer is read on")
         self._check_memory_contents(access, view, active, addresses if origin is None else None)
         self._transfer_data(access, view, lanes, addresses, origin)
+
+    def _reads_other_contents(self, steps: IntArray | None) -> bool:
+        """Return whether the next iteration may read other known contents than this one."""
+        if self.batch.has_known_contents:
+            return True
+        return steps is not None and bool((steps % self.batch.fill_period_bytes).any())
 
     def _check_memory_contents(
         self,

@@ -63,6 +63,7 @@ from analyzer.isa.register_operands import (
     PREDICATE_BASE,
     UNIFORM_REGISTER_BASE,
     find_address_units,
+    find_constant_index,
     find_predicate_unit,
     find_register_unit,
     is_64bit_address,
@@ -217,6 +218,8 @@ class _KernelCompiler:
     def _build_actions(self, start: int, stop: int) -> tuple[Action, ...]:
         found: list[Action] = []
         for row in range(start, stop):
+            if (request := self._build_constant_request(row)) is not None:
+                found.append(request)
             action, source = self._build_action(row), self.slice.unknown_results.get(row)
             if action is not None:
                 found.append(action)
@@ -234,6 +237,18 @@ class _KernelCompiler:
         if row is None or not slots:
             return []
         return [Action(ActionKind.SET_UNKNOWN, row, find_guard(self.cfg.kernel.decode_form(row)), slots)]
+
+    def _build_constant_request(self, row: int) -> Action | None:
+        """Build the request of an indexed constant load; another action computes what it loads."""
+        form = self.cfg.kernel.decode_form(row)
+        operand = find_constant_index(form.opcode, form.operands)
+        if operand is None or operand.base is None or form.is_never_executed:
+            return None
+        address = Address((operand.base,), operand.offset)
+        access = self._build_access(
+            row, form, 0, address, AddressSpace.CONSTANT, OpKind.LOAD, (), results=(), data=()
+        )
+        return Action(ActionKind.ACCESS_MEMORY, row, find_guard(form), (), accesses=(access,))
 
     def _build_action(self, row: int) -> Action | None:
         form = self.cfg.kernel.decode_form(row)

@@ -65,6 +65,7 @@ from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import (
     N_REGISTER_UNITS,
     find_address_units,
+    find_constant_index,
     find_predicate_unit,
     find_register_unit,
     is_partial_predicate_write,
@@ -432,11 +433,11 @@ class _BackwardPass:
                     *_find_tensor_map_registers(form),
                 )
             )
-        if opcode.kind not in MEMORY_KINDS or opcode.space is AddressSpace.CONSTANT:
+        if opcode.kind not in MEMORY_KINDS:
             return 0
-        reads = find_address_reads(form) | (
-            _make_guard_mask(form) if self.options.includes_control_flow else 0
-        )
+        if opcode.space is AddressSpace.CONSTANT:
+            return self._find_constant_address_reads(form)
+        reads = find_address_reads(form) | self._make_control_mask(form)
         if (bulk := find_bulk_operands(form, tracks_tensor_maps=self.options.tracks_tensor_maps)) is not None:
             reads |= _make_mask((bulk.shared_address, *bulk.size_registers, *bulk.address_registers))
         stores = opcode.kind in (OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION)
@@ -451,6 +452,16 @@ class _BackwardPass:
         if stores and (tracks_shared or tracks_local):
             reads |= _make_mask(form.uses)
         return reads
+
+    def _find_constant_address_reads(self, form: InstructionForm) -> int:
+        """Return the mask of what decides how many words of a constant bank a warp reads."""
+        index = find_constant_index(form.opcode, form.operands)
+        if index is None or index.base is None:
+            return 0
+        return _make_mask((find_register_unit(index.base),)) | self._make_control_mask(form)
+
+    def _make_control_mask(self, form: InstructionForm) -> int:
+        return _make_guard_mask(form) if self.options.includes_control_flow else 0
 
 
 def _build_register_masks(form: InstructionForm, guard: Guard | None, required_reads: int) -> StorageMasks:

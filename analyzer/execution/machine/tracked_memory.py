@@ -75,7 +75,7 @@ class OverwrittenBuffers:
         self.stale_bytes = [
             (a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None
         ]
-        self.filled_allocations = [a for a in allocations if a.fill_word is not None]
+        self.filled_allocations = [a for a in allocations if a.fill_pattern is not None]
         self.overwritten_addresses: set[int] = set()  # addresses of allocations that have been stored to
 
     def may_overwrite(self, active: BoolArray, addresses: Addresses | None) -> bool:

@@ -41,6 +41,7 @@ from analyzer.execution.lowering.spill_slots import find_first_spill_slot
 from analyzer.execution.lowering.step import AffineRule, ConstantRead, SpecialRead, Step, StepInput
 from analyzer.execution.lowering.worklist import Worklist
 from analyzer.execution.sampling.cta_observers import CtaObservations
+from analyzer.execution.sampling.wrap_checks import needs_wrap_check
 from analyzer.ir.opcode import AddressSpace, OpKind
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 
@@ -72,6 +73,9 @@ class CtaAffinity:
         that do not overlap (pid * 1024 | lane); `AffinityChecks` verifies that while they run. If
         is_optimistic, also steps that round: they keep values affine between CTAs that are far enough apart.
     compared_steps: steps without non-affine inputs; the corners of a box must agree on their predicates.
+    monotone_steps: steps with affine inputs whose results are decided by comparing, carrying or rounding.
+        They are monotone in the CTA index while no input wraps around 2^32 within a box, which a number that
+        is hashed does; `AffinityChecks` verifies that too.
     has_affine_branches: all branches depend on the CTA by such predicates only.
     has_affine_accesses: so do guards of memory accesses, and all addresses are affine.
     needs_observations: observations of ranges or rounding could improve the result.
@@ -98,6 +102,7 @@ class CtaAffinity:
         self.has_affine_branches = self.has_affine_accesses = True
         self.compared_steps: set[Step] = set()
         self.steps_to_check: set[Step] = set()
+        self.monotone_steps: set[Step] = set()
         self.returning_calls = _find_returning_calls(kernel)
         # Affinity of what was written since the segment began, by slot and guard.
         self._guarded_writes: dict[tuple[int, Guard], int] = {}
@@ -358,6 +363,8 @@ class CtaAffinity:
         inputs = self._read_inputs(step, state, action.guard)
         if AffinityKind.NON_AFFINE not in inputs:
             self.compared_steps.add(step)
+            if AffinityKind.AFFINE in inputs and needs_wrap_check(step):
+                self.monotone_steps.add(step)
         results = self._compute_results(step, inputs)
         kept = self._find_guarded_results(step, action, state)
         for slot, result in results.items():
