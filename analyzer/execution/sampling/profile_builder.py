@@ -39,7 +39,6 @@ from analyzer.ir.arrays import CountArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 
-
 _INT64_LIMIT = 2.0**63
 _LARGEST_EXACT_FLOAT = 2.0**53
 

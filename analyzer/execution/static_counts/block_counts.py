@@ -11,7 +11,8 @@ Invariant: a loop is left as often as it is entered, whatever its trip count.
 
 Example: entry A, loop B with 16 trips, exit to C: A runs once, B 16 times, C once.
 
-Counts are cut off at `MAX_COUNT`: hundreds of nested loops would go beyond the range of floats. The report says so.
+Counts are cut off at `MAX_COUNT`, and the report says so: hundreds of nested loops would go beyond the range
+of floats.
 
 Abstract execution of a launch gives exact counts; these serve where no launch is known.
 """
