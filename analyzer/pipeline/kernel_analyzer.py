@@ -7,6 +7,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.advice.findings import find_advice
+from analyzer.advice.interface import Finding
+from analyzer.advice.registry import load_rules
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
@@ -48,6 +50,7 @@ class Options(Struct, frozen=True, kw_only=True):
     min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
     models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
     advice: bool = False  # ask the first model again for each rule of advice that applies
+    advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
     progress: Callable[[str], None] | None = None  # is told what takes long
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
@@ -176,8 +179,12 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_advice(first, listener=self.options.progress) if self.options.advice else (),
+            findings=self._find_advice(first) if self.options.advice else (),
         )
+
+    def _find_advice(self, result: ModelResult) -> tuple[Finding, ...]:
+        rules = load_rules(self.options.advice_rules or None)
+        return find_advice(result, rules, self.options.progress)
 
     def _run_models(
         self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None
@@ -188,7 +195,9 @@ class KernelAnalyzer:
         found: list[ModelResult | None] = [None]
         if not isinstance(model_input, Refusal):
             results = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
-            found = [one if unknown_range is None else unknown_range.widen(one, gpu, costs) for one in results]
+            found = [
+                one if unknown_range is None else unknown_range.widen(one, gpu, costs) for one in results
+            ]
         return tuple(
             GpuResult(
                 gpu=gpu.key,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_single_gpu
 from analyzer.hardware.parameter_edits import (
@@ -26,7 +27,7 @@ from analyzer.models.registry import choose_default_model, choose_edited_gpu_mod
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
-from analyzer.pipeline.loaded_program import Program, load
+from analyzer.pipeline.loaded_program import Program, load_all
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
 from analyzer.report.whatif_entries import make_figure_entries, make_point_entry, make_whatif_notes
@@ -63,8 +64,9 @@ def whatif(
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    program = source if isinstance(source, Program) else load(source)
-    return whatif_programs([program], gpu, edits, options or Options())
+    options = options or Options()
+    programs = [source] if isinstance(source, Program) else load_all(source, patterns=options.kernels)
+    return whatif_programs(programs, gpu, edits, options)
 
 
 def whatif_programs(
@@ -89,6 +91,7 @@ def whatif_programs(
     return WhatIfReport(
         schema=WHATIF_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         gpu=base.key,
         gpu_name=base.name,
         model=found[0].base.model,
@@ -119,6 +122,7 @@ def _evaluate_kernel(
         predict_time_us = _make_time_predictor(counted, model, ctas)
         resolution = measure_resolution(before.model_input, before.prediction.time_us, predict_time_us)
     return WhatIfKernel(
+        input=counted.loaded.input_path,
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,

@@ -37,6 +37,7 @@ class PointEntry(Struct, frozen=True, kw_only=True):
 class WhatIfKernel(Struct, frozen=True, kw_only=True):
     """A kernel on a GPU as it is, on edited ones, and how its time follows each figure."""
 
+    input: Annotated[str, Meta(description="Path of its input.")] = ""
     name: str
     demangled: str
     architecture: str
@@ -65,6 +66,9 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/whatif/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     gpu: str
     gpu_name: str
     model: str

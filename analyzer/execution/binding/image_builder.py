@@ -182,6 +182,7 @@ class _ImageBuilder(Struct):
             value = values.get(parameter.ordinal)
             if value is not None:
                 check_value_fits(parameter, value)
+                self._note_divisibility(parameter, value)
             elif parameter.is_hidden:
                 value = NullPointer()
             elif self._is_taken_as_pointer(parameter) and parameter.ordinal not in touched:
@@ -191,6 +192,13 @@ class _ImageBuilder(Struct):
             self._write_parameter(parameter, value)
         if assumed:
             self.assumptions.append(_format_pointer_note(assumed))
+
+    def _note_divisibility(self, parameter: Parameter, value: ArgumentValue) -> None:
+        if isinstance(value, int) and not parameter.is_pointer and value % parameter.divisibility:
+            self.assumptions.append(
+                f"{format_parameter_label(parameter)} is {value}, but this code was compiled for multiples of "
+                f"{parameter.divisibility}: Triton would run other code"
+            )
 
     def _is_taken_as_pointer(self, parameter: Parameter) -> bool:
         if parameter.size_bytes != POINTER_BYTES:

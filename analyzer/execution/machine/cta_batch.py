@@ -27,6 +27,7 @@ from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import BarrierRegister
 from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.isa.register_operands import format_register_unit
 
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
@@ -267,14 +268,24 @@ class CtaBatch:
             maker = _SPECIAL_REGISTERS.get(name)
             value = _ZERO if maker is None else maker(self)
             unknown = (
-                None if maker else np.full((1, 1), self._add_special_origin(name) | DIVERGENT_FLAG, np.int32)
+                None if maker else np.full((1, 1), self._add_text_origin(f"special register {name}") | DIVERGENT_FLAG, np.int32)
             )
             self._special_registers[name] = (value, unknown)
         return self._special_registers[name]
 
-    def _add_special_origin(self, name: str) -> int:
-        """Return a new origin number for an unknown special register."""
-        self._special_register_texts.append(f"special register {name}")
+    def find_unset_origin(self, slot: int) -> int:
+        """Return the origin of a register that is read before anything sets it."""
+        name = format_register_unit(slot)
+        return self._add_text_origin(f"{name}, which nothing sets before it is read") | DIVERGENT_FLAG
+
+    @cached_property
+    def unset_stack_origin(self) -> int:
+        """Origin of words of the stack that nothing stores."""
+        return self._add_text_origin("a word of the stack that nothing stores") | DIVERGENT_FLAG
+
+    def _add_text_origin(self, text: str) -> int:
+        """Return a new origin number for something unknown that no instruction makes."""
+        self._special_register_texts.append(text)
         return (
             self._first_text_origin + len(self.image.unknown_reasons) + len(self._special_register_texts) - 1
         )

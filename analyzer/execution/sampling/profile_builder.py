@@ -392,6 +392,12 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                 f"calls of functions that the input does not have (malloc, printf or of another file) at "
                 f"{len(outside)} places: what runs there is not counted"
             )
+        if unset := self.task.kernel.unset_rows:
+            addresses = [f"{int(cfg.kernel.addresses[row]):#06x}" for row in unset]
+            notes.append(
+                f"what {len(unset)} instructions write is not followed and taken as unknown, the first at "
+                f"{addresses[0]}"
+            )
         if self.sums.stop_reason:
             notes.append(
                 f"execution came to no end: {self.sums.stop_reason}; counts are of what ran until then"

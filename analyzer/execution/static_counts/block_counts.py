@@ -164,7 +164,7 @@ def _find_trip_count(
         return LoopTripCount(loop.index, constant, Provenance.EXACT, "from constant bounds")
     if not loop.exit_edges and not _leaves_code(cfg, loop):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
-    if loop.index in retry_loops or is_spin_loop(cfg, loop):
+    if loop.index in retry_loops or (is_spin_loop(cfg, loop) and not _leaves_code(cfg, loop)):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "assumed: what it waits for comes at once")
     for rule in rules:
         if rule.is_general:
