@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from analyzer.cli.output import print_line, write_text
 from analyzer.text.errors import UsageError
 
 
@@ -59,10 +60,7 @@ def new(parent: str, output: Path) -> None:
     from analyzer.render.gpus import make_gpu_file
 
     gpu = load_gpu(parent)
-    if output.exists():
+    if output.is_file():
         raise UsageError(f"{output} exists already", hint="choose another name with -o")
-    try:
-        output.write_text(make_gpu_file(gpu, output.stem), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
-    click.echo(f"wrote {output}: edit it, then use --gpu {output}")
+    write_text(make_gpu_file(gpu, output.stem), output)
+    print_line(f"wrote {output}: edit it, then use --gpu {output}", to_errors=str(output) == "-")

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from analyzer.cli.options import InputOptions, input_options
-from analyzer.cli.output import output_options, write_report
+from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.text.errors import UsageError
 
 
@@ -46,12 +46,13 @@ def whatif(
 
     if len(inputs.gpu) > 1:
         raise UsageError("whatif takes one --gpu", hint="run it once for each")
+    check_outputs(inputs.list_input_paths(), output, chart)
     edits = HardwareEdits(
         settings=tuple(map(parse_setting, settings)),
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    options = inputs.make_pipeline_options(listing=False)
+    options = inputs.make_pipeline_options(listing=False, has_progress=True)
     report = whatif_programs(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
     if chart is not None:
         write_report(report, "html", chart)

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from analyzer.files import split_dense_pieces
+from analyzer.frontend.input_format import MAX_XZ_MEMORY_BYTES
 from analyzer.frontend.trace_lines import TraceSyntaxError, parse_line
 from analyzer.frontend.trace_module import build_trace_module
 from analyzer.frontend.trace_parser import RETRACE_HINT, parse_trace
@@ -19,6 +21,9 @@ from analyzer.text.source import locate
 GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _CHUNK_BYTES = 8 << 20
 _MAX_LIST_BYTES = 16 << 20
+_MAX_TEXT_BYTES = 64 << 30
+_MIN_LIMIT_BYTES = 256 << 20
+_MAX_UNPACK_RATIO = 500
 _MAX_LIST_ENTRIES = 10_000
 _KERNEL_LIST_START = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)")
 
@@ -89,7 +94,30 @@ def _parse_entry(folder: Path, text: str) -> list[Path | MemoryCopy]:
 
 
 def decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the text of an input that may be compressed by gzip or xz, in pieces of bounded size."""
+    """Yield the text of an input that may be compressed by gzip or xz, in pieces of bounded size.
+
+    Raises InputError for data that are damaged, that unpack to more than 64 GiB, or to more than 500 times
+    their size: traces are packed to a hundredth, bombs to a thousandth.
+    """
+    n_packed = n_bytes = 0
+
+    def count() -> Iterator[bytes]:
+        nonlocal n_packed
+        for chunk in chunks:
+            n_packed += len(chunk)
+            yield chunk
+
+    for piece in split_dense_pieces(_decompress(path, count())):
+        n_bytes += len(piece)
+        if n_bytes > min(_MAX_TEXT_BYTES, _MIN_LIMIT_BYTES + _MAX_UNPACK_RATIO * n_packed):
+            raise InputError(
+                f"{path}: unpacks to more than {n_bytes >> 20:,} MiB, too much for {n_packed:,} bytes",
+                hint="unpack it yourself if it is a trace, or trace fewer kernels at a time",
+            )
+        yield piece
+
+
+def _decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
     source = iter(chunks)
     head = next(source, b"")
     while 0 < len(head) < len(XZ_MAGIC) and (more := next(source, b"")):
@@ -122,12 +150,12 @@ def _gunzip(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _unxz(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
     import lzma
 
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
     try:
         for chunk in chunks:
             while chunk or not unpacker.needs_input:
                 if unpacker.eof:
-                    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+                    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
                 yield unpacker.decompress(chunk, _CHUNK_BYTES)
                 chunk = unpacker.unused_data if unpacker.eof else b""
                 if unpacker.eof and not chunk:

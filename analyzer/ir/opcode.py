@@ -110,6 +110,9 @@ class Semantics(StrEnum):
     DOUBLE_FMA = "double_fma"
     DOUBLE_MIN_MAX = "double_min_max"
     DOUBLE_COMPARE = "double_compare"
+    # across the CTA
+    BARRIER_REDUCTION = "barrier_reduction"  # of a predicate over all threads that come to a barrier
+    BARRIER_RESULT = "barrier_result"  # reads the last such result
     # waits
     WAIT_SCOREBOARD = "wait_scoreboard"
     WAIT_WARPGROUP = "wait_warpgroup"

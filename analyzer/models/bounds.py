@@ -29,16 +29,19 @@ def compute_sm_bounds(
     miss_rates: MissRates,
     demand: WarpDemand,
     elected: Mapping[Pipe, float] = MappingProxyType({}),
+    *,
+    warp_share: float = 1.0,
 ) -> dict[str, float]:
     """Return the cycles that each resource of one SM needs for some CTAs.
 
     The SM's port to the L2 is a resource only if the bandwidth of the whole L2 is not known.
     demand: of one warp.
     elected: how often that demand counts in a CTA, by pipe that elected threads drive; 1 for other pipes.
+    warp_share: part of the warps that have the demand; pipes of elected threads are used once per CTA all the same.
     """
     arch = model_input.arch
     memory = arch.memory
-    warps = ctas * model_input.occupancy.warps_per_cta
+    warps = ctas * model_input.occupancy.warps_per_cta * warp_share
     subcores = arch.limits.subcores_per_sm.value
     per_subcore = math.ceil(warps / subcores) if warps > subcores else 1
     bounds = {ISSUE_BOUND: per_subcore * demand.instructions}

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.opcode_costs import PIPES
-from analyzer.demand.warp_demand import WarpDemand
+from analyzer.demand.warp_demand import WarpDemand, compute_warp_demand
+from analyzer.execution.profile.work_assumption import WorkAssumption
 from analyzer.ir.arrays import FloatArray
 from analyzer.models.bounds import (
     DRAM_BOUND,
@@ -30,9 +32,16 @@ from analyzer.models.bounds import (
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.launch_overhead import compute_cta_dispatch_cycles, compute_launch_overhead_cycles
 from analyzer.models.miss_rates import ALL_IN_DRAM, ALL_IN_L1, MissRates, compute_memory_latency_cycles
-from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz, make_prediction
+from analyzer.models.model_result import (
+    CycleRange,
+    ModelResult,
+    SmScaling,
+    find_clock_mhz,
+    make_prediction,
+)
 from analyzer.models.stalls import StallAccumulator, StallProfile
 from analyzer.models.timeline import WarpTimeline
+from analyzer.models.unknown_extremes import compute_static_work_factors, with_extreme_static_accesses
 from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 from analyzer.models.waves import split_into_waves
 
@@ -61,6 +70,11 @@ class _ComposedCycles(Struct, frozen=True, eq=False):
     bound: str
     bounds: Mapping[str, float]
 
+    @property
+    def busy_cycles(self) -> float:
+        """Cycles without launch overhead."""
+        return self.stalls.total_cycles - self.stalls.unattributed_cycles.get(Stall.LAUNCH, 0.0)
+
 
 def compose_result(
     model_input: ModelInput,
@@ -76,11 +90,14 @@ def compose_result(
     """
     best = _compose_parts(model_input, timeline, parts, miss_rates)
     low, high = (
-        _compose_parts(
-            model_input, _shift_memory_latency(model_input, timeline, miss_rates, extreme), parts, extreme
-        )
-        for extreme in (ALL_IN_L1, ALL_IN_DRAM)
+        _compose_extreme(model_input, timeline, parts, miss_rates, assumption)
+        for assumption in (WorkAssumption.LEAST, WorkAssumption.MOST)
     )
+
+    def predict_balanced_cycles(ctas_per_sm: int) -> float:
+        balanced = replace(model_input, grid_ctas=ctas_per_sm * model_input.gpu.sm_count)
+        return _compose_parts(balanced, timeline, parts, miss_rates).busy_cycles
+
     return ModelResult(
         model_input=model_input,
         prediction=make_prediction(
@@ -95,6 +112,38 @@ def compose_result(
         ),
         stalls=best.stalls,
         timeline=timeline,
+        sm_scaling=SmScaling(
+            model_input.grid_ctas / model_input.gpu.sm_count, best.busy_cycles, predict_balanced_cycles
+        ),
+    )
+
+
+def _compose_extreme(
+    model_input: ModelInput,
+    timeline: WarpTimeline | None,
+    parts: tuple[CodePart, ...],
+    miss_rates: MissRates,
+    assumption: WorkAssumption,
+) -> _ComposedCycles:
+    """Compose one end of the interval: all hits or all misses; without a launch, also trips and sectors."""
+    extreme = ALL_IN_L1 if assumption is WorkAssumption.LEAST else ALL_IN_DRAM
+    shifted = _shift_memory_latency(model_input, timeline, miss_rates, extreme)
+    if model_input.profile is None:
+        model_input = with_extreme_static_accesses(model_input, assumption)
+        factors = compute_static_work_factors(model_input, assumption)
+        parts = tuple(_scale_part(model_input, part, factors) for part in parts)
+    return _compose_parts(model_input, shifted, parts, extreme)
+
+
+def _scale_part(model_input: ModelInput, part: CodePart, factors: FloatArray) -> CodePart:
+    """Return a part whose instructions are executed `factors` times as often, [n]."""
+    counts, separate = part.execution_counts * factors, part.separate_timeline_counts
+    return CodePart(
+        counts,
+        compute_warp_demand(
+            model_input.kernel.opcode_ids, counts, model_input.costs, model_input.access_bytes
+        ),
+        None if separate is None else separate * factors,
     )
 
 

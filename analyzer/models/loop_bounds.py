@@ -1,5 +1,11 @@
-"""Lower bounds of a loop iteration: recurrence, pipes, issue slots, memory, and one warp's latency."""
+"""Lower bounds of a loop iteration: recurrence, pipes, issue slots, memory, and one warp's latency.
 
+The warps that count are those of this launch: CTAs that one SM holds of the grid, and of their warps those that
+enter the loop. Example: a matrix product takes 128 cycles of its pipe and 384 until the next one can start. One
+warp alone is bound by latency, 384 cycles, with the pipe 33 % busy; four warps on a sub-core keep it busy.
+"""
+
+import math
 from collections.abc import Mapping
 
 import numpy as np
@@ -18,10 +24,11 @@ from analyzer.models.timeline import WarpTimeline
 RECURRENCE_BOUND = "recurrence"
 _MAX_RECURRENCE_INSTRUCTIONS = 4000
 _RECURRENCE_ITERATIONS = 4
+_MIN_RECURRENCE_SHARE = 0.9
 
 
 class LoopBounds(Struct, frozen=True, kw_only=True):
-    """Bounds of one loop on one GPU, per iteration, with the resident warps of a full SM."""
+    """Bounds of one loop on one GPU, per iteration, with the warps of the launch that one SM holds at a time."""
 
     loop: Loop
     cycles_per_iteration: float  # the longest of the bounds
@@ -29,6 +36,15 @@ class LoopBounds(Struct, frozen=True, kw_only=True):
     bounds_cycles: Mapping[str, float]
     cpi_stack: Mapping[Stall, float]  # cycles of one warp alone
     demand: WarpDemand  # of one warp and iteration
+
+    @property
+    def is_limited_by_recurrence(self) -> bool:
+        """Whether one iteration waits for the results of the last: the latency that binds is a recurrence."""
+        recurrence = self.bounds_cycles.get(RECURRENCE_BOUND, 0.0)
+        return (
+            self.bound == LATENCY_BOUND
+            and recurrence >= _MIN_RECURRENCE_SHARE * self.cycles_per_iteration > 0
+        )
 
     @property
     def busiest_resource(self) -> str:
@@ -67,6 +83,9 @@ class _LoopAnalyzer:
         costs = model_input.costs
         self.latency_by_opcode_cycles = np.where(costs.is_memory_load, latency, costs.latency_cycles)
         self.enclosing_loops = {loop.parent for loop in model_input.loop_forest.loops}
+        sms, slots = model_input.gpu.sm_count, model_input.occupancy.ctas_per_sm
+        self.resident_ctas_per_sm = min(slots, math.ceil(model_input.grid_ctas / sms))
+        self.resident_ctas = min(model_input.grid_ctas, slots * sms)
 
     def analyze(self, loop: Loop) -> LoopBounds:
         """Compute the bounds of one loop."""
@@ -75,10 +94,12 @@ class _LoopAnalyzer:
         demand = compute_warp_demand(
             model_input.kernel.opcode_ids, weights, model_input.costs, model_input.access_bytes, rows
         )
-        ctas = model_input.occupancy.ctas_per_sm
-        bounds = compute_sm_bounds(model_input, ctas, miss_rates, demand)
+        warp_share = self._find_entering_warp_share(loop)
+        bounds = compute_sm_bounds(
+            model_input, self.resident_ctas_per_sm, miss_rates, demand, warp_share=warp_share
+        )
         shared = compute_gpu_bounds(
-            model_input, ctas * model_input.gpu.sm_count, miss_rates, self.clock_mhz, demand
+            model_input, self.resident_ctas * warp_share, miss_rates, self.clock_mhz, demand
         )
         bounds |= {name: max(cycles, bounds.get(name, 0.0)) for name, cycles in shared.items()}
         stack = self._sum_warp_cycles(rows, weights)
@@ -88,17 +109,21 @@ class _LoopAnalyzer:
             bounds[RECURRENCE_BOUND] = recurrence
         candidates = {name: cycles for name, cycles in bounds.items() if name != RECURRENCE_BOUND}
         bound = max(candidates, key=lambda name: candidates[name], default=ISSUE_BOUND)
-        cycles = candidates.get(bound, 0.0)
-        if bound == LATENCY_BOUND and recurrence >= 0.9 * cycles:
-            bound = RECURRENCE_BOUND
         return LoopBounds(
             loop=loop,
-            cycles_per_iteration=cycles,
+            cycles_per_iteration=candidates.get(bound, 0.0),
             bound=bound,
             bounds_cycles=sort_largest_first(bounds),
             cpi_stack=sort_largest_first(stack),
             demand=demand,
         )
+
+    def _find_entering_warp_share(self, loop: Loop) -> float:
+        """Return the share of the grid's warps that enter the loop; 1 where that is not known."""
+        classes = () if self.model_input.profile is None else self.model_input.profile.warp_classes
+        n_warps = sum(one.n_warps for one in classes)
+        entering = sum(one.n_warps for one in classes if one.block_counts[loop.header])
+        return entering / n_warps if entering else 1.0
 
     def _count_per_iteration(self, loop: Loop) -> tuple[slice, FloatArray]:
         """Return the rows from the loop's first to its last, and executions of each per iteration.

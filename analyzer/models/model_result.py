@@ -1,6 +1,6 @@
 """Result of a model: its prediction, and the stalls and timeline behind it where it has them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.hardware.parameter_couplings import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.scheduling import Basis, Pipe
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
@@ -30,6 +31,14 @@ _SHORT_ROW_TOLERANCE_FACTOR = 1.01
 _FP32_BOUND_MIN_SHARE = 0.75
 
 
+class SmScaling(Struct, frozen=True, eq=False):
+    """How a model's cycles follow from the CTAs of an SM, launch overhead left out (see `waves.py`)."""
+
+    ctas_per_sm: float  # of the mean SM in the launch as it is, CTAs without work left out
+    busy_cycles: float  # of the launch as it is
+    predict_balanced_cycles: Callable[[int], float]  # of a grid that gives every SM so many CTAs
+
+
 class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     """Prediction of one model for one input, with what else the model knows.
 
@@ -40,6 +49,8 @@ class ModelResult(Struct, frozen=True, kw_only=True, eq=False):
     prediction: Prediction
     stalls: StallProfile | None = None  # cycles by instruction; None for models that know no instructions
     timeline: WarpTimeline | None = None  # waits of one warp; None for models that simulate no warp
+    sm_scaling: SmScaling | None = None  # None for models that do not say what another grid takes
+    dram_bytes: float | None = None  # that the launch moves; None: requested bytes by their miss rates
 
 
 class CycleRange(Struct, frozen=True):
@@ -143,6 +154,7 @@ def _list_assumptions(
     if model_input.demand.global_bytes:
         notes.append(describe_miss_rates(model_input, miss_rates, queues_atomics=queues_atomics))
     notes.extend(describe_code_assumptions(model_input))
+    notes += describe_scaled_figures(model_input.gpu.scaled_figures)
     return (*notes, *_describe_unknowns(model_input))
 
 

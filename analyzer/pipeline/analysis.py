@@ -1,24 +1,31 @@
 """Analysis of several inputs on several GPUs: from inputs and options to one report."""
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from msgspec.structs import replace
 
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
 from analyzer.ir.launch import Dim3
 from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_all
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
+    make_cut_off_warnings,
     make_input_entry,
+    make_refused_gpu_warnings,
     make_unknown_arch_warnings,
+    make_unused_launch_warnings,
     make_unused_trip_warning,
     make_warning_entry,
 )
-from analyzer.text.errors import HardwareError, InputError, UsageError
+from analyzer.text.demangling import demangle
+from analyzer.text.errors import GateError, HardwareError, UsageError
+from analyzer.text.kernel_names import find_nearest_names, list_names_for_people
 from analyzer.version import __version__
 
 
@@ -35,7 +42,7 @@ def analyze(
     gpu: name, alias or TOML path; "all" for every known GPU; None for the typical one of the dump's
         architecture.
     grid, block: short for those of `options.launch`.
-    Raises InputError, HardwareError or UsageError.
+    Raises InputError, HardwareError, UsageError, or GateError for `options.min_coverage`.
     """
     options = options or Options()
     if grid or block:
@@ -46,7 +53,11 @@ def analyze(
         )
         options = replace(options, launch=launch)
     paths = [source] if isinstance(source, str | Program) else list(source)
-    programs = [item if isinstance(item, Program) else load(item) for item in paths]
+    programs = [
+        program
+        for item in paths
+        for program in ([item] if isinstance(item, Program) else load_all(item, patterns=options.kernels))
+    ]
     return analyze_programs(programs, gpu, options)
 
 
@@ -55,13 +66,10 @@ def analyze_programs(
 ) -> Report:
     """Analyze several loaded inputs; return one report."""
     gpus = find_gpus(gpu)
-    chosen = [(program, choose_kernels(program, options)) for program in programs]
-    if not any(kernels for _, kernels in chosen):
-        names = ", ".join(sorted({k.name for p in programs for k in p.kernels})[:5])
-        raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {names}")
+    chosen = list(zip(programs, choose_kernels(programs, options), strict=True))
     tasks = [
-        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), index)
-        for index, (_, kernels) in enumerate(chosen)
+        KernelTask(kernel, own or find_typical_gpus(kernel.kernel.arch), index, _find_folder(program))
+        for index, (program, kernels) in enumerate(chosen)
         for kernel, own in _assign_gpus(kernels, gpus)
     ]
     done = KernelTaskRunner(tasks, options).run()
@@ -76,19 +84,40 @@ def analyze_programs(
     return Report(
         schema=ANALYZE_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         inputs=tuple(make_input_entry(module) for module in modules),
         gpus=tuple(dict.fromkeys(p.gpu for r in reports for p in r.predictions)),
         kernels=reports,
         warnings=(
             *(make_warning_entry(p.module, diagnostic) for p in programs for diagnostic in p.diagnostics),
+            *make_cut_off_warnings(modules, reports),
             *make_unknown_arch_warnings(modules, has_gpus=bool(gpus)),
+            *make_refused_gpu_warnings(reports),
             *(
                 make_unused_trip_warning(rule)
                 for rule in options.trip_rules
                 if rule not in done.used_trip_rules and not rule.is_general
             ),
+            *make_unused_launch_warnings(_find_unused_launches(programs, options)),
         ),
     )
+
+
+def _find_folder(program: Program) -> Path | None:
+    """Return the folder of an input; None for standard input."""
+    path = Path(program.module.path)
+    return path.parent if path.is_file() else None
+
+
+def _find_unused_launches(programs: Sequence[Program], options: Options) -> tuple[str, ...]:
+    """Return the entries of the launch file that no kernel of the inputs takes.
+
+    Of several inputs with chosen kernels, some may not have been read: then none is returned.
+    """
+    if options.launch_table is None or (options.kernels and len(programs) > 1):
+        return ()
+    names = [(kernel.name, demangle(kernel.name)) for program in programs for kernel in program.kernels]
+    return options.launch_table.find_unused_globs(names)
 
 
 def _assign_gpus(
@@ -114,19 +143,38 @@ def _assign_gpus(
             yield kernel, own
 
 
-def choose_kernels(program: Program, options: Options) -> list[LoadedKernel]:
-    """Return the kernels that the options name, all where they name none."""
+def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[LoadedKernel]]:
+    """Return the kernels of each input that the options name, all where they name none.
+
+    A name that equals one kernel's in any input leaves out those of which it is a part. Raises UsageError for a
+    name that fits nothing.
+    """
     if not options.kernels:
-        return list(program.kernels)
-    chosen = {id(kernel) for pattern in options.kernels for kernel in find_kernels(program.kernels, pattern)}
-    return [kernel for kernel in program.kernels if id(kernel) in chosen]
+        return [list(program.kernels) for program in programs]
+    kernels = [kernel for program in programs for kernel in program.kernels]
+    chosen = set[int]()
+    for pattern in options.kernels:
+        found = find_kernels(kernels, pattern)
+        if not found:
+            raise _make_no_kernel_error(pattern, kernels)
+        chosen.update(map(id, found))
+    return [[kernel for kernel in program.kernels if id(kernel) in chosen] for program in programs]
+
+
+def _make_no_kernel_error(pattern: str, kernels: Sequence[LoadedKernel]) -> UsageError:
+    names = [kernel.name for kernel in kernels]
+    near = find_nearest_names(names, pattern)
+    hint = f"the input has: {list_names_for_people(names)}"
+    if near:
+        hint = f"did you mean {list_names_for_people(near)}?"
+    return UsageError(f"no kernel fits {pattern}", hint=hint)
 
 
 def _check_coverage(reports: Sequence[KernelReport], options: Options) -> None:
     total = sum(report.instructions for report in reports)
     coverage = sum(report.instructions * report.coverage for report in reports) / max(1, total)
     if coverage < options.min_coverage:
-        raise InputError(
+        raise GateError(
             f"coverage {coverage:.2%} is below --min-coverage {options.min_coverage:.2%}",
             hint="the warnings name the unknown opcodes",
         )

@@ -47,12 +47,18 @@ class Refusal(Struct, frozen=True):
 
 
 def bind_to_gpu(
-    counted: CountedLaunch, gpu: Gpu, costs: OpcodeCosts | None = None, *, assumed_ctas: int | None = None
+    counted: CountedLaunch,
+    gpu: Gpu,
+    costs: OpcodeCosts | None = None,
+    *,
+    assumed_ctas: int | None = None,
+    simulates_caches: bool = True,
 ) -> ModelInput | Refusal:
     """Return what models read of a launch on a GPU, or why the kernel does not run there.
 
     costs: of the module's opcodes on this GPU, computed where None.
     assumed_ctas: CTAs of a launch whose grid is not known; one full wave of this GPU where None.
+    simulates_caches: find hit rates where addresses are known.
     """
     missing = find_unsupported_opcodes(counted.loaded.kernel, gpu)
     if gpu.arch is None:
@@ -62,14 +68,22 @@ def bind_to_gpu(
         return Refusal(f"{gpu.name} ({gpu.file.arch}) has no {units}, which the kernel needs")
     form_table = counted.loaded.kernel.form_table
     costs = costs or build_opcode_costs(form_table, gpu, gpu.arch)
-    model_input = _build_model_input(counted, gpu, gpu.arch, costs, assumed_ctas)
+    model_input = _build_model_input(
+        counted, gpu, gpu.arch, costs, assumed_ctas, simulates_caches=simulates_caches
+    )
     if model_input.occupancy.ctas_per_sm:
         return model_input
     return Refusal(f"a CTA does not fit on {gpu.name}: too much {model_input.occupancy.limiter.value}")
 
 
 def _build_model_input(
-    counted: CountedLaunch, gpu: Gpu, arch: Arch, costs: OpcodeCosts, assumed_ctas: int | None
+    counted: CountedLaunch,
+    gpu: Gpu,
+    arch: Arch,
+    costs: OpcodeCosts,
+    assumed_ctas: int | None,
+    *,
+    simulates_caches: bool,
 ) -> ModelInput:
     kernel, cfg, launch = counted.loaded.kernel, counted.loaded.cfg, counted.launch
     mbarrier_pipelines = (
@@ -100,7 +114,7 @@ def _build_model_input(
         1.0 if conflict_share is None else conflict_share.value,
     )
     hit_rates = dram_traffic = None
-    if counted.cache_experiment is not None:
+    if counted.cache_experiment is not None and simulates_caches:
         dram_traffic = counted.cache_experiment.count_dram_traffic(gpu, arch, occupancy)
         hit_rates = counted.cache_experiment.simulate_hit_rates(
             gpu, arch, occupancy, _sum_shared_bytes(kernel, launch)

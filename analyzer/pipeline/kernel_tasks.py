@@ -4,6 +4,7 @@ Kernels are independent once a dump is read, so each is a task; several tasks ma
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -13,6 +14,7 @@ from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.report.analyze_schema import KernelReport
 from analyzer.report.kernel_entries import make_kernel_report
+from analyzer.text.source_files import SourceFiles
 from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenly
 
 _MIN_PARALLEL_INSTRUCTIONS = 50_000  # below, processes take as long to start as they save
@@ -26,6 +28,7 @@ class KernelTask(msgspec.Struct, frozen=True, eq=False):
     loaded: LoadedKernel
     gpus: tuple[Gpu, ...]
     input_index: int  # position of its input among all inputs
+    input_folder: Path | None = None  # None for standard input
 
 
 class TaskResults(msgspec.Struct, frozen=True):
@@ -41,6 +44,7 @@ class KernelTaskRunner:
     def __init__(self, tasks: Sequence[KernelTask], options: Options) -> None:
         self.tasks, self.options = tasks, options
         self.analyzers: dict[int, KernelAnalyzer] = {}
+        self.source_files: dict[Path | None, SourceFiles] = {}
 
     def run(self) -> TaskResults:
         """Run all tasks, in as many processes as `options.jobs` and the machine allow, where that pays."""
@@ -65,7 +69,15 @@ class KernelTaskRunner:
                     self.options, len(self.tasks)
                 )
             for analysis in kernel_analyzer.analyze(task.loaded, task.gpus):
-                reports.append(make_kernel_report(analysis, listing=self.options.listing))
+                files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
+                reports.append(
+                    make_kernel_report(
+                        analysis,
+                        input_path=task.loaded.input_path,
+                        listing=self.options.listing,
+                        source_files=files,
+                    )
+                )
         used = frozenset(
             rule for kernel_analyzer in self.analyzers.values() for rule in kernel_analyzer.used_trip_rules
         )

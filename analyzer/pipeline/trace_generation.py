@@ -9,13 +9,13 @@ from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.launch_recording import build_guard_table, record_launch
 from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.trace import Trace
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import Options, find_launches
 from analyzer.pipeline.loaded_program import LoadedKernel, Program
 from analyzer.text.errors import UsageError
-
-_MAX_SHOWN_NAMES = 5
+from analyzer.text.kernel_names import list_names_for_people
 
 
 class RecordedTrace(Struct, frozen=True, eq=False):
@@ -51,7 +51,7 @@ def trace_kernel(
         prepared.compiled, prepared.image, prepared.shape, branch_decider, recorder, n_ctas
     )
     trace = recorder.build_trace(loaded.name)
-    notes = list(prepared.image.assumptions)
+    notes = [*prepared.image.assumptions, *format_missing_code(loaded.cfg)]
     notes += (
         f"branch at {int(loaded.kernel.addresses[row]):#06x}: "
         f"{branch_decider.reasons.get(row, 'all ways taken')}"
@@ -70,12 +70,9 @@ def trace_kernel(
 
 
 def _choose_single_kernel(programs: Sequence[Program], options: Options) -> LoadedKernel:
-    chosen = [loaded for program in programs for loaded in choose_kernels(program, options)]
-    names = [loaded.name for loaded in chosen or (k for p in programs for k in p.kernels)]
-    shown = ", ".join(names[:_MAX_SHOWN_NAMES]) + (", ..." if len(names) > _MAX_SHOWN_NAMES else "")
-    if not chosen:
-        raise UsageError(f"no kernel fits {', '.join(options.kernels)}", hint=f"the input has: {shown}")
+    chosen = [loaded for kernels in choose_kernels(programs, options) for loaded in kernels]
     if len(chosen) > 1:
+        shown = list_names_for_people([loaded.name for loaded in chosen])
         raise UsageError(f"a trace is of one kernel, {len(chosen)} fit: {shown}", hint="choose with -k NAME")
     if chosen[0].traces:
         raise UsageError(f"{chosen[0].name} was read from a trace", hint="give the dump that it ran from")

@@ -6,10 +6,13 @@ import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.scheduling import TensorRate
+from analyzer.text.escaping import escape_controls
 
 
 def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
@@ -27,9 +30,9 @@ def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
     for gpu in gpus:
         rate = gpu.find_tensor_fma_per_cycle(TensorRate.F16)
         table.add_row(
-            gpu.key,
+            escape_controls(gpu.key),
             gpu.file.arch,
-            gpu.name,
+            escape_controls(gpu.name),
             str(gpu.sm_count),
             f"{gpu.find_clock_mhz(tensor=None).value:,.0f}",
             f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
@@ -42,10 +45,10 @@ def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
 
 def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
     """Print the figures of one GPU; with `explain` also their sources, and those of its architecture."""
-    console.print(f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}", markup=False)
-    if gpu.file.note:
-        console.print(f"  {gpu.file.note}", markup=False)
-    console.print(f"  {_make_verification_text(gpu)}", markup=False)
+    title = f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}"
+    for line in (title, gpu.file.note and f"  {gpu.file.note}", f"  {_make_verification_text(gpu)}"):
+        if line:
+            console.print(Text(escape_controls(line)))
     console.print(_make_figure_table(dict(list_figures(gpu.file)), gpu.file.sources, explain=explain))
     if explain and gpu.arch is not None:
         console.print(f"architecture {gpu.arch.name}, {gpu.arch.family}", markup=False)
@@ -94,7 +97,7 @@ def _make_figure_table(
         if explain:
             source = sources.get(figure.source, figure.source)
             row.append(f"{source}; {figure.note}" if figure.note else source)
-        table.add_row(*row)
+        table.add_row(*map(escape_controls, row))
     return table
 
 
@@ -127,25 +130,38 @@ def _make_class_cells(figures: SchedClassTiming, sources: Mapping[str, str]) -> 
         f"{issue.value:g} ({issue.basis.value})",
         f"{latency.value:g} ({latency.basis.value})",
         figures.completion.value,
-        "; ".join(names),
+        escape_controls("; ".join(names)),
     )
 
 
 def make_gpu_file(parent: Gpu, name: str) -> str:
-    """Return the text of a GPU file that inherits all figures, with the most edited ones as comments."""
+    """Return the text of a GPU file that inherits all figures, with the most edited ones as comments.
+
+    What follows an edited figure unless it stands in the file too is named behind it.
+    """
     file: GpuFile = parent.file
+    figures = dict(list_figures(file))
 
     def line(key: str, figure: HardwareParameter | None) -> str:
         value = 0 if figure is None else figure.value
-        return f'# {key} = {{ value = {value:g}, basis = "assumed", source = "my estimate" }}\n'
+        name = key.rpartition(".")[2]
+        found = f'# {name} = {{ value = {value:.12g}, basis = "assumed", source = "my estimate" }}\n'
+        followers = [follower for follower in find_coupled_keys(key) if follower in figures]
+        return found + (f"#   scales {', '.join(followers)}\n" if followers else "")
 
-    rate = parent.find_tensor_fma_per_cycle(TensorRate.F16)
+    rates = "\n".join(
+        f"[tensor.{rate.value}]\n"
+        + line(f"tensor.{rate.value}.fma_per_cycle_per_sm", file.tensor[rate].fma_per_cycle_per_sm)
+        for rate in file.tensor
+    )
     return (
         f"# {name}: as {file.name} but for what stands here. Figures: warplens gpus {parent.key} --explain\n"
+        "# An edited figure scales those that were derived from it, unless they stand here too.\n"
         f'schema = "warplens/gpu/1"\nname = "{name}"\ninherits = "{parent.key}"\n\n'
-        f"[sm]\n{line('count', file.sm.count)}\n"
-        f"[clock]\n{line('boost_mhz', file.clock.boost_mhz)}\n"
-        f"[memory]\n{line('bandwidth_gbps', file.memory.bandwidth_gbps)}\n"
-        f"[l2]\n{line('size_bytes', file.l2.size_bytes)}\n"
-        f"[tensor.f16]\n{line('fma_per_cycle_per_sm', rate)}"
+        f"[sm]\n{line('sm.count', file.sm.count)}\n"
+        f"[clock]\n{line('clock.boost_mhz', file.clock.boost_mhz)}\n"
+        f"[memory]\n{line('memory.bandwidth_gbps', file.memory.bandwidth_gbps)}\n"
+        f"[l2]\n{line('l2.size_bytes', file.l2.size_bytes)}"
+        f"{line('l2.bandwidth_gbps', file.l2.bandwidth_gbps) if file.l2.bandwidth_gbps else ''}\n"
+        f"{rates}"
     )

@@ -7,6 +7,7 @@ from rich.text import Text
 from analyzer.render.number_format import format_bytes, format_count, format_provenance, format_ratio
 from analyzer.render.tables import Cell, Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import KernelReport, MemoryEntry, MemorySpaceEntry, TrafficEntry
+from analyzer.text.source import shorten_source
 
 _MAX_NAMED_IDEAL_SHARE = 0.95  # an instruction is named where the ideal is a smaller share of what it takes
 # Spaces that take passes of a data path, with their name and what makes more of them; others take sectors.
@@ -78,7 +79,9 @@ def _format_worst_access(entry: MemoryEntry, cause: str, *, has_passes: bool) ->
     requests = entry.wavefront_requests if has_passes else entry.requests
     if not requests or not actual or ideal is None or ideal / actual >= _MAX_NAMED_IDEAL_SHARE:
         return ""
-    place = f"0x{entry.address:04x} {entry.opcode}" + (f" {entry.source}" if entry.source else "")
+    place = f"0x{entry.address:04x} {entry.opcode}" + (
+        f" {shorten_source(entry.source)}" if entry.source else ""
+    )
     return f"; {cause}: {place}, {format_ratio(actual / requests)} (ideal {format_ratio(ideal / requests)})"
 
 
@@ -96,9 +99,12 @@ def make_memory_table(kernel: KernelReport) -> RenderableType:
         rows.append(_make_row(entry, "" if start is None else marks[start]))
     columns = [
         Column("address", ColumnFit.NO_WRAP),
-        Column("opcode", ColumnFit.TRUNCATE),
-        *make_number_columns("requests", "lanes", "sectors", "wavefronts", "distinct"),
-        Column("source", ColumnFit.TRUNCATE),
+        Column("opcode", ColumnFit.WRAP, min_width=10),
+        *make_number_columns("requests"),
+        Column("lanes", drop_rank=1),
+        *make_number_columns("sectors", "wavefronts"),
+        Column("distinct", drop_rank=2),
+        Column("source", ColumnFit.WRAP, min_width=10),
     ]
     if not any(entry.source for entry in kernel.memory):
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -120,7 +126,7 @@ def _make_row(entry: MemoryEntry, provenance_mark: str) -> tuple[Cell, ...]:
         "" if on_chip else _format_against_ideal(entry.sectors, entry.ideal_sectors, requests),
         _format_against_ideal(entry.wavefronts, entry.ideal_wavefronts, entry.wavefront_requests or 1.0),
         "" if on_chip else "?" if entry.unique_bytes is None else format_bytes(entry.unique_bytes),
-        entry.source,
+        shorten_source(entry.source),
     )
 
 

@@ -1,7 +1,10 @@
 """Rounded numbers for text, with marks of their provenance. Exact numbers are in the JSON."""
 
+import math
+
 PROVENANCE_MARKS = {"exact": "", "traced": "", "assumed": "~", "unknown": "?"}
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_MIN_SHOWN_TAIL_SHARE = 0.01
 _DECIMAL_PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
@@ -32,6 +35,20 @@ def format_percent(share: float) -> str:
     if 0.99 < share < 1:
         return ">99%"
     return f"{share:.0%}"
+
+
+def format_waves(waves: float, tail_share: float | None) -> str:
+    """Return `3.88`, `1.001 (tail 49 %)`: what hides in two decimals gets more; a tail of 1 % or more is named.
+
+    tail_share: share of the time that the last wave costs, None where it is not known.
+    """
+    text = f"{waves:,.2f}"
+    beyond = abs(waves - round(waves))
+    if beyond and float(f"{waves:.2f}") == round(waves):
+        text = f"{waves:,.{min(9, -math.floor(math.log10(beyond)))}f}"
+    if tail_share is None or tail_share < _MIN_SHOWN_TAIL_SHARE:
+        return text
+    return f"{text} (tail {tail_share * 100:.0f} %)"
 
 
 def _format_scaled(value: float, step: float, units: tuple[str, ...], gap: str) -> str:

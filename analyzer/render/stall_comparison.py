@@ -6,6 +6,7 @@ from rich.text import Text
 from analyzer.render.stall_shares import find_largest_stall_shares
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import DifferenceEntry, KernelReport, PredictionEntry
+from analyzer.text.source import shorten_source
 
 _MIN_SHOWN_SHARE = 0.005
 
@@ -26,7 +27,7 @@ def make_stall_comparison(kernel: KernelReport, entries: tuple[PredictionEntry, 
     instructions = kernel.counts.instructions_per_warp
     if instructions:
         rows.append(("CPI", *(f"{e.cycles / instructions / max(1.0, e.waves):,.2f}" for e in entries)))
-    columns = [Column("stall", ColumnFit.NO_WRAP), *make_number_columns(*(entry.model for entry in entries))]
+    columns = [Column("stall", ColumnFit.WRAP), *make_number_columns(*(entry.model for entry in entries))]
     title = Text(f"cycles by stall and model, {entries[0].gpu_name}", style="italic")
     return Group(title, make_table(columns, rows))
 
@@ -47,16 +48,16 @@ def make_difference_table(kernel: KernelReport) -> RenderableType:
             stall,
             f"{found[0].model} {found[0].cycles:,.0f}",
             ", ".join(f"{one.other_model} {one.other_cycles:,.0f}" for one in found),
-            found[0].source or ("" if found[0].address is None else hex(found[0].address)),
+            shorten_source(found[0].source) or ("" if found[0].address is None else hex(found[0].address)),
             found[0].reason,
         )
         for stall, found in by_stall.items()
     ]
     columns = [
-        Column("stall", ColumnFit.NO_WRAP),
-        *make_number_columns("cycles"),
-        Column("against", ColumnFit.WRAP),
-        Column("most at", ColumnFit.NO_WRAP),
-        Column("why", ColumnFit.WRAP),
+        Column("stall", ColumnFit.WRAP, min_width=10),
+        Column("cycles", ColumnFit.WRAP, min_width=10),
+        Column("against", ColumnFit.WRAP, min_width=10),
+        Column("most at", ColumnFit.WRAP, min_width=8),
+        Column("why", ColumnFit.WRAP, min_width=24),
     ]
     return make_table(columns, rows, title="where the models part")

@@ -1,54 +1,78 @@
 """The text of an analysis: header, predictions, pipes, CPI stack and memory; more sections on request."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
     is_listed_branch_note,
     make_branch_list,
     make_counts_line,
+    make_unknown_line,
 )
 from analyzer.render.listing import make_listing_parts
+from analyzer.render.loops import make_loop_table, make_pipe_table
 from analyzer.render.memory import make_memory_summary, make_memory_table
-from analyzer.render.number_format import format_provenance, format_ratio
+from analyzer.render.number_format import format_waves
+from analyzer.render.speed_of_light import make_speed_of_light_lines
 from analyzer.render.stall_comparison import make_difference_table, make_stall_comparison
-from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
+from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table, shorten_middle
 from analyzer.render.text_options import TextOptions
-from analyzer.report.analyze_schema import KernelReport, LoopEntry, PipeEntry, PredictionEntry, Report
+from analyzer.report.analyze_schema import KernelReport, PredictionEntry, Report
+from analyzer.text.escaping import escape_controls
 
 MAX_DETAILED_KERNELS = 6
 MAX_SUMMARY_ROWS = 40
-MAX_HOT_LOOPS = 3
-_MAX_PIPE_COLUMNS = 7
 MAX_SHOWN_REFUSALS = 3
-_MAX_SUMMARY_NAME_CELLS = 48
+_MAX_SUMMARY_NAME_CHARS = 144
 _FULL_BAR_CELLS = 30
 _TRANSFER_WARNING = (
     "NOT NATIVE: {arch} code is priced instruction by instruction on {gpus}, where it does not run"
 )
-_MAX_NAME_CELLS = 100
+_MAX_NAME_CHARS = 600
+_MAX_NAMED_TRANSFERS = 4
 _PLAIN_WIDTH_CELLS = 120
 _LISTING_WIDTH_CELLS = 400
 
 
 class _Console(Console):
-    """A console that passes a broken pipe (`| head`) on to the caller; rich would exit with 1."""
+    """A console that escapes control characters, and passes errors of the output on to the caller."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of a renderable; rich's own control codes are no texts, and stay."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text == "\n" or segment.text.isprintable():
+                yield segment
+            else:
+                yield segment._replace(text=escape_controls(segment.text, keep="\n"))
 
     def on_broken_pipe(self) -> None:
+        """Raise what rich would end the program for (`| head`)."""
         raise BrokenPipeError
 
 
 def make_console(*, plain: bool = False) -> Console:
-    """Return standard output; deterministic, with a fixed width and no styles, where it is no terminal."""
-    console = _Console(soft_wrap=False, highlight=False)
+    """Return standard output; deterministic, with a fixed width and no styles, where it is no terminal.
+
+    Text is taken as it is: `[red]` and `:bug:` in a name are no markup.
+    """
+    console = _Console(soft_wrap=False, highlight=False, markup=False, emoji=False)
     if console.is_terminal and not plain:
         return console
-    return _Console(width=_PLAIN_WIDTH_CELLS, highlight=False, no_color=True, force_terminal=False)
+    return _Console(
+        width=_PLAIN_WIDTH_CELLS,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        no_color=True,
+        force_terminal=False,
+    )
 
 
 def print_report(report: Report, console: Console, options: TextOptions | None = None) -> None:
@@ -63,31 +87,33 @@ def print_report(report: Report, console: Console, options: TextOptions | None =
                 console.print()
             console.print(_make_kernel_section(kernel, options))
             if options.listing and kernel.listing:
-                _print_listing(kernel, console)
+                _print_listing(kernel, console, options)
     tip = _suggest_launch_options(report)
     if tip:
         console.print(Text(tip, style="dim"))
     _print_warnings(report, console)
 
 
-def print_listings(report: Report, console: Console) -> None:
+def print_listings(report: Report, console: Console, options: TextOptions | None = None) -> None:
     """Print the annotated listing of every kernel."""
+    options = options or TextOptions()
     for kernel in report.kernels:
         gpu_name = kernel.predictions[0].gpu_name if kernel.predictions else "no GPU"
         console.print(Text(f"kernel {kernel.demangled}   {kernel.architecture}   {gpu_name}", style="bold"))
         if kernel.counts.looked_at_ctas is not None:
             console.print(Text(f"  {_format_launch(kernel)}"))
             console.print(make_counts_line(kernel))
-        _print_listing(kernel, console)
+        console.print(*make_speed_of_light_lines(kernel), sep="\n")
+        _print_listing(kernel, console, options)
     _print_warnings(report, console)
 
 
-def _print_listing(kernel: KernelReport, console: Console) -> None:
+def _print_listing(kernel: KernelReport, console: Console, options: TextOptions) -> None:
     """Print a listing; columns are never cut where the output is no terminal."""
     width = console.width
     if not console.is_terminal:
         console.width = _LISTING_WIDTH_CELLS
-    for part in make_listing_parts(kernel):
+    for part in make_listing_parts(kernel, top=options.top):
         console.print(part)
     if not console.is_terminal:
         console.width = width
@@ -102,73 +128,81 @@ def _print_warnings(report: Report, console: Console) -> None:
 
 
 def _make_summary(report: Report) -> RenderableType:
-    """Return a table with one row per kernel, most cycles first; the last row counts those left out."""
+    """Return a table with a row per kernel and prediction, most cycles first, and a count of those left out."""
     ordered = sorted(report.kernels, key=_make_cost_key, reverse=True)
-    rows = [_make_summary_row(kernel) for kernel in ordered[:MAX_SUMMARY_ROWS]]
+    shown = ordered[:MAX_SUMMARY_ROWS]
+    rows = [row for kernel in shown for row in _make_summary_rows(kernel)]
     rest = ordered[MAX_SUMMARY_ROWS:]
     if rest:
         instructions = f"{sum(k.instructions for k in rest):,}"
-        rows.append(("", "", "", "", "", instructions, "", f"[{len(rest)} others]", ""))
+        rows.append(("", "", "", "", "", instructions, "", f"[{len(rest)} others]", "", ""))
     columns = [
-        *make_number_columns("#", "cycles", "time us", "occup.", "regs", "inst"),
-        Column("bound", ColumnFit.NO_WRAP),
-        Column("kernel", ColumnFit.TRUNCATE, _MAX_SUMMARY_NAME_CELLS),
-        Column("GPU", ColumnFit.TRUNCATE),
+        Column("#"),
+        *make_number_columns("cycles", "time us"),
+        Column("occup.", drop_rank=3),
+        Column("regs", drop_rank=1),
+        Column("inst", drop_rank=2),
+        Column("bound", ColumnFit.WRAP, min_width=7),
+        Column("kernel", ColumnFit.WRAP, min_width=20),
+        Column("GPU", ColumnFit.WRAP, min_width=13),
+        Column("model", ColumnFit.NO_WRAP),
     ]
-    if len(report.gpus) == 1:  # then the line above the table names it
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    models = {entry.model for kernel in report.kernels for entry in kernel.predictions}
+    # A line above the table names a GPU or a model that is the only one.
+    kept = [
+        *range(len(columns) - 2),
+        *([len(columns) - 2] if len(report.gpus) != 1 else []),
+        *([len(columns) - 1] if len(models) > 1 else []),
+    ]
     total = sum(kernel.instructions for kernel in report.kernels)
     known = sum(kernel.instructions * kernel.coverage for kernel in report.kernels)
     gpu = ordered[0].predictions[0].gpu_name if len(report.gpus) == 1 else ""
     line = Text(
         f"{len(report.kernels):,} kernels, {total:,} instructions, coverage {known / total:.2%}"
-        + (f", on {gpu}" if gpu else ""),
+        + (f", on {gpu}" if gpu else "")
+        + (f", model {models.pop()}" if len(models) == 1 else ""),
         style="bold",
     )
     note = Text("one kernel in detail: -k NAME or -k '#N'; everything: --format json", style="dim")
-    return Group(line, make_table(columns, rows), note)
+    table = make_table([columns[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return Group(line, table, note)
 
 
 def _make_cost_key(kernel: KernelReport) -> tuple[float, str]:
     return (kernel.predictions[0].cycles if kernel.predictions else 0.0, kernel.name)
 
 
-def _make_summary_row(kernel: KernelReport) -> tuple[str, ...]:
-    first = kernel.predictions[0] if kernel.predictions else None
+def _make_summary_rows(kernel: KernelReport) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each prediction; only the first one names the kernel."""
     registers = "" if kernel.registers is None else str(kernel.registers)
-    name = kernel.demangled
-    if first is None:
+    about = (registers, f"{kernel.instructions:,}")
+    ordinal, name = f"{kernel.ordinal}", shorten_middle(kernel.demangled, _MAX_SUMMARY_NAME_CHARS)
+    if not kernel.predictions:
         reason = kernel.refused[0].gpu_name if kernel.refused else ""
-        return (f"{kernel.ordinal}", "X", "X", "X", registers, f"{kernel.instructions:,}", "X", name, reason)
-    return (
-        f"{kernel.ordinal}",
-        f"{first.cycles:,.0f}",
-        _format_time(first.time_us),
-        f"{first.occupancy:.0%}",
-        registers,
-        f"{kernel.instructions:,}",
-        first.bound,
-        name,
-        first.gpu_name,
-    )
+        yield (ordinal, "X", "X", "X", *about, "X", name, reason, "")
+    for entry in kernel.predictions:
+        figures = (f"{entry.cycles:,.0f}", _format_time(entry.time_us), f"{entry.occupancy:.0%}")
+        yield (ordinal, *figures, *about, entry.bound, name, entry.gpu_name, entry.model)
+        ordinal, name, about = "", "", ("", "")
 
 
 def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> RenderableType:
     parts: list[RenderableType] = [_make_header(kernel)]
+    if (unknown := make_unknown_line(kernel)) is not None:
+        parts.append(unknown)
     if kernel.predictions:
-        parts.append(_make_prediction_table(kernel))
-    transferred = [entry.gpu_name for entry in kernel.predictions if entry.transferred]
+        parts += [*make_speed_of_light_lines(kernel), _make_prediction_table(kernel)]
+    transferred = dict.fromkeys(entry.gpu_name for entry in kernel.predictions if entry.transferred)
     if transferred:
+        many = len(transferred) > _MAX_NAMED_TRANSFERS
+        gpus = f"the {len(transferred)} GPUs marked (transferred)" if many else ", ".join(transferred)
         parts.append(
-            Text(
-                _TRANSFER_WARNING.format(arch=kernel.architecture, gpus=", ".join(transferred)),
-                style="bold yellow",
-            )
+            Text(_TRANSFER_WARNING.format(arch=kernel.architecture or "this", gpus=gpus), style="bold yellow")
         )
     parts += [Text(line, style="red") for line in _format_refusals(kernel)]
     parts.append(make_counts_line(kernel))
     if kernel.predictions:
-        parts += [_make_demand_line(kernel), _make_pipe_table(kernel), *_make_stacks(kernel)]
+        parts += [_make_demand_line(kernel), make_pipe_table(kernel), *_make_stacks(kernel)]
     if kernel.memory_spaces:
         parts += [make_memory_summary(kernel), ""]
     if find_unknown_branches(kernel):
@@ -184,16 +218,15 @@ def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list
     can_compare = kernel.differences or all(entry.cpi_stack for entry in kernel.predictions)
     sections = (
         (options.explain and kernel.predictions and can_compare, make_difference_table),
-        (options.loops and kernel.loops, _make_loop_table),
+        (options.loops and (kernel.loops or kernel.loops_not_entered), make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
-        (options.advice, _make_advice_list),
+        (options.advice, make_advice_list),
     )
     return [show(kernel) for wanted, show in sections if wanted]
 
 
 def _make_header(kernel: KernelReport) -> RenderableType:
-    name = kernel.demangled
-    shown = name if len(name) <= _MAX_NAME_CELLS else name[: _MAX_NAME_CELLS - 3] + "..."
+    shown = shorten_middle(kernel.demangled, _MAX_NAME_CHARS)
     facts = [
         kernel.architecture or "architecture ?",
         f"{kernel.instructions:,} instructions",
@@ -204,8 +237,13 @@ def _make_header(kernel: KernelReport) -> RenderableType:
     shared_bytes = (kernel.shared_bytes or 0) + (kernel.launch.dynamic_shared_bytes or 0)
     if shared_bytes or kernel.shared_bytes is not None:
         facts.append(f"{shared_bytes:,} B shared")
-    if kernel.spill_bytes:
-        facts.append(f"{kernel.spill_bytes:,} B spilled")
+    if kernel.stack_frame_bytes:
+        facts.append(f"{kernel.stack_frame_bytes:,} B stack frame")
+    if kernel.spill_store_bytes or kernel.spill_load_bytes:
+        about = "about " if kernel.spills_estimated else ""
+        facts.append(
+            f"{about}{kernel.spill_store_bytes:,} B spill stores, {kernel.spill_load_bytes:,} B spill loads"
+        )
     return Group(
         Text.assemble("kernel ", (shown, "bold")),
         Text("  " + "   ".join(facts)),
@@ -260,18 +298,19 @@ def _make_prediction_table(kernel: KernelReport) -> RenderableType:
             _format_time(entry.time_us_low),
             _format_time(entry.time_us_high),
             Text(entry.bound, style="bold"),
-            f"{entry.waves:,.2f}",
+            format_waves(entry.waves, entry.tail_share),
             f"{entry.occupancy:.0%} ({entry.occupancy_limiter})",
         )
         for entry in kernel.predictions
     ]
+    is_one_model = len({entry.model for entry in kernel.predictions}) == 1
     columns = [
-        Column("GPU", ColumnFit.TRUNCATE),
-        Column("model", ColumnFit.NO_WRAP),
+        Column("GPU", ColumnFit.WRAP, min_width=16),
+        Column("model", ColumnFit.NO_WRAP, drop_rank=3 if is_one_model else 0),
         *make_number_columns("cycles", "time us", "low", "high"),
-        Column("bound", ColumnFit.NO_WRAP),
-        *make_number_columns("waves"),
-        Column("occupancy", ColumnFit.TRUNCATE),
+        Column("bound", ColumnFit.WRAP, min_width=7),
+        Column("waves", ColumnFit.WRAP, min_width=5, drop_rank=1),
+        Column("occupancy", ColumnFit.WRAP, min_width=9, drop_rank=2),
     ]
     return make_table(columns, rows)
 
@@ -303,46 +342,6 @@ def _make_demand_line(kernel: KernelReport) -> RenderableType:
     if kernel.arithmetic_intensity:
         facts.append(f"{kernel.arithmetic_intensity:,.2f} flop/B")
     return Text("one warp: " + "   ".join(facts))
-
-
-def _make_pipe_table(kernel: KernelReport) -> RenderableType:
-    """Return the cycles of one warp on each pipe: a row per iteration of a hot loop, then the kernel."""
-    names = [name for name, entry in kernel.pipes.items() if entry.cycles >= 0.5][:_MAX_PIPE_COLUMNS]
-    rows = [
-        (_format_loop_name(loop), *(_format_pipe_cycles(loop.pipes, n) for n in names), _format_bound(loop))
-        for loop in kernel.loops[:MAX_HOT_LOOPS]
-    ]
-    rows.append(
-        ("kernel", *(_format_pipe_cycles(kernel.pipes, n) for n in names), kernel.predictions[0].bound)
-    )
-    columns = [
-        Column("", ColumnFit.TRUNCATE),
-        *make_number_columns(*names),
-        Column("bound", ColumnFit.NO_WRAP),
-    ]
-    return make_table(columns, rows, title="pipe cycles of one warp")
-
-
-def _format_bound(loop: LoopEntry) -> str:
-    """Return the bound of a loop, with the share of its busiest resource, which is named if it is another."""
-    if not loop.busiest:
-        return loop.bound
-    share = f"{loop.busiest_share:.0%} busy"
-    return f"{loop.bound} {share}" if loop.busiest == loop.bound else f"{loop.bound}, {loop.busiest} {share}"
-
-
-def _format_pipe_cycles(pipes: Mapping[str, PipeEntry], name: str) -> str:
-    entry = pipes.get(name)
-    return f"{entry.cycles:,.0f}" if entry else "0"
-
-
-def _format_loop_name(loop: LoopEntry) -> str:
-    return f"loop {loop.source or hex(loop.header)}, each of {_format_trips(loop)}"
-
-
-def _format_trips(loop: LoopEntry) -> str:
-    """Return the iterations each time the loop is entered: `16`, `3.5`, `~16` where assumed."""
-    return format_provenance(loop.provenance) + format_ratio(loop.trip_count)
 
 
 def _make_stacks(kernel: KernelReport) -> list[RenderableType]:
@@ -380,39 +379,3 @@ def _make_assumption_list(kernel: KernelReport, entry: PredictionEntry) -> Rende
     for note in notes:
         table.add_row(Text("  -", style="dim"), Text(note, style="dim"))
     return Group(Text(f"rests on ({entry.basis}):", style="dim"), table)
-
-
-def _make_loop_table(kernel: KernelReport) -> RenderableType:
-    rows = [
-        (
-            loop.source or hex(loop.header),
-            str(loop.depth),
-            f"{loop.instructions:,}",
-            _format_trips(loop),
-            f"{loop.share:.0%}",
-            "" if loop.cycles_per_iteration is None else f"{loop.cycles_per_iteration:,.0f}",
-            loop.trip_reason,
-            _format_bound(loop),
-            ", ".join(f"{n} {c:,.0f}" for n, c in list(loop.bounds.items())[:4]),
-        )
-        for loop in kernel.loops
-    ]
-    columns = [
-        Column("loop", ColumnFit.NO_WRAP),
-        *make_number_columns("depth", "inst", "trips", "share", "cycles/iter"),
-        Column("trips from", ColumnFit.WRAP),
-        Column("bound", ColumnFit.NO_WRAP),
-        Column("bounds, cycles", ColumnFit.WRAP),
-    ]
-    return make_table(columns, rows, title="loops")
-
-
-def _make_advice_list(kernel: KernelReport) -> RenderableType:
-    if not kernel.advice:
-        return Text("advice: nothing found that would gain 3 % or more")
-    lines: list[RenderableType] = [Text("advice, largest possible gain first", style="italic")]
-    for number, entry in enumerate(kernel.advice, start=1):
-        place = entry.source or ("" if entry.address is None else hex(entry.address))
-        gain = f"up to {entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
-        lines.append(Text(f"  {number}. {entry.finding}  {place}  {gain}"))
-    return Group(*lines)

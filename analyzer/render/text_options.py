@@ -12,3 +12,4 @@ class TextOptions(Struct, frozen=True, kw_only=True):
     advice: bool = False
     listing: bool = False
     explain: bool = False
+    top: int | None = None  # of a listing, so many instructions that cost most; None: all

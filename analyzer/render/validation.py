@@ -104,6 +104,7 @@ def choose_score_columns(report: ValidationReport) -> tuple[str, ...]:
 
 SCORE_COLUMNS = ("rows", "MAPE", "median", "P90", "bias", "Spearman", "inside", "choice", "worst")
 _N_CHOICE_COLUMNS = 2
+_SCORE_DROP_RANKS = {"worst": 5, "median": 4, "P90": 3, "inside": 2, "choice": 1}
 
 
 def format_stall_shares(entry: WorstEntry) -> str:
@@ -125,10 +126,10 @@ def _make_score_table(report: ValidationReport) -> RenderableType:
         rows.append((*named, score.model, *format_score_cells(score)[: len(names)]))
         before = key
     columns = [
-        Column("suite", ColumnFit.TRUNCATE),
-        Column("GPU", ColumnFit.TRUNCATE),
+        Column("suite", ColumnFit.WRAP),
+        Column("GPU", ColumnFit.WRAP),
         Column("model", ColumnFit.NO_WRAP),
-        *make_number_columns(*names),
+        *(Column(name, drop_rank=_SCORE_DROP_RANKS.get(name, 0)) for name in names),
     ]
     return make_table(columns, rows)
 
@@ -157,11 +158,11 @@ def _make_worst_table(worst: Sequence[WorstEntry], model: str) -> RenderableType
         for entry in worst
     ]
     columns = [
-        Column("case", ColumnFit.TRUNCATE, _MAX_CASE_CELLS),
-        Column("GPU", ColumnFit.TRUNCATE),
+        Column("case", ColumnFit.WRAP, _MAX_CASE_CELLS),
+        Column("GPU", ColumnFit.WRAP),
         *make_number_columns("us", "predicted", "ratio"),
-        Column("bound", ColumnFit.NO_WRAP),
-        Column("cycles by stall", ColumnFit.TRUNCATE),
+        Column("bound", ColumnFit.WRAP, min_width=7),
+        Column("cycles by stall", ColumnFit.WRAP, min_width=16),
     ]
     return make_table(columns, rows, title=f"worst rows of {model}")
 

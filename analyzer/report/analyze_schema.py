@@ -79,12 +79,44 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
         float | None,
         Meta(description="The same share of a warp's cycles on the first GPU; null where there is none."),
     ]
+    addresses: Annotated[
+        str,
+        Meta(
+            description="Provenance of the addresses of memory requests, the worst of all, apart from that "
+            "of the counts; unknown without a launch."
+        ),
+    ] = "unknown"
+    assumed_address_share: Annotated[
+        float, Meta(description="Share of the requests to memory at assumed or unknown addresses.")
+    ] = 0.0
     executed_warp_instructions: Amount | None
     instructions_per_warp: float
+    is_sample: Annotated[
+        bool,
+        Meta(description="Other CTAs are taken to be like those looked at; false where they are proven."),
+    ] = False
     looked_at_ctas: Annotated[int | None, Meta(description="CTAs that were executed or traced.")]
     assumptions: tuple[str, ...]
     blocks: tuple[BlockEntry, ...]
     unknown_branches: tuple[UnknownBranchEntry, ...]
+
+
+class UnknownEntry(Struct, frozen=True, kw_only=True):
+    """Something that the prediction hangs on and that nobody gave."""
+
+    what: Annotated[
+        str,
+        Meta(description="What is unknown: grid, block, trips, branches, addresses, code."),
+    ]
+    settle: Annotated[tuple[str, ...], Meta(description="Options of the command line that settle it.")]
+    names: Annotated[
+        tuple[str, ...],
+        Meta(description="Names of the parameters that the options give, in their order; empty: not known."),
+    ]
+    share: Annotated[
+        float,
+        Meta(description="Share of the executed instructions, or for addresses of the requests to memory."),
+    ]
 
 
 class MemoryEntry(Struct, frozen=True, kw_only=True):
@@ -151,7 +183,7 @@ class TrafficEntry(Struct, frozen=True, kw_only=True):
 
 
 class LoopEntry(Struct, frozen=True, kw_only=True):
-    """A natural loop on the first GPU."""
+    """A natural loop on the first GPU; bounds are those of the launch's warps that one SM holds at a time."""
 
     header: Annotated[int, Meta(description="Address of the header block.")]
     depth: int
@@ -160,10 +192,13 @@ class LoopEntry(Struct, frozen=True, kw_only=True):
     provenance: str
     trip_reason: str
     cycles_per_iteration: Annotated[
-        float | None, Meta(description="Cycles of one iteration of all resident warps.")
+        float | None, Meta(description="Cycles of one iteration of all resident warps that enter the loop.")
     ]
     bound: str
     bounds: Mapping[str, float]
+    limited_by_recurrence: Annotated[
+        bool, Meta(description="The latency that binds is a chain of results from iteration to iteration.")
+    ] = False
     busiest: Annotated[str, Meta(description="Pipe or memory level that an iteration occupies longest.")]
     busiest_share: Annotated[float, Meta(description="Share of the iteration's cycles that it is occupied.")]
     pipes: Mapping[str, PipeEntry]
@@ -176,6 +211,45 @@ class LoopEntry(Struct, frozen=True, kw_only=True):
     source: str
 
 
+class ComputeThroughputEntry(Struct, frozen=True, kw_only=True):
+    """Achieved operations of one data type; a multiply-add counts two, a sparse product as if it were dense."""
+
+    data_type: Annotated[
+        str, Meta(description="FP32, FP16, BF16, TF32, FP64, FP8, FP6, FP4, INT8, INT4, INT1.")
+    ]
+    unit: Annotated[str, Meta(description="tensor or vector.")]
+    operations: Annotated[float, Meta(description="Of the whole grid.")]
+    operations_per_second: float
+    peak_per_second: Annotated[
+        float | None, Meta(description="Dense peak at the clock of the datasheet; null: not known.")
+    ]
+    peak_share: Annotated[
+        float | None, Meta(description="Of the peak; 2:4 sparse products count half of their operations.")
+    ]
+
+
+class MemoryThroughputEntry(Struct, frozen=True, kw_only=True):
+    """Achieved bytes of one memory level."""
+
+    level: Annotated[str, Meta(description="DRAM or L2.")]
+    bytes: Annotated[float, Meta(description="Of the whole grid.")]
+    gbps: Annotated[float, Meta(description="10^9 bytes per second.")]
+    peak_gbps: Annotated[float, Meta(description="DRAM: of the datasheet. L2: what loads reach.")]
+    peak_share: float
+
+
+class SpeedOfLightEntry(Struct, frozen=True, kw_only=True):
+    """Achieved throughput at the predicted time, and its share of the GPU's peaks."""
+
+    compute: Annotated[tuple[ComputeThroughputEntry, ...], Meta(description="Largest share of a peak first.")]
+    memory: tuple[MemoryThroughputEntry, ...]
+    issue_share: Annotated[
+        float, Meta(description="Share of all issue slots in which an instruction issues.")
+    ]
+    provenance: Annotated[str, Meta(description="Of the counts that the operations and bytes come from.")]
+    assumes_one_wave: Annotated[bool, Meta(description="The grid is not known: one full wave is taken.")]
+
+
 class PredictionEntry(PredictionFigures, frozen=True, kw_only=True):
     """One kernel on one GPU by one model."""
 
@@ -185,6 +259,14 @@ class PredictionEntry(PredictionFigures, frozen=True, kw_only=True):
     basis: Annotated[str, Meta(description="Weakest basis of the hardware figures that it depends on.")]
     transferred: Annotated[bool, Meta(description="The code is not of the GPU's architecture.")]
     assumptions: tuple[str, ...]
+    tail_share: Annotated[
+        float | None,
+        Meta(
+            description="Share of the time that the last, partly filled wave of CTAs costs, against the same "
+            "work spread evenly over the SMs; 0 where it cannot cost 1 %; null where not known."
+        ),
+    ] = None
+    speed_of_light: SpeedOfLightEntry | None = None
 
 
 class DifferenceEntry(Struct, frozen=True, kw_only=True):
@@ -210,13 +292,20 @@ class RefusalEntry(Struct, frozen=True, kw_only=True):
 
 
 class AdviceEntry(Struct, frozen=True, kw_only=True):
-    """A finding with the cycles that acting on it may gain."""
+    """A rule that applies to the kernel, with the cycles that following it gains."""
 
-    finding: str
+    rule: Annotated[str, Meta(description="Identifier of the rule, with a page in docs/rules.")]
+    finding: Annotated[str, Meta(description="The cause, at the worst place.")]
+    action: Annotated[str, Meta(description="What to do.")]
     gain_cycles: float
-    gain_share: float
-    address: Annotated[int | None, Meta(description="Instruction that shows the finding.")]
+    gain_share: Annotated[float, Meta(description="Share of the cycles of the first prediction.")]
+    gain_basis: Annotated[str, Meta(description="How the gain was found, and what it takes for granted.")]
+    address: Annotated[int | None, Meta(description="Worst instruction; null for the kernel as a whole.")]
+    opcode: str
     source: str
+    other_addresses: Annotated[
+        tuple[int, ...], Meta(description="Other instructions with the same cause, worst first.")
+    ]
 
 
 class ListingEntry(Struct, frozen=True, kw_only=True):
@@ -241,11 +330,18 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
     ]
     producer: Annotated[int | None, Meta(description="Address of the instruction that it waits for.")]
     source: str
+    source_text: Annotated[
+        str, Meta(description="The source line, where its file was found; empty where not.")
+    ] = ""
+    loops: Annotated[
+        tuple[int, ...], Meta(description="Headers of the loops around it, the outermost first.")
+    ] = ()
 
 
 class KernelReport(Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
+    input: Annotated[str, Meta(description="Path of its input, as in `inputs`.")] = ""
     name: str
     demangled: str
     architecture: str
@@ -257,7 +353,23 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     registers: int | None
     registers_exact: Annotated[bool, Meta(description="False where they were estimated from the code.")]
     shared_bytes: int | None
-    spill_bytes: int
+    spill_bytes: Annotated[
+        int, Meta(description="Part of a thread's stack frame that holds spilled registers.")
+    ]
+    stack_frame_bytes: Annotated[
+        int,
+        Meta(
+            description="Stack frame of a thread: spilled registers and local objects, as ptxas -v says it."
+        ),
+    ] = 0
+    spill_store_bytes: Annotated[
+        int,
+        Meta(description="Bytes of all instructions that store spilled registers, as ptxas -v says them."),
+    ] = 0
+    spill_load_bytes: Annotated[int, Meta(description="The same of loads.")] = 0
+    spills_estimated: Annotated[
+        bool, Meta(description="Local objects lie in the frame as well: the bytes of spills are about right.")
+    ] = False
     launch: LaunchEntry
     mix: Annotated[Mapping[str, int], Meta(description="Instructions of the code by opcode.")]
     modifiers: Annotated[Mapping[str, int], Meta(description="The same by opcode with its modifiers.")]
@@ -268,10 +380,21 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     tensor_fma: float
     arithmetic_intensity: float | None
     counts: CountsEntry
+    unknowns: Annotated[
+        tuple[UnknownEntry, ...],
+        Meta(description="What the prediction hangs on and nobody gave; the interval covers it."),
+    ] = ()
+    missing_code: Annotated[
+        tuple[str, ...], Meta(description="What the input lacks of the function, where it was cut off.")
+    ] = ()
     memory: tuple[MemoryEntry, ...]
     memory_spaces: tuple[MemorySpaceEntry, ...]
     traffic: TrafficEntry | None
     loops: tuple[LoopEntry, ...]
+    loops_not_entered: Annotated[
+        tuple[int, ...],
+        Meta(description="Headers of the loops that no warp enters, which `loops` leaves out."),
+    ] = ()
     predictions: tuple[PredictionEntry, ...]
     refused: tuple[RefusalEntry, ...]
     advice: tuple[AdviceEntry, ...]
@@ -294,6 +417,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/analyze/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     inputs: tuple[InputEntry, ...]
     gpus: tuple[str, ...]
     kernels: tuple[KernelReport, ...]

@@ -1,13 +1,14 @@
 """The analysis of a kernel as an entry of the report."""
 
+from analyzer.demand.stack_use import measure_stack_use
 from analyzer.demand.warp_demand import WarpDemand
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.launch import Dim3
-from analyzer.ir.module import Kernel
-from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
-from analyzer.ir.operand import Address
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
 from analyzer.models.prediction_figures import PredictionFigures
+from analyzer.models.waves import measure_tail_share
 from analyzer.report.analyze_schema import (
     AdviceEntry,
     KernelReport,
@@ -19,17 +20,30 @@ from analyzer.report.counts_entries import make_counts_entry
 from analyzer.report.difference_entries import make_difference_entries
 from analyzer.report.kernel_analysis import KernelAnalysis
 from analyzer.report.listing_entries import make_listing_entries
-from analyzer.report.loop_entries import make_loop_entries
+from analyzer.report.loop_entries import list_loops_not_entered, make_loop_entries
 from analyzer.report.memory_entries import make_memory_entries, make_space_entries, make_traffic_entry
 from analyzer.report.pipe_entries import make_pipe_entries
+from analyzer.report.speed_of_light_entries import make_speed_of_light_entry
+from analyzer.report.unknown_entries import make_unknown_entries
 from analyzer.text.demangling import demangle
+from analyzer.text.source_files import SourceFiles
 
 
-def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> KernelReport:
-    """Return the report entry of one kernel; `listing` adds an entry for each instruction."""
+def make_kernel_report(
+    analysis: KernelAnalysis,
+    *,
+    input_path: str = "",
+    listing: bool = False,
+    source_files: SourceFiles | None = None,
+) -> KernelReport:
+    """Return the report entry of one kernel; `listing` adds an entry for each instruction.
+
+    source_files: where the listing finds the text of source lines; None: nowhere.
+    """
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
-    demand = first.model_input.demand if first else None
+    demand, stack = first.model_input.demand if first else None, measure_stack_use(kernel)
     return KernelReport(
+        input=input_path,
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
@@ -41,7 +55,11 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         registers=kernel.resources.registers,
         registers_exact=kernel.resources.has_exact_registers,
         shared_bytes=kernel.resources.shared_bytes,
-        spill_bytes=count_spill_bytes(kernel),
+        spill_bytes=stack.spill_slot_bytes,
+        stack_frame_bytes=stack.frame_bytes,
+        spill_store_bytes=stack.spill_store_bytes,
+        spill_load_bytes=stack.spill_load_bytes,
+        spills_estimated=stack.is_estimate,
         launch=_make_launch_entry(analysis),
         mix=mix.counts_by_opcode,
         modifiers=mix.counts_by_mnemonic,
@@ -52,12 +70,15 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
         tensor_fma=demand.tensor_fma if demand else 0.0,
         arithmetic_intensity=demand.arithmetic_intensity if demand else None,
         counts=make_counts_entry(analysis),
+        unknowns=make_unknown_entries(analysis),
+        missing_code=_list_missing_code(analysis),
         memory=make_memory_entries(analysis),
         memory_spaces=make_space_entries(analysis),
         traffic=make_traffic_entry(analysis.profile),
         loops=make_loop_entries(analysis),
+        loops_not_entered=list_loops_not_entered(analysis),
         predictions=tuple(
-            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred)
+            make_prediction_entry(on_gpu.result, transferred=on_gpu.transferred, measures_tail=True)
             for on_gpu in analysis.results
             if on_gpu.result
         ),
@@ -67,27 +88,15 @@ def make_kernel_report(analysis: KernelAnalysis, *, listing: bool = False) -> Ke
             if on_gpu.result is None
         ),
         advice=_make_advice_entries(analysis),
-        listing=make_listing_entries(analysis) if listing else (),
+        listing=make_listing_entries(analysis, source_files) if listing else (),
         differences=make_difference_entries(analysis),
     )
 
 
-def count_spill_bytes(kernel: Kernel) -> int:
-    """Return the bytes per thread of the distinct stack slots that the kernel stores to."""
-    form_table = kernel.form_table
-    stores = form_table.make_opcode_mask(_is_local_store)
-    if not stores.any():
-        return 0
-    slots: dict[str, int] = {}
-    for text_id in set(kernel.text_ids[stores[kernel.opcode_ids]].tolist()):
-        form = form_table.decode_form(text_id)
-        address = next((str(o) for o in form.operands if isinstance(o, Address)), "")
-        slots[address] = max(slots.get(address, 0), form.opcode.width_bytes)
-    return sum(slots.values())
-
-
-def _is_local_store(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.STORE and opcode.space is AddressSpace.LOCAL
+def _list_missing_code(analysis: KernelAnalysis) -> tuple[str, ...]:
+    """Return what is missing of the code; nothing of a trace, which has only what ran."""
+    is_traced = analysis.profile is not None and analysis.profile.provenance is Provenance.TRACED
+    return () if is_traced else format_missing_code(analysis.cfg)
 
 
 def _make_launch_entry(analysis: KernelAnalysis) -> LaunchEntry:
@@ -114,8 +123,10 @@ def _make_bytes_by_space(demand: WarpDemand | None) -> dict[str, float]:
     }
 
 
-def make_prediction_entry(result: ModelResult, *, transferred: bool) -> PredictionEntry:
-    """Return a model's prediction as every report shows it."""
+def make_prediction_entry(
+    result: ModelResult, *, transferred: bool, measures_tail: bool = False
+) -> PredictionEntry:
+    """Return a model's prediction as every report shows it; to measure the tail, the model runs once more."""
     prediction = result.prediction
     return PredictionEntry(
         **{name: getattr(prediction, name) for name in PredictionFigures.__struct_fields__},
@@ -129,6 +140,8 @@ def make_prediction_entry(result: ModelResult, *, transferred: bool) -> Predicti
             *prediction.assumptions,
             *_make_verification_notes(result.model_input),
         ),
+        tail_share=measure_tail_share(result) if measures_tail else None,
+        speed_of_light=make_speed_of_light_entry(result),
     )
 
 
@@ -154,17 +167,19 @@ def _make_verification_notes(model_input: ModelInput) -> tuple[str, ...]:
 
 
 def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
-    first = analysis.first_result
-    if first is None:
-        return ()
-    total, kernel = first.prediction.cycles, analysis.kernel
+    kernel = analysis.kernel
     return tuple(
         AdviceEntry(
-            finding=finding.text,
+            rule=finding.rule,
+            finding=finding.message,
+            action=finding.action,
             gain_cycles=finding.gain_cycles,
-            gain_share=finding.gain_cycles / total if total else 0.0,
+            gain_share=finding.gain_share,
+            gain_basis=finding.gain_basis,
             address=None if finding.row is None else int(kernel.addresses[finding.row]),
-            source="" if finding.row is None else str(kernel.find_source_line(finding.row) or ""),
+            opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,
+            source="" if finding.row is None else kernel.find_source_place(finding.row),
+            other_addresses=tuple(int(kernel.addresses[row]) for row in finding.other_rows),
         )
         for finding in analysis.findings
     )

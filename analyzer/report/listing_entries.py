@@ -10,6 +10,7 @@ from analyzer.models.interface import Stall
 from analyzer.models.model_result import ModelResult
 from analyzer.report.analyze_schema import ListingEntry
 from analyzer.report.kernel_analysis import KernelAnalysis
+from analyzer.text.source_files import SourceFiles
 
 _SCOREBOARDS = frozenset({Stall.SHORT_SCOREBOARD, Stall.LONG_SCOREBOARD})
 
@@ -24,18 +25,25 @@ class _InstructionCost(Struct, frozen=True):
     producer: int = -1  # row of the instruction that a scoreboard stall waits for; -1: none
 
 
-def make_listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
-    """Return one entry per instruction of the code, without padding."""
+def make_listing_entries(
+    analysis: KernelAnalysis, source_files: SourceFiles | None = None
+) -> tuple[ListingEntry, ...]:
+    """Return one entry per instruction of the code, without padding.
+
+    source_files: where the text of source lines is looked for; None: nowhere.
+    """
     kernel, first = analysis.kernel, analysis.first_result
     model_input = first.model_input if first else None
     profile, block_of = analysis.profile, analysis.cfg.block_of
     n = analysis.cfg.blocks[-1].stop
     weights = model_input.execution_counts if model_input else np.zeros(len(kernel))
+    loops_by_block = _list_loops_by_block(analysis)
     entries = []
     for row in range(n):
         opcode = kernel.find_opcode(row)
         cost = _compute_cost(first, row) if first else _InstructionCost({})
         figures = model_input.arch.sched.get(opcode.sched_class) if model_input else None
+        source = kernel.find_source_line(row)
         word = None if kernel.control_words is None else int(kernel.control_words[row])
         entries.append(
             ListingEntry(
@@ -54,10 +62,24 @@ def make_listing_entries(analysis: KernelAnalysis) -> tuple[ListingEntry, ...]:
                 share=cost.share,
                 cpi_stack={stall.value: cycles for stall, cycles in cost.stack.items()},
                 producer=int(kernel.addresses[cost.producer]) if cost.producer >= 0 else None,
-                source=str(kernel.find_source_line(row) or ""),
+                source=kernel.find_source_place(row),
+                source_text=""
+                if source is None or source_files is None
+                else source_files.find_line(source.file, source.line),
+                loops=loops_by_block[block_of[row]],
             )
         )
     return tuple(entries)
+
+
+def _list_loops_by_block(analysis: KernelAnalysis) -> list[tuple[int, ...]]:
+    """Return, for each block, the header addresses of the loops around it, the outermost first."""
+    found: list[tuple[int, ...]] = [()] * len(analysis.cfg.blocks)
+    for loop in sorted(analysis.loop_forest.loops, key=lambda one: one.depth):
+        header = int(analysis.kernel.addresses[analysis.cfg.blocks[loop.header].start])
+        for block in loop.blocks:
+            found[block] = (*found[block], header)
+    return found
 
 
 def _compute_cost(result: ModelResult, row: int) -> _InstructionCost:

@@ -10,17 +10,40 @@ from analyzer.report.pipe_entries import make_pipe_entries
 
 
 def make_loop_entries(analysis: KernelAnalysis) -> tuple[LoopEntry, ...]:
-    """Return all loops of the kernel, by their share of executed instructions."""
+    """Return the loops that some warp enters, by their share of executed instructions."""
     results = {result.loop.index: result for result in analysis.loops}
-    entries = [_make_entry(analysis, loop, results.get(loop.index)) for loop in analysis.loop_forest.loops]
+    entries = [
+        _make_entry(analysis, loop, results.get(loop.index))
+        for loop in analysis.loop_forest.loops
+        if _is_entered(analysis, loop)
+    ]
     return tuple(sorted(entries, key=lambda entry: (-entry.share, entry.header)))
+
+
+def list_loops_not_entered(analysis: KernelAnalysis) -> tuple[int, ...]:
+    """Return the addresses of the headers of the other loops, in order."""
+    return tuple(
+        sorted(
+            _find_header_address(analysis, loop)
+            for loop in analysis.loop_forest.loops
+            if not _is_entered(analysis, loop)
+        )
+    )
+
+
+def _is_entered(analysis: KernelAnalysis, loop: Loop) -> bool:
+    return analysis.counts.per_warp[loop.header] > 0
+
+
+def _find_header_address(analysis: KernelAnalysis, loop: Loop) -> int:
+    return int(analysis.kernel.addresses[analysis.cfg.blocks[loop.header].start])
 
 
 def _make_entry(analysis: KernelAnalysis, loop: Loop, result: LoopBounds | None) -> LoopEntry:
     trip = analysis.counts.trips[loop.index]
     row = analysis.cfg.blocks[loop.header].start
     return LoopEntry(
-        header=int(analysis.kernel.addresses[row]),
+        header=_find_header_address(analysis, loop),
         depth=loop.depth,
         instructions=sum(len(analysis.cfg.blocks[b]) for b in loop.blocks),
         trip_count=trip.count,
@@ -29,13 +52,14 @@ def _make_entry(analysis: KernelAnalysis, loop: Loop, result: LoopBounds | None)
         cycles_per_iteration=result.cycles_per_iteration if result else None,
         bound=result.bound if result else "",
         bounds=dict(result.bounds_cycles) if result else {},
+        limited_by_recurrence=result is not None and result.is_limited_by_recurrence,
         busiest=result.busiest_resource if result else "",
         busiest_share=result.busiest_resource_share if result else 0.0,
         pipes=make_pipe_entries(result.demand if result else None),
         cpi_stack=_make_cpi_stack(result),
         launch_stack=_make_launch_stack(analysis, loop),
         share=analysis.compute_instruction_share(loop),
-        source=str(analysis.kernel.find_source_line(row) or ""),
+        source=analysis.kernel.find_source_place(row),
     )
 
 

@@ -68,7 +68,7 @@ def _make_executed_entry(analysis: KernelAnalysis, row: int, sides: list[MemoryA
     return MemoryEntry(
         address=int(kernel.addresses[row]),
         opcode=kernel.find_opcode(row).mnemonic,
-        source=str(kernel.find_source_line(row) or ""),
+        source=kernel.find_source_place(row),
         space=access.space.value,
         requests=access.requests,
         requests_per_warp=access.requests / warps,
@@ -107,7 +107,7 @@ def _make_static_entries(analysis: KernelAnalysis) -> Iterator[MemoryEntry]:
             yield MemoryEntry(
                 address=addresses[row],
                 opcode=opcode.mnemonic,
-                source=str(kernel.find_source_line(row) or ""),
+                source=kernel.find_source_place(row),
                 space=opcode.space.value if opcode.space else "",
                 requests=None if warps is None else count * warps,
                 requests_per_warp=count,

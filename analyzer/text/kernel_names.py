@@ -8,6 +8,7 @@ template arguments, without scopes. The longest form in which any name equals th
 ([0], [0, 1])
 """
 
+import difflib
 import fnmatch
 import re
 from collections.abc import Sequence
@@ -17,6 +18,11 @@ from analyzer.text.demangling import demangle, strip_signature
 
 # Nsight Compute's way to write template arguments: `f<float, (int)2>`.
 _TEMPLATE_ARGUMENT_CAST = re.compile(r"(?<=[<,\s])\([a-z ]+\)(?=-?\d)")
+
+
+_MAX_COMPARED_NAMES = 2000
+_MAX_COMPARED_CHARS = 200
+_MAX_LISTED_CHARS = 100
 
 
 def find_matching_names(names: Sequence[str], pattern: str) -> list[int]:
@@ -45,6 +51,29 @@ def find_matching_names(names: Sequence[str], pattern: str) -> list[int]:
             for each, text in ((name, pattern), (whole, wanted))
         )
     ]
+
+
+def find_nearest_names(names: Sequence[str], pattern: str, n: int = 3) -> list[str]:
+    """Return at most so many demangled names that a mistyped pattern may mean, the nearest first.
+
+    Parameters, scopes and template arguments count only where the pattern has them; case never does.
+    """
+    wanted = _strip_spaces(pattern).lower()
+    written: dict[str, str] = {}  # a form of a name in lower case -> the demangled name
+    for name in list(dict.fromkeys(names))[:_MAX_COMPARED_NAMES]:
+        for form in reversed(_make_name_variants(name)):
+            if len(form) <= _MAX_COMPARED_CHARS:
+                written.setdefault(form.lower(), demangle(name))
+    near = difflib.get_close_matches(wanted, written, n=n * len(_make_name_variants("")), cutoff=0.6)
+    return list(dict.fromkeys(written[form] for form in near))[:n]
+
+
+def list_names_for_people(names: Sequence[str], n: int = 5) -> str:
+    """Return the first demangled names, each shortened, and how many more there are."""
+    shown = [demangle(name) for name in dict.fromkeys(names)]
+    shorter = [name if len(name) <= _MAX_LISTED_CHARS else f"{name[:_MAX_LISTED_CHARS]}..." for name in shown]
+    more = f" and {len(shown) - n:,} more" if len(shown) > n else ""
+    return ", ".join(sorted(shorter)[:n]) + more
 
 
 @lru_cache(maxsize=1 << 14)

@@ -20,6 +20,7 @@ from analyzer.execution.lowering.step import AffineRule, ConstantRead, LaneFunct
 from analyzer.execution.machine.abstract_machine import AbstractMachine, simplified
 from analyzer.execution.machine.execution_counters import ExecutionCounters
 from analyzer.execution.machine.execution_listener import ExecutionListener
+from analyzer.execution.machine.local_memory import find_stack_offsets
 from analyzer.execution.machine.register_state import (
     Deltas,
     LockstepGroup,
@@ -36,7 +37,6 @@ from analyzer.execution.machine.tracked_memory import (
     TrackedMemory,
     compute_address_strides,
     compute_lane_addresses,
-    find_stack_offsets,
 )
 from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
@@ -89,8 +89,7 @@ class SymbolicIteration(AbstractMachine):
         self.checked_ranges: dict[tuple[int, ...], tuple[WarpIndices, Value, Deltas, BoolArray]] = {}
         if parent.tracked_memory is not None:
             self.tracked_memory = TrackedMemory(self.batch)
-            self.tracked_memory.local_slots = dict(parent.tracked_memory.local_slots)
-            self.tracked_memory.speculative_slots = parent.tracked_memory.speculative_slots
+            self.tracked_memory.local = parent.tracked_memory.local.copy()
         self.loop = parent.loops_by_header[segment.index]
         self.exited_warps: BoolArray | None = None  # [warp], those that leave the loop
         self.header_arrivals = 0
@@ -109,12 +108,24 @@ class SymbolicIteration(AbstractMachine):
         if self.returned_group is None or not self.convergence.is_idle:
             raise SymbolicIterationFailed("warps part")
         group, back = self.drop_exited_warps(self.first_group), self.drop_exited_warps(self.returned_group)
+        if self.convergence.cta_barriers.has_reduced:
+            self._check_barrier_results()
         same = len(back.warp_indices) == len(group.warp_indices) and bool(
             (back.warp_indices == group.warp_indices).all()
         )
         if not same or bool((back.mask != group.mask).any()) or back.speculations != group.speculations:
             raise SymbolicIterationFailed("other warps come back")
         return self.counters
+
+    def _check_barrier_results(self) -> None:
+        """Check that later iterations reduce the predicates of the same threads at CTA barriers.
+
+        Raises SymbolicIterationFailed.
+        """
+        if self.exited_warps is not None or self.parent.convergence.cta_barriers.pending:
+            raise SymbolicIterationFailed("other threads come to a barrier")
+        # of an outer loop that runs this one, too
+        self.parent.convergence.cta_barriers.has_reduced = True
 
     def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
         """See `AbstractMachine`. Raises SymbolicIterationFailed if attempts have cost too much."""
@@ -239,6 +250,9 @@ class SymbolicIteration(AbstractMachine):
         """Return how often the period repeats, for each of these warps or as one number for all."""
         if self.warp_max_repeats is None:
             return np.full(1, self.max_repeats, dtype=np.int64)
+        if self.convergence.cta_barriers.has_reduced:  # a warp's iterations hang on those of others
+            least = int(self.warp_max_repeats[self.first_group.warp_indices].min())
+            return np.full(len(rows), min(least, self.max_repeats), dtype=np.int64)
         return np.minimum(self.warp_max_repeats[rows], self.max_repeats)
 
     def limit_repeats(self, view: RegisterView, counts: IntArray) -> None:
@@ -331,11 +345,17 @@ class SymbolicIteration(AbstractMachine):
             self.forget(access.result_slots, view, make_divergent_origin(access.row), lanes)
             return
         if moves and (
-            (access.result_slots and self.batch.has_known_contents) or access.space is AddressSpace.LOCAL
+            (access.result_slots and self._reads_other_contents(steps)) or access.space is AddressSpace.LOCAL
         ):
             raise SymbolicIterationFailed("a buffer is read on")
         self._check_memory_contents(access, view, active, addresses if origin is None else None)
         self._transfer_data(access, view, lanes, addresses, origin)
+
+    def _reads_other_contents(self, steps: IntArray | None) -> bool:
+        """Return whether the next iteration may read other known contents than this one."""
+        if self.batch.has_known_contents:
+            return True
+        return steps is not None and bool((steps % self.batch.fill_period_bytes).any())
 
     def _check_memory_contents(
         self,
@@ -345,9 +365,15 @@ class SymbolicIteration(AbstractMachine):
         addresses: NDArray[np.uint64] | None,
     ) -> None:
         """Raise SymbolicIterationFailed if an access may change contents from one iteration to the next."""
+        here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
+        if (
+            access.space is AddressSpace.LOCAL
+            and self.tracked_memory is not None
+            and self.tracked_memory.local.cuts_growing_word(access, view, here, addresses)
+        ):
+            raise SymbolicIterationFailed("a part of a word that grows")
         if access.space is AddressSpace.LOCAL and addresses is not None and addresses.size > 1:
-            here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
-            places = find_stack_offsets(view, here, addresses)
+            places = find_stack_offsets(view, here, addresses, access.width_bytes)
             if places is None or len(places) > 1:
                 raise SymbolicIterationFailed("many places of the stack")
         if access.kind is OpKind.LOAD or access.space not in GLOBAL_SPACES:

@@ -18,6 +18,8 @@ from analyzer.execution.lowering.segments import (
     ActionKind,
     AddressExpression,
     AddressTerm,
+    BarrierOperation,
+    BarrierReduction,
     CompiledKernel,
     LoweredAccess,
     MbarrierOperation,
@@ -26,6 +28,7 @@ from analyzer.execution.lowering.segments import (
     TerminatorKind,
 )
 from analyzer.execution.lowering.semantics import compile_step
+from analyzer.execution.lowering.slice_verification import find_slice_gaps
 from analyzer.execution.lowering.slicing import (
     Guard,
     Slice,
@@ -36,6 +39,7 @@ from analyzer.execution.lowering.slicing import (
     find_copy_coordinates,
     find_guard,
     find_mma_descriptor,
+    find_reduced_predicate,
     has_mbarrier_waits,
 )
 from analyzer.execution.lowering.spin_loops import find_awaited_loads
@@ -55,6 +59,8 @@ from analyzer.ir.operand import (
 )
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import (
+    N_REGISTER_UNITS,
+    PREDICATE_BASE,
     UNIFORM_REGISTER_BASE,
     find_address_units,
     find_constant_index,
@@ -79,7 +85,7 @@ def compile_kernel(
         extended_slice = add_mbarriers_to_slice(cfg, kernel_slice)
         if sum(extended_slice.is_included) <= sum(kernel_slice.is_included) * _MAX_MBARRIER_SLICE_GROWTH:
             kernel_slice = extended_slice
-    return _KernelCompiler(cfg, loop_forest, kernel_slice, {}).compile()
+    return _compile_verified(_KernelCompiler(cfg, loop_forest, kernel_slice, {}))
 
 
 def _has_mbarrier_copies(cfg: Cfg) -> bool:
@@ -100,14 +106,28 @@ def recompile_with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
     if kernel.slice.tracks_mbarriers:
         return kernel
     extended_slice = add_mbarriers_to_slice(kernel.cfg, kernel.slice)
-    return _KernelCompiler(kernel.cfg, kernel.loop_forest, extended_slice, kernel.steps_by_text).compile()
+    return _compile_verified(
+        _KernelCompiler(kernel.cfg, kernel.loop_forest, extended_slice, kernel.steps_by_text)
+    )
 
 
 def recompile_with_shared_addresses(kernel: CompiledKernel) -> CompiledKernel:
     """Return the kernel compiled with bulk copies as accesses to their first byte in shared memory."""
     compiler = _KernelCompiler(kernel.cfg, kernel.loop_forest, kernel.slice, kernel.steps_by_text)
     compiler.uses_shared_addresses = True
-    return compiler.compile()
+    return _compile_verified(compiler)
+
+
+def _compile_verified(compiler: "_KernelCompiler") -> CompiledKernel:
+    """Return the compiled kernel; what its actions read and none gives is made unknown."""
+    found = compiler.compile()
+    gaps = find_slice_gaps(found)
+    if gaps.results:
+        compiler.unset_results = gaps.results
+        found = compiler.compile()
+    return replace(
+        found, unset_rows=tuple(sorted(gaps.results)), unset_registers=gaps.entry_registers
+    )
 
 
 class _KernelCompiler:
@@ -134,6 +154,7 @@ class _KernelCompiler:
         }
         self.unmodeled_rows: set[int] = set()
         self.uses_shared_addresses = False
+        self.unset_results: Mapping[int, tuple[int, ...]] = {}  # made unknown, see `slice_verification`
         addresses = cfg.kernel.addresses
         self.return_targets = tuple(
             (int(addresses[cfg.blocks[after].start]), self.entry_of[after])
@@ -150,6 +171,8 @@ class _KernelCompiler:
             segments=tuple(segments),
             entry_segments=tuple(self.entry_of),
             unmodeled_rows=tuple(sorted(self.unmodeled_rows)),
+            unset_rows=(),
+            unset_registers=(),
             awaited_loads=find_awaited_loads(self.cfg, self.loop_forest),
             steps_by_text=self.steps,
         )
@@ -157,7 +180,7 @@ class _KernelCompiler:
     def _find_split_rows(self, block: int) -> list[int]:
         """Return the rows inside a block at which warps may wait for each other."""
         kernel, span = self.cfg.kernel, self.cfg.blocks[block]
-        waits = self.slice.tracks_shared
+        waits = self.slice.waits_at_cta_barriers
         return [
             row
             for row in range(span.start, span.stop)
@@ -185,7 +208,7 @@ class _KernelCompiler:
                     stop=span.stop if split_row is None else split_row + 1,
                     is_first=number == 0,
                     rank=(block_rank, number),
-                    actions=self._build_actions(start, stop),
+                    actions=(*self._build_actions(start, stop), *self._build_unknown_results(split_row)),
                     terminator=end,
                 )
             )
@@ -202,8 +225,18 @@ class _KernelCompiler:
                 found.append(action)
             if source is not None and self.slice.is_included[row]:
                 form = self.cfg.kernel.decode_form(row)
-                found.append(Action(ActionKind.SET_UNKNOWN, source, find_guard(form), form.defs))
+                found.append(
+                    Action(ActionKind.SET_UNKNOWN, row, find_guard(form), form.defs, origin_row=source)
+                )
+            found += self._build_unknown_results(row)
         return tuple(found)
+
+    def _build_unknown_results(self, row: int | None) -> list[Action]:
+        """Build the action that makes those results unknown which no other action gives."""
+        slots = () if row is None else self.unset_results.get(row, ())
+        if row is None or not slots:
+            return []
+        return [Action(ActionKind.SET_UNKNOWN, row, find_guard(self.cfg.kernel.decode_form(row)), slots)]
 
     def _build_constant_request(self, row: int) -> Action | None:
         """Build the request of an indexed constant load; another action computes what it loads."""
@@ -275,9 +308,9 @@ class _KernelCompiler:
             return self._build_barrier_move(row, form, guard)
         if not self.slice.is_included[row] or row in self.slice.unknown_results:
             return None
-        if opcode.sched_class is SchedClass.TENSOR_CORE_CONTROL:
+        if opcode.sched_class is SchedClass.TENSOR_CORE_CONTROL and _has_result_predicate(form):
             return Action(ActionKind.ALLOCATE_TENSOR_MEMORY, row, guard, form.defs)
-        if opcode.kind in _ALWAYS_GRANTED_KINDS:
+        if _is_granted(form):
             return Action(ActionKind.COMPLETE_WAIT, row, guard, form.defs)
         step = self._compile_step(row, form)
         if step is None:
@@ -386,15 +419,18 @@ class _KernelCompiler:
             return Terminator(
                 kind=TerminatorKind.WARP_SYNC, row=row, guard=find_guard(form), fall_through=following
             )
-        numbers = [o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int)]
+        (number, number_slot), (n_threads, n_threads_slot) = _find_barrier_operands(form)
         return Terminator(
             kind=TerminatorKind.CTA_BARRIER,
             row=row,
             guard=find_guard(form),
             fall_through=following,
-            barrier=numbers[0] if numbers else 0,
+            barrier=number or 0,
+            barrier_slot=number_slot,
             is_arrive_only="ARV" in form.opcode.modifiers,
-            n_threads=numbers[1] if len(numbers) > 1 else None,
+            n_threads=n_threads,
+            n_threads_slot=n_threads_slot,
+            reduction=_make_barrier_reduction(form) if self.slice.is_included[row] else None,
         )
 
     def _build_terminator(self, block: int) -> Terminator:
@@ -504,11 +540,28 @@ class _KernelCompiler:
         )
 
 
-_CALL_CLOBBERED_SLOTS = tuple(range(4, 16))  # argument and result registers of an external call
+# What an external call may change: all but R1, R2, R16 to R19, and R22 and UR36 on, which ptxas keeps values in
+# across calls of functions that it does not see (sm_75 to sm_120).
+_CALL_CLOBBERED_SLOTS = (
+    *(0, 3, *range(4, 16), 20, 21),
+    *range(UNIFORM_REGISTER_BASE, UNIFORM_REGISTER_BASE + 36),
+    *range(PREDICATE_BASE, N_REGISTER_UNITS),
+)
 _ATOMIC_OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD", "POPC"})
-# Waits and requests (USETMAXREG): assumed to succeed. Tensor-memory allocation is handled separately.
-_ALWAYS_GRANTED_KINDS = frozenset({OpKind.BARRIER, OpKind.CONTROL})
 _SIGNED_MODIFIERS = frozenset({"S8", "S16"})
+
+
+def _is_granted(form: InstructionForm) -> bool:
+    """Return whether an instruction is a wait or a request (USETMAXREG) that is assumed to succeed.
+
+    Other instructions of these kinds read a state that is not followed.
+    """
+    waits = form.opcode.semantics is Semantics.MBARRIER_WAIT
+    return waits or (form.opcode.kind is OpKind.CONTROL and _has_result_predicate(form))
+
+
+def _has_result_predicate(form: InstructionForm) -> bool:
+    return any(PREDICATE_BASE <= slot < N_REGISTER_UNITS for slot in form.defs)
 
 
 def _list_predicates(operands: tuple[Operand, ...]) -> tuple[Guard, ...]:
@@ -525,6 +578,43 @@ def _find_trailing_predicates(form: InstructionForm) -> tuple[Guard, ...]:
     if len(form.operands) > 1 and isinstance(last, Predicate) and last.index is not None:
         return ((find_predicate_unit(last), last.is_negated),)
     return ()
+
+
+def _find_barrier_operands(form: InstructionForm) -> list[tuple[int | None, int | None]]:
+    """Return number and threads of a CTA barrier, each as a printed value or the register that holds it."""
+    found: list[tuple[int | None, int | None]] = []
+    for operand in form.operands:
+        match operand:
+            case Immediate(value=int(value)):
+                found.append((value, None))
+            case Register(index=None):
+                found.append((0, None))
+            case Register():
+                found.append((None, find_register_unit(operand)))
+            case _:
+                pass
+    return [*found, (None, None), (None, None)][:2]
+
+
+def _make_barrier_reduction(form: InstructionForm) -> BarrierReduction | None:
+    """Build the reduction of a CTA barrier, None if it reduces nothing."""
+    if form.opcode.semantics is not Semantics.BARRIER_REDUCTION:
+        return None
+    predicate = find_reduced_predicate(form)
+    found = [_BARRIER_OPERATIONS[word] for word in form.opcode.modifiers if word in _BARRIER_OPERATIONS]
+    if predicate is None or len(found) != 1:
+        return BarrierReduction(BarrierOperation.UNKNOWN, None)
+    (operation,) = found
+    if predicate.index is None:
+        return BarrierReduction(operation, None, not predicate.is_negated)
+    return BarrierReduction(operation, (find_predicate_unit(predicate), predicate.is_negated))
+
+
+_BARRIER_OPERATIONS = {
+    "POPC": BarrierOperation.COUNT,
+    "AND": BarrierOperation.ALL,
+    "OR": BarrierOperation.ANY,
+}
 
 
 def _find_barrier_operand(form: InstructionForm) -> BarrierRegister | None:

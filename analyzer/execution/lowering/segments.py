@@ -15,11 +15,13 @@ from math import prod
 from msgspec import Struct
 
 from analyzer.execution.lowering.bulk_operands import BulkOperands
-from analyzer.execution.lowering.slicing import Guard, Slice
+from analyzer.execution.lowering.guarded_liveness import Guard
+from analyzer.execution.lowering.slicing import Slice
 from analyzer.execution.lowering.step import Step
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
 from analyzer.ir.opcode import AddressSpace, OpKind, Semantics
+from analyzer.isa.register_operands import BARRIER_RESULT_PREDICATE, BARRIER_RESULT_WORD
 
 
 class ActionKind(StrEnum):
@@ -104,6 +106,36 @@ class Action(Struct, frozen=True, eq=False):
     mbarrier_operation: MbarrierOperation | None = None
     accesses: tuple[LoweredAccess, ...] = ()
     barrier: int = 0  # index of a convergence barrier
+    origin_row: int | None = None  # of SET_UNKNOWN: instruction that made the results unknown, if it is another
+
+    @property
+    def unknown_row(self) -> int:
+        """The instruction that makes its results unknown."""
+        return self.row if self.origin_row is None else self.origin_row
+
+
+class BarrierOperation(StrEnum):
+    """What a CTA barrier computes of the predicates of its threads."""
+
+    COUNT = "count"  # POPC
+    ALL = "all"  # AND
+    ANY = "any"  # OR
+    UNKNOWN = "unknown"
+
+
+class BarrierReduction(Struct, frozen=True):
+    """Reduction of a predicate over the threads that come to a CTA barrier."""
+
+    operation: BarrierOperation
+    vote: Guard | None  # the predicate, None for a constant
+    constant_vote: bool = True
+    word_slot: int = BARRIER_RESULT_WORD  # receives the count
+    predicate_slot: int = BARRIER_RESULT_PREDICATE  # receives the result of ALL and ANY
+
+    @property
+    def result_slots(self) -> tuple[int, ...]:
+        """Slots that the barrier writes."""
+        return self.word_slot, self.predicate_slot
 
 
 class TerminatorKind(StrEnum):
@@ -136,6 +168,25 @@ class Terminator(Struct, frozen=True, kw_only=True, eq=False):
     is_taken_if_converged: bool = False  # BRA.CONV; BRA.DIV is taken if diverged
     is_arrive_only: bool = False  # BAR.ARV
     n_threads: int | None = None  # of a CTA barrier, None for all of the CTA
+    # Registers with the number of the CTA barrier and of its threads, None where they are printed. One
+    # register may hold both, see `CtaBarriers`.
+    barrier_slot: int | None = None
+    n_threads_slot: int | None = None
+    reduction: BarrierReduction | None = None  # of a CTA barrier whose result is needed
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """Storage numbers of the registers that it writes."""
+        return () if self.reduction is None else self.reduction.result_slots
+
+    @property
+    def reads(self) -> frozenset[int]:
+        """Storage numbers of the registers that it reads."""
+        guards = [*self.conditions, *((self.guard,) if self.guard else ())]
+        if self.reduction is not None and self.reduction.vote is not None:
+            guards.append(self.reduction.vote)
+        slots = (self.slot, self.barrier_slot, self.n_threads_slot, *(slot for slot, _ in guards))
+        return frozenset(slot for slot in slots if slot is not None and slot >= 0)
 
     @property
     def successors(self) -> frozenset[int]:
@@ -175,5 +226,7 @@ class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
     segments: tuple[Segment, ...]
     entry_segments: tuple[int, ...]  # first segment of each block
     unmodeled_rows: tuple[int, ...]  # rows of the slice whose semantics are not modelled
+    unset_rows: tuple[int, ...]  # rows that no action followed, made unknown (`slice_verification`)
+    unset_registers: tuple[int, ...]  # storage numbers that are read before anything sets them
     awaited_loads: frozenset[int]  # rows of polling loads, see `spin_loops.find_awaited_loads`
     steps_by_text: Mapping[int, Step | None]  # compiled instructions by text id; None: not modelled

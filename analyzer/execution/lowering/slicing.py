@@ -6,11 +6,8 @@ slice.
 
 Two refinements keep the slice small:
 
-1. Guards. A value that is read only under one guard is dead before a write under the same guard. In the
-   example the old value of R6 is not needed:
-
-       @P0 MOV R6, R8
-       @P0 IMAD.WIDE R6, R6, 4, R2
+1. Guards (`guarded_liveness`). A value that is read only under one guard is dead before a write under the
+   same guard.
 
 2. Spills. Words of a stack frame with fixed offsets are tracked like registers (`spill_slots`): one spilled
    address does not bring all other spills into the slice.
@@ -38,7 +35,13 @@ from analyzer.execution.lowering.bulk_operands import (
 )
 from analyzer.execution.lowering.call_returns import find_interprocedural_successors
 from analyzer.execution.lowering.dead_shared_stores import find_dead_shared_stores
-from analyzer.execution.lowering.spill_slots import SPILL_KINDS, has_fixed_stack_frame, make_spill_slot_mask
+from analyzer.execution.lowering.guarded_liveness import Guard, StorageMasks, apply_kills, apply_reads
+from analyzer.execution.lowering.spill_slots import (
+    SPILL_KINDS,
+    fills_whole_words,
+    has_fixed_stack_frame,
+    make_spill_slot_mask,
+)
 from analyzer.execution.lowering.unknown_values import (
     Effect,
     find_unknown_results,
@@ -68,9 +71,6 @@ from analyzer.isa.register_operands import (
     is_partial_predicate_write,
 )
 
-Guard = tuple[int, bool]  # storage number of the predicate, negated
-
-
 class Slice(Struct, frozen=True, eq=False):
     """Instructions to execute, and the storage numbers that are live at the entry of each block."""
 
@@ -78,12 +78,18 @@ class Slice(Struct, frozen=True, eq=False):
     live_in: tuple[int, ...]  # by block: mask over storage numbers
     tracks_shared: bool  # contents of shared memory are needed
     tracks_local: bool  # contents of local memory are needed
+    tracks_barrier_results: bool = False  # results of reductions at CTA barriers are needed
     tracks_mbarriers: bool = False  # operations on mbarriers are recorded
     tracks_tensor_maps: bool = False  # boxes of tensors that are copied are found
     tracks_spill_slots: bool = False  # local memory is a stack frame with fixed offsets
     unknown_results: Mapping[int, int] = {}  # rows whose results are set unknown -> row of the origin
     unknown_stores: frozenset[int] = frozenset()  # rows that store only unknown words to shared memory
     elided_stores: frozenset[int] = frozenset()  # these and dead stores to shared memory
+
+    @property
+    def waits_at_cta_barriers(self) -> bool:
+        """True if warps of a CTA must wait for each other: something passes from one to another."""
+        return self.tracks_shared or self.tracks_barrier_results
 
     @property
     def tracked_spaces(self) -> frozenset[AddressSpace]:
@@ -93,21 +99,12 @@ class Slice(Struct, frozen=True, eq=False):
         return frozenset(kept | {AddressSpace.GENERIC} if kept else kept)
 
 
-class _StorageMasks(Struct, frozen=True):
-    """Effect of an instruction on liveness, as masks over storage numbers."""
-
-    writes: int
-    kills: int  # written as a whole
-    reads: int  # live if a result is live
-    required_reads: int  # live in any case
-    guard: Guard | None
-
-
 class _SliceOptions(Struct, frozen=True, kw_only=True):
     """Contents of a slice besides addresses; see the fields of `Slice`."""
 
     tracks_shared: bool = False
     tracks_local: bool = False
+    tracks_barrier_results: bool = False
     tracks_mbarriers: bool = False
     tracks_tensor_maps: bool = False
     includes_control_flow: bool = True  # operands of branches and guards of accesses
@@ -161,9 +158,16 @@ def _slice_to_fixpoint(cfg: Cfg, options: _SliceOptions) -> Slice:
         found = _BackwardPass(cfg, options).run()
         shared = options.tracks_shared or bool(_find_needed_loads(cfg, found, AddressSpace.SHARED))
         local = options.tracks_local or bool(_find_needed_loads(cfg, found, AddressSpace.LOCAL))
-        if (shared, local) == (options.tracks_shared, options.tracks_local):
+        reduces = options.tracks_barrier_results or _has_needed_reductions(cfg, found)
+        if (shared, local, reduces) == (
+            options.tracks_shared,
+            options.tracks_local,
+            options.tracks_barrier_results,
+        ):
             return _elide_dead_shared_stores(cfg, options, found) if shared else found
-        options = replace(options, tracks_shared=shared, tracks_local=local)
+        options = replace(
+            options, tracks_shared=shared, tracks_local=local, tracks_barrier_results=reduces
+        )
 
 
 def _elide_dead_shared_stores(cfg: Cfg, options: _SliceOptions, found: Slice) -> Slice:
@@ -251,7 +255,8 @@ def _build_effect(
     return Effect(
         writes=masks.writes,
         kills=masks.kills,
-        reads=0 if opcode.kind in MEMORY_KINDS else masks.reads & ~counter_registers,
+        # what a barrier reduces comes from other threads too
+        reads=0 if opcode.kind in MEMORY_KINDS or _reduces_at_barrier(opcode) else masks.reads & ~counter_registers,
         guard_mask=guard,
         is_unknown_source=is_source or (is_load and opcode.space in unknown_spaces),
         shared_store_mask=store_mask,
@@ -280,6 +285,17 @@ def _find_needed_loads(cfg: Cfg, found: Slice, space: AddressSpace) -> list[int]
         and kernel.find_opcode(row).kind in _LOAD_KINDS
         and row not in found.unknown_results
     ]
+
+
+def _has_needed_reductions(cfg: Cfg, found: Slice) -> bool:
+    """Return whether the slice needs the result of a reduction at a CTA barrier."""
+    kernel = cfg.kernel
+    rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_reduces_at_barrier)[kernel.opcode_ids])
+    return any(found.is_included[row] for row in rows.tolist())
+
+
+def _reduces_at_barrier(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.BARRIER_REDUCTION
 
 
 _LOAD_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
@@ -320,6 +336,7 @@ class _BackwardPass:
             live_in=tuple(mask & registers for mask in live_in),
             tracks_shared=self.options.tracks_shared,
             tracks_local=self.options.tracks_local,
+            tracks_barrier_results=self.options.tracks_barrier_results,
             tracks_mbarriers=self.options.tracks_mbarriers,
             tracks_tensor_maps=self.options.tracks_tensor_maps,
             tracks_spill_slots=self.tracks_spill_slots,
@@ -344,22 +361,22 @@ class _BackwardPass:
             if is_included is not None and has_live_result:
                 is_included[start + position] = True
             if masks.writes:
-                live &= ~_apply_kills(masks, guarded_reads)
+                live &= ~apply_kills(masks, guarded_reads)
             reads = masks.required_reads | (masks.reads if has_live_result else 0)
             if reads:
-                live |= _apply_reads(masks, reads, live, guarded_reads)
+                live |= apply_reads(masks, reads, live, guarded_reads)
         return live
 
-    def _find_masks(self, row: int) -> _StorageMasks:
+    def _find_masks(self, row: int) -> StorageMasks:
         text_id = int(self.cfg.kernel.text_ids[row])
         masks = self.masks_by_text.get(text_id)
         if masks is None:
             masks = self.masks_by_text[text_id] = self._build_masks(self.cfg.kernel.decode_form(row))
         if row in self.options.unknown_results:
-            masks = _StorageMasks(masks.writes, masks.kills, 0, masks.required_reads, masks.guard)
+            masks = StorageMasks(masks.writes, masks.kills, 0, masks.required_reads, masks.guard)
         if row in self.options.elided_stores:
             form = self.cfg.kernel.decode_form(row)
-            masks = _StorageMasks(
+            masks = StorageMasks(
                 masks.writes,
                 masks.kills,
                 masks.reads,
@@ -368,9 +385,9 @@ class _BackwardPass:
             )
         return masks
 
-    def _build_masks(self, form: InstructionForm) -> _StorageMasks:
+    def _build_masks(self, form: InstructionForm) -> StorageMasks:
         if form.is_never_executed:
-            return _StorageMasks(0, 0, 0, 0, None)
+            return StorageMasks(0, 0, 0, 0, None)
         guard = find_guard(form)
         if (
             self.tracks_spill_slots
@@ -380,26 +397,33 @@ class _BackwardPass:
             return self._build_spill_masks(form, guard)
         return _build_register_masks(form, guard, self._find_required_reads(form))
 
-    def _build_spill_masks(self, form: InstructionForm, guard: Guard | None) -> _StorageMasks:
+    def _build_spill_masks(self, form: InstructionForm, guard: Guard | None) -> StorageMasks:
         """Build the masks of a spill (registers to frame words) or a fill (frame words to registers)."""
         words, address = make_spill_slot_mask(form), find_address_reads(form) | _make_guard_mask(form)
         if form.opcode.kind is OpKind.STORE:
-            return _StorageMasks(words, words, _make_mask(form.uses), address, guard)
+            killed = words if fills_whole_words(form) else 0
+            return StorageMasks(words, killed, _make_mask(form.uses), address, guard)
         writes = _make_mask(form.defs)
-        return _StorageMasks(writes, writes, words | _make_mask(form.uses), address, guard)
+        return StorageMasks(writes, writes, words | _make_mask(form.uses), address, guard)
 
     def _find_required_reads(self, form: InstructionForm) -> int:
         """Return the mask of reads that are live in any case: all of branches, addresses of accesses."""
         opcode = form.opcode
-        waits = opcode.sched_class is SchedClass.CTA_BARRIER and self.options.tracks_shared
+        waits = opcode.sched_class is SchedClass.CTA_BARRIER and (
+            self.options.tracks_shared or self.options.tracks_barrier_results
+        )
         restores = opcode.kind is OpKind.MOVE and any(
             isinstance(o, BarrierRegister) for o in form.operands
         )  # BMOV B, R
         updates_mbarrier = self.options.tracks_mbarriers and opcode.semantics in MBARRIER_SEMANTICS
         if self.options.tracks_mbarriers and (descriptor := find_mma_descriptor(form)):
             return _make_mask((find_register_unit(descriptor),))
+        if waits and self.options.includes_control_flow:
+            reduced = find_reduced_predicate(form)
+            vote = None if reduced is None else find_predicate_unit(reduced)
+            return _make_mask(tuple(unit for unit in form.uses if unit != vote)) | _make_guard_mask(form)
         if self.options.includes_control_flow and (
-            opcode.kind in CONTROL_FLOW_KINDS or waits or restores or updates_mbarrier
+            opcode.kind in CONTROL_FLOW_KINDS or restores or updates_mbarrier
         ):
             return _make_mask(
                 (
@@ -440,14 +464,14 @@ class _BackwardPass:
         return _make_guard_mask(form) if self.options.includes_control_flow else 0
 
 
-def _build_register_masks(form: InstructionForm, guard: Guard | None, required_reads: int) -> _StorageMasks:
+def _build_register_masks(form: InstructionForm, guard: Guard | None, required_reads: int) -> StorageMasks:
     writes = _make_mask(form.defs)
     kills = 0 if is_partial_predicate_write(form.operands) else writes
-    return _StorageMasks(writes, kills, _make_mask(form.uses), required_reads, guard)
+    return StorageMasks(writes, kills, _make_mask(form.uses), required_reads, guard)
 
 
 @lru_cache(maxsize=2)
-def _build_arithmetic_masks(cfg: Cfg) -> dict[int, _StorageMasks]:
+def _build_arithmetic_masks(cfg: Cfg) -> dict[int, StorageMasks]:
     """Build the masks of arithmetic instructions by text id; they do not depend on the options."""
     kernel = cfg.kernel
     plain = kernel.form_table.make_opcode_mask(_is_arithmetic)[kernel.opcode_ids]
@@ -477,35 +501,6 @@ _ARITHMETIC_KINDS = frozenset(
 )
 
 
-def _apply_kills(masks: _StorageMasks, guarded_reads: dict[Guard, int]) -> int:
-    """Return the mask that a write makes dead before it.
-
-    Removes from `guarded_reads` what is dead, and the guards whose predicate is written here.
-    """
-    killed = masks.kills if masks.guard is None else masks.kills & guarded_reads.get(masks.guard, 0)
-    for guard in list(guarded_reads):
-        if masks.writes >> guard[0] & 1:
-            del guarded_reads[guard]
-        else:
-            guarded_reads[guard] &= ~killed
-    return killed
-
-
-def _apply_reads(masks: _StorageMasks, reads: int, live: int, guarded_reads: dict[Guard, int]) -> int:
-    """Return the mask that a read makes live before it, its guard included; update `guarded_reads`."""
-    own = (
-        0
-        if masks.guard is None
-        else guarded_reads.get(masks.guard, 0) | (reads & ~live & ~(1 << masks.guard[0]))
-    )
-    for guard in guarded_reads:
-        guarded_reads[guard] &= ~reads
-    if masks.guard is None:
-        return reads
-    guarded_reads[masks.guard] = own
-    return reads | 1 << masks.guard[0]
-
-
 def find_address_reads(form: InstructionForm) -> int:
     """Return the mask of registers in the addresses of a form, and of predicates that disable its lanes."""
     reads = 0
@@ -525,6 +520,12 @@ def find_address_reads(form: InstructionForm) -> int:
 def _find_data_reads(form: InstructionForm) -> int:
     """Return the mask of registers that a store reads only as data."""
     return _make_mask(form.uses) & ~find_address_reads(form) & ~_make_guard_mask(form)
+
+
+def find_reduced_predicate(form: InstructionForm) -> Predicate | None:
+    """Return the predicate that a barrier reduces over its threads, None for other forms."""
+    last = form.operands[-1] if form.operands else None
+    return last if _reduces_at_barrier(form.opcode) and isinstance(last, Predicate) else None
 
 
 def find_mma_descriptor(form: InstructionForm) -> Register | None:

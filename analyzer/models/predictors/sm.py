@@ -11,12 +11,24 @@ import numpy as np
 from analyzer.demand.opcode_costs import PIPES
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.scheduling import SM_LEVEL_PIPES
-from analyzer.models.bounds import DRAM_BOUND, ISSUE_BOUND, L2_BOUND, LATENCY_BOUND
+from analyzer.models.bounds import (
+    DRAM_BOUND,
+    ISSUE_BOUND,
+    L2_BOUND,
+    LATENCY_BOUND,
+    convert_to_bytes_per_cycle,
+)
 from analyzer.models.composition import LAUNCH_BOUND
 from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.launch_overhead import compute_cta_dispatch_cycles, compute_launch_overhead_cycles
 from analyzer.models.miss_rates import estimate_miss_rates
-from analyzer.models.model_result import CycleRange, ModelResult, find_clock_mhz, make_prediction
+from analyzer.models.model_result import (
+    CycleRange,
+    ModelResult,
+    SmScaling,
+    find_clock_mhz,
+    make_prediction,
+)
 from analyzer.models.residuals import find_time_factors
 from analyzer.models.sm.launch_simulation import LaunchSimulation, WarpCycles, simulate_launch
 from analyzer.models.sm.resource_demand import OUTGOING_KINDS, StepKind
@@ -31,6 +43,7 @@ ATOMICS_BOUND = "atomics"
 LOAD_STORE_BOUND = "load/store path"
 REGISTER_PORTS_BOUND = "register ports"
 _MIN_BINDING_SHARE = 0.8
+_SHARED_BOUNDS = frozenset({L2_BOUND, DRAM_BOUND, ATOMICS_BOUND})
 
 
 def predict(model_input: ModelInput) -> ModelResult:
@@ -56,6 +69,17 @@ def predict(model_input: ModelInput) -> ModelResult:
     bound = name if bounds.get(name, 0.0) >= _MIN_BINDING_SHARE * cycles else LATENCY_BOUND
     bound = LAUNCH_BOUND if overhead > cycles or is_dispatch else bound
     low, high = find_time_factors(model_input, bound, stalls.sum_by_stall())
+    mean_ctas = model_input.grid_ctas * (1.0 - simulation.idle_cta_share) / model_input.gpu.sm_count
+
+    def predict_balanced_cycles(ctas_per_sm: int) -> float:
+        ratio = ctas_per_sm / simulation.n_ctas
+        shared_ratio = ratio / simulation.mean_load_share
+        scaled = (
+            limit * (shared_ratio if which in _SHARED_BOUNDS else ratio) for which, limit in bounds.items()
+        )
+        dispatched = dispatch * ctas_per_sm / mean_ctas
+        return max(simulation.estimate_balanced_cycles(ctas_per_sm), dispatched, *scaled)
+
     return ModelResult(
         model_input=model_input,
         prediction=make_prediction(
@@ -72,6 +96,9 @@ def predict(model_input: ModelInput) -> ModelResult:
         ),
         stalls=stalls,
         timeline=build_warp_timeline(model_input, model_input.execution_counts, miss_rates),
+        sm_scaling=SmScaling(mean_ctas, cycles, predict_balanced_cycles),
+        dram_bytes=bounds.get(DRAM_BOUND, 0.0)
+        * convert_to_bytes_per_cycle(model_input.gpu.sustained_dram_gbps, clock),
     )
 
 

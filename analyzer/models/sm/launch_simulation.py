@@ -58,6 +58,7 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
     idle_cta_share: float  # of the grid's CTAs, those that find no work
     estimate: SmEstimate
     min_cycles: float = 0.0  # of the CTA with most work, where few others can hide it
+    mean_load_share: float = 1.0  # work of the mean busy SM over that of this one
 
     @property
     def cycles(self) -> float:
@@ -83,6 +84,17 @@ class LaunchSimulation(Struct, frozen=True, eq=False):
                 f"{idle} of the CTAs find little or no work, and count for the time to hand them out"
             )
         return tuple(notes)
+
+    def estimate_balanced_cycles(self, n_ctas: int) -> float:
+        """Estimate the cycles of an SM with so many CTAs, where every other SM has as many.
+
+        Then all SMs ask for their part of L2 and DRAM until the end.
+        """
+        return estimate_sm_cycles(
+            tuple(_scale_shared_cycles(one, 1.0 / self.mean_load_share) for one in self.warp_programs),
+            self.parameters,
+            n_ctas,
+        ).cycles
 
     def iterate_programs(self) -> Iterator[tuple[WarpProgram, int]]:
         """Yield each program with the number of warps of a CTA that run it."""
@@ -120,11 +132,9 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
     mean_ctas = warp_roles.n_busy_ctas / sms
     n_ctas = max(1, math.ceil(mean_ctas - 1e-9))
     busy_ctas = warp_roles.n_busy_ctas / min(sms, max(1.0, warp_roles.n_busy_ctas))
+    mean_load_share = min(1.0, busy_ctas / n_ctas)
     resource_demand = measure_resource_demand(
-        model_input,
-        miss_rates,
-        clock_mhz,
-        mean_load_share=min(1.0, busy_ctas / n_ctas) * warp_roles.mean_work_share,
+        model_input, miss_rates, clock_mhz, mean_load_share=mean_load_share * warp_roles.mean_work_share
     )
     options = make_timeline_options(
         model_input, model_input.execution_counts, miss_rates, cold_share=resource_demand.cold_share
@@ -151,6 +161,7 @@ def simulate_launch(model_input: ModelInput, miss_rates: MissRates, clock_mhz: f
         idle_cta_share=1.0 - warp_roles.n_busy_ctas / max(1, model_input.grid_ctas),
         estimate=estimate_sm_cycles(cta_programs.warp_programs, cta_programs.parameters, n_ctas),
         min_cycles=min_cycles,
+        mean_load_share=mean_load_share,
     )
 
 
@@ -237,6 +248,16 @@ def _scale_shared_demand(resource_demand: ResourceDemand, mean_work_share: float
         l2_cycles=resource_demand.l2_cycles * mean_work_share,
         dram_cycles=resource_demand.dram_cycles * mean_work_share,
         atomic_cycles=resource_demand.atomic_cycles * mean_work_share,
+    )
+
+
+def _scale_shared_cycles(warp_program: WarpProgram, factor: float) -> WarpProgram:
+    """Scale the demand of a program for L2, DRAM and atomics."""
+    return replace(
+        warp_program,
+        l2_cycles=[factor * cycles for cycles in warp_program.l2_cycles],
+        dram_cycles=[factor * cycles for cycles in warp_program.dram_cycles],
+        atomic_cycles=[factor * cycles for cycles in warp_program.atomic_cycles],
     )
 
 

@@ -1,0 +1,221 @@
+"""Achieved operations and bytes per second of a launch, and their shares of the GPU's peaks (speed of light).
+
+Operations are those of the code: a multiply-add counts two. A matrix product counts as if it were dense; its
+share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database at
+the clock of the datasheet, so that an edited GPU has edited peaks:
+
+    H100 SXM, FP16 tensor: 2,048 FMA per cycle and SM x 2 x 132 SMs x 1,830 MHz = 989 TFLOP/s
+
+The launch's time includes launch overhead.
+"""
+
+from enum import StrEnum
+
+import numpy as np
+from msgspec import Struct
+
+from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
+from analyzer.hardware.gpu import Gpu, find_sched_timing
+from analyzer.hardware.schema import Arch
+from analyzer.ir.arrays import FloatArray
+from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
+from analyzer.models.bounds import DRAM_BOUND, L2_BOUND
+from analyzer.models.interface import ModelInput
+from analyzer.models.miss_rates import estimate_miss_rates
+from analyzer.models.model_result import ModelResult
+
+_MICRO, _MEGA, _GIGA = 1e-6, 1e6, 1e9
+
+
+class Unit(StrEnum):
+    """Units that operations run on."""
+
+    TENSOR = "tensor"
+    VECTOR = "vector"  # the pipes of 32 lanes
+
+
+class ComputeThroughput(Struct, frozen=True, kw_only=True):
+    """Achieved operations of one data type on one kind of unit."""
+
+    data_type: str  # `FP16`
+    unit: Unit
+    is_float: bool
+    operations: float  # of the whole grid
+    per_second: float
+    peak_per_second: float | None  # None where the GPU has no figure
+    peak_share: float | None
+
+
+class MemoryThroughput(Struct, frozen=True, kw_only=True):
+    """Achieved bytes of one memory level."""
+
+    level: str
+    moved_bytes: float  # of the whole grid
+    gbps: float
+    peak_gbps: float
+    peak_share: float
+
+
+class SpeedOfLight(Struct, frozen=True, kw_only=True):
+    """Achieved throughput of one launch on one GPU."""
+
+    compute: tuple[ComputeThroughput, ...]  # largest share of the peak first
+    memory: tuple[MemoryThroughput, ...]  # DRAM, L2
+    issue_share: float  # of all issue slots, those in which an instruction issues
+
+
+_TENSOR_TYPES = {
+    TensorRate.F16: "FP16",
+    TensorRate.F16_ACC16: "FP16",
+    TensorRate.BF16: "BF16",
+    TensorRate.TF32: "TF32",
+    TensorRate.F64: "FP64",
+    TensorRate.INT8: "INT8",
+    TensorRate.INT4: "INT4",
+    TensorRate.BINARY: "INT1",
+    TensorRate.FP8: "FP8",
+    TensorRate.FP8_ACC16: "FP8",
+    TensorRate.FP6: "FP6",
+    TensorRate.FP4: "FP4",
+}
+_INTEGER_RATES = frozenset({TensorRate.INT8, TensorRate.INT4, TensorRate.BINARY})
+# By type: the scheduling class of its multiply-adds, and operations of one lane's instruction.
+_VECTOR_TYPES = {"FP32": (SchedClass.FP32, 2), "FP16": (SchedClass.FP16, 4), "FP64": (SchedClass.FP64, 2)}
+_VECTOR_TYPE_BY_KIND = {OpKind.HALF: "FP16", OpKind.DOUBLE: "FP64"}
+
+
+def measure_speed_of_light(result: ModelResult) -> SpeedOfLight:
+    """Return the operations and bytes of a launch per second of its predicted time."""
+    model_input, prediction = result.model_input, result.prediction
+    seconds = max(prediction.time_us * _MICRO, np.finfo(float).tiny)
+    instructions = model_input.demand.instructions * _count_warps(model_input)
+    slots = prediction.cycles * model_input.gpu.sm_count * model_input.arch.limits.subcores_per_sm.value
+    return SpeedOfLight(
+        compute=_measure_compute(model_input, seconds),
+        memory=_measure_memory(result, seconds),
+        issue_share=instructions / slots if slots else 0.0,
+    )
+
+
+def _count_warps(model_input: ModelInput) -> int:
+    return model_input.grid_ctas * model_input.occupancy.warps_per_cta
+
+
+class _Work(Struct):
+    """Operations of one type, summed up."""
+
+    operations: float = 0.0
+    dense_operations: float = 0.0  # sparse products counted half
+    peak_per_second: float | None = None
+
+
+def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeThroughput, ...]:
+    opcodes, gpu = model_input.kernel.form_table.opcodes, model_input.gpu
+    executed = _count_warp_executions(model_input)
+    found: dict[tuple[str, Unit, bool], _Work] = {}
+    for number in np.flatnonzero(executed * model_input.costs.flops).tolist():
+        opcode = opcodes[number]
+        operations = float(executed[number] * model_input.costs.flops[number])
+        rate = None if opcode.mma_shape is None else opcode.mma_shape.tensor_rate
+        if rate is None:
+            name = _VECTOR_TYPE_BY_KIND.get(opcode.kind, "FP32")
+            work = found.setdefault((name, Unit.VECTOR, True), _Work())
+            work.peak_per_second = _compute_vector_peak(gpu, model_input.arch, name)
+        else:
+            key = (_TENSOR_TYPES[rate], Unit.TENSOR, rate not in _INTEGER_RATES)
+            work = found.setdefault(key, _Work())
+            work.peak_per_second = _compute_tensor_peak(gpu, rate)
+        is_sparse = opcode.mma_shape is not None and opcode.mma_shape.is_sparse
+        work.operations += operations
+        work.dense_operations += operations * (0.5 if is_sparse else 1.0)
+    entries = [
+        ComputeThroughput(
+            data_type=name,
+            unit=unit,
+            is_float=is_float,
+            operations=work.operations,
+            per_second=work.operations / seconds,
+            peak_per_second=work.peak_per_second,
+            peak_share=work.dense_operations / seconds / work.peak_per_second
+            if work.peak_per_second
+            else None,
+        )
+        for (name, unit, is_float), work in found.items()
+    ]
+    return tuple(sorted(entries, key=lambda one: (-(one.peak_share or 0.0), one.data_type, one.unit)))
+
+
+def _count_warp_executions(model_input: ModelInput) -> FloatArray:
+    """Count the executions of each opcode by the grid's warps, active lanes over 32 where they are known.
+
+    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA does.
+    """
+    ids, table = model_input.kernel.opcode_ids, model_input.kernel.form_table
+    executions = model_input.execution_counts * _count_warps(model_input)
+    profile = model_input.profile
+    if profile is not None:
+        lanes, runs = profile.block_active_lanes, profile.block_executions * WARP_SIZE
+        share = np.where(runs > 0, lanes / np.maximum(runs, 1), 1.0)
+        blocks = np.asarray(model_input.cfg.block_of)
+        is_vector = ~table.make_opcode_mask(_is_matrix_product)[ids[: len(blocks)]]
+        executions[: len(blocks)] *= np.where(is_vector, share[blocks], 1.0)
+    else:
+        once = table.make_opcode_mask(is_tcgen05_mma)[ids]
+        executions[once] /= model_input.occupancy.warps_per_cta
+    return np.bincount(ids, weights=executions, minlength=len(table.opcodes)).astype(np.float64)
+
+
+def _is_matrix_product(opcode: Opcode) -> bool:
+    return opcode.mma_shape is not None
+
+
+def _compute_tensor_peak(gpu: Gpu, rate: TensorRate) -> float | None:
+    figure = gpu.find_tensor_fma_per_cycle(rate)
+    if figure is None:
+        return None
+    clock = gpu.file.clock.tensor_mhz or gpu.file.clock.boost_mhz
+    if rate is TensorRate.F64:
+        clock = gpu.file.clock.boost_mhz
+    return 2.0 * figure.value * gpu.sm_count * clock.value * _MEGA
+
+
+def _compute_vector_peak(gpu: Gpu, arch: Arch, name: str) -> float:
+    sched, operations = _VECTOR_TYPES[name]
+    timing = find_sched_timing(arch, sched)
+    pipes = 1 if timing.alternate_pipe is None else 2
+    per_cycle = pipes * WARP_SIZE * operations / timing.issue_cycles.value
+    subcores = arch.limits.subcores_per_sm.value * gpu.sm_count
+    return float(per_cycle * subcores * gpu.file.clock.boost_mhz.value * _MEGA)
+
+
+def _measure_memory(result: ModelResult, seconds: float) -> tuple[MemoryThroughput, ...]:
+    model_input = result.model_input
+    miss_rates = estimate_miss_rates(model_input)
+    requested_bytes = model_input.demand.global_bytes * _count_warps(model_input)
+    dram_bytes = result.dram_bytes
+    if dram_bytes is None:
+        dram_bytes = requested_bytes * miss_rates.dram_share
+    moved = {
+        DRAM_BOUND: (dram_bytes, model_input.gpu.file.memory.bandwidth_gbps.value),
+        L2_BOUND: (requested_bytes * miss_rates.l1_miss_rate, _compute_l2_peak_gbps(model_input)),
+    }
+    return tuple(
+        MemoryThroughput(
+            level=level,
+            moved_bytes=moved_bytes,
+            gbps=moved_bytes / seconds / _GIGA,
+            peak_gbps=peak_gbps,
+            peak_share=moved_bytes / seconds / _GIGA / peak_gbps,
+        )
+        for level, (moved_bytes, peak_gbps) in moved.items()
+    )
+
+
+def _compute_l2_peak_gbps(model_input: ModelInput) -> float:
+    """Return the bandwidth of the L2, that of all SMs' ports where it is not known."""
+    gpu = model_input.gpu
+    if gpu.file.l2.bandwidth_gbps is not None:
+        return gpu.file.l2.bandwidth_gbps.value
+    port = model_input.arch.memory.l2_bytes_per_cycle_per_sm.value
+    return port * gpu.sm_count * gpu.file.clock.boost_mhz.value * _MEGA / _GIGA
