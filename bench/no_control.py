@@ -18,8 +18,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.execution.binding.launch_file import load_launch_file
 from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.execution.binding.launch_file import load_launch_file
 from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.model_result import ModelResult
