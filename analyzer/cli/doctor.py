@@ -4,8 +4,10 @@ from importlib.util import find_spec
 
 import click
 
+from analyzer.cli.examples import make_examples
 
-@click.command()
+
+@click.command(epilog=make_examples("warplens doctor", "warplens doctor | grep cuobjdump"))
 def doctor() -> None:
     """Show which optional tools and packages were found, and what each enables."""
     from rich import box

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from analyzer.cli.completion import complete_files, complete_gpus, complete_models
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
     Decorator,
@@ -97,17 +98,29 @@ def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_FILES_ARGUMENT = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+_FILES_ARGUMENT = click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files
+)
 _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
+    click.option(
+        "--gpu",
+        "-g",
+        multiple=True,
+        shell_complete=complete_gpus,
+        help="GPU by name or TOML file, repeatable; `all` for all.",
+    ),
     click.option(
         "--model",
         "-m",
         multiple=True,
+        shell_complete=complete_models,
         help="Models, by comma or repeated: sm, steady, amali, gcom, mdm, roofline, warp; `all` for all.",
     ),
     click.option(
-        "--trace", multiple=True, help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable."
+        "--trace",
+        multiple=True,
+        shell_complete=complete_files,
+        help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
     ),
     click.option(
         "--step-limit",
@@ -130,7 +143,9 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
         "--trip", multiple=True, help="Loop trips: N for all unknown, ADDRESS=N or FILE:LINE=N for one."
     ),
     click.option(
-        "--res-usage", help="Text of cuobjdump -res-usage; FILE's own stem with .res is looked for."
+        "--res-usage",
+        shell_complete=complete_files,
+        help="Text of cuobjdump -res-usage; FILE's own stem with .res is looked for.",
     ),
 )
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.cli.completion import complete_gpus
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import output_options, write_report
 from analyzer.text.errors import UsageError
 
@@ -17,14 +19,21 @@ if TYPE_CHECKING:
 EXIT_GATE_TRIPPED = 2
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens validate docs/cases.csv --no-cache",
+        "warplens validate docs/cases.csv --model sm,roofline --suite stream --max-mape 200",
+    )
+)
 @click.argument("table", metavar="CASES.csv", type=click.Path(path_type=Path))
 @click.option(
     "--model", "-m", multiple=True, help="Models, by comma or repeated, the default one first; all if none."
 )
 @click.option("--split", type=click.Choice(["learn", "judge"]), help="Only rows of this split.")
 @click.option("--suite", multiple=True, metavar="GLOB", help="Only rows of suites that fit; repeatable.")
-@click.option("--gpu", "-g", multiple=True, help="Only rows of this GPU; repeatable.")
+@click.option(
+    "--gpu", "-g", multiple=True, shell_complete=complete_gpus, help="Only rows of this GPU; repeatable."
+)
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes; as many as cores if not given.")
 @click.option(
     "--cache", type=click.Path(path_type=Path), help="Folder of answers; ~/.cache/warplens/validate."

@@ -1,8 +1,8 @@
 """Achieved operations and bytes per second of a launch, and their shares of the GPU's peaks (speed of light).
 
 Operations are those of the code: a multiply-add counts two. A matrix product counts as if it were dense; its
-share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database at
-the clock of the datasheet, so that an edited GPU has edited peaks:
+share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database
+at the clock of the datasheet, so that an edited GPU has edited peaks:
 
     H100 SXM, FP16 tensor: 2,048 FMA per cycle and SM x 2 x 132 SMs x 1,830 MHz = 989 TFLOP/s
 
@@ -149,7 +149,8 @@ def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeTh
 def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     """Count the executions of each opcode by the grid's warps, active lanes over 32 where they are known.
 
-    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA does.
+    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA
+    does.
     """
     ids, table = model_input.kernel.opcode_ids, model_input.kernel.form_table
     executions = model_input.execution_counts * _count_warps(model_input)

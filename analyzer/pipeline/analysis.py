@@ -12,6 +12,7 @@ from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
+from analyzer.pipeline.progress import ProgressCallback, ignore_progress
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
     make_input_entry,
@@ -53,7 +54,10 @@ def analyze(
 
 
 def analyze_programs(
-    programs: Sequence[Program], gpu: str | Sequence[str] | None, options: Options
+    programs: Sequence[Program],
+    gpu: str | Sequence[str] | None,
+    options: Options,
+    progress: ProgressCallback = ignore_progress,
 ) -> Report:
     """Analyze several loaded inputs; return one report."""
     gpus = find_gpus(gpu)
@@ -63,7 +67,7 @@ def analyze_programs(
         for index, (program, kernels) in enumerate(chosen)
         for kernel, own in _assign_gpus(kernels, gpus)
     ]
-    done = KernelTaskRunner(tasks, options).run()
+    done = KernelTaskRunner(tasks, options, progress).run()
     reports = done.reports
     _check_coverage(reports, options)
     refusals = [r.refused[0].reason for r in reports if r.refused and not r.predictions]
@@ -122,8 +126,8 @@ def _assign_gpus(
 def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[LoadedKernel]]:
     """Return the kernels of each input that the options name, all where they name none.
 
-    A name that equals one kernel's in any input leaves out those of which it is a part. Raises UsageError for a
-    name that fits nothing.
+    A name that equals one kernel's in any input leaves out those of which it is a part. Raises UsageError for
+    a name that fits nothing.
     """
     if not options.kernels:
         return [list(program.kernels) for program in programs]

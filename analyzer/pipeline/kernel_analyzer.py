@@ -1,6 +1,6 @@
 """Analysis of one kernel on any number of GPUs: counts, demand, predictions."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -25,6 +25,7 @@ from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
+from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.pipeline.launch_execution import ExecutedLaunch
@@ -54,8 +55,11 @@ class Options(Struct, frozen=True, kw_only=True):
 class KernelAnalyzer:
     """Analyzer of the kernels of one module, whose opcodes' costs are computed once per GPU."""
 
-    def __init__(self, options: Options, n_kernels: int = 1) -> None:
-        self.options = options
+    def __init__(
+        self, options: Options, n_kernels: int = 1, begin_step: Callable[[str], None] = lambda text: None
+    ) -> None:
+        """Prepare for `n_kernels` kernels; `begin_step` is told of each kernel and GPU that is begun."""
+        self.options, self.begin_step = options, begin_step
         self._costs_by_gpu: dict[str, OpcodeCosts] = {}
         self.used_trip_rules: set[TripCountRule] = set()
         self.n_kernels = max(1, n_kernels)
@@ -85,9 +89,19 @@ class KernelAnalyzer:
         from analyzer.pipeline.launch_execution import execute_kernel
 
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
-        found = execute_kernel(
-            loaded, launch, trips=self.options.trip_rules, taken=self.options.branch_rules, step_limit=limit
-        )
+        rules = self.options
+        try:
+            found = execute_kernel(
+                loaded, launch, trips=rules.trip_rules, taken=rules.branch_rules, step_limit=limit
+            )
+        except UsageError as error:
+            if self.n_kernels == 1 or not launch.arguments:
+                raise
+            told = error.diagnostic
+            hint = f"an argument goes to each of the {self.n_kernels:,} kernels: choose one with -k NAME"
+            raise UsageError(
+                told.message, location=told.location, hint=f"{told.hint}; {hint}" if told.hint else hint
+            ) from None
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
         return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
@@ -152,6 +166,7 @@ class KernelAnalyzer:
 
     def _run_models(self, counted: CountedLaunch, gpu: Gpu) -> tuple[GpuResult, ...]:
         """Return one result for each model, or one refusal if the kernel does not run on the GPU."""
+        self.begin_step(f"{demangle(counted.loaded.name)} on {gpu.name}")
         model_input = bind_to_gpu(counted, gpu, self._find_costs(gpu, counted.loaded.kernel))
         found: list[ModelResult | None] = [None]
         if not isinstance(model_input, Refusal):

@@ -1,6 +1,7 @@
 """Predictions on edited hardware: launches are counted once, then a model runs once for each edit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 
 from msgspec import Struct
 
@@ -22,6 +23,7 @@ from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
 from analyzer.pipeline.loaded_program import Program, load
+from analyzer.pipeline.progress import ProgressCallback, ignore_progress
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
 from analyzer.report.whatif_entries import make_figure_entries, make_point_entry
@@ -63,7 +65,11 @@ def whatif(
 
 
 def whatif_programs(
-    programs: Sequence[Program], gpu: str | None, edits: HardwareEdits, options: Options
+    programs: Sequence[Program],
+    gpu: str | None,
+    edits: HardwareEdits,
+    options: Options,
+    progress: ProgressCallback = ignore_progress,
 ) -> WhatIfReport:
     """Predict times on a GPU as it is and on each edited one; a point where a kernel does not fit is refused.
 
@@ -79,8 +85,20 @@ def whatif_programs(
         for settings in combine_settings(edits.settings, edits.sweeps)
     ]
     kernel_analyzer = KernelAnalyzer(options, len(chosen))
-    counted = [one for kernel in chosen for one in kernel_analyzer.count_launches(kernel)]
-    found = [_evaluate_kernel(one, base, points, edits, options) for one in counted]
+    counted: list[CountedLaunch] = []
+    for number, kernel in enumerate(chosen):
+        progress(number, len(chosen), demangle(kernel.name))
+        counted += kernel_analyzer.count_launches(kernel)
+    found = []
+    for number, one in enumerate(counted):
+        name = demangle(one.loaded.name)
+        progress(number, len(counted), name)
+        runs = count(1)
+
+        def tell_run(name: str = name, runs: Iterator[int] = runs) -> None:
+            progress(next(runs), 0, f"{name}: runs of the model")
+
+        found.append(_evaluate_kernel(one, base, points, edits, options, tell_run))
     return WhatIfReport(
         schema=WHATIF_SCHEMA,
         tool_version=__version__,
@@ -98,6 +116,7 @@ def _evaluate_kernel(
     points: Sequence[tuple[tuple[ParameterSetting, ...], Gpu]],
     edits: HardwareEdits,
     options: Options,
+    tell_run: Callable[[], None],
 ) -> WhatIfKernel:
     model = (
         options.models[0]
@@ -110,15 +129,20 @@ def _evaluate_kernel(
     kernel, ctas = counted.loaded.kernel, before.model_input.grid_ctas
 
     def predict_time_us(gpu: Gpu) -> float | None:
+        tell_run()
         found = _predict(counted, gpu, model, ctas)
         return None if isinstance(found, Refusal) else found.prediction.time_us
+
+    def make_point(settings: Sequence[ParameterSetting], gpu: Gpu) -> PointEntry:
+        tell_run()
+        return _make_point_entry(counted, model, settings, gpu, ctas)
 
     return WhatIfKernel(
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
         base=_make_prediction_entry(before, counted, base),
-        points=tuple(_make_point_entry(counted, model, settings, gpu, ctas) for settings, gpu in points),
+        points=tuple(make_point(settings, gpu) for settings, gpu in points),
         elasticity=compute_elasticities(before.model_input, predict_time_us) if edits.elasticity else {},
     )
 

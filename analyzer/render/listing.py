@@ -1,8 +1,8 @@
 """The annotated listing: executions, pipe, stall, control code, loops, instruction, memory, cause, source.
 
-Where the terminal is too narrow for all columns, the control code goes first and the pipe second. Where that is not
-enough, cause and source go under the instruction: the cause where a warp waits for something else than the stall
-count of a fixed latency, the source where it changes.
+Where the terminal is too narrow for all columns, the control code goes first and the pipe second. Where that
+is not enough, cause and source go under the instruction: the cause where a warp waits for something else than
+the stall count of a fixed latency, the source where it changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ _LEGEND = (
     "executed: warps of the whole grid; request: its 32-byte sectors, or w wavefronts of shared memory "
     "(~ assumed, ? unknown)"
 )
-_MERGED_LEGEND = "under an instruction: what it waits for, unless that is a fixed latency (wait), and its source"
+_MERGED_LEGEND = "under an instruction: what it waits for, unless for a fixed latency (wait), and its source"
 # Left out in this order until the rest fits.
 _OPTIONAL_COLUMNS = ("control", "pipe")
 
@@ -45,7 +45,8 @@ def make_listing_parts(kernel: KernelReport, *, top: int | None = None) -> list[
     if top is not None:
         chosen = tuple(sorted(kernel.listing, key=lambda entry: -entry.share)[:top])
         share = sum(entry.share for entry in chosen)
-        line = f"the {len(chosen):,} of {len(kernel.listing):,} instructions that cost most: {share:.0%} of the time"
+        of_all = f"{len(chosen):,} of {len(kernel.listing):,}"
+        line = f"the {of_all} instructions that cost most: {share:.0%} of the time"
         parts.append(Text(line, style="italic"))
     return [*parts, Listing(kernel, chosen, is_sorted_by_cost=top is not None)]
 

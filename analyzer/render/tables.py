@@ -1,8 +1,8 @@
 """Tables that fit the width of the terminal: nothing is cut; columns are folded, then left out and named.
 
-Numbers and short words stand whole, other columns go on in the next line down to their least width. Where that is
-still too wide, columns with the highest `drop_rank` are left out, and a line under the table names them: of a
-column with one value, it gives the value. At last all columns are folded.
+Numbers and short words stand whole, other columns go on in the next line down to their least width. Where
+that is still too wide, columns with the highest `drop_rank` are left out, and a line under the table names
+them: of a column with one value, it gives the value. At last all columns are folded.
 
 Example, with 24 columns for `GPU` (folded), `cycles` (whole) and `occupancy` (drop_rank 1):
 

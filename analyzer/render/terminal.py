@@ -105,7 +105,7 @@ def _print_warnings(report: Report, console: Console) -> None:
 
 
 def _make_summary(report: Report) -> RenderableType:
-    """Return a table with a row per kernel and prediction, most cycles first, and a count of those left out."""
+    """Return a table with a row per kernel and prediction, most cycles first; the last counts the others."""
     ordered = sorted(report.kernels, key=_make_cost_key, reverse=True)
     shown = ordered[:MAX_SUMMARY_ROWS]
     rows = [row for kernel in shown for row in _make_summary_rows(kernel)]
@@ -171,9 +171,7 @@ def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> Renderab
     if transferred:
         many = len(transferred) > _MAX_NAMED_TRANSFERS
         gpus = f"the {len(transferred)} GPUs marked (transferred)" if many else ", ".join(transferred)
-        parts.append(
-            Text(_TRANSFER_WARNING.format(arch=kernel.architecture, gpus=gpus), style="bold yellow")
-        )
+        parts.append(Text(_TRANSFER_WARNING.format(arch=kernel.architecture, gpus=gpus), style="bold yellow"))
     parts += [Text(line, style="red") for line in _format_refusals(kernel)]
     parts.append(make_counts_line(kernel))
     if kernel.predictions:

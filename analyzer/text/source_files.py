@@ -1,8 +1,8 @@
 """Lines of source files that an input names, where the files are at hand.
 
 The names come from the input, which may be anyone's, so reading is bounded: only regular files with a name of
-source code, of a limited size and number. A file is looked for under the name as written, and by its last part in
-the folder of the input.
+source code, of a limited size and number. A file is looked for under the name as written, and by its last
+part in the folder of the input.
 """
 
 import os
