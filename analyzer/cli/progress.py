@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _DELAY_SECONDS = 1.0
 _INTERVAL_SECONDS = 0.25
+_MIN_REST_SECONDS = 0.1
 _MAX_TEXT_CHARS = 48
 
 
@@ -49,6 +50,7 @@ class _DelayedBar:
         self.done, self.total, self.text = 0, 0, _clean(text)
         self.bar: tuple[Progress, TaskID] | None = None
         self.is_drawing = False
+        self.drawn_at = 0.0
 
     def update(self, done: int, total: int, text: str) -> None:
         """Take what is done; total 0: not known."""
@@ -56,10 +58,11 @@ class _DelayedBar:
         self.draw()
 
     def draw(self) -> None:
-        """Draw the bar, unless the work is young or a signal came while drawing."""
-        if self.is_drawing or monotonic() - self.begin < _DELAY_SECONDS:
+        """Draw the bar, unless the work is young, it was just drawn, or a signal came while drawing."""
+        now = monotonic()
+        if self.is_drawing or now - self.begin < _DELAY_SECONDS or now - self.drawn_at < _MIN_REST_SECONDS:
             return
-        self.is_drawing = True
+        self.is_drawing, self.drawn_at = True, now
         try:
             bar, task = self.bar = self.bar or self._start()
             bar.update(task, completed=self.done, total=self.total or None, description=self.text)
