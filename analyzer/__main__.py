@@ -1,6 +1,15 @@
-"""`python -m analyzer` is the `warplens` command."""
+"""Entry point of `python -m analyzer` and of the `warplens` command."""
 
-from analyzer.cli.app import main
+import signal
+
+
+def main() -> None:
+    """Load the command line and run it; an interrupt while it loads ends the process without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from analyzer.cli.app import main as run_console_script
+
+    run_console_script()
+
 
 if __name__ == "__main__":
     main()

@@ -15,6 +15,7 @@ There are two kinds, by what a task needs.
 
 import gc
 import os
+import signal
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from analyzer.child_processes import make_parent_bond
 from analyzer.text.errors import InputError
 
 Task = TypeVar("Task")
@@ -55,9 +57,15 @@ def run_in_processes(
     except BrokenProcessPool:
         hint = f"memory may have run out with {n_workers} of them: give fewer --jobs"
         raise InputError("a worker process has died", hint=hint) from None
+    except BaseException:  # Ctrl-C, or an error of the caller: what the others do is of no use
+        from joblib.externals.loky import get_reusable_executor
+
+        get_reusable_executor().shutdown(wait=False, kill_workers=True)
+        raise
 
 
 def _run_indexed(function: Callable[[Task], Result], index: int, task: Task) -> tuple[int, Result]:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends us
     gc.set_threshold(*RARE_COLLECTION_THRESHOLDS)
     return index, function(task)
 
@@ -71,16 +79,22 @@ def run_in_forks(
     alone. `function` may refer to anything in memory: it is inherited, not pickled.
     """
     from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import get_context
+    from multiprocessing import active_children, get_context
 
+    bond = make_parent_bond()
     gc.freeze()  # else each worker's collector would visit, and so copy, what it shares with this process
     decoder = msgspec.msgpack.Decoder(result_type)
     try:
         with ProcessPoolExecutor(
-            n_workers, mp_context=get_context("fork"), initializer=_inherit, initargs=(function,)
+            n_workers, mp_context=get_context("fork"), initializer=_inherit, initargs=(function, bond)
         ) as pool:
-            for task, found in [(task, pool.submit(_run_inherited, task)) for task in tasks]:
-                yield function(task) if found.exception() else decoder.decode(found.result())
+            try:
+                for task, found in [(task, pool.submit(_run_inherited, task)) for task in tasks]:
+                    yield function(task) if found.exception() else decoder.decode(found.result())
+            except BaseException:  # else the pool would wait for tasks that are of no use any more
+                for child in active_children():
+                    child.kill()
+                raise
     finally:
         gc.unfreeze()
 
@@ -88,9 +102,11 @@ def run_in_forks(
 _inherited_function: Callable[[Any], object] | None = None
 
 
-def _inherit(function: Callable[[Any], object]) -> None:
-    """Keep, in a worker, the function that the fork has in memory."""
+def _inherit(function: Callable[[Any], object], bond: Callable[[], None]) -> None:
+    """Keep, in a worker, the function that the fork has in memory; Ctrl-C is the parent's to answer."""
     global _inherited_function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    bond()
     _inherited_function = function
 
 

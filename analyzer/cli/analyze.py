@@ -5,8 +5,9 @@ from pathlib import Path
 import click
 
 from analyzer.cli.examples import make_examples
-from analyzer.cli.options import InputOptions, input_options, jobs_option
-from analyzer.cli.output import output_options, write_report
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.options import InputOptions, input_options, jobs_option, strict_option
+from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.render.text_options import TextOptions
 
@@ -23,13 +24,19 @@ from analyzer.render.text_options import TextOptions
 @output_options("analyze")
 @click.option("--loops", is_flag=True, help="Show all loops with their bounds.")
 @click.option("--memory", is_flag=True, help="Show what each memory instruction asks for.")
-@click.option("--advice", is_flag=True, help="Show what may be gained, and where.")
+@click.option(
+    "--advice", is_flag=True, help="Ask the model what each cause of lost time costs, and show what to do."
+)
 @click.option("--explain", is_flag=True, help="Show why the models part, `amali` taken as the second one.")
 @click.option("--listing", is_flag=True, help="Show the annotated listing.")
 @click.option("--all", "show_all", is_flag=True, help="Show loops, memory, advice and listing.")
 @click.option(
-    "--min-coverage", type=click.FloatRange(0, 1), default=0.0, help="Fail below this share of known opcodes."
+    "--min-coverage",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    help="Exit with 1 below this share of known opcodes.",
 )
+@strict_option
 def analyze(
     inputs: InputOptions,
     *,
@@ -42,15 +49,20 @@ def analyze(
     listing: bool,
     show_all: bool,
     min_coverage: float,
-) -> None:
+    strict: bool,
+) -> ExitCode:
     """Counts, bound, CPI stack, loops and predicted time of each kernel in FILE.
 
     FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, or a trace; - is standard input.
     """
     from analyzer.pipeline import analyze_programs
 
+    check_outputs(inputs.list_input_paths(), output)
     options = inputs.make_pipeline_options(
-        listing=listing or show_all, min_coverage=min_coverage, explain=explain
+        listing=listing or show_all,
+        min_coverage=min_coverage,
+        explain=explain,
+        advice=advice or show_all,
     )
     with show_progress("reading") as progress:
         report = analyze_programs(inputs.load(), inputs.gpu, options, progress)
@@ -63,3 +75,4 @@ def analyze(
         listing=options.listing,
     )
     write_report(report, output_format, output, shown)
+    return check_warnings(report.warnings, strict=strict)

@@ -3,8 +3,9 @@
 import click
 
 from analyzer.cli.examples import make_examples
-from analyzer.cli.options import InputOptions, input_options, jobs_option, parse_model_names
-from analyzer.cli.output import write_report
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.options import InputOptions, input_options, jobs_option, parse_model_names, strict_option
+from analyzer.cli.output import check_warnings, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.render.text_options import TextOptions
 from analyzer.text.errors import UsageError
@@ -20,10 +21,11 @@ _MAX_KERNELS = 20
 )
 @jobs_option
 @input_options
+@strict_option
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="Only the N instructions that cost most time."
 )
-def annotate(inputs: InputOptions, *, top: int | None) -> None:
+def annotate(inputs: InputOptions, *, top: int | None, strict: bool) -> ExitCode:
     """The listing of each chosen kernel with pipe, predicted stall, control code, cause and source."""
     from analyzer.hardware.gpu_selection import find_gpus
     from analyzer.pipeline import analyze_programs
@@ -42,3 +44,4 @@ def annotate(inputs: InputOptions, *, top: int | None) -> None:
             )
         report = analyze_programs(programs, inputs.gpu, options, progress)
     write_report(report, "listing", None, TextOptions(top=top))
+    return check_warnings(report.warnings, strict=strict)

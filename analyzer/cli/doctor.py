@@ -30,7 +30,8 @@ def doctor() -> None:
     console.print(
         f"{len(find_gpu_paths())} GPUs, architectures {', '.join(list_known_archs())}", markup=False
     )
-    console.print(f"your own GPU files: {find_user_folder()}", markup=False)
+    folder = find_user_folder()
+    console.print(f"your own GPU files: {'none, as there is no home folder' if folder is None else folder}")
     if "cuobjdump" not in found:
         click.echo(
             "binaries need cuobjdump and nvdisasm: put CUDA's bin folder on PATH, or install warplens[tools]"

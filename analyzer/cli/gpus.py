@@ -6,6 +6,7 @@ import click
 
 from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
+from analyzer.cli.output import print_line, write_text
 from analyzer.text.errors import UsageError
 
 
@@ -70,10 +71,7 @@ def new(parent: str, output: Path) -> None:
     from analyzer.render.gpus import make_gpu_file
 
     gpu = load_gpu(parent)
-    if output.exists():
+    if output.is_file():
         raise UsageError(f"{output} exists already", hint="choose another name with -o")
-    try:
-        output.write_text(make_gpu_file(gpu, output.stem), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
-    click.echo(f"wrote {output}: edit it, then use --gpu {output}")
+    write_text(make_gpu_file(gpu, output.stem), output)
+    print_line(f"wrote {output}: edit it, then use --gpu {output}", to_errors=str(output) == "-")

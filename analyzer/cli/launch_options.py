@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _MAX_EXTENT = max(MAX_GRID_DIMS)
 
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 LAUNCH_OPTIONS: tuple[Decorator, ...] = (
     click.option("--grid", help="CTAs of the launch: 132,1,1 or 132x1x1 or 132."),

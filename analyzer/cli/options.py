@@ -10,6 +10,7 @@ import click
 from msgspec import Struct
 
 from analyzer.cli.completion import complete_files, complete_gpus, complete_models
+from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
     Decorator,
@@ -23,7 +24,7 @@ from analyzer.text.errors import UsageError
 if TYPE_CHECKING:
     from analyzer.pipeline import Options, Program
 
-Command = Callable[..., None]
+Command = Callable[..., ExitCode | None]
 
 
 class InputOptions(Struct, frozen=True, kw_only=True):
@@ -43,6 +44,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     taken: tuple[str, ...]
     trip: tuple[str, ...]
     res_usage: str | None
+    arch: str | None = None
     trace: tuple[str, ...] = ()
     model: tuple[str, ...] = ()
     step_limit: int | None = None
@@ -50,15 +52,32 @@ class InputOptions(Struct, frozen=True, kw_only=True):
 
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError or UsageError."""
+        from analyzer.frontend.arch_lookup import parse_arch
         from analyzer.pipeline import attach_traces, load
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
-        programs = [load(path, usage_path=self.res_usage) for path in self.files]
+        arch = parse_arch(self.arch) if self.arch else ""
+        programs = [load(path, usage_path=self.res_usage, arch=arch) for path in self.files]
         return attach_traces(programs, self.trace) if self.trace else programs
 
+    def list_input_paths(self) -> list[str]:
+        """Return all files that the options name or that lie beside them, some of which may not exist."""
+        from analyzer.frontend.module_reader import list_sibling_paths
+
+        gpu_files = (name for name in self.gpu if name.endswith(".toml") or os.sep in name)
+        named = [*self.files, *self.trace, *gpu_files, self.res_usage, self.launch]
+        arrays = (value.partition("=@")[2] for value in self.arg)
+        paths = [str(path) for path in (*named, *arrays) if path]
+        return [*paths, *(path for file in self.files for path in list_sibling_paths(file))]
+
     def make_pipeline_options(
-        self, *, listing: bool, min_coverage: float = 0.0, explain: bool = False
+        self,
+        *,
+        listing: bool,
+        min_coverage: float = 0.0,
+        explain: bool = False,
+        advice: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
@@ -82,6 +101,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             jobs=self.jobs or os.cpu_count() or 1,
             models=parse_model_names(self.model),
             explain=explain,
+            advice=advice,
             listing=listing,
             min_coverage=min_coverage,
         )
@@ -129,6 +149,8 @@ _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
         f"{DEFAULT_STEP_LIMIT:,} unless given.",
     ),
 )
+# For commands whose report lists warnings.
+strict_option = click.option("--strict", is_flag=True, help="Exit with 2 where the report has a warning.")
 # For commands that share kernels among processes; stands above `input_options`.
 jobs_option = click.option(
     "--jobs",
@@ -142,6 +164,7 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     click.option(
         "--trip", multiple=True, help="Loop trips: N for all unknown, ADDRESS=N or FILE:LINE=N for one."
     ),
+    click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
     click.option(
         "--res-usage",
         shell_complete=complete_files,
@@ -162,9 +185,9 @@ def launch_options(function: Command) -> Command:
 
 def _add_options(function: Command, options: tuple[Decorator, ...]) -> Command:
     @wraps(function)
-    def wrapper(**values: Any) -> None:
+    def wrapper(**values: Any) -> ExitCode | None:
         shared = {name: values.pop(name) for name in InputOptions.__struct_fields__ if name in values}
-        function(InputOptions(**shared), **values)
+        return function(InputOptions(**shared), **values)
 
     decorated: Command = wrapper
     for decorator in reversed(options):

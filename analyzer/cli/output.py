@@ -1,25 +1,31 @@
 """Output of a command to the terminal or to a file, and the options that choose format and file."""
 
+import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.files import write_file
 from analyzer.render.registry import Medium, find_format, list_formats
 from analyzer.render.text_options import TextOptions
 from analyzer.text.errors import UsageError
+from analyzer.text.escaping import escape_controls
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from analyzer.report.analyze_schema import WarningEntry
     from analyzer.report.report_reader import AnyReport
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
+_STANDARD_OUTPUT = "-"
 
 output_option = click.option(
-    "--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output."
+    "--output", "-o", type=click.Path(path_type=Path), help="Write there, not to standard output (-)."
 )
 
 
@@ -39,6 +45,7 @@ def write_report(
 
     options: of the text of an analysis. Raises UsageError where the file cannot be written.
     """
+    output = _find_output_file(output)
     found = find_format(report, format_name)
     render = found.load_renderer()
     if found.medium is Medium.DOCUMENT:
@@ -48,20 +55,68 @@ def write_report(
         _print_output(output, lambda console: render(report, console, *arguments))
 
 
-def write_text(text: str | Iterable[str], output: Path | None) -> None:
-    """Write a text, or its pieces as they come, to a file, or to standard output for None.
+def check_warnings(warnings: "Sequence[WarningEntry]", *, strict: bool) -> ExitCode:
+    """Return CLEAN; for --strict and a report with warnings FAILED, with one line on standard error."""
+    if not (strict and warnings):
+        return ExitCode.CLEAN
+    codes = ", ".join(dict.fromkeys(warning.code for warning in warnings))
+    print_line(f"error: the report has warnings, and --strict was given: {codes}", to_errors=True)
+    return ExitCode.FAILED
 
-    Raises UsageError where the file cannot be written.
+
+def check_outputs(inputs: "Iterable[str | Path]", *outputs: Path | None) -> None:
+    """Check before any work that no output would replace an input or another output. Raises UsageError."""
+    known: dict[tuple[int, int] | str, str | Path] = {}
+    for path in inputs:
+        known[_identify_file(path)] = path
+    for output in outputs:
+        if output is None or _find_output_file(output) is None:
+            continue
+        key = _identify_file(output)
+        if isinstance(key, tuple) and not output.is_file():
+            continue  # a device or a FIFO, which is not replaced
+        if key in known:
+            raise UsageError(
+                f"{output} would replace {known[key]}, which this command reads or writes",
+                hint="choose another name for the output",
+            )
+        known[key] = output
+
+
+def _identify_file(path: str | Path) -> tuple[int, int] | str:
+    """Return what is equal for two paths of one file: its device and inode, for no file its full path."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return os.path.realpath(os.fspath(path).replace("\0", ""))
+    return state.st_dev, state.st_ino
+
+
+def _find_output_file(output: Path | None) -> Path | None:
+    """Return the file to write, None for standard output."""
+    return None if output is None or str(output) == _STANDARD_OUTPUT else output
+
+
+def write_text(text: str | Iterable[str], output: Path | None) -> None:
+    """Write a text, or its pieces as they come, to a file, or to standard output for None and `-`.
+
+    A file is replaced once the text is complete. Raises UsageError where it cannot be written.
     """
     pieces = (text,) if isinstance(text, str) else text
+    output = _find_output_file(output)
     if output is None:
         sys.stdout.writelines(pieces)
         return
     try:
-        with output.open("w", encoding="utf-8") as file:
-            file.writelines(pieces)
-    except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}") from None
+        write_file(output, (piece.encode("utf-8", "backslashreplace") for piece in pieces))
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the path
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"cannot write {output}: {reason}") from None
+
+
+def print_line(text: str, *, to_errors: bool = False) -> None:
+    """Print one line with control characters escaped."""
+    click.echo(escape_controls(text), err=to_errors)
 
 
 def _print_output(output: Path | None, show: "Callable[[Console], None]") -> None:

@@ -9,14 +9,13 @@ import click
 
 from analyzer.cli.completion import complete_gpus
 from analyzer.cli.examples import make_examples
-from analyzer.cli.output import output_options, write_report
+from analyzer.cli.exit_codes import ExitCode
+from analyzer.cli.output import check_outputs, output_options, print_line, write_report
 from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:
     from analyzer.evaluation.validation import ProgressCallback
     from analyzer.report.validation_schema import ValidationReport
-
-EXIT_GATE_TRIPPED = 2
 
 
 @click.command(
@@ -48,7 +47,7 @@ EXIT_GATE_TRIPPED = 2
     "--max-mape",
     type=click.FloatRange(min=0),
     metavar="PCT",
-    help="Exit with 2 where the default model's mean error exceeds this.",
+    help="Exit with 1 where the default model's mean error exceeds this.",
 )
 def validate(
     table: Path,
@@ -65,7 +64,7 @@ def validate(
     output: Path | None,
     html: Path | None,
     max_mape: float | None,
-) -> int:
+) -> ExitCode:
     """Hold the models against measured times: each row of CASES.csv is one launch of one kernel.
 
     Columns: dump, gpu, grid, block, time_us; and case, suite, kernel, cluster, dynamic_shared_bytes,
@@ -77,6 +76,7 @@ def validate(
 
     if no_cache and cache is not None:
         raise UsageError("--cache and --no-cache exclude each other", hint="give one of them")
+    check_outputs([table], output, html)
     filters = CaseFilters(split=split, suites=suite, gpus=gpu)
     with _show_progress() as progress:
         report = run_validation(
@@ -107,10 +107,13 @@ def _show_progress() -> "Iterator[ProgressCallback]":
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:
-    """Return 0, or 2 with one line on standard error. Raises UsageError where there is no score."""
+def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> ExitCode:
+    """Return CLEAN or GATE_TRIPPED, the latter with one line on standard error.
+
+    Raises UsageError where there is no score.
+    """
     if max_mape is None:
-        return 0
+        return ExitCode.CLEAN
     score = report.find_overall_score()
     if score is None:
         raise UsageError(
@@ -118,7 +121,7 @@ def _check_max_mape(report: "ValidationReport", max_mape: float | None) -> int:
             hint="the report lists why",
         )
     if score.mape * 100 <= max_mape:
-        return 0
+        return ExitCode.CLEAN
     result = f"MAPE of {score.model} is {score.mape:.1%} over {score.rows:,} rows"
-    click.echo(f"gate: {result}, more than --max-mape {max_mape:g}", err=True)
-    return EXIT_GATE_TRIPPED
+    print_line(f"gate: {result}, more than --max-mape {max_mape:g}", to_errors=True)
+    return ExitCode.GATE_TRIPPED

@@ -6,7 +6,7 @@ import click
 
 from analyzer.cli.examples import make_examples
 from analyzer.cli.options import InputOptions, input_options
-from analyzer.cli.output import output_options, write_report
+from analyzer.cli.output import check_outputs, output_options, write_report
 from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
 
@@ -55,6 +55,7 @@ def whatif(
 
     if len(inputs.gpu) > 1:
         raise UsageError("whatif takes one --gpu", hint="run it once for each")
+    check_outputs(inputs.list_input_paths(), output, chart)
     edits = HardwareEdits(
         settings=tuple(map(parse_setting, settings)),
         sweeps=tuple(map(parse_sweep, sweeps)),

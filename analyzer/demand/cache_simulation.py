@@ -35,10 +35,11 @@ from analyzer.demand.sectored_cache import CacheGeometry, find_hits
 from analyzer.execution.profile.execution_profile import ExecutionProfile, MemoryAccess
 from analyzer.execution.traces.address_streams import AddressStream
 from analyzer.hardware.schema import Arch
-from analyzer.ir.arrays import BoolArray, IntArray
+from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES
 from analyzer.ir.scheduling import SchedClass
 
+_PAGE_BYTES = np.uint64(1 << 20)
 _MAX_PARTIAL_SECTOR_UTILIZATION = 0.5  # touched part of sectors, up to which others may touch the rest
 _WRITE_POLICIES = frozenset({L1Policy.WRITE_NO_ALLOCATE, L1Policy.WRITE_ALLOCATE})
 _READ_POLICIES = frozenset({L1Policy.READ_ALLOCATE, L1Policy.READ_NO_ALLOCATE})
@@ -343,11 +344,25 @@ def _find_l1_hits(stream: AddressStream, policies: Sequence[L1Policy], shape: Ca
     looked_up = is_lookup[stream.rows]
     found = np.zeros(len(stream), dtype=np.bool_)
     rows = stream.rows[looked_up]
+    sectors = _separate_epochs(stream.sectors[looked_up], stream.l1_epochs[looked_up])
     found[looked_up] = (
-        find_hits(stream.sectors[looked_up], stream.request_numbers[looked_up], fills[rows], shape)
+        find_hits(sectors, stream.request_numbers[looked_up], fills[rows], shape)
         & reads[rows]
     )
     return found
+
+
+def _separate_epochs(sectors: Addresses, epochs: IntArray) -> Addresses:
+    """Return other addresses after each invalidation of the cache, so that nothing before it is found.
+
+    The places of sectors within a large page, which decide their sets, stay.
+    """
+    if not epochs.any():
+        return sectors
+    page, place = np.divmod(sectors, _PAGE_BYTES)
+    pages, which = np.unique(page, return_inverse=True)
+    numbers = epochs.astype(np.uint64) * np.uint64(len(pages)) + which.astype(np.uint64)
+    return numbers * _PAGE_BYTES + place
 
 
 class _ServiceLevels(Struct, frozen=True, eq=False):

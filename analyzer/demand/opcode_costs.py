@@ -9,7 +9,7 @@ from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timi
 from analyzer.hardware.schema import Arch
 from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.module import FormTable
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, AddressSpace, Opcode, OpKind, Semantics
 from analyzer.ir.scheduling import WARP_SIZE, Completion, Pipe, SchedClass
 
 PIPES = tuple(Pipe)
@@ -25,6 +25,8 @@ class OpcodeCosts(Struct, frozen=True, eq=False):
     latency_cycles: FloatArray
     wgmma_cycles: FloatArray  # issue_cycles of warpgroup products, whose warp does not wait; else 0
     tensor_cycles: FloatArray  # issue_cycles of matrix instructions; else 0
+    has_fixed_latency: NDArray[np.bool_]  # no scoreboard: stall counts cover its latency
+    fence_cycles: FloatArray  # for which a warp waits at a memory fence
     is_long_scoreboard: NDArray[np.bool_]
     is_memory_load: NDArray[np.bool_]
     # With all lanes active:
@@ -55,6 +57,8 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
             [row.issue_cycles if row.opcode.sched_class is SchedClass.MMA_WARPGROUP else 0.0 for row in rows]
         ),
         tensor_cycles=np.array([row.issue_cycles if row.opcode.mma_shape else 0.0 for row in rows]),
+        has_fixed_latency=np.array([row.has_fixed_latency for row in rows], dtype=bool),
+        fence_cycles=np.array([_find_fence_cycles(row.opcode, gpu, arch) for row in rows]),
         is_long_scoreboard=np.array([row.is_long for row in rows], dtype=bool),
         is_memory_load=np.array([_is_memory_load(row.opcode) for row in rows], dtype=bool),
         flops=column("flops"),
@@ -78,6 +82,7 @@ class _OpcodeCostRow:
     __slots__ = (
         "alternate",
         "flops",
+        "has_fixed_latency",
         "is_long",
         "issue_cycles",
         "latency_cycles",
@@ -93,6 +98,7 @@ class _OpcodeCostRow:
         self.alternate = -1 if figures.alternate_pipe is None else PIPE_INDEX[figures.alternate_pipe]
         self.issue_cycles = figures.issue_cycles.value
         self.latency_cycles = figures.latency_cycles.value
+        self.has_fixed_latency = figures.completion is Completion.FIXED
         self.is_long = figures.completion is Completion.LONG_SCOREBOARD
         self.flops = float(opcode.flops * WARP_SIZE)
         self.tensor_fma = 0.0
@@ -102,6 +108,17 @@ class _OpcodeCostRow:
             cost = compute_mma_issue_cycles(gpu, arch, opcode.sched_class, opcode.mma_shape)
             if cost is not None:
                 self.issue_cycles = cost.cycles
+
+
+def _find_fence_cycles(opcode: Opcode, gpu: Gpu, arch: Arch) -> float:
+    """Return the cycles until the stores before a fence are visible in its scope, without queues.
+
+    The CTA's own SM sees them at once; the GPU where they have been to the L2 and back.
+    """
+    if opcode.semantics is not Semantics.MEMORY_FENCE or "CTA" in opcode.modifiers:
+        return 0.0
+    cycles = (gpu.file.memory.l2_latency_cycles or arch.memory.l2_latency_cycles).value
+    return cycles + (arch.memory.system_fence_cycles.value if "SYS" in opcode.modifiers else 0.0)
 
 
 def _is_tma_copy(opcode: Opcode) -> bool:

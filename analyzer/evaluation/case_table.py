@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from analyzer.execution.binding.argument_parser import make_argument, parse_value
+from analyzer.files import read_file
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.ir.launch import ArgumentValue, Dim3, Launch, NullPointer, check_launch
@@ -21,7 +22,7 @@ from analyzer.text.source import Location, locate
 REQUIRED_COLUMNS = ("dump", "gpu", "grid", "block", "time_us")
 SPLITS = ("learn", "judge")
 L2_STATES = ("warm", "cold")
-_MAX_TABLE_BYTES = 256 << 20
+_MAX_TABLE_BYTES = 64 << 20
 _UTF8_BOM = b"\xef\xbb\xbf"
 _CSV_FIELD = re.compile(rb'("(?:[^"]|"")*"|[^,\r\n]*)(,|\r?\n|\r|$)')
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,10}")
@@ -114,9 +115,7 @@ def read_cases(path: Path) -> tuple[Case, ...]:
     A row whose files are missing is kept with its `problem`. Raises InputError that shows any fault.
     """
     try:
-        if path.stat().st_size > _MAX_TABLE_BYTES:
-            raise InputError(f"{path}: larger than {_MAX_TABLE_BYTES >> 20} MB", hint="split the table")
-        data = path.read_bytes().removeprefix(_UTF8_BOM)
+        data = read_file(path, _MAX_TABLE_BYTES).removeprefix(_UTF8_BOM)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(

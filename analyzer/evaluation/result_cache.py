@@ -9,7 +9,6 @@ import glob
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -20,6 +19,7 @@ import msgspec
 
 import analyzer
 from analyzer.evaluation.case_table import Case
+from analyzer.files import find_home_folder, read_file, write_file
 from analyzer.frontend.cuda_tools import TOOL_NAMES, find_tool
 from analyzer.hardware.gpu import Gpu
 from analyzer.models.registry import is_own_model
@@ -28,6 +28,7 @@ from analyzer.text.errors import UsageError
 
 _FORMAT_VERSION = 1  # of keys and entries
 _MAX_KEPT_VERSIONS = 4
+_MAX_ENTRY_BYTES = 1 << 20
 _BINARY_PROBE_BYTES = 4096
 _VERSIONED_LIBRARIES = ("numpy", "scikit-learn")  # whose version may change a result
 
@@ -48,11 +49,10 @@ class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""  # why there is no result
 
 
-def find_default_folder() -> Path:
-    """Return `~/.cache/warplens/validate`, or the folder below XDG_CACHE_HOME."""
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(base) if os.path.isabs(base) else Path.home() / ".cache"
-    return root / "warplens" / "validate"
+def find_default_folder() -> Path | None:
+    """Return `~/.cache/warplens/validate`, or the folder below XDG_CACHE_HOME; None without a home."""
+    root = find_home_folder("XDG_CACHE_HOME", ".cache")
+    return None if root is None else root / "warplens" / "validate"
 
 
 class ResultCache:
@@ -74,8 +74,11 @@ class ResultCache:
         if self._folder is None:
             return None
         try:
-            return msgspec.json.decode(self._make_entry_path(key).read_bytes(), type=CaseResult)
-        except (OSError, msgspec.MsgspecError):
+            path = self._make_entry_path(key)
+            if not path.is_file():  # a FIFO would keep us waiting
+                return None
+            return msgspec.json.decode(read_file(path, _MAX_ENTRY_BYTES), type=CaseResult)
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
             return None
 
     def store(self, results: Mapping[str, CaseResult]) -> None:
@@ -86,10 +89,7 @@ class ResultCache:
             path = self._make_entry_path(key)
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".part")
-                with os.fdopen(handle, "wb") as file:
-                    file.write(msgspec.json.encode(result))
-                os.replace(temporary, path)
+                write_file(path, [msgspec.json.encode(result)])
 
     def _make_entry_path(self, key: str) -> Path:
         assert self._folder is not None
@@ -102,6 +102,8 @@ def prepare_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--cache {folder}: {error.strerror}", hint="or --no-cache") from None
+    except ValueError as error:  # a null byte in the path
+        raise UsageError(f"--cache {folder}: {error}", hint="or --no-cache") from None
     with suppress(OSError):  # another run may do the same
         kept = sorted(folder.glob(f"v[0-9]*-{'[0-9a-f]' * 16}"), key=lambda p: p.stat().st_mtime_ns)
         for old in kept[:-_MAX_KEPT_VERSIONS]:

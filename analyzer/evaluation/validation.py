@@ -120,6 +120,8 @@ def _prepare_cache_folder(cache: str | Path | bool) -> Path | None:
     if cache is False:
         return None
     folder = find_default_folder() if cache is True else Path(cache)
+    if folder is None:
+        return None
     try:
         prepare_folder(folder)
     except UsageError:

@@ -17,6 +17,7 @@ Edges are those that `nvdisasm -bbcfg` draws; tests/flow/test_cfg_oracle.py comp
 """
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -50,6 +51,18 @@ class Edge(Struct, frozen=True):
     kind: EdgeKind
 
 
+class MissingCode(Struct, frozen=True):
+    """A way out of the code that is there: what follows is not in the input, which was cut off or is a part.
+
+    row: the instruction that leads there, or after which instructions are missing.
+    address: of the missing instruction in bytes; None where only the name of its label stands in the code.
+    """
+
+    row: int
+    address: int | None
+    is_target: bool  # a branch, call or convergence instruction names it; else control falls through to it
+
+
 class BasicBlock(Struct, frozen=True):
     """Instructions [start, stop) of the kernel, entered at the first, left at the last."""
 
@@ -73,6 +86,7 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
     call_edges: tuple[tuple[int, int], ...]  # (calling block, first block of the callee)
     # Addresses of indirect branches whose targets the dump does not give.
     unresolved_branches: tuple[int, ...]
+    missing_code: tuple[MissingCode, ...] = ()  # by row; of a whole function there is none
 
     @cached_property
     def successors(self) -> tuple[tuple[int, ...], ...]:
@@ -116,6 +130,16 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
         resolved_blocks = self.calling_blocks | self.taken_targets.keys()
         resolved_rows = {self.blocks[block].stop - 1 for block in resolved_blocks}
         return self.call_rows - resolved_rows
+
+    @cached_property
+    def conditional_end_rows(self) -> frozenset[int]:
+        """Rows of exits and returns that some threads may pass: the code after them is no edge's alternative."""
+        form_of = self.kernel.decode_form
+        lasts = (block.stop - 1 for block in self.blocks)
+        ends = (row for row in lasts if self.kernel.find_opcode(row).kind in (OpKind.EXIT, OpKind.RETURN))
+        return frozenset(
+            row for row in ends if not form_of(row).is_never_executed and not _never_falls_through(form_of(row))
+        )
 
     @cached_property
     def interprocedural_successors(self) -> tuple[tuple[int, ...], ...]:
@@ -184,7 +208,22 @@ class _CfgBuilder:
         edges, calls, unresolved = self._build_edges(blocks, block_at)
         edges += _build_assumed_edges(blocks, edges, calls, unresolved)
         addresses = tuple(int(self.kernel.addresses[blocks[b].stop - 1]) for b in unresolved)
-        return Cfg(self.kernel, blocks, tuple(edges), tuple(calls), addresses)
+        missing = tuple(sorted(self._find_missing_code(), key=lambda one: (one.row, one.is_target)))
+        return Cfg(self.kernel, blocks, tuple(edges), tuple(calls), addresses, missing)
+
+    def _find_missing_code(self) -> Iterator[MissingCode]:
+        """Yield where control leaves the code: past its end, into a gap, or to a target that is not there."""
+        addresses = self.kernel.addresses
+        skips = np.flatnonzero(np.diff(addresses[: self.stop]) != INSTRUCTION_BYTES).tolist()
+        for row in (*skips, self.stop - 1):
+            form = self.flow_forms.get(row)
+            if form is None or not _never_falls_through(form):
+                yield MissingCode(row, int(addresses[row]) + INSTRUCTION_BYTES, is_target=False)
+        for row, form in self.flow_forms.items():
+            is_named = form.opcode.kind in CONTROL_FLOW_KINDS and not form.is_never_executed
+            if is_named and self.target_rows[row] is None and (target := _find_named_target(form)) is not None:
+                address = target.value if isinstance(target, Immediate) else None
+                yield MissingCode(row, address if isinstance(address, int) else None, is_target=True)
 
     def _find_leaders(self) -> set[int]:
         leaders = {0, *self.label_rows.values()}
@@ -260,12 +299,13 @@ class _CfgBuilder:
 
     def _find_target_row(self, form: InstructionForm) -> int | None:
         """Return the row that a branch, call or convergence instruction names, None if it names none."""
-        for operand in reversed(form.operands):
-            if isinstance(operand, Immediate) and isinstance(operand.value, int):
-                return self.row_finder.find_row(operand.value) if _has_absolute_target(form) else None
-            if isinstance(operand, Label):
-                return self.label_rows.get(operand.name.strip("`()")) if _has_absolute_target(form) else None
-        return None
+        match _find_named_target(form):
+            case Immediate(value=int(address)):
+                return self.row_finder.find_row(address)
+            case Label() as label:
+                return self.label_rows.get(label.symbol)
+            case _:
+                return None
 
     def _find_indirect_target_rows(self, row: int) -> list[int]:
         if self.flow_forms[row].opcode.kind is not OpKind.BRANCH_INDIRECT:
@@ -317,6 +357,16 @@ def _has_absolute_target(form: InstructionForm) -> bool:
     if kind is OpKind.CALL:
         return _is_direct_call(form)
     return kind is not OpKind.WARP_SYNC or len(form.operands) > 1
+
+
+def _find_named_target(form: InstructionForm) -> Immediate | Label | None:
+    """Return the operand that names an instruction of the code by its address or label, None without one."""
+    if not _has_absolute_target(form):
+        return None
+    for operand in reversed(form.operands):
+        if isinstance(operand, Label) or (isinstance(operand, Immediate) and isinstance(operand.value, int)):
+            return operand
+    return None
 
 
 # Branches on the state of the warp's lanes; sm_75 prints them without an operand.
@@ -397,8 +447,8 @@ def _is_self_branch(kernel: Kernel, row: int) -> bool:
     match form.operands[0]:
         case Immediate(value=value):
             return value == int(kernel.addresses[row])
-        case Label(name=name):
-            return (name.strip("`()"), int(kernel.addresses[row])) in kernel.labels
+        case Label() as label:
+            return (label.symbol, int(kernel.addresses[row])) in kernel.labels
         case _:
             return False
 

@@ -19,6 +19,7 @@ STT_OBJECT = 1
 _EM_CUDA = 190
 _HEADER_LAYOUT = struct.Struct("<QQQIHHHHHH")  # of the ELF header, from e_entry on
 _HEADER_OFFSET_BYTES = 24
+_FLAGS_OFFSET = 48  # of e_flags
 _SECTION_LAYOUT = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL_LAYOUT = struct.Struct("<IBBHQQ")
 _MAX_NAME_BYTES = 1 << 15
@@ -169,3 +170,11 @@ class CubinElf:
             raise DamagedElfError("a name does not end")
         self._charge_read(end - offset)
         return names[offset:end].decode("utf-8", "replace")
+
+
+def read_cubin_arch(head: bytes) -> int:
+    """Return the number of the architecture in the flags of a cubin's ELF header, 90 for sm_90; 0 if cut off."""
+    if len(head) < _FLAGS_OFFSET + 4:
+        return 0
+    flags = int.from_bytes(head[_FLAGS_OFFSET : _FLAGS_OFFSET + 4], "little")
+    return flags >> 8 & 0xFF if head[7] == OSABI_CUDA_13 else flags & 0xFF

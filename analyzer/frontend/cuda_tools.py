@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -12,10 +11,13 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.child_processes import ToolLimitError, ToolRun
+
 TOOL_NAMES = ("cuobjdump", "nvdisasm")
 _VERSION = re.compile(r"\bV(\d+(?:\.\d+)+)")
 _RELEASE_NUMBERS = re.compile(r"\d+")
-_VERSION_TIMEOUT_S = 10
+_VERSION_TIMEOUT_S = 10.0
+_MAX_VERSION_BYTES = 1 << 16
 _CUDA_ROOT = Path("/usr/local")
 
 
@@ -47,17 +49,14 @@ def find_tool(name: str) -> CudaTool | None:
 
 def query_version(tool: CudaTool) -> CudaTool:
     """Return the tool with the version that it prints; empty if it prints none or does not run."""
+    run = ToolRun(
+        (tool.path, "--version"), max_silence_s=_VERSION_TIMEOUT_S, max_output_bytes=_MAX_VERSION_BYTES
+    )
     try:
-        done = subprocess.run(
-            [tool.path, "--version"],
-            capture_output=True,
-            stdin=subprocess.DEVNULL,
-            timeout=_VERSION_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        output = b"".join(run.read_output())
+    except (OSError, ToolLimitError):
         return tool
-    match = _VERSION.search(done.stdout.decode("utf-8", "replace"))
+    match = _VERSION.search(output.decode("utf-8", "replace"))
     return replace(tool, version=match[1] if match else "")
 
 

@@ -7,14 +7,15 @@ read one by one, because cuobjdump gives up the whole file at the first architec
 
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory, TemporaryFile
-from typing import IO
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 
 from msgspec import Struct
 
+from analyzer.child_processes import ToolLimitError, ToolRun
+from analyzer.files import read_file
 from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_tool_environment
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.resource_usage import read_resource_usage
@@ -24,12 +25,20 @@ from analyzer.text.errors import InputError, ToolError
 
 # The time and memory of nvdisasm grow faster than the file.
 _MAX_NVDISASM_BYTES = 24_000_000
-_CHUNK_BYTES = 4 << 20
-_MAX_MESSAGE_BYTES = 4096
+_MAX_CUBIN_BYTES = 1 << 30
+# The tools print as they go, but first read the whole file; text is some 20 times as large as code, and code
+# in a fatbin may be compressed.
+_BASE_SILENCE_S = 12.0
+_MAX_SILENCE_S = 24 * 3600.0
+_BYTES_PER_SILENT_S = 20_000
+_BASE_OUTPUT_BYTES = 64 << 20
+_MAX_OUTPUT_RATIO = 1000
+_TIMEOUT_VARIABLE = "WARPLENS_TOOL_TIMEOUT"
 _MAX_MESSAGE_CHARACTERS = 200
 _HINT_INSTALL = "put CUDA's bin folder on PATH, or: pip install 'warplens[tools]'"
 _HINT_RELEASE = "use another CUDA release's tools: 12.x read sm_70 and older, the newest read the newest GPUs"
 _HINT_DAMAGED = "the file is damaged, or holds no code for a GPU (PTX alone must be assembled with ptxas)"
+_HINT_STOPPED = f"the file may be damaged; {_TIMEOUT_VARIABLE}=SECONDS lets the tool be silent for longer"
 _RELEASE_MISMATCH = re.compile(
     r"deprecated|[Cc]annot decode architecture|not defined for option|[Uu]nsupported arch"
 )
@@ -44,6 +53,10 @@ class _ToolCommand(Struct, frozen=True):
     tool: CudaTool
     arguments: tuple[str, ...]  # the last one is the file
     folder: str | None = None  # working folder, None for ours
+
+
+class ToolStoppedError(ToolError):
+    """A tool took too long or printed too much; another way to call it would do no better."""
 
 
 class Cubin(Struct, frozen=True):
@@ -107,7 +120,7 @@ def extract_cubins(path: str) -> Iterator[Cubin]:
             pass
         for found in sorted(Path(folder).iterdir()):
             if match := _CUBIN_NAME.search(found.name):
-                yield Cubin(match[1], found.read_bytes())
+                yield Cubin(match[1], read_file(found, _MAX_CUBIN_BYTES))
                 found.unlink()
 
 
@@ -159,7 +172,7 @@ def _run_first_working(commands: Sequence[_ToolCommand]) -> Iterator[bytes]:
                 yield chunk
             return
         except ToolError as error:
-            if started:
+            if started or isinstance(error, ToolStoppedError):
                 raise
             first_error = first_error or error
     if first_error is not None:
@@ -200,53 +213,44 @@ def _remove_member_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _run_command(command: _ToolCommand) -> Iterator[bytes]:
-    """Yield the standard output of a command, in pieces. Raises ToolError if it fails or prints nothing."""
-    with TemporaryFile() as messages:
-        process = _start_process(command, messages)
-        n_bytes = 0
-        try:
-            assert process.stdout is not None
-            while chunk := process.stdout.read(_CHUNK_BYTES):
-                n_bytes += len(chunk)
-                yield chunk
-            status = process.wait()
-        finally:
-            _stop_process(process)
-        if status != 0 or n_bytes == 0:
-            raise _make_tool_error(command, status, _read_last_message(messages))
+    """Yield the standard output of a command, in pieces. Raises ToolError if it fails or prints nothing.
 
-
-def _start_process(command: _ToolCommand, messages: IO[bytes]) -> subprocess.Popen[bytes]:
-    tool = command.tool
+    Also if it prints nothing for too long, or far more than its file can hold: see `ToolRun`.
+    """
+    tool, file = command.tool, command.arguments[-1]
+    size_bytes = os.path.getsize(file)
+    run = ToolRun(
+        (tool.path, *command.arguments),
+        folder=command.folder,
+        environment=make_tool_environment(tool),
+        max_silence_s=_find_max_silence_s(size_bytes),
+        max_output_bytes=_BASE_OUTPUT_BYTES + _MAX_OUTPUT_RATIO * size_bytes,
+    )
+    n_bytes = 0
     try:
-        return subprocess.Popen(
-            [tool.path, *command.arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=messages,
-            cwd=command.folder,
-            env=make_tool_environment(tool),
-        )
+        for chunk in run.read_output():
+            n_bytes += len(chunk)
+            yield chunk
+    except ToolLimitError as error:
+        raise ToolStoppedError(f"{tool.name} was stopped on {file}: {error}", hint=_HINT_STOPPED) from None
     except OSError as error:
         raise ToolError(
             f"{tool.path} does not start: {error.strerror or error}", hint=_HINT_INSTALL
         ) from None
+    if run.status != 0 or n_bytes == 0:
+        raise _make_tool_error(command, run.status, _find_last_message(run.messages))
 
 
-def _stop_process(process: subprocess.Popen[bytes]) -> None:
-    """Stop the process if it still runs, and reap it."""
-    if process.poll() is None:
-        process.kill()
-    if process.stdout is not None:
-        process.stdout.close()
-    process.wait()
+def _find_max_silence_s(size_bytes: int) -> float:
+    """Return how long a tool may print nothing: the user's figure, else by the size of its file."""
+    with suppress(ValueError):
+        return min(max(0.0, float(os.environ.get(_TIMEOUT_VARIABLE, ""))), _MAX_SILENCE_S)
+    return _BASE_SILENCE_S + size_bytes / _BYTES_PER_SILENT_S
 
 
-def _read_last_message(messages: IO[bytes]) -> str:
+def _find_last_message(messages: bytes) -> str:
     """Return the last line of standard error without the tool's own prefix."""
-    size = messages.seek(0, os.SEEK_END)
-    messages.seek(max(0, size - _MAX_MESSAGE_BYTES))
-    lines = [line for line in messages.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    lines = [line for line in messages.decode("utf-8", "replace").splitlines() if line.strip()]
     if not lines:
         return ""
     return re.sub(r"^\w+ (?:fatal|error|info)\s*:\s*", "", lines[-1].strip())[:_MAX_MESSAGE_CHARACTERS]

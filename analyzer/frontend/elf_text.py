@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from analyzer.files import read_lines
 from analyzer.frontend.cubin_constants import (
     CONSTANT_VARIABLE_BANK,
     ConstantBanks,
@@ -54,7 +55,7 @@ MetadataByKernel = dict[tuple[str, str], KernelMetadata]
 def read_elf_text(path: Path) -> MetadataByKernel:
     """Return the metadata by (architecture, kernel) of a file. Raises OSError."""
     with path.open("rb") as file:
-        return parse_elf_text(file)
+        return parse_elf_text(read_lines(file, _MAX_LINE_BYTES))
 
 
 def parse_elf_text(lines: Iterable[bytes]) -> MetadataByKernel:

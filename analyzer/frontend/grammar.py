@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from analyzer.files import write_file
 from analyzer.resources import find_data_folder
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def main() -> None:
     for name in _START_RULES:
         path = make_table_path(name)
         path.parent.mkdir(exist_ok=True)
-        path.write_text(serialize_parse_table(name), encoding="utf-8")
+        write_file(path, [serialize_parse_table(name).encode()])
 
 
 if __name__ == "__main__":

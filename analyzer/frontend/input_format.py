@@ -4,12 +4,15 @@ import re
 from enum import StrEnum
 
 HEAD_BYTES = 1 << 16
+MAX_XZ_MEMORY_BYTES = 256 << 20  # a header may ask for 4 GB; `xz -9` needs 65 MiB
 _EM_CUDA = 190
 _MAX_CONTROL_FRACTION = 0.02
 _UTF8_BOM = b"\xef\xbb\xbf"
 _UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _CONTROL_CHARACTERS = bytes(code for code in range(32) if code not in b"\t\n\v\f\r\x1b") + b"\x7f"
 
+_FUNCTION_HEADER = re.compile(rb"^[ \t]*(?:Function[ \t]*:[ \t]*\S|\.section[ \t]+\.text\.)", re.M)
+_INSTRUCTION_LINE = re.compile(rb"^[ \t]*/\*[0-9a-f]{4,16}\*/[ \t]+(?!\.)", re.M)
 _SASS_LINE = re.compile(
     rb"^[ \t]*(?:Function[ \t]*:[ \t]*\S|code for sm_\d|\.section[ \t]+\.text\.|"
     rb"\.headerflags[ \t]+@|/\*[0-9a-f]{4,8}\*/[ \t])",
@@ -23,6 +26,19 @@ _TRACE_LINE = re.compile(
     rb"\A\s*(?:Memcpy(?:HtoD|DtoH),0x|kernel[\w.-]*\.trace)",
     re.M,
 )
+_CUASSEMBLER_LINE = re.compile(rb"^[ \t]*\[B[0-9-]{6}:R[0-9-]:W[0-9-]:[Y-]:S\d+\]", re.M)
+_DEBUGGER_LINE = re.compile(
+    rb"^Dump of assembler code for function |^[ \t]*(?:=>)?[ \t]*0x[0-9a-f]{6,16} <[^\n]*>:", re.M
+)
+_LLVM_IR_LINE = re.compile(rb"^; ModuleID = |^target triple = |^define [^\n]*\{", re.M)
+_CUDA_SOURCE_LINE = re.compile(rb"\b__(?:global|device)__\b|^[ \t]*#include[ \t]*[<\"]", re.M)
+_GRAPH_LINE = re.compile(rb"\A\s*digraph\b")
+_USAGE_LINE = re.compile(rb"^[ \t]*REG:\d+|^ptxas info", re.M)
+_ELF_TEXT_LINE = re.compile(rb"^64-?bit (?:ELF|elf):", re.M)
+_FILE_LIST_LINE = re.compile(rb"^(?:Extracting )?(?:ELF|PTX|NVVM|LTOIR|SASS text) (?:file|section)[ \t]+\d+[ \t]*:", re.M)
+_PROFILER_TABLE_LINE = re.compile(rb"^\"?ID\"?[,;\t]\"?Process ID\b|\bMetric Name\b|^==PROF== ", re.M)
+_GUARD = re.compile(r"@!?U?P\w+\s+")
+_MAX_SNIPPET_LINES = 200  # in which the first instruction of code without any header stands
 _GZIP_MAGIC, _XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 
 
@@ -37,6 +53,22 @@ class InputFormat(StrEnum):
     PTX = "PTX"
     TRITON_IR = "Triton IR"
     TRACE = "instruction trace"
+    LISTING = "instructions without headers"
+    CUASSEMBLER = "CuAssembler text"
+    CUDA_GDB = "cuda-gdb's disassembly"
+    NVDISASM_JSON = "nvdisasm -json"
+    SOURCE_PAGE = "Nsight Compute's source page"
+    PROFILER_TABLE = "another page of Nsight Compute"
+    PROFILER_REPORT = "Nsight Compute report"
+    TRITON_METADATA = "Triton metadata"
+    LLVM_IR = "LLVM IR"
+    CUDA_SOURCE = "CUDA source"
+    FLOW_GRAPH = "control-flow graph"
+    RESOURCE_USAGE = "resource usage"
+    ELF_TABLES = "ELF tables"
+    FILE_LIST = "list of a file's contents"
+    JSON = "JSON"
+    ZIP = "zip archive"
     EMPTY = "empty"
     UNKNOWN_BINARY = "unknown binary"
     UTF16 = "UTF-16 text"
@@ -62,7 +94,7 @@ def _decompress_head(head: bytes) -> bytes:
     try:
         if head.startswith(_GZIP_MAGIC):
             return zlib.decompressobj(31).decompress(head, HEAD_BYTES)
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ).decompress(head, HEAD_BYTES)
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, MAX_XZ_MEMORY_BYTES).decompress(head, HEAD_BYTES)
     except (zlib.error, lzma.LZMAError):
         return b""
 
@@ -75,6 +107,10 @@ def _detect_binary_format(head: bytes) -> InputFormat | None:
         return InputFormat.FATBIN
     if head.startswith((b"!<arch>\n", b"!<thin>\n")):
         return InputFormat.ARCHIVE
+    if head.startswith(b"PK\x03\x04"):
+        return InputFormat.ZIP
+    if head.startswith(b"NVR\0"):
+        return InputFormat.PROFILER_REPORT
     if head.startswith(_UTF16_BOMS) or _is_unmarked_utf16(head):
         return InputFormat.UTF16
     n_control = len(head) - len(head.translate(None, _CONTROL_CHARACTERS))
@@ -102,10 +138,56 @@ def _detect_text_format(head: bytes) -> InputFormat:
     text = head.removeprefix(_UTF8_BOM)
     if _TRACE_LINE.search(text):
         return InputFormat.TRACE
+    if _CUASSEMBLER_LINE.search(text):
+        return InputFormat.CUASSEMBLER
+    if text.lstrip().startswith((b"[", b"{")):
+        return _detect_json_format(text)
+    if _DEBUGGER_LINE.search(text):
+        return InputFormat.CUDA_GDB
+    instruction, header = _INSTRUCTION_LINE.search(text), _FUNCTION_HEADER.search(text)
+    if instruction and (header is None or instruction.start() < header.start()):
+        return InputFormat.LISTING
     if _SASS_LINE.search(text):
         return InputFormat.SASS
     if _PTX_VERSION.search(text) and _PTX_TARGET.search(text):
         return InputFormat.PTX
     if _TRITON_IR_LINE.search(text):
         return InputFormat.TRITON_IR
-    return InputFormat.UNKNOWN_TEXT
+    return _detect_loose_text(text)
+
+
+def _detect_json_format(text: bytes) -> InputFormat:
+    if b'"sass-instructions"' in text or b'"function-name"' in text:
+        return InputFormat.NVDISASM_JSON
+    is_triton = b'"num_warps"' in text and b'"shared"' in text
+    return InputFormat.TRITON_METADATA if is_triton else InputFormat.JSON
+
+
+def _detect_loose_text(text: bytes) -> InputFormat:
+    """Return the format of a text that no line alone proves to be one."""
+    from analyzer.frontend.source_page import find_columns, split_row
+
+    lines = text.decode("utf-8", "replace").splitlines()[:_MAX_SNIPPET_LINES]
+    if any(find_columns(split_row(line)) is not None for line in lines):
+        return InputFormat.SOURCE_PAGE
+    for pattern, found in (
+        (_PROFILER_TABLE_LINE, InputFormat.PROFILER_TABLE),
+        (_LLVM_IR_LINE, InputFormat.LLVM_IR),
+        (_GRAPH_LINE, InputFormat.FLOW_GRAPH),
+        (_CUDA_SOURCE_LINE, InputFormat.CUDA_SOURCE),
+        (_ELF_TEXT_LINE, InputFormat.ELF_TABLES),
+        (_USAGE_LINE, InputFormat.RESOURCE_USAGE),
+        (_FILE_LIST_LINE, InputFormat.FILE_LIST),
+    ):
+        if pattern.search(text):
+            return found
+    return InputFormat.LISTING if any(map(_is_instruction, lines)) else InputFormat.UNKNOWN_TEXT
+
+
+def _is_instruction(line: str) -> bool:
+    """Return whether a line is an instruction with a known opcode, with or without an address before it."""
+    from analyzer.frontend.listing_parser import strip_address
+    from analyzer.isa.opcode_table import resolve_opcode
+
+    words = _GUARD.sub("", strip_address(line), count=1).replace(";", " ").split(maxsplit=1)
+    return bool(words) and words[0][:1].isupper() and resolve_opcode(words[0]).is_known

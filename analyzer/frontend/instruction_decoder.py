@@ -8,8 +8,8 @@ of this template from its numbers.
     @P0 LDG.E R4, [R2.64+0x8]      guard @P0, mnemonic LDG.E, pieces `R4` and `[R2.64+0x8]`
     [R2.64+0x8]                    template `[R#.64+#x]`, numbers ("2", "0x8")
 
-A piece is rejected if a comma inside a symbol's name has split it. Then the text is parsed as a whole, once
-for each distinct combination of mnemonic and templates (a shape).
+A comma inside the parentheses of a symbol does not split a text. A text whose pieces are rejected is parsed as
+a whole, once for each distinct combination of mnemonic and templates (a shape).
 """
 
 import re
@@ -49,8 +49,16 @@ _GUARD = re.compile(r"@(!?)(U?P)(\d+|T)")
 _OPERAND_NUMBER = re.compile(
     r"(?<![\w.])(?:(?:U?R|U?P|S?B|gsb)(\d+|[ZT])|(0x[0-9a-f]+)|(\d+(?:\.\d+)?(?:e[+-]?\d+)?))(?!\w)"
 )
+_MAX_NESTED_PARENTHESES = 8
+
+
+def _make_parentheses_pattern(depth: int) -> str:
+    inner = f"|{_make_parentheses_pattern(depth - 1)}" if depth > 1 else ""
+    return rf"\((?:[^()`]{inner})*\)"
+
+
 # As BACKQUOTED and RELOCATION of the grammar.
-_SYMBOL_OPERAND = re.compile(r"`\([^)`]*\)|\d+@\w+\(+[^()]*\)+")
+SYMBOL_OPERAND = re.compile(rf"(?:`|\d+@\w+){_make_parentheses_pattern(_MAX_NESTED_PARENTHESES)}")
 _NUMBER_PLACEHOLDERS = ("", "#", "#x", "#.")  # by group of _OPERAND_NUMBER: register, hexadecimal, decimal
 
 NumberTexts = tuple[str, ...]
@@ -181,8 +189,23 @@ def _split_text(text: str) -> tuple[str, str, list[str]]:
     mnemonic, _, rest = text.partition(" ")
     rest = rest.strip()
     pieces = rest.split(", ") if rest else []
+    if "(" in rest and len(pieces) > 1:
+        pieces = _join_parentheses(pieces)
     # Only two blanks in a row can leave one at the end of a piece.
     return guard, mnemonic, [piece.strip() for piece in pieces] if "  " in rest else pieces
+
+
+def _join_parentheses(pieces: list[str]) -> list[str]:
+    """Join the pieces that a comma inside parentheses has split, as in the name `f(float*, int)`."""
+    joined: list[str] = []
+    depth = 0
+    for piece in pieces:
+        if depth > 0:
+            joined[-1] += f", {piece}"
+        else:
+            joined.append(piece)
+        depth += piece.count("(") - piece.count(")")
+    return joined
 
 
 def _make_piece(text: str) -> _OperandPiece:
@@ -190,7 +213,7 @@ def _make_piece(text: str) -> _OperandPiece:
     if "`" in text or "@" in text:  # a symbol's name is not a number, whatever digits it has
         return (
             _OperandPiece(text[0] + "@", (text,), (0,))
-            if _SYMBOL_OPERAND.fullmatch(text)
+            if SYMBOL_OPERAND.fullmatch(text)
             else _OperandPiece(text, (), ())
         )
     numbers, positions, parts, last = [], [], [], 0
@@ -393,8 +416,7 @@ def _build_special(node: Node, slots: NumberSlots) -> OperandFactory:
 
 
 def _build_label(node: Node, slots: NumberSlots) -> OperandFactory:
-    token = node.children[0]
-    assert isinstance(token, Token)
+    token = (_find_tokens(node, "BACKQUOTED") or _find_tokens(node, "RELOCATION"))[0]
     read = _make_number_reader(token, 0, slots)
     return lambda numbers: Label(read(numbers))
 

@@ -7,7 +7,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.frontend.arch_lookup import find_arch_entry
-from analyzer.frontend.instruction_decoder import MAX_TEXT_CHARACTERS, FormDecoder, SassSyntaxError
+from analyzer.frontend.instruction_decoder import (
+    MAX_TEXT_CHARACTERS,
+    SYMBOL_OPERAND,
+    FormDecoder,
+    SassSyntaxError,
+)
 from analyzer.ir.arrays import IdArray, IntArray
 from analyzer.ir.module import (
     INSTRUCTION_BYTES,
@@ -19,6 +24,7 @@ from analyzer.ir.module import (
 )
 from analyzer.ir.opcode import Opcode
 
+_MAX_SYMBOL_CHARACTERS = 1 << 17
 _BRANCH_TARGETS_ANNOTATION = re.compile(r'\(\*"BRANCH_TARGETS ([^"]*)"\*\)')
 
 
@@ -50,7 +56,7 @@ class TextInterner(dict[bytes, int]):
         return number
 
     def _check_syntax(self, text: str, number: int) -> Opcode:
-        if len(text) > MAX_TEXT_CHARACTERS:
+        if len(text) > MAX_TEXT_CHARACTERS and _count_characters_beside_symbols(text) > MAX_TEXT_CHARACTERS:
             raise SassSyntaxError(MAX_TEXT_CHARACTERS, "too long")
         try:
             return self.decoder.check_syntax(text)
@@ -76,6 +82,13 @@ class KernelBuilder(Struct):
     def compute_next_address(self) -> int:
         """Return the address of the next instruction."""
         return self.addresses[-1] + INSTRUCTION_BYTES if self.addresses else 0
+
+
+def _count_characters_beside_symbols(text: str) -> int:
+    """Count the characters of a text without its symbols: a demangled name can be longer than any operand."""
+    return len(SYMBOL_OPERAND.sub("", text[:_MAX_SYMBOL_CHARACTERS])) + max(
+        0, len(text) - _MAX_SYMBOL_CHARACTERS
+    )
 
 
 def build_kernel(

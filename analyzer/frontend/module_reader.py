@@ -6,22 +6,25 @@ Files beside an input have its name with another suffix: resource usage (`.res`)
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, BinaryIO
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.frontend.arch_lookup import find_arch_entry
+from analyzer.files import limit_bytes, read_file, split_dense_pieces
+from analyzer.frontend.arch_lookup import find_arch_entry, set_missing_arch
+from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
 from analyzer.frontend.resource_usage import read_resource_usage
+from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch, make_old_arch_error
 from analyzer.frontend.sass_parser import parse_sass
 from analyzer.frontend.triton_metadata import TritonMetadata, add_triton_metadata, read_triton_metadata
-from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, KernelResources, Module
+from analyzer.ir.module import INSTRUCTION_BYTES, Kernel, KernelResources, Module, SourceFormat
 from analyzer.text.errors import InputError
 from analyzer.text.source import Diagnostic, Severity
 
@@ -30,47 +33,29 @@ if TYPE_CHECKING:
 
 STANDARD_INPUT = "-"
 _CHUNK_BYTES = 8 << 20
+_MAX_INPUT_BYTES = 64 << 30
+_MAX_CUBIN_BYTES = 1 << 30
 _UTF8_BOM = b"\xef\xbb\xbf"
 _USAGE_SUFFIXES = (".res", ".res-usage")
 _ELF_SUFFIXES = (".elf", ".elf.txt")
+_ELF_HEADER_BYTES = 64
 _ELF_MAGIC = b"\x7fELF"
 _MIN_RESERVED_SHARED_ARCH = 90
 _RESERVED_SHARED_BYTES = 1024
 _ARCH = re.compile(r"sm_(\d+)")
+_LISTING_FORMATS: Mapping[InputFormat, SourceFormat] = MappingProxyType(
+    {
+        InputFormat.LISTING: SourceFormat.LISTING,
+        InputFormat.CUASSEMBLER: SourceFormat.CUASSEMBLER,
+        InputFormat.CUDA_GDB: SourceFormat.CUDA_GDB,
+        InputFormat.NVDISASM_JSON: SourceFormat.NVDISASM_JSON,
+        InputFormat.SOURCE_PAGE: SourceFormat.SOURCE_PAGE,
+    }
+)
 _BINARY_FORMATS = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
 
 
-class _UnsupportedFormat(Struct, frozen=True):
-    """Message and hint for a format that is not read."""
-
-    message: str
-    hint: str
-
-
-_UNSUPPORTED_FORMATS = {
-    InputFormat.PTX: _UnsupportedFormat(
-        "this is PTX, from which ptxas has yet to make instructions",
-        "assemble it first: ptxas -arch=sm_90 kernel.ptx -o kernel.cubin",
-    ),
-    InputFormat.TRITON_IR: _UnsupportedFormat(
-        "this is Triton's intermediate code, not instructions",
-        "take the .cubin that lies beside it in Triton's cache (~/.triton/cache)",
-    ),
-    InputFormat.EMPTY: _UnsupportedFormat(
-        "the input is empty", "make a dump with: cuobjdump -sass kernel.cubin > kernel.sass"
-    ),
-    InputFormat.UTF16: _UnsupportedFormat(
-        "the text is UTF-16, as PowerShell's `>` writes it",
-        "dump again with: cuobjdump -sass kernel.cubin | Out-File -Encoding utf8 kernel.sass",
-    ),
-    InputFormat.UNKNOWN_BINARY: _UnsupportedFormat(
-        "this is neither text nor a binary that holds GPU code",
-        "give a SASS dump, a cubin, a fatbin, or an ELF object or library; unpack it if it is compressed",
-    ),
-}
-
-
-def read_module(path: str, *, usage_path: str | None = None) -> Module:
+def read_module(path: str, *, usage_path: str | None = None, arch: str = "") -> Module:
     """Read a SASS dump, a GPU binary or a trace, as its content shows; ``-`` is standard input.
 
     - Parameters and constants come from cubins, also those in objects and libraries. For a dump they come
@@ -80,12 +65,15 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
     - `shared_bytes` of a kernel excludes what the system reserves in each CTA (1024 bytes from sm_90 on).
 
     usage_path: `cuobjdump -res-usage` text; if None, `NAME.res` or `NAME.res-usage` beside a dump is read.
+    arch: architecture of kernels for which the input names none; see `parse_arch`.
 
     Raises InputError if the input cannot be read, ToolError if a CUDA tool is missing or fails.
     """
     usage = None if usage_path is None else _read_usage_file(Path(usage_path))
     with _open_input(path) as file:
         module, is_dump = _read_input(path, file)
+    if arch:
+        module = set_missing_arch(module, arch)
     if usage is None and is_dump:
         usage = _read_sibling_usage(path)
     if is_dump and (find_metadata := _make_sibling_metadata_finder(path)) is not None:
@@ -100,6 +88,8 @@ def read_module(path: str, *, usage_path: str | None = None) -> Module:
 def _open_input(path: str) -> Iterator[BinaryIO]:
     """Open the input as a binary file. Raises InputError if that fails."""
     if path == STANDARD_INPUT:
+        if sys.stdin is None:  # `<&-`
+            raise InputError("<stdin>: standard input is closed", hint="give a file, or a pipe")
         yield sys.stdin.buffer
         return
     try:
@@ -131,13 +121,15 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
     """Return the module, and whether it was read from a text dump."""
     head = _read_bytes(path, file, HEAD_BYTES)
     found = detect_format(head)
-    if refusal := _UNSUPPORTED_FORMATS.get(found):
-        raise InputError(f"{_make_display_path(path)}: {refusal.message}", hint=refusal.hint)
+    check_readable(_make_display_path(path), found)
     if found is InputFormat.TRACE:
         from analyzer.frontend.trace_files import read_trace_module
 
         chunks = _read_chunks(path, head.removeprefix(_UTF8_BOM), file)
         return read_trace_module(_make_display_path(path), chunks), False
+    if found in _LISTING_FORMATS:
+        chunks = _read_chunks(path, head.removeprefix(_UTF8_BOM), file)
+        return _read_listing(path, b"".join(chunks), found), True
     if found not in _BINARY_FORMATS:
         return _read_dump(path, head.removeprefix(_UTF8_BOM), file), True
     if path != STANDARD_INPUT:
@@ -169,12 +161,34 @@ def _read_dump(path: str, head: bytes, file: BinaryIO) -> Module:
     return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
 
 
+def _read_listing(path: str, data: bytes, found: InputFormat) -> Module:
+    """Read code that is not in the text of cuobjdump or nvdisasm."""
+    from analyzer.frontend.listing_parser import parse_listing
+    from analyzer.frontend.nvdisasm_json import parse_nvdisasm_json
+    from analyzer.frontend.source_page import parse_source_page
+
+    display_path = _make_display_path(path)
+    name = display_path.strip("<>") if path == STANDARD_INPUT else Path(path).stem
+    if found is InputFormat.NVDISASM_JSON:
+        return parse_nvdisasm_json(display_path, data)
+    if found is InputFormat.SOURCE_PAGE:
+        return parse_source_page(display_path, data, name)
+    return parse_listing(display_path, data, _LISTING_FORMATS[found], name)
+
+
 def _make_display_path(path: str) -> str:
-    return "<stdin>" if path == STANDARD_INPUT else path
+    """Return the path as it is shown; bytes that are no UTF-8 as their codes."""
+    if path == STANDARD_INPUT:
+        return "<stdin>"
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _read_chunks(path: str, head: bytes, file: BinaryIO) -> Iterator[bytes]:
-    return chain([head], iter(lambda: _read_bytes(path, file, _CHUNK_BYTES), b""))
+    pieces = chain([head], iter(lambda: _read_bytes(path, file, _CHUNK_BYTES), b""))
+    try:
+        yield from split_dense_pieces(limit_bytes(pieces, _MAX_INPUT_BYTES))
+    except OSError as error:
+        raise _make_open_error(path, error) from None
 
 
 def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
@@ -183,6 +197,7 @@ def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
     from analyzer.frontend.disassembler import disassemble, read_binary_resource_usage
 
     if found is InputFormat.CUBIN:
+        _check_cubin_arch(display_path, path)
         cubin_info = _read_cubin_info(display_path, path)
         module = parse_sass(display_path, disassemble(path))
         module = _add_resources(module, lambda kernel: cubin_info.resources.get(kernel.name))
@@ -190,6 +205,10 @@ def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
     usage = read_binary_resource_usage(path)
     refused: list[str] = []
     archs = sorted({arch for arch, _ in usage})
+    old = [arch for arch in archs if is_unsupported_arch(arch)]
+    if old and len(old) == len(archs):
+        raise make_old_arch_error(", ".join(old), path=display_path)
+    refused += [f"{arch} code is left out: encodings before sm_{MIN_ARCH} are not read" for arch in old]
     module = parse_sass(display_path, disassemble(path, archs=archs, refused=refused))
     notes = tuple(Diagnostic(Severity.WARNING, "unsupported-architecture", text) for text in refused)
     module = replace(module, diagnostics=(*module.diagnostics, *notes))
@@ -198,11 +217,23 @@ def _read_binary(display_path: str, path: str, found: InputFormat) -> Module:
     return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
 
 
+def _check_cubin_arch(display_path: str, path: str) -> None:
+    """Raise InputError for a cubin that is too old, which only tools of old CUDA releases disassemble."""
+    from analyzer.frontend.cubin_elf import read_cubin_arch
+
+    with open(path, "rb") as file:
+        number = read_cubin_arch(file.read(_ELF_HEADER_BYTES))
+    if 0 < number < MIN_ARCH:
+        raise make_old_arch_error(f"sm_{number}", path=display_path)
+
+
 def _read_cubin_info(display_path: str, path: str) -> "CubinInfo":
     from analyzer.frontend.cubin_info import parse_cubin
 
     try:
-        return parse_cubin(Path(path).read_bytes())
+        return parse_cubin(read_file(path, _MAX_CUBIN_BYTES))
+    except OSError as error:
+        raise _make_open_error(display_path, error) from None
     except InputError as error:
         raise InputError(f"{display_path}: {error}", hint=error.diagnostic.hint) from None
 
@@ -267,6 +298,16 @@ def _make_elf_text_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetad
     if not metadata:
         raise InputError(f"{path}: this is not what cuobjdump -elf prints", hint=hint)
     return lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name)
+
+
+def list_sibling_paths(path: str) -> list[str]:
+    """Return the files beside an input that are read with it, as far as they exist and are what they seem."""
+    found = (_find_sibling(path, suffix) for suffix in (*_USAGE_SUFFIXES, *_ELF_SUFFIXES, ".cubin"))
+    siblings = [str(sibling) for sibling in found if sibling is not None]
+    metadata = _find_sibling(path, ".json")
+    if metadata is not None and read_triton_metadata(metadata) is not None:
+        siblings.append(str(metadata))
+    return siblings
 
 
 def _find_sibling(path: str, suffix: str) -> Path | None:

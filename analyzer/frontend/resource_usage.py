@@ -3,10 +3,13 @@
 import re
 from pathlib import Path
 
+from analyzer.files import read_file
 from analyzer.ir.module import KernelResources
 
-_FUNCTION_LINE = re.compile(rb"^\s*Function\s+([^\s:]+):\s*$")
-_RESOURCE_COUNT = re.compile(r"([A-Z]+(?:\[\d+\])?):(\d+)")
+_MAX_BYTES = 256 << 20
+_FUNCTION_LINE = re.compile(rb"^\s*Function\s+([^\s:].*):\s*$")
+# The lookbehind keeps a long run of letters from being tried at each of them.
+_RESOURCE_COUNT = re.compile(r"(?<![A-Z])([A-Z]{1,16}(?:\[\d{1,4}\])?):(\d{1,10})(?!\d)")
 _ARCH_LINE = re.compile(rb"^\s*arch\s*=\s*(sm_\w+)|code for (sm_\w+)")
 
 
@@ -30,10 +33,13 @@ def parse_usage_line(line: str) -> KernelResources:
 
 
 def read_resource_usage(path: Path) -> dict[tuple[str, str], KernelResources]:
-    """Return the resources by (architecture, kernel); the architecture is "" if the text names none."""
+    """Return the resources by (architecture, kernel); the architecture is "" if the text names none.
+
+    Raises OSError, also for a file of more than 256 MiB, and ValueError for a name that is no UTF-8.
+    """
     found: dict[tuple[str, str], KernelResources] = {}
     arch, name = "", ""
-    for line in path.read_bytes().splitlines():
+    for line in read_file(path, _MAX_BYTES).splitlines():
         if match := _ARCH_LINE.search(line):
             arch = (match[1] or match[2]).decode()
         elif announced := parse_usage_function(line):

@@ -1,6 +1,6 @@
 """Warnings of the SASS reader: skipped code, unrecognized lines, gaps, unknown opcodes and operands."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 import numpy as np
 from msgspec import Struct, field
@@ -12,6 +12,7 @@ from analyzer.text.source import Diagnostic, Location, Severity
 
 MIN_ARCH = 70  # oldest architecture whose encoding is read
 HINT_PTX = "compile for a GPU: nvcc -arch=sm_90, or ptxas -arch=sm_90 kernel.ptx -o kernel.cubin"
+HINT_LINK = "link it first, and give the result: nvcc -arch=sm_90 -dlto FILE.o -o program"
 HINT_DUMP = "make one with: cuobjdump -sass kernel.cubin > kernel.sass"
 HINT_DUMP_AGAIN = "dump again with cuobjdump -sass"
 
@@ -41,11 +42,8 @@ class SassDiagnostics(Struct):
     def make_no_kernel_error(self) -> InputError:
         """Return the error for a dump without a kernel."""
         if self.skipped_archs:
-            return InputError(
-                f"{', '.join(sorted(self.skipped_archs))} code: encodings before sm_{MIN_ARCH} are not read",
-                location=next(iter(self.skipped_archs.values())).first,
-                hint=f"compile for sm_{MIN_ARCH} or later and dump again",
-            )
+            first = next(iter(self.skipped_archs.values())).first
+            return make_old_arch_error(", ".join(sorted(self.skipped_archs)), first)
         return InputError(f"{self.path}: no instruction found", hint=HINT_DUMP)
 
     def build_warnings(self, kernels: tuple[Kernel, ...]) -> Iterator[Diagnostic]:
@@ -97,11 +95,50 @@ def _make_warning(code: str, message: str, location: Location | None, count: int
     return Diagnostic(Severity.WARNING, code, message, location, count=count)
 
 
-def make_syntax_error(error: SassSyntaxError, location: Location) -> InputError:
-    """Return the error for a text that the grammar rejects and that has no encoding."""
+def is_unsupported_arch(arch: str) -> bool:
+    """Return whether an architecture is too old to be read; "" is not known, and not too old."""
+    number = arch[3:].rstrip("af")
+    return bool(number) and int(number) < MIN_ARCH
+
+
+def make_no_code_error(path: str, images: Set[str]) -> InputError:
+    """Return the error for a text or binary of which cuobjdump prints headers and no code.
+
+    images: kinds of images that the headers name: `elf`, `ptx`, `nvvm` or `ltoir`.
+    """
+    if "elf" in images:
+        return InputError(
+            f"{path}: a list of what a file holds, without code",
+            hint="print the code: cuobjdump -sass FILE > kernel.sass",
+        )
+    if "ptx" in images:
+        return InputError(f"{path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
+    return InputError(
+        f"{path}: only intermediate code for link-time optimization (LTO IR), no instructions", hint=HINT_LINK
+    )
+
+
+def make_old_arch_error(archs: str, location: Location | None = None, *, path: str = "") -> InputError:
+    """Return the error for code of architectures before `MIN_ARCH`.
+
+    archs: their names, or `paired` where the form of the code shows it.
+    path: of the input, where there is no location.
+    """
+    return InputError(
+        f"{f'{path}: ' if path else ''}{archs} code: encodings before sm_{MIN_ARCH} are not read",
+        location=location,
+        hint=f"compile for sm_{MIN_ARCH} or later and dump again",
+    )
+
+
+def make_syntax_error(error: SassSyntaxError, location: Location, *, hint: str = "") -> InputError:
+    """Return the error for a text that the grammar rejects and that has no encoding.
+
+    hint: what to do, if it is not to dump again.
+    """
     if error.column >= MAX_TEXT_CHARACTERS:
         message = f"an instruction of more than {MAX_TEXT_CHARACTERS} characters"
     else:
         message = "this is not a SASS instruction"
-    hint = f"the line is damaged or from another tool: {HINT_DUMP_AGAIN}"
+    hint = hint or f"the line is damaged or from another tool: {HINT_DUMP_AGAIN}"
     return InputError(message, location=location, hint=hint)

@@ -23,10 +23,11 @@ INSTRUCTION_START = re.compile(rb"^[ \t]*/\*[0-9a-fA-F]+\*/")
 DATA_DIRECTIVE = re.compile(rb"^[ \t]*/\*[0-9a-f]+\*/[ \t]+\.(byte|short|word|dword|quad|string|zero|b\d+)\b")
 ARCH = re.compile(rb"sm_(\d+[af]?)\b")
 ARCH_FLAG = re.compile(rb"EF_CUDA_SM(\d+)")
-FUNCTION_HEADER = re.compile(rb"^\s*Function\s*:\s*(\S+)\s*$")
-TEXT_SECTION = re.compile(rb"^\s*\.section\s+\.text\.([^,\s]+)")
-LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
+FUNCTION_HEADER = re.compile(rb"^\s*Function\s*:\s*(\S.*)")
+TEXT_SECTION = re.compile(rb"^\s*\.section\s+\.text\.(?:([^,\"\s]+)|([^\n\"]+))(?=,\"|\s*$)")
+_LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
 SOURCE_LINE = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
+IMAGE_HEADER = re.compile(rb"Fatbin (\w+) code")
 IGNORED_PREFIXES = (
     b"Fatbin",
     b"=====",
@@ -39,6 +40,8 @@ IGNORED_PREFIXES = (
     b"identifier",
     b"has debug",
     b"ptxasOptions",
+    b"nvvmOptions",
+    b"compile_options",
     b"cuobjdump",
     b"nvdisasm",
     b"..........",
@@ -49,6 +52,16 @@ IGNORED_PREFIXES = (
 
 
 MAX_LINE_BYTES = 32 << 20
+
+
+def parse_label(line: bytes) -> bytes:
+    """Return the name in a line `NAME:`, which may be a demangled one; empty for any other line."""
+    if match := _LABEL.match(line):
+        return match[1]
+    name = line.partition(b"//")[0].rstrip()
+    if not name.endswith(b":") or b"(" not in name or line[:1] in b" \t/#.":
+        return b""
+    return name[:-1] if name.count(b"(") == name.count(b")") else b""
 
 
 class OverlongLineError(Exception):

@@ -20,10 +20,10 @@ from analyzer.frontend.resource_usage import parse_usage_function, parse_usage_l
 from analyzer.frontend.sass_diagnostics import (
     HINT_DUMP,
     HINT_DUMP_AGAIN,
-    HINT_PTX,
-    MIN_ARCH,
     Occurrences,
     SassDiagnostics,
+    is_unsupported_arch,
+    make_no_code_error,
     make_syntax_error,
 )
 from analyzer.frontend.sass_lines import (
@@ -33,12 +33,13 @@ from analyzer.frontend.sass_lines import (
     ENCODING_WORD,
     FUNCTION_HEADER,
     IGNORED_PREFIXES,
+    IMAGE_HEADER,
     INSTRUCTION_START,
-    LABEL,
     SOURCE_LINE,
     TEXT_SECTION,
     OverlongLineError,
     SassChunk,
+    parse_label,
     split_at_line_ends,
 )
 from analyzer.ir.module import INSTRUCTION_BYTES, FormTable, KernelResources, Module, SourceFormat, SourceLine
@@ -83,7 +84,7 @@ class _SassParser:
         self.source_format = SourceFormat.CUOBJDUMP
         self.usage: dict[tuple[str, str], KernelResources] = {}
         self.usage_name = self.usage_arch = ""
-        self.has_ptx = False
+        self.listed_images: set[str] = set()  # kinds of images that cuobjdump's headers name
         self.source_lines: dict[SourceLine, int] = {}
 
     def parse(self, chunks: Iterable[bytes]) -> Module:
@@ -122,7 +123,7 @@ class _SassParser:
                 location=chunk.locate_start(start),
                 hint="keep the `Function : NAME` line of cuobjdump, or the .section lines of nvdisasm",
             )
-        if _is_unsupported_arch(kernel.arch):
+        if is_unsupported_arch(kernel.arch):
             occurrences = self.diagnostics.skipped_archs.setdefault(kernel.arch, Occurrences())
             occurrences.add(lambda: chunk.locate_start(start), stop - start)
             return
@@ -182,12 +183,14 @@ class _SassParser:
         ):
             return
         if INSTRUCTION_START.match(line) and not ENCODING_WORD.match(line):
+            if self._skip_paired_instruction(chunk, index):
+                return
             raise InputError(
                 "an instruction line ends before its `;`",
                 location=chunk.locate_end(index),
                 hint=f"the dump is cut off or damaged: {HINT_DUMP_AGAIN}",
             )
-        self._check_not_ptx_only()
+        self._check_has_code()
         if not self.kernels and not self.arch:
             raise InputError("this is not a SASS dump", location=chunk.locate_start(index), hint=HINT_DUMP)
         self.diagnostics.unrecognized_lines.add(partial(chunk.locate_start, index))
@@ -195,16 +198,16 @@ class _SassParser:
     def _is_ignorable(self, line: bytes, stripped: bytes) -> bool:
         """Return whether a line is a directive, a comment, data, or an encoding of skipped code."""
         if ENCODING_WORD.match(line):
-            return self.current_kernel is None or _is_unsupported_arch(self.current_kernel.arch)
+            return self.current_kernel is None or is_unsupported_arch(self.current_kernel.arch)
         return bool(DATA_DIRECTIVE.match(line)) or stripped.startswith((b".", b"//", b"#", *IGNORED_PREFIXES))
 
     def _parse_header_line(self, chunk: SassChunk, line: bytes, stripped: bytes) -> bool:
         """Parse a line that begins a kernel or names an architecture; return whether it was one."""
         if match := FUNCTION_HEADER.match(line):
-            self._begin_kernel(chunk, line, match[1])
+            self._begin_kernel(chunk, line, match[1].strip())
         elif match := TEXT_SECTION.match(line):
             self.source_format = SourceFormat.NVDISASM
-            self._begin_kernel(chunk, line, match[1])
+            self._begin_kernel(chunk, line, match[1] or match[2])
         elif stripped.startswith((b"code for ", b".target")):
             if match := ARCH.search(stripped):
                 self._set_arch(match[1].decode(), b"code for" in stripped)
@@ -216,16 +219,16 @@ class _SassParser:
 
     def _parse_function_line(self, line: bytes, stripped: bytes) -> bool:
         """Parse a line that describes the current function; return whether it was one."""
-        if match := LABEL.match(line):
-            self._add_label(match[1].decode())
+        if label := parse_label(line):
+            self._add_label(label.decode())
         elif match := SOURCE_LINE.search(line):
             self._add_source_line(match)
         elif stripped.startswith(b".other") and self.current_kernel is not None:
             self.current_kernel.is_entry = b"STO_CUDA_ENTRY" in stripped
         elif name := parse_usage_function(line):
             self.usage_name = name
-        elif stripped.startswith(b"Fatbin ptx code"):
-            self.has_ptx = True
+        elif match := IMAGE_HEADER.match(stripped):
+            self.listed_images.add(match[1].decode())
         elif stripped.startswith(b"REG:"):
             self.usage[self.usage_arch, self.usage_name] = parse_usage_line(stripped.decode())
         elif stripped.startswith(b"arch =") and (match := ARCH.search(stripped)):
@@ -253,7 +256,7 @@ class _SassParser:
             self._set_arch(match[1].decode(), False)
 
     def _add_label(self, name: str) -> None:
-        if self.current_kernel is not None and not _is_unsupported_arch(self.current_kernel.arch):
+        if self.current_kernel is not None and not is_unsupported_arch(self.current_kernel.arch):
             self.current_kernel.labels.append((name, self.current_kernel.compute_next_address()))
 
     def _add_source_line(self, match: re.Match[bytes]) -> None:
@@ -268,13 +271,22 @@ class _SassParser:
         if not marks or marks[-1][0] != row:  # the innermost line of an inlined chain comes first
             marks.append((row, number))
 
-    def _check_not_ptx_only(self) -> None:
-        """Raise InputError if the dump holds PTX and no SASS."""
-        if not self.kernels and not self.arch and self.has_ptx:
-            raise InputError(f"{self.path}: only PTX, from which ptxas has yet to make code", hint=HINT_PTX)
+    def _skip_paired_instruction(self, chunk: SassChunk, index: int) -> bool:
+        """Count a line of code before sm_70, where a pair in braces has one `;`; return whether it is one."""
+        kernel = self.current_kernel
+        if kernel is None or not is_unsupported_arch(kernel.arch):
+            return False
+        occurrences = self.diagnostics.skipped_archs.setdefault(kernel.arch, Occurrences())
+        occurrences.add(partial(chunk.locate_start, index))
+        return True
+
+    def _check_has_code(self) -> None:
+        """Raise InputError if cuobjdump's headers are all that the text has, or name no machine code."""
+        if not self.kernels and not self.arch and self.listed_images:
+            raise make_no_code_error(self.path, self.listed_images)
 
     def _build_module(self) -> Module:
-        self._check_not_ptx_only()
+        self._check_has_code()
         if not self.kernels and not self.arch:
             raise InputError(f"{self.path}: no kernel found", hint=HINT_DUMP)
         form_table = FormTable(
@@ -298,11 +310,6 @@ class _SassParser:
             form_table=form_table,
             diagnostics=tuple(self.diagnostics.build_warnings(kernels)),
         )
-
-
-def _is_unsupported_arch(arch: str) -> bool:
-    number = arch[3:].rstrip("af")
-    return bool(number) and int(number) < MIN_ARCH
 
 
 def _check_utf8(chunk: SassChunk) -> None:

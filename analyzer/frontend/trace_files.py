@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from analyzer.files import limit_bytes, split_dense_pieces
+from analyzer.frontend.input_format import MAX_XZ_MEMORY_BYTES
 from analyzer.frontend.trace_lines import TraceSyntaxError, parse_line
 from analyzer.frontend.trace_module import build_trace_module
 from analyzer.frontend.trace_parser import RETRACE_HINT, parse_trace
@@ -19,6 +21,7 @@ from analyzer.text.source import locate
 GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _CHUNK_BYTES = 8 << 20
 _MAX_LIST_BYTES = 16 << 20
+_MAX_TEXT_BYTES = 64 << 30
 _MAX_LIST_ENTRIES = 10_000
 _KERNEL_LIST_START = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)")
 
@@ -89,7 +92,17 @@ def _parse_entry(folder: Path, text: str) -> list[Path | MemoryCopy]:
 
 
 def decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the text of an input that may be compressed by gzip or xz, in pieces of bounded size."""
+    """Yield the text of an input that may be compressed by gzip or xz, in pieces of bounded size.
+
+    Raises InputError for data that are damaged, or that unpack to more than 64 GiB.
+    """
+    try:
+        yield from split_dense_pieces(limit_bytes(_decompress(path, chunks), _MAX_TEXT_BYTES))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint="trace fewer kernels at a time") from None
+
+
+def _decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
     source = iter(chunks)
     head = next(source, b"")
     while 0 < len(head) < len(XZ_MAGIC) and (more := next(source, b"")):
@@ -122,12 +135,12 @@ def _gunzip(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
 def _unxz(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
     import lzma
 
-    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
     try:
         for chunk in chunks:
             while chunk or not unpacker.needs_input:
                 if unpacker.eof:
-                    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+                    unpacker = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=MAX_XZ_MEMORY_BYTES)
                 yield unpacker.decompress(chunk, _CHUNK_BYTES)
                 chunk = unpacker.unused_data if unpacker.eof else b""
                 if unpacker.eof and not chunk:

@@ -19,6 +19,9 @@ from analyzer.ir.launch import MAX_BLOCK_DIMS, MAX_BLOCK_THREADS, MAX_GRID_DIMS,
 from analyzer.ir.trace import TraceHeader
 
 _MAX_NAME_CHARACTERS = 1 << 14
+_MAX_REGISTERS = 256  # 255, and one more where a tracer rounds up to the unit of allocation
+_MAX_SHARED_BYTES = 1 << 18
+_MIN_BINARY_VERSION, _MAX_BINARY_VERSION = 20, 199
 _INT64_LIMIT = 1 << 63
 
 
@@ -28,6 +31,7 @@ class TraceHeaderBuilder(Struct):
     integers: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     dimensions: dict[str, Dim3] = field(default_factory=dict)
+    rejected_lines: list[str] = field(default_factory=list)
 
     def parse_line(self, text: str) -> None:
         """Parse one line that begins with `-`. Raises TraceSyntaxError."""
@@ -64,21 +68,37 @@ class TraceHeaderBuilder(Struct):
                 0,
                 f"a thread block of {self.dimensions['block dim']} has more than {MAX_BLOCK_THREADS} threads",
             )
+        shared_bytes = self._take_plausible("shmem", 0, _MAX_SHARED_BYTES)
+        registers = self._take_plausible("nregs", 1, _MAX_REGISTERS)
+        binary_version = self._take_plausible("binary version", _MIN_BINARY_VERSION, _MAX_BINARY_VERSION)
         return TraceHeader(
             name=self.texts["kernel name"],
             kernel_id=self.integers.get("kernel id", 0),
             grid=self.dimensions["grid dim"],
             block=self.dimensions["block dim"],
-            shared_bytes=self.integers.get("shmem"),
-            registers=self.integers.get("nregs"),
-            binary_version=self.integers.get("binary version"),
+            shared_bytes=shared_bytes,
+            registers=registers,
+            binary_version=binary_version,
             stream=self.integers.get("cuda stream id", 0),
             shared_base=self.integers.get("shmem base_addr", 0),
             local_base=self.integers.get("local mem base_addr", 0),
             nvbit_version=self.texts.get("nvbit version", ""),
             tracer_version=self.texts.get("accelsim tracer version", ""),
             has_source_lines=bool(self.integers.get("enable lineinfo", 0)),
+            rejected_lines=tuple(self.rejected_lines),
         )
+
+    def _take_plausible(self, key: str, least: int, most: int) -> int | None:
+        """Return a header's number; None if it is missing or if no kernel can have it.
+
+        0 stands for what a tracer did not know. Some tracers write whatever was in memory.
+        """
+        value = self.integers.get(key)
+        if value is None or least <= value <= most:
+            return value
+        if value:
+            self.rejected_lines.append(f"{key} = {value}")
+        return None
 
 
 def _parse_bounded(token: Any, radix: int) -> int:

@@ -60,7 +60,7 @@ def build_trace_module(path: str, traces: Sequence[Trace]) -> Module:
         source_format=SourceFormat.TRACE,
         kernels=kernels,
         form_table=form_table,
-        diagnostics=tuple(_warn_unknown_opcodes(kernels)),
+        diagnostics=(*_warn_rejected_lines(traces), *_warn_unknown_opcodes(kernels)),
         toolchain=_format_toolchain(traces),
         traces=tuple(traces),
     )
@@ -195,6 +195,19 @@ def _build_kernel(trace: Trace, flow: TracedControlFlow, form_table: FormTable, 
 def _format_toolchain(traces: Sequence[Trace]) -> str:
     versions = sorted({f"NVBit {t.header.nvbit_version}" for t in traces if t.header.nvbit_version})
     return ", ".join(versions)
+
+
+def _warn_rejected_lines(traces: Sequence[Trace]) -> list[Diagnostic]:
+    return [
+        Diagnostic(
+            Severity.WARNING,
+            "trace-header",
+            f"{trace.header.name}: the header says {line}, which no kernel has; it is taken as not known",
+            hint="give --arch, or trace again",
+        )
+        for trace in traces
+        for line in trace.header.rejected_lines
+    ]
 
 
 def _warn_unknown_opcodes(kernels: Sequence[Kernel]) -> list[Diagnostic]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from analyzer.files import read_file
 from analyzer.ir.launch import MAX_CLUSTER_CTAS, Dim3
 from analyzer.ir.module import Kernel, KernelResources, Parameter, ParameterDeclaration
 from analyzer.ir.scheduling import WARP_SIZE
@@ -42,9 +43,7 @@ class TritonMetadata(Struct, frozen=True):
 def read_triton_metadata(path: Path) -> TritonMetadata | None:
     """Read the metadata of a file, None if it is something else."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            return None
-        content: object = json.loads(path.read_bytes())
+        content: object = json.loads(read_file(path, _MAX_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(content, dict):

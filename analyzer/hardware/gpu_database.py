@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 import tomli
 
+from analyzer.files import find_home_folder, list_files, read_file
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import Arch, GpuFile
 from analyzer.resources import find_data_folder
@@ -22,24 +23,24 @@ from analyzer.text.source import Location
 _VENDOR_PREFIX = re.compile(r"^(nvidia|geforce|amd|instinct|tesla|quadro)-")
 _ERROR_KEY_PATH = re.compile(r"`\$\.?([^`]*)`")
 _MAX_INHERITANCE_DEPTH = 8
+_MAX_FILE_BYTES = 1 << 20
 
 TomlTable = dict[str, Any]
 _FileT = TypeVar("_FileT", Arch, GpuFile)
 
 
-def find_user_folder() -> Path:
-    """Return the folder of the user's own GPU files."""
-    override = os.environ.get("WARPLENS_HWDB")
-    base = Path(os.environ.get("XDG_CONFIG_HOME", Path.home() / ".config"))
-    return Path(override) if override else base / "warplens" / "gpu"
+def find_user_folder() -> Path | None:
+    """Return the folder of the user's own GPU files, None for a user without a home."""
+    if override := os.environ.get("WARPLENS_HWDB"):
+        return Path(override)
+    base = find_home_folder("XDG_CONFIG_HOME", ".config")
+    return None if base is None else base / "warplens" / "gpu"
 
 
 def find_gpu_paths() -> dict[str, Path]:
     """Return all GPU files by key; a file of the user overrides a shipped one."""
     folders = (find_data_folder("hwdb") / "gpu", find_user_folder())
-    return {
-        path.stem: path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.toml"))
-    }
+    return {path.stem: path for folder in folders if folder for path in list_files(folder, ".toml")}
 
 
 def normalize_gpu_name(name: str) -> str:
@@ -140,7 +141,11 @@ def _read_aliases() -> dict[str, str]:
     """Return keys by normalized alias; found by a regex, because to parse and validate all files is slow."""
     found: dict[str, str] = {}
     for key, path in find_gpu_paths().items():
-        match = re.search(r"^aliases = \[(.*?)\]", path.read_text(encoding="utf-8"), re.M | re.S)
+        try:
+            text = read_file(path, _MAX_FILE_BYTES).decode("utf-8", "replace")
+        except OSError:  # of the user's own files; an error once this one is asked for
+            continue
+        match = re.search(r"^aliases = \[(.*?)\]", text, re.M | re.S)
         for alias in re.findall(r'"([^"]+)"', match[1]) if match else ():
             found[normalize_gpu_name(alias)] = key
     return found
@@ -177,19 +182,32 @@ _NOT_INHERITED_KEYS = frozenset({"aliases", "inherits", "note", "typical_gpu"})
 
 
 def _read_toml(path: Path) -> TomlTable:
+    text = _read_text(path)
     try:
-        return tomli.loads(path.read_text(encoding="utf-8"))
+        return tomli.loads(text)
+    except RecursionError:
+        raise HardwareError(f"{path}: values are nested too deeply") from None
     except tomli.TOMLDecodeError as error:
         match = re.search(r"line (\d+), column (\d+)", str(error))
         line, column = (int(match[1]), int(match[2])) if match else (1, 1)
-        text = path.read_text(encoding="utf-8").splitlines()
-        shown = text[line - 1] if line <= len(text) else ""
+        lines = text.splitlines()
+        shown = lines[line - 1] if line <= len(lines) else ""
         reason = str(error).partition(" (at")[0]
         raise HardwareError(
             f"not TOML: {reason}", location=Location(str(path), line, column, shown)
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
+    except ValueError as error:  # such as a number of 10,000 digits
         raise HardwareError(f"{path}: {error}") from None
+
+
+def _read_text(path: Path) -> str:
+    """Return the text of a hardware file. Raises HardwareError."""
+    try:
+        return read_file(path, _MAX_FILE_BYTES).decode()
+    except OSError as error:
+        raise HardwareError(f"{path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise HardwareError(f"{path}: this is not UTF-8 text", hint="save it as UTF-8") from None
 
 
 def _merge_tables(base: TomlTable, over: TomlTable) -> TomlTable:
@@ -218,7 +236,7 @@ def _convert_table(table: TomlTable, kind: type[_FileT], path: Path) -> _FileT:
 
 def _locate_key(path: Path, keys: str) -> Location:
     """Return the line of a key path such as `memory.bandwidth_gbps.value`, or of its nearest parent."""
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = _read_text(path).splitlines()
     wanted = [key for key in re.split(r"[.\[\]]+", keys) if key and key != "..."]
     table, best, best_depth = "", 1, 0
     for number, line in enumerate(lines, start=1):

@@ -65,6 +65,7 @@ class MemorySubsystem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     constant_line_bytes: HardwareParameter  # line of the first-level constant cache
     # from the issue of a memory instruction until it has read its source registers
     read_release_cycles: HardwareParameter
+    system_fence_cycles: HardwareParameter  # of a fence of the system's scope beyond one of the GPU's
     # load/store path, per pass beyond the first of a shared-memory request or of a load through the L1
     shared_pass_cycles: HardwareParameter
     # L1 tags, per line beyond `lines_per_pass` of a request to global memory
@@ -145,6 +146,24 @@ class SchedClassTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     completion: Completion  # how a dependent instruction waits for the result
 
 
+class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Least cycles between instructions, as compilers space them by stall counts.
+
+    They are read where code has no control words.
+    """
+
+    # added to the latency of a result of fixed latency whose consumer is on another pipe
+    other_pipe_cycles: HardwareParameter
+    guard_cycles: HardwareParameter  # from writing a predicate to its use as guard or by a memory instruction
+    uniform_guard_cycles: HardwareParameter  # likewise, of a uniform predicate
+    uniform_address_cycles: HardwareParameter  # from writing a uniform register to its use in an address
+    uniform_interval_cycles: HardwareParameter  # between two instructions of the uniform pipe
+    memory_interval_cycles: HardwareParameter  # between two memory instructions
+    product_interval_cycles: HardwareParameter  # between two matrix instructions, at most
+    product_operand_cycles: HardwareParameter  # from writing a register to its use by a matrix instruction
+    scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
+
+
 class ConstantBankLayout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Byte offsets in constant bank 0 of the words that the driver writes there.
 
@@ -212,6 +231,7 @@ class Arch(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     limits: SmLimits
     shared_carveouts: SharedMemoryCarveouts
     memory: MemorySubsystem
+    issue: IssueTiming
     tensor_core_product: tuple[Tcgen05MmaTiming, ...] = ()  # empty: no tcgen05, or not measured
     sched: Mapping[SchedClass, SchedClassTiming]
 

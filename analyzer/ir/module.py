@@ -35,6 +35,11 @@ class SourceFormat(StrEnum):
     CUOBJDUMP = "cuobjdump"
     NVDISASM = "nvdisasm"
     TRACE = "trace"  # an instruction tracer: executed instructions only
+    LISTING = "listing"  # instructions without what the tools print around them, as one pastes them
+    CUASSEMBLER = "CuAssembler"
+    CUDA_GDB = "cuda-gdb"
+    NVDISASM_JSON = "nvdisasm -json"
+    SOURCE_PAGE = "Nsight Compute source page"
 
 
 class InstructionForm(Struct, frozen=True, kw_only=True):

@@ -110,10 +110,14 @@ class Semantics(StrEnum):
     DOUBLE_FMA = "double_fma"
     DOUBLE_MIN_MAX = "double_min_max"
     DOUBLE_COMPARE = "double_compare"
+    # across the CTA
+    BARRIER_REDUCTION = "barrier_reduction"  # of a predicate over all threads that come to a barrier
+    BARRIER_RESULT = "barrier_result"  # reads the last such result
     # waits
     WAIT_SCOREBOARD = "wait_scoreboard"
     WAIT_WARPGROUP = "wait_warpgroup"
     SLEEP = "sleep"
+    MEMORY_FENCE = "memory_fence"  # waits until the stores before it are visible in its scope
     NEXT_CTA = "next_cta"
     # mbarriers
     MBARRIER_WAIT = "mbarrier_wait"

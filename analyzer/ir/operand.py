@@ -143,6 +143,11 @@ class Label(Struct, frozen=True):
 
     name: str
 
+    @property
+    def symbol(self) -> str:
+        """Name of the place that `(NAME) stands for; the text itself for a relocation."""
+        return self.name[2:-1] if self.name.startswith("`(") else self.name
+
     def __str__(self) -> str:
         return self.name
 

@@ -40,6 +40,7 @@ class TraceHeader(Struct, frozen=True, kw_only=True):
     nvbit_version: str = ""
     tracer_version: str = ""
     has_source_lines: bool = False
+    rejected_lines: tuple[str, ...] = ()  # such as `nregs = 21955`, whose values no kernel has
 
     @property
     def arch(self) -> str:

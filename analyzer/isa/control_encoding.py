@@ -10,6 +10,8 @@ Checked on 4.3 million instructions of sm_70 to sm_121: the reuse bits match the
 except on HMMA.SP and OMMA.SF, which have one operand more than bits.
 """
 
+import re
+
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -19,6 +21,8 @@ from analyzer.ir.module import ControlWordArray
 
 NO_BARRIER = 7  # in a barrier field: the instruction sets no scoreboard
 N_SCOREBOARDS = 6
+_CONTROL_TEXT = re.compile(r"\[B([0-5-]{6}):R([0-5-]):W([0-5-]):([Y-]):S(\d{1,2})\]")
+_MAX_STALL_CYCLES = 15
 
 
 class ControlCodeColumns(Struct, frozen=True, eq=False):
@@ -48,6 +52,11 @@ def decode_control_code_columns(words: ControlWordArray) -> ControlCodeColumns:
     )
 
 
+def clear_wait_masks(words: ControlWordArray) -> ControlWordArray:
+    """Return upper instruction words, shape [n], that wait for no scoreboard."""
+    return words & ~np.uint64(63 << 52)
+
+
 def decode_control_code(word: int) -> ControlCode:
     """Decode the fields of one upper instruction word."""
     write, read = word >> 46 & 7, word >> 49 & 7
@@ -58,4 +67,36 @@ def decode_control_code(word: int) -> ControlCode:
         read_barrier=None if read == NO_BARRIER else read,
         wait_mask=word >> 52 & 63,
         reuse_mask=word >> 58 & 15,
+    )
+
+
+def parse_control_code(text: str) -> ControlCode | None:
+    """Return the fields that CuAssembler writes as `[B0-----:R-:W2:Y:S04]`; None for any other text."""
+    match = _CONTROL_TEXT.fullmatch(text)
+    if match is None or int(match[5]) > _MAX_STALL_CYCLES:
+        return None
+    waits, read, write, yields, stall = match.groups()
+    if any(letter not in ("-", str(index)) for index, letter in enumerate(waits)):
+        return None
+    return ControlCode(
+        stall_cycles=int(stall),
+        has_yield=yields == "Y",
+        write_barrier=None if write == "-" else int(write),
+        read_barrier=None if read == "-" else int(read),
+        wait_mask=sum(1 << index for index, letter in enumerate(waits) if letter != "-"),
+        reuse_mask=0,
+    )
+
+
+def encode_control_code(code: ControlCode) -> int:
+    """Return an upper instruction word with these control fields, all other bits 0."""
+    write = NO_BARRIER if code.write_barrier is None else code.write_barrier
+    read = NO_BARRIER if code.read_barrier is None else code.read_barrier
+    return (
+        code.stall_cycles << 41
+        | (not code.has_yield) << 45
+        | write << 46
+        | read << 49
+        | code.wait_mask << 52
+        | code.reuse_mask << 58
     )

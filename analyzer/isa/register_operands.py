@@ -6,6 +6,9 @@ R0 to R254 are units 0 to 254, UR0 to UR126 begin at `UNIFORM_REGISTER_BASE`, pr
 uniform predicates at `UNIFORM_PREDICATE_BASE`.
 
     @P1 LDG.E.64 R4, [R2.64+0x8]      defs R4, R5; uses P1, R2, R3
+
+The result of a barrier that reduces a predicate (BAR.RED) stands in no register that has a name until B2R.RESULT
+reads it. It has two units of its own, a word and a predicate.
 """
 
 import re
@@ -13,7 +16,7 @@ from functools import cache, lru_cache
 
 from msgspec import Struct
 
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, MmaShape, Opcode, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, MmaShape, Opcode, OpKind, Semantics
 from analyzer.ir.operand import (
     Address,
     ConstantBankOperand,
@@ -33,6 +36,9 @@ UNIFORM_REGISTER_BASE = 256
 PREDICATE_BASE = 384  # 127 uniform registers from sm_100 on
 UNIFORM_PREDICATE_BASE = 392
 N_REGISTER_UNITS = 400
+# numbers of URZ and PT, which are no registers
+BARRIER_RESULT_WORD = PREDICATE_BASE - 1
+BARRIER_RESULT_PREDICATE = UNIFORM_PREDICATE_BASE - 1
 _N_PREDICATES = 7
 _REGISTER_BITS = 32
 
@@ -43,6 +49,10 @@ _PREDICATE_TYPES = (Predicate, PredicateFileOperand)
 
 def format_register_unit(number: int) -> str:
     """Return the printed name of a register unit: `R5`, `UR4`, `P0`, `UP1`."""
+    if number == BARRIER_RESULT_WORD:
+        return "barrier count"
+    if number == BARRIER_RESULT_PREDICATE:
+        return "barrier predicate"
     if number >= UNIFORM_PREDICATE_BASE:
         return f"UP{number - UNIFORM_PREDICATE_BASE}"
     if number >= PREDICATE_BASE:
@@ -80,6 +90,12 @@ def find_defs_and_uses(
             written += found
         if position >= layout.n_defs or (position == 0 and layout.is_first_read):
             read += found
+    if opcode.semantics is Semantics.BARRIER_REDUCTION:
+        written += (BARRIER_RESULT_WORD, BARRIER_RESULT_PREDICATE)
+    if opcode.semantics is Semantics.BARRIER_RESULT:
+        read += tuple(
+            BARRIER_RESULT_WORD if unit < PREDICATE_BASE else BARRIER_RESULT_PREDICATE for unit in written
+        )
     return written, read
 
 
@@ -246,7 +262,7 @@ def _find_register_units(register: Register, width: int) -> RegisterUnits:
     if register.index is None:
         return ()
     if register.file is RegisterFile.UNIFORM:
-        first, limit = UNIFORM_REGISTER_BASE + register.index, PREDICATE_BASE
+        first, limit = UNIFORM_REGISTER_BASE + register.index, BARRIER_RESULT_WORD
     else:
         first, limit = register.index, UNIFORM_REGISTER_BASE
     if width <= 1 and first < limit:

@@ -14,11 +14,13 @@ class BlockSequence(Struct, frozen=True):
 
 
 def split_into_block_sequences(cfg: Cfg, loop_forest: LoopForest) -> tuple[BlockSequence, ...]:
-    """Split all blocks into sequences."""
+    """Split all blocks into sequences, without those that an edit of the code has emptied."""
     inner = {loop.index for loop in loop_forest.loops} - {loop.parent for loop in loop_forest.loops}
     sequences: list[list[int]] = []
     loops: list[int | None] = []
     for block in range(len(cfg.blocks)):
+        if not len(cfg.blocks[block]):
+            continue
         loop = loop_forest.loop_of[block]
         key = loop if loop in inner else None
         if sequences and key is not None and key == loops[-1]:

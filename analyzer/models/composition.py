@@ -15,7 +15,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.demand.opcode_costs import PIPES
-from analyzer.demand.warp_demand import WarpDemand
+from analyzer.demand.warp_demand import WarpDemand, compute_warp_demand
+from analyzer.execution.profile.work_assumption import WorkAssumption
 from analyzer.ir.arrays import FloatArray
 from analyzer.models.bounds import (
     DRAM_BOUND,
@@ -41,6 +42,7 @@ from analyzer.models.model_result import (
 from analyzer.models.stalls import StallAccumulator, StallProfile
 from analyzer.models.timeline import WarpTimeline
 from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
+from analyzer.models.unknown_extremes import compute_static_work_factors, with_extreme_static_accesses
 from analyzer.models.waves import split_into_waves
 
 LAUNCH_BOUND = "launch"
@@ -88,10 +90,8 @@ def compose_result(
     """
     best = _compose_parts(model_input, timeline, parts, miss_rates)
     low, high = (
-        _compose_parts(
-            model_input, _shift_memory_latency(model_input, timeline, miss_rates, extreme), parts, extreme
-        )
-        for extreme in (ALL_IN_L1, ALL_IN_DRAM)
+        _compose_extreme(model_input, timeline, parts, miss_rates, assumption)
+        for assumption in (WorkAssumption.LEAST, WorkAssumption.MOST)
     )
 
     def predict_balanced_cycles(ctas_per_sm: int) -> float:
@@ -115,6 +115,35 @@ def compose_result(
         sm_scaling=SmScaling(
             model_input.grid_ctas / model_input.gpu.sm_count, best.busy_cycles, predict_balanced_cycles
         ),
+    )
+
+
+def _compose_extreme(
+    model_input: ModelInput,
+    timeline: WarpTimeline | None,
+    parts: tuple[CodePart, ...],
+    miss_rates: MissRates,
+    assumption: WorkAssumption,
+) -> _ComposedCycles:
+    """Compose one end of the interval: all hits or all misses; without a launch, also trips and sectors."""
+    extreme = ALL_IN_L1 if assumption is WorkAssumption.LEAST else ALL_IN_DRAM
+    shifted = _shift_memory_latency(model_input, timeline, miss_rates, extreme)
+    if model_input.profile is None:
+        model_input = with_extreme_static_accesses(model_input, assumption)
+        factors = compute_static_work_factors(model_input, assumption)
+        parts = tuple(_scale_part(model_input, part, factors) for part in parts)
+    return _compose_parts(model_input, shifted, parts, extreme)
+
+
+def _scale_part(model_input: ModelInput, part: CodePart, factors: FloatArray) -> CodePart:
+    """Return a part whose instructions are executed `factors` times as often, [n]."""
+    counts, separate = part.execution_counts * factors, part.separate_timeline_counts
+    return CodePart(
+        counts,
+        compute_warp_demand(
+            model_input.kernel.opcode_ids, counts, model_input.costs, model_input.access_bytes
+        ),
+        None if separate is None else separate * factors,
     )
 
 

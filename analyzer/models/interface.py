@@ -23,6 +23,7 @@ from analyzer.ir.arrays import FloatArray
 from analyzer.ir.launch import Dim3
 from analyzer.ir.module import Kernel
 from analyzer.ir.scheduling import Basis, TensorRate
+from analyzer.isa.control_encoding import ControlCodeColumns
 from analyzer.models.prediction_figures import PredictionFigures
 
 _Key = TypeVar("_Key", bound=str)
@@ -45,6 +46,7 @@ class Stall(StrEnum):
     LG_THROTTLE = "lg_throttle"
     TEX_THROTTLE = "tex_throttle"
     BARRIER = "barrier"
+    MEMBAR = "membar"
     BRANCH_RESOLVING = "branch_resolving"
     GMMA = "gmma"
     NOT_SELECTED = "not_selected"
@@ -67,6 +69,7 @@ class ModelInput(Struct, frozen=True, kw_only=True):
     gpu: Gpu
     arch: Arch
     costs: OpcodeCosts
+    control_codes: ControlCodeColumns  # assumed where the kernel has no control words
     access_bytes: AccessBytes
     cache_rates: KernelHitRates | None  # None where addresses are unknown or no load looks into the L1
     # Sectors of the whole grid that come from DRAM, and that the L2 writes back to it; None: not known.

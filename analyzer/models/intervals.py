@@ -20,13 +20,14 @@ from analyzer.models.interface import ModelInput
 from analyzer.models.timeline import WarpTimeline
 from analyzer.models.wait_causes import WaitCause
 
-# Stalls that begin an interval: those for data (equation 18), barriers and matrix groups.
+# Stalls that begin an interval: those for data (equation 18), barriers, fences and matrix groups.
 DATA_WAIT_CAUSES = (
     WaitCause.WAIT,
     WaitCause.SHORT_SCOREBOARD,
     WaitCause.LONG_SCOREBOARD,
     WaitCause.BARRIER,
     WaitCause.GMMA,
+    WaitCause.MEMBAR,
 )
 
 

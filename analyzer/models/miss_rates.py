@@ -255,7 +255,7 @@ def describe_miss_rates(model_input: ModelInput, miss_rates: MissRates, *, queue
             f"sectors and bank conflicts from executed addresses; none hits L1, {share} of global bytes come "
             f"from DRAM{beyond}"
         )
-    return (
-        f"addresses unknown: accesses coalesced, none hits L1, {share} of global bytes come from DRAM; "
-        "scattered accesses, bank conflicts and atomics on one address lie outside the interval"
-    )
+    guess = f"addresses unknown: accesses coalesced, none hits L1, {share} of global bytes come from DRAM"
+    if model_input.profile is not None:
+        return guess
+    return f"{guess}; scattered accesses, bank conflicts and atomics on one address lie outside the interval"

@@ -31,6 +31,7 @@ DIFFERENCE_REASON_BY_STALL = {
     Stall.TEX_THROTTLE: "interval models add the texture pipe's cycles of all resident warps (equation 10)",
     Stall.BRANCH_RESOLVING: "queues for the branch unit",
     Stall.BARRIER: "one warp meets nobody; warps in lockstep wait for the last",
+    Stall.MEMBAR: "one warp walks to the L2 and back; `sm` adds the queue of the stores before",
     Stall.GMMA: "a warpgroup's products: by the tensor rate, or by lanes (equation 14)",
     Stall.WAIT: "the compiler's stall counts of the walked warp; roles and representative warp may differ",
     Stall.SELECTED: "instructions of the walked warp; roles and representative warp may differ",

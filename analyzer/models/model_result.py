@@ -152,7 +152,10 @@ def _list_assumptions(
     if model_input.demand.global_bytes:
         notes.append(describe_miss_rates(model_input, miss_rates, queues_atomics=queues_atomics))
     if model_input.kernel.control_words is None:
-        notes.append("no hex words in the dump: waits follow from register latencies, not control codes")
+        notes.append(
+            "no control words in the input: stall counts and scoreboards are assumed, from register "
+            "dependences and latencies"
+        )
     return (*notes, *_describe_unknowns(model_input))
 
 

@@ -25,6 +25,7 @@ from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
 from analyzer.ir.arrays import FloatArray, make_read_only
 from analyzer.ir.module import Kernel
+from analyzer.isa.control_encoding import ControlCodeColumns
 from analyzer.models.block_sequences import split_into_block_sequences
 from analyzer.models.interface import Stall
 from analyzer.models.timeline_warp import InstructionTiming, TimelineWarp
@@ -68,16 +69,19 @@ class TimelineOptions(Struct, frozen=True, kw_only=True):
 
 
 def simulate_warp_issue(
-    kernel: Kernel, cfg: Cfg, loop_forest: LoopForest, costs: OpcodeCosts, options: TimelineOptions
+    cfg: Cfg,
+    loop_forest: LoopForest,
+    costs: OpcodeCosts,
+    control_codes: ControlCodeColumns,
+    options: TimelineOptions,
 ) -> WarpTimeline:
     """Simulate the warps and return the mean of their waits.
 
     A block that runs in a part of its loop's iterations takes that part of its time in each. So the waits,
     weighted by executions, sum to the issue time of the last instruction.
     """
-    timing = InstructionTiming(
-        kernel, costs, compute_result_latencies(kernel, costs, options), options.read_release_cycles
-    )
+    latencies = compute_result_latencies(cfg.kernel, costs, options)
+    timing = InstructionTiming(cfg.kernel, costs, control_codes, latencies, options.read_release_cycles)
     pipe_free = [0.0] * len(PIPE_INDEX)
     warps = [TimelineWarp(timing, pipe_free) for _ in range(options.n_lockstep_warps)]
     blocks, weights = cfg.blocks, options.execution_counts.tolist()
@@ -103,6 +107,8 @@ def compute_result_latencies(kernel: Kernel, costs: OpcodeCosts, options: Timeli
     ids = kernel.opcode_ids
     loads = costs.is_memory_load[ids]
     latency: FloatArray = np.where(loads, options.memory_latency_cycles, costs.latency_cycles[ids])
+    fences = costs.fence_cycles[ids]
+    latency[fences > 0] = fences[fences > 0]
     for row, cycles in options.row_latencies.items():
         if loads[row]:
             latency[row] = cycles

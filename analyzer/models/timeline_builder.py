@@ -35,7 +35,11 @@ def build_warp_timeline(
         options = replace(options, row_latencies={})
     options = replace(options, n_lockstep_warps=n_lockstep_warps, max_loop_iterations=max_loop_iterations)
     return simulate_warp_issue(
-        model_input.kernel, model_input.cfg, model_input.loop_forest, costs or model_input.costs, options
+        model_input.cfg,
+        model_input.loop_forest,
+        costs or model_input.costs,
+        model_input.control_codes,
+        options,
     )
 
 

@@ -1,7 +1,7 @@
 """State of one simulated warp: its clock, its scoreboards, and the pipes that it shares.
 
-With control codes, the compiler's stall counts and scoreboards decide when an instruction issues. Without
-them, register latencies do: an instruction issues when all registers that it reads are ready, one a cycle.
+Stall counts and scoreboards decide when an instruction issues: the compiler's, or those that
+`demand.control_codes` assumes for code without control words.
 """
 
 import numpy as np
@@ -14,8 +14,7 @@ from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, Semantics
 from analyzer.ir.operand import BarrierRegister, Immediate
 from analyzer.ir.scheduling import SchedClass
-from analyzer.isa.control_encoding import NO_BARRIER, decode_control_code_columns
-from analyzer.isa.register_operands import N_REGISTER_UNITS
+from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns
 from analyzer.models.wait_causes import N_WAIT_CAUSES, WAIT_CAUSE_BY_PIPE, WaitCause
 
 
@@ -32,7 +31,12 @@ class InstructionTiming:
     """Timing figures of each instruction; the lists hold one entry per row."""
 
     def __init__(
-        self, kernel: Kernel, costs: OpcodeCosts, latency_cycles: FloatArray, read_release_cycles: float
+        self,
+        kernel: Kernel,
+        costs: OpcodeCosts,
+        control_codes: ControlCodeColumns,
+        latency_cycles: FloatArray,
+        read_release_cycles: float,
     ) -> None:
         ids = kernel.opcode_ids
         self.kernel = kernel
@@ -43,18 +47,17 @@ class InstructionTiming:
         self.pipe: list[int] = costs.pipe[ids].tolist()
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
         self.is_long: list[bool] = costs.is_long_scoreboard[ids].tolist()
-        self.special_waits = _find_special_waits(kernel, self.latency_cycles)
+        self.special_waits = _find_special_waits(
+            kernel, self.latency_cycles, costs.fence_cycles[ids].tolist()
+        )
         self.group_end_rows = _find_group_end_rows(kernel)
         self.barrier_rows = frozenset(
             row for row, special in self.special_waits.items() if special.barrier_cycles
         )
-        self.has_control_codes = kernel.control_words is not None
-        if kernel.control_words is not None:
-            control = decode_control_code_columns(kernel.control_words)
-            self.stall_cycles: list[int] = np.maximum(control.stall_cycles, 1).tolist()
-            self.write_barrier: list[int] = control.write_barrier.tolist()
-            self.read_barrier: list[int] = control.read_barrier.tolist()
-            self.wait_mask: list[int] = control.wait_mask.tolist()
+        self.stall_cycles: list[int] = np.maximum(control_codes.stall_cycles, 1).tolist()
+        self.write_barrier: list[int] = control_codes.write_barrier.tolist()
+        self.read_barrier: list[int] = control_codes.read_barrier.tolist()
+        self.wait_mask: list[int] = control_codes.wait_mask.tolist()
 
 
 class TimelineWarp:
@@ -78,11 +81,6 @@ class TimelineWarp:
         self.wgmma_group_ends: list[float] = []
         self.pipe_free = pipe_free
         self.scoreboards = [Scoreboard() for _ in range(8)]
-        self.register_ready = [0.0] * N_REGISTER_UNITS
-        self.register_writer = [-1] * N_REGISTER_UNITS
-        self.run_block = (
-            self._run_block_with_control_codes if timing.has_control_codes else self._run_block_by_registers
-        )
 
     def accumulate_waits(self, times: float) -> None:
         """Add the waits of one iteration `times` times."""
@@ -100,11 +98,11 @@ class TimelineWarp:
         """Return the waits of each instruction [n, cause], the mean of its executions."""
         executed = np.where(weights > 0, weights, 1.0)[:, None]
         waits: FloatArray = self.total_waits / executed
-        if self.timing.has_control_codes:
-            waits[:, WaitCause.WAIT] += np.where(weights > 0, np.array(self.timing.stall_cycles) - 1.0, 0.0)
+        waits[:, WaitCause.WAIT] += np.where(weights > 0, np.array(self.timing.stall_cycles) - 1.0, 0.0)
         return waits
 
-    def _run_block_with_control_codes(self, start: int, stop: int) -> None:
+    def run_block(self, start: int, stop: int) -> None:
+        """Issue rows [start, stop) one after another."""
         timing, boards, share = self.timing, self.scoreboards, self.block_share
         special, latency = timing.special_waits, timing.latency_cycles
         time = self.time
@@ -128,37 +126,6 @@ class TimelineWarp:
                 _raise_scoreboard(boards[barrier], time + timing.read_release_cycles, cause, row)
             time += share * timing.stall_cycles[row]
         self.time = time
-
-    def _run_block_by_registers(self, start: int, stop: int) -> None:
-        """Issue instructions when their registers are ready, one a cycle: for code without control codes."""
-        ready, writer, share = self.register_ready, self.register_writer, self.block_share
-        for row in range(start, stop):
-            form = self.timing.kernel.decode_form(row)
-            time, causes = self.time, [0.0] * N_WAIT_CAUSES
-            for number in form.uses:
-                late = ready[number] - time
-                if late > 0:
-                    causes[self._find_register_cause(writer[number])] += late
-                    time += share * late
-                    self.producers[row] = writer[number]
-            if row in self.timing.special_waits:
-                time = self._wait_for_special(row, time, causes)
-            self.row_waits[row] = causes
-            self.row_shares[row] = share
-            time = self._occupy_pipe(row, time)
-            for number in form.defs:
-                ready[number] = time + self.timing.latency_cycles[row]
-                writer[number] = row
-            self.time = time + share
-
-    def _find_register_cause(self, producer: int) -> WaitCause:
-        if self.timing.is_long[producer]:
-            return WaitCause.LONG_SCOREBOARD
-        return (
-            WaitCause.WAIT
-            if WAIT_CAUSE_BY_PIPE.get(self.timing.pipe[producer]) is WaitCause.MATH_PIPE
-            else WaitCause.SHORT_SCOREBOARD
-        )
 
     def _wait_for_scoreboards(self, row: int, mask: int, time: float, causes: list[float]) -> float:
         for number in range(6):
@@ -205,6 +172,9 @@ class TimelineWarp:
         if special.barrier_cycles:
             causes[WaitCause.BARRIER] = special.barrier_cycles
             return time + self.block_share * special.barrier_cycles
+        if special.fence_cycles:
+            causes[WaitCause.MEMBAR] = special.fence_cycles
+            return time + self.block_share * special.fence_cycles
         if special.waits_warpgroup:
             late = self._find_groups_end(special.max_outstanding) - time
             cause = WaitCause.GMMA
@@ -226,31 +196,41 @@ class TimelineWarp:
 
 
 class _SpecialWait(Struct, frozen=True):
-    """Wait of an instruction beside its wait mask; one of the three kinds is set."""
+    """Wait of an instruction beside its wait mask; one of the four kinds is set."""
 
     scoreboard: int = -1
     max_outstanding: int = 0  # instructions or groups that may be pending when it goes on
     waits_warpgroup: bool = False
     barrier_cycles: float = 0.0
+    fence_cycles: float = 0.0  # until the stores before a fence are visible in its scope
 
 
 _MAX_PENDING_RESULTS = 64
 _WARPGROUP_BARRIER_FILE = "gsb"
+_WAITING_SEMANTICS = frozenset(
+    {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.MEMORY_FENCE}
+)
 
 
-def _find_special_waits(kernel: Kernel, latency_cycles: list[float]) -> dict[int, _SpecialWait]:
+def _find_special_waits(
+    kernel: Kernel, latency_cycles: list[float], fence_cycles: list[float]
+) -> dict[int, _SpecialWait]:
     rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_is_special_wait)[kernel.opcode_ids]).tolist()
     found: dict[int, _SpecialWait] = {}
     for row in rows:
-        special = _make_special_wait(kernel, row, latency_cycles[row])
+        fence = fence_cycles[row]
+        special = (
+            _SpecialWait(fence_cycles=fence)
+            if fence
+            else _make_special_wait(kernel, row, latency_cycles[row])
+        )
         if special is not None:
             found[row] = special
     return found
 
 
 def _is_special_wait(opcode: Opcode) -> bool:
-    waits = opcode.semantics in {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP}
-    return waits or opcode.sched_class is SchedClass.CTA_BARRIER
+    return opcode.semantics in _WAITING_SEMANTICS or opcode.sched_class is SchedClass.CTA_BARRIER
 
 
 def _find_group_end_rows(kernel: Kernel) -> frozenset[int]:

@@ -19,6 +19,7 @@ class WaitCause(IntEnum):
     GMMA = 6
     BRANCH_RESOLVING = 7
     DISPATCH = 8  # operands in the same bank of the register file
+    MEMBAR = 9  # stores on their way to the L2 or beyond
 
 
 N_WAIT_CAUSES = len(WaitCause)
@@ -48,5 +49,6 @@ STALL_BY_CAUSE = {
     WaitCause.BARRIER: Stall.BARRIER,
     WaitCause.GMMA: Stall.GMMA,
     WaitCause.BRANCH_RESOLVING: Stall.BRANCH_RESOLVING,
+    WaitCause.MEMBAR: Stall.MEMBAR,
     WaitCause.DISPATCH: Stall.DISPATCH_STALL,
 }

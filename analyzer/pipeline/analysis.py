@@ -15,12 +15,14 @@ from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels
 from analyzer.pipeline.progress import ProgressCallback, ignore_progress
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
+    make_cut_off_warnings,
     make_input_entry,
+    make_refused_gpu_warnings,
     make_unknown_arch_warnings,
     make_unused_trip_warning,
     make_warning_entry,
 )
-from analyzer.text.errors import HardwareError, InputError, UsageError
+from analyzer.text.errors import GateError, HardwareError, UsageError
 from analyzer.text.kernel_names import find_nearest_names, list_names_for_people
 from analyzer.version import __version__
 
@@ -38,7 +40,7 @@ def analyze(
     gpu: name, alias or TOML path; "all" for every known GPU; None for the typical one of the dump's
         architecture.
     grid, block: short for those of `options.launch`.
-    Raises InputError, HardwareError or UsageError.
+    Raises InputError, HardwareError, UsageError, or GateError for `options.min_coverage`.
     """
     options = options or Options()
     if grid or block:
@@ -84,7 +86,9 @@ def analyze_programs(
         kernels=reports,
         warnings=(
             *(make_warning_entry(p.module, diagnostic) for p in programs for diagnostic in p.diagnostics),
+            *make_cut_off_warnings(modules, reports),
             *make_unknown_arch_warnings(modules, has_gpus=bool(gpus)),
+            *make_refused_gpu_warnings(reports),
             *(
                 make_unused_trip_warning(rule)
                 for rule in options.trip_rules
@@ -154,7 +158,7 @@ def _check_coverage(reports: Sequence[KernelReport], options: Options) -> None:
     total = sum(report.instructions for report in reports)
     coverage = sum(report.instructions * report.coverage for report in reports) / max(1, total)
     if coverage < options.min_coverage:
-        raise InputError(
+        raise GateError(
             f"coverage {coverage:.2%} is below --min-coverage {options.min_coverage:.2%}",
             hint="the warnings name the unknown opcodes",
         )

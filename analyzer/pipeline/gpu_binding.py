@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from analyzer.demand.access_bytes import compute_access_bytes
+from analyzer.demand.control_codes import find_control_codes
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.tcgen05_tiles import add_tcgen05_tiles
 from analyzer.demand.tensor_memory import find_tensor_columns
@@ -46,12 +47,18 @@ class Refusal(Struct, frozen=True):
 
 
 def bind_to_gpu(
-    counted: CountedLaunch, gpu: Gpu, costs: OpcodeCosts | None = None, *, assumed_ctas: int | None = None
+    counted: CountedLaunch,
+    gpu: Gpu,
+    costs: OpcodeCosts | None = None,
+    *,
+    assumed_ctas: int | None = None,
+    simulates_caches: bool = True,
 ) -> ModelInput | Refusal:
     """Return what models read of a launch on a GPU, or why the kernel does not run there.
 
     costs: of the module's opcodes on this GPU, computed where None.
     assumed_ctas: CTAs of a launch whose grid is not known; one full wave of this GPU where None.
+    simulates_caches: find hit rates where addresses are known.
     """
     missing = find_unsupported_opcodes(counted.loaded.kernel, gpu)
     if gpu.arch is None:
@@ -61,14 +68,22 @@ def bind_to_gpu(
         return Refusal(f"{gpu.name} ({gpu.file.arch}) has no {units}, which the kernel needs")
     form_table = counted.loaded.kernel.form_table
     costs = costs or build_opcode_costs(form_table, gpu, gpu.arch)
-    model_input = _build_model_input(counted, gpu, gpu.arch, costs, assumed_ctas)
+    model_input = _build_model_input(
+        counted, gpu, gpu.arch, costs, assumed_ctas, simulates_caches=simulates_caches
+    )
     if model_input.occupancy.ctas_per_sm:
         return model_input
     return Refusal(f"a CTA does not fit on {gpu.name}: too much {model_input.occupancy.limiter.value}")
 
 
 def _build_model_input(
-    counted: CountedLaunch, gpu: Gpu, arch: Arch, costs: OpcodeCosts, assumed_ctas: int | None
+    counted: CountedLaunch,
+    gpu: Gpu,
+    arch: Arch,
+    costs: OpcodeCosts,
+    assumed_ctas: int | None,
+    *,
+    simulates_caches: bool,
 ) -> ModelInput:
     kernel, cfg, launch = counted.loaded.kernel, counted.loaded.cfg, counted.launch
     mbarrier_pipelines = (
@@ -99,7 +114,7 @@ def _build_model_input(
         1.0 if conflict_share is None else conflict_share.value,
     )
     hit_rates = dram_traffic = None
-    if counted.cache_experiment is not None:
+    if counted.cache_experiment is not None and simulates_caches:
         dram_traffic = counted.cache_experiment.count_dram_traffic(gpu, arch, occupancy)
         hit_rates = counted.cache_experiment.simulate_hit_rates(
             gpu, arch, occupancy, _sum_shared_bytes(kernel, launch)
@@ -115,6 +130,7 @@ def _build_model_input(
         gpu=gpu,
         arch=arch,
         costs=costs,
+        control_codes=find_control_codes(cfg, costs, arch),
         access_bytes=access_bytes,
         cache_rates=hit_rates,
         dram_read_sectors=None if dram_traffic is None else dram_traffic.read_sectors,

@@ -1,28 +1,32 @@
 """Analysis of one kernel on any number of GPUs: counts, demand, predictions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from analyzer.advice.findings import find_advice
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.execution.profile.branch_rules import BranchTakenRule
+from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.profile.work_assumption import WorkAssumption
 from analyzer.execution.static_counts.block_counts import TripCountRule, count_block_executions
 from analyzer.execution.static_counts.profile_counts import make_block_counts
 from analyzer.hardware.gpu import Gpu
 from analyzer.ir.launch import Dim3, Launch, LaunchTable
 from analyzer.ir.module import Kernel
-from analyzer.models.advice import find_advice
 from analyzer.models.loop_bounds import compute_loop_bounds
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
 from analyzer.models.registry import choose_comparison_model, choose_default_model, find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.loaded_program import LoadedKernel
+from analyzer.pipeline.progress import StepProgress
+from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import UsageError
@@ -43,8 +47,9 @@ class Options(Struct, frozen=True, kw_only=True):
     launch_table: LaunchTable | None = None  # goes before `launch` for the kernels that it names
     branch_rules: tuple[BranchTakenRule, ...] = ()
     listing: bool = False  # report every instruction
-    min_coverage: float = 0.0  # least share of instructions with known opcodes, else InputError
+    min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
     models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
+    advice: bool = False  # ask the first model again for each rule of advice that applies
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
@@ -55,11 +60,9 @@ class Options(Struct, frozen=True, kw_only=True):
 class KernelAnalyzer:
     """Analyzer of the kernels of one module, whose opcodes' costs are computed once per GPU."""
 
-    def __init__(
-        self, options: Options, n_kernels: int = 1, begin_step: Callable[[str], None] = lambda text: None
-    ) -> None:
-        """Prepare for `n_kernels` kernels; `begin_step` is told of each kernel and GPU that is begun."""
-        self.options, self.begin_step = options, begin_step
+    def __init__(self, options: Options, n_kernels: int = 1, steps: StepProgress | None = None) -> None:
+        """Prepare for `n_kernels` kernels; each of them on each GPU is a step."""
+        self.options, self.steps = options, steps or StepProgress()
         self._costs_by_gpu: dict[str, OpcodeCosts] = {}
         self.used_trip_rules: set[TripCountRule] = set()
         self.n_kernels = max(1, n_kernels)
@@ -82,17 +85,28 @@ class KernelAnalyzer:
         for launch in launches:
             yield self._make_counted_launch(loaded, launch, self._execute(loaded, launch))
 
-    def _execute(self, loaded: LoadedKernel, launch: Launch) -> "ExecutedLaunch | None":
+    def _execute(
+        self,
+        loaded: LoadedKernel,
+        launch: Launch,
+        assumption: WorkAssumption = WorkAssumption.LIKELY,
+        rough_boxes: tuple[CtaBox, ...] | None = None,
+    ) -> "ExecutedLaunch | None":
         """Execute a launch; None where it is not known, or needs more than a kernel's share of the steps."""
         if not launch.arguments and not launch.has_dimensions:
             return None
         from analyzer.pipeline.launch_execution import execute_kernel
 
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
-        rules = self.options
         try:
             found = execute_kernel(
-                loaded, launch, trips=rules.trip_rules, taken=rules.branch_rules, step_limit=limit
+                loaded,
+                launch,
+                trips=self.options.trip_rules,
+                taken=self.options.branch_rules,
+                step_limit=limit,
+                assumption=assumption,
+                rough_boxes=rough_boxes,
             )
         except UsageError as error:
             if self.n_kernels == 1 or not launch.arguments:
@@ -140,8 +154,20 @@ class KernelAnalyzer:
             branch_rules=options.branch_rules,
         )
 
+    def _find_unknown_range(self, counted: CountedLaunch) -> UnknownRange | None:
+        """Return the least and the most work of an executed launch; None where all that matters is known."""
+
+        def count_work(assumption: WorkAssumption) -> CountedLaunch | None:
+            boxes = () if counted.profile is None else counted.profile.cta_boxes
+            executed = self._execute(counted.loaded, counted.launch, assumption, boxes)
+            if executed is None or executed.profile.provenance is Provenance.UNKNOWN:
+                return None
+            return self._make_counted_launch(counted.loaded, counted.launch, executed)
+
+        return find_unknown_range(counted, count_work)
+
     def _analyze_launch(self, counted: CountedLaunch, gpus: tuple[Gpu, ...]) -> KernelAnalysis:
-        loaded = counted.loaded
+        loaded, unknown_range = counted.loaded, self._find_unknown_range(counted)
         analysis = KernelAnalysis(
             kernel=loaded.kernel,
             ordinal=loaded.ordinal,
@@ -151,7 +177,7 @@ class KernelAnalyzer:
             profile=counted.profile,
             mix=loaded.mix,
             launch=counted.launch,
-            results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu)),
+            results=tuple(result for gpu in gpus for result in self._run_models(counted, gpu, unknown_range)),
             loops=(),
             findings=(),
         )
@@ -161,16 +187,22 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_advice(first.model_input, first.prediction, first.timeline),
+            findings=find_advice(first, listener=self.steps.tell) if self.options.advice else (),
         )
 
-    def _run_models(self, counted: CountedLaunch, gpu: Gpu) -> tuple[GpuResult, ...]:
+    def _run_models(
+        self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None
+    ) -> tuple[GpuResult, ...]:
         """Return one result for each model, or one refusal if the kernel does not run on the GPU."""
-        self.begin_step(f"{demangle(counted.loaded.name)} on {gpu.name}")
-        model_input = bind_to_gpu(counted, gpu, self._find_costs(gpu, counted.loaded.kernel))
+        self.steps.begin(f"{demangle(counted.loaded.name)} on {gpu.name}")
+        costs = self._find_costs(gpu, counted.loaded.kernel)
+        model_input = bind_to_gpu(counted, gpu, costs)
         found: list[ModelResult | None] = [None]
         if not isinstance(model_input, Refusal):
-            found = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
+            results = [find_model(name)(model_input) for name in choose_models(self.options, counted.launch)]
+            found = [
+                one if unknown_range is None else unknown_range.widen(one, gpu, costs) for one in results
+            ]
         return tuple(
             GpuResult(
                 gpu=gpu.key,

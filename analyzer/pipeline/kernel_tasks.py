@@ -12,7 +12,7 @@ from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
 from analyzer.pipeline.loaded_program import LoadedKernel
-from analyzer.pipeline.progress import ProgressCallback, ignore_progress
+from analyzer.pipeline.progress import ProgressCallback, StepProgress, ignore_progress
 from analyzer.report.analyze_schema import KernelReport
 from analyzer.report.kernel_entries import make_kernel_report
 from analyzer.text.source_files import SourceFiles
@@ -45,9 +45,8 @@ class KernelTaskRunner:
     def __init__(
         self, tasks: Sequence[KernelTask], options: Options, progress: ProgressCallback = ignore_progress
     ) -> None:
-        self.tasks, self.options, self.progress = tasks, options, progress
-        self.n_begun = 0  # of all kernels on all GPUs
-        self.n_steps = sum(max(1, len(task.gpus)) for task in tasks)
+        self.tasks, self.options = tasks, options
+        self.steps = StepProgress(progress, sum(max(1, len(task.gpus)) for task in tasks))
         self.analyzers: dict[int, KernelAnalyzer] = {}
         self.source_files: dict[Path | None, SourceFiles] = {}
 
@@ -58,7 +57,7 @@ class KernelTaskRunner:
         if n_workers < 2 or sum(sizes) < _MIN_PARALLEL_INSTRUCTIONS:
             return self.run_batch((0, len(self.tasks)))
         batches = split_evenly(sizes, n_workers * _BATCHES_PER_WORKER)
-        tell, self.progress = self.progress, ignore_progress  # forks tell nothing
+        tell, self.steps = self.steps.callback, StepProgress()  # forks tell nothing
         tell(0, len(self.tasks), "kernels")
         parts = []
         for (_, stop), part in zip(
@@ -78,9 +77,9 @@ class KernelTaskRunner:
             kernel_analyzer = self.analyzers.get(task.input_index)
             if kernel_analyzer is None:
                 kernel_analyzer = self.analyzers[task.input_index] = KernelAnalyzer(
-                    self.options, len(self.tasks), self._begin_step
+                    self.options, len(self.tasks), self.steps
                 )
-            self.progress(self.n_begun, self.n_steps, task.loaded.name)
+            self.steps.tell(task.loaded.name)
             for analysis in kernel_analyzer.analyze(task.loaded, task.gpus):
                 files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
                 reports.append(make_kernel_report(analysis, listing=self.options.listing, source_files=files))
@@ -88,10 +87,6 @@ class KernelTaskRunner:
             rule for kernel_analyzer in self.analyzers.values() for rule in kernel_analyzer.used_trip_rules
         )
         return TaskResults(tuple(reports), used)
-
-    def _begin_step(self, text: str) -> None:
-        self.progress(min(self.n_begun, self.n_steps), self.n_steps, text)
-        self.n_begun += 1
 
     def _estimate_instructions(self, task: KernelTask) -> int:
         """Estimate the work of a task, in instructions of one kernel on one GPU."""

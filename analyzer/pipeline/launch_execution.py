@@ -12,7 +12,9 @@ from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
 from analyzer.execution.mbarriers.pipeline_search import find_mbarrier_pipelines
 from analyzer.execution.mbarriers.staged_boxes import add_staged_boxes
 from analyzer.execution.profile.branch_rules import BranchTakenRule
+from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.work_assumption import WorkAssumption
 from analyzer.execution.sampling.execution_task import ExecutionOptions
 from analyzer.execution.sampling.launch_executor import ExecutionResult, execute_launch
 from analyzer.execution.sampling.launch_preparation import (
@@ -46,10 +48,14 @@ def execute_kernel(
     closes_loops: bool = True,
     max_warps: int | None = None,
     step_limit: int = DEFAULT_STEP_LIMIT,
+    assumption: WorkAssumption = WorkAssumption.LIKELY,
+    rough_boxes: tuple[CtaBox, ...] | None = None,
 ) -> ExecutedLaunch | None:
     """Execute a kernel abstractly; return None where grid, block or the architecture is not known.
 
-    closes_loops, max_warps: see `accelerates_loops` and `max_exhaustive_warps` of `ExecutionOptions`.
+    closes_loops, max_warps, rough_boxes: see `accelerates_loops`, `max_exhaustive_warps` and `rough_boxes`
+        of `ExecutionOptions`.
+    assumption: how much work waits behind branches that nothing decides.
     Raises UsageError for arguments that do not fit the kernel.
     """
     if launch.grid is None or launch.block is None:
@@ -60,12 +66,13 @@ def execute_kernel(
         prepared = prepare_launch(loaded.cfg, loaded.loops, launch)
     except HardwareError:
         return None
-    branch_decider = BranchDecider(prepared.compiled, trips, taken)
+    branch_decider = BranchDecider(prepared.compiled, trips, taken, assumption)
     options = ExecutionOptions(
         branch_decider=branch_decider,
         accelerates_loops=closes_loops,
         max_exhaustive_warps=max_warps,
         step_limit=step_limit,
+        rough_boxes=rough_boxes,
     )
     found = _execute_prepared(loaded, launch, prepared, options)
     if found.is_endless and prepared.image.assumes_pointers:

@@ -102,13 +102,14 @@ class Program(Struct, frozen=True, eq=False, dict=True):
         return len(self.module.kernels)
 
 
-def load(path: str, *, usage_path: str | None = None) -> Program:
+def load(path: str, *, usage_path: str | None = None, arch: str = "") -> Program:
     """Read a dump, binary or trace.
 
     usage_path: text of `cuobjdump -res-usage`; where None, a file of the same stem is looked for.
+    arch: architecture of code that names none, such as `sm_90`.
     Raises InputError where the file cannot be read as what it claims to be.
     """
-    return Program(read_module(path, usage_path=usage_path))
+    return Program(read_module(path, usage_path=usage_path, arch=arch))
 
 
 def find_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:

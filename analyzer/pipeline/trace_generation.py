@@ -9,6 +9,7 @@ from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.sampling.launch_preparation import prepare_launch
 from analyzer.execution.traces.launch_recording import build_guard_table, record_launch
 from analyzer.execution.traces.trace_recorder import TraceRecorder, make_trace_header
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.trace import Trace
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.kernel_analyzer import Options, find_launches
@@ -50,7 +51,7 @@ def trace_kernel(
         prepared.compiled, prepared.image, prepared.shape, branch_decider, recorder, n_ctas
     )
     trace = recorder.build_trace(loaded.name)
-    notes = list(prepared.image.assumptions)
+    notes = [*prepared.image.assumptions, *format_missing_code(loaded.cfg)]
     notes += (
         f"branch at {int(loaded.kernel.addresses[row]):#06x}: "
         f"{branch_decider.reasons.get(row, 'all ways taken')}"

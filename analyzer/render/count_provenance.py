@@ -8,6 +8,7 @@ from analyzer.render.number_format import format_percent
 from analyzer.report.analyze_schema import CountsEntry, KernelReport, UnknownBranchEntry
 
 MAX_SHOWN_BRANCHES = 5
+_CODE = "code"
 
 
 def make_counts_line(kernel: KernelReport) -> Text:
@@ -17,16 +18,43 @@ def make_counts_line(kernel: KernelReport) -> Text:
     text = Text.assemble("counts ", (counts.provenance, style))
     if counts.looked_at_ctas is None:
         return text.append(_describe_static_counts(kernel))
-    n_unknown = len(find_unknown_branches(kernel))
     if counts.provenance in ("assumed", "unknown"):
-        text.append(f": {_format_assumed_shares(counts)}")
-        if n_unknown:
-            text.append(f" hang on {n_unknown} unknown branch{'es' if n_unknown > 1 else ''}")
-        elif counts.provenance == "assumed":
-            text.append(" rest on a sample of the grid")
-        else:
-            text.append(", execution did not come to the end")
+        text.append(f": {_format_assumed_shares(counts)}{_describe_cause(kernel)}")
+    if counts.addresses in ("assumed", "unknown"):
+        of_requests = f"{format_percent(counts.assumed_address_share)} of requests"
+        text = Text.assemble(text, ", addresses ", (counts.addresses, "yellow"), f": {of_requests}")
     return text.append(f" ({_format_looked_at_ctas(kernel)})")
+
+
+def _describe_cause(kernel: KernelReport) -> str:
+    """Return what assumed or unknown counts of an executed launch rest on."""
+    n_unknown = len(find_unknown_branches(kernel))
+    if n_unknown:
+        return f" hang on {n_unknown} unknown branch{'es' if n_unknown > 1 else ''}"
+    if kernel.counts.provenance == "unknown":
+        return ", execution did not come to the end"
+    if kernel.missing_code:
+        return ": the code is cut off"
+    if kernel.counts.is_sample:
+        return " rest on a sample of the grid"
+    return " hang on calls of functions that the input does not have"
+
+
+def make_unknown_line(kernel: KernelReport) -> Text | None:
+    """Return what the prediction hangs on and nobody gave, with the options that settle it; None if nothing.
+
+    Example: `branches, addresses unknown: give --arg 2=N (n)`.
+    """
+    kinds = [entry.what for entry in kernel.unknowns if entry.what != _CODE]
+    options = dict.fromkeys(
+        f"{option} ({name})" if name else option
+        for entry in kernel.unknowns
+        for option, name in zip(entry.settle, entry.names, strict=True)
+    )
+    lines = list(kernel.missing_code)
+    if kinds:
+        lines.append(f"{', '.join(kinds)} unknown" + (f": give {', '.join(options)}" if options else ""))
+    return Text("; ".join(lines), style="bold yellow") if lines else None
 
 
 def _describe_static_counts(kernel: KernelReport) -> str:
@@ -51,7 +79,8 @@ def _format_looked_at_ctas(kernel: KernelReport) -> str:
     if grid is None:
         return f"{verb}{looked_at:,} CTAs"
     total = grid[0] * grid[1] * grid[2]
-    alike = ", the others proven alike" if looked_at < total and counts.provenance == "exact" else ""
+    is_proven = not counts.is_sample and counts.provenance in ("exact", "assumed")
+    alike = ", the others proven alike" if looked_at < total and is_proven else ""
     return f"{verb}{looked_at:,} of {total:,} CTAs{alike}"
 
 

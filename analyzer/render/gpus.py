@@ -1,15 +1,18 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.scheduling import TensorRate
+from analyzer.text.escaping import escape_controls
 
 
 def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
@@ -27,9 +30,9 @@ def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
     for gpu in gpus:
         rate = gpu.find_tensor_fma_per_cycle(TensorRate.F16)
         table.add_row(
-            gpu.key,
+            escape_controls(gpu.key),
             gpu.file.arch,
-            gpu.name,
+            escape_controls(gpu.name),
             str(gpu.sm_count),
             f"{gpu.find_clock_mhz(tensor=None).value:,.0f}",
             f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
@@ -42,10 +45,10 @@ def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
 
 def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
     """Print the figures of one GPU; with `explain` also their sources, and those of its architecture."""
-    console.print(f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}", markup=False)
-    if gpu.file.note:
-        console.print(f"  {gpu.file.note}", markup=False)
-    console.print(f"  {_make_verification_text(gpu)}", markup=False)
+    title = f"{gpu.name}   {gpu.file.vendor} {gpu.file.chip}   {gpu.file.arch}"
+    for line in (title, gpu.file.note and f"  {gpu.file.note}", f"  {_make_verification_text(gpu)}"):
+        if line:
+            console.print(Text(escape_controls(line)))
     console.print(_make_figure_table(dict(list_figures(gpu.file)), gpu.file.sources, explain=explain))
     if explain and gpu.arch is not None:
         console.print(f"architecture {gpu.arch.name}, {gpu.arch.family}", markup=False)
@@ -94,7 +97,7 @@ def _make_figure_table(
         if explain:
             source = sources.get(figure.source, figure.source)
             row.append(f"{source}; {figure.note}" if figure.note else source)
-        table.add_row(*row)
+        table.add_row(*map(escape_controls, row))
     return table
 
 
@@ -127,7 +130,7 @@ def _make_class_cells(figures: SchedClassTiming, sources: Mapping[str, str]) -> 
         f"{issue.value:g} ({issue.basis.value})",
         f"{latency.value:g} ({latency.basis.value})",
         figures.completion.value,
-        "; ".join(names),
+        escape_controls("; ".join(names)),
     )
 
 
@@ -139,10 +142,14 @@ def make_gpu_file(parent: Gpu, name: str) -> str:
         value = 0 if figure is None else figure.value
         return f'# {key} = {{ value = {value:g}, basis = "assumed", source = "my estimate" }}\n'
 
+    def quote(text: str) -> str:
+        return json.dumps(escape_controls(text))  # a string of TOML, too
+
     rate = parent.find_tensor_fma_per_cycle(TensorRate.F16)
     return (
-        f"# {name}: as {file.name} but for what stands here. Figures: warplens gpus {parent.key} --explain\n"
-        f'schema = "warplens/gpu/1"\nname = "{name}"\ninherits = "{parent.key}"\n\n'
+        f"# {escape_controls(name)}: as {escape_controls(file.name)} but for what stands here. "
+        f"Figures: warplens gpus {escape_controls(parent.key)} --explain\n"
+        f'schema = "warplens/gpu/1"\nname = {quote(name)}\ninherits = {quote(parent.key)}\n\n'
         f"[sm]\n{line('count', file.sm.count)}\n"
         f"[clock]\n{line('boost_mhz', file.clock.boost_mhz)}\n"
         f"[memory]\n{line('bandwidth_gbps', file.memory.bandwidth_gbps)}\n"

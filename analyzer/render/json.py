@@ -7,14 +7,24 @@ from typing import Any
 
 import msgspec
 
+from analyzer.files import write_file
+from analyzer.report.report_escaping import escape_report
 from analyzer.report.report_reader import REPORT_TYPES, AnyReport
+from analyzer.text.escaping import escape_json
 
 _SCHEMA_BASE_URL = "https://warplens.dev/schema"
 
 
 def render_json(report: AnyReport) -> str:
-    """Return the whole report: keys in a fixed order, floats at full precision."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=1).decode() + "\n"
+    """Return the whole report: keys in a fixed order, floats at full precision.
+
+    Control characters, also C1 and bidirectional ones, are escaped as JSON has it.
+    """
+    try:
+        data = msgspec.json.encode(report)
+    except UnicodeEncodeError:  # bytes of file names that are no UTF-8, which JSON cannot hold
+        data = msgspec.json.encode(escape_report(report))
+    return escape_json(msgspec.json.format(data, indent=1).decode()) + "\n"
 
 
 def make_json_schema(schema: str) -> dict[str, Any]:
@@ -37,6 +47,4 @@ def format_schema(schema: dict[str, Any]) -> str:
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     for schema in REPORT_TYPES:
-        (folder / make_schema_file_name(schema)).write_text(
-            format_schema(make_json_schema(schema)), encoding="utf-8"
-        )
+        write_file(folder / make_schema_file_name(schema), [format_schema(make_json_schema(schema)).encode()])

@@ -35,9 +35,16 @@ class ReportFormat(Struct, frozen=True):
     is_choice: bool = True  # of --format; other formats have an option or a command of their own
 
     def load_renderer(self) -> Callable[..., Any]:
-        """Import the function that renders; its arguments depend on the medium."""
+        """Import the function that renders; its arguments depend on the medium.
+
+        It is given the report with control characters escaped; JSON escapes them itself.
+        """
         renderer: Callable[..., Any] = getattr(import_module(f"analyzer.render.{self.module}"), self.function)
-        return renderer
+        if self == _JSON:
+            return renderer
+        from analyzer.report.report_escaping import escape_report
+
+        return lambda report, *arguments: renderer(escape_report(report), *arguments)
 
 
 _JSON = ReportFormat("json", Medium.DOCUMENT, "json", "render_json")

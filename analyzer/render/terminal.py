@@ -1,17 +1,20 @@
 """The text of an analysis: header, predictions, pipes, CPI stack and memory; more sections on request."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.render.advice import make_advice_list
 from analyzer.render.count_provenance import (
     find_unknown_branches,
     is_listed_branch_note,
     make_branch_list,
     make_counts_line,
+    make_unknown_line,
 )
 from analyzer.render.listing import make_listing_parts
 from analyzer.render.loops import make_loop_table, make_pipe_table
@@ -22,6 +25,7 @@ from analyzer.render.stall_comparison import make_difference_table, make_stall_c
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table, shorten_middle
 from analyzer.render.text_options import TextOptions
 from analyzer.report.analyze_schema import KernelReport, PredictionEntry, Report
+from analyzer.text.escaping import escape_controls
 
 MAX_DETAILED_KERNELS = 6
 MAX_SUMMARY_ROWS = 40
@@ -38,18 +42,37 @@ _LISTING_WIDTH_CELLS = 400
 
 
 class _Console(Console):
-    """A console that passes a broken pipe (`| head`) on to the caller; rich would exit with 1."""
+    """A console that escapes control characters, and passes errors of the output on to the caller."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield the segments of a renderable; rich's own control codes are no texts, and stay."""
+        for segment in super().render(renderable, options):
+            if segment.control or segment.text == "\n" or segment.text.isprintable():
+                yield segment
+            else:
+                yield segment._replace(text=escape_controls(segment.text, keep="\n"))
 
     def on_broken_pipe(self) -> None:
+        """Raise what rich would end the program for (`| head`)."""
         raise BrokenPipeError
 
 
 def make_console(*, plain: bool = False) -> Console:
-    """Return standard output; deterministic, with a fixed width and no styles, where it is no terminal."""
-    console = _Console(soft_wrap=False, highlight=False)
+    """Return standard output; deterministic, with a fixed width and no styles, where it is no terminal.
+
+    Text is taken as it is: `[red]` and `:bug:` in a name are no markup.
+    """
+    console = _Console(soft_wrap=False, highlight=False, markup=False, emoji=False)
     if console.is_terminal and not plain:
         return console
-    return _Console(width=_PLAIN_WIDTH_CELLS, highlight=False, no_color=True, force_terminal=False)
+    return _Console(
+        width=_PLAIN_WIDTH_CELLS,
+        highlight=False,
+        markup=False,
+        emoji=False,
+        no_color=True,
+        force_terminal=False,
+    )
 
 
 def print_report(report: Report, console: Console, options: TextOptions | None = None) -> None:
@@ -165,13 +188,17 @@ def _make_summary_rows(kernel: KernelReport) -> Iterator[tuple[str, ...]]:
 
 def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> RenderableType:
     parts: list[RenderableType] = [_make_header(kernel)]
+    if (unknown := make_unknown_line(kernel)) is not None:
+        parts.append(unknown)
     if kernel.predictions:
         parts += [*make_speed_of_light_lines(kernel), _make_prediction_table(kernel)]
     transferred = dict.fromkeys(entry.gpu_name for entry in kernel.predictions if entry.transferred)
     if transferred:
         many = len(transferred) > _MAX_NAMED_TRANSFERS
         gpus = f"the {len(transferred)} GPUs marked (transferred)" if many else ", ".join(transferred)
-        parts.append(Text(_TRANSFER_WARNING.format(arch=kernel.architecture, gpus=gpus), style="bold yellow"))
+        parts.append(
+            Text(_TRANSFER_WARNING.format(arch=kernel.architecture or "this", gpus=gpus), style="bold yellow")
+        )
     parts += [Text(line, style="red") for line in _format_refusals(kernel)]
     parts.append(make_counts_line(kernel))
     if kernel.predictions:
@@ -193,7 +220,7 @@ def _make_requested_sections(kernel: KernelReport, options: TextOptions) -> list
         (options.explain and kernel.predictions and can_compare, make_difference_table),
         (options.loops and (kernel.loops or kernel.loops_not_entered), make_loop_table),
         (options.memory and kernel.memory_spaces, make_memory_table),
-        (options.advice, _make_advice_list),
+        (options.advice, make_advice_list),
     )
     return [show(kernel) for wanted, show in sections if wanted]
 
@@ -352,14 +379,3 @@ def _make_assumption_list(kernel: KernelReport, entry: PredictionEntry) -> Rende
     for note in notes:
         table.add_row(Text("  -", style="dim"), Text(note, style="dim"))
     return Group(Text(f"rests on ({entry.basis}):", style="dim"), table)
-
-
-def _make_advice_list(kernel: KernelReport) -> RenderableType:
-    if not kernel.advice:
-        return Text("advice: nothing found that would gain 3 % or more")
-    lines: list[RenderableType] = [Text("advice, largest possible gain first", style="italic")]
-    for number, entry in enumerate(kernel.advice, start=1):
-        place = entry.source or ("" if entry.address is None else hex(entry.address))
-        gain = f"up to {entry.gain_share:.0%} ({entry.gain_cycles:,.0f} cycles)"
-        lines.append(Text(f"  {number}. {entry.finding}  {place}  {gain}"))
-    return Group(*lines)

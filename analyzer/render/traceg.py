@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from analyzer.ir.launch import Dim3
 from analyzer.ir.trace import FIRST_UNIFORM_REGISTER, MaskArray, Trace, TracedInstruction, TraceHeader
+from analyzer.text.escaping import escape_controls
 
 _FORMAT_LINE = (
     "#traces format = [line_num] PC mask dest_num [reg_dests] opcode src_num [reg_srcs] mem_width "
@@ -45,7 +46,7 @@ def render_traceg(trace: Trace) -> Iterator[str]:
 
 def _format_header(header: TraceHeader) -> str:
     lines = [
-        f"-kernel name = {header.name}",
+        f"-kernel name = {escape_controls(header.name)}",
         f"-kernel id = {header.kernel_id}",
         f"-grid dim = {_format_dims(header.grid)}",
         f"-block dim = {_format_dims(header.block)}",

@@ -79,12 +79,43 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
         float | None,
         Meta(description="The same share of a warp's cycles on the first GPU; null where there is none."),
     ]
+    addresses: Annotated[
+        str,
+        Meta(
+            description="Provenance of the addresses of memory requests, the worst of all, apart from that of "
+            "the counts; unknown without a launch."
+        ),
+    ] = "unknown"
+    assumed_address_share: Annotated[
+        float, Meta(description="Share of the requests to memory at assumed or unknown addresses.")
+    ] = 0.0
     executed_warp_instructions: Amount | None
     instructions_per_warp: float
+    is_sample: Annotated[
+        bool, Meta(description="Other CTAs are taken to be like those looked at; false where they are proven.")
+    ] = False
     looked_at_ctas: Annotated[int | None, Meta(description="CTAs that were executed or traced.")]
     assumptions: tuple[str, ...]
     blocks: tuple[BlockEntry, ...]
     unknown_branches: tuple[UnknownBranchEntry, ...]
+
+
+class UnknownEntry(Struct, frozen=True, kw_only=True):
+    """Something that the prediction hangs on and that nobody gave."""
+
+    what: Annotated[
+        str,
+        Meta(description="What is unknown: grid, block, trips, branches, addresses, code."),
+    ]
+    settle: Annotated[tuple[str, ...], Meta(description="Options of the command line that settle it.")]
+    names: Annotated[
+        tuple[str, ...],
+        Meta(description="Names of the parameters that the options give, in their order; empty: not known."),
+    ]
+    share: Annotated[
+        float,
+        Meta(description="Share of the executed instructions, or for addresses of the requests to memory."),
+    ]
 
 
 class MemoryEntry(Struct, frozen=True, kw_only=True):
@@ -253,13 +284,20 @@ class RefusalEntry(Struct, frozen=True, kw_only=True):
 
 
 class AdviceEntry(Struct, frozen=True, kw_only=True):
-    """A finding with the cycles that acting on it may gain."""
+    """A rule that applies to the kernel, with the cycles that following it gains."""
 
-    finding: str
+    rule: Annotated[str, Meta(description="Identifier of the rule, with a page in docs/rules.")]
+    finding: Annotated[str, Meta(description="The cause, at the worst place.")]
+    action: Annotated[str, Meta(description="What to do.")]
     gain_cycles: float
-    gain_share: float
-    address: Annotated[int | None, Meta(description="Instruction that shows the finding.")]
+    gain_share: Annotated[float, Meta(description="Share of the cycles of the first prediction.")]
+    gain_basis: Annotated[str, Meta(description="How the gain was found, and what it takes for granted.")]
+    address: Annotated[int | None, Meta(description="Worst instruction; null for the kernel as a whole.")]
+    opcode: str
     source: str
+    other_addresses: Annotated[
+        tuple[int, ...], Meta(description="Other instructions with the same cause, worst first.")
+    ]
 
 
 class ListingEntry(Struct, frozen=True, kw_only=True):
@@ -329,6 +367,13 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     tensor_fma: float
     arithmetic_intensity: float | None
     counts: CountsEntry
+    unknowns: Annotated[
+        tuple[UnknownEntry, ...],
+        Meta(description="What the prediction hangs on and nobody gave; the interval covers it."),
+    ] = ()
+    missing_code: Annotated[
+        tuple[str, ...], Meta(description="What the input lacks of the function, where it was cut off.")
+    ] = ()
     memory: tuple[MemoryEntry, ...]
     memory_spaces: tuple[MemorySpaceEntry, ...]
     traffic: TrafficEntry | None

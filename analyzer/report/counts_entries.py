@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyzer.execution.profile.execution_profile import BlockRange
-from analyzer.execution.profile.provenance import Provenance
+from analyzer.execution.profile.execution_profile import BlockRange, ExecutionProfile
+from analyzer.execution.profile.provenance import Provenance, find_worst_provenance
 from analyzer.flow.cfg import BasicBlock
 from analyzer.ir.module import INSTRUCTION_BYTES
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.report.analyze_schema import BlockEntry, CountsEntry, UnknownBranchEntry
 from analyzer.report.kernel_analysis import KernelAnalysis
+from analyzer.report.unknown_entries import measure_assumed_address_share
 
 _INEXACT_PROVENANCES = (Provenance.ASSUMED, Provenance.UNKNOWN)
 
@@ -27,13 +28,23 @@ def make_counts_entry(analysis: KernelAnalysis) -> CountsEntry:
         provenance=counts.provenance.value,
         assumed_share=_compute_assumed_share(analysis),
         assumed_time_share=_compute_assumed_time_share(analysis),
+        addresses=_find_address_provenance(profile).value,
+        assumed_address_share=1.0 if profile is None else measure_assumed_address_share(profile),
         executed_warp_instructions=executed,
         instructions_per_warp=instructions,
+        is_sample=profile is not None and profile.is_sample,
         looked_at_ctas=None if profile is None else profile.n_sampled_ctas,
         assumptions=counts.assumptions,
         blocks=tuple(_make_block_entries(analysis, warps)),
         unknown_branches=_make_unknown_branch_entries(analysis),
     )
+
+
+def _find_address_provenance(profile: ExecutionProfile | None) -> Provenance:
+    """Return the worst provenance of addresses; unknown without a profile, exact without requests."""
+    if profile is None:
+        return Provenance.UNKNOWN
+    return find_worst_provenance(access.address_provenance for access in profile.accesses if access.requests)
 
 
 def _mark_assumed_blocks(analysis: KernelAnalysis) -> list[bool]:

@@ -3,10 +3,13 @@
 from collections.abc import Iterator, Sequence
 
 from analyzer.execution.static_counts.block_counts import TripCountRule
+from analyzer.flow.missing_code import CUT_OFF_CODE
 from analyzer.hardware.gpu_database import list_known_archs, strip_arch_suffix
 from analyzer.ir.module import Module
-from analyzer.report.analyze_schema import InputEntry, WarningEntry
+from analyzer.report.analyze_schema import InputEntry, KernelReport, WarningEntry
 from analyzer.text.source import Diagnostic
+
+_MAX_SHOWN_GPUS = 4
 
 
 def make_input_entry(module: Module) -> InputEntry:
@@ -47,8 +50,40 @@ def make_unknown_arch_warnings(modules: Sequence[Module], *, has_gpus: bool) -> 
         consequence = "counts only; --gpu NAME takes the code to a known GPU"
         if has_gpus:
             consequence = "taken to the GPU as it is"
+        if not arch:
+            consequence += "; --arch sm_90 would name it"
         yield WarningEntry(
             code="unknown-architecture", message=f"{reason}: {consequence}", path=path, line=None, count=count
+        )
+
+
+def make_refused_gpu_warnings(kernels: Sequence[KernelReport]) -> Iterator[WarningEntry]:
+    """Yield a warning that names the GPUs that ran some kernel's code for no model, beside GPUs that did."""
+    names = {refusal.gpu_name for kernel in kernels if kernel.predictions for refusal in kernel.refused}
+    if names:
+        shown = sorted(names)[:_MAX_SHOWN_GPUS]
+        more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
+        message = f"refused beside GPUs that answer: {', '.join(shown)}{more}; `--format json` says why"
+        yield WarningEntry(code="refused-gpu", message=message, path="", line=None, count=1)
+
+
+def make_cut_off_warnings(
+    modules: Sequence[Module], reports: Sequence[KernelReport]
+) -> Iterator[WarningEntry]:
+    """Yield a warning for each kernel of whose code a part is missing."""
+    paths = {(kernel.name, kernel.arch, kernel.line): module.path for module in modules for kernel in module}
+    found = dict.fromkeys(
+        (report.demangled, sentence, paths.get((report.name, report.architecture, report.line), ""), report.line)
+        for report in reports
+        for sentence in report.missing_code
+    )
+    for name, sentence, path, line in found:
+        yield WarningEntry(
+            code=CUT_OFF_CODE,
+            message=f"{name}: {sentence}, and no count of it is exact",
+            path=path,
+            line=line,
+            count=1,
         )
 
 

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from analyzer.advice.interface import Finding
 from analyzer.demand.instruction_mix import InstructionMix
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.static_counts.block_counts import BlockCounts
@@ -12,7 +13,6 @@ from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import Loop, LoopForest
 from analyzer.ir.launch import Launch
 from analyzer.ir.module import Kernel
-from analyzer.models.advice import Finding
 from analyzer.models.loop_bounds import LoopBounds
 from analyzer.models.model_result import ModelResult
 
@@ -40,7 +40,7 @@ class KernelAnalysis(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     launch: Launch
     results: tuple[GpuResult, ...]
     loops: tuple[LoopBounds, ...]  # of `first_result`
-    findings: tuple[Finding, ...]  # of `first_result`
+    findings: tuple[Finding, ...]  # of `first_result`; none where no advice was asked for
 
     @cached_property
     def instructions_per_warp(self) -> float:

@@ -2,6 +2,8 @@
 
 from analyzer.demand.stack_use import measure_stack_use
 from analyzer.demand.warp_demand import WarpDemand
+from analyzer.execution.profile.provenance import Provenance
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.launch import Dim3
 from analyzer.models.interface import ModelInput
 from analyzer.models.model_result import ModelResult
@@ -22,6 +24,7 @@ from analyzer.report.loop_entries import list_loops_not_entered, make_loop_entri
 from analyzer.report.memory_entries import make_memory_entries, make_space_entries, make_traffic_entry
 from analyzer.report.pipe_entries import make_pipe_entries
 from analyzer.report.speed_of_light_entries import make_speed_of_light_entry
+from analyzer.report.unknown_entries import make_unknown_entries
 from analyzer.text.demangling import demangle
 from analyzer.text.source_files import SourceFiles
 
@@ -62,6 +65,8 @@ def make_kernel_report(
         tensor_fma=demand.tensor_fma if demand else 0.0,
         arithmetic_intensity=demand.arithmetic_intensity if demand else None,
         counts=make_counts_entry(analysis),
+        unknowns=make_unknown_entries(analysis),
+        missing_code=_list_missing_code(analysis),
         memory=make_memory_entries(analysis),
         memory_spaces=make_space_entries(analysis),
         traffic=make_traffic_entry(analysis.profile),
@@ -81,6 +86,12 @@ def make_kernel_report(
         listing=make_listing_entries(analysis, source_files) if listing else (),
         differences=make_difference_entries(analysis),
     )
+
+
+def _list_missing_code(analysis: KernelAnalysis) -> tuple[str, ...]:
+    """Return what is missing of the code; nothing of a trace, which has only what ran."""
+    is_traced = analysis.profile is not None and analysis.profile.provenance is Provenance.TRACED
+    return () if is_traced else format_missing_code(analysis.cfg)
 
 
 def _make_launch_entry(analysis: KernelAnalysis) -> LaunchEntry:
@@ -151,17 +162,19 @@ def _make_verification_notes(model_input: ModelInput) -> tuple[str, ...]:
 
 
 def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
-    first = analysis.first_result
-    if first is None:
-        return ()
-    total, kernel = first.prediction.cycles, analysis.kernel
+    kernel = analysis.kernel
     return tuple(
         AdviceEntry(
-            finding=finding.text,
+            rule=finding.rule,
+            finding=finding.message,
+            action=finding.action,
             gain_cycles=finding.gain_cycles,
-            gain_share=finding.gain_cycles / total if total else 0.0,
+            gain_share=finding.gain_share,
+            gain_basis=finding.gain_basis,
             address=None if finding.row is None else int(kernel.addresses[finding.row]),
+            opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,
             source="" if finding.row is None else str(kernel.find_source_line(finding.row) or ""),
+            other_addresses=tuple(int(kernel.addresses[row]) for row in finding.other_rows),
         )
         for finding in analysis.findings
     )

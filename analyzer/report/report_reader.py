@@ -5,6 +5,7 @@ from pathlib import Path
 
 import msgspec
 
+from analyzer.files import read_file
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, Report
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, ValidationReport
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, WhatIfReport
@@ -20,6 +21,7 @@ REPORT_TYPES: Mapping[str, type[AnyReport]] = {
     VALIDATE_SCHEMA: ValidationReport,
 }
 _BYTES_NAME = "report"
+_MAX_BYTES = 1 << 30
 
 
 class _ReportHead(msgspec.Struct, frozen=True):
@@ -52,7 +54,7 @@ def read_report(source: str | Path | bytes) -> AnyReport:
 
 def _read_file(path: str | Path) -> bytes:
     try:
-        return Path(path).read_bytes()
+        return read_file(path, _MAX_BYTES)
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 

@@ -1,10 +1,11 @@
 """Errors that a user can cause; any other exception is a bug."""
 
+from analyzer.text.escaping import escape_controls
 from analyzer.text.source import Diagnostic, Location, Severity
 
 
 class WarplensError(Exception):
-    """Root of all errors that the command line prints as one message, with exit code 1."""
+    """Root of all errors that the command line prints as one message and an exit code."""
 
     code = "error"
 
@@ -33,6 +34,12 @@ class UsageError(WarplensError):
     code = "usage"
 
 
+class GateError(WarplensError):
+    """The answer breaks a limit that the user set."""
+
+    code = "gate"
+
+
 class ToolError(WarplensError):
     """A CUDA tool is missing or failed."""
 
@@ -40,12 +47,15 @@ class ToolError(WarplensError):
 
 
 def format_diagnostic(diagnostic: Diagnostic) -> str:
-    """Return a diagnostic as text: place, message, the line with its caret, and the hint."""
-    where = f"{diagnostic.location}: " if diagnostic.location else ""
+    """Return a diagnostic as text: place, message, the line with its caret, and the hint.
+
+    Control characters in any of them are escaped.
+    """
+    where = f"{escape_controls(str(diagnostic.location))}: " if diagnostic.location else ""
     times = f" ({diagnostic.count} times)" if diagnostic.count > 1 else ""
-    parts = [f"{where}{diagnostic.severity.value}: {diagnostic.message}{times}"]
+    parts = [f"{where}{diagnostic.severity.value}: {escape_controls(diagnostic.message)}{times}"]
     if diagnostic.location and diagnostic.location.text:
         parts.append(diagnostic.location.format_excerpt())
     if diagnostic.hint:
-        parts.append(f"    help: {diagnostic.hint}")
+        parts.append(f"    help: {escape_controls(diagnostic.hint)}")
     return "\n".join(parts)

@@ -20,8 +20,8 @@ Capture = pytest.CaptureFixture[str]
 
 
 def fails(capsys: Capture, *arguments: str) -> str:
-    """Standard error of a command that must end with exit code 1 and no traceback."""
-    assert run(arguments) == 1
+    """Standard error of a command that must end with exit code 2 and no traceback."""
+    assert run(arguments) == 2
     captured = capsys.readouterr()
     assert "Traceback" not in captured.err + captured.out
     return captured.err
@@ -169,10 +169,10 @@ def test_bad_inputs_give_a_place_and_a_caret(tmp_path: Path, capsys: Capture) ->
         b"": "empty",
         bytes(range(256)) * 40: "",
         good[: cut - 3]: ";",
-        b"\n".join(line for line in good.splitlines() if b"Function" not in line): "function header",
+        b"\n".join(line for line in good.splitlines() if b"Function" not in line): "a second function needs",
         good.replace(b"IMAD R", b"IMAD \xff", 1): "UTF-8",
         b"hello world\n": "not a SASS dump",
-        b"/*0000*/ " + b"R" * 1_000_000 + b" ;\n": "function header",
+        b"/*0000*/ " + b"R" * 1_000_000 + b" ;\n": "longer than any instruction",
         good[: cut - 20] + b"A" * 1_000_000 + good[cut:]: "",
     }
     for data, message in cases.items():
@@ -200,7 +200,9 @@ def test_unknown_opcode_degrades_and_can_be_made_an_error(tmp_path: Path, capsys
     dump = mutated(tmp_path, Path(REPORT16).read_bytes().replace(b" LDG.E", b" LDQ.E"))
     assert run(["analyze", dump, "-k", "reduce_sum"]) == 0
     assert "opcode LDQ is not in the table" in capsys.readouterr().out
-    assert "below --min-coverage" in fails(capsys, "analyze", dump, "--min-coverage", "1.0")
+    assert run(["analyze", dump, "--min-coverage", "1.0"]) == 1
+    assert "below --min-coverage" in capsys.readouterr().err
+    assert run(["analyze", dump, "--min-coverage", "0.1"]) == 0
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
@@ -209,3 +211,23 @@ def test_help_names_every_command(capsys: Capture) -> None:
     out = capsys.readouterr().out
     for command in ("analyze", "annotate", "gpus", "doctor"):
         assert command in out
+
+
+@pytest.mark.parametrize(("options", "code"), [((), 0), (("--strict",), 2)])
+def test_a_gpu_refused_beside_one_that_answers_is_a_warning(
+    options: tuple[str, ...], code: int, capsys: Capture
+) -> None:
+    assert run(["analyze", MATMUL, "-g", "h100", "-g", "l4", *options]) == code
+    said = capsys.readouterr()
+    assert "warning: refused beside GPUs that answer: L4" in said.out
+    assert ("refused-gpu" in said.err) == bool(options)
+    assert run(["analyze", MATMUL, "-g", "h100", *options]) == 0
+
+
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("analyzer.pipeline.load", interrupted)
+    assert run(["analyze", MATMUL]) == 130
+    assert "Traceback" not in capsys.readouterr().err

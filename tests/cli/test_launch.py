@@ -96,7 +96,7 @@ def test_the_report_holds_the_arguments(capsys: Capture) -> None:
     ],
 )
 def test_wrong_options_are_one_message(capsys: Capture, options: list[str], says: str) -> None:
-    assert run(["analyze", SOFTMAX, "--grid", "4", *options]) == 1
+    assert run(["analyze", SOFTMAX, "--grid", "4", *options]) == 2
     error = capsys.readouterr().err
     assert says in error
     assert error.startswith("error: ")

@@ -57,6 +57,7 @@ def stream(
         word_masks=np.full(n, words, dtype=np.uint8),
         is_store=np.zeros(n, dtype=np.bool_),
         request_numbers=np.array(requests if requests is not None else range(n), dtype=np.int64),
+        l1_epochs=np.zeros(n, dtype=np.int64),
         issue_indices=np.array(turns if turns is not None else range(n), dtype=np.int64),
         unknown_requests=(),
         speculative_rows=(),

@@ -68,14 +68,14 @@ def test_cubins_are_told_by_content(path: Path) -> None:
         (b"#blocked = #ttg.blocked<{order = [0]}>\n", InputFormat.TRITON_IR),
         (b"-kernel name = vecadd\n-kernel id = 1\n", InputFormat.TRACE),
         (b"\tcode for sm_90\n", InputFormat.SASS),
-        (b"        /*0000*/                   MOV R1, c[0x0][0x28] ;\n", InputFormat.SASS),
+        (b"        /*0000*/                   MOV R1, c[0x0][0x28] ;\n", InputFormat.LISTING),
         ("\tcode for sm_90\n".encode("utf-16"), InputFormat.UTF16),
         ("\tcode for sm_90\n".encode("utf-16-le"), InputFormat.UTF16),
         ("\tcode for sm_90\n".encode("utf-16-be"), InputFormat.UTF16),
         (bytes(64), InputFormat.UNKNOWN_BINARY),
         (b"\x1f\x8b\x08\0\0\0\0\0", InputFormat.UNKNOWN_BINARY),
         (bytes(range(256)), InputFormat.UNKNOWN_BINARY),
-        (b"__global__ void k() {}\n", InputFormat.UNKNOWN_TEXT),
+        (b"__global__ void k() {}\n", InputFormat.CUDA_SOURCE),
         ("größer\n".encode("latin-1"), InputFormat.UNKNOWN_TEXT),
     ],
 )
@@ -110,8 +110,8 @@ def test_what_cannot_be_read_says_what_to_do(tmp_path: Path, data: bytes, says: 
 
 
 def test_other_text_gets_a_caret(tmp_path: Path) -> None:
-    path = tmp_path / "kernel.cu"
-    path.write_text("\n__global__ void k() {}\n")
+    path = tmp_path / "notes.txt"
+    path.write_text("\nthe kernel is slow\n")
     with pytest.raises(InputError) as caught:
         read_module(str(path))
     location = caught.value.diagnostic.location

@@ -277,7 +277,7 @@ def with_operands(name: str) -> str:
 
 
 def fails(capsys: Capture, *arguments: str) -> str:
-    assert run(arguments) == 1
+    assert run(arguments) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert "Traceback" not in error

@@ -93,7 +93,7 @@ def test_command_draws_one_page_without_the_network(tmp_path: Path) -> None:
 
 def test_a_gpu_without_the_units_that_the_code_needs_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     dump = str(TRACES / "triton" / "sm_90" / "matmul_large_tile.sass")
-    assert run(["whatif", dump, "--gpu", "a100"]) == 1
+    assert run(["whatif", dump, "--gpu", "a100"]) == 2
     assert "which the kernel needs" in capsys.readouterr().err
 
 
@@ -115,7 +115,7 @@ def test_bad_input_gets_one_clear_error(
     arguments: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     gpu = () if "--gpu" in arguments else ("--gpu", "a100")
-    assert run(["whatif", GEMM, *gpu, *arguments]) == 1
+    assert run(["whatif", GEMM, *gpu, *arguments]) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")
     assert said in error

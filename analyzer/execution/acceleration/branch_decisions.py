@@ -2,26 +2,35 @@
 
 Exit of a loop, the first that applies:
 1. the trips that the user gave (--trip) for this loop;
-2. 1 trip for a spin loop, for a loop that retries a compare-and-swap of its own, or for one that would run
-   further CTAs (work stealing);
-3. the trips that the user gave for all loops;
-4. `ASSUMED_TRIP_COUNT`.
+2. a loop that retries an atomic exchange of its own (`retry_loops`) is left by one lane of each address that
+   lanes of a warp meet on, and by all lanes where addresses are unknown; what else leaves it is not taken;
+3. 1 trip for a spin loop, or for one that would run further CTAs (work stealing);
+4. the trips that the user gave for all loops;
+5. `ASSUMED_TRIP_COUNT`.
+
+Where the least or the most work is asked for (`WorkAssumption`), as for the ends of an interval, a loop of
+which nothing is known takes 1 trip or 4,096, and a branch goes where less or more code waits.
 
 Any other branch:
 1. the taken share that the user gave (--taken);
-2. slow paths, paths for improbable numbers and early exits are not taken, loops are entered;
-3. half of the warps take it, or half of the lanes if the condition differs among lanes.
+2. where an exchange decides it, it goes as if that had succeeded, around the loop that would retry it;
+3. slow paths, paths for improbable numbers and early exits are not taken, loops are entered;
+4. half of the warps take it, or half of the lanes if the condition differs among lanes.
 """
 
 import numpy as np
 
+from analyzer.execution.acceleration.exchange_turns import ExchangeTurns
 from analyzer.execution.acceleration.symbolic_iteration import SymbolicIteration
+from analyzer.execution.acceleration.work_sides import WorkSides
+from analyzer.execution.lowering.retry_loops import is_exchange
 from analyzer.execution.lowering.segments import CompiledKernel, Terminator
 from analyzer.execution.lowering.spin_loops import has_cta_work_stealing, is_spin_loop
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.register_state import RegisterView, UnknownOrigins
 from analyzer.execution.machine.unknown_words import find_instruction_rows
 from analyzer.execution.profile.branch_rules import BranchTakenRule
+from analyzer.execution.profile.work_assumption import MAX_UNKNOWN_TRIPS, MIN_UNKNOWN_TRIPS, WorkAssumption
 from analyzer.execution.static_counts.block_counts import (
     ASSUMED_TRIP_COUNT,
     TripCountRule,
@@ -30,12 +39,11 @@ from analyzer.execution.static_counts.block_counts import (
 from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
 from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import BoolArray
-from analyzer.ir.opcode import AddressSpace, OpKind
+from analyzer.ir.opcode import AddressSpace
 from analyzer.ir.scheduling import WARP_SIZE
 
 _RARE_PATH_REASON = "slow paths and early ends are rare, loops are entered"
 _ORDINARY_NUMBER_REASON = "numbers are seldom huge, tiny or equal"
-_COMPARE_AND_SWAP = "CAS"
 _WARP_HASH_FACTOR = 0x9E3779B1  # an odd number that scatters neighbor warps
 
 
@@ -47,14 +55,18 @@ class BranchDecider:
         kernel: CompiledKernel,
         trips: tuple[TripCountRule, ...] = (),
         taken: tuple[BranchTakenRule, ...] = (),
+        assumption: WorkAssumption = WorkAssumption.LIKELY,
     ) -> None:
-        self.kernel, self.trip_rules = kernel, trips
+        self.kernel, self.trip_rules, self.assumption = kernel, trips, assumption
+        self._work_sides = WorkSides(kernel)
         self.user_taken_shares = {rule.address: rule.share for rule in taken}
         self.reasons: dict[int, str] = {}  # by the row of the branch, how it was decided
         self.assumed_taken_shares: dict[int, float] = {}  # by row
+        self.improbable_rows: set[int] = set()  # branches one way of which is for rare numbers
         self.used_trip_rules: set[TripCountRule] = set()
         self.assumed_trips: dict[int, tuple[int, str]] = {}  # by loop, with the reason
         self._has_cta_stealing = has_cta_work_stealing(kernel.cfg)
+        self._turns = ExchangeTurns(kernel)
 
     def __call__(
         self, machine: AbstractMachine, view: RegisterView, end: Terminator, unknown: UnknownOrigins
@@ -106,7 +118,26 @@ class BranchDecider:
         loop: Loop,
         unknown: UnknownOrigins,
     ) -> BoolArray:
-        """Let warps leave a loop after so many arrivals at its header as it has trips."""
+        """Let lanes leave a loop that retries an exchange, and warps any other after its trips."""
+        target = None if end.target is None else self.kernel.segments[end.target].block
+        leads_out = target not in loop.blocks
+        if self._turns.find_retry_loop(loop) is not None and self._find_user_trips(loop) is None:
+            leaves = self._turns.find_leaving_lanes(machine, view, end, loop)
+            self.reasons[end.row] = self._turns.describe_turns(loop)
+        else:
+            leaves = self._find_leaving_warps(machine, view, end, loop, unknown)
+        found: BoolArray = leaves if leads_out else ~leaves
+        return found
+
+    def _find_leaving_warps(
+        self,
+        machine: AbstractMachine,
+        view: RegisterView,
+        end: Terminator,
+        loop: Loop,
+        unknown: UnknownOrigins,
+    ) -> BoolArray:
+        """Return the warps that have arrived at a loop's header as often as it has trips, [n_warp, 1]."""
         rows = view.group.warp_indices
         trips = self._find_trips(loop, end, unknown)
         header = machine.count_segment_runs(self.kernel.entry_segments[loop.header])
@@ -121,10 +152,8 @@ class BranchDecider:
             leaving = rows[~stays[:, 0]]
             own[leaving] = header[leaving]
             machine.speculative_exit_runs[loop.index] = own
-        target = None if end.target is None else self.kernel.segments[end.target].block
-        leads_out = target not in loop.blocks
-        found: BoolArray = ~stays if leads_out else stays
-        return found
+        leaves: BoolArray = ~stays
+        return leaves
 
     def _find_trips(self, loop: Loop, end: Terminator, unknown: UnknownOrigins) -> int:
         """Return the trips of a loop, assumed at the first branch that leaves it."""
@@ -135,23 +164,30 @@ class BranchDecider:
 
     def _assume_trips(self, loop: Loop, unknown: UnknownOrigins) -> tuple[int, str]:
         """Return the trips of a loop and the reason, by the rules above."""
-        cfg = self.kernel.cfg
-        row = cfg.blocks[loop.header].start
-        address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
-        for rule in self.trip_rules:
-            if rule.matches(address, origin):
-                self.used_trip_rules.add(rule)
-                return rule.count, f"{rule.count} trips, as --trip says"
-        if is_spin_loop(cfg, loop):
+        if (count := self._find_user_trips(loop)) is not None:
+            return count, f"{count} trips, as --trip says"
+        if is_spin_loop(self.kernel.cfg, loop):
             return 1, "a loop that waits is passed at once"
-        if self._is_cas_retry_loop(loop, unknown):
-            return 1, "a loop that retries a compare-and-swap is passed at once"
+        if self._is_exchanged_within(loop, unknown):
+            return 1, "1 trip: an atomic that is retried succeeds at once"
         if self._has_cta_stealing and self._is_read_from_shared(unknown):
             return 1, "CTAs that it would take from the launch run by themselves"
         for rule in self.trip_rules:
             if rule.is_general:
                 return rule.count, f"{rule.count} trips, as --trip says"
-        return ASSUMED_TRIP_COUNT, f"{ASSUMED_TRIP_COUNT} trips assumed"
+        trips = self._assume_unknown_trips(loop)
+        return trips, f"{trips} trips assumed"
+
+    def _assume_unknown_trips(self, loop: Loop) -> int:
+        """Return the trips of a loop of which nothing is known; of nested ones, one takes the most."""
+        if self.assumption is WorkAssumption.LEAST:
+            return MIN_UNKNOWN_TRIPS
+        others = self.kernel.loop_forest.loops
+        is_beside_most = any(
+            trips == MAX_UNKNOWN_TRIPS and (others[index].blocks & loop.blocks)
+            for index, (trips, _) in self.assumed_trips.items()
+        )
+        return ASSUMED_TRIP_COUNT if self.assumption is WorkAssumption.LIKELY or is_beside_most else MAX_UNKNOWN_TRIPS
 
     def _is_read_from_shared(self, unknown: UnknownOrigins) -> bool:
         """Return whether all unknown words of a condition are loaded from shared memory."""
@@ -159,15 +195,26 @@ class BranchDecider:
         rows = find_instruction_rows(unknown)
         return all(row < len(kernel) and kernel.find_opcode(row).space is AddressSpace.SHARED for row in rows)
 
-    def _is_cas_retry_loop(self, loop: Loop, unknown: UnknownOrigins) -> bool:
-        """Return whether the loop retries a compare-and-swap of its own: usually the first one succeeds."""
+    def _find_user_trips(self, loop: Loop) -> int | None:
+        """Return the trips that the user gave for this loop."""
         cfg = self.kernel.cfg
-        for row in find_instruction_rows(unknown):
-            if row < len(cfg.kernel) and cfg.block_of[row] in loop.blocks:
-                opcode = cfg.kernel.find_opcode(row)
-                if opcode.kind is OpKind.ATOMIC and _COMPARE_AND_SWAP in opcode.modifiers:
-                    return True
-        return False
+        row = cfg.blocks[loop.header].start
+        address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
+        for rule in self.trip_rules:
+            if rule.matches(address, origin):
+                self.used_trip_rules.add(rule)
+                return rule.count
+        return None
+
+    def _is_exchanged_within(self, loop: Loop, unknown: UnknownOrigins) -> bool:
+        """Return whether an unknown condition hangs on an atomic exchange within the loop."""
+        cfg = self.kernel.cfg
+        return any(
+            row < len(cfg.kernel)
+            and cfg.block_of[row] in loop.blocks
+            and is_exchange(cfg.kernel.find_opcode(row))
+            for row in find_instruction_rows(unknown)
+        )
 
     # ---- other branches --------------------------------------------------------------------------
 
@@ -175,6 +222,10 @@ class BranchDecider:
         self, view: RegisterView, end: Terminator, unknown: UnknownOrigins
     ) -> BoolArray:
         """Let a share of the warps or lanes take a branch that leaves no loop."""
+        taken = self._turns.find_taken_on_success(end, unknown)
+        if taken is not None:
+            self.reasons[end.row] = f"{'taken' if taken else 'not taken'}: an atomic that is retried succeeds"
+            return np.full((1, 1), taken, dtype=bool)
         if end.row not in self.assumed_taken_shares:
             self.assumed_taken_shares[end.row], self.reasons[end.row] = self._assume_taken_share(end)
         return self._spread_taken_share(view, unknown, self.assumed_taken_shares[end.row])
@@ -182,6 +233,10 @@ class BranchDecider:
     def _assume_taken_share(self, end: Terminator) -> tuple[float, str]:
         """Return the share of warps that take a branch, and the reason."""
         cfg, segments = self.kernel.cfg, self.kernel.segments
+        if self.assumption is not WorkAssumption.LIKELY:
+            share = self._work_sides.find_taken_share(end, self.assumption)
+            if share is not None:
+                return share, f"{'taken' if share else 'not taken'}: {self.assumption} work"
         if end.target is None or end.fall_through is None:
             return 0.0, "an early end is not taken"
         sides = [segments[end.target].block, segments[end.fall_through].block]
@@ -191,7 +246,10 @@ class BranchDecider:
         share = estimate_branch_probabilities(cfg, self.kernel.loop_forest, block, sides)[0]
         if 0 < share < 1:
             return share, "half of the warps take it"
-        reason = _ORDINARY_NUMBER_REASON if find_likely_successor(cfg, block) in sides else _RARE_PATH_REASON
+        is_improbable = find_likely_successor(cfg, block) in sides
+        if is_improbable or sides[share > 0] in cfg.calling_blocks:
+            self.improbable_rows.add(end.row)
+        reason = _ORDINARY_NUMBER_REASON if is_improbable else _RARE_PATH_REASON
         return share, f"{'taken' if share else 'not taken'}: {reason}"
 
     def _spread_taken_share(self, view: RegisterView, unknown: UnknownOrigins, share: float) -> BoolArray:

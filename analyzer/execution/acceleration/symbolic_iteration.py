@@ -109,12 +109,24 @@ class SymbolicIteration(AbstractMachine):
         if self.returned_group is None or not self.convergence.is_idle:
             raise SymbolicIterationFailed("warps part")
         group, back = self.drop_exited_warps(self.first_group), self.drop_exited_warps(self.returned_group)
+        if self.convergence.cta_barriers.has_reduced:
+            self._check_barrier_results()
         same = len(back.warp_indices) == len(group.warp_indices) and bool(
             (back.warp_indices == group.warp_indices).all()
         )
         if not same or bool((back.mask != group.mask).any()) or back.speculations != group.speculations:
             raise SymbolicIterationFailed("other warps come back")
         return self.counters
+
+    def _check_barrier_results(self) -> None:
+        """Check that later iterations reduce the predicates of the same threads at CTA barriers.
+
+        Raises SymbolicIterationFailed.
+        """
+        if self.exited_warps is not None or self.parent.convergence.cta_barriers.pending:
+            raise SymbolicIterationFailed("other threads come to a barrier")
+        # of an outer loop that runs this one, too
+        self.parent.convergence.cta_barriers.has_reduced = True
 
     def execute_segment(self, segment: Segment, group: LockstepGroup) -> None:
         """See `AbstractMachine`. Raises SymbolicIterationFailed if attempts have cost too much."""
@@ -239,6 +251,9 @@ class SymbolicIteration(AbstractMachine):
         """Return how often the period repeats, for each of these warps or as one number for all."""
         if self.warp_max_repeats is None:
             return np.full(1, self.max_repeats, dtype=np.int64)
+        if self.convergence.cta_barriers.has_reduced:  # a warp's iterations hang on those of others
+            least = int(self.warp_max_repeats[self.first_group.warp_indices].min())
+            return np.full(len(rows), min(least, self.max_repeats), dtype=np.int64)
         return np.minimum(self.warp_max_repeats[rows], self.max_repeats)
 
     def limit_repeats(self, view: RegisterView, counts: IntArray) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.hardware.schema import Arch, HardwareParameter
 from analyzer.ir.arrays import make_read_only
 from analyzer.ir.launch import Dim3, Launch
@@ -51,13 +52,15 @@ class UnknownReasons(Struct):
 
     texts: list[str] = field(default_factory=lambda: [""])
     numbers: dict[str, int] = field(default_factory=dict)
+    missing: list[MissingInput | None] = field(default_factory=lambda: [None])  # by number; what would give it
 
-    def intern(self, text: str) -> int:
+    def intern(self, text: str, missing: MissingInput | None = None) -> int:
         """Return the number of a description, added if it is new."""
         found = self.numbers.get(text)
         if found is None:
             found = self.numbers[text] = len(self.texts)
             self.texts.append(text)
+            self.missing.append(missing)
         return found
 
 
@@ -82,10 +85,10 @@ class ConstantBankBuilder:
         self._contents[offset:end] = np.frombuffer(contents, dtype=np.uint8)
         self._reason_ids[offset:end] = KNOWN_ORIGIN
 
-    def forget(self, offset: int, size: int, reason: str) -> None:
-        """Mark bytes as unknown."""
+    def forget(self, offset: int, size: int, reason: str, missing: MissingInput | None = None) -> None:
+        """Mark bytes as unknown; `missing` would give them."""
         self._grow(offset + size)
-        self._reason_ids[offset : offset + size] = self._reasons.intern(reason)
+        self._reason_ids[offset : offset + size] = self._reasons.intern(reason, missing)
 
     def is_known(self, offset: int, size: int) -> bool:
         """Return whether all these bytes are known."""

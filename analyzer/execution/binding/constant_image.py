@@ -7,6 +7,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.binding.constant_banks import AddressWindows
+from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.ir.launch import TensorLayout
 from analyzer.ir.module import Parameter
 
@@ -57,6 +58,7 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     """
 
     unknown_reasons: tuple[str, ...]
+    missing_inputs: tuple[MissingInput | None, ...]  # that would give the words of each reason
     allocations: tuple[Allocation, ...]  # by ascending address
     assumptions: tuple[str, ...]  # sentences for the report
     parameters: tuple[Parameter, ...]
@@ -66,6 +68,10 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     windows: AddressWindows
     assumes_pointers: bool = False  # a parameter of unknown type was assumed to be a pointer
     tensors: tuple[MappedTensor, ...] = ()  # whose layout the user gives
+
+    def find_missing_input(self, bank: int, offset: int) -> MissingInput | None:
+        """Return the input that would give an unknown word; None where it is known or nothing gives it."""
+        return self.missing_inputs[self.read_word(bank, offset)[1]]
 
     @property
     def has_contents(self) -> bool:

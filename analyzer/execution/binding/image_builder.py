@@ -43,6 +43,7 @@ from analyzer.execution.binding.parameter_layout import (
     ParameterLayout,
     find_parameter_layout,
 )
+from analyzer.execution.profile.missing_inputs import MissingInput, make_scalar_option
 from analyzer.hardware.schema import Arch, HardwareParameter
 from analyzer.ir.launch import (
     ArgumentValue,
@@ -115,6 +116,7 @@ class _ImageBuilder(Struct):
         """Return the image of all that was written."""
         return ConstantImage(
             unknown_reasons=tuple(self.reasons.texts),
+            missing_inputs=tuple(self.reasons.missing),
             allocations=tuple(sorted(self.allocations, key=lambda a: a.address)),
             assumptions=tuple(self.assumptions),
             parameters=self.layout.parameters,
@@ -235,10 +237,15 @@ class _ImageBuilder(Struct):
         )
         bank = self.banks[0]
         if is_map or size <= POINTER_BYTES or size > _MAX_NAMED_PARAMETER_BYTES:
-            bank.forget(offset, size, f"{what}, a tensor map" if is_map else what)
+            missing = _make_missing_tensor_map(parameter) if is_map else _make_missing_scalar(parameter)
+            bank.forget(offset, size, f"{what}, a tensor map" if is_map else what, missing)
             return
+        pairs = (self.layout.reads or find_constant_reads(self.kernel)).pairs
         for inner in range(0, size, WORD_BYTES):
-            bank.forget(offset + inner, min(WORD_BYTES, size - inner), f"{what} at +{inner}")
+            first = inner - WORD_BYTES if offset + inner - WORD_BYTES in pairs else inner
+            is_pair = offset + first in pairs
+            missing = _make_missing_scalar(parameter, first, is_pointer=is_pair)
+            bank.forget(offset + inner, min(WORD_BYTES, size - inner), f"{what} at +{inner}", missing)
 
     def _write_value(
         self, bank: int, offset: int, size: int, value: ArgumentValue, owner: Allocation, type_name: str = ""
@@ -335,7 +342,13 @@ class _ImageBuilder(Struct):
         self.outside_origins[number] = self.reasons.intern(f"a word beyond the end of constant bank {number}")
         for unset in bank.uninitialized:
             what = unset.name or f"a variable in constant bank {number}"
-            builder.forget(unset.offset, unset.size_bytes, f"{what}, which the host sets before the launch")
+            option = make_scalar_option(f"c[{number:#x}][{unset.offset:#x}]")
+            builder.forget(
+                unset.offset,
+                unset.size_bytes,
+                f"{what}, which the host sets before the launch",
+                MissingInput(option=option, name=unset.name),
+            )
         if number == _USER_CONSTANT_BANK and any(bank.contents):
             self.assumptions.append(f"constant bank {number} holds what the file starts it with")
         for relocation in bank.relocations:
@@ -364,6 +377,21 @@ def _format_pointer_note(parameters: Sequence[Parameter]) -> str:
     if len(parameters) == 1:
         return f"argument {shown} counts as a pointer to an allocation of its own: nothing is said of it"
     return f"arguments {shown}{more} count as pointers to allocations of their own: nothing is said of them"
+
+
+def _make_missing_scalar(
+    parameter: Parameter, field_offset: int | None = None, *, is_pointer: bool = False
+) -> MissingInput:
+    """Return how to give a parameter, or the word at an offset into a struct, where a pointer may begin."""
+    selector = f"{parameter.ordinal}" + ("" if field_offset is None else f"+{field_offset}")
+    option = f"--arg {selector}=ptr" if is_pointer else make_scalar_option(selector)
+    return MissingInput(option=option, name=parameter.name)
+
+
+def _make_missing_tensor_map(parameter: Parameter) -> MissingInput:
+    return MissingInput(
+        option=f"--arg {parameter.ordinal}=tensormap:TYPE:EXTENTS:BOX", name=parameter.name
+    )
 
 
 def _set_allocation_contents(owner: Allocation, value: Pointer | Buffer | FilledBuffer) -> Allocation:

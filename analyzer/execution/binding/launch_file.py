@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from analyzer.execution.binding.argument_parser import make_argument, parse_value
+from analyzer.files import read_file
 from analyzer.ir.launch import Argument, ArgumentValue, Dim3, Launch, LaunchTable, NullPointer, check_launch
 from analyzer.text.errors import UsageError
 from analyzer.text.json_spans import (
@@ -24,7 +25,7 @@ from analyzer.text.json_spans import (
 )
 from analyzer.text.source import locate
 
-_MAX_FILE_BYTES = 64 << 20
+_MAX_FILE_BYTES = 16 << 20
 _EXAMPLE_HINT = (
     'write {"kernels": {"NAME": {"grid": [132], "block": [256], "arguments": {"0": "ptr", "n": 1024}}}}'
 )
@@ -50,9 +51,7 @@ def load_launch_file(path: Path) -> LaunchTable:
     Raises UsageError with the place of any fault.
     """
     try:
-        if path.stat().st_size > _MAX_FILE_BYTES:
-            raise UsageError(f"{path}: larger than {_MAX_FILE_BYTES >> 20} MB", hint=_EXAMPLE_HINT)
-        data = path.read_bytes()
+        data = read_file(path, _MAX_FILE_BYTES)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"{path}: {reason}", hint="--launch takes a JSON file") from None

@@ -18,6 +18,8 @@ from analyzer.execution.lowering.segments import (
     ActionKind,
     AddressExpression,
     AddressTerm,
+    BarrierOperation,
+    BarrierReduction,
     CompiledKernel,
     LoweredAccess,
     MbarrierOperation,
@@ -36,6 +38,7 @@ from analyzer.execution.lowering.slicing import (
     find_copy_coordinates,
     find_guard,
     find_mma_descriptor,
+    find_reduced_predicate,
     has_mbarrier_waits,
 )
 from analyzer.execution.lowering.spin_loops import find_awaited_loads
@@ -156,7 +159,7 @@ class _KernelCompiler:
     def _find_split_rows(self, block: int) -> list[int]:
         """Return the rows inside a block at which warps may wait for each other."""
         kernel, span = self.cfg.kernel, self.cfg.blocks[block]
-        waits = self.slice.tracks_shared
+        waits = self.slice.waits_at_cta_barriers
         return [
             row
             for row in range(span.start, span.stop)
@@ -371,15 +374,18 @@ class _KernelCompiler:
             return Terminator(
                 kind=TerminatorKind.WARP_SYNC, row=row, guard=find_guard(form), fall_through=following
             )
-        numbers = [o.value for o in form.operands if isinstance(o, Immediate) and isinstance(o.value, int)]
+        (number, number_slot), (n_threads, n_threads_slot) = _find_barrier_operands(form)
         return Terminator(
             kind=TerminatorKind.CTA_BARRIER,
             row=row,
             guard=find_guard(form),
             fall_through=following,
-            barrier=numbers[0] if numbers else 0,
+            barrier=number or 0,
+            barrier_slot=number_slot,
             is_arrive_only="ARV" in form.opcode.modifiers,
-            n_threads=numbers[1] if len(numbers) > 1 else None,
+            n_threads=n_threads,
+            n_threads_slot=n_threads_slot,
+            reduction=_make_barrier_reduction(form) if self.slice.is_included[row] else None,
         )
 
     def _build_terminator(self, block: int) -> Terminator:
@@ -510,6 +516,43 @@ def _find_trailing_predicates(form: InstructionForm) -> tuple[Guard, ...]:
     if len(form.operands) > 1 and isinstance(last, Predicate) and last.index is not None:
         return ((find_predicate_unit(last), last.is_negated),)
     return ()
+
+
+def _find_barrier_operands(form: InstructionForm) -> list[tuple[int | None, int | None]]:
+    """Return number and threads of a CTA barrier, each as a printed value or the register that holds it."""
+    found: list[tuple[int | None, int | None]] = []
+    for operand in form.operands:
+        match operand:
+            case Immediate(value=int(value)):
+                found.append((value, None))
+            case Register(index=None):
+                found.append((0, None))
+            case Register():
+                found.append((None, find_register_unit(operand)))
+            case _:
+                pass
+    return [*found, (None, None), (None, None)][:2]
+
+
+def _make_barrier_reduction(form: InstructionForm) -> BarrierReduction | None:
+    """Build the reduction of a CTA barrier, None if it reduces nothing."""
+    if form.opcode.semantics is not Semantics.BARRIER_REDUCTION:
+        return None
+    predicate = find_reduced_predicate(form)
+    found = [_BARRIER_OPERATIONS[word] for word in form.opcode.modifiers if word in _BARRIER_OPERATIONS]
+    if predicate is None or len(found) != 1:
+        return BarrierReduction(BarrierOperation.UNKNOWN, None)
+    (operation,) = found
+    if predicate.index is None:
+        return BarrierReduction(operation, None, not predicate.is_negated)
+    return BarrierReduction(operation, (find_predicate_unit(predicate), predicate.is_negated))
+
+
+_BARRIER_OPERATIONS = {
+    "POPC": BarrierOperation.COUNT,
+    "AND": BarrierOperation.ALL,
+    "OR": BarrierOperation.ANY,
+}
 
 
 def _find_barrier_operand(form: InstructionForm) -> BarrierRegister | None:

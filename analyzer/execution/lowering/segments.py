@@ -20,6 +20,7 @@ from analyzer.execution.lowering.step import Step
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
 from analyzer.ir.opcode import AddressSpace, OpKind, Semantics
+from analyzer.isa.register_operands import BARRIER_RESULT_PREDICATE, BARRIER_RESULT_WORD
 
 
 class ActionKind(StrEnum):
@@ -106,6 +107,30 @@ class Action(Struct, frozen=True, eq=False):
     barrier: int = 0  # index of a convergence barrier
 
 
+class BarrierOperation(StrEnum):
+    """What a CTA barrier computes of the predicates of its threads."""
+
+    COUNT = "count"  # POPC
+    ALL = "all"  # AND
+    ANY = "any"  # OR
+    UNKNOWN = "unknown"
+
+
+class BarrierReduction(Struct, frozen=True):
+    """Reduction of a predicate over the threads that come to a CTA barrier."""
+
+    operation: BarrierOperation
+    vote: Guard | None  # the predicate, None for a constant
+    constant_vote: bool = True
+    word_slot: int = BARRIER_RESULT_WORD  # receives the count
+    predicate_slot: int = BARRIER_RESULT_PREDICATE  # receives the result of ALL and ANY
+
+    @property
+    def result_slots(self) -> tuple[int, ...]:
+        """Slots that the barrier writes."""
+        return self.word_slot, self.predicate_slot
+
+
 class TerminatorKind(StrEnum):
     """Kind of control transfer at the end of a segment."""
 
@@ -136,6 +161,25 @@ class Terminator(Struct, frozen=True, kw_only=True, eq=False):
     is_taken_if_converged: bool = False  # BRA.CONV; BRA.DIV is taken if diverged
     is_arrive_only: bool = False  # BAR.ARV
     n_threads: int | None = None  # of a CTA barrier, None for all of the CTA
+    # Registers with the number of the CTA barrier and of its threads, None where they are printed. One
+    # register may hold both, see `CtaBarriers`.
+    barrier_slot: int | None = None
+    n_threads_slot: int | None = None
+    reduction: BarrierReduction | None = None  # of a CTA barrier whose result is needed
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        """Storage numbers of the registers that it writes."""
+        return () if self.reduction is None else self.reduction.result_slots
+
+    @property
+    def reads(self) -> frozenset[int]:
+        """Storage numbers of the registers that it reads."""
+        guards = [*self.conditions, *((self.guard,) if self.guard else ())]
+        if self.reduction is not None and self.reduction.vote is not None:
+            guards.append(self.reduction.vote)
+        slots = (self.slot, self.barrier_slot, self.n_threads_slot, *(slot for slot, _ in guards))
+        return frozenset(slot for slot in slots if slot is not None and slot >= 0)
 
     @property
     def successors(self) -> frozenset[int]:

@@ -77,12 +77,18 @@ class Slice(Struct, frozen=True, eq=False):
     live_in: tuple[int, ...]  # by block: mask over storage numbers
     tracks_shared: bool  # contents of shared memory are needed
     tracks_local: bool  # contents of local memory are needed
+    tracks_barrier_results: bool = False  # results of reductions at CTA barriers are needed
     tracks_mbarriers: bool = False  # operations on mbarriers are recorded
     tracks_tensor_maps: bool = False  # boxes of tensors that are copied are found
     tracks_spill_slots: bool = False  # local memory is a stack frame with fixed offsets
     unknown_results: Mapping[int, int] = {}  # rows whose results are set unknown -> row of the origin
     unknown_stores: frozenset[int] = frozenset()  # rows that store only unknown words to shared memory
     elided_stores: frozenset[int] = frozenset()  # these and dead stores to shared memory
+
+    @property
+    def waits_at_cta_barriers(self) -> bool:
+        """True if warps of a CTA must wait for each other: something passes from one to another."""
+        return self.tracks_shared or self.tracks_barrier_results
 
     @property
     def tracked_spaces(self) -> frozenset[AddressSpace]:
@@ -107,6 +113,7 @@ class _SliceOptions(Struct, frozen=True, kw_only=True):
 
     tracks_shared: bool = False
     tracks_local: bool = False
+    tracks_barrier_results: bool = False
     tracks_mbarriers: bool = False
     tracks_tensor_maps: bool = False
     includes_control_flow: bool = True  # operands of branches and guards of accesses
@@ -160,9 +167,16 @@ def _slice_to_fixpoint(cfg: Cfg, options: _SliceOptions) -> Slice:
         found = _BackwardPass(cfg, options).run()
         shared = options.tracks_shared or bool(_find_needed_loads(cfg, found, AddressSpace.SHARED))
         local = options.tracks_local or bool(_find_needed_loads(cfg, found, AddressSpace.LOCAL))
-        if (shared, local) == (options.tracks_shared, options.tracks_local):
+        reduces = options.tracks_barrier_results or _has_needed_reductions(cfg, found)
+        if (shared, local, reduces) == (
+            options.tracks_shared,
+            options.tracks_local,
+            options.tracks_barrier_results,
+        ):
             return _elide_dead_shared_stores(cfg, options, found) if shared else found
-        options = replace(options, tracks_shared=shared, tracks_local=local)
+        options = replace(
+            options, tracks_shared=shared, tracks_local=local, tracks_barrier_results=reduces
+        )
 
 
 def _elide_dead_shared_stores(cfg: Cfg, options: _SliceOptions, found: Slice) -> Slice:
@@ -250,7 +264,8 @@ def _build_effect(
     return Effect(
         writes=masks.writes,
         kills=masks.kills,
-        reads=0 if opcode.kind in MEMORY_KINDS else masks.reads & ~counter_registers,
+        # what a barrier reduces comes from other threads too
+        reads=0 if opcode.kind in MEMORY_KINDS or _reduces_at_barrier(opcode) else masks.reads & ~counter_registers,
         guard_mask=guard,
         is_unknown_source=is_source or (is_load and opcode.space in unknown_spaces),
         shared_store_mask=store_mask,
@@ -279,6 +294,17 @@ def _find_needed_loads(cfg: Cfg, found: Slice, space: AddressSpace) -> list[int]
         and kernel.find_opcode(row).kind in _LOAD_KINDS
         and row not in found.unknown_results
     ]
+
+
+def _has_needed_reductions(cfg: Cfg, found: Slice) -> bool:
+    """Return whether the slice needs the result of a reduction at a CTA barrier."""
+    kernel = cfg.kernel
+    rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_reduces_at_barrier)[kernel.opcode_ids])
+    return any(found.is_included[row] for row in rows.tolist())
+
+
+def _reduces_at_barrier(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.BARRIER_REDUCTION
 
 
 _LOAD_KINDS = frozenset({OpKind.LOAD, OpKind.ATOMIC})
@@ -319,6 +345,7 @@ class _BackwardPass:
             live_in=tuple(mask & registers for mask in live_in),
             tracks_shared=self.options.tracks_shared,
             tracks_local=self.options.tracks_local,
+            tracks_barrier_results=self.options.tracks_barrier_results,
             tracks_mbarriers=self.options.tracks_mbarriers,
             tracks_tensor_maps=self.options.tracks_tensor_maps,
             tracks_spill_slots=self.tracks_spill_slots,
@@ -390,15 +417,21 @@ class _BackwardPass:
     def _find_required_reads(self, form: InstructionForm) -> int:
         """Return the mask of reads that are live in any case: all of branches, addresses of accesses."""
         opcode = form.opcode
-        waits = opcode.sched_class is SchedClass.CTA_BARRIER and self.options.tracks_shared
+        waits = opcode.sched_class is SchedClass.CTA_BARRIER and (
+            self.options.tracks_shared or self.options.tracks_barrier_results
+        )
         restores = opcode.kind is OpKind.MOVE and any(
             isinstance(o, BarrierRegister) for o in form.operands
         )  # BMOV B, R
         updates_mbarrier = self.options.tracks_mbarriers and opcode.semantics in MBARRIER_SEMANTICS
         if self.options.tracks_mbarriers and (descriptor := find_mma_descriptor(form)):
             return _make_mask((find_register_unit(descriptor),))
+        if waits and self.options.includes_control_flow:
+            reduced = find_reduced_predicate(form)
+            vote = None if reduced is None else find_predicate_unit(reduced)
+            return _make_mask(tuple(unit for unit in form.uses if unit != vote)) | _make_guard_mask(form)
         if self.options.includes_control_flow and (
-            opcode.kind in CONTROL_FLOW_KINDS or waits or restores or updates_mbarrier
+            opcode.kind in CONTROL_FLOW_KINDS or restores or updates_mbarrier
         ):
             return _make_mask(
                 (
@@ -514,6 +547,12 @@ def find_address_reads(form: InstructionForm) -> int:
 def _find_data_reads(form: InstructionForm) -> int:
     """Return the mask of registers that a store reads only as data."""
     return _make_mask(form.uses) & ~find_address_reads(form) & ~_make_guard_mask(form)
+
+
+def find_reduced_predicate(form: InstructionForm) -> Predicate | None:
+    """Return the predicate that a barrier reduces over its threads, None for other forms."""
+    last = form.operands[-1] if form.operands else None
+    return last if _reduces_at_barrier(form.opcode) and isinstance(last, Predicate) else None
 
 
 def find_mma_descriptor(form: InstructionForm) -> Register | None:

@@ -18,7 +18,7 @@ from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.register_state import LockstepGroup, UnknownOrigins
 from analyzer.execution.machine.request_measurement import add_to_totals
 from analyzer.execution.machine.request_tables import build_request_tables
-from analyzer.execution.machine.unknown_words import AddressConfidence
+from analyzer.execution.machine.unknown_words import AddressConfidence, find_instruction_rows
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace
 
@@ -122,6 +122,8 @@ class AccessLog:
         totals = self._find_or_add_totals(access)
         if group.speculations or unknown is not None:
             totals.is_speculative = True
+        if totals.first_address is None and addresses is not None:
+            totals.first_address = int(addresses.reshape(-1)[0])
         trust = self.batch.unknown_words.assess_confidence(origin, active)
         totals.trust = min(totals.trust, trust)
         if trust < AddressConfidence.LANE_PATTERN and totals.base_address is None and addresses is not None:
@@ -130,6 +132,9 @@ class AccessLog:
             addresses = None
         elif trust is AddressConfidence.INDEXED_ROW:
             totals.index_loads |= self.batch.unknown_words.find_index_loads(origin, active)
+        for found in (origin, unknown):
+            if found is not None:
+                totals.origins |= frozenset(find_instruction_rows(np.where(active, found, 0)))
         rows = None if group.has_all_warps else group.warp_indices
         self._append_entry(
             totals,
@@ -162,7 +167,7 @@ class AccessLog:
             own = self._find_or_add_totals(totals.access)
             own.trust = min(own.trust, totals.trust)
             own.base_address = totals.base_address if own.base_address is None else own.base_address
-            own.index_loads |= totals.index_loads
+            own.add_sources(totals)
             own.is_speculative |= totals.is_speculative
             repeated = [entry.make_repeated(times, self.batch.cta_shape) for entry in totals.entries]
             for entry in _merge_interleaved([entry for entry in repeated if entry is not None]):
@@ -196,7 +201,7 @@ class AccessLog:
             kept = self._find_or_add_totals(totals.access)
             kept.trust = min(kept.trust, totals.trust)
             kept.base_address = totals.base_address if kept.base_address is None else kept.base_address
-            kept.index_loads |= totals.index_loads
+            kept.add_sources(totals)
             kept.is_speculative |= totals.is_speculative
             for entry in nested:
                 self._append_entry(kept, entry)

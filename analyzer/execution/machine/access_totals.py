@@ -135,8 +135,16 @@ class AccessTotals(Struct, eq=False):
     is_exhaustive: bool = True  # all requests were looked at, not only some of them
     misaligned_address: int | None = None  # no multiple of the width: the hardware would fault
     base_address: int | None = None  # with zero for unknown words, None if addresses depend on none
+    first_address: int | None = None  # of the first request, with zero for unknown words
+    origins: frozenset[int] = frozenset()  # of unknown words that addresses or guards depend on
     footprint: Footprint = field(default_factory=Footprint)
     entries: list[AccessLogEntry] = field(default_factory=list)
+
+    def add_sources(self, other: "AccessTotals") -> None:
+        """Add where another part's addresses come from."""
+        self.index_loads |= other.index_loads
+        self.origins |= other.origins
+        self.first_address = other.first_address if self.first_address is None else self.first_address
 
     @property
     def has_usable_footprint(self) -> bool:

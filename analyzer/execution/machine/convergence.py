@@ -1,4 +1,4 @@
-"""Convergence barriers, WARPSYNC and CTA barriers: lanes and warps that wait for each other.
+"""Convergence barriers and WARPSYNC: lanes that wait for each other; and who waits at CTA barriers.
 
 The rules, as Volta and later do it ("Independent thread scheduling", CUDA C++ programming guide):
 
@@ -7,11 +7,9 @@ The rules, as Volta and later do it ("Independent thread scheduling", CUDA C++ p
    one BSYNC, as in a recursion; each set is released alone.
 3. BREAK B takes the active lanes out of the masks of their partners.
 4. WARPSYNC waits for all live lanes of the warp.
-5. BAR.SYNC waits for all live threads of the CTA, or for the number of threads that it names.
-6. A lane that exits is waited for no longer.
+5. A lane that exits is waited for no longer.
 """
 
-from typing import Protocol
 from weakref import proxy
 
 import numpy as np
@@ -25,6 +23,7 @@ from analyzer.execution.lowering.segments import (
     TerminatorKind,
 )
 from analyzer.execution.lowering.step import WordArray
+from analyzer.execution.machine.cta_barriers import CtaBarriers, GroupScheduler, GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, Speculation, WarpIndices
@@ -32,17 +31,8 @@ from analyzer.execution.machine.speculation import SpeculationTracker
 from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.scheduling import WARP_SIZE
 
-GroupSuccessors = list[tuple[int | None, LockstepGroup]]  # segments, None where the code ends
-
 _NO_LANES: WordArray = np.zeros((1, 1), dtype=np.uint32)
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)
-
-
-class GroupScheduler(Protocol):
-    """Part of the machine that released groups go to."""
-
-    def enqueue_group(self, index: int | None, group: LockstepGroup) -> None:
-        """Let a group wait for its turn at a segment."""
 
 
 class ConvergenceState:
@@ -65,23 +55,20 @@ class ConvergenceState:
         # By segment: lanes that wait at its end, one word per warp, and their speculations.
         self.waiting_lanes: dict[int, WordArray] = {}
         self.speculations: dict[int, tuple[Speculation, ...]] = {}
-        # By CTA barrier: threads that arrived, [n_warp, 32]; how many open it, None for all that live; groups
-        # that wait, with the segments at which they continue.
-        self.arrived_threads: dict[int, BoolArray] = {}
-        self.expected_threads: dict[int, int | None] = {}
-        self.waiting_groups: dict[int, GroupSuccessors] = {}
+        self.cta_barriers = CtaBarriers(
+            batch, groups, speculation, scheduler, tracks_results=kernel.slice.tracks_barrier_results
+        )
 
     @property
     def is_idle(self) -> bool:
         """True if no lane and no warp waits."""
-        return not self.waiting_lanes and not any(self.waiting_groups.values())
+        return not self.waiting_lanes and self.cta_barriers.is_idle
 
     def release_after_exit(self, group: LockstepGroup) -> None:
         """Release lanes and warps that waited only for lanes of the group that have exited."""
         for index in list(self.waiting_lanes):
             self._release_ready(index, group.warp_indices)
-        for barrier in list(self.arrived_threads):
-            self._release_cta_barrier(barrier)
+        self.cta_barriers.release_after_exit(group)
 
     def find_barrier_masks(self, barrier: int) -> NDArray[np.uint32]:
         """Return the mask that each lane's convergence barrier holds, [n_warp, 32]."""
@@ -211,82 +198,12 @@ class ConvergenceState:
         self._add_waiting(self._find_segment(end), group)
         return []
 
-    def wait_cta_barrier(self, end: Terminator, view: RegisterView) -> GroupSuccessors:
-        """Execute BAR: return the group if it does not have to wait."""
-        group = view.group
-        view.flush()
-        ctas = self.batch.cta_indices[group.warp_indices]
-        if self._has_all_arrived(group, ctas, end):
-            return [(end.fall_through, group)]
-        arrived = self.arrived_threads.setdefault(end.barrier, np.zeros_like(self.groups.live_lanes))
-        arrived[group.warp_indices] |= group.mask
-        self.expected_threads[end.barrier] = end.n_threads
-        if not end.is_arrive_only:
-            self.waiting_groups.setdefault(end.barrier, []).append((end.fall_through, group))
-        self._release_cta_barrier(end.barrier)
-        return [(end.fall_through, group)] if end.is_arrive_only else []
-
-    def _has_all_arrived(self, group: LockstepGroup, ctas: IntArray, end: Terminator) -> bool:
-        """Return whether all live warps of these CTAs arrive at once, and no thread arrived before."""
-        if not group.has_all_lanes or end.is_arrive_only or self.arrived_threads:
-            return False
-        if group.has_all_warps:
-            return True
-        n_ctas = len(self.batch.cta_numbers)
-        came = np.bincount(ctas, minlength=n_ctas)
-        alive = np.bincount(
-            self.batch.cta_indices, weights=self.groups.live_lanes.any(axis=1), minlength=n_ctas
-        )
-        return bool(((came == 0) | (came == alive)).all())
-
-    def _release_cta_barrier(self, barrier: int) -> None:
-        """Release the warps at a barrier in those CTAs of which enough threads have arrived."""
-        batch, live = self.batch, self.groups.live_lanes
-        arrived, count = self.arrived_threads[barrier], self.expected_threads[barrier]
-        n_ctas = len(batch.cta_numbers)
-        came = np.bincount(batch.cta_indices, weights=(arrived & live).sum(axis=1), minlength=n_ctas)
-        wanted = np.bincount(batch.cta_indices, weights=live.sum(axis=1), minlength=n_ctas)
-        if count is not None:
-            wanted = np.minimum(wanted, count)
-        is_open = ((came > 0) & (came >= wanted))[batch.cta_indices]
-        if not is_open.any():
-            return
-        arrived[is_open] = False
-        if not arrived.any():
-            del self.arrived_threads[barrier]
-        still: GroupSuccessors = []
-        for index, group in self.waiting_groups.pop(barrier, []):
-            is_released = is_open[group.warp_indices]
-            for chosen, here in ((True, is_released), (False, ~is_released)):
-                if not here.any():
-                    continue
-                whole = bool(here.all())
-                part = group if whole else self._make_subgroup(group, here)
-                if chosen:
-                    self.scheduler.enqueue_group(index, part)
-                else:
-                    still.append((index, part))
-        if still:
-            self.waiting_groups[barrier] = still
-
-    def _make_subgroup(self, group: LockstepGroup, here: BoolArray) -> LockstepGroup:
-        """Return some warps of a group."""
-        return self.groups.make_subgroup(
-            group.warp_indices[here], group.mask[here], group, group.speculations
-        )
-
     def release_deadlocked(self) -> bool:
         """Release the first that wait where hardware would hang, and mark all counts as speculative.
 
         Return False if none waits.
         """
-        if self.waiting_groups:
-            barrier = next(iter(self.waiting_groups))
-            self.arrived_threads.pop(barrier, None)
-            for index, part in self.waiting_groups.pop(barrier):
-                if index is not None:
-                    self.speculation.mark_all_blocks(self.kernel.segments[index - 1].terminator.row)
-                self.scheduler.enqueue_group(index, part)
+        if self.cta_barriers.release_deadlocked():
             return True
         if self.waiting_lanes:
             index = next(iter(self.waiting_lanes))

@@ -41,8 +41,11 @@ class SpeculationTracker:
         self.counters.speculative_blocks.update(range(len(self.kernel.cfg.blocks)))
         return self.add_branch(row, origin, speculations)
 
-    def mark_all_blocks(self, row: int) -> None:
-        """Trust no count: how execution continues from this instruction is unknown."""
+    def mark_all_blocks(self, row: int, origin: int = 0) -> None:
+        """Trust no count: how execution continues from this instruction is unknown.
+
+        origin: what that hangs on (see `RegisterState`), 0 for the instruction itself.
+        """
         self.counters.speculative_blocks.update(range(len(self.kernel.cfg.blocks)))
         self.counters.speculative_instructions.setdefault(row, 0.0)
-        self.batch.record_branch_origin(row, row + 1)
+        self.batch.record_branch_origin(row, origin or row + 1)

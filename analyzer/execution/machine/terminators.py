@@ -79,7 +79,7 @@ class TerminatorExecutor:
             case TerminatorKind.WARP_SYNC:
                 return self.convergence.wait_warp_sync(end, view)
             case TerminatorKind.CTA_BARRIER:
-                return self.convergence.wait_cta_barrier(end, view)
+                return self.convergence.cta_barriers.wait(end, view)
             case _:
                 return [(end.fall_through, group)]
 
@@ -256,6 +256,7 @@ class TerminatorExecutor:
             return [(end.fall_through, group)]
         remaining_lanes = group.mask & ~gone
         was_full = group.has_all_lanes
+        group.speculations = speculations
         self.host.retire_lanes(group, gone)
         here = remaining_lanes.any(axis=1)
         if not here.any():

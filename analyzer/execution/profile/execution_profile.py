@@ -8,6 +8,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.profile.cta_boxes import CtaBox
+from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.arrays import IntArray, make_read_only
 from analyzer.ir.launch import Launch
@@ -63,6 +64,8 @@ class MemoryAccess(Struct, frozen=True, kw_only=True):
     table_bytes: float | None = None  # size of the table that is accessed; None if not bounded
     first_touch_share: float = 1.0  # share of its sectors that no earlier indirect request has asked for
     base_address: int | None = None  # the address if all unknown words were zero
+    missing_inputs: tuple[MissingInput, ...] = ()  # that nobody gave and that it hangs on
+    address_provenance: Provenance = Provenance.TRACED  # of the addresses of requests, however often made
 
 
 class UnknownBranch(Struct, frozen=True, kw_only=True):
@@ -74,6 +77,9 @@ class UnknownBranch(Struct, frozen=True, kw_only=True):
     rule: str  # the assumption
     hint: str  # the option by which the user can decide the branch
     instruction_share: float  # share of all executed warp instructions that depend on the branch
+    missing_input: MissingInput | None = None  # the input that would decide it, if one does
+    is_improbable: bool = False  # one way is for numbers that are huge, tiny or equal: it is not taken
+    decides_trips: bool = False  # it leaves a loop, whose trips are assumed
 
 
 class GlobalTraffic(Struct, frozen=True, kw_only=True):
@@ -93,7 +99,7 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
 
     launch: Launch
     n_warps: int
-    n_sampled_ctas: int  # CTAs that were executed or traced; each other CTA equals one of these
+    n_sampled_ctas: int  # CTAs that were executed or traced; see `is_sample` for the others
     warp_classes: tuple[WarpClass, ...]  # all warps of the sampled CTAs, weighted to the grid
     block_executions: IntArray  # [n_block], warp executions summed over the grid
     block_active_lanes: IntArray  # [n_block], active lanes in them
@@ -106,6 +112,9 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     assumptions: tuple[str, ...]
     # All parts of blocks whose instructions run unequally often, since lanes reconverge inside (WARPSYNC).
     block_parts: tuple[BlockRange, ...] = ()
+    is_sample: bool = False  # CTAs that were not executed are taken to be like others; false where proven
+    # Scalar inputs that nobody gave and that executed code reads for its branches and addresses.
+    missing_scalars: tuple[MissingInput, ...] = ()
     # Boxes of CTAs proven equivalent, at affine addresses; empty if the grid was sampled in another way.
     cta_boxes: tuple[CtaBox, ...] = ()
 

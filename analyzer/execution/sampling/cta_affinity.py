@@ -107,10 +107,13 @@ class CtaAffinity:
             AffinityKind.NON_AFFINE if has_buffer_contents or has_clusters else AffinityKind.INVARIANT
         )
         self.stored_affinities: dict[int, int] = {}
+        # Affinity of what barriers compute of the predicates of all threads of a CTA.
+        self.reduced_affinity = AffinityKind.INVARIANT
         self.entry_states: list[bytearray | None] = []
         known = None
-        while (self.shared_affinity, self.stored_affinities) != known:  # loads may come before stores
-            known = self.shared_affinity, dict(self.stored_affinities)
+        # loads may come before stores
+        while (self.shared_affinity, self.reduced_affinity, self.stored_affinities) != known:
+            known = self.shared_affinity, self.reduced_affinity, dict(self.stored_affinities)
             self.entry_states = [None] * len(kernel.segments)
             self._solve()
 
@@ -134,6 +137,16 @@ class CtaAffinity:
         decided = (*end.conditions, *((end.guard,) if end.guard else ()))
         if any(_is_cta_dependent(state[slot]) for slot, _ in decided) or (
             end.slot is not None and end.slot >= 0 and _is_cta_dependent(state[end.slot])
+        ):
+            self.has_affine_branches = False
+        if end.reduction is not None:
+            if end.reduction.vote is not None and _is_cta_dependent(state[end.reduction.vote[0]]):
+                self.reduced_affinity = AffinityKind.NON_AFFINE
+            for slot in end.reduction.result_slots:
+                state[slot] = self.reduced_affinity
+        if any(
+            slot is not None and _is_cta_dependent(state[slot])
+            for slot in (end.barrier_slot, end.n_threads_slot)
         ):
             self.has_affine_branches = False
         ahead = self._propagate_to_successors(self.kernel.segments[index], state)
@@ -460,7 +473,8 @@ def _find_returning_calls(kernel: CompiledKernel) -> dict[int, _ReturningCall]:
         actions = [
             action for segment in kernel.segments if segment.block in inside for action in segment.actions
         ]
-        written = every.intersection(chain.from_iterable(action.writes for action in actions))
+        ends = [segment.terminator for segment in kernel.segments if segment.block in inside]
+        written = every.intersection(chain.from_iterable(part.writes for part in (*actions, *ends)))
         found[caller] = _ReturningCall(inside, written, every - written)
     return found
 

@@ -7,6 +7,7 @@ from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.segments import CompiledKernel
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.execution.machine.cta_batch import LaunchShape
+from analyzer.execution.profile.cta_boxes import CtaBox
 
 
 class ExecutionOptions(Struct, frozen=True, kw_only=True):
@@ -17,6 +18,9 @@ class ExecutionOptions(Struct, frozen=True, kw_only=True):
     step_limit: int = DEFAULT_STEP_LIMIT
     # Largest grid, in warps, of which every CTA is executed; None for the default of `cta_samples`.
     max_exhaustive_warps: int | None = None
+    # Execute one CTA of each of these boxes, without a proof that it stands for all (none: some CTAs of the
+    # grid), and estimate no gathers: for the ends of an interval. None to find the best sample.
+    rough_boxes: tuple[CtaBox, ...] | None = None
 
 
 class ExecutionTask(Struct, frozen=True, eq=False):

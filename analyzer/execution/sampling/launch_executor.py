@@ -30,6 +30,7 @@ from analyzer.execution.machine.random_data import find_target_buffers
 from analyzer.execution.machine.shared_memory import SharedMemoryTooLargeError
 from analyzer.execution.machine.unknown_words import AddressConfidence
 from analyzer.execution.mbarriers.mbarrier_recorder import MbarrierRecorder
+from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.sampling.batch_runs import BatchRun, make_machine, run_batch
 from analyzer.execution.sampling.cta_equivalence import EquivalenceProver, make_batch, make_partial_budget
@@ -39,6 +40,7 @@ from analyzer.execution.sampling.cta_samples import (
     CtaSample,
     find_busy_strata,
     make_exhaustive_sample,
+    make_box_sample,
     make_grid_prefix,
     make_scattered_sample,
     stratify_sample,
@@ -102,10 +104,10 @@ def execute_launch(
     executor = LaunchExecutor(task)
     sample, sums = executor.run()
     _check_alignment(kernel, sums)
-    shares = _find_distinct_row_shares(task, launch, sample, sums)
-    profile = ProfileBuilder(
-        task, launch, sample, sums, _estimate_unknown_gathers(task, sums), shares
-    ).build()
+    is_rough = task.options.rough_boxes is not None
+    shares = {} if is_rough else _find_distinct_row_shares(task, launch, sample, sums)
+    gathers = {} if is_rough else _estimate_unknown_gathers(task, sums)
+    profile = ProfileBuilder(task, launch, sample, sums, gathers, shares).build()
     return ExecutionResult(
         profile, _find_complete_log(sample, sums), sums.mbarrier_recorder, executor.is_endless
     )
@@ -206,6 +208,9 @@ class LaunchExecutor:
 
     def run(self) -> tuple[CtaSample, LaunchSums]:
         """Execute the launch; return the sample that was executed in the end, and its sums."""
+        if self.task.options.rough_boxes is not None:
+            sample = self._make_rough_sample(self.task.options.rough_boxes)
+            return sample, self._execute_sample(sample)
         samples = self._choose_samples()
         sample = samples[0]
         if sample.is_exhaustive and self._count_warps() > MAX_EXHAUSTIVE_WARPS // 4:
@@ -291,7 +296,20 @@ class LaunchExecutor:
             sums.stop_reason or more.stop_reason,
             None,
         )
-        return replace(samples[0], has_affine_accesses=False, notes=samples[1].notes), sums
+        n_sampled, n_ctas = len(samples[1].cta_numbers), self.task.shape.grid.count
+        note = (
+            f"addresses are those of {n_sampled:,} of {n_ctas:,} CTAs: the others are taken to be like them "
+            "there; which instructions run how often is proven for all"
+        )
+        notes = () if samples[1].is_exhaustive else (note,)
+        return replace(samples[0], has_affine_accesses=False, notes=notes), sums
+
+    def _make_rough_sample(self, boxes: tuple[CtaBox, ...]) -> CtaSample:
+        """Return a CTA of each box, without boxes some CTAs of the grid."""
+        grid = self.task.shape.grid
+        if boxes:
+            return make_box_sample(grid, boxes)
+        return make_exhaustive_sample(grid) if grid.count <= _N_FALLBACK_CTAS else self._fallback_sample
 
     # ---- which CTAs ------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ def _merge_totals(accesses: dict[AccessKey, AccessTotals], key: AccessKey, more:
     own.wavefronts += more.wavefronts
     own.trust = min(own.trust, more.trust)
     own.base_address = more.base_address if own.base_address is None else own.base_address
-    own.index_loads |= more.index_loads
+    own.add_sources(more)
     own.is_speculative |= more.is_speculative
     own.is_exhaustive &= more.is_exhaustive
     own.misaligned_address = own.misaligned_address or more.misaligned_address

@@ -22,6 +22,7 @@ from analyzer.execution.profile.execution_profile import (
     UnknownBranch,
     WarpClass,
 )
+from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.execution.profile.provenance import Provenance, find_worst_provenance
 from analyzer.execution.sampling.cta_samples import CtaSample
 from analyzer.execution.sampling.execution_task import ExecutionTask
@@ -32,6 +33,8 @@ from analyzer.execution.sampling.gather_estimate import (
     estimate_distinct_sectors,
 )
 from analyzer.execution.sampling.launch_sums import LaunchSums
+from analyzer.execution.sampling.missing_input_search import MissingInputSearch
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.arrays import IntArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
@@ -78,8 +81,20 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             traffic=self._build_traffic(),
             unknown_branches=self._build_unknown_branches(),
             provenance=find_worst_provenance(blocks),
+            is_sample=not self.sample.is_proven,
+            missing_scalars=self._missing_inputs.find_scalars(self.sums.segment_executions),
             assumptions=self._collect_assumptions(),
         )
+
+    @cached_property
+    def _missing_inputs(self) -> MissingInputSearch:
+        return MissingInputSearch(self.task.kernel, self.task.image, self.sums.access_totals)
+
+    def _find_missing_inputs(self, sizes: Sequence[AccessTotals]) -> tuple[MissingInput, ...]:
+        """Return the inputs that nobody gave and that an instruction's addresses or guards hang on."""
+        origins = frozenset[int]().union(*(totals.origins for totals in sizes))
+        found = (self._missing_inputs.find_by_origin(origin) for origin in sorted(origins))
+        return tuple(dict.fromkeys(missing for missing in found if missing is not None))
 
     def _sort_totals(self) -> list[AccessTotals]:
         return [
@@ -112,11 +127,24 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
     def _find_block_provenance(self) -> tuple[Provenance, ...]:
         if self.sums.stop_reason:
             return (Provenance.UNKNOWN,) * len(self.task.kernel.cfg.blocks)
-        base = Provenance.EXACT if self.sample.is_proven else Provenance.ASSUMED
+        base = Provenance.EXACT if self._is_all_counted else Provenance.ASSUMED
         return tuple(
             Provenance.ASSUMED if block.index in self.sums.speculative_blocks else base
             for block in self.task.kernel.cfg.blocks
         )
+
+    @property
+    def _is_all_counted(self) -> bool:
+        """True if all that runs is in the code at hand, and the executed CTAs are proven to stand for all."""
+        cfg = self.task.kernel.cfg
+        return self.sample.is_proven and not cfg.missing_code and not self._executed_external_calls
+
+    @cached_property
+    def _executed_external_calls(self) -> tuple[int, ...]:
+        """Rows of executed calls of functions that the input does not have."""
+        cfg, first = self.task.kernel.cfg, self.task.kernel.entry_segments
+        runs = self.sums.segment_executions
+        return tuple(row for row in sorted(cfg.external_call_rows) if runs[first[cfg.block_of[row]]] > 0)
 
     def _build_access(self, sizes: Sequence[AccessTotals], blocks: tuple[Provenance, ...]) -> MemoryAccess:
         """Build the access of one instruction in one address space.
@@ -145,6 +173,8 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             provenance=find_worst_provenance(self._find_provenance(totals, blocks) for totals in sizes),
             is_indirect=any(totals.trust is AddressConfidence.INDEXED_ROW for totals in sizes),
             gathered_bytes=self._count_gathered_bytes(sizes),
+            missing_inputs=self._find_missing_inputs(sizes),
+            address_provenance=find_worst_provenance(map(self._find_address_provenance, sizes)),
             unique_sectors=count_union_sectors([totals.footprint for totals in sizes])
             if has_place and access.bulk is not None
             else None,
@@ -154,6 +184,13 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         )
         estimate = self.gather_estimates.get((access.row, access.space))
         return found if estimate is None else self._apply_gather_estimate(found, estimate)
+
+    def _find_address_provenance(self, totals: AccessTotals) -> Provenance:
+        """Return what the addresses rest on, whether or not it is known how often the instruction runs."""
+        if not _has_known_addresses(totals) and totals.access.kind is not OpKind.BULK_COPY:
+            return Provenance.UNKNOWN
+        is_exact = totals.trust is AddressConfidence.EXACT and totals.access.address is not None
+        return Provenance.EXACT if is_exact and self._has_grid_footprints else Provenance.ASSUMED
 
     def _find_provenance(self, totals: AccessTotals, blocks: tuple[Provenance, ...]) -> Provenance:
         own = blocks[self.task.kernel.cfg.block_of[totals.access.row]]
@@ -229,7 +266,13 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             sectors = round(found.requests * estimate.sectors_per_request)
         if wavefronts is None:
             wavefronts = round(found.requests * estimate.wavefronts_per_request)
-        found = replace(found, sectors=sectors, wavefronts=wavefronts, provenance=Provenance.ASSUMED)
+        found = replace(
+            found,
+            sectors=sectors,
+            wavefronts=wavefronts,
+            provenance=Provenance.ASSUMED,
+            address_provenance=Provenance.UNKNOWN,
+        )
         gathers = (
             self._gathers_by_allocation.get(_align_to_allocation(found.base_address)) if in_global else None
         )
@@ -281,14 +324,19 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         found = []
         for row, weight in sorted(self.sums.speculative_instructions.items(), key=lambda item: -item[1]):
             text, origin_row = self.sums.branch_origins[row]
+            header = self._find_exited_header(row)
+            missing = self._find_deciding_input(text, origin_row, is_trip=header is not None)
             found.append(
                 UnknownBranch(
                     row=row,
                     origin=text or self._format_origin(origin_row),
                     origin_row=origin_row,
                     rule=self.task.options.branch_decider.reasons.get(row, "all ways taken"),
-                    hint=self._format_hint(row, origin_row),
+                    hint=self._format_hint(row, header, origin_row, missing),
                     instruction_share=min(1.0, weight / total),
+                    missing_input=missing or MissingInput(option=self._format_branch_option(row, header)),
+                    decides_trips=header is not None,
+                    is_improbable=row in self.task.options.branch_decider.improbable_rows,
                 )
             )
         return tuple(found)
@@ -299,28 +347,41 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         kernel = self.task.kernel.cfg.kernel
         return f"{int(kernel.addresses[row]):#06x} {kernel.decode_form(row).text}"
 
-    def _format_hint(self, row: int, origin_row: int | None) -> str:
-        kernel, cfg = self.task.kernel.cfg.kernel, self.task.kernel.cfg
-        address = int(kernel.addresses[row])
-        loop = self.task.options.branch_decider.find_loop_of_branch(row)
-        hint = f"--taken {address:#x}=SHARE"
-        if loop is not None:
-            header = int(kernel.addresses[cfg.blocks[loop.header].start])
-            hint = f"--trip {header:#x}=N"
+    def _find_exited_header(self, row: int) -> int | None:
+        """Return the address of the header of the loop that a branch leaves; None if it leaves none."""
+        cfg, loop = self.task.kernel.cfg, self.task.options.branch_decider.find_loop_of_branch(row)
+        return None if loop is None else int(cfg.kernel.addresses[cfg.blocks[loop.header].start])
+
+    def _find_deciding_input(self, text: str, origin_row: int | None, *, is_trip: bool) -> MissingInput | None:
+        """Return the argument that would decide a branch; text, origin_row: see `LaunchSums.branch_origins`."""
+        if origin_row is not None:
+            return self._missing_inputs.find_by_origin(origin_row, is_trip=is_trip)
+        image = self.task.image
+        found = zip(image.unknown_reasons, image.missing_inputs, strict=True)
+        return next((missing for reason, missing in found if reason == text), None)
+
+    def _format_branch_option(self, row: int, header: int | None) -> str:
+        """Return the option that settles a branch without its cause; header: of the loop that it leaves."""
+        if header is not None:
+            return f"--trip {header:#x}=N"
+        return f"--taken {int(self.task.kernel.cfg.kernel.addresses[row]):#x}=SHARE"
+
+    def _format_hint(
+        self, row: int, header: int | None, origin_row: int | None, missing: MissingInput | None
+    ) -> str:
+        kernel, option = self.task.kernel.cfg.kernel, self._format_branch_option(row, header)
+        if missing is not None:
+            return f"{missing}, or {option}"
         if origin_row is not None and kernel.find_opcode(origin_row).space in GLOBAL_SPACES:
-            return f"--arg WHICH=@data.npy for what it loads, or {hint}"
-        return hint
+            return f"--arg WHICH=@data.npy for what it loads, or {option}"
+        return option
 
     def _collect_assumptions(self) -> tuple[str, ...]:
         """Format the assumptions behind the profile, for the report."""
         notes = list(self.task.image.assumptions)
         cfg = self.task.kernel.cfg
-        first = self.task.kernel.entry_segments
-        outside = [
-            row
-            for row in cfg.external_call_rows
-            if self.sums.segment_executions[first[cfg.block_of[row]]] > 0
-        ]
+        notes += format_missing_code(cfg)
+        outside = self._executed_external_calls
         if outside:
             notes.append(
                 f"calls of functions that the input does not have (malloc, printf or of another file) at "

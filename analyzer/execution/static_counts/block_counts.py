@@ -18,12 +18,16 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
+from analyzer.execution.lowering.retry_loops import RetryLoop, find_retry_loops
+from analyzer.execution.lowering.spin_loops import is_spin_loop
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
 from analyzer.execution.static_counts.trip_counts import find_constant_trip_count
 from analyzer.flow.cfg import Cfg
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.flow.loops import Loop, LoopForest
 from analyzer.ir.module import SourceLine
+from analyzer.ir.opcode import OpKind
 from analyzer.text.errors import UsageError
 
 ASSUMED_TRIP_COUNT = 16
@@ -98,7 +102,10 @@ def count_block_executions(
     cfg: Cfg, loop_forest: LoopForest, rules: tuple[TripCountRule, ...] = ()
 ) -> BlockCounts:
     """Estimate the executions of each block by one warp."""
-    trips = tuple(_find_trip_count(cfg, loop_forest, loop, rules) for loop in loop_forest.loops)
+    retry_loops = find_retry_loops(cfg, loop_forest)
+    trips = tuple(
+        _find_trip_count(cfg, loop_forest, loop, rules, retry_loops) for loop in loop_forest.loops
+    )
     counts, branch_counts = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
     assumptions = [
         f"loop at {_format_header(cfg, loop_forest.loops[trip.loop])}: {trip.count:g} trips {trip.reason}"
@@ -116,6 +123,13 @@ def count_block_executions(
         assumptions.append(
             f"{len(cfg.unresolved_branches)} indirect branches: the dump holds no table, targets are guessed"
         )
+    if cfg.conditional_end_rows:
+        assumptions.append(f"conditional exits and returns not taken: {len(cfg.conditional_end_rows)}")
+    if cfg.external_call_rows:
+        assumptions.append(
+            f"{len(cfg.external_call_rows)} calls of functions that the input does not have are not counted"
+        )
+    assumptions += format_missing_code(cfg)
     exact = not assumptions
     return BlockCounts(
         per_warp=counts,
@@ -126,11 +140,16 @@ def count_block_executions(
 
 
 def _find_trip_count(
-    cfg: Cfg, loop_forest: LoopForest, loop: Loop, rules: tuple[TripCountRule, ...]
+    cfg: Cfg,
+    loop_forest: LoopForest,
+    loop: Loop,
+    rules: tuple[TripCountRule, ...],
+    retry_loops: Mapping[int, RetryLoop],
 ) -> LoopTripCount:
     """Find a loop's trip count.
 
-    Its own rule comes first, then constant bounds, then a rule for all loops, then `ASSUMED_TRIP_COUNT`.
+    Its own rule comes first, then constant bounds, 1 for loops that wait or retry an atomic, then a rule for
+    all loops, then `ASSUMED_TRIP_COUNT`.
     """
     row = cfg.blocks[loop.header].start
     address, origin = int(cfg.kernel.addresses[row]), cfg.kernel.find_source_line(row)
@@ -138,14 +157,30 @@ def _find_trip_count(
         if rule.matches(address, origin):
             return LoopTripCount(loop.index, rule.count, Provenance.ASSUMED, "given by --trip", rule)
     constant = find_constant_trip_count(cfg, loop_forest, loop)
+    may_end_early = any(cfg.block_of[row] in loop.blocks for row in cfg.conditional_end_rows)
+    if constant is not None and may_end_early:
+        return LoopTripCount(
+            loop.index, constant, Provenance.ASSUMED, "from constant bounds, if no exit in it is taken"
+        )
     if constant is not None:
         return LoopTripCount(loop.index, constant, Provenance.EXACT, "from constant bounds")
-    if not loop.exit_edges:
+    if not loop.exit_edges and not _leaves_code(cfg, loop):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
+    if loop.index in retry_loops or is_spin_loop(cfg, loop):
+        return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "assumed: what it waits for comes at once")
     for rule in rules:
         if rule.is_general:
             return LoopTripCount(loop.index, rule.count, Provenance.ASSUMED, "given by --trip", rule)
     return LoopTripCount(loop.index, ASSUMED_TRIP_COUNT, Provenance.ASSUMED, "assumed: no bound is known")
+
+
+def _leaves_code(cfg: Cfg, loop: Loop) -> bool:
+    """Return whether a branch of the loop has a way out of the code: a pasted loop often ends with it."""
+    for block in loop.blocks:
+        form = cfg.kernel.decode_form(cfg.blocks[block].stop - 1)
+        if form.opcode.kind is OpKind.BRANCH and not form.is_unconditional and len(cfg.successors[block]) < 2:
+            return True
+    return False
 
 
 def _format_header(cfg: Cfg, loop: Loop) -> str:

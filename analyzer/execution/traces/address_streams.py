@@ -29,7 +29,7 @@ from analyzer.execution.traces.launch_recording import RecordingMachine
 from analyzer.ir.arrays import Addresses, IntArray, make_read_only
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import AddressSpace, Opcode, OpKind
-from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.ir.scheduling import WARP_SIZE, SchedClass
 
 _Number = TypeVar("_Number", np.uint8, np.int32, np.int64, np.uint64)
 
@@ -39,6 +39,7 @@ ByteArray = NDArray[np.uint8]
 _STREAM_SPACES = frozenset({AddressSpace.GLOBAL, AddressSpace.GENERIC, AddressSpace.LOCAL})
 _STREAM_KINDS = frozenset({OpKind.LOAD, OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION, OpKind.ASYNC_COPY})
 _STORE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION})
+_INVALIDATE_ALL = "IVALL"  # modifier of CCTL that drops all lines of the L1
 _MAX_PENDING_REQUESTS = 512
 _SEGMENT_OVERHEAD_ACTIONS = 10  # cost of going from block to block
 _WORD_BYTES = 4
@@ -79,6 +80,7 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
     is_store: NDArray[np.bool_]  # true for reductions too
     request_numbers: IntArray  # number of the request, non-decreasing
     issue_indices: IntArray  # instructions that the warp had issued before this one
+    l1_epochs: IntArray  # times that any of the warps had invalidated the L1 before
     # (row, requests) with unknown addresses, or made by the copy engine or the texture unit.
     unknown_requests: tuple[tuple[int, int], ...]
     speculative_rows: tuple[int, ...]  # rows of branches whose outcome was assumed
@@ -93,6 +95,7 @@ class AddressStream(Struct, frozen=True, kw_only=True, eq=False):
             self.is_store,
             self.request_numbers,
             self.issue_indices,
+            self.l1_epochs,
         )
 
     @property
@@ -211,12 +214,25 @@ class _StreamRecorder:
             kernel.opcode_ids
         ].tolist()
         self.measured_parts: list[_MeasuredRequests] = []
+        invalidates = kernel.form_table.make_opcode_mask(_invalidates_l1)[kernel.opcode_ids]
+        self.invalidating_rows: list[int] = np.flatnonzero(invalidates).tolist()
+        self.invalidations: list[IntArray] = []  # as keys of their place in the order
 
     def record_run(self, start: int, stop: int, warps: WarpArray, active: LaneMaskArray) -> None:
         """See `ExecutionRecorder`."""
         self.running_warps, self.running_indices = warps, self._find_warp_indices(warps)
         self.issued_counts[self.running_indices] += stop - start
         self.stop_row = stop
+        for row in self.invalidating_rows:
+            if start <= row < stop:
+                places = self.running_indices
+                self.invalidations.append(
+                    self._make_order_keys(self.issued_counts[places] - (stop - row), places)
+                )
+
+    def _make_order_keys(self, issue_indices: IntArray, warps: IntArray) -> IntArray:
+        """Return numbers that ascend in the order of the stream: warps issue round-robin."""
+        return issue_indices * len(self.issued_counts) + warps
 
     def record_guard(self, row: int, warps: WarpArray, active: LaneMaskArray) -> None:
         """See `ExecutionRecorder`: lanes that a guard leaves are known from the access."""
@@ -294,7 +310,9 @@ class _StreamRecorder:
         counts = _concatenate([part.sector_counts for part in self.measured_parts], np.int64)
         sectors = _concatenate([part.sectors for part in self.measured_parts], np.uint64)
         words = _concatenate([part.word_masks for part in self.measured_parts], np.uint8)
-        order = np.argsort(issue_indices * len(self.issued_counts) + warps, kind="stable")
+        keys = self._make_order_keys(issue_indices, warps)
+        order = np.argsort(keys, kind="stable")
+        epochs = np.searchsorted(np.sort(_concatenate(self.invalidations, np.int64)), keys[order])
         starts = np.cumsum(counts) - counts
         counts = counts[order]
         ends = np.cumsum(counts)
@@ -310,6 +328,7 @@ class _StreamRecorder:
             is_store=self.kernel.form_table.make_opcode_mask(_is_store)[self.kernel.opcode_ids][rows],
             request_numbers=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
             issue_indices=np.repeat(issue_indices[order], counts),
+            l1_epochs=np.repeat(epochs.astype(np.int64), counts),
             unknown_requests=tuple(sorted(self.unknown_requests.items())),
             speculative_rows=speculative_rows,
             stop_reason=stop_reason,
@@ -322,6 +341,10 @@ def _concatenate(parts: list[NDArray[_Number]], dtype: type[_Number]) -> NDArray
 
 def _is_streamed(opcode: Opcode) -> bool:
     return opcode.kind in _STREAM_KINDS and opcode.space in _STREAM_SPACES
+
+
+def _invalidates_l1(opcode: Opcode) -> bool:
+    return opcode.sched_class is SchedClass.CACHE_CONTROL and _INVALIDATE_ALL in opcode.modifiers
 
 
 def _is_store(opcode: Opcode) -> bool:

@@ -175,7 +175,13 @@ def _time_instructions(
         latency[row] += compute_memory_latency_cycles(
             model_input, MissRates(1.0, resource_demand.copied_dram_share)
         )
-    return InstructionTiming(model_input.kernel, model_input.costs, latency, options.read_release_cycles)
+    return InstructionTiming(
+        model_input.kernel,
+        model_input.costs,
+        model_input.control_codes,
+        latency,
+        options.read_release_cycles,
+    )
 
 
 def _make_sm_parameters(

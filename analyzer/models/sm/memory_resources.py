@@ -19,10 +19,10 @@ from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, Simulate
 from analyzer.models.sm.simulation_state import SmParameters
 from analyzer.models.wait_causes import WaitCause
 
-_LOAD_KIND, _STORE_KIND, _COPY_KIND = (
-    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN)
+_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FENCE_KIND = (
+    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN, StepKind.FENCE)
 )
-_MEMORY_PIPE = int(WaitCause.MEMORY_PIPE)
+_MEMORY_PIPE, _MEMBAR = int(WaitCause.MEMORY_PIPE), int(WaitCause.MEMBAR)
 _HAS_ISSUED = int(StepPhase.HAS_ISSUED)
 _GOLDEN_RATIO_STEP = 0.618034  # of the spread: steps that fill it evenly
 # Of the DRAM: load beyond which its queue is simulated; cycles over which the load is averaged at least.
@@ -175,7 +175,16 @@ class LoadStorePath:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, begin + self.read_release_cycles)
-        return time
+        return self._wait_for_stores(step, begin, time) if step.kind == _FENCE_KIND else time
+
+    def _wait_for_stores(self, step: SimulatedStep, begin: float, time: float) -> float:
+        """Return when the stores before a fence have arrived, those that queue for the L2 too."""
+        queued = max(self.l2.free[True], self.l2.joint_free) - begin - self.burst_cycles
+        late = step.share * (begin + step.latency_cycles + max(queued, 0.0) - time)
+        if late <= 0.0:
+            return time
+        step.wait_cycles[_MEMBAR] += late
+        return time + late
 
     def _keep_warp(self, warp: SimulatedWarp, at: float) -> None:
         warp.blocked_since = at

@@ -68,6 +68,7 @@ class StepKind(IntEnum):
     MBARRIER_COMMIT = 8  # arrives when the warp's products are done
     BULK_COPY_IN = 9  # arrives when its bytes are there
     BULK_COPY_OUT = 10  # to global memory; the copy engine queues by itself
+    FENCE = 11  # waits for the way of the stores before it
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
@@ -209,6 +210,8 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
         act = StepKind.NONE
         if PIPES[model_input.costs.pipe[number]] is Pipe.LSU:
             act = StepKind.SHARED_MEMORY
+        if model_input.costs.fence_cycles[number]:
+            act = StepKind.FENCE
         if opcode.kind in MEMORY_KINDS and opcode.space in (*GLOBAL_SPACES, AddressSpace.LOCAL):
             is_store = opcode.kind in (OpKind.STORE, OpKind.REDUCTION)
             act = StepKind.STORE if is_store else StepKind.LOAD

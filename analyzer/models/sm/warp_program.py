@@ -259,7 +259,7 @@ class _StepBuilder:
     def _starts_step(self, row: int) -> bool:
         """Return whether a row begins a step: it waits for a scoreboard, or for a slow pipe."""
         timing = self._timing
-        waits = row in timing.special_waits or (timing.has_control_codes and bool(timing.wait_mask[row]))
+        waits = row in timing.special_waits or bool(timing.wait_mask[row])
         return waits or timing.pipe[row] in _SLOW_PIPES
 
     def _classify_row(self, row: int) -> StepKind:
@@ -271,9 +271,7 @@ class _StepBuilder:
         timing = self._timing
         if self._resource_demand.async_mma_cycles[row]:
             return StepKind.RESULT
-        guarded = timing.has_control_codes and (
-            timing.write_barrier[row] != NO_BARRIER or timing.read_barrier[row] != NO_BARRIER
-        )
+        guarded = timing.write_barrier[row] != NO_BARRIER or timing.read_barrier[row] != NO_BARRIER
         return StepKind.RESULT if guarded else StepKind.NONE
 
     def _append_step(self, first: int, last: int, kind: StepKind) -> None:
@@ -284,19 +282,17 @@ class _StepBuilder:
             self._resource_demand,
             self._share,
         )
-        mask = timing.wait_mask[first] if timing.has_control_codes else 0
+        mask = timing.wait_mask[first]
         special = timing.special_waits.get(first)
         warp_program.wait_scoreboards.append(tuple(b for b in range(6) if mask >> b & 1))
         warp_program.depbar_waits.append(None)
         warp_program.max_pending_groups.append(-1)
-        if special is not None and not special.barrier_cycles:
+        if special is not None and not special.barrier_cycles and not special.fence_cycles:
             if special.waits_warpgroup:
                 warp_program.max_pending_groups[-1] = special.max_outstanding
             else:
                 warp_program.depbar_waits[-1] = (special.scoreboard, special.max_outstanding)
-        stalls = (
-            timing.stall_cycles[first : last + 1] if timing.has_control_codes else [1.0] * (last + 1 - first)
-        )
+        stalls = timing.stall_cycles[first : last + 1]
         warp_program.issue_slots.append(share * (last + 1 - first))
         warp_program.stall_cycles.append(share * sum(stalls))
         warp_program.pipe_cycles.append(self._sum_pipe_cycles(first, last))
@@ -318,8 +314,7 @@ class _StepBuilder:
             else _PLACEHOLDER_BARRIER
         )
         warp_program.share.append(share)
-        write = timing.write_barrier[last] if timing.has_control_codes else NO_BARRIER
-        read = timing.read_barrier[last] if timing.has_control_codes else NO_BARRIER
+        write, read = timing.write_barrier[last], timing.read_barrier[last]
         warp_program.write_scoreboard.append(-1 if write == NO_BARRIER else write)
         warp_program.read_scoreboard.append(-1 if read == NO_BARRIER else read)
         warp_program.async_mma_cycles.append(share * float(resource_demand.async_mma_cycles[last]))

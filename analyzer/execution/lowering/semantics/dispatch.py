@@ -43,6 +43,7 @@ from analyzer.execution.lowering.semantics.min_max import (
     compile_min_max,
 )
 from analyzer.execution.lowering.semantics.moves import (
+    compile_barrier_result,
     compile_constant_load,
     compile_half_constant,
     compile_move,
@@ -111,6 +112,7 @@ STEP_COMPILERS: dict[Semantics, Callable[[InstructionForm], Step]] = {
     Semantics.SPECIAL_MOVE: compile_special_register,
     Semantics.SPECIAL_READ: compile_special_register,
     Semantics.CONSTANT_LOAD: compile_constant_load,
+    Semantics.BARRIER_RESULT: compile_barrier_result,
     Semantics.FIRST_LANE: compile_read_first_lane,
     Semantics.VOTE: compile_vote,
     Semantics.ELECT: compile_elect,

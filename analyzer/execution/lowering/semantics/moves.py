@@ -19,9 +19,11 @@ from analyzer.execution.lowering.semantics.operand_parser import (
 from analyzer.execution.lowering.step import AffineRule, ConstantRead, SpecialRead, Step, Value
 from analyzer.ir.module import InstructionForm
 from analyzer.ir.operand import ConstantBankOperand, Immediate, Register, SpecialOperand
+from analyzer.isa.register_operands import BARRIER_RESULT_PREDICATE, BARRIER_RESULT_WORD
 
 _ALL_BYTES_MASK = 0xF  # older tools print the byte mask of a move
 _ZERO_REGISTER = "SRZ"
+_DISCARDED = -1
 
 
 def compile_move(form: InstructionForm) -> Step:
@@ -123,6 +125,19 @@ def compile_special_register(form: InstructionForm) -> Step:
     if not is_single:
         raise UnsupportedInstructionError
     return make_step(lambda x: (x,), [SourceOperand((SpecialRead(special.name),))], results)
+
+
+def compile_barrier_result(form: InstructionForm) -> Step:
+    """Compile B2R.RESULT: the count of the last barrier that reduced a predicate, or its truth value."""
+    parser = OperandParser(form)
+    parser.take_modifier("RESULT")
+    word = parser.take_result()
+    (predicate,) = parser.take_result_predicates(1) or (_DISCARDED,)
+    parser.expect_end()
+    moves = [(word, BARRIER_RESULT_WORD), (predicate, BARRIER_RESULT_PREDICATE)]
+    moves = [(result, source) for result, source in moves if result != _DISCARDED]
+    sources = [SourceOperand((source,)) for _, source in moves]
+    return make_step(lambda *values: values, sources, [result for result, _ in moves], AffineRule.LINEAR)
 
 
 _SUB_WORD_TYPES: dict[str, type[np.generic]] = {

@@ -1,0 +1,1 @@
+"""Advice: causes of lost time, each with a gain found by asking the model again without the cause."""

@@ -1,0 +1,49 @@
+"""Inputs of models with some fields changed, and with what follows from these."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from analyzer.advice.interface import Edit
+from analyzer.demand.tensor_memory import find_tensor_columns
+from analyzer.demand.warp_demand import compute_warp_demand
+from analyzer.hardware.occupancy import Occupancy, compute_occupancy
+from analyzer.models.interface import ModelInput
+
+
+def edit_input(model_input: ModelInput, **changes: Any) -> ModelInput:
+    """Return an input with other fields, and with the demand that follows from them."""
+    edited = replace(model_input, **changes)
+    return replace(
+        edited,
+        demand=compute_warp_demand(
+            edited.kernel.opcode_ids, edited.execution_counts, edited.costs, edited.access_bytes
+        ),
+    )
+
+
+def compute_edited_occupancy(
+    model_input: ModelInput, *, registers: int | None = None, shared_bytes: int | None = None
+) -> Occupancy:
+    """Compute the occupancy with other registers per thread, or other bytes of shared memory per CTA."""
+    if registers is None:
+        registers = model_input.kernel.resources.registers or 0
+    return compute_occupancy(
+        model_input.arch.limits,
+        block_threads=model_input.block_threads,
+        registers=registers,
+        shared_bytes=model_input.shared_bytes_per_cta if shared_bytes is None else shared_bytes,
+        tensor_columns=find_tensor_columns(model_input.cfg),
+    )
+
+
+def edit_occupancy(model_input: ModelInput, occupancy: Occupancy, note: str) -> Edit:
+    """Return the edit that puts other numbers of CTAs on an SM.
+
+    A grid that is not known is one full wave, before and after: then the work of the launches differs.
+    """
+    if model_input.grid is not None:
+        return Edit(edit_input(model_input, occupancy=occupancy), note=note)
+    wave_ctas = model_input.gpu.sm_count * max(1, occupancy.ctas_per_sm)
+    edited = edit_input(model_input, occupancy=occupancy, grid_ctas=wave_ctas)
+    return Edit(edited, work_scale=model_input.grid_ctas / wave_ctas, note=note)

@@ -1,0 +1,205 @@
+"""A launch without some of its instructions, or without some of their waits.
+
+Rows move up, so all that names rows is renamed: arrays lose entries, blocks shrink, accesses and hit rates
+get new rows. A block may be left empty: models pass over it. What waited for a removed instruction goes on at
+once, since nothing raises its scoreboard.
+
+Example: rows 1 and 2 of four are removed. Row 3 becomes row 1, and its block [0, 4) becomes [0, 2).
+"""
+
+from collections.abc import Collection, Mapping
+from typing import TypeVar
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import astuple, replace
+from numpy.typing import NDArray
+
+from analyzer.advice.edited_input import edit_input
+from analyzer.demand.access_bytes import AccessBytes
+from analyzer.demand.hit_rates import KernelHitRates
+from analyzer.execution.profile.execution_profile import ExecutionProfile
+from analyzer.execution.profile.mbarrier_pipelines import MbarrierPipelines
+from analyzer.flow.cfg import BasicBlock, Cfg
+from analyzer.flow.def_use import DefUseChains
+from analyzer.ir.module import Kernel
+from analyzer.ir.opcode import Opcode, OpKind, Semantics
+from analyzer.isa.control_encoding import clear_wait_masks, decode_control_code_columns
+from analyzer.models.interface import ModelInput
+
+_Value = TypeVar("_Value")
+
+
+def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
+    """Return an input whose instructions at some rows wait for no scoreboard; it needs control codes.
+
+    Instructions that do nothing but wait are removed.
+    """
+    kernel = model_input.kernel
+    if kernel.control_words is None:
+        return model_input
+    words = kernel.control_words.copy()
+    chosen = np.array(sorted(rows), dtype=np.int64)
+    words[chosen] = clear_wait_masks(words[chosen])
+    edited = replace(kernel, control_words=words)
+    waits = kernel.form_table.make_opcode_mask(_waits_for_scoreboard)[kernel.opcode_ids[chosen]]
+    return without_rows(
+        replace(model_input, kernel=edited, cfg=replace(model_input.cfg, kernel=edited)),
+        chosen[waits].tolist(),
+    )
+
+
+def find_waiting_row(cfg: Cfg, row: int) -> int | None:
+    """Return the last instruction up to a row of the same block that waits for a scoreboard; None without.
+
+    The SM model attributes the waits of a few instructions to the last of them.
+    """
+    words = cfg.kernel.control_words
+    if words is None:
+        return None
+    start = cfg.blocks[cfg.block_of[row]].start
+    masks = decode_control_code_columns(words[start : row + 1]).wait_mask
+    waits = cfg.kernel.form_table.make_opcode_mask(_waits_for_scoreboard)
+    waiting = np.flatnonzero((masks > 0) | waits[cfg.kernel.opcode_ids[start : row + 1]])
+    return start + int(waiting[-1]) if len(waiting) else None
+
+
+def without_rows(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
+    """Return an input without some instructions."""
+    renaming = _Renaming.make(model_input.cfg, rows)
+    kernel = _remove_from_kernel(model_input.kernel, renaming.kept)
+    return edit_input(
+        model_input,
+        kernel=kernel,
+        cfg=replace(model_input.cfg, kernel=kernel, blocks=renaming.blocks),
+        profile=None if model_input.profile is None else _rename_profile(model_input.profile, renaming),
+        execution_counts=model_input.execution_counts[renaming.kept],
+        access_bytes=_remove_from_access_bytes(model_input.access_bytes, renaming.kept),
+        cache_rates=_rename_rates(model_input.cache_rates, renaming),
+        mbarrier_pipelines=_rename_pipelines(model_input.mbarrier_pipelines, renaming),
+    )
+
+
+def find_dead_rows(cfg: Cfg, removed: Collection[int]) -> frozenset[int]:
+    """Return the instructions whose results nothing needs any more once some others are removed.
+
+    An instruction is needed if it does more than write registers, or if a needed one reads what it writes.
+    """
+    kernel, chains = cfg.kernel, DefUseChains(cfg)
+    is_pure = kernel.form_table.make_opcode_mask(_only_writes_registers)[kernel.opcode_ids].tolist()
+    rows = range(cfg.blocks[-1].stop)
+    roots = {row for row in rows if not is_pure[row]}
+    before, after = (_find_needed_rows(chains, found) for found in (roots, roots - frozenset(removed)))
+    return before - after - frozenset(removed)
+
+
+def _find_needed_rows(chains: DefUseChains, roots: Collection[int]) -> frozenset[int]:
+    """Return some instructions and all that write what these need."""
+    found, work = set(roots), list(roots)
+    while work:
+        for row in chains.producers(work.pop()):
+            if row not in found:
+                found.add(row)
+                work.append(row)
+    return frozenset(found)
+
+
+def _waits_for_scoreboard(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.WAIT_SCOREBOARD
+
+
+def _only_writes_registers(opcode: Opcode) -> bool:
+    return opcode.kind in _PURE_KINDS
+
+
+_PURE_KINDS = frozenset(
+    {
+        OpKind.INTEGER,
+        OpKind.FLOAT,
+        OpKind.HALF,
+        OpKind.DOUBLE,
+        OpKind.CONVERT,
+        OpKind.SPECIAL_FUNCTION,
+        OpKind.MOVE,
+        OpKind.PREDICATE,
+    }
+)
+
+
+class _Renaming(Struct, frozen=True, eq=False):
+    """New rows of the instructions that stay."""
+
+    kept: NDArray[np.bool_]  # [n]
+    new_rows: NDArray[np.int64]  # [n + 1], of each old row; of a removed one the next row that stays
+    blocks: tuple[BasicBlock, ...]
+
+    @classmethod
+    def make(cls, cfg: Cfg, rows: Collection[int]) -> "_Renaming":
+        """Return the renaming that removes some rows."""
+        kept = np.ones(len(cfg.kernel), dtype=np.bool_)
+        kept[sorted(rows)] = False
+        new_rows = np.concatenate([[0], np.cumsum(kept)]).astype(np.int64)
+        blocks = tuple(
+            BasicBlock(block.index, int(new_rows[block.start]), int(new_rows[block.stop]))
+            for block in cfg.blocks
+        )
+        return cls(kept, new_rows, blocks)
+
+    def rename_keys(self, by_row: Mapping[int, _Value]) -> dict[int, _Value]:
+        """Return a mapping by new rows, without those that are removed."""
+        return {int(self.new_rows[row]): value for row, value in by_row.items() if self.kept[row]}
+
+
+def _remove_from_kernel(kernel: Kernel, kept: NDArray[np.bool_]) -> Kernel:
+    words, lines = kernel.control_words, kernel.source_line_ids
+    return replace(
+        kernel,
+        text_ids=kernel.text_ids[kept],
+        addresses=kernel.addresses[kept],
+        control_words=None if words is None else words[kept],
+        source_line_ids=None if lines is None else lines[kept],
+    )
+
+
+def _remove_from_access_bytes(moved: AccessBytes, kept: NDArray[np.bool_]) -> AccessBytes:
+    columns = dict(zip(moved.__struct_fields__, astuple(moved), strict=True))
+    return replace(
+        moved, **{name: value[kept] for name, value in columns.items() if isinstance(value, np.ndarray)}
+    )
+
+
+def _rename_profile(profile: ExecutionProfile, renaming: _Renaming) -> ExecutionProfile:
+    new_rows, kept = renaming.new_rows, renaming.kept
+    return replace(
+        profile,
+        accesses=tuple(
+            replace(access, row=int(new_rows[access.row])) for access in profile.accesses if kept[access.row]
+        ),
+        block_parts=tuple(
+            replace(part, start=int(new_rows[part.start]), stop=int(new_rows[part.stop]))
+            for part in profile.block_parts
+        ),
+        unknown_branches=tuple(
+            replace(
+                branch,
+                row=int(new_rows[branch.row]),
+                origin_row=None if branch.origin_row is None else int(new_rows[branch.origin_row]),
+            )
+            for branch in profile.unknown_branches
+        ),
+    )
+
+
+def _rename_rates(rates: KernelHitRates | None, renaming: _Renaming) -> KernelHitRates | None:
+    return None if rates is None else replace(rates, by_row=renaming.rename_keys(rates.by_row))
+
+
+def _rename_pipelines(pipelines: MbarrierPipelines | None, renaming: _Renaming) -> MbarrierPipelines | None:
+    if pipelines is None:
+        return None
+    return replace(
+        pipelines,
+        uses=renaming.rename_keys(pipelines.uses),
+        matrix_descriptors=renaming.rename_keys(pipelines.matrix_descriptors),
+        box_pitches=renaming.rename_keys(pipelines.box_pitches),
+    )

@@ -1,0 +1,148 @@
+"""Limits of the processes that this one starts: they end with it, and cannot run or write for ever.
+
+A tool runs in a process group of its own, because it may start further ones (cuobjdump starts nvdisasm): the
+group is killed once its output is no longer wanted. Should this process be killed itself, Linux kills the
+tool, and what the tool has started ends for want of a reader or at its limit of processor time.
+"""
+
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+
+_PR_SET_PDEATHSIG = 1
+_PIECE_BYTES = 1 << 20
+_MAX_MESSAGE_BYTES = 4096
+_MAX_PROCESSOR_S = 6 * 3600
+_MAX_FILE_BYTES = 16 << 30  # that a tool may write
+
+
+def make_parent_bond() -> Callable[[], None]:
+    """Return a function to call in a child: the kernel kills the child once the thread that made it ends.
+
+    It does nothing outside Linux. It loads no library in the child, where that may deadlock after a fork.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    try:
+        set_process_option = ctypes.CDLL(None).prctl
+    except (OSError, AttributeError):
+        return lambda: None
+    parent = os.getpid()
+
+    def bond() -> None:
+        set_process_option(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if os.getppid() != parent:  # it ended before this call
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return bond
+
+
+def make_tool_setup() -> Callable[[], None]:
+    """Return a function that prepares a child to run a tool: bound to its parent, with limits."""
+    import resource
+
+    bond = make_parent_bond()
+    wanted = ((resource.RLIMIT_CPU, _MAX_PROCESSOR_S), (resource.RLIMIT_FSIZE, _MAX_FILE_BYTES))
+    limits = []
+    for kind, most in wanted:
+        hard = resource.getrlimit(kind)[1]
+        limits.append((kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)))
+
+    def prepare() -> None:
+        bond()
+        for kind, limit in limits:
+            resource.setrlimit(kind, limit)
+
+    return prepare
+
+
+class ToolLimitError(Exception):
+    """A tool was silent for too long, or printed too much."""
+
+
+class ToolRun:
+    """One run of a tool; `status` and `messages` hold once `read_output` is through.
+
+    max_silence_s: seconds that it may print nothing.
+    max_output_bytes: of its standard output.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        max_silence_s: float,
+        max_output_bytes: int,
+        folder: str | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.command, self.folder, self.environment = tuple(command), folder, environment
+        self.max_silence_s, self.max_output_bytes = max_silence_s, max_output_bytes
+        self.status = 0  # negative: the signal that killed it
+        self.messages = b""  # the end of standard error
+
+    def read_output(self) -> Iterator[bytes]:
+        """Yield the standard output as it comes. Raises OSError if the tool does not start.
+
+        Raises ToolLimitError if it is silent for too long or prints too much.
+        """
+        process = subprocess.Popen(
+            self.command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.folder,
+            env=self.environment,
+            process_group=0,
+            preexec_fn=make_tool_setup(),
+        )
+        try:
+            yield from self._read_pipes(process)
+            self.status = self._wait(process)
+        finally:
+            _stop_group(process)
+
+    def _read_pipes(self, process: "subprocess.Popen[bytes]") -> Iterator[bytes]:
+        """Yield what the tool prints, until it has closed both pipes."""
+        n_bytes = 0
+        with selectors.DefaultSelector() as selector:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            selector.register(process.stdout, selectors.EVENT_READ)
+            selector.register(process.stderr, selectors.EVENT_READ)
+            while selector.get_map():
+                ready = selector.select(self.max_silence_s)
+                if not ready:
+                    raise ToolLimitError(f"it printed nothing for {self.max_silence_s:,.0f} s")
+                for key, _ in ready:
+                    piece = os.read(key.fd, _PIECE_BYTES)
+                    if not piece:
+                        selector.unregister(key.fileobj)
+                    elif key.fd == process.stderr.fileno():
+                        self.messages = (self.messages + piece)[-_MAX_MESSAGE_BYTES:]
+                    else:
+                        n_bytes += len(piece)
+                        if n_bytes > self.max_output_bytes:
+                            raise ToolLimitError(f"it printed more than {self.max_output_bytes >> 20:,} MiB")
+                        yield piece
+
+    def _wait(self, process: "subprocess.Popen[bytes]") -> int:
+        try:
+            return process.wait(self.max_silence_s)
+        except subprocess.TimeoutExpired:
+            raise ToolLimitError(f"it did not end within {self.max_silence_s:,.0f} s") from None
+
+
+def _stop_group(process: "subprocess.Popen[bytes]") -> None:
+    """Kill what still runs of a tool's process group, and reap the tool."""
+    with suppress(OSError):
+        os.killpg(process.pid, signal.SIGKILL)
+    for pipe in (process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
+    process.wait()

@@ -1,0 +1,59 @@
+"""Each rule of advice on pairs of kernels with one fault and without it.
+
+`pairs/RULE/pair.cu` has kernels `faulty…` and `mended…`; `build_pairs.py` compiles them. `launch.json` (or one
+for each architecture) launches them.
+"""
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from analyzer.advice.registry import list_rule_names
+from analyzer.execution.binding.launch_file import load_launch_file
+from analyzer.pipeline import Options, analyze
+from analyzer.report.analyze_schema import KernelReport
+
+PAIRS = Path(__file__).parent / "pairs"
+GPU_BY_ARCH = {80: "a100", 90: "h100"}
+MIN_GAIN_SHARE = 0.03  # below, a finding is only named
+MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
+
+
+@cache
+def analyze_pair(rule: str, arch: int) -> dict[str, KernelReport]:
+    folder = PAIRS / rule
+    launches = next(
+        path for name in (f"launch_{arch}.json", "launch.json") if (path := folder / name).is_file()
+    )
+    options = Options(launch_table=load_launch_file(launches), advice=True)
+    report = analyze(str(folder / f"pair_{arch}.sass"), GPU_BY_ARCH[arch], options=options)
+    return {kernel.name: kernel for kernel in report.kernels}
+
+
+def list_faulty_kernels() -> list[tuple[str, int, str]]:
+    return [
+        (folder.name, arch, line.split("faulty")[1].split("(")[0])
+        for folder in sorted(PAIRS.iterdir())
+        for arch in GPU_BY_ARCH
+        for line in (folder / "pair.cu").read_text().splitlines()
+        if "__global__" in line and "faulty" in line
+    ]
+
+
+@pytest.mark.parametrize(("rule", "arch", "suffix"), list_faulty_kernels())
+def test_a_rule_finds_its_fault_and_what_it_costs(rule: str, arch: int, suffix: str) -> None:
+    kernels = analyze_pair(rule, arch)
+    faulty, mended = kernels[f"faulty{suffix}"], kernels[f"mended{suffix}"]
+    (found,) = (entry for entry in faulty.advice if entry.rule == rule)
+    assert all(entry.gain_share < MIN_GAIN_SHARE for entry in mended.advice if entry.rule == rule)
+    difference = faulty.predictions[0].cycles - mended.predictions[0].cycles
+    assert difference > 0.05 * faulty.predictions[0].cycles, "the pair shows no fault to the model"
+    assert found.gain_cycles == pytest.approx(difference, rel=MAX_ERROR_SHARE)
+
+
+def test_every_rule_has_a_pair_and_a_page() -> None:
+    pages = Path(__file__).resolve().parents[2] / "docs" / "rules"
+    for rule in list_rule_names():
+        assert (PAIRS / rule / "pair.cu").is_file(), f"no pair of kernels for {rule}"
+        assert (pages / f"{rule}.md").is_file(), f"no page for {rule}"
