@@ -18,7 +18,9 @@ from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.hardware.gpu import Gpu, find_sched_timing
 from analyzer.hardware.schema import Arch
 from analyzer.ir.arrays import FloatArray
+from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.ir.operand import ConstantBankOperand, Register
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
 from analyzer.models.bounds import DRAM_BOUND, L2_BOUND
 from analyzer.models.interface import ModelInput
@@ -150,7 +152,7 @@ def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     """Count the executions of each opcode by the grid's warps, active lanes over 32 where they are known.
 
     Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA
-    does.
+    does. Half-precision operations on constants alone do not count: compilers set registers by them.
     """
     ids, table = model_input.kernel.opcode_ids, model_input.kernel.form_table
     executions = model_input.execution_counts * _count_warps(model_input)
@@ -164,7 +166,27 @@ def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     else:
         once = table.make_opcode_mask(is_tcgen05_mma)[ids]
         executions[once] /= model_input.occupancy.warps_per_cta
+    executions[_list_constant_moves(model_input.kernel)] = 0.0
     return np.bincount(ids, weights=executions, minlength=len(table.opcodes)).astype(np.float64)
+
+
+def _list_constant_moves(kernel: Kernel) -> list[int]:
+    """Return the rows of half-precision operations that read no register: `HFMA2.MMA R3, -RZ, RZ, 0, 0.5`."""
+    is_half = kernel.form_table.make_opcode_mask(_is_half_operation)[kernel.opcode_ids]
+    return [row for row in np.flatnonzero(is_half).tolist() if not _reads_value(kernel.decode_form(row))]
+
+
+def _is_half_operation(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.HALF and opcode.mma_shape is None
+
+
+def _reads_value(form: InstructionForm) -> bool:
+    """Return whether a source is a register or a word of a constant bank; the first operand is the result."""
+    return any(
+        isinstance(operand, ConstantBankOperand)
+        or (isinstance(operand, Register) and operand.index is not None)
+        for operand in form.operands[1:]
+    )
 
 
 def _is_matrix_product(opcode: Opcode) -> bool:

@@ -22,6 +22,7 @@ _MIN_HOT_SHARE = 0.02
 _MIN_SHOWN_SHARE = 0.0005
 _MAX_SASS_CELLS = 40  # a longer instruction is folded before other columns are left out
 _MIN_SASS_CELLS = 12
+_MIN_TEXT_CELLS = 24  # of a source line beside its place
 _SHARED_SPACES = ("shared", "distributed_shared")
 _FIXED_LATENCY_STALL = "wait"
 _LEGEND = (
@@ -128,8 +129,10 @@ class _ListingTable:
         sass = min(_measure("SASS", self.cells["SASS"]), _MAX_SASS_CELLS)
         if is_merged or not self.has_column("source"):
             return sum(widths) + sass + 2 * len(widths)
-        places = _measure("source", _list_sources(self.entries, has_text=False))
-        return sum(widths) + sass + places + 2 * (len(widths) + 1)
+        sources = _measure("source", _list_sources(self.entries, has_text=False))
+        if any(entry.source_text for entry in self.entries):
+            sources += _MIN_TEXT_CELLS
+        return sum(widths) + sass + sources + 2 * (len(widths) + 1)
 
     def _is_shown(self, name: str) -> bool:
         return name not in ("loop", "source", "control") or self.has_column(name)
@@ -209,7 +212,8 @@ def _list_sources(entries: Sequence[ListingEntry], *, has_text: bool) -> list[Ce
     for entry in entries:
         place = shorten_source(entry.source)
         is_new = has_text and entry.source_text and entry.source != before
-        found.append(f"{place}  {entry.source_text}" if is_new else place)
+        text = f"{place}  {entry.source_text}" if is_new else place
+        found.append(Text(text, no_wrap=True, overflow="ellipsis"))
         before = entry.source
     return found
 

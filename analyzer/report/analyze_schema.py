@@ -239,6 +239,7 @@ class SpeedOfLightEntry(Struct, frozen=True, kw_only=True):
     memory: tuple[MemoryThroughputEntry, ...]
     issue_share: Annotated[float, Meta(description="Issue slots that are used, of all.")]
     provenance: Annotated[str, Meta(description="Of the counts that the operations and bytes come from.")]
+    address_provenance: Annotated[str, Meta(description="Of the addresses that the bytes come from.")]
     assumes_one_wave: Annotated[bool, Meta(description="The grid is not known: one full wave is taken.")]
 
 
