@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=make_examples(
-        "warplens validate docs/cases.csv --no-cache",
-        "warplens validate docs/cases.csv --model sm,roofline --suite stream --max-mape 200",
+        "warplens validate docs/cases.csv --model sm,roofline --jobs 1",
+        "warplens validate docs/cases.csv --suite stream --jobs 1 --max-mape 200 --format json",
     )
 )
 @click.argument("table", metavar="CASES.csv", type=click.Path(path_type=Path))

@@ -148,7 +148,7 @@ def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[L
 def _make_no_kernel_error(pattern: str, kernels: Sequence[LoadedKernel]) -> UsageError:
     names = [kernel.name for kernel in kernels]
     near = find_nearest_names(names, pattern)
-    hint = f"the input has: {list_names_for_people(names)}"
+    hint = f"the input has: {list_names_for_people(sorted(names))}"
     if near:
         hint = f"did you mean {list_names_for_people(near)}?"
     return UsageError(f"no kernel fits {pattern}", hint=hint)

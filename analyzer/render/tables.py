@@ -2,7 +2,7 @@
 
 Numbers and short words stand whole, other columns go on in the next line down to their least width. Where
 that is still too wide, columns with the highest `drop_rank` are left out, and a line under the table names
-them: of a column with one value, it gives the value. At last all columns are folded.
+them: of a column with one value, it gives the value. At last words are broken.
 
 Example, with 24 columns for `GPU` (folded), `cycles` (whole) and `occupancy` (drop_rank 1):
 
@@ -27,6 +27,7 @@ Row = Sequence[Cell]
 
 _DEFAULT_MIN_CELLS = 12  # of a column that is folded
 _MAX_WORD_CELLS = 16  # a longer word of a folded column may be broken
+_MIN_BROKEN_CELLS = 6  # of a folded column that breaks words
 _GAP_CELLS = 2  # between columns
 _MARGIN_CELLS = 2  # at both ends
 
@@ -63,7 +64,12 @@ class FittedTable(Struct, frozen=True):
         widths = [self._measure_width(index) for index in range(len(self.columns))]
         least = [self._find_least_width(index, width) for index, width in enumerate(widths)]
         kept = self._choose_columns(least, options.max_width)
-        fitted = _fit_widths([least[i] for i in kept], [widths[i] for i in kept], options.max_width)
+        fitted = _fit_widths(
+            [self.columns[i].fit for i in kept],
+            [least[i] for i in kept],
+            [widths[i] for i in kept],
+            options.max_width,
+        )
         yield self._make_table(kept, fitted)
         left_out = [self._describe_left_out(i) for i in range(len(self.columns)) if i not in kept]
         if left_out:
@@ -111,7 +117,8 @@ class FittedTable(Struct, frozen=True):
             )
         for number, row in enumerate(self.rows):
             style = self.row_styles[number] if self.row_styles else ""
-            table.add_row(*(row[i] for i in kept), style=style)
+            cells = (row[i] for i in kept)
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), style=style)
         return table
 
     def _describe_left_out(self, index: int) -> str:
@@ -124,18 +131,25 @@ def _sum_widths(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP_CELLS * (len(widths) - 1) + _MARGIN_CELLS
 
 
-def _fit_widths(least: Sequence[int], widths: Sequence[int], available: int) -> list[int]:
-    """Return the widths of columns: folded ones share what the others leave, first come first served."""
+def _fit_widths(
+    fits: Sequence[ColumnFit], least: Sequence[int], widths: Sequence[int], available: int
+) -> list[int]:
+    """Return the widths of columns: folded ones share what the others leave, first come first served.
+
+    Where even the least widths are too much, folded columns break words, and at last others are folded.
+    """
     fitted = list(least)
     spare = available - _sum_widths(fitted)
     for index, width in enumerate(widths):
         more = max(0, min(spare, width - fitted[index]))
         fitted[index] += more
         spare -= more
-    while spare < 0 and max(fitted) > 1:  # all are folded
-        widest = max(range(len(fitted)), key=lambda i: fitted[i])
-        fitted[widest] -= 1
-        spare += 1
+    folded = [index for index, fit in enumerate(fits) if fit is ColumnFit.WRAP]
+    for candidates, floor in ((folded, _MIN_BROKEN_CELLS), (range(len(fitted)), 1)):
+        while spare < 0 and any(fitted[i] > floor for i in candidates):
+            widest = max(candidates, key=lambda i: fitted[i])
+            fitted[widest] -= 1
+            spare += 1
     return fitted
 
 

@@ -40,7 +40,8 @@ def test_more_warps_keep_the_pipe_busy(capsys: Capture, arch: str) -> None:
         loop = kernel["loops"][0]
         shares.append(loop["busiest_share"])
     assert shares[0] < 0.4
-    assert shares[1] == pytest.approx(1.0) and loop["bound"] == "tensor"
+    assert shares[1] == pytest.approx(1.0)
+    assert loop["bound"] == "tensor"
 
 
 @pytest.mark.parametrize("arch", GPUS)
@@ -53,11 +54,24 @@ def test_loops_that_no_warp_enters_are_left_out(capsys: Capture, arch: str) -> N
     idle = kernel["loops_not_entered"]
     assert len(idle) == 2
     entered = analyze(capsys, arch, "chain", *options[:-1], "2=5")
-    assert len(entered["loops"]) == 2 and len(entered["loops_not_entered"]) == 1
+    assert len(entered["loops"]) == 2
+    assert len(entered["loops_not_entered"]) == 1
 
-    assert run(
-        ["analyze", str(FOLDER / f"loops_{arch}.sass"), "-k", "chain", "-g", GPUS[arch], *options, "--loops"]
-    ) == 0
+    assert (
+        run(
+            [
+                "analyze",
+                str(FOLDER / f"loops_{arch}.sass"),
+                "-k",
+                "chain",
+                "-g",
+                GPUS[arch],
+                *options,
+                "--loops",
+            ]
+        )
+        == 0
+    )
     text = capsys.readouterr().out
     assert "each of 0" not in text
     assert f"loops that no warp enters: {', '.join(map(hex, idle))}" in text

@@ -41,6 +41,7 @@ def test_text_names_frame_and_spills_apart(capsys: pytest.CaptureFixture[str]) -
     assert run(["analyze", str(FOLDER / "stack_80.sass")]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "spilled" not in text
-    assert text.count("B stack frame") == 4 and text.count("B spill stores") == 2
+    assert text.count("B stack frame") == 4
+    assert text.count("B spill stores") == 2
     assert "160 B stack frame about 36 B spill stores, 36 B spill loads" in text
     assert "56 B stack frame 96 B spill stores, 104 B spill loads" in text
