@@ -1,4 +1,4 @@
-"""What the shell completes behind options: files, names of GPUs and models (docs/completion.md)."""
+"""What the shell completes behind options: files, names of GPUs and models (docs/command-line.md)."""
 
 from typing import TYPE_CHECKING
 
