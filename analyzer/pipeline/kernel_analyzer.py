@@ -29,7 +29,6 @@ from analyzer.pipeline.progress import StepProgress
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
-from analyzer.text.errors import UsageError
 
 if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.pipeline.launch_execution import ExecutedLaunch
@@ -95,10 +94,10 @@ class KernelAnalyzer:
         """Execute a launch; None where it is not known, or needs more than a kernel's share of the steps."""
         if not launch.arguments and not launch.has_dimensions:
             return None
-        from analyzer.pipeline.launch_execution import execute_kernel
+        from analyzer.pipeline.launch_execution import execute_kernel, explain_shared_arguments
 
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
-        try:
+        with explain_shared_arguments(self.n_kernels if launch.arguments else 1):
             found = execute_kernel(
                 loaded,
                 launch,
@@ -108,14 +107,6 @@ class KernelAnalyzer:
                 assumption=assumption,
                 rough_boxes=rough_boxes,
             )
-        except UsageError as error:
-            if self.n_kernels == 1 or not launch.arguments:
-                raise
-            told = error.diagnostic
-            hint = f"an argument goes to each of the {self.n_kernels:,} kernels: choose one with -k NAME"
-            raise UsageError(
-                told.message, location=told.location, hint=f"{told.hint}; {hint}" if told.hint else hint
-            ) from None
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
         return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
