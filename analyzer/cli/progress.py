@@ -12,7 +12,7 @@ from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from analyzer.pipeline.progress import ProgressCallback, ignore_progress
+from analyzer.text.progress import ProgressCallback, ignore_progress
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -93,8 +93,11 @@ def _find_spilled_words(accesses: list[_SlotAccess], *, has_objects: bool) -> fr
 def _mask_stack_texts(form_table: FormTable) -> NDArray[np.bool_]:
     """Mark the texts that access local memory or name R1, [n_text]."""
     is_local = form_table.make_opcode_mask(_is_local_access)[form_table.opcode_ids]
-    names_pointer = [_STACK_POINTER_TEXT.search(text) is not None for text in form_table.texts]
-    marked: NDArray[np.bool_] = is_local | np.array(names_pointer, dtype=np.bool_)
+    code = "\n".join(form_table.texts)
+    ends = np.cumsum([len(text) + 1 for text in form_table.texts])
+    places = [match.start() for match in _STACK_POINTER_TEXT.finditer(code)]
+    marked: NDArray[np.bool_] = is_local.copy()
+    marked[np.searchsorted(ends, places, side="right")] = True
     return marked
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.hardware.gpu import Gpu, find_sched_timing
@@ -166,14 +167,20 @@ def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     else:
         once = table.make_opcode_mask(is_tcgen05_mma)[ids]
         executions[once] /= model_input.occupancy.warps_per_cta
-    executions[_list_constant_moves(model_input.kernel)] = 0.0
+    executions[_mask_constant_moves(model_input.kernel)] = 0.0
     return np.bincount(ids, weights=executions, minlength=len(table.opcodes)).astype(np.float64)
 
 
-def _list_constant_moves(kernel: Kernel) -> list[int]:
-    """Return the rows of half-precision operations that read no register: `HFMA2.MMA R3, -RZ, RZ, 0, 0.5`."""
-    is_half = kernel.form_table.make_opcode_mask(_is_half_operation)[kernel.opcode_ids]
-    return [row for row in np.flatnonzero(is_half).tolist() if not _reads_value(kernel.decode_form(row))]
+def _mask_constant_moves(kernel: Kernel) -> NDArray[np.bool_]:
+    """Mark half-precision operations that read no register, such as `HFMA2.MMA R3, -RZ, RZ, 0, 0.5`, [n]."""
+    table = kernel.form_table
+    is_half = table.make_opcode_mask(_is_half_operation)[kernel.opcode_ids]
+    text_ids = np.unique(kernel.text_ids[is_half]).tolist()
+    moves = [text_id for text_id in text_ids if not _reads_value(table.decode_form(text_id))]
+    marked: NDArray[np.bool_] = (
+        np.isin(kernel.text_ids, moves) if moves else np.zeros(len(kernel), dtype=bool)
+    )
+    return marked
 
 
 def _is_half_operation(opcode: Opcode) -> bool:

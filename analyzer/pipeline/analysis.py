@@ -12,7 +12,6 @@ from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
-from analyzer.pipeline.progress import ProgressCallback, ignore_progress
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
     make_cut_off_warnings,
@@ -24,6 +23,7 @@ from analyzer.report.input_entries import (
 )
 from analyzer.text.errors import GateError, HardwareError, UsageError
 from analyzer.text.kernel_names import find_nearest_names, list_names_for_people
+from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
 

@@ -25,10 +25,10 @@ from analyzer.models.portability import is_native
 from analyzer.models.registry import choose_comparison_model, choose_default_model, find_model
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.loaded_program import LoadedKernel
-from analyzer.pipeline.progress import StepProgress
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
+from analyzer.text.progress import StepProgress
 
 if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.pipeline.launch_execution import ExecutedLaunch

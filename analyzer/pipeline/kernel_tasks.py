@@ -12,9 +12,9 @@ from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.hardware.gpu import Gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
 from analyzer.pipeline.loaded_program import LoadedKernel
-from analyzer.pipeline.progress import ProgressCallback, StepProgress, ignore_progress
 from analyzer.report.analyze_schema import KernelReport
 from analyzer.report.kernel_entries import make_kernel_report
+from analyzer.text.progress import ProgressCallback, StepProgress, ignore_progress
 from analyzer.text.source_files import SourceFiles
 from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenly
 

@@ -23,13 +23,13 @@ from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
 from analyzer.pipeline.loaded_program import Program, load
-from analyzer.pipeline.progress import ProgressCallback, ignore_progress
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
 from analyzer.report.whatif_entries import make_figure_entries, make_point_entry
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, PointEntry, WhatIfKernel, WhatIfReport
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import HardwareError, UsageError
+from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
 
