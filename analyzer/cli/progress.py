@@ -65,7 +65,8 @@ class _DelayedBar:
         self.is_drawing, self.drawn_at = True, now
         try:
             bar, task = self.bar = self.bar or self._start()
-            bar.update(task, completed=self.done, total=self.total or None, description=self.text)
+            bar.tasks[0].total = self.total or None  # `update` keeps a total where it gets none
+            bar.update(task, completed=self.done, description=self.text)
             bar.refresh()
         finally:
             self.is_drawing = False

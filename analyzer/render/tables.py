@@ -16,11 +16,14 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from analyzer.text.escaping import escape_controls
 
 Cell = str | Text
 Row = Sequence[Cell]
@@ -58,6 +61,14 @@ class FittedTable(Struct, frozen=True):
     title: str = ""
     has_rule: bool = True  # under the head
     row_styles: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Escape control characters before widths are measured."""
+        rows = [
+            [escape_controls(cell, keep="\n") if isinstance(cell, str) else cell for cell in row]
+            for row in self.rows
+        ]
+        force_setattr(self, "rows", rows)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the table, and a line on what was left out."""

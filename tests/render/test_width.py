@@ -10,7 +10,9 @@ from rich.console import Console
 
 import analyzer
 from analyzer import Options
+from analyzer.hardware.gpu_selection import find_gpus
 from analyzer.ir.launch import Dim3, Launch
+from analyzer.render.gpus import make_gpu_table, print_gpu
 from analyzer.render.tables import Column, ColumnFit, make_table, shorten_middle
 from analyzer.render.terminal import print_listings, print_report
 from analyzer.render.text_options import TextOptions
@@ -102,6 +104,19 @@ def test_a_table_leaves_columns_out_by_rank_and_says_so() -> None:
     assert "(sm)" in narrow
     assert "low" not in render(22).splitlines()[1]
     assert "12,345" in render(22)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_tables_of_gpus_fit(width: int) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=width)
+    console.print(make_gpu_table(find_gpus("all")))
+    print_gpu(find_gpus("h100")[0], console, explain=True)
+    text = out.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    assert "3,352" in text
+    assert "rtx-pro-6000-blackwell-server" in "".join(text.split())
 
 
 def test_long_names_lose_their_middle() -> None:
