@@ -8,7 +8,6 @@ rule that applies, and none where none does.
 from collections.abc import Callable, Sequence
 
 from analyzer.advice.interface import Edit, Finding, Rule, Site, list_rows
-from analyzer.advice.registry import load_rules
 from analyzer.models.interface import Stall
 from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
@@ -21,15 +20,15 @@ _GAIN_DECIMALS = (
 
 
 def find_advice(
-    result: ModelResult, rules: Sequence[Rule] | None = None, listener: ProgressListener | None = None
+    result: ModelResult, rules: Sequence[Rule], listener: ProgressListener | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings of some rules, of all for None, the largest gain first.
+    """Return the findings of some rules, the largest gain first.
 
     result: of the launch as it is; its model is asked again.
     listener: is told each question before the model is asked.
     """
     findings = []
-    for rule in load_rules() if rules is None else rules:
+    for rule in rules:
         sites = rule.find_sites(result)
         if not sites:
             continue

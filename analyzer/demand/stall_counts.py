@@ -15,7 +15,6 @@ into it, at the second time around loops as well.
 """
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
@@ -41,9 +40,7 @@ _SPACED_PIPES = frozenset(
     PIPE_INDEX[pipe]
     for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16, Pipe.FP64, Pipe.XU, Pipe.TENSOR)
 )
-_ARITHMETIC_PIPES = frozenset(
-    PIPE_INDEX[pipe] for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16)
-)
+_ARITHMETIC_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16))
 _MEMORY_PIPE = PIPE_INDEX[Pipe.LSU]
 _MEMORY_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.ADU))
 
@@ -51,9 +48,7 @@ _MEMORY_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe
 _Ages = dict[int, tuple[float, int]]
 
 
-def compute_stall_counts(
-    cfg: Cfg, costs: OpcodeCosts, arch: Arch, boards: Scoreboards
-) -> NDArray[np.uint8]:
+def compute_stall_counts(cfg: Cfg, costs: OpcodeCosts, arch: Arch, boards: Scoreboards) -> NDArray[np.uint8]:
     """Compute the stall count of each instruction, [n]."""
     scheduler = _Scheduler(cfg, costs, arch, boards)
     for _ in range(2):

@@ -8,7 +8,7 @@
 
 from analyzer.pipeline.analysis import analyze, analyze_programs
 from analyzer.pipeline.kernel_analyzer import Options
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, load
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, load, load_all
 from analyzer.pipeline.trace_matching import attach_traces
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "analyze_programs",
     "attach_traces",
     "load",
+    "load_all",
 ]

@@ -5,22 +5,25 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
 from analyzer.ir.launch import Dim3
 from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_all
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
     make_cut_off_warnings,
     make_input_entry,
     make_refused_gpu_warnings,
     make_unknown_arch_warnings,
+    make_unused_launch_warnings,
     make_unused_trip_warning,
     make_warning_entry,
 )
+from analyzer.text.demangling import demangle
 from analyzer.text.errors import GateError, HardwareError, UsageError
 from analyzer.text.kernel_names import find_nearest_names, list_names_for_people
 from analyzer.text.progress import ProgressCallback, ignore_progress
@@ -51,7 +54,11 @@ def analyze(
         )
         options = replace(options, launch=launch)
     paths = [source] if isinstance(source, str | Program) else list(source)
-    programs = [item if isinstance(item, Program) else load(item) for item in paths]
+    programs = [
+        program
+        for item in paths
+        for program in ([item] if isinstance(item, Program) else load_all(item, patterns=options.kernels))
+    ]
     return analyze_programs(programs, gpu, options)
 
 
@@ -81,6 +88,7 @@ def analyze_programs(
     return Report(
         schema=ANALYZE_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         inputs=tuple(make_input_entry(module) for module in modules),
         gpus=tuple(dict.fromkeys(p.gpu for r in reports for p in r.predictions)),
         kernels=reports,
@@ -94,6 +102,7 @@ def analyze_programs(
                 for rule in options.trip_rules
                 if rule not in done.used_trip_rules and not rule.is_general
             ),
+            *make_unused_launch_warnings(_find_unused_launches(programs, options)),
         ),
     )
 
@@ -102,6 +111,17 @@ def _find_folder(program: Program) -> Path | None:
     """Return the folder of an input; None for standard input."""
     path = Path(program.module.path)
     return path.parent if path.is_file() else None
+
+
+def _find_unused_launches(programs: Sequence[Program], options: Options) -> tuple[str, ...]:
+    """Return the entries of the launch file that no kernel of the inputs takes.
+
+    Of several inputs with chosen kernels, some may not have been read: then none is returned.
+    """
+    if options.launch_table is None or (options.kernels and len(programs) > 1):
+        return ()
+    names = [(kernel.name, demangle(kernel.name)) for program in programs for kernel in program.kernels]
+    return options.launch_table.find_unused_globs(names)
 
 
 def _assign_gpus(

@@ -7,6 +7,8 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.advice.findings import find_advice
+from analyzer.advice.interface import Finding
+from analyzer.advice.registry import load_rules
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
@@ -49,6 +51,7 @@ class Options(Struct, frozen=True, kw_only=True):
     min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
     models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
     advice: bool = False  # ask the first model again for each rule of advice that applies
+    advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
@@ -178,8 +181,12 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_advice(first, listener=self.steps.tell) if self.options.advice else (),
+            findings=self._find_advice(first) if self.options.advice else (),
         )
+
+    def _find_advice(self, result: ModelResult) -> tuple[Finding, ...]:
+        rules = load_rules(self.options.advice_rules or None)
+        return find_advice(result, rules, self.steps.tell)
 
     def _run_models(
         self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None

@@ -1,10 +1,11 @@
 """Predictions on edited hardware: launches are counted once, then a model runs once for each edit."""
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_single_gpu
 from analyzer.hardware.parameter_edits import (
@@ -15,17 +16,22 @@ from analyzer.hardware.parameter_edits import (
     parse_sweep,
     with_settings,
 )
-from analyzer.models.elasticity import compute_elasticities
+from analyzer.models.elasticity import (
+    Elasticities,
+    TimePredictor,
+    compute_elasticities,
+    measure_resolution,
+)
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
-from analyzer.models.registry import choose_edited_gpu_model, find_model
+from analyzer.models.registry import choose_default_model, choose_edited_gpu_model, find_model
 from analyzer.pipeline.analysis import choose_kernels
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
-from analyzer.pipeline.loaded_program import Program, load
+from analyzer.pipeline.loaded_program import Program, load_all
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
-from analyzer.report.whatif_entries import make_figure_entries, make_point_entry
+from analyzer.report.whatif_entries import make_figure_entries, make_point_entry, make_whatif_notes
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, PointEntry, WhatIfKernel, WhatIfReport
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import HardwareError, UsageError
@@ -60,8 +66,9 @@ def whatif(
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    program = source if isinstance(source, Program) else load(source)
-    return whatif_programs([program], gpu, edits, options or Options())
+    options = options or Options()
+    programs = [source] if isinstance(source, Program) else load_all(source, patterns=options.kernels)
+    return whatif_programs(programs, gpu, edits, options)
 
 
 def whatif_programs(
@@ -89,24 +96,18 @@ def whatif_programs(
     for number, kernel in enumerate(chosen):
         progress(number, len(chosen), demangle(kernel.name))
         counted += kernel_analyzer.count_launches(kernel)
-    found = []
-    for number, one in enumerate(counted):
-        name = demangle(one.loaded.name)
-        progress(number, len(counted), name)
-        runs = count(1)
-
-        def tell_run(name: str = name, runs: Iterator[int] = runs) -> None:
-            progress(next(runs), 0, f"{name}: runs of the model")
-
-        found.append(_evaluate_kernel(one, base, points, edits, options, tell_run))
+    tell = partial(progress, 0, 0)
+    found = [_evaluate_kernel(one, base, points, edits, options, tell) for one in counted]
     return WhatIfReport(
         schema=WHATIF_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         gpu=base.key,
         gpu_name=base.name,
         model=found[0].base.model,
         figures=make_figure_entries(base, found),
         kernels=tuple(found),
+        notes=make_whatif_notes([base, *(gpu for _, gpu in points)], found),
     )
 
 
@@ -116,35 +117,51 @@ def _evaluate_kernel(
     points: Sequence[tuple[tuple[ParameterSetting, ...], Gpu]],
     edits: HardwareEdits,
     options: Options,
-    tell_run: Callable[[], None],
+    tell: Callable[[str], None],
 ) -> WhatIfKernel:
-    model = (
-        options.models[0]
-        if options.models
-        else choose_edited_gpu_model(is_launch_known=counted.launch.has_dimensions)
-    )
+    model, elasticity_model = _choose_models(counted, options)
     before = _predict(counted, base, model)
     if isinstance(before, Refusal):
         raise HardwareError(before.reason, hint="choose another GPU with --gpu")
     kernel, ctas = counted.loaded.kernel, before.model_input.grid_ctas
-
-    def predict_time_us(gpu: Gpu) -> float | None:
-        tell_run()
-        found = _predict(counted, gpu, model, ctas)
-        return None if isinstance(found, Refusal) else found.prediction.time_us
-
-    def make_point(settings: Sequence[ParameterSetting], gpu: Gpu) -> PointEntry:
-        tell_run()
-        return _make_point_entry(counted, model, settings, gpu, ctas)
-
+    elasticities = Elasticities(by_key={}, resolution=0.0)
+    if edits.elasticity:
+        predict_time_us = _make_time_predictor(counted, elasticity_model, ctas)
+        elasticities = compute_elasticities(before.model_input, predict_time_us, tell)
+    resolution = elasticities.resolution if edits.elasticity and model == elasticity_model else 0.0
+    if points and not resolution:
+        predict_time_us = _make_time_predictor(counted, model, ctas)
+        resolution = measure_resolution(before.model_input, before.prediction.time_us, predict_time_us)
     return WhatIfKernel(
+        input=counted.loaded.input_path,
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
         base=_make_prediction_entry(before, counted, base),
-        points=tuple(make_point(settings, gpu) for settings, gpu in points),
-        elasticity=compute_elasticities(before.model_input, predict_time_us) if edits.elasticity else {},
+        points=tuple(
+            _make_point_entry(counted, model, settings, gpu, ctas, tell) for settings, gpu in points
+        ),
+        elasticity=elasticities.by_key,
+        resolution=resolution,
+        elasticity_model=elasticity_model if edits.elasticity else "",
+        elasticity_resolution=elasticities.resolution,
     )
+
+
+def _choose_models(counted: CountedLaunch, options: Options) -> tuple[str, str]:
+    """Return the model of times, by default the one of `analyze`, and the model of elasticities."""
+    if options.models:
+        return options.models[0], options.models[0]
+    is_known = counted.launch.has_dimensions
+    return choose_default_model(is_launch_known=is_known), choose_edited_gpu_model(is_launch_known=is_known)
+
+
+def _make_time_predictor(counted: CountedLaunch, model: str, ctas: int) -> TimePredictor:
+    def predict_time_us(gpu: Gpu) -> float | None:
+        found = _predict(counted, gpu, model, ctas)
+        return None if isinstance(found, Refusal) else found.prediction.time_us
+
+    return predict_time_us
 
 
 def _predict(counted: CountedLaunch, gpu: Gpu, model: str, ctas: int | None = None) -> ModelResult | Refusal:
@@ -157,8 +174,14 @@ def _predict(counted: CountedLaunch, gpu: Gpu, model: str, ctas: int | None = No
 
 
 def _make_point_entry(
-    counted: CountedLaunch, model: str, settings: Sequence[ParameterSetting], gpu: Gpu, ctas: int
+    counted: CountedLaunch,
+    model: str,
+    settings: Sequence[ParameterSetting],
+    gpu: Gpu,
+    ctas: int,
+    tell: Callable[[str], None],
 ) -> PointEntry:
+    tell(f"{model} at {', '.join(map(str, settings))}")
     found = _predict(counted, gpu, model, ctas)
     if isinstance(found, Refusal):
         return make_point_entry(gpu, settings, None, refused=found.reason)

@@ -82,8 +82,8 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
     addresses: Annotated[
         str,
         Meta(
-            description="Provenance of the addresses of memory requests, the worst of all, apart from that of "
-            "the counts; unknown without a launch."
+            description="Provenance of the addresses of memory requests, the worst of all, apart from that "
+            "of the counts; unknown without a launch."
         ),
     ] = "unknown"
     assumed_address_share: Annotated[
@@ -92,7 +92,8 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
     executed_warp_instructions: Amount | None
     instructions_per_warp: float
     is_sample: Annotated[
-        bool, Meta(description="Other CTAs are taken to be like those looked at; false where they are proven.")
+        bool,
+        Meta(description="Other CTAs are taken to be like those looked at; false where they are proven."),
     ] = False
     looked_at_ctas: Annotated[int | None, Meta(description="CTAs that were executed or traced.")]
     assumptions: tuple[str, ...]
@@ -140,7 +141,9 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
             "share bytes and take fewer."
         ),
     ]
-    wavefronts: Annotated[Amount | None, Meta(description="Passes of the data path.")]
+    wavefronts: Annotated[
+        Amount | None, Meta(description="Passes of the data path; of a constant load its distinct words.")
+    ]
     ideal_wavefronts: Annotated[float | None, Meta(description="As ideal_sectors.")]
     wavefront_requests: Annotated[
         Amount | None, Meta(description="Requests that the wavefronts are counted over.")
@@ -152,7 +155,8 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
 class MemorySpaceEntry(Struct, frozen=True, kw_only=True):
     """All accesses of the grid to one memory space.
 
-    Shared memory has wavefronts only, other spaces have sectors only; both are those of known addresses.
+    Shared and constant memory have wavefronts only, other spaces have sectors only; both are those of known
+    addresses.
     """
 
     space: str
@@ -334,6 +338,7 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
 class KernelReport(Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
+    input: Annotated[str, Meta(description="Path of its input, as in `inputs`.")] = ""
     name: str
     demangled: str
     architecture: str
@@ -405,6 +410,9 @@ class Report(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/analyze/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     inputs: tuple[InputEntry, ...]
     gpus: tuple[str, ...]
     kernels: tuple[KernelReport, ...]

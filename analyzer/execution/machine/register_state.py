@@ -15,6 +15,7 @@ Example, 2 CTAs in one column with 4 warps each: threadIdx.x is [1, 1, 4, 32], b
 their sum [2, 1, 4, 32].
 """
 
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.slicing import Guard
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.step import Value, WordArray
 from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
@@ -65,10 +66,15 @@ class RegisterState:
         self.exclusive_arrays.clear()
         return other
 
-    def add_slot(self) -> int:
-        """Add a slot for a word of the stack; return its number."""
+    def mark_unset(self, slots: Iterable[int], find_origin: Callable[[int], int]) -> None:
+        """Make registers unknown that nothing sets; find_origin: returns the origin of a slot."""
+        for slot in slots:
+            self.origins[slot] = np.full((1,) * _N_STATE_AXES, find_origin(slot), dtype=np.int32)
+
+    def add_unset_slot(self, origin: int) -> int:
+        """Add a slot for a word of the stack; return its number. It is unknown until it is stored."""
         self.values.append(_ZERO)
-        self.origins.append(None)
+        self.origins.append(np.full((1,) * _N_STATE_AXES, origin, dtype=np.int32))
         self.deltas.append(None)
         return len(self.values) - 1
 

@@ -4,7 +4,8 @@ An origin names the instruction or the constant word that made a value unknown. 
 argument: `--arg 2=N` gives it. A load reads what a pointer leads to: the argument is the one in whose
 allocation the load's addresses lie, and `--arg 3=fill:N` or `--arg 3=@data.npy` gives its contents.
 
-Example: `LDG R7, [R2]` with R2 in the allocation of argument 3 is the origin of a loop's bound: `--arg 3=fill:N`.
+Example: `LDG R7, [R2]` with R2 in the allocation of argument 3 is the origin of a loop's bound: one number
+for all of that memory, `--arg 3=fill:N`, settles it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -45,7 +46,7 @@ class MissingInputSearch(Struct, frozen=True, eq=False):
         return MissingInput(option=f"--arg {owner.ordinal}={contents}", name=owner.name)
 
     def find_scalars(self, segment_executions: FloatArray) -> tuple[MissingInput, ...]:
-        """Return the scalars without a value that executed code reads for its branches and addresses, in order.
+        """Return the scalars without a value that executed code reads for branches and addresses.
 
         segment_executions: [n_segment].
         """

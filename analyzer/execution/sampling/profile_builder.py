@@ -352,8 +352,10 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         cfg, loop = self.task.kernel.cfg, self.task.options.branch_decider.find_loop_of_branch(row)
         return None if loop is None else int(cfg.kernel.addresses[cfg.blocks[loop.header].start])
 
-    def _find_deciding_input(self, text: str, origin_row: int | None, *, is_trip: bool) -> MissingInput | None:
-        """Return the argument that would decide a branch; text, origin_row: see `LaunchSums.branch_origins`."""
+    def _find_deciding_input(
+        self, text: str, origin_row: int | None, *, is_trip: bool
+    ) -> MissingInput | None:
+        """Return the argument that would decide a branch, by its entry in `LaunchSums.branch_origins`."""
         if origin_row is not None:
             return self._missing_inputs.find_by_origin(origin_row, is_trip=is_trip)
         image = self.task.image
@@ -386,6 +388,12 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
             notes.append(
                 f"calls of functions that the input does not have (malloc, printf or of another file) at "
                 f"{len(outside)} places: what runs there is not counted"
+            )
+        if unset := self.task.kernel.unset_rows:
+            addresses = [f"{int(cfg.kernel.addresses[row]):#06x}" for row in unset]
+            notes.append(
+                f"what {len(unset)} instructions write is not followed and taken as unknown, the first at "
+                f"{addresses[0]}"
             )
         if self.sums.stop_reason:
             notes.append(

@@ -24,8 +24,8 @@ from analyzer.execution.profile.provenance import Provenance
 from analyzer.execution.static_counts.branch_heuristics import find_likely_successor
 from analyzer.execution.static_counts.trip_counts import find_constant_trip_count
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.missing_code import format_missing_code
 from analyzer.flow.loops import Loop, LoopForest
+from analyzer.flow.missing_code import format_missing_code
 from analyzer.ir.module import SourceLine
 from analyzer.ir.opcode import OpKind
 from analyzer.text.errors import UsageError
@@ -103,9 +103,7 @@ def count_block_executions(
 ) -> BlockCounts:
     """Estimate the executions of each block by one warp."""
     retry_loops = find_retry_loops(cfg, loop_forest)
-    trips = tuple(
-        _find_trip_count(cfg, loop_forest, loop, rules, retry_loops) for loop in loop_forest.loops
-    )
+    trips = tuple(_find_trip_count(cfg, loop_forest, loop, rules, retry_loops) for loop in loop_forest.loops)
     counts, branch_counts = _propagate_counts(cfg, loop_forest, {trip.loop: trip.count for trip in trips})
     assumptions = [
         f"loop at {_format_header(cfg, loop_forest.loops[trip.loop])}: {trip.count:g} trips {trip.reason}"
@@ -166,7 +164,7 @@ def _find_trip_count(
         return LoopTripCount(loop.index, constant, Provenance.EXACT, "from constant bounds")
     if not loop.exit_edges and not _leaves_code(cfg, loop):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
-    if loop.index in retry_loops or is_spin_loop(cfg, loop):
+    if loop.index in retry_loops or (is_spin_loop(cfg, loop) and not _leaves_code(cfg, loop)):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "assumed: what it waits for comes at once")
     for rule in rules:
         if rule.is_general:

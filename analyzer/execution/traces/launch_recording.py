@@ -27,7 +27,8 @@ from analyzer.execution.lowering.segments import (
     Segment,
     TerminatorKind,
 )
-from analyzer.execution.lowering.slicing import Guard, find_guard
+from analyzer.execution.lowering.guarded_liveness import Guard
+from analyzer.execution.lowering.slicing import find_guard
 from analyzer.execution.lowering.step import Step, WordArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog

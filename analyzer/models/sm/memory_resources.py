@@ -175,12 +175,15 @@ class LoadStorePath:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, begin + self.read_release_cycles)
-        return self._wait_for_stores(step, begin, time) if step.kind == _FENCE_KIND else time
+        if step.kind == _STORE_KIND:
+            queued = max(self.l2.free[True], self.l2.joint_free) - begin - self.burst_cycles
+            warp.last_store = begin + max(queued, 0.0)
+        return self._wait_for_stores(warp, step, begin, time) if step.kind == _FENCE_KIND else time
 
-    def _wait_for_stores(self, step: SimulatedStep, begin: float, time: float) -> float:
-        """Return when the stores before a fence have arrived, those that queue for the L2 too."""
-        queued = max(self.l2.free[True], self.l2.joint_free) - begin - self.burst_cycles
-        late = step.share * (begin + step.latency_cycles + max(queued, 0.0) - time)
+    def _wait_for_stores(self, warp: SimulatedWarp, step: SimulatedStep, begin: float, time: float) -> float:
+        """Return when a warp goes on after a fence: its last store has been to the L2 and back."""
+        last = max(begin, warp.last_store) if step.is_full_fence else warp.last_store
+        late = step.share * (last + step.latency_cycles - time)
         if late <= 0.0:
             return time
         step.wait_cycles[_MEMBAR] += late
