@@ -8,6 +8,7 @@ rule that applies, and none where none does.
 from collections.abc import Callable, Sequence
 
 from analyzer.advice.interface import Edit, Finding, Rule, Site, list_rows
+from analyzer.advice.registry import load_rules
 from analyzer.models.interface import Stall
 from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
@@ -39,6 +40,13 @@ def find_advice(
             listener(f"advice: {result.prediction.model} without {rule.name}")
         findings.append(_make_finding(rule, result, sites, edit))
     return tuple(sorted(findings, key=lambda found: (-round(found.gain_cycles, _GAIN_DECIMALS), found.rule)))
+
+
+def find_named_advice(
+    result: ModelResult, rule_names: Sequence[str], listener: ProgressListener | None = None
+) -> tuple[Finding, ...]:
+    """Return the findings of the rules of these names, of all rules for none. Raises UsageError."""
+    return find_advice(result, load_rules(rule_names or None), listener)
 
 
 def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit: Edit) -> Finding:
