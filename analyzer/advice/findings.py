@@ -21,15 +21,16 @@ _GAIN_DECIMALS = (
 
 
 def find_advice(
-    result: ModelResult, rules: Sequence[Rule], listener: ProgressListener | None = None
+    result: ModelResult, rule_names: Sequence[str] = (), listener: ProgressListener | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings of some rules, the largest gain first.
+    """Return the findings of some rules, of all where none is named, the largest gain first.
 
     result: of the launch as it is; its model is asked again.
     listener: is told each question before the model is asked.
+    Raises UsageError for an unknown rule.
     """
     findings = []
-    for rule in rules:
+    for rule in load_rules(rule_names or None):
         sites = rule.find_sites(result)
         if not sites:
             continue
@@ -40,13 +41,6 @@ def find_advice(
             listener(f"advice: {result.prediction.model} without {rule.name}")
         findings.append(_make_finding(rule, result, sites, edit))
     return tuple(sorted(findings, key=lambda found: (-round(found.gain_cycles, _GAIN_DECIMALS), found.rule)))
-
-
-def find_named_advice(
-    result: ModelResult, rule_names: Sequence[str], listener: ProgressListener | None = None
-) -> tuple[Finding, ...]:
-    """Return the findings of the rules of these names, of all rules for none. Raises UsageError."""
-    return find_advice(result, load_rules(rule_names or None), listener)
 
 
 def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit: Edit) -> Finding:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from analyzer.advice.findings import find_named_advice
+from analyzer.advice.findings import find_advice
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
@@ -179,7 +179,7 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_named_advice(first, self.options.advice_rules, self.steps.tell)
+            findings=find_advice(first, self.options.advice_rules, self.steps.tell)
             if self.options.advice
             else (),
         )
