@@ -6,6 +6,7 @@ A file that names a parent (`inherits = "gb202"`) has the parent's tables; its o
 
 import os
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ import tomli
 
 from analyzer.files import find_home_folder, list_files, read_file
 from analyzer.hardware.gpu import Gpu
-from analyzer.hardware.schema import Arch, GpuFile
+from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter
 from analyzer.resources import find_data_folder
 from analyzer.text.errors import HardwareError
 from analyzer.text.source import Location
@@ -24,6 +25,10 @@ _VENDOR_PREFIX = re.compile(r"^(nvidia|geforce|amd|instinct|tesla|quadro)-")
 _ERROR_KEY_PATH = re.compile(r"`\$\.?([^`]*)`")
 _MAX_INHERITANCE_DEPTH = 8
 _MAX_FILE_BYTES = 1 << 20
+# Figures outside are typing errors, and products of such would overflow floats.
+_LEAST_FIGURE, _MOST_FIGURE = 1e-12, 1e18
+_SM_COUNT_KEY, _MOST_SMS = "sm.count", 100_000.0
+_OPTIONAL_PREFIX = "link."  # 0: there is none
 
 TomlTable = dict[str, Any]
 _FileT = TypeVar("_FileT", Arch, GpuFile)
@@ -112,8 +117,38 @@ def _make_arch_sort_key(name: str) -> tuple[int, str]:
 @cache
 def _read_gpu(key: str, path: Path) -> Gpu:
     file = _convert_table(_read_merged_toml(path), GpuFile, path)
+    _check_figures(file, path)
     arch = load_arch(file.arch) if file.support == "kernels" else None
     return Gpu(key=key, file=file, arch=arch)
+
+
+def _check_figures(file: GpuFile, path: Path) -> None:
+    """Check that models can divide by the figures of a GPU. Raises HardwareError that shows a faulty one."""
+    for key, figure in list_figures(file):
+        least = 1.0 if key == _SM_COUNT_KEY else _LEAST_FIGURE
+        most = _MOST_SMS if key == _SM_COUNT_KEY else _MOST_FIGURE
+        if least <= figure.value <= most or (figure.value == 0 and key.startswith(_OPTIONAL_PREFIX)):
+            continue
+        raise HardwareError(
+            f"{key} is {figure.value:g}, and must be {least:g} to {most:g}", location=_locate_key(path, key)
+        )
+
+
+def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, HardwareParameter]]:
+    """Yield all figures under a row with their dotted keys, except those of scheduling classes."""
+    for name in row.__struct_fields__:
+        value = getattr(row, name)
+        key = f"{prefix}{name}"
+        match value:
+            case HardwareParameter():
+                yield key, value
+            case msgspec.Struct():
+                yield from list_figures(value, f"{key}.")
+            case Mapping() if name == "tensor":
+                for rate, figures in value.items():
+                    yield from list_figures(figures, f"{key}.{rate}.")
+            case _:
+                continue
 
 
 def _find_gpu_key(name: str, paths: dict[str, Path]) -> str:

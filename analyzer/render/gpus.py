@@ -1,15 +1,15 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
-import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.gpu_database import list_figures
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.scheduling import TensorRate
 from analyzer.text.escaping import escape_controls
@@ -60,23 +60,6 @@ def _make_verification_text(gpu: Gpu) -> str:
     if gpu.is_verified:
         return "verified: all figures that decide times are measured, calibrated or the vendor's"
     return f"unverified: figures that decide times are assumed: {', '.join(gpu.assumed_deciding_keys)}"
-
-
-def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, HardwareParameter]]:
-    """Yield all figures under a row with their dotted keys, except those of scheduling classes."""
-    for name in row.__struct_fields__:
-        value = getattr(row, name)
-        key = f"{prefix}{name}"
-        match value:
-            case HardwareParameter():
-                yield key, value
-            case msgspec.Struct():
-                yield from list_figures(value, f"{key}.")
-            case dict() if name == "tensor":
-                for rate, figures in value.items():
-                    yield from list_figures(figures, f"{key}.{rate}.")
-            case _:
-                continue
 
 
 def _make_figure_table(
