@@ -133,12 +133,14 @@ class Cfg(Struct, frozen=True, eq=False, dict=True):
 
     @cached_property
     def conditional_end_rows(self) -> frozenset[int]:
-        """Rows of exits and returns that some threads may pass: the code after them is no edge's alternative."""
+        """Rows of exits and returns that some threads may pass: no edge shows that others end there."""
         form_of = self.kernel.decode_form
         lasts = (block.stop - 1 for block in self.blocks)
         ends = (row for row in lasts if self.kernel.find_opcode(row).kind in (OpKind.EXIT, OpKind.RETURN))
         return frozenset(
-            row for row in ends if not form_of(row).is_never_executed and not _never_falls_through(form_of(row))
+            row
+            for row in ends
+            if not form_of(row).is_never_executed and not _never_falls_through(form_of(row))
         )
 
     @cached_property
@@ -221,7 +223,11 @@ class _CfgBuilder:
                 yield MissingCode(row, int(addresses[row]) + INSTRUCTION_BYTES, is_target=False)
         for row, form in self.flow_forms.items():
             is_named = form.opcode.kind in CONTROL_FLOW_KINDS and not form.is_never_executed
-            if is_named and self.target_rows[row] is None and (target := _find_named_target(form)) is not None:
+            if (
+                is_named
+                and self.target_rows[row] is None
+                and (target := _find_named_target(form)) is not None
+            ):
                 address = target.value if isinstance(target, Immediate) else None
                 yield MissingCode(row, address if isinstance(address, int) else None, is_target=True)
 

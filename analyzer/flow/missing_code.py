@@ -1,7 +1,7 @@
 """Sentences about code that the input lacks: it was cut off, or is a part of a function.
 
-`Cfg.missing_code` lists the ways that lead out of the code that is there. Where there is one, what runs behind
-it is not counted, so no count of the function is exact.
+`Cfg.missing_code` lists the ways that lead out of the code that is there. Where there is one, what runs
+behind it is not counted, so no count of the function is exact.
 
     0x20  @P0 BRA 0x500     leads to 0x500, which is not in the input
     0x30  FADD R2, R2, R2   the last instruction: the code ends without EXIT

@@ -41,8 +41,8 @@ from analyzer.models.model_result import (
 )
 from analyzer.models.stalls import StallAccumulator, StallProfile
 from analyzer.models.timeline import WarpTimeline
-from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 from analyzer.models.unknown_extremes import compute_static_work_factors, with_extreme_static_accesses
+from analyzer.models.wait_causes import STALL_BY_CAUSE, WaitCause
 from analyzer.models.waves import split_into_waves
 
 LAUNCH_BOUND = "launch"
@@ -254,7 +254,8 @@ def _compute_resource_use(model_input: ModelInput, bound: str, weights: FloatArr
     ids = model_input.kernel.opcode_ids
     names = np.array([pipe.value == bound for pipe in PIPES])
     if names.any():
-        used: FloatArray = weights * model_input.costs.issue_cycles[ids] * names[model_input.costs.pipe[ids]]
+        cycles = model_input.costs.issue_cycles[ids] * model_input.access_bytes.constant_passes
+        used: FloatArray = weights * cycles * names[model_input.costs.pipe[ids]]
         return used
     moved = model_input.access_bytes
     by_bytes = {SHARED_MEMORY_BOUND: moved.shared_bytes, L1_BOUND: moved.global_bytes + moved.local_bytes}

@@ -5,7 +5,7 @@ sector each, and its bytes may all hit the L1 or all come from DRAM. A model tha
 the interval of the report.
 
     request of 32 lanes, unknown stride     least: 1 sector, hits L1     most: 32 sectors, from DRAM
-    lanes side by side, in an unknown row   least: as counted            most: one sector more, for its alignment
+    lanes side by side, in an unknown row   least: as counted            most: one sector more each
 """
 
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _WORD_BYTES = 4
 
 
 def list_unknown_accesses(profile: ExecutionProfile, kernel: Kernel) -> tuple[MemoryAccess, ...]:
-    """Return the accesses whose addresses are not known; bulk copies are costed by their size, not by these."""
+    """Return the accesses whose addresses are not known; bulk copies are costed by their size instead."""
     return tuple(
         access
         for access in profile.accesses
@@ -70,7 +70,7 @@ def with_extreme_accesses(
 
 
 def _bound_access(access: MemoryAccess, kind: OpKind, assumption: WorkAssumption) -> MemoryAccess:
-    """Return an access with the fewest or the most sectors and passes; atomics collide on one word at most."""
+    """Return an access with the fewest or the most sectors and passes; atomics may meet on one word."""
     lane_bytes = access.bytes / access.lanes if access.lanes else 0.0
     most_sectors = access.lanes * max(1, round(lane_bytes / SECTOR_BYTES))
     sectors, passes = access.requests, access.requests
@@ -129,7 +129,7 @@ def _make_hit_rates(access: MemoryAccess, assumption: WorkAssumption) -> HitRate
 def compute_static_work_factors(model_input: ModelInput, assumption: WorkAssumption) -> FloatArray:
     """Return by how much the executions of each instruction may be fewer or more, without a launch, [n].
 
-    Loops of which nothing is known take as few or as many trips as `WorkAssumption` says; of nested ones, one.
+    Loops of which nothing is known take as few or as many trips as `WorkAssumption` says, of nested ones one.
     """
     cfg, loops = model_input.cfg, model_input.loop_forest.loops
     by_block = np.ones(len(cfg.blocks))

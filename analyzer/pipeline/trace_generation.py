@@ -18,7 +18,6 @@ from analyzer.text.errors import UsageError
 from analyzer.text.kernel_names import list_names_for_people
 
 
-
 class RecordedTrace(Struct, frozen=True, eq=False):
     """A trace of an abstract execution."""
 

@@ -1,7 +1,7 @@
 """Intervals that cover what is unknown: the model is asked once more for the least and for the most work.
 
 1. Branches and trips that nothing decides: the launch is executed again, with less and with more work behind
-   each of them (`WorkAssumption`). Where the most work is too much to execute, all work counts that many times.
+   each of them (`WorkAssumption`). Where the most work is too much to execute, all of it counts as often.
 2. Unknown addresses: fewest and most sectors, all hits and all misses (`models.unknown_extremes`).
 3. The interval goes from the low end of the least to the high end of the most, and covers that of the report.
 """
@@ -105,7 +105,5 @@ def find_unknown_range(counted: CountedLaunch, count_work: CountWork) -> Unknown
     has_work = any(branch.instruction_share >= _MIN_BRANCH_SHARE for branch in profile.unknown_branches)
     if not unknown and not has_work:
         return None
-    extremes = {
-        assumption: count_work(assumption) if has_work else counted for assumption in _EXTREMES
-    }
+    extremes = {assumption: count_work(assumption) if has_work else counted for assumption in _EXTREMES}
     return UnknownRange(extremes, unknown, has_work)

@@ -197,9 +197,7 @@ def _make_kernel_section(kernel: KernelReport, options: TextOptions) -> Renderab
         many = len(transferred) > _MAX_NAMED_TRANSFERS
         gpus = f"the {len(transferred)} GPUs marked (transferred)" if many else ", ".join(transferred)
         parts.append(
-            Text(
-                _TRANSFER_WARNING.format(arch=kernel.architecture or "this", gpus=gpus), style="bold yellow"
-            )
+            Text(_TRANSFER_WARNING.format(arch=kernel.architecture or "this", gpus=gpus), style="bold yellow")
         )
     parts += [Text(line, style="red") for line in _format_refusals(kernel)]
     parts.append(make_counts_line(kernel))

@@ -82,8 +82,8 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
     addresses: Annotated[
         str,
         Meta(
-            description="Provenance of the addresses of memory requests, the worst of all, apart from that of "
-            "the counts; unknown without a launch."
+            description="Provenance of the addresses of memory requests, the worst of all, apart from that "
+            "of the counts; unknown without a launch."
         ),
     ] = "unknown"
     assumed_address_share: Annotated[
@@ -92,7 +92,8 @@ class CountsEntry(Struct, frozen=True, kw_only=True):
     executed_warp_instructions: Amount | None
     instructions_per_warp: float
     is_sample: Annotated[
-        bool, Meta(description="Other CTAs are taken to be like those looked at; false where they are proven.")
+        bool,
+        Meta(description="Other CTAs are taken to be like those looked at; false where they are proven."),
     ] = False
     looked_at_ctas: Annotated[int | None, Meta(description="CTAs that were executed or traced.")]
     assumptions: tuple[str, ...]
@@ -140,7 +141,9 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
             "share bytes and take fewer."
         ),
     ]
-    wavefronts: Annotated[Amount | None, Meta(description="Passes of the data path.")]
+    wavefronts: Annotated[
+        Amount | None, Meta(description="Passes of the data path; of a constant load its distinct words.")
+    ]
     ideal_wavefronts: Annotated[float | None, Meta(description="As ideal_sectors.")]
     wavefront_requests: Annotated[
         Amount | None, Meta(description="Requests that the wavefronts are counted over.")
@@ -152,7 +155,8 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
 class MemorySpaceEntry(Struct, frozen=True, kw_only=True):
     """All accesses of the grid to one memory space.
 
-    Shared memory has wavefronts only, other spaces have sectors only; both are those of known addresses.
+    Shared and constant memory have wavefronts only, other spaces have sectors only; both are those of known
+    addresses.
     """
 
     space: str
@@ -210,7 +214,9 @@ class LoopEntry(Struct, frozen=True, kw_only=True):
 class ComputeThroughputEntry(Struct, frozen=True, kw_only=True):
     """Achieved operations of one data type; a multiply-add counts two, a sparse product as if it were dense."""
 
-    data_type: Annotated[str, Meta(description="FP32, FP16, BF16, TF32, FP64, FP8, FP6, FP4, INT8, INT4, INT1.")]
+    data_type: Annotated[
+        str, Meta(description="FP32, FP16, BF16, TF32, FP64, FP8, FP6, FP4, INT8, INT4, INT1.")
+    ]
     unit: Annotated[str, Meta(description="tensor or vector.")]
     operations: Annotated[float, Meta(description="Of the whole grid.")]
     operations_per_second: float
@@ -237,7 +243,9 @@ class SpeedOfLightEntry(Struct, frozen=True, kw_only=True):
 
     compute: Annotated[tuple[ComputeThroughputEntry, ...], Meta(description="Largest share of a peak first.")]
     memory: tuple[MemoryThroughputEntry, ...]
-    issue_share: Annotated[float, Meta(description="Share of all issue slots in which an instruction issues.")]
+    issue_share: Annotated[
+        float, Meta(description="Share of all issue slots in which an instruction issues.")
+    ]
     provenance: Annotated[str, Meta(description="Of the counts that the operations and bytes come from.")]
     assumes_one_wave: Annotated[bool, Meta(description="The grid is not known: one full wave is taken.")]
 
@@ -333,6 +341,7 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
 class KernelReport(Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
+    input: Annotated[str, Meta(description="Path of its input, as in `inputs`.")] = ""
     name: str
     demangled: str
     architecture: str
@@ -344,12 +353,18 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     registers: int | None
     registers_exact: Annotated[bool, Meta(description="False where they were estimated from the code.")]
     shared_bytes: int | None
-    spill_bytes: Annotated[int, Meta(description="Part of a thread's stack frame that holds spilled registers.")]
+    spill_bytes: Annotated[
+        int, Meta(description="Part of a thread's stack frame that holds spilled registers.")
+    ]
     stack_frame_bytes: Annotated[
-        int, Meta(description="Stack frame of a thread: spilled registers and local objects, as ptxas -v says it.")
+        int,
+        Meta(
+            description="Stack frame of a thread: spilled registers and local objects, as ptxas -v says it."
+        ),
     ] = 0
     spill_store_bytes: Annotated[
-        int, Meta(description="Bytes of all instructions that store spilled registers, as ptxas -v says them.")
+        int,
+        Meta(description="Bytes of all instructions that store spilled registers, as ptxas -v says them."),
     ] = 0
     spill_load_bytes: Annotated[int, Meta(description="The same of loads.")] = 0
     spills_estimated: Annotated[
@@ -377,13 +392,25 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     traffic: TrafficEntry | None
     loops: tuple[LoopEntry, ...]
     loops_not_entered: Annotated[
-        tuple[int, ...], Meta(description="Headers of the loops that no warp enters, which `loops` leaves out.")
+        tuple[int, ...],
+        Meta(description="Headers of the loops that no warp enters, which `loops` leaves out."),
     ] = ()
     predictions: tuple[PredictionEntry, ...]
     refused: tuple[RefusalEntry, ...]
     advice: tuple[AdviceEntry, ...]
     listing: tuple[ListingEntry, ...] = ()
     differences: tuple[DifferenceEntry, ...] = ()
+
+    def __repr__(self) -> str:
+        from analyzer.report.notebook import describe_kernel
+
+        return describe_kernel(self)
+
+    def _repr_html_(self) -> str:
+        """Return it as HTML for notebooks."""
+        from analyzer.report.notebook import render_kernel_html
+
+        return render_kernel_html(self)
 
 
 class WarningEntry(Struct, frozen=True, kw_only=True):
@@ -401,7 +428,21 @@ class Report(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/analyze/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     inputs: tuple[InputEntry, ...]
     gpus: tuple[str, ...]
     kernels: tuple[KernelReport, ...]
     warnings: tuple[WarningEntry, ...]
+
+    def __repr__(self) -> str:
+        from analyzer.report.notebook import describe_report
+
+        return describe_report(self)
+
+    def _repr_html_(self) -> str:
+        """Return it as HTML for notebooks."""
+        from analyzer.report.notebook import render_report_html
+
+        return render_report_html(self)

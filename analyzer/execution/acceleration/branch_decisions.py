@@ -187,7 +187,11 @@ class BranchDecider:
             trips == MAX_UNKNOWN_TRIPS and (others[index].blocks & loop.blocks)
             for index, (trips, _) in self.assumed_trips.items()
         )
-        return ASSUMED_TRIP_COUNT if self.assumption is WorkAssumption.LIKELY or is_beside_most else MAX_UNKNOWN_TRIPS
+        return (
+            ASSUMED_TRIP_COUNT
+            if self.assumption is WorkAssumption.LIKELY or is_beside_most
+            else MAX_UNKNOWN_TRIPS
+        )
 
     def _is_read_from_shared(self, unknown: UnknownOrigins) -> bool:
         """Return whether all unknown words of a condition are loaded from shared memory."""

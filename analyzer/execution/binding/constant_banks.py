@@ -52,7 +52,9 @@ class UnknownReasons(Struct):
 
     texts: list[str] = field(default_factory=lambda: [""])
     numbers: dict[str, int] = field(default_factory=dict)
-    missing: list[MissingInput | None] = field(default_factory=lambda: [None])  # by number; what would give it
+    missing: list[MissingInput | None] = field(
+        default_factory=lambda: [None]
+    )  # by number; what would give it
 
     def intern(self, text: str, missing: MissingInput | None = None) -> int:
         """Return the number of a description, added if it is new."""

@@ -1,8 +1,8 @@
 """Assumptions on the work behind branches that nothing decides: likely, least or most.
 
-The likely one gives the counts of a report. The other two give the ends of its interval: what the launch takes
-if each unknown branch goes the way with less code, or with more, and each unknown loop is passed at once, or
-takes `MAX_UNKNOWN_TRIPS`.
+The likely one gives the counts of a report. The other two give the ends of its interval: what the launch
+takes if each unknown branch goes the way with less code, or with more, and each unknown loop is passed at
+once, or takes `MAX_UNKNOWN_TRIPS`.
 
 Example: behind `@P0 EXIT` with an unknown P0 the least work is to exit, the most not to.
 """

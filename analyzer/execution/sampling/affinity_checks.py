@@ -7,6 +7,9 @@ so only for some inputs. While CTAs that represent others run, each such operati
 1. A bitwise operation must pass on all bits that change between neighbor CTAs, or none of them.
 2. The result of a rounding operation must grow by the same amount from each CTA to the next.
 
+3. The inputs of a step that compares, carries or rounds must not wrap around 2^32 within the box; if they do,
+   its results must be even nevertheless (`wrap_checks`).
+
 What does not hold from one CTA to the next may hold from each fourth to the next (alignment of rows of odd
 lengths), or each third (rows that are read in threes): see `AffinityChecks.affine_strides`.
 """
@@ -22,6 +25,7 @@ from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.execution_listener import ExecutionListener
 from analyzer.execution.machine.register_state import RegisterView
 from analyzer.execution.profile.cta_boxes import N_AXES, GridVector
+from analyzer.execution.sampling.wrap_checks import is_monotone_in_boxes
 
 _ALL_BITS = np.uint32(0xFFFFFFFF)
 _MAX_STRIDE_DOUBLINGS = 5
@@ -32,8 +36,8 @@ _N_TRIED_CTAS = 4 * MAX_STRIDE_CTAS  # in a row, for which a rounding step is tr
 class AffinityChecks:
     """Results of the checks of some steps."""
 
-    def __init__(self, steps: set[Step]) -> None:
-        self.checked_steps = steps
+    def __init__(self, steps: set[Step], monotone_steps: set[Step] | None = None) -> None:
+        self.checked_steps, self.monotone_steps = steps, monotone_steps or set()
         self.all_passed = True
         # A word was rounded unevenly: what follows from it is to be checked between CTAs further apart.
         self.has_uneven_rounding = False
@@ -86,6 +90,12 @@ class AffinityCheckListener(ExecutionListener):
         self.checks, self.batch = checks, batch
 
     def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
+        if (
+            step in self.checks.monotone_steps
+            and self.checks.all_passed
+            and not is_monotone_in_boxes(step, words, results, view, self.batch)
+        ):
+            self.checks.reject_proof()
         self.checks.check_step(step, words, view, self.batch)
 
 

@@ -27,6 +27,7 @@ from itertools import chain
 from msgspec import Struct
 
 from analyzer.execution.lowering.call_returns import find_returning_calls
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import (
     Action,
     ActionKind,
@@ -36,11 +37,11 @@ from analyzer.execution.lowering.segments import (
     Terminator,
     TerminatorKind,
 )
-from analyzer.execution.lowering.slicing import Guard
 from analyzer.execution.lowering.spill_slots import find_first_spill_slot
 from analyzer.execution.lowering.step import AffineRule, ConstantRead, SpecialRead, Step, StepInput
 from analyzer.execution.lowering.worklist import Worklist
 from analyzer.execution.sampling.cta_observers import CtaObservations
+from analyzer.execution.sampling.wrap_checks import needs_wrap_check
 from analyzer.ir.opcode import AddressSpace, OpKind
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 
@@ -60,7 +61,7 @@ _CTA_INDEX_REGISTERS = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
 _READ_MODIFY_WRITE_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 _CLUSTER_RANK_REGISTERS = frozenset({"SR_CgaCtaId"})
 _WORD_BYTES = 4
-_MAX_ACCESS_WORDS = 4
+_MAX_ACCESS_WORDS = 8
 
 
 class CtaAffinity:
@@ -72,6 +73,9 @@ class CtaAffinity:
         that do not overlap (pid * 1024 | lane); `AffinityChecks` verifies that while they run. If
         is_optimistic, also steps that round: they keep values affine between CTAs that are far enough apart.
     compared_steps: steps without non-affine inputs; the corners of a box must agree on their predicates.
+    monotone_steps: steps with affine inputs whose results are decided by comparing, carrying or rounding.
+        They are monotone in the CTA index while no input wraps around 2^32 within a box, which a number that
+        is hashed does; `AffinityChecks` verifies that too.
     has_affine_branches: all branches depend on the CTA by such predicates only.
     has_affine_accesses: so do guards of memory accesses, and all addresses are affine.
     needs_observations: observations of ranges or rounding could improve the result.
@@ -98,6 +102,7 @@ class CtaAffinity:
         self.has_affine_branches = self.has_affine_accesses = True
         self.compared_steps: set[Step] = set()
         self.steps_to_check: set[Step] = set()
+        self.monotone_steps: set[Step] = set()
         self.returning_calls = _find_returning_calls(kernel)
         # Affinity of what was written since the segment began, by slot and guard.
         self._guarded_writes: dict[tuple[int, Guard], int] = {}
@@ -298,11 +303,11 @@ class CtaAffinity:
         is_narrow = access.width_bytes < _WORD_BYTES
         for place, source in enumerate(access.data_slots):
             stored = AffinityKind.INVARIANT if source < 0 else state[source]
-            self._write_register(
-                state, first + place, AffinityKind.NON_AFFINE if is_narrow else stored, action
-            )
+            if is_narrow:  # the rest of the word stays
+                stored = _classify_part(max(stored, state[first + place]))
+            self._write_register(state, first + place, stored, action)
         return {
-            slot: AffinityKind.NON_AFFINE if is_narrow else state[first + place]
+            slot: _classify_part(state[first + place]) if is_narrow else state[first + place]
             for place, slot in enumerate(access.result_slots)
         }
 
@@ -358,6 +363,8 @@ class CtaAffinity:
         inputs = self._read_inputs(step, state, action.guard)
         if AffinityKind.NON_AFFINE not in inputs:
             self.compared_steps.add(step)
+            if AffinityKind.AFFINE in inputs and needs_wrap_check(step):
+                self.monotone_steps.add(step)
         results = self._compute_results(step, inputs)
         kept = self._find_guarded_results(step, action, state)
         for slot, result in results.items():
@@ -477,6 +484,11 @@ def _find_returning_calls(kernel: CompiledKernel) -> dict[int, _ReturningCall]:
         written = every.intersection(chain.from_iterable(part.writes for part in (*actions, *ends)))
         found[caller] = _ReturningCall(inside, written, every - written)
     return found
+
+
+def _classify_part(affinity: int) -> int:
+    """Return the affinity of a part of a word, or of a word of which a part is replaced."""
+    return AffinityKind.NON_AFFINE if _is_cta_dependent(affinity) else AffinityKind.INVARIANT
 
 
 def _negate_guard(guard: Guard) -> Guard:

@@ -233,7 +233,8 @@ class EquivalenceProver:
                 return None
             shared_ranges = merge_observed_ranges(observers)
             if not affinity.has_observations or affinity.observations.covers_ranges(shared_ranges):
-                return make_box_sample(self.task.shape.grid, boxes, AffinityChecks(affinity.steps_to_check))
+                affinity_checks = AffinityChecks(affinity.steps_to_check, affinity.monotone_steps)
+                return make_box_sample(self.task.shape.grid, boxes, affinity_checks)
             self._affinity = self._analyze_affinity(affinity.observations.with_shared_ranges(shared_ranges))
         return None
 

@@ -144,7 +144,7 @@ class SignatureObserver(_SharedRangeObserver):
         self.compared_steps, self.coefficients, self.positions = compared_steps, coefficients, positions
 
     def on_step(self, step: Step, words: list[Value], results: tuple[Value, ...], view: RegisterView) -> None:
-        """Mix the predicates of a compared step into the signatures."""
+        """Mix the predicates of a compared step, and what must stay the same, into the signatures."""
         if step not in self.compared_steps:
             return
         for place, value in enumerate(
@@ -155,6 +155,9 @@ class SignatureObserver(_SharedRangeObserver):
                 self._mix_into_signatures(
                     view.group.warp_indices, pack_lanes(bits) + np.uint64(step.writes[0] + 2)
                 )
+            elif place >= len(results):  # results are linear only while these stay the same
+                shown = np.where(view.group.mask, view.to_warp_rows(value), 0).astype(np.uint64)
+                self._mix_into_signatures(view.group.warp_indices, shown @ _LANE_HASH_FACTORS)
             elif place == step.rounded_index and step in self.coefficients:
                 left = view.to_warp_rows(value) - self._compute_growth(self.coefficients[step], view)
                 shown = np.where(view.group.mask, left, 0).astype(np.uint64)
