@@ -1,5 +1,6 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -135,6 +136,11 @@ def _make_class_cells(figures: SchedClassTiming, sources: Mapping[str, str]) -> 
     )
 
 
+def _quote(text: str) -> str:
+    """Return a text as a string of TOML, which has JSON's escapes."""
+    return json.dumps(escape_controls(text))
+
+
 def make_gpu_file(parent: Gpu, name: str) -> str:
     """Return the text of a GPU file that inherits all figures, with the most edited ones as comments.
 
@@ -156,9 +162,10 @@ def make_gpu_file(parent: Gpu, name: str) -> str:
         for rate in file.tensor
     )
     return (
-        f"# {name}: as {file.name} but for what stands here. Figures: warplens gpus {parent.key} --explain\n"
+        f"# {escape_controls(name)}: as {escape_controls(file.name)} but for what stands here. "
+        f"Figures: warplens gpus {escape_controls(parent.key)} --explain\n"
         "# An edited figure scales those that were derived from it, unless they stand here too.\n"
-        f'schema = "warplens/gpu/1"\nname = "{name}"\ninherits = "{parent.key}"\n\n'
+        f'schema = "warplens/gpu/1"\nname = {_quote(name)}\ninherits = {_quote(parent.key)}\n\n'
         f"[sm]\n{line('sm.count', file.sm.count)}\n"
         f"[clock]\n{line('clock.boost_mhz', file.clock.boost_mhz)}\n"
         f"[memory]\n{line('memory.bandwidth_gbps', file.memory.bandwidth_gbps)}\n"
