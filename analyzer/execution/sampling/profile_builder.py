@@ -328,7 +328,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         for row, weight in sorted(self.sums.speculative_instructions.items(), key=lambda item: -item[1]):
             text, origin_row = self.sums.branch_origins[row]
             header = self._find_exited_header(row)
-            missing = self._find_deciding_input(text, origin_row, is_trip=header is not None)
+            missing = self._find_deciding_input(text, origin_row, None if header is None else row)
             found.append(
                 UnknownBranch(
                     row=row,
@@ -356,11 +356,14 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return None if loop is None else int(cfg.kernel.addresses[cfg.blocks[loop.header].start])
 
     def _find_deciding_input(
-        self, text: str, origin_row: int | None, *, is_trip: bool
+        self, text: str, origin_row: int | None, exit_row: int | None
     ) -> MissingInput | None:
-        """Return the argument that would decide a branch, by its entry in `LaunchSums.branch_origins`."""
+        """Return the argument that would decide a branch.
+
+        text, origin_row: see `LaunchSums.branch_origins`; exit_row: its own where it leaves a loop.
+        """
         if origin_row is not None:
-            return self._missing_inputs.find_by_origin(origin_row, is_trip=is_trip)
+            return self._missing_inputs.find_by_origin(origin_row, exit_row=exit_row)
         image = self.task.image
         found = zip(image.unknown_reasons, image.missing_inputs, strict=True)
         return next((missing for reason, missing in found if reason == text), None)
