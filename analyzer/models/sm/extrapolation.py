@@ -196,9 +196,7 @@ def _extrapolate_iterations(
             warp_programs, parameters, n_ctas, _count_affordable_waves(per_cta, parameters)
         )
     for iterations in _EXTRAPOLATED_ITERATIONS:
-        if any(
-            count_truncated_iterations(one, iterations) > _MAX_LISTED_ITERATIONS for one in warp_programs
-        ):
+        if any(count_truncated_iterations(one, iterations) > _MAX_LISTED_ITERATIONS for one in warp_programs):
             continue
         fewer, more = (
             _truncate_iterations(warp_programs, most)
