@@ -132,9 +132,7 @@ class LoopAccelerator:
     def _is_outer_attempt_allowed(self, segment: Segment, history: LoopHistory) -> bool:
         """Return whether an outer loop may be tried after so many arrivals and failed attempts."""
         least = 0 if segment.index in self.ending_loops else _MIN_OUTER_ARRIVALS
-        return history.n_arrivals >= least and (
-            self.is_inner or self.machine.budget.is_attempt_affordable
-        )
+        return history.n_arrivals >= least and (self.is_inner or self.machine.budget.is_attempt_affordable)
 
     def _find_slots(self, segment: Segment) -> list[int]:
         """Return the slots that are live at a loop header, and all words of the stack."""
