@@ -90,12 +90,20 @@ def test_without_a_launch_it_is_one_trip_too() -> None:
 def test_a_user_s_trips_go_before() -> None:
     from analyzer.execution.static_counts.block_counts import TripCountRule
 
-    (branch,) = analyze(
-        dump(90), "h100", options=Options(kernels=("distinct",), launch=Launch(grid=Dim3(1), block=Dim3(256)))
-    ).kernels[0].counts.unknown_branches
+    (branch,) = (
+        analyze(
+            dump(90),
+            "h100",
+            options=Options(kernels=("distinct",), launch=Launch(grid=Dim3(1), block=Dim3(256))),
+        )
+        .kernels[0]
+        .counts.unknown_branches
+    )
     header = int(branch.settle.rpartition("--trip ")[2].partition("=")[0], 16)
     (loaded,) = (one for one in dump(90).kernels if one.kernel.name == "distinct")
-    found = execute_kernel(loaded, Launch(grid=Dim3(1), block=Dim3(256)), trips=(TripCountRule(5, address=header),))
+    found = execute_kernel(
+        loaded, Launch(grid=Dim3(1), block=Dim3(256)), trips=(TripCountRule(5, address=header),)
+    )
     assert found is not None
     rows = [one for one in found.profile.accesses if is_exchange(loaded.kernel.find_opcode(one.row))]
     assert rows[0].requests == 5 * WARPS
