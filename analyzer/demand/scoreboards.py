@@ -77,8 +77,7 @@ def _name_counted_scoreboards(kernel: Kernel, write: NDArray[np.uint8]) -> set[i
     number = 0
     for row in np.flatnonzero(counts | waits)[::-1].tolist():
         if waits[row]:
-            boards = [o.index for o in kernel.decode_form(row).operands if _is_scoreboard(o)]
-            number = boards[0] % N_SCOREBOARDS if boards else number
+            number = next(_iterate_named_scoreboards(kernel.decode_form(row)), number)
         else:
             write[row] = number
             found.add(number)
@@ -93,8 +92,10 @@ def _is_counted_wait(opcode: Opcode) -> bool:
     return opcode.semantics is Semantics.WAIT_SCOREBOARD
 
 
-def _is_scoreboard(operand: object) -> bool:
-    return isinstance(operand, BarrierRegister) and operand.file == _SCOREBOARD_FILE
+def _iterate_named_scoreboards(form: InstructionForm) -> Iterator[int]:
+    for operand in form.operands:
+        if isinstance(operand, BarrierRegister) and operand.file == _SCOREBOARD_FILE:
+            yield operand.index % N_SCOREBOARDS
 
 
 class _Results(Struct):

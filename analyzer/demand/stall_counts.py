@@ -77,10 +77,10 @@ class _Scheduler:
         resolving = table.make_opcode_mask(_is_resolved_late)[ids]
         branch_cycles = arch.sched[SchedClass.BRANCH].latency_cycles.value
         least = np.where(resolving, branch_cycles, 1.0)
+        least[table.make_opcode_mask(_is_fence)[ids]] = arch.issue.barrier_cycles.value
         least[table.make_opcode_mask(_is_counted_wait)[ids]] = arch.issue.memory_interval_cycles.value
         self.least: list[float] = least.tolist()
         self.is_barrier: list[bool] = table.make_opcode_mask(_is_cta_barrier)[ids].tolist()
-        self.branch_cycles = branch_cycles
         self.wait_mask: list[int] = boards.wait_mask.tolist()
         self.set_boards = [
             [board for board in pair if board != NO_BARRIER]
@@ -163,7 +163,8 @@ class _Scheduler:
         """Return the stall count of a row on which nothing depends."""
         after = row + 1
         if self.is_barrier[row] and after < len(self.least):
-            return self.branch_cycles if self.is_memory[after] or self.least[after] > 1.0 else 1.0
+            is_close = self.is_memory[after] or self.least[after] > 1.0
+            return self.issue.barrier_cycles.value if is_close else 1.0
         return self.least[row]
 
     def find_ready_cycle(self, row: int, written: dict[int, tuple[float, int]]) -> float:
@@ -223,7 +224,11 @@ def _is_resolved_late(opcode: Opcode) -> bool:
     """Return whether the compiler leaves time for an instruction to change what issues next."""
     if opcode.kind in CONTROL_FLOW_KINDS:
         return opcode.kind not in (OpKind.CONVERGENCE_OPEN, OpKind.CONVERGENCE_BREAK)
-    return opcode.sched_class in (SchedClass.BRANCH, SchedClass.FENCE)
+    return opcode.sched_class is SchedClass.BRANCH
+
+
+def _is_fence(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.MEMORY_FENCE
 
 
 def _is_counted_wait(opcode: Opcode) -> bool:

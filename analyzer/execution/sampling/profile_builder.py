@@ -35,9 +35,12 @@ from analyzer.execution.sampling.gather_estimate import (
 from analyzer.execution.sampling.launch_sums import LaunchSums
 from analyzer.execution.sampling.missing_input_search import MissingInputSearch
 from analyzer.flow.missing_code import format_missing_code
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import CountArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+
+_INT64_LIMIT = 2.0**63
+_LARGEST_EXACT_FLOAT = 2.0**53
 
 
 class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
@@ -403,6 +406,8 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                 f"execution came to no end: {self.sums.stop_reason}; counts are of what ran until then"
             )
         notes += self.sample.notes
+        if self.sums.segment_active_lanes.max(initial=0.0) > _LARGEST_EXACT_FLOAT:
+            notes.append(f"counts above {_LARGEST_EXACT_FLOAT:,.0f} are rounded to 15 digits")
         if self.sums.atomic_counters:
             places = ", ".join(
                 f"{int(cfg.kernel.addresses[row]):#06x}" for row in sorted(self.sums.atomic_counters)
@@ -484,9 +489,10 @@ def _format_random_word_note(addresses: Sequence[str]) -> str:
     )
 
 
-def _round_to_int(sums: NDArray[np.float64]) -> IntArray:
-    found: IntArray = np.rint(sums).astype(np.int64)
-    return found
+def _round_to_int(sums: NDArray[np.float64]) -> CountArray:
+    """Round counts; those of a grid that is too large for 64-bit integers stay floats."""
+    rounded: NDArray[np.float64] = np.rint(sums)
+    return rounded if rounded.max(initial=0.0) >= _INT64_LIMIT else rounded.astype(np.int64)
 
 
 def _merge_warp_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:

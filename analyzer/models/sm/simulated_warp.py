@@ -5,7 +5,6 @@ heap until a time, or in a list of waiting warps until another warp releases it.
 step it goes on. A warp is in one place only: it runs, or it is on the heap once, or in one waiting list.
 """
 
-import math
 from collections.abc import Callable
 from enum import IntEnum
 from operator import or_
@@ -78,7 +77,6 @@ class SimulatedStep(Struct, eq=False):
     async_mma_cycles: float
     async_mma_pipe: int
     ends_wgmma_group: bool
-    is_full_fence: bool
     is_ldgsts: bool
     is_ldgdepbar: bool
     fetch_cycles: float
@@ -139,7 +137,6 @@ def make_steps(program: WarpProgram, handlers: list[StepHandler | None]) -> list
         program.async_mma_cycles,
         program.async_mma_pipe,
         program.ends_wgmma_group,
-        program.is_full_fence,
         program.is_ldgsts,
         program.is_ldgdepbar,
         program.fetch_cycles,
@@ -242,7 +239,6 @@ class SimulatedWarp:
         "is_waiting_for_phase",
         "iteration",
         "last_ldgsts_end",
-        "last_store",
         "ldgsts_ends",
         "max_ldgsts",
         "number",
@@ -289,7 +285,6 @@ class SimulatedWarp:
         # Asynchronous work: ends of groups of products, of all products, of LDGSTS.
         self.wgmma_group_ends: list[float] = []
         self.async_mma_end = self.last_ldgsts_end = 0.0
-        self.last_store = -math.inf  # when the L2 took it
         self.ldgsts_ends: list[float] = []
         self.max_ldgsts = max_ldgsts  # in flight; 0 where nothing limits them
         # By pipeline of mbarriers: waits and arrivals so far.

@@ -87,7 +87,6 @@ class WarpProgram(Struct, eq=False):
     async_mma_cycles: list[float] = field(default_factory=list)
     async_mma_pipe: list[int] = field(default_factory=list)
     ends_wgmma_group: list[bool] = field(default_factory=list)
-    is_full_fence: list[bool] = field(default_factory=list)  # see `OpcodeCosts`
     is_ldgsts: list[bool] = field(default_factory=list)
     is_ldgdepbar: list[bool] = field(default_factory=list)  # its scoreboard clears after the LDGSTS before it
     is_long: list[bool] = field(default_factory=list)  # waits for it are for the long scoreboard
@@ -322,8 +321,6 @@ class _StepBuilder:
         warp_program.async_mma_pipe.append(timing.pipe[last])
         warp_program.ends_wgmma_group.append(last in timing.group_end_rows)
         opcode = timing.kernel.find_opcode(last)
-        at_fence = timing.special_waits.get(last)
-        warp_program.is_full_fence.append(at_fence is not None and at_fence.is_full_fence)
         warp_program.is_ldgsts.append(opcode.kind is OpKind.ASYNC_COPY)
         warp_program.is_ldgdepbar.append(
             opcode.sched_class is SchedClass.ASYNC_COPY and opcode.kind is not OpKind.ASYNC_COPY
