@@ -1,10 +1,10 @@
-"""Fingerprint of all that decides a predicted time: the sources of this package, its hardware and opcode tables.
+"""Fingerprint of all that decides a predicted time: the sources of this package, its hardware and opcodes.
 
-Two reports with the same fingerprint come from the same model, whatever their versions say. It hashes contents
-and not dates or places, so that a checkout and a wheel of it have the same one.
+Two reports with the same fingerprint come from the same model, whatever their versions say. It hashes
+contents and not dates or places, so that a checkout and a wheel of it have the same one.
 
-To read some 500 files takes longer than to list them, so the fingerprint is kept in `~/.cache/warplens` beside
-a hash of the names, sizes and times of the files. It is computed again once one of these differs.
+To read some 500 files takes longer than to list them, so the fingerprint is kept in `~/.cache/warplens`
+beside a hash of the names, sizes and times of the files. It is computed again once one of these differs.
 """
 
 import hashlib

@@ -8,6 +8,7 @@ rule that applies, and none where none does.
 from collections.abc import Callable, Sequence
 
 from analyzer.advice.interface import Edit, Finding, Rule, Site, list_rows
+from analyzer.advice.registry import load_rules
 from analyzer.models.interface import Stall
 from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
@@ -20,15 +21,16 @@ _GAIN_DECIMALS = (
 
 
 def find_advice(
-    result: ModelResult, rules: Sequence[Rule], listener: ProgressListener | None = None
+    result: ModelResult, rule_names: Sequence[str] = (), listener: ProgressListener | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings of some rules, the largest gain first.
+    """Return the findings of some rules, of all where none is named, the largest gain first.
 
     result: of the launch as it is; its model is asked again.
     listener: is told each question before the model is asked.
+    Raises UsageError for an unknown rule.
     """
     findings = []
-    for rule in rules:
+    for rule in load_rules(rule_names or None):
         sites = rule.find_sites(result)
         if not sites:
             continue

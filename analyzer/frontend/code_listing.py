@@ -201,7 +201,7 @@ class _ListingBuilder:
                 Diagnostic(
                     Severity.WARNING,
                     "no-addresses",
-                    f"the code has no addresses: it is taken to begin at {start:#x}, its lowest branch target",
+                    f"the code has no addresses: it is taken to begin at {start:#x}, its lowest target",
                     function.instructions[0].location,
                     hint="keep the addresses, or write labels",
                 )

@@ -189,7 +189,7 @@ def strip_address(line: str) -> str:
 
 
 def _split_symbol(text: str | None) -> tuple[str, int | None]:
-    """Return (name, offset in bytes) of a debugger's `k+16` or `+16`; None for the offset without a symbol."""
+    """Return (name, offset in bytes) of a debugger's `k+16` or `+16`; no offset without a symbol."""
     if text is None:
         return "", None
     match = _SYMBOL_AND_OFFSET.fullmatch(text)

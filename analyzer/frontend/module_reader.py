@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec.structs import replace
 
 from analyzer.files import limit_bytes, read_file, split_dense_pieces
-from analyzer.frontend.arch_lookup import find_arch_entry, set_missing_arch
+from analyzer.frontend.arch_lookup import find_arch_entry, find_compiled_name, set_missing_arch
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
@@ -163,7 +163,7 @@ def _read_dump(path: str, head: bytes, file: BinaryIO) -> Module:
 
 
 def _join_bounded(path: str, chunks: Iterable[bytes]) -> bytes:
-    """Return a whole listing. Raises InputError if it is larger than any that a person or a debugger makes."""
+    """Return a whole listing. Raises InputError if it is larger than any that people or debuggers make."""
     try:
         return b"".join(limit_bytes(chunks, _MAX_LISTING_BYTES))
     except OSError as error:
@@ -290,8 +290,9 @@ def _make_cubin_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetadata
     cubin_info = _read_cubin_info(str(path), str(path))
 
     def find(kernel: Kernel) -> KernelMetadata | None:
-        same = cubin_info.code_bytes.get(kernel.name) == len(kernel) * INSTRUCTION_BYTES
-        return cubin_info.metadata.get(kernel.name) if same else None
+        name = find_compiled_name(cubin_info.code_bytes, kernel.name)
+        same = cubin_info.code_bytes.get(name) == len(kernel) * INSTRUCTION_BYTES
+        return cubin_info.metadata.get(name) if same else None
 
     return find
 

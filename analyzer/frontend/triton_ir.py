@@ -1,14 +1,14 @@
 """Reads the signature of a kernel from Triton's intermediate code, and the names of what was folded into it.
 
-Triton's cache keeps `NAME.ttir` beside `NAME.cubin`. Its function has the parameters of the compiled kernel but
-for the pointers that Triton adds at the end:
+Triton's cache keeps `NAME.ttir` beside `NAME.cubin`. Its function has the parameters of the compiled kernel
+but for the pointers that Triton adds at the end:
 
     #loc = loc("/home/me/add.py":5:1)
-    tt.func public @add(%x: !tt.ptr<f32> {tt.divisibility = 16 : i32} loc("x"(#loc)), %n: i32 loc("n"(#loc)))
+    tt.func public @add(%x: !tt.ptr<f32> {tt.divisibility = 16 : i32} loc("x"(#loc)), %n: i32 ...
 
-Arguments that were constant when it was compiled are gone: `tl.constexpr`, integers of 1, None. Their names stand
-in the Python source, which the location names; it is parsed, never run. Before Triton 3.5 the parameters are called
-`%arg0` and have no names here either.
+Arguments that were constant when it was compiled are gone: `tl.constexpr`, integers of 1, None. Their names
+stand in the Python source, which the location names; it is parsed, never run. Before Triton 3.5 the
+parameters are called `%arg0` and have no names here either.
 """
 
 import ast
@@ -28,7 +28,7 @@ _FIRST_IR_SUFFIX = ".source"  # of the code as it was before any pass
 _MAX_BYTES = 8 << 20
 _MAX_SOURCE_BYTES = 4 << 20
 _FUNCTION = re.compile(r"^\s*tt\.func\s+public\s+@(?:\"([^\"\n]+)\"|([\w$.]+))\(", re.M)
-_PARAMETER = re.compile(r"%(?P<name>[\w$.-]+):\s*(?P<type>[^\s{(]+(?:<[^{]*>)?)")
+_PARAMETER = re.compile(r"%(?P<name>[\w$.-]+):\s*(?P<type>[^\s<{(]+(?:<(?:[^<>]|<(?:[^<>]|<[^<>]*>)*>)*>)?)")
 _NAMED_LOCATION = re.compile(r"loc\(\"([^\"\n]+)\"\(")
 _LOCATION = re.compile(r"loc\(\"([^\"\n]+)\":(\d+):(\d+)\)")
 _LOCATION_LINE = re.compile(rf"^(#\w+) = {_LOCATION.pattern}", re.M)
@@ -220,10 +220,10 @@ def _list_source_arguments(function: ast.FunctionDef, range_ends: RangeEnds) -> 
     for node in ast.walk(function):
         match node:
             case ast.Call(func=ast.Attribute(attr="arange"), args=[_, ast.Name(id=name) as end]):
-                # Before Triton 3.5 the place of a call is that of its last argument, and columns count from 0.
+                # Before Triton 3.5 a call has the place of its last argument, and columns count from 0.
                 places = ((node.lineno, node.col_offset + 1), (end.lineno, end.col_offset))
-                ends = [range_ends[place] for place in places if place in range_ends]
-                values |= {name: str(value) for value in ends[:1]}
+                if found := next((range_ends[place] for place in places if place in range_ends), None):
+                    values[name] = str(found)
             case ast.Compare(left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()]):
                 compared.add(name)
             case _:
@@ -253,7 +253,7 @@ def _is_constexpr(argument: ast.arg) -> bool:
 
 
 def _name_in_order(parameters: tuple[IrParameter, ...], function: ast.FunctionDef) -> tuple[IrParameter, ...]:
-    """Return the parameters with the names of the source, if each of its arguments can be only one of them."""
+    """Return the parameters with the names of the source, if it has as many arguments that may be one."""
     names = [each.arg for each in _list_arguments(function) if not _is_constexpr(each)]
     if len(names) != len(parameters):
         return parameters

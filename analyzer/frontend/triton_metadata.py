@@ -1,8 +1,9 @@
 """Metadata that Triton writes beside a kernel as NAME.json.
 
-Names and types of the arguments come from a signature in it, which Triton's own cache does not have, else from the
-intermediate code in `NAME.ttir` (see `triton_ir`). Positions of arguments are those of the compiled kernel: what was
-folded into the code is left out, and so are the pointers to scratch memory that Triton appends, null at launch.
+Names and types of the arguments come from a signature in it, which Triton's own cache does not have, else
+from the intermediate code in `NAME.ttir` (see `triton_ir`). Positions of arguments are those of the compiled
+kernel: what was folded into the code is left out, and so are the pointers to scratch memory that Triton
+appends, null at launch.
 """
 
 import json
@@ -201,7 +202,7 @@ def _parse_constants(content: object) -> Mapping[str, str]:
 
 
 def _read_ir(path: Path, name: str) -> IrSignature | None:
-    """Read the signature in the intermediate code beside the metadata; None if there is none of this kernel."""
+    """Read the signature in the intermediate code beside the metadata; None if it has no such kernel."""
     for suffix in _IR_SUFFIXES:
         found = read_ir_signature(path.with_suffix(suffix))
         if found is not None and found.name == name:

@@ -1,8 +1,8 @@
 """Figures of the same thing: which ones follow when one of them is edited, and by how much.
 
 A datasheet's bandwidth stands beside the measured one, the rate of the L2 beside one SM's share of it, a
-boost clock beside the clocks that it is held at. Models read the measured or derived figure where there is one, so
-an edit of the other would have no effect. Therefore what is not edited itself scales by the same ratio.
+boost clock beside the clocks that it is held at. Models read the measured or derived figure where there is
+one, so an edit of the other would have no effect. Therefore what is not edited scales by the same ratio.
 
     memory.bandwidth_gbps 7672 -> 22000     memory.sustained_gbps 7260 -> 20818, streaming_gbps likewise
 

@@ -248,6 +248,9 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     def __len__(self) -> int:
         return len(self.text_ids)
 
+    def __repr__(self) -> str:
+        return f"Kernel({self.name}, {self.arch or 'architecture ?'}, {len(self):,} instructions)"
+
     @cached_property
     def opcode_ids(self) -> IdArray:
         """[n], into `form_table.opcodes`."""
@@ -293,3 +296,6 @@ class Module(Struct, frozen=True, kw_only=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.kernels)
+
+    def __repr__(self) -> str:
+        return f"Module({self.path}, {len(self):,} kernels)"

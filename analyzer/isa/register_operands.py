@@ -7,8 +7,8 @@ uniform predicates at `UNIFORM_PREDICATE_BASE`.
 
     @P1 LDG.E.64 R4, [R2.64+0x8]      defs R4, R5; uses P1, R2, R3
 
-The result of a barrier that reduces a predicate (BAR.RED) stands in no register that has a name until B2R.RESULT
-reads it. It has two units of its own, a word and a predicate.
+The result of a barrier that reduces a predicate (BAR.RED) stands in no register that has a name until
+B2R.RESULT reads it. It has two units of its own, a word and a predicate.
 """
 
 import re

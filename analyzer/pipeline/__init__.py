@@ -9,9 +9,11 @@
 from analyzer.pipeline.analysis import analyze, analyze_programs
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, load, load_all
+from analyzer.pipeline.python_launch import Launch
 from analyzer.pipeline.trace_matching import attach_traces
 
 __all__ = [
+    "Launch",
     "LoadedKernel",
     "Options",
     "Program",

@@ -8,11 +8,12 @@ from msgspec.structs import replace
 from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
 from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_all
+from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
     make_cut_off_warnings,
@@ -33,6 +34,7 @@ def analyze(
     source: str | Program | Sequence[str],
     gpu: str | Sequence[str] | None = None,
     *,
+    launch: Launch | CheckedLaunch | None = None,
     grid: tuple[int, int, int] | None = None,
     block: tuple[int, int, int] | None = None,
     options: Options | None = None,
@@ -41,17 +43,18 @@ def analyze(
 
     gpu: name, alias or TOML path; "all" for every known GPU; None for the typical one of the dump's
         architecture.
-    grid, block: short for those of `options.launch`.
+    launch: in place of `options.launch`; grid, block: in place of its dimensions.
     Raises InputError, HardwareError, UsageError, or GateError for `options.min_coverage`.
     """
-    options = options or Options()
+    options = with_launch(options or Options(), launch)
     if grid or block:
-        launch = replace(
+        dims = Launch(grid=grid, block=block).check()
+        whole = replace(
             options.launch,
-            grid=Dim3(*grid) if grid else options.launch.grid,
-            block=Dim3(*block) if block else options.launch.block,
+            grid=dims.grid or options.launch.grid,
+            block=dims.block or options.launch.block,
         )
-        options = replace(options, launch=launch)
+        options = replace(options, launch=whole)
     paths = [source] if isinstance(source, str | Program) else list(source)
     programs = [
         program
@@ -59,6 +62,16 @@ def analyze(
         for program in ([item] if isinstance(item, Program) else load_all(item, patterns=options.kernels))
     ]
     return analyze_programs(programs, gpu, options)
+
+
+def with_launch(options: Options, launch: Launch | CheckedLaunch | None) -> Options:
+    """Return the options with a launch that is checked: the one given, else their own. Raises UsageError."""
+    own = options.launch if launch is None else launch
+    if isinstance(own, Launch):
+        return replace(options, launch=own.check())
+    if not isinstance(own, CheckedLaunch):
+        raise UsageError(f"{own!r:.80} is no launch", hint="write analyzer.Launch(grid=132, block=128)")
+    return replace(options, launch=own)
 
 
 def analyze_programs(

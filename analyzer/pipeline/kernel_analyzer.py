@@ -7,8 +7,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from analyzer.advice.findings import find_advice
-from analyzer.advice.interface import Finding
-from analyzer.advice.registry import load_rules
 from analyzer.demand.opcode_costs import OpcodeCosts, build_opcode_costs
 from analyzer.demand.register_count import add_register_count
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
@@ -179,12 +177,10 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=self._find_advice(first) if self.options.advice else (),
+            findings=find_advice(first, self.options.advice_rules, self.options.progress)
+            if self.options.advice
+            else (),
         )
-
-    def _find_advice(self, result: ModelResult) -> tuple[Finding, ...]:
-        rules = load_rules(self.options.advice_rules or None)
-        return find_advice(result, rules, self.options.progress)
 
     def _run_models(
         self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None

@@ -16,8 +16,11 @@ from analyzer.frontend.input_folder import is_folder, list_cubins
 from analyzer.frontend.module_reader import read_module
 from analyzer.ir.module import Instruction, Kernel, Module
 from analyzer.isa.control_encoding import decode_control_code
+from analyzer.report.notebook import make_html_table
+from analyzer.text.demangling import demangle
 from analyzer.text.errors import InputError
-from analyzer.text.kernel_names import find_matching_names
+from analyzer.text.escaping import escape_controls
+from analyzer.text.kernel_names import find_matching_names, list_names_for_people
 from analyzer.text.source import Diagnostic
 
 if TYPE_CHECKING:
@@ -73,6 +76,10 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     def __len__(self) -> int:
         return len(self.kernel)
 
+    def __repr__(self) -> str:
+        arch = self.kernel.arch or "architecture ?"
+        return f"LoadedKernel({escape_controls(demangle(self.name))}, {arch}, {len(self):,} instructions)"
+
 
 class Program(Struct, frozen=True, eq=False, dict=True):
     """A loaded input: kernels by name; `program["gemm*"]` is the first one that fits."""
@@ -110,6 +117,30 @@ class Program(Struct, frozen=True, eq=False, dict=True):
 
     def __len__(self) -> int:
         return len(self.module.kernels)
+
+    def __repr__(self) -> str:
+        names = [demangle(kernel.name) for kernel in self.kernels]
+        return (
+            f"Program({escape_controls(self.module.path)}: {escape_controls(list_names_for_people(names))})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the kernels as a table for notebooks."""
+        rows = [
+            (
+                demangle(each.name),
+                each.kernel.arch or "?",
+                f"{len(each):,}",
+                _format_count(resources.registers),
+            )
+            for each in self.kernels
+            for resources in (each.kernel.resources,)
+        ]
+        return make_html_table(("kernel", "architecture", "instructions", "registers"), rows)
+
+
+def _format_count(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
 
 
 def load(path: str, *, usage_path: str | None = None, arch: str = "") -> Program:

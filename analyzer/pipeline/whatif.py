@@ -15,6 +15,7 @@ from analyzer.hardware.parameter_edits import (
     parse_sweep,
     with_settings,
 )
+from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.models.elasticity import (
     Elasticities,
     TimePredictor,
@@ -24,10 +25,11 @@ from analyzer.models.elasticity import (
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
 from analyzer.models.registry import choose_default_model, choose_edited_gpu_model, find_model
-from analyzer.pipeline.analysis import choose_kernels
+from analyzer.pipeline.analysis import choose_kernels, with_launch
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
 from analyzer.pipeline.loaded_program import Program, load_all
+from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
 from analyzer.report.whatif_entries import make_figure_entries, make_point_entry, make_whatif_notes
@@ -52,10 +54,12 @@ def whatif(
     settings: Sequence[str] = (),
     sweeps: Sequence[str] = (),
     elasticity: bool = True,
+    launch: Launch | CheckedLaunch | None = None,
     options: Options | None = None,
 ) -> WhatIfReport:
     """Predict a dump's times on edited hardware.
 
+    launch: in place of `options.launch`.
     settings, sweeps: as on the command line: `dram=x2`, `sms=54:216:54`.
     Raises InputError, HardwareError or UsageError.
     """
@@ -64,7 +68,7 @@ def whatif(
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    options = options or Options()
+    options = with_launch(options or Options(), launch)
     programs = [source] if isinstance(source, Program) else load_all(source, patterns=options.kernels)
     return whatif_programs(programs, gpu, edits, options)
 

@@ -401,6 +401,17 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     listing: tuple[ListingEntry, ...] = ()
     differences: tuple[DifferenceEntry, ...] = ()
 
+    def __repr__(self) -> str:
+        from analyzer.report.notebook import describe_kernel
+
+        return describe_kernel(self)
+
+    def _repr_html_(self) -> str:
+        """Return it as HTML for notebooks."""
+        from analyzer.report.notebook import render_kernel_html
+
+        return render_kernel_html(self)
+
 
 class WarningEntry(Struct, frozen=True, kw_only=True):
     """A warning of an input or of the options; `count` of equal ones."""
@@ -424,3 +435,14 @@ class Report(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     kernels: tuple[KernelReport, ...]
     warnings: tuple[WarningEntry, ...]
+
+    def __repr__(self) -> str:
+        from analyzer.report.notebook import describe_report
+
+        return describe_report(self)
+
+    def _repr_html_(self) -> str:
+        """Return it as HTML for notebooks."""
+        from analyzer.report.notebook import render_report_html
+
+        return render_report_html(self)

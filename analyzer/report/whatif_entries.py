@@ -31,7 +31,7 @@ def make_whatif_notes(gpus: Iterable[Gpu], kernels: Sequence[WhatIfKernel]) -> t
     notes = [f"{', '.join(keys)} scaled with {leader}" for leader, keys in leaders.items()]
     models = {(kernel.base.model, kernel.elasticity_model) for kernel in kernels if kernel.elasticity_model}
     notes += [
-        f"elasticities are of {other}, which takes milliseconds and has no noise (--model {model} has its own)"
+        f"elasticities are of {other}, which is quick and has no noise (--model {model} has its own)"
         for model, other in sorted(models)
         if model != other
     ]

@@ -10,7 +10,7 @@ from analyzer.hardware.gpu import find_sched_timing
 from analyzer.ir.arrays import BoolArray, make_read_only
 from analyzer.ir.opcode import Opcode, Semantics
 from analyzer.ir.scheduling import Pipe, SchedClass
-from analyzer.models.interface import ModelInput
+from analyzer.models.interface import ModelInput, Stall
 from analyzer.models.model_result import ModelResult
 
 NAME = "special-function-bound"
@@ -27,8 +27,9 @@ _MIN_EXPONENTIAL_SHARE = 0.5  # of the XU's cycles
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
     """Return the exponentials, most executed first, where they keep the XU busy most of the time."""
     model_input, bounds = result.model_input, result.prediction.bounds_cycles
-    busy, cycles = bounds.get(Pipe.XU.value, 0.0), result.prediction.cycles
-    if not cycles or busy < _MIN_BUSY_SHARE * cycles or busy < max(bounds.values()):
+    busy = bounds.get(Pipe.XU.value, 0.0)
+    cycles = result.prediction.cycles - result.prediction.cpi_stack.get(Stall.LAUNCH, 0.0)
+    if cycles <= 0 or busy < _MIN_BUSY_SHARE * cycles or busy < max(bounds.values()):
         return ()
     chosen = _mask_exponentials(model_input)
     counts, ids = model_input.execution_counts, model_input.kernel.opcode_ids

@@ -63,7 +63,7 @@ def make_filled_buffer(number: int | float | None, element: str, text: str) -> F
 
 
 def encode_fill_pattern(filled: FilledBuffer) -> bytes:
-    """Return the first `FILL_PATTERN_BYTES` bytes of filled memory. Raises UsageError for too large a float."""
+    """Return the first `FILL_PATTERN_BYTES` bytes of filled memory. Raises UsageError for a large float."""
     default = _DEFAULT_FLOAT if isinstance(filled.value, float) else _DEFAULT_INTEGER
     kind = _ELEMENT_TYPES[filled.element or default]
     number = float(filled.value) if kind.is_float else filled.value

@@ -196,8 +196,8 @@ class _ImageBuilder(Struct):
     def _note_divisibility(self, parameter: Parameter, value: ArgumentValue) -> None:
         if isinstance(value, int) and not parameter.is_pointer and value % parameter.divisibility:
             self.assumptions.append(
-                f"{format_parameter_label(parameter)} is {value}, but this code was compiled for multiples of "
-                f"{parameter.divisibility}: Triton would run other code"
+                f"{format_parameter_label(parameter)} is {value}, but this code was compiled for multiples "
+                f"of {parameter.divisibility}: Triton would run other code"
             )
 
     def _is_taken_as_pointer(self, parameter: Parameter) -> bool:

@@ -540,7 +540,7 @@ class _KernelCompiler:
         )
 
 
-# What an external call may change: all but R1, R2, R16 to R19, and R22 and UR36 on, which ptxas keeps values in
+# What an external call may change: all but R1, R2, R16 to R19, R22 on and UR36 on, in which ptxas keeps values
 # across calls of functions that it does not see (sm_75 to sm_120).
 _CALL_CLOBBERED_SLOTS = (
     *(0, 3, *range(4, 16), 20, 21),

@@ -1,4 +1,4 @@
-"""Contents of the stack, thread by thread: a word is a slot of the registers, so it grows and splits as they do.
+"""Contents of the stack, thread by thread: a word is a slot of the registers, so it may grow as they do.
 
 A word that is stored or loaded in parts (bytes, half words) becomes four slots, one for each byte: of each is
 known on its own whether it has a value.

@@ -45,6 +45,9 @@ def make_initial_value(slot: int) -> Value:
     return _FALSE if PREDICATE_BASE <= slot < N_REGISTER_UNITS else _ZERO
 
 
+_INITIAL_VALUES: tuple[Value, ...] = tuple(map(make_initial_value, range(N_REGISTER_UNITS)))
+
+
 class RegisterState:
     """All registers and predicates by slot; slots from `N_REGISTER_UNITS` on are words of the stack."""
 
@@ -52,7 +55,7 @@ class RegisterState:
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
         self.shape = shape  # CTA rows, CTA columns, warps of a CTA
-        self.values: list[Value] = [make_initial_value(slot) for slot in range(N_REGISTER_UNITS)]
+        self.values: list[Value] = list(_INITIAL_VALUES)
         self.origins: list[UnknownOrigins | None] = [None] * N_REGISTER_UNITS
         # growth per iteration, in a machine that executes one for many (`SymbolicIteration`)
         self.deltas: list[Deltas | None] = [None] * N_REGISTER_UNITS
