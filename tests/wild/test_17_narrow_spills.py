@@ -140,7 +140,9 @@ def evaluate_mixed(n: int) -> int:
     """Count the lanes that `mixed` of arrays.cu lets store."""
     n_stored = 0
     for t in range(128):
-        frame = bytearray(b"".join((t * 2654435761 * i & 0xFFFFFFFF).to_bytes(4, "little") for i in range(1, 5)))
+        frame = bytearray(
+            b"".join((t * 2654435761 * i & 0xFFFFFFFF).to_bytes(4, "little") for i in range(1, 5))
+        )
         for k in range(n):
             value, half = frame[(t * 7 + k) & 15], (t + k) & 7
             frame[2 * half : 2 * half + 2] = (value * 37 & 0xFFFF).to_bytes(2, "little")

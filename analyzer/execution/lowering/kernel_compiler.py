@@ -125,9 +125,7 @@ def _compile_verified(compiler: "_KernelCompiler") -> CompiledKernel:
     if gaps.results:
         compiler.unset_results = gaps.results
         found = compiler.compile()
-    return replace(
-        found, unset_rows=tuple(sorted(gaps.results)), unset_registers=gaps.entry_registers
-    )
+    return replace(found, unset_rows=tuple(sorted(gaps.results)), unset_registers=gaps.entry_registers)
 
 
 class _KernelCompiler:

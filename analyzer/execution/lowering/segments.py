@@ -106,7 +106,9 @@ class Action(Struct, frozen=True, eq=False):
     mbarrier_operation: MbarrierOperation | None = None
     accesses: tuple[LoweredAccess, ...] = ()
     barrier: int = 0  # index of a convergence barrier
-    origin_row: int | None = None  # of SET_UNKNOWN: instruction that made the results unknown, if it is another
+    origin_row: int | None = (
+        None  # of SET_UNKNOWN: instruction that made the results unknown, if it is another
+    )
 
     @property
     def unknown_row(self) -> int:

@@ -23,7 +23,13 @@ from msgspec import Struct
 
 from analyzer.execution.lowering.call_returns import find_interprocedural_successors
 from analyzer.execution.lowering.guarded_liveness import Guard, StorageMasks, apply_kills, apply_reads
-from analyzer.execution.lowering.segments import Action, ActionKind, AddressExpression, CompiledKernel, Segment
+from analyzer.execution.lowering.segments import (
+    Action,
+    ActionKind,
+    AddressExpression,
+    CompiledKernel,
+    Segment,
+)
 from analyzer.execution.lowering.step import ConstantRead
 from analyzer.execution.lowering.worklist import Worklist
 from analyzer.ir.module import InstructionForm, Kernel
@@ -235,5 +241,3 @@ def _make_mask(slots: Iterable[int]) -> int:
 
 def _list_units(mask: int) -> tuple[int, ...]:
     return tuple(slot for slot in range(N_REGISTER_UNITS) if mask >> slot & 1)
-
-

@@ -71,6 +71,7 @@ from analyzer.isa.register_operands import (
     is_partial_predicate_write,
 )
 
+
 class Slice(Struct, frozen=True, eq=False):
     """Instructions to execute, and the storage numbers that are live at the entry of each block."""
 
@@ -165,9 +166,7 @@ def _slice_to_fixpoint(cfg: Cfg, options: _SliceOptions) -> Slice:
             options.tracks_barrier_results,
         ):
             return _elide_dead_shared_stores(cfg, options, found) if shared else found
-        options = replace(
-            options, tracks_shared=shared, tracks_local=local, tracks_barrier_results=reduces
-        )
+        options = replace(options, tracks_shared=shared, tracks_local=local, tracks_barrier_results=reduces)
 
 
 def _elide_dead_shared_stores(cfg: Cfg, options: _SliceOptions, found: Slice) -> Slice:
@@ -256,7 +255,9 @@ def _build_effect(
         writes=masks.writes,
         kills=masks.kills,
         # what a barrier reduces comes from other threads too
-        reads=0 if opcode.kind in MEMORY_KINDS or _reduces_at_barrier(opcode) else masks.reads & ~counter_registers,
+        reads=0
+        if opcode.kind in MEMORY_KINDS or _reduces_at_barrier(opcode)
+        else masks.reads & ~counter_registers,
         guard_mask=guard,
         is_unknown_source=is_source or (is_load and opcode.space in unknown_spaces),
         shared_store_mask=store_mask,

@@ -238,9 +238,7 @@ class CtaBarriers:
         n_ctas = len(batch.cta_numbers)
         came = np.bincount(batch.cta_indices, weights=(barrier.arrived & live).sum(axis=1), minlength=n_ctas)
         wanted = np.bincount(batch.cta_indices, weights=live.sum(axis=1), minlength=n_ctas)
-        wanted = np.where(
-            barrier.expected == _ALL_THREADS, wanted, np.minimum(wanted, barrier.expected)
-        )
+        wanted = np.where(barrier.expected == _ALL_THREADS, wanted, np.minimum(wanted, barrier.expected))
         is_open = (came > 0) & (came >= wanted)
         if not is_open.any():
             return

@@ -268,7 +268,11 @@ class CtaBatch:
             maker = _SPECIAL_REGISTERS.get(name)
             value = _ZERO if maker is None else maker(self)
             unknown = (
-                None if maker else np.full((1, 1), self._add_text_origin(f"special register {name}") | DIVERGENT_FLAG, np.int32)
+                None
+                if maker
+                else np.full(
+                    (1, 1), self._add_text_origin(f"special register {name}") | DIVERGENT_FLAG, np.int32
+                )
             )
             self._special_registers[name] = (value, unknown)
         return self._special_registers[name]

@@ -20,7 +20,6 @@ from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
 
 
-
 def compute_lane_addresses(
     form: AddressExpression, view: RegisterView
 ) -> tuple[Addresses, UnknownOrigins | None]:

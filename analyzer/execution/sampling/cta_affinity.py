@@ -27,6 +27,7 @@ from itertools import chain
 from msgspec import Struct
 
 from analyzer.execution.lowering.call_returns import find_returning_calls
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import (
     Action,
     ActionKind,
@@ -36,7 +37,6 @@ from analyzer.execution.lowering.segments import (
     Terminator,
     TerminatorKind,
 )
-from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.spill_slots import find_first_spill_slot
 from analyzer.execution.lowering.step import AffineRule, ConstantRead, SpecialRead, Step, StepInput
 from analyzer.execution.lowering.worklist import Worklist
