@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analyzer.evaluation.validation import validate
     from analyzer.hardware.gpu_database import load_gpu
     from analyzer.ir.module import Kernel, Module
-    from analyzer.pipeline import Options, Program, analyze, load
+    from analyzer.pipeline import Launch, Options, Program, analyze, load
     from analyzer.pipeline.whatif import whatif
     from analyzer.report import read_report
     from analyzer.report.analyze_schema import Report
@@ -31,6 +31,7 @@ _MODULES_BY_NAME = {
     "whatif": "analyzer.pipeline.whatif",
     "load_gpu": "analyzer.hardware.gpu_database",
     "read_report": "analyzer.report",
+    "Launch": "analyzer.pipeline",
     "Options": "analyzer.pipeline",
     "Program": "analyzer.pipeline",
     "Kernel": "analyzer.ir.module",
@@ -43,6 +44,7 @@ IMPORT_TIME_NS = time_ns()  # sources edited later are not what runs (see evalua
 
 __all__ = [
     "Kernel",
+    "Launch",
     "Module",
     "Options",
     "Program",

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 _PR_SET_PDEATHSIG = 1
 _PIECE_BYTES = 1 << 20
@@ -21,10 +21,12 @@ _MAX_PROCESSOR_S = 6 * 3600
 _MAX_FILE_BYTES = 16 << 30  # that a tool may write
 
 
-def make_parent_bond() -> Callable[[], None]:
+def make_parent_bond(parent: int | None = None) -> Callable[[], None]:
     """Return a function to call in a child: the kernel kills the child once the thread that made it ends.
 
     It does nothing outside Linux. It loads no library in the child, where that may deadlock after a fork.
+
+    parent: process id, this process if None.
     """
     if sys.platform != "linux":
         return lambda: None
@@ -32,14 +34,31 @@ def make_parent_bond() -> Callable[[], None]:
         set_process_option = ctypes.CDLL(None).prctl
     except (OSError, AttributeError):
         return lambda: None
-    parent = os.getpid()
+    expected = os.getpid() if parent is None else parent
 
     def bond() -> None:
         set_process_option(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:  # it ended before this call
+        if os.getppid() != expected:  # it ended before this call
             os.kill(os.getpid(), signal.SIGKILL)
 
     return bond
+
+
+@contextmanager
+def ignore_interrupts() -> Iterator[None]:
+    """Ignore Ctrl-C for a moment here, and for good in processes that are started meanwhile.
+
+    Ctrl-C goes to all processes of a terminal: workers leave the answer to their parent, which ends them.
+    """
+    try:
+        old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    except ValueError:  # only the main thread may
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)
 
 
 def make_tool_setup() -> Callable[[], None]:

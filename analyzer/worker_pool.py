@@ -24,7 +24,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from analyzer.child_processes import make_parent_bond
+from analyzer.child_processes import ignore_interrupts, make_parent_bond
 from analyzer.text.errors import InputError
 
 Task = TypeVar("Task")
@@ -50,9 +50,12 @@ def run_in_processes(
     from joblib import Parallel, delayed
 
     pool = Parallel(n_jobs=n_workers, return_as="generator_unordered", batch_size=1)
-    calls = (delayed(_run_indexed)(function, index, task) for index, task in enumerate(tasks))
+    parent = os.getpid()
+    calls = (delayed(_run_indexed)(function, index, task, parent) for index, task in enumerate(tasks))
     try:
-        for index, result in pool(calls):
+        with ignore_interrupts():
+            results = pool(calls)
+        for index, result in results:
             yield tasks[index], result
     except BrokenProcessPool:
         hint = f"memory may have run out with {n_workers} of them: give fewer --jobs"
@@ -64,8 +67,10 @@ def run_in_processes(
         raise
 
 
-def _run_indexed(function: Callable[[Task], Result], index: int, task: Task) -> tuple[int, Result]:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the parent ends us
+def _run_indexed(
+    function: Callable[[Task], Result], index: int, task: Task, parent: int
+) -> tuple[int, Result]:
+    make_parent_bond(parent)()
     gc.set_threshold(*RARE_COLLECTION_THRESHOLDS)
     return index, function(task)
 

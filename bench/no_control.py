@@ -18,8 +18,8 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from analyzer.cli.launch_options import load_launch_table
 from analyzer.execution.binding.argument_parser import parse_argument
+from analyzer.execution.binding.launch_file import load_launch_file
 from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
 from analyzer.ir.launch import Dim3, Launch
 from analyzer.models.model_result import ModelResult
@@ -59,7 +59,7 @@ def make_options(dump: Path) -> tuple[Options, str | None]:
     """Return the options of a dump's launches and its GPU, None for the typical one."""
     measured = ROOT / "traces" / "measured"
     if measured not in dump.parents:
-        return Options(launch_table=load_launch_table(LAUNCHES)), None
+        return Options(launch_table=load_launch_file(LAUNCHES)), None
     with (measured / "cases.csv").open(newline="", encoding="utf-8") as file:
         row = next(row for row in csv.DictReader(file) if measured / row["dump"] == dump)
     grid, block = (Dim3(*map(int, row[column].split(";"))) for column in ("grid", "block"))

@@ -21,15 +21,16 @@ _GAIN_DECIMALS = (
 
 
 def find_advice(
-    result: ModelResult, rules: Sequence[Rule] | None = None, listener: ProgressListener | None = None
+    result: ModelResult, rule_names: Sequence[str] = (), listener: ProgressListener | None = None
 ) -> tuple[Finding, ...]:
-    """Return the findings of some rules, of all for None, the largest gain first.
+    """Return the findings of some rules, of all where none is named, the largest gain first.
 
     result: of the launch as it is; its model is asked again.
     listener: is told each question before the model is asked.
+    Raises UsageError for an unknown rule.
     """
     findings = []
-    for rule in load_rules() if rules is None else rules:
+    for rule in load_rules(rule_names or None):
         sites = rule.find_sites(result)
         if not sites:
             continue

@@ -24,43 +24,44 @@ from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.flow.def_use import DefUseChains
 from analyzer.ir.module import Kernel
 from analyzer.ir.opcode import Opcode, OpKind, Semantics
-from analyzer.isa.control_encoding import clear_wait_masks, decode_control_code_columns
+from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns
 from analyzer.models.interface import ModelInput
 
 _Value = TypeVar("_Value")
+_Table = TypeVar("_Table", AccessBytes, ControlCodeColumns)
 
 
 def without_waits(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
-    """Return an input whose instructions at some rows wait for no scoreboard; it needs control codes.
+    """Return an input whose instructions at some rows wait for no scoreboard.
 
     Instructions that do nothing but wait are removed.
     """
-    kernel = model_input.kernel
-    if kernel.control_words is None:
-        return model_input
-    words = kernel.control_words.copy()
-    chosen = np.array(sorted(rows), dtype=np.int64)
-    words[chosen] = clear_wait_masks(words[chosen])
-    edited = replace(kernel, control_words=words)
+    kernel, codes = model_input.kernel, model_input.control_codes
+    wait_mask, chosen = codes.wait_mask.copy(), np.array(sorted(rows), dtype=np.int64)
+    wait_mask[chosen] = 0
     waits = kernel.form_table.make_opcode_mask(_waits_for_scoreboard)[kernel.opcode_ids[chosen]]
-    return without_rows(
-        replace(model_input, kernel=edited, cfg=replace(model_input.cfg, kernel=edited)),
-        chosen[waits].tolist(),
-    )
+    edited = replace(model_input, control_codes=replace(codes, wait_mask=wait_mask))
+    return without_rows(edited, chosen[waits].tolist())
 
 
-def find_waiting_row(cfg: Cfg, row: int) -> int | None:
+def without_result_scoreboards(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
+    """Return an input in which nothing waits for the results of some instructions."""
+    codes = model_input.control_codes
+    write_barrier = codes.write_barrier.copy()
+    write_barrier[sorted(rows)] = NO_BARRIER
+    return replace(model_input, control_codes=replace(codes, write_barrier=write_barrier))
+
+
+def find_waiting_row(model_input: ModelInput, row: int) -> int | None:
     """Return the last instruction up to a row of the same block that waits for a scoreboard; None without.
 
     The SM model attributes the waits of a few instructions to the last of them.
     """
-    words = cfg.kernel.control_words
-    if words is None:
-        return None
+    cfg, kernel = model_input.cfg, model_input.kernel
     start = cfg.blocks[cfg.block_of[row]].start
-    masks = decode_control_code_columns(words[start : row + 1]).wait_mask
-    waits = cfg.kernel.form_table.make_opcode_mask(_waits_for_scoreboard)
-    waiting = np.flatnonzero((masks > 0) | waits[cfg.kernel.opcode_ids[start : row + 1]])
+    masks = model_input.control_codes.wait_mask[start : row + 1]
+    waits = kernel.form_table.make_opcode_mask(_waits_for_scoreboard)
+    waiting = np.flatnonzero((masks > 0) | waits[kernel.opcode_ids[start : row + 1]])
     return start + int(waiting[-1]) if len(waiting) else None
 
 
@@ -74,7 +75,8 @@ def without_rows(model_input: ModelInput, rows: Collection[int]) -> ModelInput:
         cfg=replace(model_input.cfg, kernel=kernel, blocks=renaming.blocks),
         profile=None if model_input.profile is None else _rename_profile(model_input.profile, renaming),
         execution_counts=model_input.execution_counts[renaming.kept],
-        access_bytes=_remove_from_access_bytes(model_input.access_bytes, renaming.kept),
+        control_codes=_remove_from_columns(model_input.control_codes, renaming.kept),
+        access_bytes=_remove_from_columns(model_input.access_bytes, renaming.kept),
         cache_rates=_rename_rates(model_input.cache_rates, renaming),
         mbarrier_pipelines=_rename_pipelines(model_input.mbarrier_pipelines, renaming),
     )
@@ -89,16 +91,21 @@ def find_dead_rows(cfg: Cfg, removed: Collection[int]) -> frozenset[int]:
     is_pure = kernel.form_table.make_opcode_mask(_only_writes_registers)[kernel.opcode_ids].tolist()
     rows = range(cfg.blocks[-1].stop)
     roots = {row for row in rows if not is_pure[row]}
-    before, after = (_find_needed_rows(chains, found) for found in (roots, roots - frozenset(removed)))
-    return before - after - frozenset(removed)
+    gone = frozenset(removed)
+    return _find_needed_rows(chains, roots, _NO_ROWS) - _find_needed_rows(chains, roots - gone, gone) - gone
 
 
-def _find_needed_rows(chains: DefUseChains, roots: Collection[int]) -> frozenset[int]:
-    """Return some instructions and all that write what these need."""
+_NO_ROWS = frozenset[int]()
+
+
+def _find_needed_rows(
+    chains: DefUseChains, roots: Collection[int], removed: frozenset[int]
+) -> frozenset[int]:
+    """Return some instructions and all that write what these need, but for removed ones."""
     found, work = set(roots), list(roots)
     while work:
         for row in chains.producers(work.pop()):
-            if row not in found:
+            if row not in found and row not in removed:
                 found.add(row)
                 work.append(row)
     return frozenset(found)
@@ -161,10 +168,11 @@ def _remove_from_kernel(kernel: Kernel, kept: NDArray[np.bool_]) -> Kernel:
     )
 
 
-def _remove_from_access_bytes(moved: AccessBytes, kept: NDArray[np.bool_]) -> AccessBytes:
-    columns = dict(zip(moved.__struct_fields__, astuple(moved), strict=True))
+def _remove_from_columns(table: _Table, kept: NDArray[np.bool_]) -> _Table:
+    """Return a record of columns [n] without some entries; other fields stay."""
+    columns = dict(zip(table.__struct_fields__, astuple(table), strict=True))
     return replace(
-        moved, **{name: value[kept] for name, value in columns.items() if isinstance(value, np.ndarray)}
+        table, **{name: value[kept] for name, value in columns.items() if isinstance(value, np.ndarray)}
     )
 
 

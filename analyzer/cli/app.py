@@ -128,7 +128,9 @@ def _drop_output() -> None:
 
 def main() -> None:
     """Run the console script."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    heeds_interrupts = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    if heeds_interrupts:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     _prepare_streams()
     # numpy's linear algebra would start a thread per core, which costs more than a small dump does.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -140,7 +142,8 @@ def main() -> None:
         code = ExitCode.INTERRUPTED
     except Exception as error:
         code = _report_bug(error)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing more to tidy up
+    if heeds_interrupts:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing more to tidy up
     _flush_output()
     gc.freeze()  # else the interpreter would visit every value once more at its end
     sys.exit(code)

@@ -11,7 +11,7 @@ def doctor() -> None:
     from rich import box
     from rich.table import Table
 
-    from analyzer.frontend.cuda_tools import find_all_tools
+    from analyzer.frontend.cuda_tools import find_all_tools, make_install_hint
     from analyzer.hardware.gpu_database import find_gpu_paths, find_user_folder, list_known_archs
     from analyzer.render.terminal import make_console
 
@@ -31,9 +31,7 @@ def doctor() -> None:
     folder = find_user_folder()
     console.print(f"your own GPU files: {'none, as there is no home folder' if folder is None else folder}")
     if "cuobjdump" not in found:
-        click.echo(
-            "binaries need cuobjdump and nvdisasm: put CUDA's bin folder on PATH, or install warplens[tools]"
-        )
+        click.echo(f"binaries need cuobjdump and nvdisasm: {make_install_hint()}")
 
 
 _TOOLS = (

@@ -29,8 +29,8 @@ LAUNCH_OPTIONS: tuple[Decorator, ...] = (
         "--arg",
         multiple=True,
         metavar="WHICH=VALUE",
-        help="Argument by place from 0 or by name: a number, ptr, zeros, null, tensormap or @data.npy; "
-        "repeatable.",
+        help="Argument by place from 0 or by name: a number, ptr, zeros, fill:7, fill:i64:7, null, tensormap "
+        "or @data.npy; repeatable.",
     ),
     click.option("--clock", type=float, help="SM clock in MHz while it runs, where it is locked or known."),
     click.option(

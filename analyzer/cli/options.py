@@ -53,12 +53,16 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     def load(self) -> "list[Program]":
         """Read the inputs. Raises InputError or UsageError."""
         from analyzer.frontend.arch_lookup import parse_arch
-        from analyzer.pipeline import attach_traces, load
+        from analyzer.pipeline import attach_traces, load_all
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
         arch = parse_arch(self.arch) if self.arch else ""
-        programs = [load(path, usage_path=self.res_usage, arch=arch) for path in self.files]
+        programs = [
+            program
+            for path in self.files
+            for program in load_all(path, usage_path=self.res_usage, arch=arch, patterns=self.kernel)
+        ]
         return attach_traces(programs, self.trace) if self.trace else programs
 
     def list_input_paths(self) -> list[str]:
@@ -78,6 +82,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         min_coverage: float = 0.0,
         explain: bool = False,
         advice: bool = False,
+        has_progress: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
@@ -102,7 +107,7 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             models=parse_model_names(self.model),
             explain=explain,
             advice=advice,
-            progress=ProgressLine() if advice else None,
+            progress=ProgressLine() if advice or has_progress else None,
             listing=listing,
             min_coverage=min_coverage,
         )

@@ -52,7 +52,7 @@ def whatif(
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    options = inputs.make_pipeline_options(listing=False)
+    options = inputs.make_pipeline_options(listing=False, has_progress=True)
     report = whatif_programs(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
     if chart is not None:
         write_report(report, "html", chart)

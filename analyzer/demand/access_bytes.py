@@ -27,6 +27,7 @@ class AccessBytes(Struct, frozen=True, kw_only=True, eq=False):
     global_bytes: FloatArray  # whole sectors
     shared_bytes: FloatArray  # passes at the full width of shared memory
     local_bytes: FloatArray  # whole sectors
+    constant_passes: FloatArray  # of a constant load, one for each distinct word; 1 if not known
     tma_requests: FloatArray  # requests of the copy engine to the L2, 0 if not known
     box_sector_utilization: FloatArray  # requested part of the sectors of TMA boxes without a tensor map
     is_predicated_off: NDArray[np.bool_]  # executed, but with no lane that passes the guard
@@ -52,6 +53,7 @@ def compute_access_bytes(
         global_bytes=costs.global_bytes[ids],
         shared_bytes=costs.shared_bytes[ids],
         local_bytes=costs.local_bytes[ids],
+        constant_passes=np.ones(len(ids)),
         tma_requests=np.zeros(len(ids)),
         box_sector_utilization=np.ones(len(ids)),
         is_predicated_off=np.zeros(len(ids), dtype=np.bool_)
@@ -123,6 +125,10 @@ def _apply_access(access: MemoryAccess, cfg: Cfg, profile: ExecutionProfile, fou
         return _set_bytes_per_execution(
             found.global_bytes, access.row, access.sectors, SECTOR_BYTES / executions
         )
+    if access.space is AddressSpace.CONSTANT:
+        if access.wavefronts is not None:
+            found.constant_passes[access.row] = max(1.0, access.wavefronts / executions)
+        return True
     if access.space is AddressSpace.LOCAL:
         return _set_bytes_per_execution(
             found.local_bytes, access.row, access.sectors, SECTOR_BYTES / executions

@@ -345,10 +345,7 @@ def _find_l1_hits(stream: AddressStream, policies: Sequence[L1Policy], shape: Ca
     found = np.zeros(len(stream), dtype=np.bool_)
     rows = stream.rows[looked_up]
     sectors = _separate_epochs(stream.sectors[looked_up], stream.l1_epochs[looked_up])
-    found[looked_up] = (
-        find_hits(sectors, stream.request_numbers[looked_up], fills[rows], shape)
-        & reads[rows]
-    )
+    found[looked_up] = find_hits(sectors, stream.request_numbers[looked_up], fills[rows], shape) & reads[rows]
     return found
 
 

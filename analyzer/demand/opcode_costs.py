@@ -26,7 +26,8 @@ class OpcodeCosts(Struct, frozen=True, eq=False):
     wgmma_cycles: FloatArray  # issue_cycles of warpgroup products, whose warp does not wait; else 0
     tensor_cycles: FloatArray  # issue_cycles of matrix instructions; else 0
     has_fixed_latency: NDArray[np.bool_]  # no scoreboard: stall counts cover its latency
-    fence_cycles: FloatArray  # for which a warp waits at a memory fence
+    fence_cycles: FloatArray  # for which a warp waits at a memory fence, from the last store before it
+    is_full_fence: NDArray[np.bool_]  # waits as long where no store is on its way
     is_long_scoreboard: NDArray[np.bool_]
     is_memory_load: NDArray[np.bool_]
     # With all lanes active:
@@ -59,6 +60,7 @@ def build_opcode_costs(form_table: FormTable, gpu: Gpu, arch: Arch) -> OpcodeCos
         tensor_cycles=np.array([row.issue_cycles if row.opcode.mma_shape else 0.0 for row in rows]),
         has_fixed_latency=np.array([row.has_fixed_latency for row in rows], dtype=bool),
         fence_cycles=np.array([_find_fence_cycles(row.opcode, gpu, arch) for row in rows]),
+        is_full_fence=form_table.make_opcode_mask(_is_full_fence),
         is_long_scoreboard=np.array([row.is_long for row in rows], dtype=bool),
         is_memory_load=np.array([_is_memory_load(row.opcode) for row in rows], dtype=bool),
         flops=column("flops"),
@@ -119,6 +121,15 @@ def _find_fence_cycles(opcode: Opcode, gpu: Gpu, arch: Arch) -> float:
         return 0.0
     cycles = (gpu.file.memory.l2_latency_cycles or arch.memory.l2_latency_cycles).value
     return cycles + (arch.memory.system_fence_cycles.value if "SYS" in opcode.modifiers else 0.0)
+
+
+def _is_full_fence(opcode: Opcode) -> bool:
+    """Return whether a fence goes to the L2 in any case.
+
+    Sequential consistency (.SC) orders fences of several SMs; acquire and release (.ALL) order what the warp
+    itself has done.
+    """
+    return opcode.semantics is Semantics.MEMORY_FENCE and "ALL" not in opcode.modifiers
 
 
 def _is_tma_copy(opcode: Opcode) -> bool:

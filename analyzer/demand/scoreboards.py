@@ -1,16 +1,16 @@
 """Assign scoreboards to code without control words, as a compiler does.
 
-An instruction of variable latency has up to two *results* that others wait for: its registers are written, and
-its source registers have been read (so that they can be overwritten). An instruction waits for the results of
-others whose registers it touches: those that it reads or writes, and where it writes what another has yet to
-read.
+An instruction of variable latency has up to two *results* that others wait for: its registers are written,
+and its source registers have been read (so that they can be overwritten). An instruction waits for the
+results of others whose registers it touches: those that it reads or writes, and where it writes what another
+has yet to read.
 
 First, with as many scoreboards as results: which results are pending before each instruction is a forward
 data-flow problem over the control-flow graph. Invariant: waiting for a result ends all of it, so an
 instruction generates and removes results whatever is pending, and sets are joined by union (Aho, Lam, Sethi
 and Ullman, Compilers, section 9.2). Sets are bits of integers. Second, the six scoreboards of a warp are
-given out as colors of a graph whose edges join results that are pending together. Where none is free, a result
-shares that of the one that is waited for nearest to it in the code, as the wait is then for both.
+given out as colors of a graph whose edges join results that are pending together. Where none is free, a
+result shares that of the one that is waited for nearest to it in the code, as the wait is then for both.
 
     0  LDG R0, [R2]     result 0: R0 written; result 1: R2, R3 read
     1  IADD R2, R2, 4   waits for result 1
@@ -77,8 +77,7 @@ def _name_counted_scoreboards(kernel: Kernel, write: NDArray[np.uint8]) -> set[i
     number = 0
     for row in np.flatnonzero(counts | waits)[::-1].tolist():
         if waits[row]:
-            boards = [o.index for o in kernel.decode_form(row).operands if _is_scoreboard(o)]
-            number = boards[0] % N_SCOREBOARDS if boards else number
+            number = next(_iterate_named_scoreboards(kernel.decode_form(row)), number)
         else:
             write[row] = number
             found.add(number)
@@ -93,8 +92,10 @@ def _is_counted_wait(opcode: Opcode) -> bool:
     return opcode.semantics is Semantics.WAIT_SCOREBOARD
 
 
-def _is_scoreboard(operand: object) -> bool:
-    return isinstance(operand, BarrierRegister) and operand.file == _SCOREBOARD_FILE
+def _iterate_named_scoreboards(form: InstructionForm) -> Iterator[int]:
+    for operand in form.operands:
+        if isinstance(operand, BarrierRegister) and operand.file == _SCOREBOARD_FILE:
+            yield operand.index % N_SCOREBOARDS
 
 
 class _Results(Struct):
@@ -175,11 +176,26 @@ class _PendingFlow(Struct):
 
 
 def _solve_pending(cfg: Cfg, results: _Results, kills: list[int]) -> _PendingFlow:
-    """Find the results pending before each row, by a worklist over blocks.
+    """Find the results pending before each row.
 
     kills: by row, the results that it waits for where they are pending.
     """
-    by_row = results.by_row
+    flow = _PendingFlow(kills, {}, [0] * len(results.rows))
+    for block, entry in zip(cfg.blocks, _find_pending_at_entries(cfg, results, kills), strict=True):
+        pending = entry
+        for row in range(block.start, block.stop):
+            if waited := pending & kills[row]:
+                flow.waits[row] = waited
+                pending &= ~waited
+            if made := results.by_row.get(row, 0):
+                pending |= made
+                for result in _iterate_bits(made):
+                    flow.overlaps[result] |= pending
+    return flow
+
+
+def _find_pending_at_entries(cfg: Cfg, results: _Results, kills: list[int]) -> list[int]:
+    """Find the results pending at the start of each block, by a worklist over blocks."""
     entries = [0] * len(cfg.blocks)
     work = list(range(len(cfg.blocks)))
     waiting = set(work)
@@ -188,25 +204,14 @@ def _solve_pending(cfg: Cfg, results: _Results, kills: list[int]) -> _PendingFlo
         waiting.discard(index)
         pending = entries[index]
         for row in range(cfg.blocks[index].start, cfg.blocks[index].stop):
-            pending = (pending & ~kills[row]) | by_row.get(row, 0)
+            pending = (pending & ~kills[row]) | results.by_row.get(row, 0)
         for follower in cfg.interprocedural_successors[index]:
             if pending & ~entries[follower]:
                 entries[follower] |= pending
                 if follower not in waiting:
                     waiting.add(follower)
                     work.append(follower)
-    flow = _PendingFlow(kills, {}, [0] * len(results.rows))
-    for block in cfg.blocks:
-        pending = entries[block.index]
-        for row in range(block.start, block.stop):
-            if waited := pending & kills[row]:
-                flow.waits[row] = waited
-                pending &= ~waited
-            if made := by_row.get(row, 0):
-                pending |= made
-                for result in _iterate_bits(made):
-                    flow.overlaps[result] |= pending
-    return flow
+    return entries
 
 
 def _add_earlier_reads(results: _Results, flow: _PendingFlow) -> list[int]:

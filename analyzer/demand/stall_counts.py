@@ -15,7 +15,6 @@ into it, at the second time around loops as well.
 """
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
@@ -41,9 +40,7 @@ _SPACED_PIPES = frozenset(
     PIPE_INDEX[pipe]
     for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16, Pipe.FP64, Pipe.XU, Pipe.TENSOR)
 )
-_ARITHMETIC_PIPES = frozenset(
-    PIPE_INDEX[pipe] for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16)
-)
+_ARITHMETIC_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.ALU, Pipe.FMA, Pipe.FMALITE, Pipe.FP16))
 _MEMORY_PIPE = PIPE_INDEX[Pipe.LSU]
 _MEMORY_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe.ADU))
 
@@ -51,9 +48,7 @@ _MEMORY_PIPES = frozenset(PIPE_INDEX[pipe] for pipe in (Pipe.LSU, Pipe.TEX, Pipe
 _Ages = dict[int, tuple[float, int]]
 
 
-def compute_stall_counts(
-    cfg: Cfg, costs: OpcodeCosts, arch: Arch, boards: Scoreboards
-) -> NDArray[np.uint8]:
+def compute_stall_counts(cfg: Cfg, costs: OpcodeCosts, arch: Arch, boards: Scoreboards) -> NDArray[np.uint8]:
     """Compute the stall count of each instruction, [n]."""
     scheduler = _Scheduler(cfg, costs, arch, boards)
     for _ in range(2):
@@ -82,10 +77,10 @@ class _Scheduler:
         resolving = table.make_opcode_mask(_is_resolved_late)[ids]
         branch_cycles = arch.sched[SchedClass.BRANCH].latency_cycles.value
         least = np.where(resolving, branch_cycles, 1.0)
+        least[table.make_opcode_mask(_is_fence)[ids]] = arch.issue.barrier_cycles.value
         least[table.make_opcode_mask(_is_counted_wait)[ids]] = arch.issue.memory_interval_cycles.value
         self.least: list[float] = least.tolist()
         self.is_barrier: list[bool] = table.make_opcode_mask(_is_cta_barrier)[ids].tolist()
-        self.branch_cycles = branch_cycles
         self.wait_mask: list[int] = boards.wait_mask.tolist()
         self.set_boards = [
             [board for board in pair if board != NO_BARRIER]
@@ -168,7 +163,8 @@ class _Scheduler:
         """Return the stall count of a row on which nothing depends."""
         after = row + 1
         if self.is_barrier[row] and after < len(self.least):
-            return self.branch_cycles if self.is_memory[after] or self.least[after] > 1.0 else 1.0
+            is_close = self.is_memory[after] or self.least[after] > 1.0
+            return self.issue.barrier_cycles.value if is_close else 1.0
         return self.least[row]
 
     def find_ready_cycle(self, row: int, written: dict[int, tuple[float, int]]) -> float:
@@ -228,7 +224,11 @@ def _is_resolved_late(opcode: Opcode) -> bool:
     """Return whether the compiler leaves time for an instruction to change what issues next."""
     if opcode.kind in CONTROL_FLOW_KINDS:
         return opcode.kind not in (OpKind.CONVERGENCE_OPEN, OpKind.CONVERGENCE_BREAK)
-    return opcode.sched_class in (SchedClass.BRANCH, SchedClass.FENCE)
+    return opcode.sched_class is SchedClass.BRANCH
+
+
+def _is_fence(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.MEMORY_FENCE
 
 
 def _is_counted_wait(opcode: Opcode) -> bool:

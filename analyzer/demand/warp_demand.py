@@ -60,8 +60,12 @@ def compute_warp_demand(
     opcode_ids, moved: of a kernel's instructions, [n].
     weights: executions of each of them, or of those that `rows` selects.
     """
-    executed = _sum_by_id(opcode_ids[rows], weights, len(costs.pipe))
+    ids = opcode_ids[rows]
+    executed = _sum_by_id(ids, weights, len(costs.pipe))
     cycles = executed * costs.issue_cycles
+    repeated = weights * (moved.constant_passes[rows] - 1.0)
+    if repeated.any():
+        cycles += _sum_by_id(ids, repeated, len(costs.pipe)) * costs.issue_cycles
     n_pipes = len(PIPES)
     operations = _sum_by_id(costs.pipe, executed, n_pipes)
     busy = _sum_by_id(costs.pipe, cycles, n_pipes)

@@ -87,6 +87,8 @@ class ResultCache:
             return
         for key, result in results.items():
             path = self._make_entry_path(key)
+            if path.exists() and not path.is_file():  # someone put a folder or a FIFO there
+                continue
             with suppress(OSError):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_file(path, [msgspec.json.encode(result)])

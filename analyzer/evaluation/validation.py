@@ -18,6 +18,7 @@ from analyzer.evaluation.result_cache import (
 )
 from analyzer.evaluation.score_entries import make_group_entries, make_score_entries, make_worst_entries
 from analyzer.evaluation.tasks import CaseResults, EvaluationTask, PendingCase, evaluate_task
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu_database import load_gpu
 from analyzer.models.registry import find_model, list_models_default_first
 from analyzer.report.validation_schema import VALIDATE_SCHEMA, CaseEntry, CasePrediction, ValidationReport
@@ -89,6 +90,7 @@ def validate(
     return ValidationReport(
         schema=VALIDATE_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         table=str(table),
         split=filters.split if filters else None,
         models=model_names,

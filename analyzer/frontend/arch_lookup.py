@@ -1,13 +1,15 @@
 """Names of architectures: of code that names none, and in lookups of data on a kernel."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from analyzer.frontend.sass_diagnostics import MIN_ARCH, is_unsupported_arch
 from analyzer.ir.module import Module
+from analyzer.text.demangling import demangle
 from analyzer.text.errors import UsageError
 
 T = TypeVar("T")
@@ -48,5 +50,22 @@ def find_arch_entry(table: Mapping[tuple[str, str], T], arch: str, name: str) ->
     The suffix may differ because cuobjdump disassembles an image of `arch = sm_100f` as sm_100.
     """
     base = arch.rstrip("af")
-    names = (arch, base, f"{base}a", f"{base}f", "")
-    return next((table[key, name] for key in names if (key, name) in table), None)
+    archs = (arch, base, f"{base}a", f"{base}f", "")
+    found = next((table[key, name] for key in archs if (key, name) in table), None)
+    if found is not None or "(" not in name:
+        return found
+    names = [other for key, other in table if key in archs]
+    compiled = find_compiled_name(names, name)
+    return None if compiled == name else find_arch_entry(table, arch, compiled)
+
+
+def find_compiled_name(names: Iterable[str], name: str) -> str:
+    """Return the one of `names` that demangles to `name`, as in a dump through c++filt; else `name` itself."""
+    if "(" not in name:
+        return name
+    wanted = name.replace(" ", "")
+    found = {other for other in names if _demangle_cached(other).replace(" ", "") == wanted}
+    return found.pop() if len(found) == 1 else name
+
+
+_demangle_cached = lru_cache(maxsize=1 << 14)(demangle)

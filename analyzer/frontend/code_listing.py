@@ -179,7 +179,7 @@ class _ListingBuilder:
         for each in instructions:
             expected = addresses[-1] + INSTRUCTION_BYTES if addresses else 0
             address = expected if each.address is None else each.address - function.base_address
-            if addresses and address < expected or address < 0:
+            if (addresses and address < expected) or address < 0:
                 raise InputError(
                     f"address {each.address or address:#06x} does not follow "
                     f"{(addresses[-1] if addresses else 0) + function.base_address:#06x}",
@@ -201,7 +201,7 @@ class _ListingBuilder:
                 Diagnostic(
                     Severity.WARNING,
                     "no-addresses",
-                    f"the code has no addresses: it is taken to begin at {start:#x}, its lowest branch target",
+                    f"the code has no addresses: it is taken to begin at {start:#x}, its lowest target",
                     function.instructions[0].location,
                     hint="keep the addresses, or write labels",
                 )

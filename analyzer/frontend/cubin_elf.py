@@ -173,7 +173,7 @@ class CubinElf:
 
 
 def read_cubin_arch(head: bytes) -> int:
-    """Return the number of the architecture in the flags of a cubin's ELF header, 90 for sm_90; 0 if cut off."""
+    """Return the architecture's number in the flags of a cubin's ELF header, 90 for sm_90; 0 if cut off."""
     if len(head) < _FLAGS_OFFSET + 4:
         return 0
     flags = int.from_bytes(head[_FLAGS_OFFSET : _FLAGS_OFFSET + 4], "little")

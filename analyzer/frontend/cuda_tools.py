@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -33,6 +34,16 @@ class CudaTool(Struct, frozen=True):
     def folder(self) -> str:
         """Folder of the executable."""
         return os.path.dirname(self.path)
+
+
+def make_install_hint() -> str:
+    """Return how to come by the tools on this system."""
+    if sys.platform == "linux":
+        return "put CUDA's bin folder on PATH, or: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm"
+    elsewhere = "dump where CUDA is: cuobjdump -sass FILE > kernel.sass"
+    if sys.platform == "darwin":
+        return f"NVIDIA has no such tools for macOS: {elsewhere}"
+    return f"put the bin folder of CUDA on PATH, or {elsewhere}"
 
 
 def find_tool(name: str) -> CudaTool | None:

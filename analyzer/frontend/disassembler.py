@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from analyzer.child_processes import ToolLimitError, ToolRun
 from analyzer.files import read_file
-from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_tool_environment
+from analyzer.frontend.cuda_tools import CudaTool, find_tool, make_install_hint, make_tool_environment
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.resource_usage import read_resource_usage
 from analyzer.frontend.sass_diagnostics import MIN_ARCH
@@ -35,7 +35,6 @@ _BASE_OUTPUT_BYTES = 64 << 20
 _MAX_OUTPUT_RATIO = 1000
 _TIMEOUT_VARIABLE = "WARPLENS_TOOL_TIMEOUT"
 _MAX_MESSAGE_CHARACTERS = 200
-_HINT_INSTALL = "put CUDA's bin folder on PATH, or: pip install 'warplens[tools]'"
 _HINT_RELEASE = "use another CUDA release's tools: 12.x read sm_70 and older, the newest read the newest GPUs"
 _HINT_DAMAGED = "the file is damaged, or holds no code for a GPU (PTX alone must be assembled with ptxas)"
 _HINT_STOPPED = f"the file may be damaged; {_TIMEOUT_VARIABLE}=SECONDS lets the tool be silent for longer"
@@ -139,9 +138,9 @@ def _detect_file_format(path: str) -> InputFormat:
 def _find_cuobjdump() -> CudaTool:
     tool = find_tool("cuobjdump")
     if tool is None:
-        raise ToolError("cuobjdump is not found, and reading this file needs it", hint=_HINT_INSTALL)
+        raise ToolError("cuobjdump is not found, and reading this file needs it", hint=make_install_hint())
     if find_tool("nvdisasm") is None:
-        raise ToolError("cuobjdump is found but not nvdisasm, which it calls", hint=_HINT_INSTALL)
+        raise ToolError("cuobjdump is found but not nvdisasm, which it calls", hint=make_install_hint())
     return tool
 
 
@@ -151,7 +150,7 @@ def _make_cubin_commands(path: str) -> list[_ToolCommand]:
     commands = []
     disassembler, cuobjdump = find_tool("nvdisasm"), find_tool("cuobjdump")
     if disassembler is None:
-        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=_HINT_INSTALL)
+        raise ToolError("nvdisasm is not found, and reading a cubin needs it", hint=make_install_hint())
     commands += [
         _ToolCommand(disassembler, ("-c", "-hex", "-gi", file)),
         _ToolCommand(disassembler, ("-c", "-hex", file)),
@@ -235,7 +234,7 @@ def _run_command(command: _ToolCommand) -> Iterator[bytes]:
         raise ToolStoppedError(f"{tool.name} was stopped on {file}: {error}", hint=_HINT_STOPPED) from None
     except OSError as error:
         raise ToolError(
-            f"{tool.path} does not start: {error.strerror or error}", hint=_HINT_INSTALL
+            f"{tool.path} does not start: {error.strerror or error}", hint=make_install_hint()
         ) from None
     if run.status != 0 or n_bytes == 0:
         raise _make_tool_error(command, run.status, _find_last_message(run.messages))

@@ -35,7 +35,9 @@ _CUDA_SOURCE_LINE = re.compile(rb"\b__(?:global|device)__\b|^[ \t]*#include[ \t]
 _GRAPH_LINE = re.compile(rb"\A\s*digraph\b")
 _USAGE_LINE = re.compile(rb"^[ \t]*REG:\d+|^ptxas info", re.M)
 _ELF_TEXT_LINE = re.compile(rb"^64-?bit (?:ELF|elf):", re.M)
-_FILE_LIST_LINE = re.compile(rb"^(?:Extracting )?(?:ELF|PTX|NVVM|LTOIR|SASS text) (?:file|section)[ \t]+\d+[ \t]*:", re.M)
+_FILE_LIST_LINE = re.compile(
+    rb"^(?:Extracting )?(?:ELF|PTX|NVVM|LTOIR|SASS text) (?:file|section)[ \t]+\d+[ \t]*:", re.M
+)
 _PROFILER_TABLE_LINE = re.compile(rb"^\"?ID\"?[,;\t]\"?Process ID\b|\bMetric Name\b|^==PROF== ", re.M)
 _GUARD = re.compile(r"@!?U?P\w+\s+")
 _MAX_SNIPPET_LINES = 200  # in which the first instruction of code without any header stands

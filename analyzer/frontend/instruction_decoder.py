@@ -8,8 +8,8 @@ of this template from its numbers.
     @P0 LDG.E R4, [R2.64+0x8]      guard @P0, mnemonic LDG.E, pieces `R4` and `[R2.64+0x8]`
     [R2.64+0x8]                    template `[R#.64+#x]`, numbers ("2", "0x8")
 
-A comma inside the parentheses of a symbol does not split a text. A text whose pieces are rejected is parsed as
-a whole, once for each distinct combination of mnemonic and templates (a shape).
+A comma inside the parentheses of a symbol does not split a text. A text whose pieces are rejected is parsed
+as a whole, once for each distinct combination of mnemonic and templates (a shape).
 """
 
 import re

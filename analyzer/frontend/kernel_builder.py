@@ -43,9 +43,9 @@ class TextInterner(dict[bytes, int]):
     def __missing__(self, raw: bytes) -> int:
         text = raw.decode("utf-8").strip()
         annotation = None
-        if "(*" in text:
+        if '(*"' in text:
             annotation = _BRANCH_TARGETS_ANNOTATION.search(text)
-            text = text.partition("(*")[0].rstrip()
+            text = text.partition('(*"')[0].rstrip()
         number = len(self.texts)
         opcode = self._check_syntax(text, number)
         if annotation:

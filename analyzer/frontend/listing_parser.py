@@ -23,7 +23,7 @@ from analyzer.frontend.sass_lines import ARCH, ARCH_FLAG, FUNCTION_HEADER, TEXT_
 from analyzer.ir.module import Module, SourceFormat
 from analyzer.isa.control_encoding import encode_control_code, parse_control_code
 from analyzer.text.errors import InputError
-from analyzer.text.source import Diagnostic, Location, Severity
+from analyzer.text.source import Location
 
 _PREFIX = re.compile(
     r"\s*(?:=>\s*)?(?:\d{1,7}[ \t|]+)?"
@@ -63,7 +63,6 @@ class _ListingParser:
         self.path, self.source_format = path, source_format
         self.arch = ""
         self.diagnostics = SassDiagnostics(path)
-        self.default_name = name
         self.function = ListedFunction(name)
         self.functions = [self.function]
         self.is_named = False
@@ -80,16 +79,7 @@ class _ListingParser:
             if len(line) > _MAX_LINE_CHARACTERS:
                 raise self._make_error("the line is longer than any instruction", number, line[:80], 0)
             self._parse_line(number, line.rstrip("\r"))
-        return build_listing_module(
-            self.path, self.source_format, self.functions, self.diagnostics, notes=self._make_notes()
-        )
-
-    def _make_notes(self) -> tuple[Diagnostic, ...]:
-        first = self.functions[0]
-        if first.name != self.default_name or not first.instructions:
-            return ()
-        text = f"the code stands under no name of a function: it is called {first.name}"
-        return (Diagnostic(Severity.NOTE, "unnamed-function", text, first.instructions[0].location),)
+        return build_listing_module(self.path, self.source_format, self.functions, self.diagnostics)
 
     def _parse_line(self, number: int, line: str) -> None:
         if (word := _UPPER_WORD.match(line)) and self.function.instructions:
@@ -199,7 +189,7 @@ def strip_address(line: str) -> str:
 
 
 def _split_symbol(text: str | None) -> tuple[str, int | None]:
-    """Return (name, offset in bytes) of a debugger's `k+16` or `+16`; None for the offset without a symbol."""
+    """Return (name, offset in bytes) of a debugger's `k+16` or `+16`; no offset without a symbol."""
     if text is None:
         return "", None
     match = _SYMBOL_AND_OFFSET.fullmatch(text)

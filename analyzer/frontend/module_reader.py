@@ -6,7 +6,7 @@ Files beside an input have its name with another suffix: resource usage (`.res`)
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from msgspec.structs import replace
 
 from analyzer.files import limit_bytes, read_file, split_dense_pieces
-from analyzer.frontend.arch_lookup import find_arch_entry, set_missing_arch
+from analyzer.frontend.arch_lookup import find_arch_entry, find_compiled_name, set_missing_arch
 from analyzer.frontend.format_refusals import check_readable
 from analyzer.frontend.input_format import HEAD_BYTES, InputFormat, detect_format
 from analyzer.frontend.kernel_metadata import KernelMetadata, add_kernel_metadata
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 STANDARD_INPUT = "-"
 _CHUNK_BYTES = 8 << 20
 _MAX_INPUT_BYTES = 64 << 30
+_MAX_LISTING_BYTES = 128 << 20
 _MAX_CUBIN_BYTES = 1 << 30
 _UTF8_BOM = b"\xef\xbb\xbf"
 _USAGE_SUFFIXES = (".res", ".res-usage")
@@ -129,7 +130,7 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
         return read_trace_module(_make_display_path(path), chunks), False
     if found in _LISTING_FORMATS:
         chunks = _read_chunks(path, head.removeprefix(_UTF8_BOM), file)
-        return _read_listing(path, b"".join(chunks), found), True
+        return _read_listing(path, _join_bounded(path, chunks), found), True
     if found not in _BINARY_FORMATS:
         return _read_dump(path, head.removeprefix(_UTF8_BOM), file), True
     if path != STANDARD_INPUT:
@@ -159,6 +160,14 @@ def _read_dump(path: str, head: bytes, file: BinaryIO) -> Module:
     module = parse_sass(display_path, tables.filter_chunks(chunks))
     metadata = tables.collect_metadata()
     return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
+
+
+def _join_bounded(path: str, chunks: Iterable[bytes]) -> bytes:
+    """Return a whole listing. Raises InputError if it is larger than any that people or debuggers make."""
+    try:
+        return b"".join(limit_bytes(chunks, _MAX_LISTING_BYTES))
+    except OSError as error:
+        raise _make_open_error(_make_display_path(path), error) from None
 
 
 def _read_listing(path: str, data: bytes, found: InputFormat) -> Module:
@@ -281,8 +290,9 @@ def _make_cubin_metadata_finder(path: Path) -> Callable[[Kernel], KernelMetadata
     cubin_info = _read_cubin_info(str(path), str(path))
 
     def find(kernel: Kernel) -> KernelMetadata | None:
-        same = cubin_info.code_bytes.get(kernel.name) == len(kernel) * INSTRUCTION_BYTES
-        return cubin_info.metadata.get(kernel.name) if same else None
+        name = find_compiled_name(cubin_info.code_bytes, kernel.name)
+        same = cubin_info.code_bytes.get(name) == len(kernel) * INSTRUCTION_BYTES
+        return cubin_info.metadata.get(name) if same else None
 
     return find
 

@@ -14,9 +14,9 @@ from analyzer.text.source import Location, locate
 
 # An instruction with its two hex words, of which the second holds the control fields, or any other line.
 LINE = re.compile(
-    rb"[ \t]*/\*([0-9a-f]{4,8})\*/[ \t]+([^;\n]*);"
+    rb"[ \t]*/\*([0-9a-f]{4,8})\*/[ \t]++([^;\n]*);"
     rb"(?:[ \t]*/\* 0x[0-9a-f]{16} \*/[^\n]*\n[ \t]*/\* 0x([0-9a-f]{16}) \*/)?[^\n]*\n"
-    rb"|([^\n]*\n)"
+    rb"|([\r\n]*\n|[^\n]*\n)"
 )
 ENCODING_WORD = re.compile(rb"^[ \t]*/\* 0x[0-9a-f]{16} \*/")
 INSTRUCTION_START = re.compile(rb"^[ \t]*/\*[0-9a-fA-F]+\*/")

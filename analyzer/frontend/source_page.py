@@ -1,7 +1,7 @@
 """Reads the code in the source page of Nsight Compute, exported as CSV.
 
-Three layouts occur: the window's export, `ncu --page source --csv`, and the same with CUDA source beside the code,
-where each line of source stands above its instructions and so the addresses do not ascend:
+Three layouts occur: the window's export, `ncu --page source --csv`, and the same with CUDA source beside the
+code, where each line of source stands above its instructions and so the addresses do not ascend:
 
     "Kernel Name","k"
     "#","Address","Source","# Samples"
@@ -54,18 +54,15 @@ def parse_source_page(path: str, data: bytes, name: str) -> Module:
     columns: _Columns | None = None
     title = name
     for number, row in _read_rows(path, text):
-        if (given := _find_name(row)) is not None and columns is None:
-            title = given
+        if (given := _find_name(row)) is not None:
+            columns, title = None, given
         elif (found := find_columns(row)) is not None:
             columns = found
             functions.append(ListedFunction(title, line=number))
             title = name
-        elif columns is not None:
-            if len(row) <= columns.code:
-                columns = None  # the headers of the next function begin
-                title = _find_name(row) or title
-            elif (listed := _read_instruction(path, lines, number, row, columns)) is not None:
-                functions[-1].instructions.append(listed)
+        elif columns is not None and len(row) > columns.code:
+            listed = _read_instruction(path, lines, number, row, columns)
+            functions[-1].instructions += [] if listed is None else [listed]
     if columns is None and not functions:
         raise InputError(f"{path}: no column of code", hint=EXPORT_HINT)
     for function in functions:
@@ -145,7 +142,7 @@ def _read_instruction(
 
 
 def _order_by_address(function: ListedFunction) -> None:
-    """Sort by address, drop rows that occur under several lines of source, and find where the function begins."""
+    """Sort by address, drop rows that stand under several lines of source, and find the first address."""
     addresses = [each.address for each in function.instructions if each.address is not None]
     if len(addresses) < len(function.instructions) or not addresses:
         return

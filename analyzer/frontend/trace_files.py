@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from analyzer.files import limit_bytes, split_dense_pieces
+from analyzer.files import split_dense_pieces
 from analyzer.frontend.input_format import MAX_XZ_MEMORY_BYTES
 from analyzer.frontend.trace_lines import TraceSyntaxError, parse_line
 from analyzer.frontend.trace_module import build_trace_module
@@ -22,6 +22,8 @@ GZIP_MAGIC, XZ_MAGIC = b"\x1f\x8b", b"\xfd7zXZ\x00"
 _CHUNK_BYTES = 8 << 20
 _MAX_LIST_BYTES = 16 << 20
 _MAX_TEXT_BYTES = 64 << 30
+_MIN_LIMIT_BYTES = 256 << 20
+_MAX_UNPACK_RATIO = 500
 _MAX_LIST_ENTRIES = 10_000
 _KERNEL_LIST_START = re.compile(rb"\A\s*(?:Memcpy[A-Z]\w+,|kernel[\w.-]*\.trace)")
 
@@ -94,12 +96,25 @@ def _parse_entry(folder: Path, text: str) -> list[Path | MemoryCopy]:
 def decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the text of an input that may be compressed by gzip or xz, in pieces of bounded size.
 
-    Raises InputError for data that are damaged, or that unpack to more than 64 GiB.
+    Raises InputError for data that are damaged, that unpack to more than 64 GiB, or to more than 500 times
+    their size: traces are packed to a hundredth, bombs to a thousandth.
     """
-    try:
-        yield from split_dense_pieces(limit_bytes(_decompress(path, chunks), _MAX_TEXT_BYTES))
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}", hint="trace fewer kernels at a time") from None
+    n_packed = n_bytes = 0
+
+    def count() -> Iterator[bytes]:
+        nonlocal n_packed
+        for chunk in chunks:
+            n_packed += len(chunk)
+            yield chunk
+
+    for piece in split_dense_pieces(_decompress(path, count())):
+        n_bytes += len(piece)
+        if n_bytes > min(_MAX_TEXT_BYTES, _MIN_LIMIT_BYTES + _MAX_UNPACK_RATIO * n_packed):
+            raise InputError(
+                f"{path}: unpacks to more than {n_bytes >> 20:,} MiB, too much for {n_packed:,} bytes",
+                hint="unpack it yourself if it is a trace, or trace fewer kernels at a time",
+            )
+        yield piece
 
 
 def _decompress(path: str, chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -26,11 +26,11 @@ _MAX_WIDTH_BYTES = 128
 _BLANKS = re.compile(rb"[ \t]{2,}|\t|^ ", re.M)
 _RETRACE_HINT = "trace again, or leave out the damaged file"
 
-# Warp prefix, program counter, mask, instruction and tail of an instruction line; or any other line.
+# Warp prefix, program counter, mask, instruction and tail of an instruction line; or empty lines, or another.
 LINE = re.compile(
     rb"((?:\d+ )*)([0-9a-f]+) ([0-9a-f]{8}) (\d+ (?:U?R\d+ )*[A-Z][\w.]* \d+ (?:U?R\d+ )*\d+)(?!\w)"
     rb"([0-9a-fx -]*)(?:NoVal *|Val [^\n]*)?\r?\n"
-    rb"|([^\n]*\n)"
+    rb"|([\r\n]*\n|[^\n]*\n)"
 )
 _WARP_PREFIX = re.compile(r"(?:\d+ )*(?=[0-9a-f]+ [0-9a-f]{8} )")
 TraceLineMatch = tuple[bytes, bytes, bytes, bytes, bytes, bytes]

@@ -2,6 +2,7 @@
 
 from msgspec import Struct
 
+from analyzer.hardware.parameter_couplings import ScaledFigure
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.opcode import MmaShape
 from analyzer.ir.scheduling import Basis, SchedClass, TensorRate
@@ -13,6 +14,7 @@ class Gpu(Struct, frozen=True):
     key: str  # name of its file in `hwdb/gpu`
     file: GpuFile  # the product's parameters
     arch: Arch | None  # None for a GPU that only operator models support
+    scaled_figures: tuple[ScaledFigure, ...] = ()  # parameters that followed an edited one
 
     @property
     def name(self) -> str:

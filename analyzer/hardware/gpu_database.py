@@ -6,6 +6,7 @@ A file that names a parent (`inherits = "gb202"`) has the parent's tables; its o
 
 import os
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +16,8 @@ import tomli
 
 from analyzer.files import find_home_folder, list_files, read_file
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.parameter_edits import with_inherited_figures
+from analyzer.hardware.parameter_paths import collect_parameters
 from analyzer.hardware.schema import Arch, GpuFile
 from analyzer.resources import find_data_folder
 from analyzer.text.errors import HardwareError
@@ -24,6 +27,7 @@ _VENDOR_PREFIX = re.compile(r"^(nvidia|geforce|amd|instinct|tesla|quadro)-")
 _ERROR_KEY_PATH = re.compile(r"`\$\.?([^`]*)`")
 _MAX_INHERITANCE_DEPTH = 8
 _MAX_FILE_BYTES = 1 << 20
+_CHIP_FOLDER = "chip"
 
 TomlTable = dict[str, Any]
 _FileT = TypeVar("_FileT", Arch, GpuFile)
@@ -113,7 +117,34 @@ def _make_arch_sort_key(name: str) -> tuple[int, str]:
 def _read_gpu(key: str, path: Path) -> Gpu:
     file = _convert_table(_read_merged_toml(path), GpuFile, path)
     arch = load_arch(file.arch) if file.support == "kernels" else None
-    return Gpu(key=key, file=file, arch=arch)
+    gpu = Gpu(key=key, file=file, arch=arch)
+    parent = None if _is_shipped(path) else _find_parent_gpu(path)
+    if parent is None:
+        return gpu
+    own, figures = set(_list_figure_keys(_read_toml(path))), collect_parameters(gpu)
+    return with_inherited_figures(parent, gpu, {key: figures[key] for key in sorted(own) if key in figures})
+
+
+def _is_shipped(path: Path) -> bool:
+    """Return whether a file belongs to the shipped database, whose figures are all given on purpose."""
+    return path.resolve().is_relative_to(find_data_folder("hwdb").resolve())
+
+
+def _find_parent_gpu(path: Path) -> Gpu | None:
+    """Return the GPU that a file inherits from; None where it has no parent or that is a chip."""
+    name = _read_toml(path).get("inherits")
+    parent = _find_parent(path, name) if isinstance(name, str) else None
+    if parent is None or parent.parent.name == _CHIP_FOLDER:
+        return None
+    return _read_gpu(parent.stem, parent)
+
+
+def _list_figure_keys(table: TomlTable, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted keys of the figures that a file itself gives."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            key = f"{prefix}{name}"
+            yield from [key] if "value" in value else _list_figure_keys(value, f"{key}.")
 
 
 def _find_gpu_key(name: str, paths: dict[str, Path]) -> str:
@@ -172,9 +203,11 @@ def _read_merged_toml(path: Path, depth: int = 0) -> TomlTable:
 
 
 def _find_parent(path: Path, name: str) -> Path | None:
-    """Return the file of a parent: in the same folder, else shipped (same kind, product or chip)."""
-    shipped = (find_data_folder("hwdb") / kind for kind in (path.parent.name, "gpu", "chip"))
-    paths = (folder / f"{name}.toml" for folder in (path.parent, *shipped))
+    """Return the file of a parent, by name or alias: in the same folder, else shipped (GPU or chip)."""
+    shipped = (find_data_folder("hwdb") / kind for kind in (path.parent.name, "gpu", _CHIP_FOLDER))
+    folders = (path.parent, *shipped)
+    names = (name, name if _is_shipped(path) else _read_aliases().get(normalize_gpu_name(name), name))
+    paths = (folder / f"{one}.toml" for one in names for folder in folders)
     return next((candidate for candidate in paths if candidate.is_file()), None)
 
 

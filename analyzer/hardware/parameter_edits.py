@@ -10,18 +10,20 @@ others, so that it has an effect whichever of them a model reads.
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from functools import cache
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.parameter_couplings import (
+    CACHED_LOAD_CLASSES,
+    FALLBACK_KEYS,
+    find_scaled_figures,
+)
+from analyzer.hardware.parameter_paths import collect_parameters, has_parameter_at, with_parameter
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter
 from analyzer.ir.scheduling import Basis, TensorRate
 from analyzer.text.errors import HardwareError, UsageError
@@ -34,6 +36,7 @@ PARAMETER_ALIASES = {
 }
 MAX_SWEEP_POINTS = 1000
 WHAT_IF_SOURCE = "what-if"
+EDITED_FILE_SOURCE = "follows an edited figure of the file"
 
 # A number outside is a typing error, and products of such numbers would overflow floats.
 _MIN_VALUE, _MAX_VALUE = 1e-12, 1e18
@@ -170,66 +173,18 @@ _DIRECTION_PATTERNS = (
 # Counts and sizes, which stay whole numbers.
 _INTEGER_PATTERNS = ("limits.*", "sm.count", "*s_per_sm", "*_bytes", "*_bits")
 
-# Offsets of constants have no effect on time.
-_NON_PARAMETER_FIELDS = frozenset({"constant_bank"})
-
-# Parameter that a model reads if another one is not known.
-_FALLBACK_KEYS = {
-    "clock.sustained_tensor_mhz": "clock.sustained_mhz",
-    "clock.sustained_narrow_mhz": "clock.sustained_tensor_mhz",
-    "clock.sustained_float_mhz": "clock.sustained_mhz",
-    "clock.sustained_mhz": "clock.boost_mhz",
-    "memory.sustained_gbps": "memory.bandwidth_gbps",
-    "memory.streaming_gbps": "memory.bandwidth_gbps",
-}
-
-# Classes whose latency follows from the memory level that serves the access.
-_CACHED_LOAD_CLASSES = ("global_load", "generic_load", "async_copy")
+# Working sets in sizes of a cache, which may be larger than it.
+_RELATIVE_SIZES = frozenset({"l2.lost_share"})
+_STAND_IN_KEYS = frozenset({*FALLBACK_KEYS, "memory.streaming_gbps"})
 
 # Parameters in the files that no model reads, because others decide: setting them would have no effect.
 _OVERRIDDEN_PATTERNS = (
     (("sched.mma_*.issue_cycles",), "tensor.*.fma_per_cycle_per_sm and warp_mma_share"),
     (
-        tuple(f"sched.{name}.latency_cycles" for name in (*_CACHED_LOAD_CLASSES, "global_atomic")),
+        tuple(f"sched.{name}.latency_cycles" for name in (*CACHED_LOAD_CLASSES, "global_atomic")),
         "memory.l1_latency_cycles, memory.l2_latency_cycles and memory.dram_latency_cycles",
     ),
 )
-
-_SUSTAINED_CLOCK_KEYS = (
-    "clock.sustained_tensor_mhz",
-    "clock.sustained_narrow_mhz",
-    "clock.sustained_float_mhz",
-)
-
-# Parameters that take the factor of another one; if two of those are set, the factor of the later row.
-_COUPLED_KEYS = {
-    "clock.boost_mhz": (
-        "clock.sustained_mhz",
-        "clock.tensor_mhz",
-        *_SUSTAINED_CLOCK_KEYS,
-    ),
-    "clock.sustained_mhz": _SUSTAINED_CLOCK_KEYS,
-    "clock.sustained_tensor_mhz": ("clock.sustained_narrow_mhz",),
-    "memory.bandwidth_gbps": ("memory.sustained_gbps", "memory.streaming_gbps"),
-    # The same path twice: of the whole GPU and of one SM.
-    "l2.bandwidth_gbps": ("memory.l2_bytes_per_cycle_per_sm",),
-    "memory.l2_bytes_per_cycle_per_sm": ("l2.bandwidth_gbps",),
-    # Latencies of the memory path that scheduling classes repeat.
-    "memory.l1_latency_cycles": tuple(
-        f"sched.{name}.latency_cycles" for name in (*_CACHED_LOAD_CLASSES, "local_load")
-    ),
-    "memory.l2_latency_cycles": ("sched.global_atomic.latency_cycles",),
-    "memory.shared_latency_cycles": (
-        "sched.shared_load.latency_cycles",
-        "sched.shared_matrix.latency_cycles",
-    ),
-    # A launch latency fitted to the GPU is preferred to its plain launch parameters.
-    "launch.overhead_us": ("launch.latency.intercept_cycles",),
-    "launch.ctas_per_us": ("launch.latency.alpha", "launch.latency.beta", "launch.latency.gamma"),
-}
-
-# Costs coupled to a rate take the inverse of its factor.
-_INVERSELY_COUPLED_KEYS = frozenset(_COUPLED_KEYS["launch.ctas_per_us"])
 
 
 def find_direction(key: str) -> PerformanceDirection:
@@ -239,11 +194,6 @@ def find_direction(key: str) -> PerformanceDirection:
     )
 
 
-def find_coupled_keys(key: str) -> tuple[str, ...]:
-    """Return the keys that an edit of this one scales, unless the GPU lacks them or they are set too."""
-    return _COUPLED_KEYS.get(resolve_alias(key), ())
-
-
 def list_parameter_keys(gpu: Gpu) -> tuple[str, ...]:
     """Return the keys of the parameters that the GPU has, its file's before its architecture's, each once.
 
@@ -251,7 +201,7 @@ def list_parameter_keys(gpu: Gpu) -> tuple[str, ...]:
     the issue cycles of matrix instructions. `with_settings` takes every key of the list, also by a factor
     unless the parameter is zero.
     """
-    return tuple(key for key in _collect_parameters(gpu) if not _find_overriding_keys(key))
+    return tuple(key for key in collect_parameters(gpu) if not _find_overriding_keys(key))
 
 
 def find_hardware_parameter(gpu: Gpu, key: str) -> HardwareParameter:
@@ -277,16 +227,18 @@ def _find_known_parameter(gpu: Gpu, key: str) -> HardwareParameter | None:
     """Return the parameter of a full key, None if the schema allows it but the GPU has no value."""
     if decided_by := _find_overriding_keys(key):
         raise HardwareError(f"{key} has no effect of its own: {decided_by} decide", hint="set one of those")
-    known = _collect_parameters(gpu)
+    known = collect_parameters(gpu)
     if key in known:
         return known[key]
-    if key in _FALLBACK_KEYS:
-        return _find_known_parameter(gpu, _FALLBACK_KEYS[key])
+    if key == "memory.streaming_gbps":
+        return gpu.sustained_dram_gbps
+    if key in FALLBACK_KEYS:
+        return _find_known_parameter(gpu, FALLBACK_KEYS[key])
     path = key.split(".")
-    if _has_parameter_at(GpuFile, path):
+    if has_parameter_at(GpuFile, path):
         is_rate = path[0] == "tensor" and path[-1] == "fma_per_cycle_per_sm"
         return gpu.find_tensor_fma_per_cycle(TensorRate(path[1])) if is_rate else None
-    if not _has_parameter_at(Arch, path):
+    if not has_parameter_at(Arch, path):
         raise _make_unknown_key_error(gpu, key)
     if gpu.arch is None:
         raise HardwareError(
@@ -344,12 +296,29 @@ def with_settings(gpu: Gpu, settings: Sequence[ParameterSetting]) -> Gpu:
         if key in changes:
             raise UsageError(f"{key} is set twice", hint="give each figure one value")
         changes[key] = _make_change(gpu, key, setting)
-    figures = _scale_coupled_parameters(gpu, changes) | {
-        key: change.parameter for key, change in changes.items()
-    }
-    for key, new in figures.items():
-        gpu = _with_parameter(gpu, key, new)
-    return gpu
+    edited = gpu
+    for key, change in changes.items():
+        edited = with_parameter(edited, key, change.parameter)
+    factors = {key: change.factor or 0.0 for key, change in changes.items()}
+    return _with_scaled_figures(gpu, edited, factors, WHAT_IF_SOURCE)
+
+
+def with_inherited_figures(parent: Gpu, child: Gpu, own: Mapping[str, HardwareParameter]) -> Gpu:
+    """Return a GPU whose file edits another one's, with the figures that follow from these edits.
+
+    child: as its file says, with all else as the parent's file has it. own: the parameters that stand in its
+    own file, by key.
+    """
+    inherited = {one.key: one for one in parent.scaled_figures if one.key not in own}
+    before = collect_parameters(parent)
+    for key in inherited:
+        child = with_parameter(child, key, before[key])
+    child = replace(child, scaled_figures=tuple(inherited.values()))
+    factors = {}
+    for key, figure in own.items():
+        old = before.get(key) or _find_stand_in(parent, key)
+        factors[key] = figure.value / old.value if old and old.value else 0.0
+    return _with_scaled_figures(parent, child, factors, EDITED_FILE_SOURCE)
 
 
 def _make_change(gpu: Gpu, key: str, setting: ParameterSetting) -> _ParameterChange:
@@ -359,7 +328,8 @@ def _make_change(gpu: Gpu, key: str, setting: ParameterSetting) -> _ParameterCha
             raise HardwareError(f"{key} is 0 on {gpu.name}: a factor leaves it so", hint="set a value")
         value = _check_value(key, _round_if_integer(key, old.value * setting.value))
         return _ParameterChange(
-            _make_assumed_parameter(value, f"x{setting.value:g} of {_format_parameter(old)}"), setting.value
+            _make_assumed_parameter(value, f"x{setting.value:g} of {_format_parameter(old)}"),
+            value / old.value,
         )
     value = _check_value(key, float(setting.value))
     known = _find_known_parameter(gpu, key)
@@ -369,25 +339,41 @@ def _make_change(gpu: Gpu, key: str, setting: ParameterSetting) -> _ParameterCha
     )
 
 
-def _scale_coupled_parameters(gpu: Gpu, changes: dict[str, _ParameterChange]) -> dict[str, HardwareParameter]:
-    """Return the new values of coupled parameters that are not set themselves."""
-    figures, found = _collect_parameters(gpu), {}
-    for leader in (one for one in _COUPLED_KEYS if one in changes):
-        factor = changes[leader].factor
-        if factor is None:
+def _with_scaled_figures(before: Gpu, edited: Gpu, factors: Mapping[str, float], source: str) -> Gpu:
+    """Return an edited GPU with the figures that follow the edits, as `find_scaled_figures` says.
+
+    A figure that the GPU lacks, so that another one stands for it, gets a value where that does not follow.
+    """
+    figures = collect_parameters(before)
+    scaled = list(edited.scaled_figures)
+    for follower in find_scaled_figures(factors):
+        key = follower.key
+        old = figures.get(key) or _find_stand_in(before, key)
+        if old is None or not old.value:
             continue
-        for key in _COUPLED_KEYS[leader]:
-            old = figures.get(key)
-            if old is None or not old.value or key in changes:
-                continue
-            scale = 1 / factor if key in _INVERSELY_COUPLED_KEYS else factor
-            note = f"x{scale:g} of {_format_parameter(old)}, as {leader} is set"
-            found[key] = _make_assumed_parameter(_check_value(key, old.value * scale), note)
-    return found
+        value = _limit_to_share(key, old.value * follower.factor, old.value)
+        now = None if key in figures else _find_stand_in(edited, key)
+        if now is not None and math.isclose(now.value, value, rel_tol=1e-9):
+            continue
+        note = f"x{value / old.value:g} of {_format_parameter(old)}, as {follower.leader} is set"
+        new = _make_assumed_parameter(_check_value(key, value), note, source)
+        edited = with_parameter(edited, key, new)
+        scaled.append(replace(follower, factor=value / old.value))
+    return replace(edited, scaled_figures=tuple(scaled))
 
 
-def _make_assumed_parameter(value: float, note: str) -> HardwareParameter:
-    return HardwareParameter(value=value, basis=Basis.ASSUMED, source=WHAT_IF_SOURCE, note=note)
+def _find_stand_in(gpu: Gpu, key: str) -> HardwareParameter | None:
+    """Return the parameter that models read where the GPU has none for a key; None where there is none."""
+    return _find_known_parameter(gpu, key) if key in _STAND_IN_KEYS else None
+
+
+def _limit_to_share(key: str, value: float, old: float) -> float:
+    """Return the value of a share, 1 at most unless it was more; any other value as it is."""
+    return min(value, max(1.0, old)) if key.endswith("_share") else value
+
+
+def _make_assumed_parameter(value: float, note: str, source: str = WHAT_IF_SOURCE) -> HardwareParameter:
+    return HardwareParameter(value=value, basis=Basis.ASSUMED, source=source, note=note)
 
 
 def _format_parameter(old: HardwareParameter) -> str:
@@ -406,112 +392,9 @@ def _check_value(key: str, value: float) -> float:
         )
     if _matches_any(key, _INTEGER_PATTERNS) and not value.is_integer():
         raise UsageError(f"{key} cannot be {value:.12g}", hint="it is a whole number; a factor rounds")
-    if key.endswith("_share") and value > 1:
+    if key.endswith("_share") and value > 1 and key not in _RELATIVE_SIZES:
         raise UsageError(f"{key} cannot be {value:g}", hint="it is a share, 1 at most")
     return value
-
-
-def _with_parameter(gpu: Gpu, key: str, new: HardwareParameter) -> Gpu:
-    """Replace a parameter in the file that has it, else add it where the schema allows it."""
-    path = key.split(".")
-    in_file = key in _collect_struct_parameters(gpu.file) or (
-        key not in _collect_parameters(gpu) and _has_parameter_at(GpuFile, path)
-    )
-    try:
-        if in_file:
-            return replace(gpu, file=_set_parameter_at(gpu.file, GpuFile, path, new))
-        return replace(gpu, arch=_set_parameter_at(gpu.arch, Arch, path, new))
-    except LookupError as error:
-        raise HardwareError(
-            f"{key} cannot be set alone: {error.args[0]} would be missing beside it, as {gpu.name} has none",
-            hint="`warplens gpus new` starts a file that can give them all",
-        ) from None
-
-
-# ---- walk over the schema ----------------------------------------------------------------------
-
-
-def _collect_parameters(gpu: Gpu) -> dict[str, HardwareParameter]:
-    """Return all parameters by key; those of the GPU's file override those of its architecture."""
-    own = _collect_struct_parameters(gpu.file)
-    below = {} if gpu.arch is None else _collect_struct_parameters(gpu.arch)
-    return own | {key: found for key, found in below.items() if key not in own}
-
-
-def _collect_struct_parameters(root: msgspec.Struct) -> dict[str, HardwareParameter]:
-    return dict(_walk_parameters(root, ""))
-
-
-def _walk_parameters(value: object, key: str) -> Iterator[tuple[str, HardwareParameter]]:
-    match value:
-        case HardwareParameter():
-            yield key, value
-        case msgspec.Struct():
-            for name in value.__struct_fields__:
-                if name not in _NON_PARAMETER_FIELDS:
-                    yield from _walk_parameters(getattr(value, name), f"{key}.{name}" if key else name)
-        case dict():
-            for name, row in value.items():
-                yield from _walk_parameters(row, f"{key}.{name}")
-        case _:
-            return
-
-
-@cache
-def _read_field_infos(kind: Any) -> dict[str, msgspec.structs.FieldInfo]:
-    return {field.name: field for field in msgspec.structs.fields(kind)}
-
-
-def _find_inner_type(kind: Any, name: str) -> Any:
-    """Return the type of a field or entry of a type, `X` for `X | None`; None if there is none."""
-    if get_origin(kind) is Mapping:
-        key_kind, row_kind = get_args(kind)
-        return None if _parse_entry_key(key_kind, name) is None else row_kind
-    is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
-    if not is_struct or name in _NON_PARAMETER_FIELDS or name not in _read_field_infos(kind):
-        return None
-    inner = _read_field_infos(kind)[name].type
-    if get_origin(inner) in {Union, UnionType}:
-        return next(one for one in get_args(inner) if one is not NoneType)
-    return inner
-
-
-def _parse_entry_key(key_kind: Any, name: str) -> Any:
-    """Return the key of a dict by its text, most often a member of an enum; None if the enum has none."""
-    try:
-        return key_kind(name)
-    except ValueError:
-        return None
-
-
-def _has_parameter_at(kind: Any, path: Sequence[str]) -> bool:
-    """Return whether a value of type `kind` can have a parameter at a path."""
-    for name in path:
-        kind = _find_inner_type(kind, name)
-    return kind is HardwareParameter
-
-
-def _set_parameter_at(value: Any, kind: Any, path: Sequence[str], new: HardwareParameter) -> Any:
-    """Return a value of type `kind` with a parameter at a path that the schema allows.
-
-    value: the present one, None if it has to be made. Raises LookupError with the names of required fields
-    that a value to be made would lack.
-    """
-    if not path:
-        return new
-    name, rest = path[0], path[1:]
-    inner_kind = _find_inner_type(kind, name)
-    if get_origin(kind) is Mapping:
-        key = _parse_entry_key(get_args(kind)[0], name)
-        return {**value, key: _set_parameter_at(value.get(key), inner_kind, rest, new)}
-    inner = _set_parameter_at(getattr(value, name, None), inner_kind, rest, new)
-    if value is not None:
-        return msgspec.structs.replace(value, **{name: inner})
-    if lacking := [
-        field.name for field in _read_field_infos(kind).values() if field.required and field.name != name
-    ]:
-        raise LookupError(", ".join(lacking))
-    return kind(**{name: inner})
 
 
 def combine_settings(

@@ -161,6 +161,7 @@ class IssueTiming(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     memory_interval_cycles: HardwareParameter  # between two memory instructions
     product_interval_cycles: HardwareParameter  # between two matrix instructions, at most
     product_operand_cycles: HardwareParameter  # from writing a register to its use by a matrix instruction
+    barrier_cycles: HardwareParameter  # from a CTA barrier or a fence to a memory instruction or a branch
     scoreboard_cycles: HardwareParameter  # from setting a scoreboard to waiting for it
 
 

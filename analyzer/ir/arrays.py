@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
+CountArray = NDArray[np.int64] | NDArray[np.float64]  # counts; floats if they may be too large for integers
 BoolArray = NDArray[np.bool_]
 IdArray = NDArray[np.int32]  # indices into a table, kept small
 Addresses = NDArray[np.uint64]

@@ -107,12 +107,13 @@ class Buffer(Struct, frozen=True, eq=False):
 
 
 class FilledBuffer(Struct, frozen=True):
-    """The address of an allocation filled with one number: an int32, or a float in binary32."""
+    """The address of an allocation filled with one number."""
 
     value: int | float
+    element: str = ""  # type of the elements, as `i64` or `bf16`; "": an int32, or a float in binary32
 
     def __str__(self) -> str:
-        return f"fill:{self.value}"
+        return f"fill:{self.element}:{self.value}" if self.element else f"fill:{self.value}"
 
 
 ArgumentValue = Pointer | NullPointer | TensorMap | Buffer | FilledBuffer | int | float

@@ -19,7 +19,7 @@ from analyzer.ir.control_code import ControlCode
 from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import Opcode
 from analyzer.ir.operand import Operand, Predicate, UnparsedOperand
-from analyzer.text.source import Diagnostic
+from analyzer.text.source import Diagnostic, shorten_source
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
@@ -118,9 +118,13 @@ class SourceLine(Struct, frozen=True):
     line: int
     inlined_at: "SourceLine | None" = None  # line of the call that was inlined
 
+    @property
+    def place(self) -> str:
+        """File as the compiler wrote it, and line: `/home/me/kernel.cu:41`."""
+        return f"{self.file}:{self.line}"
+
     def __str__(self) -> str:
-        name = self.file.rsplit("/", 1)[-1]
-        return f"{name}:{self.line}"
+        return shorten_source(self.place)
 
 
 class Instruction(Struct, frozen=True):
@@ -165,6 +169,15 @@ class Parameter(Struct, frozen=True, kw_only=True):
     is_pointer: bool | None = None  # None if unknown
     type_name: str = ""  # as the source's compiler wrote it, such as `*fp16`; "" if unknown
     is_hidden: bool = False  # added by the compiler, null at launch
+    divisibility: int = 1  # the code is right only for multiples of it
+
+
+class FoldedArgument(Struct, frozen=True):
+    """An argument of the source that was a constant when it was compiled, and so is no parameter."""
+
+    name: str
+    value: str  # "" if not known
+    n_before: int  # parameters of the compiled kernel that stand before it in the source
 
 
 class ParameterDeclaration(Struct, frozen=True, kw_only=True):
@@ -176,6 +189,7 @@ class ParameterDeclaration(Struct, frozen=True, kw_only=True):
     alignment_bytes: int
     is_pointer: bool = False
     is_hidden: bool = False  # added by the compiler, null at launch
+    divisibility: int = 1  # the code is right only for multiples of it
 
 
 class Relocation(Struct, frozen=True, kw_only=True):
@@ -227,11 +241,15 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     parameters: tuple[Parameter, ...] | None = None  # by ordinal
     parameter_base: int | None = None  # offset of the first parameter in constant bank 0
     signature: tuple[ParameterDeclaration, ...] | None = None  # from Triton's metadata
+    folded_arguments: tuple[FoldedArgument, ...] = ()  # from Triton's metadata or its intermediate code
     constant_banks: tuple[ConstantBank, ...] | None = None  # other than bank 0
     cluster: Dim3 | None = None  # cluster size that the kernel was compiled for
 
     def __len__(self) -> int:
         return len(self.text_ids)
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.name}, {self.arch or 'architecture ?'}, {len(self):,} instructions)"
 
     @cached_property
     def opcode_ids(self) -> IdArray:
@@ -256,6 +274,11 @@ class Kernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             return None
         return self.source_lines[int(self.source_line_ids[index])]
 
+    def find_source_place(self, index: int) -> str:
+        """Return the source line of row `index` with the whole path of its file, "" if unknown."""
+        line = self.find_source_line(index)
+        return "" if line is None else line.place
+
 
 class Module(Struct, frozen=True, kw_only=True, eq=False):
     """A whole input: its kernels in file order, and the warnings of the reader."""
@@ -273,3 +296,6 @@ class Module(Struct, frozen=True, kw_only=True, eq=False):
 
     def __len__(self) -> int:
         return len(self.kernels)
+
+    def __repr__(self) -> str:
+        return f"Module({self.path}, {len(self):,} kernels)"

@@ -52,11 +52,6 @@ def decode_control_code_columns(words: ControlWordArray) -> ControlCodeColumns:
     )
 
 
-def clear_wait_masks(words: ControlWordArray) -> ControlWordArray:
-    """Return upper instruction words, shape [n], that wait for no scoreboard."""
-    return words & ~np.uint64(63 << 52)
-
-
 def decode_control_code(word: int) -> ControlCode:
     """Decode the fields of one upper instruction word."""
     write, read = word >> 46 & 7, word >> 49 & 7

@@ -7,8 +7,8 @@ uniform predicates at `UNIFORM_PREDICATE_BASE`.
 
     @P1 LDG.E.64 R4, [R2.64+0x8]      defs R4, R5; uses P1, R2, R3
 
-The result of a barrier that reduces a predicate (BAR.RED) stands in no register that has a name until B2R.RESULT
-reads it. It has two units of its own, a word and a predicate.
+The result of a barrier that reduces a predicate (BAR.RED) stands in no register that has a name until
+B2R.RESULT reads it. It has two units of its own, a word and a predicate.
 """
 
 import re
@@ -16,7 +16,15 @@ from functools import cache, lru_cache
 
 from msgspec import Struct
 
-from analyzer.ir.opcode import GLOBAL_SPACES, MEMORY_KINDS, MmaShape, Opcode, OpKind, Semantics
+from analyzer.ir.opcode import (
+    GLOBAL_SPACES,
+    MEMORY_KINDS,
+    AddressSpace,
+    MmaShape,
+    Opcode,
+    OpKind,
+    Semantics,
+)
 from analyzer.ir.operand import (
     Address,
     ConstantBankOperand,
@@ -148,6 +156,19 @@ def find_address_units(opcode: Opcode, position: int, address: Address) -> Regis
         for base in address.bases
         for number in _find_register_units(base, 2 if is_register_pair(base, wide) else 1)
     )
+
+
+def find_constant_index(opcode: Opcode, operands: tuple[Operand, ...]) -> ConstantBankOperand | None:
+    """Return the operand of a constant load whose lanes may read different words, None elsewhere."""
+    if opcode.space is not AddressSpace.CONSTANT:
+        return None
+    for operand in operands:
+        match operand:
+            case ConstantBankOperand(base=Register(file=RegisterFile.GENERAL, index=int())):
+                return operand
+            case _:
+                pass
+    return None
 
 
 def is_64bit_address(opcode: Opcode, position: int) -> bool:

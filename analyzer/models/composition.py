@@ -254,7 +254,8 @@ def _compute_resource_use(model_input: ModelInput, bound: str, weights: FloatArr
     ids = model_input.kernel.opcode_ids
     names = np.array([pipe.value == bound for pipe in PIPES])
     if names.any():
-        used: FloatArray = weights * model_input.costs.issue_cycles[ids] * names[model_input.costs.pipe[ids]]
+        cycles = model_input.costs.issue_cycles[ids] * model_input.access_bytes.constant_passes
+        used: FloatArray = weights * cycles * names[model_input.costs.pipe[ids]]
         return used
     moved = model_input.access_bytes
     by_bytes = {SHARED_MEMORY_BOUND: moved.shared_bytes, L1_BOUND: moved.global_bytes + moved.local_bytes}

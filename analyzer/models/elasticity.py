@@ -2,16 +2,31 @@
 
 e = d log time / d log figure, by central difference: the model runs with the figure multiplied and divided by
 a step. -1: twice the figure halves the time; 0: the time does not depend on it.
+
+A simulation has noise: its warps come to a resource in another order where any figure moves a little, and the
+time jumps. Two kinds of change can only be noise, and the largest of them is the model's resolution:
+
+1. the time moves although figures move by a thousandth (`_measure_jitter`);
+2. a better figure costs time, or a worse one saves time.
+
+An elasticity whose change of time is not larger than the resolution is left out. A noisy model gets a larger
+step, so that more changes exceed its noise.
+
+Most figures have no effect. Groups of them are made worse together; where that does not cost time, none of
+the group does (a worse figure never saves time), else the group is halved. So n figures of which k matter
+take some k log n runs in place of 2 n.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.parameter_edits import (
     ParameterSetting,
     PerformanceDirection,
-    find_coupled_keys,
     find_direction,
     find_hardware_parameter,
     list_parameter_keys,
@@ -24,22 +39,127 @@ from analyzer.text.errors import WarplensError
 TimePredictor = Callable[[Gpu], float | None]
 
 _STEP_RATIO = 1.05
-_SM_COUNT_STEP_RATIO = 2.0  # so large that waves of CTAs show their trend
+_NOISY_STEP_RATIO = 1.25
+_SM_COUNT_KEY, _SM_COUNT_STEP_RATIO = "sm.count", 2.0  # so large that waves of CTAs show their trend
 _MIN_ELASTICITY = 0.0005
+_JITTER_RATIO, _N_JITTER_GROUPS = 1.001, 4
+_MIN_NOISE = 0.003  # of log time: jitter moves the time by less where it does so smoothly
 # Sections of which a kernel reads the rows that its opcodes need; nothing reads peaks and links.
 _PER_OPCODE_SECTIONS = frozenset({"sched", "tensor", "peak", "link"})
 
 
-def compute_elasticities(model_input: ModelInput, predict_time_us: TimePredictor) -> dict[str, float]:
-    """Return the elasticities that are not zero by key, the strongest first; figures of zero have none."""
-    base = model_input.gpu
-    found = {
-        key: _compute_elasticity(base, key, predict_time_us)
+class Elasticities(Struct, frozen=True, kw_only=True):
+    """How a time follows the figures of a GPU."""
+
+    by_key: Mapping[str, float]  # those that the model resolves, the strongest first
+    resolution: float  # relative change of time that can be noise of the model
+    n_unresolved: int = 0  # figures that the time may follow, by less than the resolution
+
+
+def compute_elasticities(
+    model_input: ModelInput,
+    predict_time_us: TimePredictor,
+    progress: Callable[[str], None] | None = None,
+) -> Elasticities:
+    """Return the elasticities that the model resolves; figures of zero have none.
+
+    progress: is told what is done; may be None.
+    """
+    base_us = predict_time_us(model_input.gpu)
+    if base_us is None:
+        return Elasticities(by_key={}, resolution=0.0)
+    search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us, progress)
+    keys = [
+        key
         for key in _list_relevant_keys(model_input)
-        if find_hardware_parameter(base, key).value > 0
-    }
-    kept = {key: value for key, value in found.items() if abs(value) >= _MIN_ELASTICITY}
-    return dict(sorted(kept.items(), key=lambda item: (-abs(item[1]), item[0])))
+        if find_hardware_parameter(model_input.gpu, key).value > 0
+    ]
+    return search.run(keys)
+
+
+def measure_resolution(model_input: ModelInput, base_us: float, predict_time_us: TimePredictor) -> float:
+    """Return the relative change of time that can be noise: what a thousandth of any figure changes."""
+    search = _ElasticitySearch(model_input.gpu, base_us, predict_time_us, None)
+    return math.expm1(search.measure_jitter(_list_relevant_keys(model_input)))
+
+
+class _ElasticitySearch:
+    """Search for the figures that the time of one launch follows.
+
+    Changes of time are differences of logarithms.
+    """
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        base_us: float,
+        predict_time_us: TimePredictor,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        self.gpu, self.base_us, self.predict_time_us = gpu, base_us, predict_time_us
+        self.noise, self.step, self.progress = 0.0, _STEP_RATIO, progress
+        self.changes: dict[str, tuple[float, float]] = {}  # by key: (of log figure, of log time)
+        self.n_runs = 0
+
+    def run(self, keys: Sequence[str]) -> Elasticities:
+        """Return the elasticities of these figures."""
+        jitter = self.measure_jitter(keys)
+        if jitter > _MIN_NOISE:
+            self.noise, self.step = jitter, _NOISY_STEP_RATIO
+        if _SM_COUNT_KEY in keys:
+            self._measure(_SM_COUNT_KEY)
+        self._search([key for key in keys if key != _SM_COUNT_KEY])
+        found = {key: time / figure for key, (figure, time) in self.changes.items() if figure}
+        found = {key: value for key, value in found.items() if abs(value) >= _MIN_ELASTICITY}
+        kept = {key: value for key, value in found.items() if abs(self.changes[key][1]) > self.noise}
+        return Elasticities(
+            by_key=dict(sorted(kept.items(), key=lambda item: (-abs(item[1]), item[0]))),
+            resolution=math.expm1(self.noise),
+            n_unresolved=len(found) - len(kept),
+        )
+
+    def measure_jitter(self, keys: Sequence[str]) -> float:
+        """Return the largest change of log time where every fourth figure moves by a thousandth."""
+        changes = [0.0]
+        for start in range(_N_JITTER_GROUPS):
+            for factor in (_JITTER_RATIO, 1 / _JITTER_RATIO):
+                time_us = self._predict(_improve(self.gpu, keys[start::_N_JITTER_GROUPS], factor))
+                changes += [] if time_us is None else [abs(math.log(time_us / self.base_us))]
+        return max(changes)
+
+    def _search(self, keys: Sequence[str]) -> None:
+        """Measure those figures that cost time when they are worse."""
+        if len(keys) > 1:
+            time_us = self._predict(_improve(self.gpu, keys, 1 / self.step))
+            change = math.inf if time_us is None else math.log(time_us / self.base_us)
+            self.noise = max(self.noise, -change)
+            if change <= max(self.noise, _MIN_ELASTICITY * math.log(self.step)):
+                return
+            middle = len(keys) // 2
+            self._search(keys[:middle])
+            self._search(keys[middle:])
+        elif keys:
+            self._measure(keys[0])
+
+    def _measure(self, key: str) -> None:
+        """Measure the change of time from a worse to a better figure."""
+        step = _SM_COUNT_STEP_RATIO if key == _SM_COUNT_KEY else self.step
+        better, worse = (_improve(self.gpu, [key], factor) for factor in (step, 1 / step))
+        fast_us, slow_us = self._predict(better), self._predict(worse)
+        if fast_us is None or slow_us is None:
+            return
+        gain, loss = math.log(self.base_us / fast_us), math.log(slow_us / self.base_us)
+        self.noise = max(self.noise, -gain, -loss)
+        figure = math.log(
+            find_hardware_parameter(better, key).value / find_hardware_parameter(worse, key).value
+        )
+        self.changes[key] = (figure, -gain - loss)
+
+    def _predict(self, gpu: Gpu) -> float | None:
+        self.n_runs += 1
+        if self.progress is not None:
+            self.progress(f"elasticities: {self.n_runs} runs of the model")
+        return self.predict_time_us(gpu)
 
 
 def _list_relevant_keys(model_input: ModelInput) -> list[str]:
@@ -79,23 +199,25 @@ def _find_used_rows(model_input: ModelInput) -> frozenset[str]:
     return frozenset(classes | rates)
 
 
-def _compute_elasticity(base: Gpu, key: str, predict_time_us: TimePredictor) -> float:
-    """Return d log time / d log figure; 0 where no edit changes the figure or the kernel does not run."""
-    logs = []
-    step = _SM_COUNT_STEP_RATIO if key == "sm.count" else _STEP_RATIO
-    for factor in (step, 1 / step):
-        edited = _scale_figure(base, key, factor)
-        time_us = predict_time_us(edited)
-        if time_us is None:
-            return 0.0
-        logs.append((math.log(find_hardware_parameter(edited, key).value), math.log(time_us)))
-    (more, slow), (less, fast) = logs
-    return (slow - fast) / (more - less) if more != less else 0.0
+def _improve(gpu: Gpu, keys: Sequence[str], factor: float) -> Gpu:
+    """Return the GPU with figures made better by a factor, or worse by one below 1.
 
-
-def _scale_figure(base: Gpu, key: str, factor: float) -> Gpu:
-    """Return the GPU with one figure scaled; as it is where it cannot be that large, such as a share of 1."""
+    A figure that cannot be that large, such as a share of 1, stays as it is.
+    """
+    settings = [
+        ParameterSetting(
+            key,
+            factor if find_direction(key) is PerformanceDirection.MORE_IS_FASTER else 1 / factor,
+            is_factor=True,
+        )
+        for key in keys
+        if find_hardware_parameter(gpu, key).value > 0
+    ]
     try:
-        return with_settings(base, (ParameterSetting(key, factor, is_factor=True),))
+        return with_settings(gpu, settings)
     except WarplensError:
-        return base
+        if len(settings) <= 1:
+            return gpu
+    for key in keys:
+        gpu = _improve(gpu, [key], factor)
+    return gpu

@@ -158,7 +158,7 @@ def _compose_terms(
 ) -> _ComposedResult:
     accumulator = StallAccumulator(len(model_input.kernel))
     clock = find_clock_mhz(model_input)
-    per_row = costs.issue_cycles[model_input.kernel.opcode_ids]
+    per_row = costs.issue_cycles[model_input.kernel.opcode_ids] * model_input.access_bytes.constant_passes
     intervals = split_into_intervals(model_input, timeline, chosen.execution_counts, per_row)
     single_warp = issue = structural = memory = 0.0
     for wave in split_into_waves(model_input):

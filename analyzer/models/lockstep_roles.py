@@ -53,7 +53,7 @@ def group_warps_by_loops(model_input: ModelInput, classes: Sequence[WarpClass]) 
 def average_execution_counts(model_input: ModelInput, group: Sequence[WarpClass]) -> FloatArray:
     """Return the executions of each instruction by the mean warp of some classes, [n]."""
     n_warps = sum(one.n_warps for one in group)
-    counts = np.sum([one.n_warps * one.block_counts for one in group], axis=0) / max(1, n_warps)
+    counts = np.sum([float(one.n_warps) * one.block_counts for one in group], axis=0) / max(1, n_warps)
     return count_instruction_executions(model_input.cfg, tuple(counts.tolist()))
 
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from analyzer.demand.tma_copies import LINE_BYTES, count_prefetched_bytes
 from analyzer.execution.footprint.request_cost import SECTOR_BYTES
+from analyzer.hardware.parameter_couplings import describe_scaled_figures
 from analyzer.hardware.schema import HardwareParameter
 from analyzer.ir.scheduling import Basis, Pipe
 from analyzer.isa.mma_shapes import DEFAULT_TCGEN05_TILE_M, DEFAULT_TCGEN05_TILE_N
@@ -17,6 +18,7 @@ from analyzer.models.bounds import (
     compute_sm_bounds,
     convert_to_bytes_per_cycle,
 )
+from analyzer.models.code_assumptions import describe_code_assumptions
 from analyzer.models.interface import ModelInput, Prediction, find_weakest_basis, sort_largest_first
 from analyzer.models.miss_rates import MissRates, describe_miss_rates, estimate_miss_rates
 from analyzer.models.residuals import measure_scattered_atomic_share
@@ -151,11 +153,8 @@ def _list_assumptions(
         notes.append("static shared memory not given: none assumed")
     if model_input.demand.global_bytes:
         notes.append(describe_miss_rates(model_input, miss_rates, queues_atomics=queues_atomics))
-    if model_input.kernel.control_words is None:
-        notes.append(
-            "no control words in the input: stall counts and scoreboards are assumed, from register "
-            "dependences and latencies"
-        )
+    notes.extend(describe_code_assumptions(model_input))
+    notes += describe_scaled_figures(model_input.gpu.scaled_figures)
     return (*notes, *_describe_unknowns(model_input))
 
 

@@ -84,7 +84,7 @@ def _measure_guessed_share(model_input: ModelInput) -> float:
     if profile.block_provenance[0] not in _COUNTED_PROVENANCES:
         return _measure_speculative_share(model_input, profile)
     lengths = np.array([len(block) for block in model_input.cfg.blocks])
-    sizes = np.asarray(profile.block_executions) * lengths
+    sizes = profile.block_executions.astype(np.float64) * lengths
     is_guessed = np.array([provenance not in _COUNTED_PROVENANCES for provenance in profile.block_provenance])
     instructions = float(sizes[is_guessed].sum()) / max(1.0, float(sizes.sum()))
     n_requests: Counter[AddressSpace] = Counter()

@@ -64,6 +64,7 @@ class TimelineOptions(Struct, frozen=True, kw_only=True):
     memory_latency_cycles: float  # of loads from global memory
     read_release_cycles: float  # from issue of a memory instruction until its source registers are free
     row_latencies: Mapping[int, float] = field(default_factory=dict)  # of loads of known latency, by row
+    constant_passes: FloatArray | None = None  # [n], see `AccessBytes`; None: one each
     n_lockstep_warps: int = 1
     max_loop_iterations: int = 2  # simulated iterations of an innermost loop, at most
 
@@ -81,7 +82,14 @@ def simulate_warp_issue(
     weighted by executions, sum to the issue time of the last instruction.
     """
     latencies = compute_result_latencies(cfg.kernel, costs, options)
-    timing = InstructionTiming(cfg.kernel, costs, control_codes, latencies, options.read_release_cycles)
+    timing = InstructionTiming(
+        cfg.kernel,
+        costs,
+        control_codes,
+        latencies,
+        options.read_release_cycles,
+        constant_passes=options.constant_passes,
+    )
     pipe_free = [0.0] * len(PIPE_INDEX)
     warps = [TimelineWarp(timing, pipe_free) for _ in range(options.n_lockstep_warps)]
     blocks, weights = cfg.blocks, options.execution_counts.tolist()
@@ -107,6 +115,8 @@ def compute_result_latencies(kernel: Kernel, costs: OpcodeCosts, options: Timeli
     ids = kernel.opcode_ids
     loads = costs.is_memory_load[ids]
     latency: FloatArray = np.where(loads, options.memory_latency_cycles, costs.latency_cycles[ids])
+    if options.constant_passes is not None:
+        latency += (options.constant_passes - 1.0) * costs.issue_cycles[ids]
     fences = costs.fence_cycles[ids]
     latency[fences > 0] = fences[fences > 0]
     for row, cycles in options.row_latencies.items():

@@ -56,4 +56,5 @@ def make_timeline_options(
         memory_latency_cycles=compute_memory_latency_cycles(model_input, cold_miss_rates),
         read_release_cycles=model_input.arch.memory.read_release_cycles.value,
         row_latencies=compute_load_latencies(model_input, cold_share),
+        constant_passes=model_input.access_bytes.constant_passes,
     )

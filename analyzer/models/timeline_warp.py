@@ -4,6 +4,8 @@ Stall counts and scoreboards decide when an instruction issues: the compiler's, 
 `demand.control_codes` assumes for code without control words.
 """
 
+import math
+
 import numpy as np
 from msgspec import Struct, field
 
@@ -11,7 +13,7 @@ from analyzer.demand.opcode_costs import OpcodeCosts
 from analyzer.demand.wgmma_operands import is_warpgroup_mma
 from analyzer.ir.arrays import FloatArray
 from analyzer.ir.module import InstructionForm, Kernel
-from analyzer.ir.opcode import Opcode, Semantics
+from analyzer.ir.opcode import GLOBAL_SPACES, Opcode, OpKind, Semantics
 from analyzer.ir.operand import BarrierRegister, Immediate
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.control_encoding import NO_BARRIER, ControlCodeColumns
@@ -37,19 +39,22 @@ class InstructionTiming:
         control_codes: ControlCodeColumns,
         latency_cycles: FloatArray,
         read_release_cycles: float,
+        constant_passes: FloatArray | None = None,
     ) -> None:
         ids = kernel.opcode_ids
         self.kernel = kernel
         self.read_release_cycles = read_release_cycles
         self.latency_cycles: list[float] = latency_cycles.tolist()
-        self.issue_cycles: list[float] = costs.issue_cycles[ids].tolist()
+        issue_cycles = costs.issue_cycles[ids]
+        if constant_passes is not None:
+            issue_cycles = issue_cycles * constant_passes
+        self.issue_cycles: list[float] = issue_cycles.tolist()
         self.wgmma_cycles: list[float] = costs.wgmma_cycles[ids].tolist()
         self.pipe: list[int] = costs.pipe[ids].tolist()
         self.alternate_pipe: list[int] = costs.alternate_pipe[ids].tolist()
         self.is_long: list[bool] = costs.is_long_scoreboard[ids].tolist()
-        self.special_waits = _find_special_waits(
-            kernel, self.latency_cycles, costs.fence_cycles[ids].tolist()
-        )
+        self.is_store: list[bool] = kernel.form_table.make_opcode_mask(_is_global_store)[ids].tolist()
+        self.special_waits = _find_special_waits(kernel, self.latency_cycles, costs)
         self.group_end_rows = _find_group_end_rows(kernel)
         self.barrier_rows = frozenset(
             row for row, special in self.special_waits.items() if special.barrier_cycles
@@ -78,6 +83,7 @@ class TimelineWarp:
         self.time = 0.0
         self.block_share = 1.0
         self.wgmma_end = 0.0
+        self.last_store = -math.inf  # when it issued
         self.wgmma_group_ends: list[float] = []
         self.pipe_free = pipe_free
         self.scoreboards = [Scoreboard() for _ in range(8)]
@@ -116,6 +122,8 @@ class TimelineWarp:
                 if row in special:
                     time = self._wait_for_special(row, time, causes)
             time = self._occupy_pipe(row, time)
+            if timing.is_store[row]:
+                self.last_store = time
             barrier = timing.write_barrier[row]
             if barrier != NO_BARRIER:
                 cause = WaitCause.LONG_SCOREBOARD if timing.is_long[row] else WaitCause.SHORT_SCOREBOARD
@@ -173,8 +181,10 @@ class TimelineWarp:
             causes[WaitCause.BARRIER] = special.barrier_cycles
             return time + self.block_share * special.barrier_cycles
         if special.fence_cycles:
-            causes[WaitCause.MEMBAR] = special.fence_cycles
-            return time + self.block_share * special.fence_cycles
+            begin = time if special.is_full_fence else self.last_store
+            late = max(0.0, begin + special.fence_cycles - time)
+            causes[WaitCause.MEMBAR] = late
+            return time + self.block_share * late
         if special.waits_warpgroup:
             late = self._find_groups_end(special.max_outstanding) - time
             cause = WaitCause.GMMA
@@ -202,31 +212,36 @@ class _SpecialWait(Struct, frozen=True):
     max_outstanding: int = 0  # instructions or groups that may be pending when it goes on
     waits_warpgroup: bool = False
     barrier_cycles: float = 0.0
-    fence_cycles: float = 0.0  # until the stores before a fence are visible in its scope
+    fence_cycles: float = 0.0  # from the last store before a fence until it is visible in its scope
+    is_full_fence: bool = False  # takes as long without a store
 
 
 _MAX_PENDING_RESULTS = 64
 _WARPGROUP_BARRIER_FILE = "gsb"
-_WAITING_SEMANTICS = frozenset(
-    {Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.MEMORY_FENCE}
-)
+_STORE_KINDS = frozenset({OpKind.STORE, OpKind.REDUCTION, OpKind.ATOMIC})
+_WAITING_SEMANTICS = frozenset({Semantics.WAIT_SCOREBOARD, Semantics.WAIT_WARPGROUP, Semantics.MEMORY_FENCE})
 
 
 def _find_special_waits(
-    kernel: Kernel, latency_cycles: list[float], fence_cycles: list[float]
+    kernel: Kernel, latency_cycles: list[float], costs: OpcodeCosts
 ) -> dict[int, _SpecialWait]:
     rows = np.flatnonzero(kernel.form_table.make_opcode_mask(_is_special_wait)[kernel.opcode_ids]).tolist()
     found: dict[int, _SpecialWait] = {}
     for row in rows:
-        fence = fence_cycles[row]
+        opcode_id = kernel.opcode_ids[row]
+        fence = float(costs.fence_cycles[opcode_id])
         special = (
-            _SpecialWait(fence_cycles=fence)
+            _SpecialWait(fence_cycles=fence, is_full_fence=bool(costs.is_full_fence[opcode_id]))
             if fence
             else _make_special_wait(kernel, row, latency_cycles[row])
         )
         if special is not None:
             found[row] = special
     return found
+
+
+def _is_global_store(opcode: Opcode) -> bool:
+    return opcode.kind in _STORE_KINDS and opcode.space in GLOBAL_SPACES
 
 
 def _is_special_wait(opcode: Opcode) -> bool:

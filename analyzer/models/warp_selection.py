@@ -51,6 +51,7 @@ def _compute_block_pipe_cycles(model_input: ModelInput) -> FloatArray:
     rows = np.asarray(model_input.cfg.block_of)
     pipes = model_input.costs.pipe[ids[: len(rows)]].astype(np.int64)
     cycles = model_input.costs.issue_cycles[ids[: len(rows)]]
+    cycles = cycles * model_input.access_bytes.constant_passes[: len(rows)]
     flat = np.bincount(rows * len(PIPES) + pipes, weights=cycles, minlength=n_blocks * len(PIPES))
     return flat.reshape(n_blocks, len(PIPES)).astype(np.float64)
 

@@ -8,10 +8,12 @@
 
 from analyzer.pipeline.analysis import analyze, analyze_programs
 from analyzer.pipeline.kernel_analyzer import Options
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, load
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, load, load_all
+from analyzer.pipeline.python_launch import Launch
 from analyzer.pipeline.trace_matching import attach_traces
 
 __all__ = [
+    "Launch",
     "LoadedKernel",
     "Options",
     "Program",
@@ -19,4 +21,5 @@ __all__ = [
     "analyze_programs",
     "attach_traces",
     "load",
+    "load_all",
 ]

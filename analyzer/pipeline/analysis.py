@@ -5,22 +5,26 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_gpus, find_typical_gpus
-from analyzer.ir.launch import Dim3
+from analyzer.ir.launch import Launch as CheckedLaunch
 from analyzer.models.portability import find_best_kernel_indices
 from analyzer.pipeline.kernel_analyzer import Options
 from analyzer.pipeline.kernel_tasks import KernelTask, KernelTaskRunner
-from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load
+from analyzer.pipeline.loaded_program import LoadedKernel, Program, find_kernels, load_all
+from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import ANALYZE_SCHEMA, KernelReport, Report
 from analyzer.report.input_entries import (
     make_cut_off_warnings,
     make_input_entry,
     make_refused_gpu_warnings,
     make_unknown_arch_warnings,
+    make_unused_launch_warnings,
     make_unused_trip_warning,
     make_warning_entry,
 )
+from analyzer.text.demangling import demangle
 from analyzer.text.errors import GateError, HardwareError, UsageError
 from analyzer.text.kernel_names import find_nearest_names, list_names_for_people
 from analyzer.version import __version__
@@ -30,6 +34,7 @@ def analyze(
     source: str | Program | Sequence[str],
     gpu: str | Sequence[str] | None = None,
     *,
+    launch: Launch | CheckedLaunch | None = None,
     grid: tuple[int, int, int] | None = None,
     block: tuple[int, int, int] | None = None,
     options: Options | None = None,
@@ -38,20 +43,35 @@ def analyze(
 
     gpu: name, alias or TOML path; "all" for every known GPU; None for the typical one of the dump's
         architecture.
-    grid, block: short for those of `options.launch`.
+    launch: in place of `options.launch`; grid, block: in place of its dimensions.
     Raises InputError, HardwareError, UsageError, or GateError for `options.min_coverage`.
     """
-    options = options or Options()
+    options = with_launch(options or Options(), launch)
     if grid or block:
-        launch = replace(
+        dims = Launch(grid=grid, block=block).check()
+        whole = replace(
             options.launch,
-            grid=Dim3(*grid) if grid else options.launch.grid,
-            block=Dim3(*block) if block else options.launch.block,
+            grid=dims.grid or options.launch.grid,
+            block=dims.block or options.launch.block,
         )
-        options = replace(options, launch=launch)
+        options = replace(options, launch=whole)
     paths = [source] if isinstance(source, str | Program) else list(source)
-    programs = [item if isinstance(item, Program) else load(item) for item in paths]
+    programs = [
+        program
+        for item in paths
+        for program in ([item] if isinstance(item, Program) else load_all(item, patterns=options.kernels))
+    ]
     return analyze_programs(programs, gpu, options)
+
+
+def with_launch(options: Options, launch: Launch | CheckedLaunch | None) -> Options:
+    """Return the options with a launch that is checked: the one given, else their own. Raises UsageError."""
+    own = options.launch if launch is None else launch
+    if isinstance(own, Launch):
+        return replace(options, launch=own.check())
+    if not isinstance(own, CheckedLaunch):
+        raise UsageError(f"{own!r:.80} is no launch", hint="write analyzer.Launch(grid=132, block=128)")
+    return replace(options, launch=own)
 
 
 def analyze_programs(
@@ -77,6 +97,7 @@ def analyze_programs(
     return Report(
         schema=ANALYZE_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         inputs=tuple(make_input_entry(module) for module in modules),
         gpus=tuple(dict.fromkeys(p.gpu for r in reports for p in r.predictions)),
         kernels=reports,
@@ -90,6 +111,7 @@ def analyze_programs(
                 for rule in options.trip_rules
                 if rule not in done.used_trip_rules and not rule.is_general
             ),
+            *make_unused_launch_warnings(_find_unused_launches(programs, options)),
         ),
     )
 
@@ -98,6 +120,17 @@ def _find_folder(program: Program) -> Path | None:
     """Return the folder of an input; None for standard input."""
     path = Path(program.module.path)
     return path.parent if path.is_file() else None
+
+
+def _find_unused_launches(programs: Sequence[Program], options: Options) -> tuple[str, ...]:
+    """Return the entries of the launch file that no kernel of the inputs takes.
+
+    Of several inputs with chosen kernels, some may not have been read: then none is returned.
+    """
+    if options.launch_table is None or (options.kernels and len(programs) > 1):
+        return ()
+    names = [(kernel.name, demangle(kernel.name)) for program in programs for kernel in program.kernels]
+    return options.launch_table.find_unused_globs(names)
 
 
 def _assign_gpus(

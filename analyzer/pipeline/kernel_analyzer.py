@@ -48,6 +48,7 @@ class Options(Struct, frozen=True, kw_only=True):
     min_coverage: float = 0.0  # least share of instructions with known opcodes, else GateError
     models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
     advice: bool = False  # ask the first model again for each rule of advice that applies
+    advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
     progress: Callable[[str], None] | None = None  # is told what takes long
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
@@ -176,7 +177,9 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_advice(first, listener=self.options.progress) if self.options.advice else (),
+            findings=find_advice(first, self.options.advice_rules, self.options.progress)
+            if self.options.advice
+            else (),
         )
 
     def _run_models(

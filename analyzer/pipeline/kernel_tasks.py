@@ -71,7 +71,12 @@ class KernelTaskRunner:
             for analysis in kernel_analyzer.analyze(task.loaded, task.gpus):
                 files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
                 reports.append(
-                    make_kernel_report(analysis, listing=self.options.listing, source_files=files)
+                    make_kernel_report(
+                        analysis,
+                        input_path=task.loaded.input_path,
+                        listing=self.options.listing,
+                        source_files=files,
+                    )
                 )
         used = frozenset(
             rule for kernel_analyzer in self.analyzers.values() for rule in kernel_analyzer.used_trip_rules

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -11,10 +12,15 @@ from analyzer.demand.instruction_mix import InstructionMix
 from analyzer.flow.cfg import Cfg, build_cfg
 from analyzer.flow.def_use import DefUseChains
 from analyzer.flow.loops import LoopForest, find_loops
+from analyzer.frontend.input_folder import is_folder, list_cubins
 from analyzer.frontend.module_reader import read_module
 from analyzer.ir.module import Instruction, Kernel, Module
 from analyzer.isa.control_encoding import decode_control_code
-from analyzer.text.kernel_names import find_matching_names
+from analyzer.report.notebook import make_html_table
+from analyzer.text.demangling import demangle
+from analyzer.text.errors import InputError
+from analyzer.text.escaping import escape_controls
+from analyzer.text.kernel_names import find_matching_names, list_names_for_people
 from analyzer.text.source import Diagnostic
 
 if TYPE_CHECKING:
@@ -27,6 +33,7 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     kernel: Kernel
     ordinal: int = 1  # position among the kernels of the input, from 1
     traces: "tuple[Trace, ...]" = ()  # recorded launches of it
+    input_path: str = ""
 
     @property
     def name(self) -> str:
@@ -69,6 +76,10 @@ class LoadedKernel(Struct, frozen=True, eq=False, dict=True):
     def __len__(self) -> int:
         return len(self.kernel)
 
+    def __repr__(self) -> str:
+        arch = self.kernel.arch or "architecture ?"
+        return f"LoadedKernel({escape_controls(demangle(self.name))}, {arch}, {len(self):,} instructions)"
+
 
 class Program(Struct, frozen=True, eq=False, dict=True):
     """A loaded input: kernels by name; `program["gemm*"]` is the first one that fits."""
@@ -77,13 +88,19 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     # Recorded launches, each with the index of its kernel (see `pipeline.trace_matching`); traces that the
     # kernels themselves were read from are in `module`.
     traces: "tuple[tuple[int, Trace], ...]" = ()
+    first_ordinal: int = 1  # of its first kernel; more where it is one file of a folder
 
     @cached_property
     def kernels(self) -> tuple[LoadedKernel, ...]:
         """Kernels in the order of the input, each with its recorded launches."""
         traces = (*enumerate(self.module.traces), *self.traces)
         return tuple(
-            LoadedKernel(kernel, index + 1, tuple(trace for at, trace in traces if at == index))
+            LoadedKernel(
+                kernel,
+                index + self.first_ordinal,
+                tuple(trace for at, trace in traces if at == index),
+                self.module.path,
+            )
             for index, kernel in enumerate(self.module.kernels)
         )
 
@@ -101,15 +118,69 @@ class Program(Struct, frozen=True, eq=False, dict=True):
     def __len__(self) -> int:
         return len(self.module.kernels)
 
+    def __repr__(self) -> str:
+        names = [demangle(kernel.name) for kernel in self.kernels]
+        return (
+            f"Program({escape_controls(self.module.path)}: {escape_controls(list_names_for_people(names))})"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return the kernels as a table for notebooks."""
+        rows = [
+            (
+                demangle(each.name),
+                each.kernel.arch or "?",
+                f"{len(each):,}",
+                _format_count(resources.registers),
+            )
+            for each in self.kernels
+            for resources in (each.kernel.resources,)
+        ]
+        return make_html_table(("kernel", "architecture", "instructions", "registers"), rows)
+
+
+def _format_count(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"
+
 
 def load(path: str, *, usage_path: str | None = None, arch: str = "") -> Program:
     """Read a dump, binary or trace.
 
     usage_path: text of `cuobjdump -res-usage`; where None, a file of the same stem is looked for.
     arch: architecture of code that names none, such as `sm_90`.
+    A folder must hold one cubin; `load_all` reads several.
     Raises InputError where the file cannot be read as what it claims to be.
     """
+    if is_folder(path):
+        files = list_cubins(path)
+        if len(files) > 1:
+            raise InputError(
+                f"{path}: this folder holds {len(files)} cubins", hint=f"name one of them, such as {files[0]}"
+            )
+        path = files[0]
     return Program(read_module(path, usage_path=usage_path, arch=arch))
+
+
+def load_all(
+    path: str, *, usage_path: str | None = None, arch: str = "", patterns: Sequence[str] = ()
+) -> list[Program]:
+    """Read an input, or all cubins in a folder such as Triton's cache; see `load`.
+
+    patterns: of the kernels that are wanted. A cubin in a folder is called as its kernel, so that others of
+        many are not read. All are read if a pattern fits no name of a file.
+    """
+    if not is_folder(path):
+        return [load(path, usage_path=usage_path, arch=arch)]
+    files = list_cubins(path)
+    stems = [Path(file).stem for file in files]
+    found = [find_matching_names(stems, pattern) for pattern in patterns]
+    if found and all(found):
+        files = [files[index] for index in sorted({index for each in found for index in each})]
+    programs: list[Program] = []
+    for file in files:
+        ordinal = sum(map(len, programs)) + 1
+        programs.append(Program(read_module(file, usage_path=usage_path, arch=arch), first_ordinal=ordinal))
+    return programs
 
 
 def find_kernels(kernels: Sequence[LoadedKernel], pattern: str) -> list[LoadedKernel]:

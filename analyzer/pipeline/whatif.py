@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from analyzer.fingerprint import compute_model_fingerprint
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.gpu_selection import find_single_gpu
 from analyzer.hardware.parameter_edits import (
@@ -14,17 +15,24 @@ from analyzer.hardware.parameter_edits import (
     parse_sweep,
     with_settings,
 )
-from analyzer.models.elasticity import compute_elasticities
+from analyzer.ir.launch import Launch as CheckedLaunch
+from analyzer.models.elasticity import (
+    Elasticities,
+    TimePredictor,
+    compute_elasticities,
+    measure_resolution,
+)
 from analyzer.models.model_result import ModelResult
 from analyzer.models.portability import is_native
-from analyzer.models.registry import choose_edited_gpu_model, find_model
-from analyzer.pipeline.analysis import choose_kernels
+from analyzer.models.registry import choose_default_model, choose_edited_gpu_model, find_model
+from analyzer.pipeline.analysis import choose_kernels, with_launch
 from analyzer.pipeline.gpu_binding import CountedLaunch, Refusal, bind_to_gpu
 from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
-from analyzer.pipeline.loaded_program import Program, load
+from analyzer.pipeline.loaded_program import Program, load_all
+from analyzer.pipeline.python_launch import Launch
 from analyzer.report.analyze_schema import PredictionEntry
 from analyzer.report.kernel_entries import make_prediction_entry
-from analyzer.report.whatif_entries import make_figure_entries, make_point_entry
+from analyzer.report.whatif_entries import make_figure_entries, make_point_entry, make_whatif_notes
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, PointEntry, WhatIfKernel, WhatIfReport
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import HardwareError, UsageError
@@ -46,10 +54,12 @@ def whatif(
     settings: Sequence[str] = (),
     sweeps: Sequence[str] = (),
     elasticity: bool = True,
+    launch: Launch | CheckedLaunch | None = None,
     options: Options | None = None,
 ) -> WhatIfReport:
     """Predict a dump's times on edited hardware.
 
+    launch: in place of `options.launch`.
     settings, sweeps: as on the command line: `dram=x2`, `sms=54:216:54`.
     Raises InputError, HardwareError or UsageError.
     """
@@ -58,8 +68,9 @@ def whatif(
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    program = source if isinstance(source, Program) else load(source)
-    return whatif_programs([program], gpu, edits, options or Options())
+    options = with_launch(options or Options(), launch)
+    programs = [source] if isinstance(source, Program) else load_all(source, patterns=options.kernels)
+    return whatif_programs(programs, gpu, edits, options)
 
 
 def whatif_programs(
@@ -84,11 +95,13 @@ def whatif_programs(
     return WhatIfReport(
         schema=WHATIF_SCHEMA,
         tool_version=__version__,
+        model_fingerprint=compute_model_fingerprint(),
         gpu=base.key,
         gpu_name=base.name,
         model=found[0].base.model,
         figures=make_figure_entries(base, found),
         kernels=tuple(found),
+        notes=make_whatif_notes([base, *(gpu for _, gpu in points)], found),
     )
 
 
@@ -99,28 +112,49 @@ def _evaluate_kernel(
     edits: HardwareEdits,
     options: Options,
 ) -> WhatIfKernel:
-    model = (
-        options.models[0]
-        if options.models
-        else choose_edited_gpu_model(is_launch_known=counted.launch.has_dimensions)
-    )
+    model, elasticity_model = _choose_models(counted, options)
     before = _predict(counted, base, model)
     if isinstance(before, Refusal):
         raise HardwareError(before.reason, hint="choose another GPU with --gpu")
     kernel, ctas = counted.loaded.kernel, before.model_input.grid_ctas
-
-    def predict_time_us(gpu: Gpu) -> float | None:
-        found = _predict(counted, gpu, model, ctas)
-        return None if isinstance(found, Refusal) else found.prediction.time_us
-
+    elasticities = Elasticities(by_key={}, resolution=0.0)
+    if edits.elasticity:
+        predict_time_us = _make_time_predictor(counted, elasticity_model, ctas)
+        elasticities = compute_elasticities(before.model_input, predict_time_us, options.progress)
+    resolution = elasticities.resolution if edits.elasticity and model == elasticity_model else 0.0
+    if points and not resolution:
+        predict_time_us = _make_time_predictor(counted, model, ctas)
+        resolution = measure_resolution(before.model_input, before.prediction.time_us, predict_time_us)
     return WhatIfKernel(
+        input=counted.loaded.input_path,
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
         base=_make_prediction_entry(before, counted, base),
-        points=tuple(_make_point_entry(counted, model, settings, gpu, ctas) for settings, gpu in points),
-        elasticity=compute_elasticities(before.model_input, predict_time_us) if edits.elasticity else {},
+        points=tuple(
+            _make_point_entry(counted, model, settings, gpu, ctas, options) for settings, gpu in points
+        ),
+        elasticity=elasticities.by_key,
+        resolution=resolution,
+        elasticity_model=elasticity_model if edits.elasticity else "",
+        elasticity_resolution=elasticities.resolution,
     )
+
+
+def _choose_models(counted: CountedLaunch, options: Options) -> tuple[str, str]:
+    """Return the model of times, by default the one of `analyze`, and the model of elasticities."""
+    if options.models:
+        return options.models[0], options.models[0]
+    is_known = counted.launch.has_dimensions
+    return choose_default_model(is_launch_known=is_known), choose_edited_gpu_model(is_launch_known=is_known)
+
+
+def _make_time_predictor(counted: CountedLaunch, model: str, ctas: int) -> TimePredictor:
+    def predict_time_us(gpu: Gpu) -> float | None:
+        found = _predict(counted, gpu, model, ctas)
+        return None if isinstance(found, Refusal) else found.prediction.time_us
+
+    return predict_time_us
 
 
 def _predict(counted: CountedLaunch, gpu: Gpu, model: str, ctas: int | None = None) -> ModelResult | Refusal:
@@ -133,8 +167,15 @@ def _predict(counted: CountedLaunch, gpu: Gpu, model: str, ctas: int | None = No
 
 
 def _make_point_entry(
-    counted: CountedLaunch, model: str, settings: Sequence[ParameterSetting], gpu: Gpu, ctas: int
+    counted: CountedLaunch,
+    model: str,
+    settings: Sequence[ParameterSetting],
+    gpu: Gpu,
+    ctas: int,
+    options: Options,
 ) -> PointEntry:
+    if options.progress is not None:
+        options.progress(f"{model} at {', '.join(map(str, settings))}")
     found = _predict(counted, gpu, model, ctas)
     if isinstance(found, Refusal):
         return make_point_entry(gpu, settings, None, refused=found.reason)

@@ -5,6 +5,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from analyzer.report.analyze_schema import AdviceEntry, KernelReport
+from analyzer.text.source import shorten_source
 
 _MIN_GAIN_SHARE = 0.03
 _MAX_OTHER_PLACES = 4
@@ -42,7 +43,7 @@ def _format_place(entry: AdviceEntry) -> str:
     """Return opcode, address and source line of a finding; nothing for the kernel as a whole."""
     if entry.address is None:
         return ""
-    source = f" ({entry.source})" if entry.source else ""
+    source = f" ({shorten_source(entry.source)})" if entry.source else ""
     return f"  at {entry.address:#06x} {entry.opcode}{source}"
 
 

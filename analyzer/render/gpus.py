@@ -1,6 +1,5 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
-import json
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -10,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analyzer.hardware.gpu import Gpu
+from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.scheduling import TensorRate
 from analyzer.text.escaping import escape_controls
@@ -135,24 +135,33 @@ def _make_class_cells(figures: SchedClassTiming, sources: Mapping[str, str]) -> 
 
 
 def make_gpu_file(parent: Gpu, name: str) -> str:
-    """Return the text of a GPU file that inherits all figures, with the most edited ones as comments."""
+    """Return the text of a GPU file that inherits all figures, with the most edited ones as comments.
+
+    What follows an edited figure unless it stands in the file too is named behind it.
+    """
     file: GpuFile = parent.file
+    figures = dict(list_figures(file))
 
     def line(key: str, figure: HardwareParameter | None) -> str:
         value = 0 if figure is None else figure.value
-        return f'# {key} = {{ value = {value:g}, basis = "assumed", source = "my estimate" }}\n'
+        name = key.rpartition(".")[2]
+        found = f'# {name} = {{ value = {value:.12g}, basis = "assumed", source = "my estimate" }}\n'
+        followers = [follower for follower in find_coupled_keys(key) if follower in figures]
+        return found + (f"#   scales {', '.join(followers)}\n" if followers else "")
 
-    def quote(text: str) -> str:
-        return json.dumps(escape_controls(text))  # a string of TOML, too
-
-    rate = parent.find_tensor_fma_per_cycle(TensorRate.F16)
+    rates = "\n".join(
+        f"[tensor.{rate.value}]\n"
+        + line(f"tensor.{rate.value}.fma_per_cycle_per_sm", file.tensor[rate].fma_per_cycle_per_sm)
+        for rate in file.tensor
+    )
     return (
-        f"# {escape_controls(name)}: as {escape_controls(file.name)} but for what stands here. "
-        f"Figures: warplens gpus {escape_controls(parent.key)} --explain\n"
-        f'schema = "warplens/gpu/1"\nname = {quote(name)}\ninherits = {quote(parent.key)}\n\n'
-        f"[sm]\n{line('count', file.sm.count)}\n"
-        f"[clock]\n{line('boost_mhz', file.clock.boost_mhz)}\n"
-        f"[memory]\n{line('bandwidth_gbps', file.memory.bandwidth_gbps)}\n"
-        f"[l2]\n{line('size_bytes', file.l2.size_bytes)}\n"
-        f"[tensor.f16]\n{line('fma_per_cycle_per_sm', rate)}"
+        f"# {name}: as {file.name} but for what stands here. Figures: warplens gpus {parent.key} --explain\n"
+        "# An edited figure scales those that were derived from it, unless they stand here too.\n"
+        f'schema = "warplens/gpu/1"\nname = "{name}"\ninherits = "{parent.key}"\n\n'
+        f"[sm]\n{line('sm.count', file.sm.count)}\n"
+        f"[clock]\n{line('clock.boost_mhz', file.clock.boost_mhz)}\n"
+        f"[memory]\n{line('memory.bandwidth_gbps', file.memory.bandwidth_gbps)}\n"
+        f"[l2]\n{line('l2.size_bytes', file.l2.size_bytes)}"
+        f"{line('l2.bandwidth_gbps', file.l2.bandwidth_gbps) if file.l2.bandwidth_gbps else ''}\n"
+        f"{rates}"
     )

@@ -17,18 +17,21 @@ from rich.text import Text
 from analyzer.render.number_format import format_count, format_provenance, format_ratio
 from analyzer.render.tables import Cell, Column, ColumnFit, FittedTable, make_number_columns
 from analyzer.report.analyze_schema import KernelReport, ListingEntry, MemoryEntry
+from analyzer.text.source import shorten_source
 
 _MIN_HOT_SHARE = 0.02
 _MIN_SHOWN_SHARE = 0.0005
 _MAX_SASS_CELLS = 40  # a longer instruction is folded before other columns are left out
 _MIN_SASS_CELLS = 12
-_SHARED_SPACES = ("shared", "distributed_shared")
+_PASS_SPACES = ("shared", "distributed_shared", "constant")
 _FIXED_LATENCY_STALL = "wait"
 _LEGEND = (
     "executed: warps of the whole grid; request: its 32-byte sectors, or w wavefronts of shared memory "
     "(~ assumed, ? unknown)"
 )
-_MERGED_LEGEND = "under an instruction: what it waits for, unless that is a fixed latency (wait), and its source"
+_MERGED_LEGEND = (
+    "under an instruction: what it waits for, unless that is a fixed latency (wait), and its source"
+)
 # Left out in this order until the rest fits.
 _OPTIONAL_COLUMNS = ("control", "pipe")
 
@@ -213,11 +216,6 @@ def _list_sources(entries: Sequence[ListingEntry], *, has_text: bool) -> list[Ce
     return found
 
 
-def shorten_source(source: str) -> str:
-    """Return `kernel.cu:41` for a source line in any folder."""
-    return source.rsplit("/", 1)[-1]
-
-
 def _format_executed(entry: ListingEntry) -> str:
     return (
         "?"
@@ -227,15 +225,15 @@ def _format_executed(entry: ListingEntry) -> str:
 
 
 def _format_request(entry: MemoryEntry | None) -> str:
-    """Return `4`, `2w` in shared memory, `?` where addresses are not known; empty without requests."""
+    """Return `4`, `2w` of shared or constant memory, `?` if not known; empty without requests."""
     if entry is None or not entry.requests:
         return ""
-    is_shared = entry.space in _SHARED_SPACES
-    units = entry.wavefronts if is_shared else entry.sectors
+    has_passes = entry.space in _PASS_SPACES
+    units = entry.wavefronts if has_passes else entry.sectors
     if units is None:
         return "?"
     provenance_mark = format_provenance("assumed") if entry.provenance == "assumed" else ""
-    return provenance_mark + format_ratio(units / entry.requests) + ("w" if is_shared else "")
+    return provenance_mark + format_ratio(units / entry.requests) + ("w" if has_passes else "")
 
 
 def _format_cause(entry: ListingEntry) -> str:

@@ -8,6 +8,7 @@ from rich.text import Text
 from analyzer.render.number_format import format_provenance, format_ratio
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import KernelReport, LoopEntry, PipeEntry
+from analyzer.text.source import shorten_source
 
 MAX_HOT_LOOPS = 3
 _MAX_PIPE_COLUMNS = 7
@@ -51,7 +52,7 @@ def _format_pipe_cycles(pipes: Mapping[str, PipeEntry], name: str) -> str:
 
 
 def _format_loop_name(loop: LoopEntry) -> str:
-    return f"loop {loop.source or hex(loop.header)}, each of {format_trips(loop)}"
+    return f"loop {shorten_source(loop.source) or hex(loop.header)}, each of {format_trips(loop)}"
 
 
 def format_trips(loop: LoopEntry) -> str:
@@ -63,7 +64,7 @@ def make_loop_table(kernel: KernelReport) -> RenderableType:
     """Return a table of the loops that warps enter, and a line that names the others."""
     rows = [
         (
-            loop.source or hex(loop.header),
+            shorten_source(loop.source) or hex(loop.header),
             str(loop.depth),
             f"{loop.instructions:,}",
             format_trips(loop),

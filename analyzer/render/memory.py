@@ -7,9 +7,16 @@ from rich.text import Text
 from analyzer.render.number_format import format_bytes, format_count, format_provenance, format_ratio
 from analyzer.render.tables import Cell, Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import KernelReport, MemoryEntry, MemorySpaceEntry, TrafficEntry
+from analyzer.text.source import shorten_source
 
 _MAX_NAMED_IDEAL_SHARE = 0.95  # an instruction is named where the ideal is a smaller share of what it takes
-_SHARED_SPACES = ("shared", "distributed_shared")
+# Spaces that take passes of a data path, with their name and what makes more of them; others take sectors.
+_PASSES = {
+    "shared": ("wavefronts", "worst bank conflict"),
+    "distributed_shared": ("wavefronts", "worst bank conflict"),
+    "constant": ("passes", "most distinct words"),
+}
+_SECTORS = ("sectors", "worst coalescing")
 
 
 def make_memory_summary(kernel: KernelReport) -> RenderableType:
@@ -50,10 +57,10 @@ def _format_traffic(traffic: TrafficEntry, provenance_mark: str) -> list[tuple[s
 
 
 def _format_space(kernel: KernelReport, space: MemorySpaceEntry) -> str:
-    is_shared = space.space in _SHARED_SPACES
-    unit = "wavefronts" if is_shared else "sectors"
-    actual = space.wavefronts if is_shared else space.sectors
-    ideal = space.ideal_wavefronts if is_shared else space.ideal_sectors
+    has_passes = space.space in _PASSES
+    unit, cause = _PASSES.get(space.space, _SECTORS)
+    actual = space.wavefronts if has_passes else space.sectors
+    ideal = space.ideal_wavefronts if has_passes else space.ideal_sectors
     known = space.requests - space.unknown_requests
     text = f"{format_count(space.requests)} requests"
     if space.unknown_requests:
@@ -63,18 +70,19 @@ def _format_space(kernel: KernelReport, space: MemorySpaceEntry) -> str:
         text += f"{format_ratio(actual / known)} {unit}/request (ideal {format_ratio(ideal / known)})"
     named = [entry for entry in kernel.memory if entry.address == space.worst_address]
     worst = next((entry for entry in named if entry.space == space.space), named[0] if named else None)
-    return text if worst is None else text + _format_worst_access(worst, is_shared=is_shared)
+    return text if worst is None else text + _format_worst_access(worst, cause, has_passes=has_passes)
 
 
-def _format_worst_access(entry: MemoryEntry, *, is_shared: bool) -> str:
-    actual = entry.wavefronts if is_shared else entry.sectors
-    ideal = entry.ideal_wavefronts if is_shared else entry.ideal_sectors
-    requests = entry.wavefront_requests if is_shared else entry.requests
+def _format_worst_access(entry: MemoryEntry, cause: str, *, has_passes: bool) -> str:
+    actual = entry.wavefronts if has_passes else entry.sectors
+    ideal = entry.ideal_wavefronts if has_passes else entry.ideal_sectors
+    requests = entry.wavefront_requests if has_passes else entry.requests
     if not requests or not actual or ideal is None or ideal / actual >= _MAX_NAMED_IDEAL_SHARE:
         return ""
-    what = "worst bank conflict" if is_shared else "worst coalescing"
-    place = f"0x{entry.address:04x} {entry.opcode}" + (f" {entry.source}" if entry.source else "")
-    return f"; {what}: {place}, {format_ratio(actual / requests)} (ideal {format_ratio(ideal / requests)})"
+    place = f"0x{entry.address:04x} {entry.opcode}" + (
+        f" {shorten_source(entry.source)}" if entry.source else ""
+    )
+    return f"; {cause}: {place}, {format_ratio(actual / requests)} (ideal {format_ratio(ideal / requests)})"
 
 
 def make_memory_table(kernel: KernelReport) -> RenderableType:
@@ -109,7 +117,7 @@ def make_memory_table(kernel: KernelReport) -> RenderableType:
 
 def _make_row(entry: MemoryEntry, provenance_mark: str) -> tuple[Cell, ...]:
     requests = entry.requests or 1.0
-    on_chip = entry.space in _SHARED_SPACES
+    on_chip = entry.space in _PASSES
     return (
         f"0x{entry.address:04x}",
         entry.opcode,
@@ -118,7 +126,7 @@ def _make_row(entry: MemoryEntry, provenance_mark: str) -> tuple[Cell, ...]:
         "" if on_chip else _format_against_ideal(entry.sectors, entry.ideal_sectors, requests),
         _format_against_ideal(entry.wavefronts, entry.ideal_wavefronts, entry.wavefront_requests or 1.0),
         "" if on_chip else "?" if entry.unique_bytes is None else format_bytes(entry.unique_bytes),
-        entry.source,
+        shorten_source(entry.source),
     )
 
 

@@ -6,6 +6,7 @@ from rich.text import Text
 from analyzer.render.stall_shares import find_largest_stall_shares
 from analyzer.render.tables import Column, ColumnFit, make_number_columns, make_table
 from analyzer.report.analyze_schema import DifferenceEntry, KernelReport, PredictionEntry
+from analyzer.text.source import shorten_source
 
 _MIN_SHOWN_SHARE = 0.005
 
@@ -47,7 +48,7 @@ def make_difference_table(kernel: KernelReport) -> RenderableType:
             stall,
             f"{found[0].model} {found[0].cycles:,.0f}",
             ", ".join(f"{one.other_model} {one.other_cycles:,.0f}" for one in found),
-            found[0].source or ("" if found[0].address is None else hex(found[0].address)),
+            shorten_source(found[0].source) or ("" if found[0].address is None else hex(found[0].address)),
             found[0].reason,
         )
         for stall, found in by_stall.items()

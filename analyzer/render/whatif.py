@@ -31,6 +31,12 @@ def print_whatif(report: WhatIfReport, console: Console) -> None:
                 console.print(Text(f"refused at {values}: {point.refused}", style="red"))
         if kernel.elasticity:
             console.print(_make_elasticity_table(report, kernel))
+        elif kernel.elasticity_model:
+            console.print(Text("no figure changes the time by more than the noise of the model"))
+    if report.notes:
+        console.print()
+    for note in report.notes:
+        console.print(Text(f"  - {note}"))
 
 
 class NamedPrediction(Struct, frozen=True):
@@ -74,7 +80,7 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
             f"{one.prediction.time_us:,.2f}",
             ""
             if one.prediction is kernel.base
-            else f"{one.prediction.time_us / kernel.base.time_us - 1:+.1%}",
+            else _format_change(one.prediction.time_us / kernel.base.time_us - 1, kernel.resolution),
             one.prediction.bound,
             *(f"{one.prediction.cpi_stack.get(stall, 0.0):,.0f}" for stall in stalls),
         )
@@ -87,6 +93,11 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
         *make_number_columns(*stalls),
     ]
     return make_table(columns, rows)
+
+
+def _format_change(change: float, resolution: float) -> str:
+    """Return a relative change of time, `~0` where it may be noise of the model."""
+    return "~0" if 0 < abs(change) <= resolution else f"{change:+.1%}"
 
 
 def _choose_stalls(entries: list[PredictionEntry]) -> list[str]:

@@ -141,7 +141,9 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
             "share bytes and take fewer."
         ),
     ]
-    wavefronts: Annotated[Amount | None, Meta(description="Passes of the data path.")]
+    wavefronts: Annotated[
+        Amount | None, Meta(description="Passes of the data path; of a constant load its distinct words.")
+    ]
     ideal_wavefronts: Annotated[float | None, Meta(description="As ideal_sectors.")]
     wavefront_requests: Annotated[
         Amount | None, Meta(description="Requests that the wavefronts are counted over.")
@@ -153,7 +155,8 @@ class MemoryEntry(Struct, frozen=True, kw_only=True):
 class MemorySpaceEntry(Struct, frozen=True, kw_only=True):
     """All accesses of the grid to one memory space.
 
-    Shared memory has wavefronts only, other spaces have sectors only; both are those of known addresses.
+    Shared and constant memory have wavefronts only, other spaces have sectors only; both are those of known
+    addresses.
     """
 
     space: str
@@ -338,6 +341,7 @@ class ListingEntry(Struct, frozen=True, kw_only=True):
 class KernelReport(Struct, frozen=True, kw_only=True):
     """Everything known of one kernel; `pipes` and `loops` are for the first GPU of the list."""
 
+    input: Annotated[str, Meta(description="Path of its input, as in `inputs`.")] = ""
     name: str
     demangled: str
     architecture: str
@@ -397,6 +401,17 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     listing: tuple[ListingEntry, ...] = ()
     differences: tuple[DifferenceEntry, ...] = ()
 
+    def __repr__(self) -> str:
+        from analyzer.report.notebook import describe_kernel
+
+        return describe_kernel(self)
+
+    def _repr_html_(self) -> str:
+        """Return it as HTML for notebooks."""
+        from analyzer.report.notebook import render_kernel_html
+
+        return render_kernel_html(self)
+
 
 class WarningEntry(Struct, frozen=True, kw_only=True):
     """A warning of an input or of the options; `count` of equal ones."""
@@ -413,7 +428,21 @@ class Report(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/analyze/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     inputs: tuple[InputEntry, ...]
     gpus: tuple[str, ...]
     kernels: tuple[KernelReport, ...]
     warnings: tuple[WarningEntry, ...]
+
+    def __repr__(self) -> str:
+        from analyzer.report.notebook import describe_report
+
+        return describe_report(self)
+
+    def _repr_html_(self) -> str:
+        """Return it as HTML for notebooks."""
+        from analyzer.report.notebook import render_report_html
+
+        return render_report_html(self)

@@ -33,5 +33,5 @@ def _make_entry(
         other_cycles=difference.other_cycles,
         reason=difference.reason,
         address=None if row is None else int(kernel.addresses[row]),
-        source="" if row is None else str(kernel.find_source_line(row) or ""),
+        source="" if row is None else kernel.find_source_place(row),
     )

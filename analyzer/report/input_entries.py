@@ -10,6 +10,7 @@ from analyzer.report.analyze_schema import InputEntry, KernelReport, WarningEntr
 from analyzer.text.source import Diagnostic
 
 _MAX_SHOWN_GPUS = 4
+_MAX_SHOWN_GLOBS = 4
 
 
 def make_input_entry(module: Module) -> InputEntry:
@@ -90,6 +91,14 @@ def make_cut_off_warnings(
             line=line,
             count=1,
         )
+
+
+def make_unused_launch_warnings(globs: Sequence[str]) -> Iterator[WarningEntry]:
+    """Yield one warning for all entries of the launch file that fit no kernel."""
+    if globs:
+        shown = ", ".join(globs[:_MAX_SHOWN_GLOBS]) + (" ..." if len(globs) > _MAX_SHOWN_GLOBS else "")
+        message = f"the launch file names kernels that are not in the input: {shown}"
+        yield WarningEntry(code="unused-launch", message=message, path="", line=None, count=len(globs))
 
 
 def make_unused_trip_warning(rule: TripCountRule) -> WarningEntry:

@@ -30,7 +30,11 @@ from analyzer.text.source_files import SourceFiles
 
 
 def make_kernel_report(
-    analysis: KernelAnalysis, *, listing: bool = False, source_files: SourceFiles | None = None
+    analysis: KernelAnalysis,
+    *,
+    input_path: str = "",
+    listing: bool = False,
+    source_files: SourceFiles | None = None,
 ) -> KernelReport:
     """Return the report entry of one kernel; `listing` adds an entry for each instruction.
 
@@ -39,6 +43,7 @@ def make_kernel_report(
     kernel, mix, first = analysis.kernel, analysis.mix, analysis.first_result
     demand, stack = first.model_input.demand if first else None, measure_stack_use(kernel)
     return KernelReport(
+        input=input_path,
         name=kernel.name,
         demangled=demangle(kernel.name),
         architecture=kernel.arch,
@@ -173,7 +178,7 @@ def _make_advice_entries(analysis: KernelAnalysis) -> tuple[AdviceEntry, ...]:
             gain_basis=finding.gain_basis,
             address=None if finding.row is None else int(kernel.addresses[finding.row]),
             opcode="" if finding.row is None else kernel.find_opcode(finding.row).mnemonic,
-            source="" if finding.row is None else str(kernel.find_source_line(finding.row) or ""),
+            source="" if finding.row is None else kernel.find_source_place(finding.row),
             other_addresses=tuple(int(kernel.addresses[row]) for row in finding.other_rows),
         )
         for finding in analysis.findings

@@ -62,7 +62,7 @@ def make_listing_entries(
                 share=cost.share,
                 cpi_stack={stall.value: cycles for stall, cycles in cost.stack.items()},
                 producer=int(kernel.addresses[cost.producer]) if cost.producer >= 0 else None,
-                source=str(source or ""),
+                source=kernel.find_source_place(row),
                 source_text=""
                 if source is None or source_files is None
                 else source_files.find_line(source.file, source.line),

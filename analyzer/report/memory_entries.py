@@ -10,7 +10,8 @@ from analyzer.report.analyze_schema import MemoryEntry, MemorySpaceEntry, Traffi
 from analyzer.report.counts_entries import count_grid_warps
 from analyzer.report.kernel_analysis import KernelAnalysis
 
-_ON_CHIP_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
+# Spaces whose cost is the passes of a data path, not sectors.
+_ON_CHIP_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED, AddressSpace.CONSTANT})
 
 
 def make_memory_entries(analysis: KernelAnalysis) -> tuple[MemoryEntry, ...]:
@@ -67,7 +68,7 @@ def _make_executed_entry(analysis: KernelAnalysis, row: int, sides: list[MemoryA
     return MemoryEntry(
         address=int(kernel.addresses[row]),
         opcode=kernel.find_opcode(row).mnemonic,
-        source=str(kernel.find_source_line(row) or ""),
+        source=kernel.find_source_place(row),
         space=access.space.value,
         requests=access.requests,
         requests_per_warp=access.requests / warps,
@@ -87,6 +88,8 @@ def _count_ideal_units(access: MemoryAccess, actual: int | None, unit_bytes: int
     """Return the units that the requested bytes fill, at least one per request, at most the actual ones."""
     if actual is None:
         return None
+    if access.space is AddressSpace.CONSTANT:
+        return float(min(actual, access.requests))  # all lanes read the same word
     return min(float(actual), max(float(access.requests), access.bytes / unit_bytes))
 
 
@@ -104,7 +107,7 @@ def _make_static_entries(analysis: KernelAnalysis) -> Iterator[MemoryEntry]:
             yield MemoryEntry(
                 address=addresses[row],
                 opcode=opcode.mnemonic,
-                source=str(kernel.find_source_line(row) or ""),
+                source=kernel.find_source_place(row),
                 space=opcode.space.value if opcode.space else "",
                 requests=None if warps is None else count * warps,
                 requests_per_warp=count,

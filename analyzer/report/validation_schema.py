@@ -121,6 +121,9 @@ class ValidationReport(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/validate/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     table: str
     split: str | None
     models: Annotated[tuple[str, ...], Meta(description="The default one first.")]

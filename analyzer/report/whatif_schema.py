@@ -28,11 +28,16 @@ class PointEntry(Struct, frozen=True, kw_only=True):
     set: Annotated[Mapping[str, float], Meta(description="The figures that were set.")]
     prediction: Annotated[PredictionEntry | None, Meta(description="Null where the kernel was refused.")]
     refused: str = ""
+    scaled: Annotated[
+        Mapping[str, float],
+        Meta(description="Figures that follow those that were set, and their values there."),
+    ] = {}
 
 
 class WhatIfKernel(Struct, frozen=True, kw_only=True):
     """A kernel on a GPU as it is, on edited ones, and how its time follows each figure."""
 
+    input: Annotated[str, Meta(description="Path of its input.")] = ""
     name: str
     demangled: str
     architecture: str
@@ -41,9 +46,19 @@ class WhatIfKernel(Struct, frozen=True, kw_only=True):
     elasticity: Annotated[
         Mapping[str, float],
         Meta(
-            description="d log time / d log figure, by central difference; -1: twice as much, half the time."
+            description="d log time / d log figure, by central difference; -1: twice as much, half the time. "
+            "Figures are left out whose effect the noise of the model exceeds."
         ),
     ]
+    resolution: Annotated[
+        float,
+        Meta(description="Relative change of time at a point that can be noise of the model."),
+    ] = 0.0
+    elasticity_model: Annotated[str, Meta(description="The model that elasticities are of.")] = ""
+    elasticity_resolution: Annotated[
+        float,
+        Meta(description="Relative change of time that can be noise of that model; less is left out."),
+    ] = 0.0
 
 
 class WhatIfReport(Struct, frozen=True, kw_only=True):
@@ -51,6 +66,9 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
 
     schema: Literal["warplens/whatif/1"]
     tool_version: str
+    model_fingerprint: Annotated[
+        str, Meta(description="Hash of the code and the tables that decide a time; equal for equal models.")
+    ] = ""
     gpu: str
     gpu_name: str
     model: str
@@ -59,3 +77,7 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
         Meta(description="Figures that any point sets or that the time follows, as the GPU has them."),
     ]
     kernels: tuple[WhatIfKernel, ...]
+    notes: Annotated[
+        tuple[str, ...],
+        Meta(description="What the points and elasticities rest on."),
+    ] = ()

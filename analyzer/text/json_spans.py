@@ -13,7 +13,7 @@ from msgspec import Struct
 JsonPath = tuple[str | int, ...]
 
 _BYTE_OFFSET = re.compile(r" \(byte (\d+)\)$")
-_PATH_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+_PATH_STEP = re.compile(r"\.([\w-]+)|\[(\d+)\]")
 _JSON_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[{}\[\]:,]|[^\s{}\[\]:,"]+', re.S)
 
 

@@ -50,6 +50,15 @@ class Diagnostic(Struct, frozen=True):
     count: int = 1  # of equal warnings
 
 
+def shorten_source(place: str) -> str:
+    """Return the place of a source line without the folders of its file.
+
+    >>> shorten_source("/home/me/kernel.cu:41")
+    'kernel.cu:41'
+    """
+    return place.replace("\\", "/").rsplit("/", 1)[-1]
+
+
 def locate(path: str, data: bytes, offset: int, *, first_line: int = 1, length: int = 1) -> Location:
     """Return the location of a byte offset in a piece of a file.
 

@@ -1,5 +1,6 @@
 """Compile the pairs of kernels: `python tests/advice/build_pairs.py [RULE ...]`. Needs nvcc 13 and cuobjdump."""
 
+import gzip
 import re
 import subprocess
 import sys
@@ -7,23 +8,32 @@ import tempfile
 from pathlib import Path
 
 PAIRS = Path(__file__).resolve().parent / "pairs"
-ARCHS = (80, 90)
+MAX_PLAIN_CHARACTERS = 100_000
+ARCHS_BY_RULE = {"serialized-wgmma": ("90a",), "instruction-cache": ("75", "120")}
+ARCHS = ("80", "90")
 
 
 def build(folder: Path) -> None:
     """Write the dump and the resources of a pair for each architecture."""
-    for arch in ARCHS:
+    for arch in ARCHS_BY_RULE.get(folder.name, ARCHS):
         with tempfile.NamedTemporaryFile(suffix=".cubin") as cubin:
             source = str(folder / "pair.cu")
-            suffix = "a" if "wgmma" in folder.name else ""
             subprocess.run(
-                ["nvcc", "-O3", f"-arch=sm_{arch}{suffix}", "-cubin", "-o", cubin.name, source], check=True
+                ["nvcc", "-O3", f"-arch=sm_{arch}", "-cubin", "-o", cubin.name, source], check=True
             )
             for option, ending in (("-sass", "sass"), ("-res-usage", "res")):
                 text = subprocess.run(
                     ["cuobjdump", option, cubin.name], check=True, capture_output=True, text=True
                 ).stdout
-                (folder / f"pair_{arch}.{ending}").write_text(_shorten(text), encoding="utf-8")
+                _write(folder / f"pair_{arch.rstrip('a')}.{ending}", _shorten(text))
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a text, compressed if it is long."""
+    if len(text) > MAX_PLAIN_CHARACTERS:
+        path.with_name(path.name + ".gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    else:
+        path.write_text(text, encoding="utf-8")
 
 
 def _shorten(text: str) -> str:

@@ -4,6 +4,9 @@
 for each architecture) launches them.
 """
 
+import gzip
+import shutil
+import tempfile
 from functools import cache
 from pathlib import Path
 
@@ -15,9 +18,19 @@ from analyzer.pipeline import Options, analyze
 from analyzer.report.analyze_schema import KernelReport
 
 PAIRS = Path(__file__).parent / "pairs"
-GPU_BY_ARCH = {80: "a100", 90: "h100"}
+GPU_BY_ARCH = {75: "t4", 80: "a100", 90: "h100", 120: "rtx 5090"}
 MIN_GAIN_SHARE = 0.03  # below, a finding is only named
 MAX_ERROR_SHARE = 0.25  # of the gain, against the difference that the model itself sees
+
+
+def unpack(dump: Path, into: Path) -> Path:
+    """Return a dump, unpacked with its resources where it is compressed."""
+    packed = dump.with_name(dump.name + ".gz")
+    if not packed.is_file():
+        return dump
+    shutil.copy(dump.with_suffix(".res"), into)
+    (into / dump.name).write_bytes(gzip.decompress(packed.read_bytes()))
+    return into / dump.name
 
 
 @cache
@@ -26,8 +39,10 @@ def analyze_pair(rule: str, arch: int) -> dict[str, KernelReport]:
     launches = next(
         path for name in (f"launch_{arch}.json", "launch.json") if (path := folder / name).is_file()
     )
-    options = Options(launch_table=load_launch_file(launches), advice=True)
-    report = analyze(str(folder / f"pair_{arch}.sass"), GPU_BY_ARCH[arch], options=options)
+    options = Options(launch_table=load_launch_file(launches), advice=True, advice_rules=(rule,))
+    with tempfile.TemporaryDirectory() as unpacked:
+        dump = unpack(folder / f"pair_{arch}.sass", Path(unpacked))
+        report = analyze(str(dump), GPU_BY_ARCH[arch], options=options)
     return {kernel.name: kernel for kernel in report.kernels}
 
 
@@ -36,6 +51,7 @@ def list_faulty_kernels() -> list[tuple[str, int, str]]:
         (folder.name, arch, line.split("faulty")[1].split("(")[0])
         for folder in sorted(PAIRS.iterdir())
         for arch in GPU_BY_ARCH
+        if (folder / f"pair_{arch}.res").is_file()
         for line in (folder / "pair.cu").read_text().splitlines()
         if "__global__" in line and "faulty" in line
     ]

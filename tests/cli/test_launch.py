@@ -83,7 +83,7 @@ def test_the_report_holds_the_arguments(capsys: Capture) -> None:
         (["--arg", "rows=3"], "no parameter 'rows'"),
         (["--arg", "columns=ptr"], "argument 2 (columns) has 4 bytes, a pointer has 8"),
         (["--arg", "0=@missing.npy"], "No such file"),
-        (["--arg", "12=1"], "softmax has 7 parameters"),
+        (["--arg", "12=1"], "softmax has 5 parameters; 2 more are"),
         (["--arg", "2=1", "--arg", "columns=2"], "given twice"),
         (["--cluster", "3"], "does not divide"),
         (["--cluster", "32"], "x must be 1 to 16"),

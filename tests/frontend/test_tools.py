@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 
 import pytest
 from paths import TRACES
 
+from analyzer.frontend import cuda_tools
 from analyzer.frontend.cuda_tools import find_all_tools, find_tool, make_tool_environment, query_version
 from analyzer.frontend.disassembler import disassemble, read_binary_resource_usage
 from analyzer.text.errors import InputError, ToolError
@@ -37,8 +39,14 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def no_tools(bare: Path) -> Path:
-    """The same where nothing else brings a tool."""
+def no_tools(bare: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The same where nothing else brings a tool: no wheel of NVIDIA's, and no toolkit."""
+
+    def find_no_wheel(name: str) -> Distribution:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr(cuda_tools, "distribution", find_no_wheel)
+    monkeypatch.setattr(cuda_tools, "_CUDA_ROOT", bare / "absent")
     if find_tool("nvdisasm") is not None or find_tool("cuobjdump") is not None:
         pytest.skip("this machine has CUDA tools outside PATH")
     return bare
@@ -101,7 +109,7 @@ def test_a_file_that_is_a_folder_or_not_executable_is_no_tool(no_tools: Path) ->
 def test_a_missing_tool_says_how_to_get_it(no_tools: Path) -> None:
     with pytest.raises(ToolError, match="nvdisasm is not found") as caught:
         disassemble(CUBIN)
-    assert "pip install 'warplens[tools]'" in caught.value.diagnostic.hint
+    assert "pip install nvidia-cuda-cuobjdump" in caught.value.diagnostic.hint
     with pytest.raises(ToolError, match="cuobjdump is not found"):
         read_binary_resource_usage(CUBIN)
 

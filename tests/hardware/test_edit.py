@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from analyzer.hardware.gpu import Gpu, compute_mma_issue_cycles, find_sched_timing
 from analyzer.hardware.gpu_database import load_all_gpus, load_gpu
 from analyzer.hardware.occupancy import compute_occupancy
+from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.parameter_edits import (
     MAX_SWEEP_POINTS,
     PARAMETER_ALIASES,
@@ -19,7 +20,6 @@ from analyzer.hardware.parameter_edits import (
     ParameterSetting,
     ParameterSweep,
     PerformanceDirection,
-    find_coupled_keys,
     find_direction,
     find_hardware_parameter,
     list_parameter_keys,
@@ -96,7 +96,6 @@ def test_a_setting_is_read(text: str, setting: ParameterSetting) -> None:
 def test_an_alias_stands_for_its_key(alias: str, key: str) -> None:
     assert resolve_alias(alias) == resolve_alias(key) == parse_setting(f"{alias}=1").key == key
     assert find_direction(alias) is find_direction(key)
-    assert find_coupled_keys(alias) == find_coupled_keys(key)
     assert find_hardware_parameter(A100, alias) is find_hardware_parameter(A100, key)
     assert with_settings(A100, [ParameterSetting(alias, 100)]) == with_settings(
         A100, [ParameterSetting(key, 100)]
@@ -259,6 +258,7 @@ def test_the_file_s_figure_goes_before_the_architecture_s() -> None:
 STAND_INS = [
     (T4, BF16, F16),
     (T4, "memory.sustained_gbps", "memory.bandwidth_gbps"),
+    (H100, "memory.sustained_gbps", "memory.bandwidth_gbps"),
     (load_gpu("l20"), "clock.sustained_mhz", "clock.boost_mhz"),
     (load_gpu("l20"), "clock.sustained_tensor_mhz", "clock.boost_mhz"),
     (load_gpu("rtx-4090"), "clock.sustained_tensor_mhz", "clock.sustained_mhz"),
@@ -272,7 +272,7 @@ def test_another_figure_stands_for_an_absent_one(gpu: Gpu, key: str, stand_in: s
     after = edited(gpu, f"{key}=x2")
     assert find_hardware_parameter(after, key).value == 2 * find_hardware_parameter(gpu, stand_in).value
     assert find_hardware_parameter(after, stand_in) is find_hardware_parameter(gpu, stand_in)
-    assert changes(gpu, after).keys() == {key}
+    assert changes(gpu, after).keys() - find_coupled_keys(key) == {key}
 
 
 NO_FIGURES = [
@@ -399,7 +399,29 @@ COUPLINGS = [
         "sched.shared_load.latency_cycles": 2,
         "sched.shared_matrix.latency_cycles": 2,
     }),
-    ("a100", "launch.overhead_us=x2", {"launch.overhead_us": 2, "launch.latency.intercept_cycles": 2}),
+    ("a100", "launch.overhead_us=x2", {
+        "launch.overhead_us": 2,
+        "launch.interval_us": 2,
+        "launch.latency.intercept_cycles": 2,
+    }),
+    ("b200", "memory.bus_bits=x2", {
+        "memory.bus_bits": 2,
+        "memory.bandwidth_gbps": 2,
+        "memory.sustained_gbps": 2,
+        "memory.streaming_gbps": 2,
+    }),
+    ("b200", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5, "memory.streaming_gbps": 0.5}),
+    ("h100", "memory.dram_efficiency=x0.5", {"memory.dram_efficiency": 0.5}),
+    ("h100", "clock.tensor_mhz=x2", {"clock.tensor_mhz": 2, "clock.sustained_tensor_mhz": 2}),
+    ("b200", "l2.kept_share=x0.5", {"l2.kept_share": 0.5, "memory.l2_kept_share": 0.5}),
+    ("a100", "memory.l2_kept_share=x0.5", {"memory.l2_kept_share": 0.5, "l2.kept_share": 0.5, "l2.lost_share": 0.5}),
+    ("h100", "memory.shared_bytes_per_cycle_per_sm=x2", {
+        "memory.shared_bytes_per_cycle_per_sm": 2,
+        "memory.shared_pass_cycles": 0.5,
+    }),
+    ("h100", f"{F16}=x2", {F16: 2, BF16: 2, "tensor.f16_acc16.fma_per_cycle_per_sm": 2}),
+    ("h100", "peak.bf16_tensor_tflops=x2", {"peak.bf16_tensor_tflops": 2, BF16: 2}),
+    ("h100", "peak.fp64_tflops=x2", {"peak.fp64_tflops": 2, "sched.fp64.issue_cycles": 0.5}),
     ("a100", "launch.ctas_per_us=x2", {
         "launch.ctas_per_us": 2,
         "launch.latency.alpha": 0.5,
@@ -425,6 +447,46 @@ def test_a_value_takes_figures_along_as_its_factor_does() -> None:
         by_value.find_clock_mhz(tensor=TensorRate.BF16).value
         == H100.find_clock_mhz(tensor=TensorRate.BF16).value / 2
     )
+
+
+def test_a_peak_gives_a_rate_what_sms_and_clock_leave_over() -> None:
+    peak = "peak.bf16_tensor_tflops"
+    rate = {
+        texts: find_hardware_parameter(edited(H100, *texts), BF16).value
+        for texts in (
+            (f"{peak}=x4", "sms=x2"),
+            (f"{peak}=x4", "sms=x2", "clock.tensor_mhz=x2"),
+            (f"{peak}=x2.02", "sms=x2"),  # a datasheet rounds
+            (f"{peak}=x4", f"{BF16}=x3"),
+        )
+    }
+    assert list(rate.values()) == pytest.approx([4096, 2048, 2048, 6144])
+
+
+@pytest.mark.parametrize("key", ["memory.sustained_gbps", "memory.streaming_gbps", "memory.bandwidth_gbps"])
+@pytest.mark.parametrize(
+    "gpu", [H100, T4, A100, load_gpu("b200"), load_gpu("l40"), MI300X], ids=lambda gpu: gpu.key
+)
+def test_an_edited_bandwidth_reaches_every_model(gpu: Gpu, key: str) -> None:
+    after = edited(gpu, f"{key}=x0.5")
+    assert after.peak_dram_gbps.value == pytest.approx(gpu.peak_dram_gbps.value / 2)
+    assert after.sustained_dram_gbps.value == pytest.approx(gpu.sustained_dram_gbps.value / 2)
+
+
+def test_edits_list_what_they_took_along() -> None:
+    after = edited(A100, "dram=x2")
+    assert [str(one) for one in after.scaled_figures] == [
+        "memory.sustained_gbps scaled by 2 with memory.bandwidth_gbps",
+        "memory.streaming_gbps scaled by 2 with memory.bandwidth_gbps",
+    ]
+    assert not edited(A100, "launch.ctas_per_us=x1").scaled_figures
+
+
+def test_a_share_that_follows_stays_a_share() -> None:
+    after = edited(load_gpu("b200"), "memory.l2_kept_share=0.5", "l2.kept_share=0.9")
+    assert after.file.l2.kept_share.value == 0.9
+    assert find_hardware_parameter(edited(A100, "l2.kept_share=1"), "l2.lost_share").value <= 1
+    assert find_hardware_parameter(edited(load_gpu("l40"), "l2.lost_share=1.6"), "l2.lost_share").value == 1.6
 
 
 def test_a_figure_that_followed_says_so() -> None:

@@ -53,12 +53,52 @@ def test_a_variant_inherits_what_it_does_not_say(folder: Path) -> None:
 
 def test_a_gpu_is_verified_where_no_figure_that_decides_times_is_assumed(folder: Path) -> None:
     assert load_gpu(str(written(folder, VARIANT))).is_verified
-    for basis, keys in (("assumed", ("sm.count", "tensor.fp8")), ("measured", ())):
+    for basis, keys in (("assumed", ("sm.count", "tensor.int8")), ("measured", ())):
         figure = f'{{ value = 100, basis = "{basis}", source = "me" }}'
-        rate = f"[tensor.fp8]\nfma_per_cycle_per_sm = {figure}\n"
+        rate = f"[tensor.int8]\nfma_per_cycle_per_sm = {figure}\n"
         gpu = load_gpu(str(written(folder, f"{VARIANT}[sm]\ncount = {figure}\n{rate}", f"{basis}.toml")))
         assert gpu.assumed_deciding_keys == keys
         assert gpu.is_verified == (keys == ())
+
+
+EDITED = """\
+schema = "warplens/gpu/1"
+name = "B200 with more bandwidth"
+inherits = "b200"
+
+[memory]
+bandwidth_gbps = { value = 22000, basis = "assumed", source = "my estimate" }
+"""
+
+
+def test_an_edited_figure_takes_along_what_was_derived_from_it(folder: Path) -> None:
+    parent, gpu = load_gpu("b200"), load_gpu(str(written(folder, EDITED)))
+    factor = 22000 / parent.file.memory.bandwidth_gbps.value
+    assert gpu.peak_dram_gbps.value == pytest.approx(parent.peak_dram_gbps.value * factor)
+    assert gpu.sustained_dram_gbps.value == pytest.approx(parent.sustained_dram_gbps.value * factor)
+    assert [str(one) for one in gpu.scaled_figures] == [
+        "memory.sustained_gbps scaled by 2.868 with memory.bandwidth_gbps",
+        "memory.streaming_gbps scaled by 2.868 with memory.bandwidth_gbps",
+    ]
+    assert gpu.peak_dram_gbps.note == "x2.86757 of 7260 (measured), as memory.bandwidth_gbps is set"
+
+
+def test_what_a_file_gives_itself_does_not_follow(folder: Path) -> None:
+    own = 'sustained_gbps = { value = 20000, basis = "measured", source = "me" }\n'
+    gpu = load_gpu(str(written(folder, EDITED + own)))
+    assert gpu.peak_dram_gbps.value == 20000
+    # the rate of streaming kernels follows the nearer of the two
+    assert gpu.sustained_dram_gbps.value == pytest.approx(7260 * 20000 / 7260)
+
+
+def test_a_file_that_inherits_from_an_edited_one_has_what_followed_there(folder: Path) -> None:
+    first = load_gpu(str(written(folder, EDITED, "first.toml")))
+    more = 'count = { value = 160, basis = "assumed", source = "my estimate" }'
+    text = f'schema = "warplens/gpu/1"\nname = "second"\ninherits = "first"\n[sm]\n{more}\n'
+    second = load_gpu(str(written(folder, text, "second.toml")))
+    assert second.peak_dram_gbps == first.peak_dram_gbps
+    assert second.scaled_figures == first.scaled_figures
+    assert second.sm_count == 160
 
 
 def test_a_product_of_one_s_own_may_inherit_from_a_chip(folder: Path) -> None:

@@ -113,7 +113,7 @@ def test_dump_without_hex_words_is_analyzed_by_register_latencies(tmp_path: Path
     (with_hex,), (without,) = predict(DUMPS[1], "a100", 64), predict(plain, "a100", 64)
     assert without.mix == with_hex.mix
     assert not without.has_control_codes
-    assert any("no hex words" in note for note in first(without).assumptions)
+    assert any("no control words" in note for note in first(without).assumptions)
     assert first(without).cycles == pytest.approx(first(with_hex).cycles, rel=0.6)
 
 

@@ -29,7 +29,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
     found: dict[int, Site] = {}
     for row in np.argsort(-waits.sum(axis=1).round(3), kind="stable")[:_MAX_SITES].tolist():
         share = float(waits[row].sum()) / total
-        waiting = find_waiting_row(result.model_input.cfg, row) if share >= _MIN_STALL_SHARE else None
+        waiting = find_waiting_row(result.model_input, row) if share >= _MIN_STALL_SHARE else None
         if waiting is not None and waiting not in found:
             stall = _STALLS[int(waits[row].argmax())]
             found[waiting] = Site(waiting, _describe_wait(result, waiting, stall, share))

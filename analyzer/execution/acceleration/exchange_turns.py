@@ -80,7 +80,9 @@ class ExchangeTurns:
         rows = find_instruction_rows(unknown)
         if not rows or not all(row < len(kernel) and is_exchange(kernel.find_opcode(row)) for row in rows):
             return None
-        waits = [side is not None and self._leads_into_wait(end, side) for side in (end.target, end.fall_through)]
+        waits = [
+            side is not None and self._leads_into_wait(end, side) for side in (end.target, end.fall_through)
+        ]
         return None if waits[0] is waits[1] else waits[1]
 
     def _leads_into_wait(self, end: Terminator, side: int) -> bool:
@@ -148,7 +150,7 @@ class ExchangeTurns:
 
 
 def find_first_of_each_address(addresses: Addresses, mask: BoolArray) -> tuple[BoolArray, int]:
-    """Return the first lane of each address among a warp's lanes in `mask`, and the most lanes of one address.
+    """Return the first lane of each address among a warp's lanes in `mask`, and the most lanes on one.
 
     addresses, mask: [n_warp, 32].
     """

@@ -58,7 +58,7 @@ from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.isa.register_operands import N_REGISTER_UNITS, PREDICATE_BASE
 
 _MIN_OUTER_ARRIVALS = (
-    6  # before an outer loop is tried: its symbolic iteration accelerates the inner loops again
+    6  # before an outer loop is first tried: its symbolic iteration accelerates the inner loops again
 )
 _MAX_EXIT_RETRIES = 3
 _MAX_WARP_TRIPS = 1 << 34  # some minutes on any GPU
@@ -67,14 +67,16 @@ _MAX_WARP_TRIPS = 1 << 34  # some minutes on any GPU
 class LoopAccelerator:
     """Accelerates the loops of one machine."""
 
-    def __init__(self, machine: AbstractMachine, *, is_inner: bool = False) -> None:
+    def __init__(self, machine: AbstractMachine, outer: "LoopAccelerator | None" = None) -> None:
         """Accelerate the loops of `machine`.
 
-        is_inner: the machine is a symbolic iteration, in which registers grow along its own loop.
+        outer: of the machine around it, if it is a symbolic iteration, in which registers grow along its loop.
         """
         # the machine owns this; a proxy, so that no cycle keeps its arrays alive
         self.machine: AbstractMachine = proxy(machine)
-        self.is_inner = is_inner
+        self.is_inner = outer is not None
+        # headers of loops whose last gain ended with the loop; shared with the machines around this one
+        self.ending_loops: set[int] = set() if outer is None else outer.ending_loops
         # by warp: runs of segments that were counted without being executed
         self.accelerated_segments: IntArray = np.zeros(machine.batch.n_warps, dtype=np.int64)
         # by header segment, likewise below
@@ -98,11 +100,13 @@ class LoopAccelerator:
         history.snapshots.append(self._take_snapshot(segment, group))
         del history.snapshots[: -count_kept_snapshots(history.snapshots[-1])]
         history.n_arrivals += 1
+        gains = self.gains.setdefault(segment.index, AccelerationGains())
+        if gains.ends_loop(history.n_arrivals, entries):
+            self.ending_loops.add(segment.index)
         if history.n_arrivals < history.next_attempt or (
-            history.is_outer and not self._is_outer_attempt_allowed(history)
+            history.is_outer and not self._is_outer_attempt_allowed(segment, history)
         ):
             return
-        gains = self.gains.setdefault(segment.index, AccelerationGains())
         found = self._find_candidates(group, history, gains)[: 1 if history.is_outer else None]
         before = self.machine.budget.spent_steps
         for period, growth in found:
@@ -113,7 +117,7 @@ class LoopAccelerator:
                 continue
             n_accelerated = self._try_period(segment, group, period, growth, history.snapshots[-1])
             if n_accelerated:
-                gains.record_success(period, n_accelerated, history.n_arrivals)
+                gains.record_success(period, n_accelerated, history.n_arrivals, entries)
                 del self.histories[segment.index]
                 self.failures[segment.index] = 0
                 break
@@ -125,9 +129,10 @@ class LoopAccelerator:
             self.failures[segment.index] = history.n_failures
             history.next_attempt = history.n_arrivals + history.count_pause_arrivals()
 
-    def _is_outer_attempt_allowed(self, history: LoopHistory) -> bool:
+    def _is_outer_attempt_allowed(self, segment: Segment, history: LoopHistory) -> bool:
         """Return whether an outer loop may be tried after so many arrivals and failed attempts."""
-        return history.n_arrivals >= _MIN_OUTER_ARRIVALS and (
+        least = 0 if segment.index in self.ending_loops else _MIN_OUTER_ARRIVALS
+        return history.n_arrivals >= least and (
             self.is_inner or self.machine.budget.is_attempt_affordable
         )
 
@@ -137,7 +142,7 @@ class LoopAccelerator:
             mask = self.machine.kernel.slice.live_in[segment.block]
             self.needed_slots[segment.index] = [slot for slot in range(N_REGISTER_UNITS) if mask >> slot & 1]
         tracked = self.machine.tracked_memory
-        return self.needed_slots[segment.index] + (list(tracked.local_slots.values()) if tracked else [])
+        return self.needed_slots[segment.index] + (tracked.local.slots if tracked else [])
 
     def _find_segment_range(self, segment: Segment) -> slice:
         """Return the range from a loop's first segment to its last."""
@@ -222,7 +227,7 @@ class LoopAccelerator:
         """Return a machine for one symbolic iteration."""
         if self.machine.listeners.on_mbarrier:  # listeners must see each iteration of inner loops
             return SymbolicIteration(self.machine, segment, group)
-        return _OuterIteration(self.machine, segment, group)
+        return _OuterIteration(self.machine, segment, group, self)
 
     def _record_nested(
         self,
@@ -407,9 +412,11 @@ class LoopAccelerator:
 class _OuterIteration(SymbolicIteration):
     """A symbolic iteration that accelerates the loops inside of its own."""
 
-    def __init__(self, parent: AbstractMachine, segment: Segment, group: LockstepGroup) -> None:
+    def __init__(
+        self, parent: AbstractMachine, segment: Segment, group: LockstepGroup, outer: LoopAccelerator
+    ) -> None:
         super().__init__(parent, segment, group)
-        self.accelerator = LoopAccelerator(self, is_inner=True)
+        self.accelerator = LoopAccelerator(self, outer)
 
     def handle_loop_header(self, segment: Segment, group: LockstepGroup) -> bool:
         if segment.index == self.header_segment.index:

@@ -20,6 +20,7 @@ _MAX_EARLY_ARRIVALS = 3  # arrivals more than a period has
 _FAILURES_BEFORE_BACKOFF = 8
 _MAX_PAUSE_ARRIVALS = 64
 _MAX_SMALL_GAINS = 3
+_MAX_LAST_ARRIVALS = 2  # beyond a period, after the gain that ends with the loop
 MAX_SNAPSHOTS = 2 * _CANDIDATE_PERIODS[-1] + 1
 _MAX_SNAPSHOT_BYTES = 256 << 20
 
@@ -102,25 +103,45 @@ class AccelerationGains(Struct, eq=False):
 
     Example: an index modulo 5 grows over 4 iterations, and not at all over 5. Period 1 gains a few iterations
     each time, period 5 all of them. So after some small gains shorter periods are skipped, until a longer one
-    succeeds or enough iterations have passed without one.
+    succeeds or enough iterations have passed without one. A gain that ends only with the loop is not small,
+    however short the loop is: whether it does is known when the group arrives once more.
     """
 
     n_small_gains: int = 0  # in a row
     best_period: int = 0  # of the last large gain: shorter ones wait until it has been tried again
     min_period: int = 0  # shorter ones are skipped
     is_unrestricted: bool = False  # no longer period succeeded: never skip again
+    unsettled: tuple[int, int] | None = None  # (entries of the loop, period) of a gain not known to be small
 
     def is_worth_trying(self, period: int, arrivals: int) -> bool:
         """Return whether to try a period after so many arrivals."""
         is_early = arrivals <= self.best_period + _MAX_EARLY_ARRIVALS
         return period >= max(self.min_period, self.best_period if is_early else 0)
 
-    def record_success(self, period: int, taken: int, arrivals: int) -> None:
-        """Record that `taken` iterations were accelerated after so many arrivals."""
+    def record_success(self, period: int, taken: int, arrivals: int, entries: int) -> None:
+        """Record that `taken` iterations were accelerated after so many arrivals, at an entry of the loop."""
+        if self.unsettled is not None:
+            self._record_small_gain(self.unsettled[1])
         self.best_period = period if taken > arrivals else 0
         if self.is_unrestricted or self.best_period:
-            self.n_small_gains = 0
-            return
+            self.n_small_gains, self.unsettled = 0, None
+        else:
+            self.unsettled = (entries, period)
+
+    def ends_loop(self, arrivals: int, entries: int) -> bool:
+        """Return whether an arrival is the first after a gain that ended with the loop: one of another entry."""
+        if self.unsettled is None:
+            return False
+        entry, period = self.unsettled
+        if entries != entry:
+            self.n_small_gains, self.unsettled = 0, None
+            return True
+        if arrivals > period + _MAX_LAST_ARRIVALS:
+            self._record_small_gain(period)
+        return False
+
+    def _record_small_gain(self, period: int) -> None:
+        self.unsettled = None
         self.n_small_gains += 1
         if self.n_small_gains >= _MAX_SMALL_GAINS:
             self.min_period = period + 1

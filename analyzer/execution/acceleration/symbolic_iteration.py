@@ -20,6 +20,7 @@ from analyzer.execution.lowering.step import AffineRule, ConstantRead, LaneFunct
 from analyzer.execution.machine.abstract_machine import AbstractMachine, simplified
 from analyzer.execution.machine.execution_counters import ExecutionCounters
 from analyzer.execution.machine.execution_listener import ExecutionListener
+from analyzer.execution.machine.local_memory import find_stack_offsets
 from analyzer.execution.machine.register_state import (
     Deltas,
     LockstepGroup,
@@ -36,7 +37,6 @@ from analyzer.execution.machine.tracked_memory import (
     TrackedMemory,
     compute_address_strides,
     compute_lane_addresses,
-    find_stack_offsets,
 )
 from analyzer.ir.arrays import BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
@@ -89,8 +89,7 @@ class SymbolicIteration(AbstractMachine):
         self.checked_ranges: dict[tuple[int, ...], tuple[WarpIndices, Value, Deltas, BoolArray]] = {}
         if parent.tracked_memory is not None:
             self.tracked_memory = TrackedMemory(self.batch)
-            self.tracked_memory.local_slots = dict(parent.tracked_memory.local_slots)
-            self.tracked_memory.speculative_slots = parent.tracked_memory.speculative_slots
+            self.tracked_memory.local = parent.tracked_memory.local.copy()
         self.loop = parent.loops_by_header[segment.index]
         self.exited_warps: BoolArray | None = None  # [warp], those that leave the loop
         self.header_arrivals = 0
@@ -346,11 +345,17 @@ class SymbolicIteration(AbstractMachine):
             self.forget(access.result_slots, view, make_divergent_origin(access.row), lanes)
             return
         if moves and (
-            (access.result_slots and self.batch.has_known_contents) or access.space is AddressSpace.LOCAL
+            (access.result_slots and self._reads_other_contents(steps)) or access.space is AddressSpace.LOCAL
         ):
             raise SymbolicIterationFailed("a buffer is read on")
         self._check_memory_contents(access, view, active, addresses if origin is None else None)
         self._transfer_data(access, view, lanes, addresses, origin)
+
+    def _reads_other_contents(self, steps: IntArray | None) -> bool:
+        """Return whether the next iteration may read other known contents than this one."""
+        if self.batch.has_known_contents:
+            return True
+        return steps is not None and bool((steps % self.batch.fill_period_bytes).any())
 
     def _check_memory_contents(
         self,
@@ -360,9 +365,15 @@ class SymbolicIteration(AbstractMachine):
         addresses: NDArray[np.uint64] | None,
     ) -> None:
         """Raise SymbolicIterationFailed if an access may change contents from one iteration to the next."""
+        here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
+        if (
+            access.space is AddressSpace.LOCAL
+            and self.tracked_memory is not None
+            and self.tracked_memory.local.cuts_growing_word(access, view, here, addresses)
+        ):
+            raise SymbolicIterationFailed("a part of a word that grows")
         if access.space is AddressSpace.LOCAL and addresses is not None and addresses.size > 1:
-            here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
-            places = find_stack_offsets(view, here, addresses)
+            places = find_stack_offsets(view, here, addresses, access.width_bytes)
             if places is None or len(places) > 1:
                 raise SymbolicIterationFailed("many places of the stack")
         if access.kind is OpKind.LOAD or access.space not in GLOBAL_SPACES:

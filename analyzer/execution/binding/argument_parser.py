@@ -5,6 +5,7 @@ from pathlib import Path
 from tokenize import TokenError
 from typing import TYPE_CHECKING
 
+from analyzer.execution.binding.fill_patterns import make_filled_buffer
 from analyzer.execution.binding.tensor_map_parser import TENSOR_MAP_PREFIX, parse_tensor_layout
 from analyzer.ir.launch import Argument, ArgumentValue, Buffer, FilledBuffer, NullPointer, Pointer, TensorMap
 from analyzer.text.errors import UsageError
@@ -28,10 +29,9 @@ _SIZED_POINTER_PREFIX = "ptr:"
 _MAX_ALLOCATION_BYTES = 1 << 36  # allocations are placed at this distance
 _SIZE_HINT = f"ptr:4096 has 4,096 bytes; at most {_MAX_ALLOCATION_BYTES:,}"
 _VALUE_HINT = (
-    "a value is a number (1024, 0x400, -1, 1e-5), ptr, ptr:BYTES, zeros, fill:NUMBER, null, tensormap, "
-    "tensormap:TYPE:EXTENTS:BOX or @data.npy"
+    "a value is a number (1024, 0x400, -1, 1e-5), ptr, ptr:BYTES, zeros, fill:NUMBER, fill:TYPE:NUMBER, "
+    "null, tensormap, tensormap:TYPE:EXTENTS:BOX or @data.npy"
 )
-_FILL_HINT = "fill:7 is an int32 and fill:7.5 a float of 32 bits, in every place of the memory"
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_ERRORS = (OSError, ValueError, EOFError, TypeError, KeyError, OverflowError, MemoryError, SyntaxError)
 
@@ -58,13 +58,13 @@ def make_argument(which: str, value: ArgumentValue) -> Argument:
 
 
 def parse_value(text: str, folder: Path | None = None) -> ArgumentValue:
-    """Parse a number, `ptr`, `ptr:BYTES`, `zeros`, `fill:NUMBER`, `null`, `tensormap` or `@data.npy`.
+    """Parse a number, `ptr`, `ptr:BYTES`, `zeros`, `fill:7`, `fill:i64:7`, `null`, `tensormap`, `@data.npy`.
 
     `tensormap:...` gives the layout of the tensor, see `parse_tensor_layout`. Raises UsageError.
     """
     text = text.strip()
     if text.lower().startswith(_FILL_PREFIX):
-        return FilledBuffer(_parse_fill_number(text))
+        return _parse_filled_buffer(text)
     if text.lower().startswith(_SIZED_POINTER_PREFIX):
         return Pointer(_parse_size_bytes(text))
     if text.lower().startswith(TENSOR_MAP_PREFIX):
@@ -86,13 +86,9 @@ def _parse_number(text: str) -> int | float | None:
     return float(text) if _FLOAT.fullmatch(text) else None
 
 
-def _parse_fill_number(text: str) -> int | float:
-    number = _parse_number(text[len(_FILL_PREFIX) :].strip())
-    if number is None:
-        raise UsageError(f"{text!r} fills memory with no number", hint=_FILL_HINT)
-    if isinstance(number, int) and not -(1 << 31) <= number < 1 << 32:
-        raise UsageError(f"{text!r} needs more than 32 bits", hint=_FILL_HINT)
-    return number
+def _parse_filled_buffer(text: str) -> FilledBuffer:
+    element, _, number = text[len(_FILL_PREFIX) :].rpartition(":")
+    return make_filled_buffer(_parse_number(number.strip()), element.strip().lower(), text)
 
 
 def _parse_size_bytes(text: str) -> int:

@@ -16,6 +16,7 @@ _BANK_OFFSET_PATTERN = re.compile(r"c\[(0x[0-9a-fA-F]{1,2}|[0-9])\]\[(0x[0-9a-fA
 _ORDINAL_PATTERN = re.compile(r"[0-9]{1,6}")
 _FLOAT_FORMATS = {2: "<e", 4: "<f", 8: "<d"}
 _BFLOAT16_TYPE_NAME = "bf16"
+_MAX_SHOWN_NAMES = 4
 _MAX_BFLOAT16 = 3.3895313892515355e38
 
 
@@ -28,6 +29,7 @@ class ArgumentTarget(Struct, frozen=True):
     field_offset: int | None = None  # bytes into the parameter
     bank: int = 0
     bank_offset: int | None = None
+    is_position: bool = False  # the user counted, and gave no name
 
 
 def parse_target(argument: Argument) -> ArgumentTarget:
@@ -39,7 +41,7 @@ def parse_target(argument: Argument) -> ArgumentTarget:
     if inside := _FIELD_PATTERN.fullmatch(text):
         head, offset = inside[1].strip(), int(inside[2], 0)
     if _ORDINAL_PATTERN.fullmatch(head):
-        return ArgumentTarget(text, ordinal=int(head), field_offset=offset)
+        return ArgumentTarget(text, ordinal=int(head), field_offset=offset, is_position=True)
     return ArgumentTarget(text, name=head, field_offset=offset)
 
 
@@ -54,9 +56,7 @@ def resolve_targets(
         if target.name is not None:
             ordinal = names.get(target.name)
             if ordinal is None:
-                raise UsageError(
-                    f"{kernel.name} has no parameter {target.name!r}", hint=_format_names_hint(kernel, names)
-                )
+                raise _make_name_error(kernel, target.name, names)
             target = ArgumentTarget(target.selector, ordinal=ordinal, field_offset=target.field_offset)
         key = (target.ordinal, target.field_offset, target.bank, target.bank_offset)
         if key in found:
@@ -73,15 +73,34 @@ def resolve_targets(
 def check_ordinals(
     kernel: Kernel, targets: Sequence[tuple[ArgumentTarget, ArgumentValue]], parameters: Sequence[Parameter]
 ) -> None:
-    """Raise UsageError for an argument beyond the last parameter."""
+    """Raise UsageError for an argument beyond the last parameter, or at a place that may be another's."""
+    count = sum(not parameter.is_hidden for parameter in parameters)
     for target, _ in targets:
-        if target.ordinal is not None and target.ordinal >= len(parameters):
-            count = len(parameters)
+        if target.ordinal is None:
+            continue
+        if target.ordinal >= count:
+            added = len(parameters) - count
             raise UsageError(
                 f"argument {target.selector}: {kernel.name} has "
-                + (f"{count} parameter{'s' if count > 1 else ''}" if count else "no parameters"),
+                + (f"{count} parameter{'s' if count > 1 else ''}" if count else "no parameters")
+                + (f"; {added} more {'are' if added > 1 else 'is'} the compiler's own" if added else ""),
                 hint=f"positions count from 0 to {count - 1}" if count else "leave the argument out",
             )
+        _check_position_is_clear(kernel, target, parameters[target.ordinal])
+
+
+def _check_position_is_clear(kernel: Kernel, target: ArgumentTarget, parameter: Parameter) -> None:
+    """Raise UsageError for a position behind an argument that was folded into the code.
+
+    It would be one of the source for some people, and one of the compiled kernel for others.
+    """
+    before = [each.name for each in kernel.folded_arguments if each.n_before <= parameter.ordinal]
+    if before and target.is_position and parameter.name:
+        raise UsageError(
+            f"argument {target.selector}: a position behind {', '.join(before[:_MAX_SHOWN_NAMES])}, "
+            f"which {'are' if len(before) > 1 else 'is'} folded into the code of {kernel.name}",
+            hint=f"give the name: if it is meant, --arg {parameter.name}=...",
+        )
 
 
 def collect_parameter_values(
@@ -187,10 +206,23 @@ def _map_names_to_ordinals(kernel: Kernel) -> dict[str, int]:
     return {name: ordinal for name, ordinal in pairs if name and names.count(name) == 1}
 
 
+def _make_name_error(kernel: Kernel, name: str, names: Mapping[str, int]) -> UsageError:
+    for folded in kernel.folded_arguments:
+        if folded.name == name:
+            value = f" ({folded.value})" if folded.value else ""
+            return UsageError(
+                f"{name} is no parameter of {kernel.name}: it is folded into the code as a constant{value}",
+                hint="leave it out; for another value the kernel must be compiled again",
+            )
+    return UsageError(f"{kernel.name} has no parameter {name!r}", hint=_format_names_hint(kernel, names))
+
+
 def _format_names_hint(kernel: Kernel, names: Mapping[str, int]) -> str:
     if names:
         shown = list(names)[:24]
-        return f"it has: {', '.join(shown)}" + (" ..." if len(names) > len(shown) else "")
+        is_triton = any(parameter.is_hidden for parameter in kernel.parameters or kernel.signature or ())
+        folded = "; constants and arguments of 1 or None are folded into the code" if is_triton else ""
+        return f"it has: {', '.join(shown)}" + (" ..." if len(names) > len(shown) else "") + folded
     if kernel.parameters is not None and not kernel.parameters:
         return "it has none"
     return "the input gives no names: give positions, from 0"

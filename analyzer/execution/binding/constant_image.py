@@ -7,6 +7,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from analyzer.execution.binding.constant_banks import AddressWindows
+from analyzer.execution.binding.fill_patterns import find_pattern_period
 from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.ir.launch import TensorLayout
 from analyzer.ir.module import Parameter
@@ -28,7 +29,7 @@ class Allocation(Struct, frozen=True, kw_only=True, eq=False):
     ordinal: int | None = None  # of the parameter
     name: str = ""  # of the parameter or module variable
     contents: NDArray[np.uint8] | None = None  # None if unknown; never modified
-    fill_word: int | None = None  # value of all its words, if known
+    fill_pattern: bytes | None = None  # its first 8 bytes, if these repeat throughout
     is_parameter: bool = False  # the parameter itself in constant bank 0, by generic address (a tensor map)
 
     def contains(self, addresses: NDArray[np.uint64], n_bytes: int = 1) -> NDArray[np.bool_]:
@@ -72,6 +73,12 @@ class ConstantImage(Struct, frozen=True, kw_only=True, eq=False):
     def find_missing_input(self, bank: int, offset: int) -> MissingInput | None:
         """Return the input that would give an unknown word; None where it is known or nothing gives it."""
         return self.missing_inputs[self.read_word(bank, offset)[1]]
+
+    @property
+    def fill_period_bytes(self) -> int:
+        """Bytes after which all filled allocations repeat, 1 without any."""
+        patterns = (allocation.fill_pattern for allocation in self.allocations)
+        return max((find_pattern_period(pattern) for pattern in patterns if pattern is not None), default=1)
 
     @property
     def has_contents(self) -> bool:

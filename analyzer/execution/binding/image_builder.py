@@ -37,6 +37,7 @@ from analyzer.execution.binding.constant_image import (
     MappedTensor,
 )
 from analyzer.execution.binding.constant_reads import find_constant_reads
+from analyzer.execution.binding.fill_patterns import encode_fill_pattern
 from analyzer.execution.binding.parameter_layout import (
     POINTER_BYTES,
     TENSOR_MAP_BYTES,
@@ -181,6 +182,7 @@ class _ImageBuilder(Struct):
             value = values.get(parameter.ordinal)
             if value is not None:
                 check_value_fits(parameter, value)
+                self._note_divisibility(parameter, value)
             elif parameter.is_hidden:
                 value = NullPointer()
             elif self._is_taken_as_pointer(parameter) and parameter.ordinal not in touched:
@@ -190,6 +192,13 @@ class _ImageBuilder(Struct):
             self._write_parameter(parameter, value)
         if assumed:
             self.assumptions.append(_format_pointer_note(assumed))
+
+    def _note_divisibility(self, parameter: Parameter, value: ArgumentValue) -> None:
+        if isinstance(value, int) and not parameter.is_pointer and value % parameter.divisibility:
+            self.assumptions.append(
+                f"{format_parameter_label(parameter)} is {value}, but this code was compiled for multiples "
+                f"of {parameter.divisibility}: Triton would run other code"
+            )
 
     def _is_taken_as_pointer(self, parameter: Parameter) -> bool:
         if parameter.size_bytes != POINTER_BYTES:
@@ -398,9 +407,8 @@ def _set_allocation_contents(owner: Allocation, value: Pointer | Buffer | Filled
             return replace(owner, size_bytes=size)
         case Buffer(contents=contents):
             return replace(owner, size_bytes=len(contents), contents=contents)
-        case FilledBuffer(value=number):
-            word = encode_number(number, WORD_BYTES, owner.label)
-            return replace(owner, fill_word=int.from_bytes(word, "little"))
+        case FilledBuffer():
+            return replace(owner, fill_pattern=encode_fill_pattern(value))
 
 
 def _describe_missing_bank(kernel: Kernel, number: int | None) -> str:

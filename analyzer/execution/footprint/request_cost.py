@@ -102,8 +102,17 @@ def count_same_word_lanes(addresses: ArrayLike, active: ArrayLike, width_bytes: 
 def count_pattern_sectors(patterns: LanePatterns, width_bytes: int) -> IntArray:
     """Count as `count_sectors` does, from compressed addresses."""
     return _evaluate_by_residue(
-        patterns, SECTOR_BYTES, lambda rows, live: _count_sectors(rows, live, width_bytes)
+        patterns, SECTOR_BYTES, lambda rows, live: _count_units(rows, live, width_bytes, SECTOR_BYTES)
     )
+
+
+def count_pattern_constant_passes(patterns: LanePatterns, width_bytes: int) -> IntArray:
+    """Count the distinct words of constant loads, each of which is a pass of its own.
+
+    CUDA C++ Programming Guide, constant memory: a request is split into one for each different address.
+    """
+    unit = max(width_bytes, _BANK_BYTES)
+    return _evaluate_by_residue(patterns, unit, lambda rows, live: _count_units(rows, live, 1, unit))
 
 
 def count_pattern_shared_wavefronts(patterns: LanePatterns, width_bytes: int) -> IntArray:
@@ -155,12 +164,12 @@ def _evaluate_by_residue(
     return cost(rows, live)[which]
 
 
-def _count_sectors(rows: Addresses, live: BoolArray, width_bytes: int) -> IntArray:
-    """Count distinct sectors by row.
+def _count_units(rows: Addresses, live: BoolArray, width_bytes: int, unit_bytes: int) -> IntArray:
+    """Count the distinct aligned units that the lanes of each row touch.
 
     Inactive lanes hold the address of an active one, so they add nothing unless no lane is active.
     """
-    ordered = np.sort(_list_units(rows, width_bytes, SECTOR_BYTES), axis=1)
+    ordered = np.sort(_list_units(rows, width_bytes, unit_bytes), axis=1)
     counts = 1 + np.count_nonzero(ordered[:, 1:] != ordered[:, :-1], axis=1)
     return np.where(live.any(axis=1), counts, 0).astype(np.int64, copy=False)
 

@@ -28,6 +28,7 @@ from analyzer.execution.lowering.segments import (
     TerminatorKind,
 )
 from analyzer.execution.lowering.semantics import compile_step
+from analyzer.execution.lowering.slice_verification import find_slice_gaps
 from analyzer.execution.lowering.slicing import (
     Guard,
     Slice,
@@ -58,8 +59,11 @@ from analyzer.ir.operand import (
 )
 from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import (
+    N_REGISTER_UNITS,
+    PREDICATE_BASE,
     UNIFORM_REGISTER_BASE,
     find_address_units,
+    find_constant_index,
     find_predicate_unit,
     find_register_unit,
     is_64bit_address,
@@ -81,7 +85,7 @@ def compile_kernel(
         extended_slice = add_mbarriers_to_slice(cfg, kernel_slice)
         if sum(extended_slice.is_included) <= sum(kernel_slice.is_included) * _MAX_MBARRIER_SLICE_GROWTH:
             kernel_slice = extended_slice
-    return _KernelCompiler(cfg, loop_forest, kernel_slice, {}).compile()
+    return _compile_verified(_KernelCompiler(cfg, loop_forest, kernel_slice, {}))
 
 
 def _has_mbarrier_copies(cfg: Cfg) -> bool:
@@ -102,14 +106,26 @@ def recompile_with_mbarriers(kernel: CompiledKernel) -> CompiledKernel:
     if kernel.slice.tracks_mbarriers:
         return kernel
     extended_slice = add_mbarriers_to_slice(kernel.cfg, kernel.slice)
-    return _KernelCompiler(kernel.cfg, kernel.loop_forest, extended_slice, kernel.steps_by_text).compile()
+    return _compile_verified(
+        _KernelCompiler(kernel.cfg, kernel.loop_forest, extended_slice, kernel.steps_by_text)
+    )
 
 
 def recompile_with_shared_addresses(kernel: CompiledKernel) -> CompiledKernel:
     """Return the kernel compiled with bulk copies as accesses to their first byte in shared memory."""
     compiler = _KernelCompiler(kernel.cfg, kernel.loop_forest, kernel.slice, kernel.steps_by_text)
     compiler.uses_shared_addresses = True
-    return compiler.compile()
+    return _compile_verified(compiler)
+
+
+def _compile_verified(compiler: "_KernelCompiler") -> CompiledKernel:
+    """Return the compiled kernel; what its actions read and none gives is made unknown."""
+    found = compiler.compile()
+    gaps = find_slice_gaps(found)
+    if gaps.results:
+        compiler.unset_results = gaps.results
+        found = compiler.compile()
+    return replace(found, unset_rows=tuple(sorted(gaps.results)), unset_registers=gaps.entry_registers)
 
 
 class _KernelCompiler:
@@ -136,6 +152,7 @@ class _KernelCompiler:
         }
         self.unmodeled_rows: set[int] = set()
         self.uses_shared_addresses = False
+        self.unset_results: Mapping[int, tuple[int, ...]] = {}  # made unknown, see `slice_verification`
         addresses = cfg.kernel.addresses
         self.return_targets = tuple(
             (int(addresses[cfg.blocks[after].start]), self.entry_of[after])
@@ -152,6 +169,8 @@ class _KernelCompiler:
             segments=tuple(segments),
             entry_segments=tuple(self.entry_of),
             unmodeled_rows=tuple(sorted(self.unmodeled_rows)),
+            unset_rows=(),
+            unset_registers=(),
             awaited_loads=find_awaited_loads(self.cfg, self.loop_forest),
             steps_by_text=self.steps,
         )
@@ -187,7 +206,7 @@ class _KernelCompiler:
                     stop=span.stop if split_row is None else split_row + 1,
                     is_first=number == 0,
                     rank=(block_rank, number),
-                    actions=self._build_actions(start, stop),
+                    actions=(*self._build_actions(start, stop), *self._build_unknown_results(split_row)),
                     terminator=end,
                 )
             )
@@ -197,13 +216,37 @@ class _KernelCompiler:
     def _build_actions(self, start: int, stop: int) -> tuple[Action, ...]:
         found: list[Action] = []
         for row in range(start, stop):
+            if (request := self._build_constant_request(row)) is not None:
+                found.append(request)
             action, source = self._build_action(row), self.slice.unknown_results.get(row)
             if action is not None:
                 found.append(action)
             if source is not None and self.slice.is_included[row]:
                 form = self.cfg.kernel.decode_form(row)
-                found.append(Action(ActionKind.SET_UNKNOWN, source, find_guard(form), form.defs))
+                found.append(
+                    Action(ActionKind.SET_UNKNOWN, row, find_guard(form), form.defs, origin_row=source)
+                )
+            found += self._build_unknown_results(row)
         return tuple(found)
+
+    def _build_unknown_results(self, row: int | None) -> list[Action]:
+        """Build the action that makes those results unknown which no other action gives."""
+        slots = () if row is None else self.unset_results.get(row, ())
+        if row is None or not slots:
+            return []
+        return [Action(ActionKind.SET_UNKNOWN, row, find_guard(self.cfg.kernel.decode_form(row)), slots)]
+
+    def _build_constant_request(self, row: int) -> Action | None:
+        """Build the request of an indexed constant load; another action computes what it loads."""
+        form = self.cfg.kernel.decode_form(row)
+        operand = find_constant_index(form.opcode, form.operands)
+        if operand is None or operand.base is None or form.is_never_executed:
+            return None
+        address = Address((operand.base,), operand.offset)
+        access = self._build_access(
+            row, form, 0, address, AddressSpace.CONSTANT, OpKind.LOAD, (), results=(), data=()
+        )
+        return Action(ActionKind.ACCESS_MEMORY, row, find_guard(form), (), accesses=(access,))
 
     def _build_action(self, row: int) -> Action | None:
         form = self.cfg.kernel.decode_form(row)
@@ -263,9 +306,9 @@ class _KernelCompiler:
             return self._build_barrier_move(row, form, guard)
         if not self.slice.is_included[row] or row in self.slice.unknown_results:
             return None
-        if opcode.sched_class is SchedClass.TENSOR_CORE_CONTROL:
+        if opcode.sched_class is SchedClass.TENSOR_CORE_CONTROL and _has_result_predicate(form):
             return Action(ActionKind.ALLOCATE_TENSOR_MEMORY, row, guard, form.defs)
-        if opcode.kind in _ALWAYS_GRANTED_KINDS:
+        if _is_granted(form):
             return Action(ActionKind.COMPLETE_WAIT, row, guard, form.defs)
         step = self._compile_step(row, form)
         if step is None:
@@ -495,11 +538,28 @@ class _KernelCompiler:
         )
 
 
-_CALL_CLOBBERED_SLOTS = tuple(range(4, 16))  # argument and result registers of an external call
+# What an external call may change: all but R1, R2, R16 to R19, R22 on and UR36 on, in which ptxas keeps values
+# across calls of functions that it does not see (sm_75 to sm_120).
+_CALL_CLOBBERED_SLOTS = (
+    *(0, 3, *range(4, 16), 20, 21),
+    *range(UNIFORM_REGISTER_BASE, UNIFORM_REGISTER_BASE + 36),
+    *range(PREDICATE_BASE, N_REGISTER_UNITS),
+)
 _ATOMIC_OPERATIONS = frozenset({"OR", "AND", "XOR", "ADD", "POPC"})
-# Waits and requests (USETMAXREG): assumed to succeed. Tensor-memory allocation is handled separately.
-_ALWAYS_GRANTED_KINDS = frozenset({OpKind.BARRIER, OpKind.CONTROL})
 _SIGNED_MODIFIERS = frozenset({"S8", "S16"})
+
+
+def _is_granted(form: InstructionForm) -> bool:
+    """Return whether an instruction is a wait or a request (USETMAXREG) that is assumed to succeed.
+
+    Other instructions of these kinds read a state that is not followed.
+    """
+    waits = form.opcode.semantics is Semantics.MBARRIER_WAIT
+    return waits or (form.opcode.kind is OpKind.CONTROL and _has_result_predicate(form))
+
+
+def _has_result_predicate(form: InstructionForm) -> bool:
+    return any(PREDICATE_BASE <= slot < N_REGISTER_UNITS for slot in form.defs)
 
 
 def _list_predicates(operands: tuple[Operand, ...]) -> tuple[Guard, ...]:

@@ -15,7 +15,8 @@ from math import prod
 from msgspec import Struct
 
 from analyzer.execution.lowering.bulk_operands import BulkOperands
-from analyzer.execution.lowering.slicing import Guard, Slice
+from analyzer.execution.lowering.guarded_liveness import Guard
+from analyzer.execution.lowering.slicing import Slice
 from analyzer.execution.lowering.step import Step
 from analyzer.flow.cfg import Cfg
 from analyzer.flow.loops import LoopForest
@@ -105,6 +106,14 @@ class Action(Struct, frozen=True, eq=False):
     mbarrier_operation: MbarrierOperation | None = None
     accesses: tuple[LoweredAccess, ...] = ()
     barrier: int = 0  # index of a convergence barrier
+    origin_row: int | None = (
+        None  # of SET_UNKNOWN: instruction that made the results unknown, if it is another
+    )
+
+    @property
+    def unknown_row(self) -> int:
+        """The instruction that makes its results unknown."""
+        return self.row if self.origin_row is None else self.origin_row
 
 
 class BarrierOperation(StrEnum):
@@ -219,5 +228,7 @@ class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
     segments: tuple[Segment, ...]
     entry_segments: tuple[int, ...]  # first segment of each block
     unmodeled_rows: tuple[int, ...]  # rows of the slice whose semantics are not modelled
+    unset_rows: tuple[int, ...]  # rows that no action followed, made unknown (`slice_verification`)
+    unset_registers: tuple[int, ...]  # storage numbers that are read before anything sets them
     awaited_loads: frozenset[int]  # rows of polling loads, see `spin_loops.find_awaited_loads`
     steps_by_text: Mapping[int, Step | None]  # compiled instructions by text id; None: not modelled

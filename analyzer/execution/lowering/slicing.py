@@ -6,11 +6,8 @@ slice.
 
 Two refinements keep the slice small:
 
-1. Guards. A value that is read only under one guard is dead before a write under the same guard. In the
-   example the old value of R6 is not needed:
-
-       @P0 MOV R6, R8
-       @P0 IMAD.WIDE R6, R6, 4, R2
+1. Guards (`guarded_liveness`). A value that is read only under one guard is dead before a write under the
+   same guard.
 
 2. Spills. Words of a stack frame with fixed offsets are tracked like registers (`spill_slots`): one spilled
    address does not bring all other spills into the slice.
@@ -38,7 +35,13 @@ from analyzer.execution.lowering.bulk_operands import (
 )
 from analyzer.execution.lowering.call_returns import find_interprocedural_successors
 from analyzer.execution.lowering.dead_shared_stores import find_dead_shared_stores
-from analyzer.execution.lowering.spill_slots import SPILL_KINDS, has_fixed_stack_frame, make_spill_slot_mask
+from analyzer.execution.lowering.guarded_liveness import Guard, StorageMasks, apply_kills, apply_reads
+from analyzer.execution.lowering.spill_slots import (
+    SPILL_KINDS,
+    fills_whole_words,
+    has_fixed_stack_frame,
+    make_spill_slot_mask,
+)
 from analyzer.execution.lowering.unknown_values import (
     Effect,
     find_unknown_results,
@@ -62,12 +65,11 @@ from analyzer.ir.scheduling import SchedClass
 from analyzer.isa.register_operands import (
     N_REGISTER_UNITS,
     find_address_units,
+    find_constant_index,
     find_predicate_unit,
     find_register_unit,
     is_partial_predicate_write,
 )
-
-Guard = tuple[int, bool]  # storage number of the predicate, negated
 
 
 class Slice(Struct, frozen=True, eq=False):
@@ -96,16 +98,6 @@ class Slice(Struct, frozen=True, eq=False):
         kept = {AddressSpace.SHARED} if self.tracks_shared else set()
         kept |= {AddressSpace.LOCAL} if self.tracks_local else set()
         return frozenset(kept | {AddressSpace.GENERIC} if kept else kept)
-
-
-class _StorageMasks(Struct, frozen=True):
-    """Effect of an instruction on liveness, as masks over storage numbers."""
-
-    writes: int
-    kills: int  # written as a whole
-    reads: int  # live if a result is live
-    required_reads: int  # live in any case
-    guard: Guard | None
 
 
 class _SliceOptions(Struct, frozen=True, kw_only=True):
@@ -174,9 +166,7 @@ def _slice_to_fixpoint(cfg: Cfg, options: _SliceOptions) -> Slice:
             options.tracks_barrier_results,
         ):
             return _elide_dead_shared_stores(cfg, options, found) if shared else found
-        options = replace(
-            options, tracks_shared=shared, tracks_local=local, tracks_barrier_results=reduces
-        )
+        options = replace(options, tracks_shared=shared, tracks_local=local, tracks_barrier_results=reduces)
 
 
 def _elide_dead_shared_stores(cfg: Cfg, options: _SliceOptions, found: Slice) -> Slice:
@@ -265,7 +255,9 @@ def _build_effect(
         writes=masks.writes,
         kills=masks.kills,
         # what a barrier reduces comes from other threads too
-        reads=0 if opcode.kind in MEMORY_KINDS or _reduces_at_barrier(opcode) else masks.reads & ~counter_registers,
+        reads=0
+        if opcode.kind in MEMORY_KINDS or _reduces_at_barrier(opcode)
+        else masks.reads & ~counter_registers,
         guard_mask=guard,
         is_unknown_source=is_source or (is_load and opcode.space in unknown_spaces),
         shared_store_mask=store_mask,
@@ -370,22 +362,22 @@ class _BackwardPass:
             if is_included is not None and has_live_result:
                 is_included[start + position] = True
             if masks.writes:
-                live &= ~_apply_kills(masks, guarded_reads)
+                live &= ~apply_kills(masks, guarded_reads)
             reads = masks.required_reads | (masks.reads if has_live_result else 0)
             if reads:
-                live |= _apply_reads(masks, reads, live, guarded_reads)
+                live |= apply_reads(masks, reads, live, guarded_reads)
         return live
 
-    def _find_masks(self, row: int) -> _StorageMasks:
+    def _find_masks(self, row: int) -> StorageMasks:
         text_id = int(self.cfg.kernel.text_ids[row])
         masks = self.masks_by_text.get(text_id)
         if masks is None:
             masks = self.masks_by_text[text_id] = self._build_masks(self.cfg.kernel.decode_form(row))
         if row in self.options.unknown_results:
-            masks = _StorageMasks(masks.writes, masks.kills, 0, masks.required_reads, masks.guard)
+            masks = StorageMasks(masks.writes, masks.kills, 0, masks.required_reads, masks.guard)
         if row in self.options.elided_stores:
             form = self.cfg.kernel.decode_form(row)
-            masks = _StorageMasks(
+            masks = StorageMasks(
                 masks.writes,
                 masks.kills,
                 masks.reads,
@@ -394,9 +386,9 @@ class _BackwardPass:
             )
         return masks
 
-    def _build_masks(self, form: InstructionForm) -> _StorageMasks:
+    def _build_masks(self, form: InstructionForm) -> StorageMasks:
         if form.is_never_executed:
-            return _StorageMasks(0, 0, 0, 0, None)
+            return StorageMasks(0, 0, 0, 0, None)
         guard = find_guard(form)
         if (
             self.tracks_spill_slots
@@ -406,13 +398,14 @@ class _BackwardPass:
             return self._build_spill_masks(form, guard)
         return _build_register_masks(form, guard, self._find_required_reads(form))
 
-    def _build_spill_masks(self, form: InstructionForm, guard: Guard | None) -> _StorageMasks:
+    def _build_spill_masks(self, form: InstructionForm, guard: Guard | None) -> StorageMasks:
         """Build the masks of a spill (registers to frame words) or a fill (frame words to registers)."""
         words, address = make_spill_slot_mask(form), find_address_reads(form) | _make_guard_mask(form)
         if form.opcode.kind is OpKind.STORE:
-            return _StorageMasks(words, words, _make_mask(form.uses), address, guard)
+            killed = words if fills_whole_words(form) else 0
+            return StorageMasks(words, killed, _make_mask(form.uses), address, guard)
         writes = _make_mask(form.defs)
-        return _StorageMasks(writes, writes, words | _make_mask(form.uses), address, guard)
+        return StorageMasks(writes, writes, words | _make_mask(form.uses), address, guard)
 
     def _find_required_reads(self, form: InstructionForm) -> int:
         """Return the mask of reads that are live in any case: all of branches, addresses of accesses."""
@@ -441,11 +434,11 @@ class _BackwardPass:
                     *_find_tensor_map_registers(form),
                 )
             )
-        if opcode.kind not in MEMORY_KINDS or opcode.space is AddressSpace.CONSTANT:
+        if opcode.kind not in MEMORY_KINDS:
             return 0
-        reads = find_address_reads(form) | (
-            _make_guard_mask(form) if self.options.includes_control_flow else 0
-        )
+        if opcode.space is AddressSpace.CONSTANT:
+            return self._find_constant_address_reads(form)
+        reads = find_address_reads(form) | self._make_control_mask(form)
         if (bulk := find_bulk_operands(form, tracks_tensor_maps=self.options.tracks_tensor_maps)) is not None:
             reads |= _make_mask((bulk.shared_address, *bulk.size_registers, *bulk.address_registers))
         stores = opcode.kind in (OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION)
@@ -461,15 +454,25 @@ class _BackwardPass:
             reads |= _make_mask(form.uses)
         return reads
 
+    def _find_constant_address_reads(self, form: InstructionForm) -> int:
+        """Return the mask of what decides how many words of a constant bank a warp reads."""
+        index = find_constant_index(form.opcode, form.operands)
+        if index is None or index.base is None:
+            return 0
+        return _make_mask((find_register_unit(index.base),)) | self._make_control_mask(form)
 
-def _build_register_masks(form: InstructionForm, guard: Guard | None, required_reads: int) -> _StorageMasks:
+    def _make_control_mask(self, form: InstructionForm) -> int:
+        return _make_guard_mask(form) if self.options.includes_control_flow else 0
+
+
+def _build_register_masks(form: InstructionForm, guard: Guard | None, required_reads: int) -> StorageMasks:
     writes = _make_mask(form.defs)
     kills = 0 if is_partial_predicate_write(form.operands) else writes
-    return _StorageMasks(writes, kills, _make_mask(form.uses), required_reads, guard)
+    return StorageMasks(writes, kills, _make_mask(form.uses), required_reads, guard)
 
 
 @lru_cache(maxsize=2)
-def _build_arithmetic_masks(cfg: Cfg) -> dict[int, _StorageMasks]:
+def _build_arithmetic_masks(cfg: Cfg) -> dict[int, StorageMasks]:
     """Build the masks of arithmetic instructions by text id; they do not depend on the options."""
     kernel = cfg.kernel
     plain = kernel.form_table.make_opcode_mask(_is_arithmetic)[kernel.opcode_ids]
@@ -497,35 +500,6 @@ _ARITHMETIC_KINDS = frozenset(
         OpKind.SPECIAL_REGISTER,
     }
 )
-
-
-def _apply_kills(masks: _StorageMasks, guarded_reads: dict[Guard, int]) -> int:
-    """Return the mask that a write makes dead before it.
-
-    Removes from `guarded_reads` what is dead, and the guards whose predicate is written here.
-    """
-    killed = masks.kills if masks.guard is None else masks.kills & guarded_reads.get(masks.guard, 0)
-    for guard in list(guarded_reads):
-        if masks.writes >> guard[0] & 1:
-            del guarded_reads[guard]
-        else:
-            guarded_reads[guard] &= ~killed
-    return killed
-
-
-def _apply_reads(masks: _StorageMasks, reads: int, live: int, guarded_reads: dict[Guard, int]) -> int:
-    """Return the mask that a read makes live before it, its guard included; update `guarded_reads`."""
-    own = (
-        0
-        if masks.guard is None
-        else guarded_reads.get(masks.guard, 0) | (reads & ~live & ~(1 << masks.guard[0]))
-    )
-    for guard in guarded_reads:
-        guarded_reads[guard] &= ~reads
-    if masks.guard is None:
-        return reads
-    guarded_reads[masks.guard] = own
-    return reads | 1 << masks.guard[0]
 
 
 def find_address_reads(form: InstructionForm) -> int:

@@ -49,9 +49,18 @@ def _find_stack_address(form: InstructionForm) -> Address | None:
     return found[0] if is_plain else None
 
 
+def fills_whole_words(form: InstructionForm) -> bool:
+    """Return whether a spill writes whole words of the frame, no parts of words."""
+    address = _find_stack_address(form)
+    assert address is not None
+    return not address.offset % _WORD_BYTES and not form.opcode.width_bytes % _WORD_BYTES
+
+
 def make_spill_slot_mask(form: InstructionForm) -> int:
     """Return the mask of frame words that a spill or fill accesses, by storage number."""
-    n_words = max(1, -(-form.opcode.width_bytes // _WORD_BYTES))
+    address = _find_stack_address(form)
+    assert address is not None
+    n_words = max(1, -(-(address.offset % _WORD_BYTES + form.opcode.width_bytes) // _WORD_BYTES))
     return ((1 << n_words) - 1) << find_first_spill_slot(form)
 
 

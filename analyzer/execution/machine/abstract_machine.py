@@ -35,6 +35,7 @@ from analyzer.execution.machine.execution_counters import make_counters
 from analyzer.execution.machine.execution_listener import EventListeners, ExecutionListener
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import (
+    ALL_LANES,
     DIVERGENT_FLAG,
     LockstepGroup,
     RegisterState,
@@ -57,7 +58,7 @@ from analyzer.execution.machine.tracked_memory import (
 from analyzer.execution.machine.unknown_words import find_origin_if_all_unknown
 from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
-from analyzer.ir.opcode import GLOBAL_SPACES, OpKind
+from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
 from analyzer.isa.register_operands import PREDICATE_BASE
 
@@ -126,6 +127,7 @@ class AbstractMachine:
 
     def start(self) -> None:
         """Enqueue all warps at the entry of the kernel."""
+        self.state.mark_unset(self.kernel.unset_registers, self.batch.find_unset_origin)
         rows = np.arange(self.batch.n_warps, dtype=np.int64)
         self.enqueue_group(
             self.kernel.entry_segments[0],
@@ -183,7 +185,7 @@ class AbstractMachine:
             for slot in written:
                 if needed >> slot & 1:
                     view.write(slot, view.read_value(slot), unknown)
-            for slot in self.tracked_memory.speculative_slots if self.tracked_memory else ():
+            for slot in self.tracked_memory.local.speculative_slots if self.tracked_memory else ():
                 view.write(slot, view.read_value(slot), unknown)
             view.flush()
             group.speculations = group.speculations[:place]
@@ -243,7 +245,7 @@ class AbstractMachine:
                 for access in action.accesses:
                     self._execute_access(access, view, lanes, unknown)
             case ActionKind.SET_UNKNOWN:
-                self.forget(action.writes, view, make_divergent_origin(action.row), lanes)
+                self.forget(action.writes, view, make_divergent_origin(action.unknown_row), lanes)
             case ActionKind.COMPLETE_WAIT | ActionKind.ALLOCATE_TENSOR_MEMORY:
                 self._complete_wait(action, view, lanes)
             case ActionKind.UPDATE_MBARRIER:
@@ -417,6 +419,8 @@ class AbstractMachine:
                 for slot, word in zip(access.result_slots, loaded, strict=True):
                     view.write(slot, word.value, join_origins(word.origin, origin), word.delta, mask)
         if access.kind not in _WRITING_KINDS:
+            if access.bulk is not None and access.bulk.kind in _WRITING_KINDS:
+                self.overwritten_buffers.store(access, ALL_LANES, None)
             return
         known = addresses if origin is None else None
         active = view.active if lanes is None else view.active & lanes
@@ -424,6 +428,8 @@ class AbstractMachine:
             self.overwritten_buffers.store(access, active, known)
         if self.tracked_memory is not None and access.space in self.tracked_spaces:
             self.tracked_memory.store(access, view, active, known)
+        if self.tracked_memory is not None and access.space is AddressSpace.DISTRIBUTED_SHARED:
+            self.tracked_memory.forget_shared()
 
     def forget_loaded(
         self,

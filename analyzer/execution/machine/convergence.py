@@ -28,7 +28,7 @@ from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import LockstepGroup, RegisterView, Speculation, WarpIndices
 from analyzer.execution.machine.speculation import SpeculationTracker
-from analyzer.ir.arrays import BoolArray, IntArray
+from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
 
 _NO_LANES: WordArray = np.zeros((1, 1), dtype=np.uint32)

@@ -5,8 +5,8 @@ The rules ("barrier", PTX ISA):
 1. BAR.SYNC N waits for all live threads of the CTA, or for the number of threads that it names. Threads that
    have exited are waited for no longer. Each of the numbered barriers counts for itself.
 2. BAR.ARV arrives and goes on.
-3. BAR.RED waits too, and reduces a predicate over the threads that came: how many hold it, whether all do,
-   whether any does. B2R.RESULT reads the last such result of its thread, so it is kept like a register.
+3. BAR.RED waits too, and reduces a predicate over the threads that came: in how many it is true, whether in
+   all, whether in any. B2R.RESULT reads the last such result of its thread, so it is kept like a register.
 
 Invariant: a result is known only if it is the same for all values of what is unknown: predicates, threads that
 come or have ended on an assumption, threads that came in another way (BAR.SYNC) or in too great a number.
@@ -238,9 +238,7 @@ class CtaBarriers:
         n_ctas = len(batch.cta_numbers)
         came = np.bincount(batch.cta_indices, weights=(barrier.arrived & live).sum(axis=1), minlength=n_ctas)
         wanted = np.bincount(batch.cta_indices, weights=live.sum(axis=1), minlength=n_ctas)
-        wanted = np.where(
-            barrier.expected == _ALL_THREADS, wanted, np.minimum(wanted, barrier.expected)
-        )
+        wanted = np.where(barrier.expected == _ALL_THREADS, wanted, np.minimum(wanted, barrier.expected))
         is_open = (came > 0) & (came >= wanted)
         if not is_open.any():
             return
@@ -309,7 +307,10 @@ class CtaBarriers:
         values: IntArray,
         origins: UnknownOrigins,
     ) -> None:
-        """Write the results of their CTAs to the registers of groups; what a barrier does not give is unknown."""
+        """Write the results of their CTAs to the registers of groups; what a barrier does not give is unknown.
+
+        codes, values, origins: see `_reduce`.
+        """
         unknown = np.int32(make_divergent_origin(barrier.row))
         for part in parts:
             ctas = self.batch.cta_indices[part.warp_indices]

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.execution.binding.constant_reads import WORD_BYTES
+from analyzer.execution.binding.fill_patterns import find_pattern_period
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.call_returns import build_call_to_return_graph
 from analyzer.execution.lowering.segments import CompiledKernel, LoweredAccess
@@ -27,6 +27,7 @@ from analyzer.ir.launch import Dim3
 from analyzer.ir.opcode import OpKind
 from analyzer.ir.operand import BarrierRegister
 from analyzer.ir.scheduling import WARP_SIZE
+from analyzer.isa.register_operands import format_register_unit
 
 _LANE_IDS = np.arange(WARP_SIZE, dtype=np.uint32)[None, None, None, :]
 _MASK32 = 0xFFFFFFFF
@@ -222,6 +223,11 @@ class CtaBatch:
             unknowns[place] if place < len(unknowns) else self._special_register_texts[place - len(unknowns)]
         ), None
 
+    @cached_property
+    def fill_period_bytes(self) -> int:
+        """Bytes after which all filled allocations repeat, 1 without any."""
+        return self.image.fill_period_bytes
+
     @property
     def has_known_contents(self) -> bool:
         """True if the contents of some allocation are known."""
@@ -262,14 +268,28 @@ class CtaBatch:
             maker = _SPECIAL_REGISTERS.get(name)
             value = _ZERO if maker is None else maker(self)
             unknown = (
-                None if maker else np.full((1, 1), self._add_special_origin(name) | DIVERGENT_FLAG, np.int32)
+                None
+                if maker
+                else np.full(
+                    (1, 1), self._add_text_origin(f"special register {name}") | DIVERGENT_FLAG, np.int32
+                )
             )
             self._special_registers[name] = (value, unknown)
         return self._special_registers[name]
 
-    def _add_special_origin(self, name: str) -> int:
-        """Return a new origin number for an unknown special register."""
-        self._special_register_texts.append(f"special register {name}")
+    def find_unset_origin(self, slot: int) -> int:
+        """Return the origin of a register that is read before anything sets it."""
+        name = format_register_unit(slot)
+        return self._add_text_origin(f"{name}, which nothing sets before it is read") | DIVERGENT_FLAG
+
+    @cached_property
+    def unset_stack_origin(self) -> int:
+        """Origin of words of the stack that nothing stores."""
+        return self._add_text_origin("a word of the stack that nothing stores") | DIVERGENT_FLAG
+
+    def _add_text_origin(self, text: str) -> int:
+        """Return a new origin number for something unknown that no instruction makes."""
+        self._special_register_texts.append(text)
         return (
             self._first_text_origin + len(self.image.unknown_reasons) + len(self._special_register_texts) - 1
         )
@@ -306,24 +326,23 @@ class CtaBatch:
         values: list[WordArray] = []
         known = np.zeros((1, 1), dtype=bool)
         for allocation in self.image.allocations:
-            contents, fill = allocation.contents, allocation.fill_word
+            contents, fill = allocation.contents, allocation.fill_pattern
             if contents is None and fill is None:
                 continue
             inside = allocation.contains(addresses, size)
             if not inside.any():
                 continue
-            if fill is not None and size >= WORD_BYTES:
-                words = [np.full((1, 1), fill, np.uint32)] * n_words
-                if inside.all():
-                    return [AbstractWord(word, None) for word in words]
-            else:
-                offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
-                if contents is None:
-                    contents = np.frombuffer((fill or 0).to_bytes(WORD_BYTES, "little") * 2, np.uint8)
-                    offsets %= WORD_BYTES
-                words = [
-                    self._load_word(contents, offsets + 4 * k, min(4, size), access) for k in range(n_words)
-                ]
+            offsets = np.where(inside, addresses - np.uint64(allocation.address), 0).astype(np.int64)
+            if contents is None and fill is not None:
+                contents = np.frombuffer(fill * (1 + size // len(fill) + 1), np.uint8)
+                offsets = offsets % len(fill)
+                if not (offsets % find_pattern_period(fill)).any():  # the same everywhere: keep it small
+                    offsets = np.zeros((1, 1), np.int64)
+            if contents is None:
+                continue
+            words = [self._load_word(contents, offsets + 4 * k, min(4, size), access) for k in range(n_words)]
+            if fill is not None and inside.all():
+                return [AbstractWord(word, None) for word in words]
             values = (
                 [np.where(inside, *pair) for pair in zip(words, values, strict=True)] if values else words
             )

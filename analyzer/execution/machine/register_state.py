@@ -15,6 +15,7 @@ Example, 2 CTAs in one column with 4 warps each: threadIdx.x is [1, 1, 4, 32], b
 their sum [2, 1, 4, 32].
 """
 
+from collections.abc import Callable, Iterable
 from math import prod
 from typing import Any
 
@@ -22,7 +23,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from analyzer.execution.lowering.slicing import Guard
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.step import Value, WordArray
 from analyzer.ir.arrays import BoolArray
 from analyzer.ir.scheduling import WARP_SIZE
@@ -44,6 +45,9 @@ def make_initial_value(slot: int) -> Value:
     return _FALSE if PREDICATE_BASE <= slot < N_REGISTER_UNITS else _ZERO
 
 
+_INITIAL_VALUES: tuple[Value, ...] = tuple(map(make_initial_value, range(N_REGISTER_UNITS)))
+
+
 class RegisterState:
     """All registers and predicates by slot; slots from `N_REGISTER_UNITS` on are words of the stack."""
 
@@ -51,7 +55,7 @@ class RegisterState:
 
     def __init__(self, shape: tuple[int, int, int]) -> None:
         self.shape = shape  # CTA rows, CTA columns, warps of a CTA
-        self.values: list[Value] = [make_initial_value(slot) for slot in range(N_REGISTER_UNITS)]
+        self.values: list[Value] = list(_INITIAL_VALUES)
         self.origins: list[UnknownOrigins | None] = [None] * N_REGISTER_UNITS
         # growth per iteration, in a machine that executes one for many (`SymbolicIteration`)
         self.deltas: list[Deltas | None] = [None] * N_REGISTER_UNITS
@@ -65,10 +69,15 @@ class RegisterState:
         self.exclusive_arrays.clear()
         return other
 
-    def add_slot(self) -> int:
-        """Add a slot for a word of the stack; return its number."""
+    def mark_unset(self, slots: Iterable[int], find_origin: Callable[[int], int]) -> None:
+        """Make registers unknown that nothing sets; find_origin: returns the origin of a slot."""
+        for slot in slots:
+            self.origins[slot] = np.full((1,) * _N_STATE_AXES, find_origin(slot), dtype=np.int32)
+
+    def add_unset_slot(self, origin: int) -> int:
+        """Add a slot for a word of the stack; return its number. It is unknown until it is stored."""
         self.values.append(_ZERO)
-        self.origins.append(None)
+        self.origins.append(np.full((1,) * _N_STATE_AXES, origin, dtype=np.int32))
         self.deltas.append(None)
         return len(self.values) - 1
 

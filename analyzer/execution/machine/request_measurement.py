@@ -11,6 +11,7 @@ from analyzer.execution.footprint.request_cost import (
     SECTOR_BYTES,
     count_atomic_wavefronts,
     count_matrix_wavefronts,
+    count_pattern_constant_passes,
     count_pattern_global_wavefronts,
     count_pattern_same_word_lanes,
     count_pattern_sectors,
@@ -27,6 +28,8 @@ from analyzer.ir.scheduling import WARP_SIZE
 _BANK_ROW_BYTES = 128
 _MAX_MEMOIZED_LANES = 4096
 _SHARED_SPACES = frozenset({AddressSpace.SHARED, AddressSpace.DISTRIBUTED_SHARED})
+# Shift of all addresses of a request that leaves its cost as it is; SECTOR_BYTES in other spaces.
+_ALIGNMENT_BYTES = {space: _BANK_ROW_BYTES for space in _SHARED_SPACES} | {AddressSpace.CONSTANT: 16}
 
 
 def add_to_totals(totals: AccessTotals, requests: RequestTable) -> LanePatterns | None:
@@ -111,9 +114,7 @@ def _add_memory_cost(totals: AccessTotals, requests: RequestTable) -> LanePatter
     """Add sectors and wavefronts; return the patterns of the first repetition of global accesses."""
     access, active = totals.access, requests.active
     addresses = _broadcast_addresses(requests)
-    found = find_alignment_phases(
-        requests, _BANK_ROW_BYTES if access.space in _SHARED_SPACES else SECTOR_BYTES
-    )
+    found = find_alignment_phases(requests, _ALIGNMENT_BYTES.get(access.space, SECTOR_BYTES))
     totals.is_exhaustive = totals.is_exhaustive and found.is_exhaustive
     if access.space in GLOBAL_SPACES:
         return _add_global_memory_cost(totals, requests, found.phases)
@@ -122,6 +123,10 @@ def _add_memory_cost(totals: AccessTotals, requests: RequestTable) -> LanePatter
         weight = requests.weights * phase.request_counts
         if access.space in _SHARED_SPACES:
             totals.wavefronts += float((_count_shared_wavefronts(access, moved, active) * weight).sum())
+        elif access.space is AddressSpace.CONSTANT:
+            patterns = compress_addresses(moved, active)
+            passes = count_pattern_constant_passes(patterns, access.width_bytes)
+            totals.wavefronts += float((passes * weight).sum())
         else:
             sectors = _count_local_sectors(access, moved, active)
             totals.sectors += float((sectors * weight).sum())

@@ -6,8 +6,8 @@ from weakref import proxy
 
 import numpy as np
 
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import Terminator, TerminatorKind
-from analyzer.execution.lowering.slicing import Guard
 from analyzer.execution.machine.convergence import ConvergenceState, GroupSuccessors, unpack_lanes
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import (

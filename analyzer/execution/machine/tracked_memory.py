@@ -5,23 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 
 from analyzer.execution.binding.constant_image import Allocation
-from analyzer.execution.footprint.hashing import sort_unique
 from analyzer.execution.lowering.segments import AddressExpression, LoweredAccess
 from analyzer.execution.lowering.step import Value
-from analyzer.execution.machine.budget import StopExecution
 from analyzer.execution.machine.cta_batch import CtaBatch
+from analyzer.execution.machine.local_memory import LocalMemory
 from analyzer.execution.machine.register_state import (
     RegisterView,
     UnknownOrigins,
     join_origins,
     make_divergent_origin,
 )
-from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory, read_abstract_word
+from analyzer.execution.machine.shared_memory import AbstractWord, SharedMemory
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import AddressSpace
-
-_MAX_STACK_OFFSETS = 64
-_MAX_STACK_WORDS = 2048  # a deeper recursion is taken to have no end
 
 
 def compute_lane_addresses(
@@ -78,7 +74,7 @@ class OverwrittenBuffers:
         self.stale_bytes = [
             (a, np.zeros(len(a.contents), dtype=bool)) for a in allocations if a.contents is not None
         ]
-        self.filled_allocations = [a for a in allocations if a.fill_word is not None]
+        self.filled_allocations = [a for a in allocations if a.fill_pattern is not None]
         self.overwritten_addresses: set[int] = set()  # addresses of allocations that have been stored to
 
     def may_overwrite(self, active: BoolArray, addresses: Addresses | None) -> bool:
@@ -139,13 +135,12 @@ def _mark_unknown(stale: BoolArray, access: LoweredAccess, loaded: list[Abstract
 
 
 class TrackedMemory:
-    """Contents of shared and local memory; a word of local memory is a slot of the registers."""
+    """Contents of shared and local memory."""
 
     def __init__(self, batch: CtaBatch) -> None:
         self.batch = batch
         self.shared: SharedMemory | None = None
-        self.local_slots: dict[int, int] = {}  # by stack offset
-        self.speculative_slots: set[int] = set()  # words of the stack that were stored speculatively
+        self.local = LocalMemory(batch)
 
     def _ensure_shared(self) -> SharedMemory:
         """Return the shared memory, made at its first use."""
@@ -168,7 +163,7 @@ class TrackedMemory:
             return
         if access.space is AddressSpace.LOCAL:
             here = np.broadcast_to(view.to_warp_rows(active), view.group.mask.shape)
-            self._store_local(access, view, here, addresses)
+            self.local.store(access, view, here, addresses)
             return
         self._ensure_shared().store(access, view, active, addresses)
 
@@ -183,16 +178,24 @@ class TrackedMemory:
     ) -> list[AbstractWord] | None:
         """Return what the group loads, one word per register; None if nothing of it is known."""
         if access.space is AddressSpace.LOCAL:
-            return self._load_local(access, view, addresses, lanes)
+            active = view.to_warp_rows(view.active if lanes is None else view.active & lanes)
+            return self.local.load(access, view, np.broadcast_to(active, view.group.mask.shape), addresses)
         return None if access.n_matrices else self._ensure_shared().load(access, view, addresses)
 
     def _store_generic(self, access: LoweredAccess, view: RegisterView, addresses: Addresses | None) -> None:
         """Make shared and local memory unknown unless all addresses of a generic store are global."""
         if self.is_global_only(addresses):
             return
-        if self.shared is not None:
+        if self.batch.launch_shape.cluster.count > 1:  # it may lie in another CTA
+            self.forget_shared()
+        elif self.shared is not None:
             self.shared.forget_all(view)
-        self._forget_local(access, view, None)
+        self.local.forget(access, view, None)
+
+    def forget_shared(self) -> None:
+        """Make the shared memory of all CTAs unknown: one has stored to that of another."""
+        if self.shared is not None:
+            self.shared.known[:] = False
 
     def is_global_only(self, addresses: Addresses | None) -> bool:
         """Return whether all of these generic addresses are in global memory."""
@@ -200,76 +203,3 @@ class TrackedMemory:
             return False
         windows = self.batch.image.windows
         return not bool((windows.find_shared_lanes(addresses) | windows.find_local_lanes(addresses)).any())
-
-    def _forget_local(self, access: LoweredAccess, view: RegisterView, lanes: BoolArray | None) -> None:
-        """Make all words of the stack unknown."""
-        unknown = np.full((1, 1), make_divergent_origin(access.row), dtype=np.int32)
-        for slot in self.local_slots.values():
-            view.write(slot, view.read_value(slot), unknown, None, lanes)
-
-    def _store_local(
-        self, access: LoweredAccess, view: RegisterView, active: BoolArray, addresses: Addresses | None
-    ) -> None:
-        """Write words of the stack, a slot for each offset; if the offset is unknown, all become unknown."""
-        places = None if addresses is None else find_stack_offsets(view, active, addresses)
-        if addresses is None or places is None or access.width_bytes < 4:
-            self._forget_local(access, view, None if view.group.has_all_lanes else view.mask)
-            return
-        for offset in places:
-            here = (
-                active if len(places) == 1 else active & (view.to_warp_rows(addresses) == np.uint64(offset))
-            )
-            mask = None if bool((here == view.group.mask).all()) else view.from_warp_rows(here)
-            for place, source in enumerate(access.data_slots):
-                slot = self.find_or_add_local_slot(offset + 4 * place, view)
-                if view.group.speculations:
-                    self.speculative_slots.add(slot)
-                word = read_abstract_word(view, source)
-                view.write(slot, word.value, word.origin, word.delta, mask)
-
-    def find_or_add_local_slot(self, address: int, view: RegisterView) -> int:
-        """Return the slot of a word of the stack."""
-        if address not in self.local_slots:
-            if len(self.local_slots) >= _MAX_STACK_WORDS:
-                raise StopExecution(
-                    f"stopped when more than {_MAX_STACK_WORDS:,} words of the stack were in use"
-                )
-            self.local_slots[address] = view.state.add_slot()
-        return self.local_slots[address]
-
-    def _load_local(
-        self, access: LoweredAccess, view: RegisterView, addresses: Addresses, lanes: BoolArray | None
-    ) -> list[AbstractWord] | None:
-        """Return words of the stack; None if their offsets are too many."""
-        active = view.to_warp_rows(view.active if lanes is None else view.active & lanes)
-        active = np.broadcast_to(active, view.group.mask.shape)
-        places = find_stack_offsets(view, active, addresses)
-        if places is None or access.width_bytes < 4:
-            return None
-        found: list[AbstractWord] = []
-        for place in range(len(access.result_slots)):
-            slots = [self.local_slots.get(offset + 4 * place) for offset in places]
-            if len(slots) == 1 and slots[0] is not None:
-                slot = slots[0]
-                found.append(read_abstract_word(view, slot))
-                continue
-            value: Value = np.zeros((1, 1), dtype=np.uint32)
-            origin: UnknownOrigins = np.full((1, 1), make_divergent_origin(access.row), dtype=np.int32)
-            for offset, each in zip(places, slots, strict=True):
-                if each is not None:
-                    here = addresses == np.uint64(offset)
-                    value = np.where(here, view.read_value(each), value)
-                    own = view.read_origin(each)
-                    origin = np.where(here, 0 if own is None else own, origin).astype(np.int32)
-            found.append(AbstractWord(value, origin))
-        return found
-
-
-def find_stack_offsets(view: RegisterView, active: BoolArray, addresses: Addresses) -> list[int] | None:
-    """Return the distinct stack offsets of active lanes; None if they are too many or unaligned."""
-    if addresses.size == 1:
-        return [int(addresses.reshape(1)[0])]
-    found = sort_unique(np.broadcast_to(view.to_warp_rows(addresses), active.shape)[active])
-    return (
-        found.tolist() if 0 < len(found) <= _MAX_STACK_OFFSETS and not (found & np.uint64(3)).any() else None
-    )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from analyzer.execution.profile.cta_boxes import CtaBox
 from analyzer.execution.profile.missing_inputs import MissingInput
 from analyzer.execution.profile.provenance import Provenance
-from analyzer.ir.arrays import IntArray, make_read_only
+from analyzer.ir.arrays import CountArray, IntArray, make_read_only
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import AddressSpace
 
@@ -101,8 +101,8 @@ class ExecutionProfile(Struct, frozen=True, kw_only=True, eq=False):
     n_warps: int
     n_sampled_ctas: int  # CTAs that were executed or traced; see `is_sample` for the others
     warp_classes: tuple[WarpClass, ...]  # all warps of the sampled CTAs, weighted to the grid
-    block_executions: IntArray  # [n_block], warp executions summed over the grid
-    block_active_lanes: IntArray  # [n_block], active lanes in them
+    block_executions: CountArray  # [n_block], warp executions summed over the grid
+    block_active_lanes: CountArray  # [n_block], active lanes in them
     block_provenance: tuple[Provenance, ...]  # of the counts of each block
     loop_entries: NDArray[np.float64]  # [n_loop], times that a warp enters the loop from outside
     accesses: tuple[MemoryAccess, ...]

@@ -27,6 +27,7 @@ from itertools import chain
 from msgspec import Struct
 
 from analyzer.execution.lowering.call_returns import find_returning_calls
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import (
     Action,
     ActionKind,
@@ -36,7 +37,6 @@ from analyzer.execution.lowering.segments import (
     Terminator,
     TerminatorKind,
 )
-from analyzer.execution.lowering.slicing import Guard
 from analyzer.execution.lowering.spill_slots import find_first_spill_slot
 from analyzer.execution.lowering.step import AffineRule, ConstantRead, SpecialRead, Step, StepInput
 from analyzer.execution.lowering.worklist import Worklist
@@ -61,7 +61,7 @@ _CTA_INDEX_REGISTERS = frozenset({"SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z"})
 _READ_MODIFY_WRITE_KINDS = frozenset({OpKind.ATOMIC, OpKind.REDUCTION})
 _CLUSTER_RANK_REGISTERS = frozenset({"SR_CgaCtaId"})
 _WORD_BYTES = 4
-_MAX_ACCESS_WORDS = 4
+_MAX_ACCESS_WORDS = 8
 
 
 class CtaAffinity:
@@ -303,11 +303,11 @@ class CtaAffinity:
         is_narrow = access.width_bytes < _WORD_BYTES
         for place, source in enumerate(access.data_slots):
             stored = AffinityKind.INVARIANT if source < 0 else state[source]
-            self._write_register(
-                state, first + place, AffinityKind.NON_AFFINE if is_narrow else stored, action
-            )
+            if is_narrow:  # the rest of the word stays
+                stored = _classify_part(max(stored, state[first + place]))
+            self._write_register(state, first + place, stored, action)
         return {
-            slot: AffinityKind.NON_AFFINE if is_narrow else state[first + place]
+            slot: _classify_part(state[first + place]) if is_narrow else state[first + place]
             for place, slot in enumerate(access.result_slots)
         }
 
@@ -484,6 +484,11 @@ def _find_returning_calls(kernel: CompiledKernel) -> dict[int, _ReturningCall]:
         written = every.intersection(chain.from_iterable(part.writes for part in (*actions, *ends)))
         found[caller] = _ReturningCall(inside, written, every - written)
     return found
+
+
+def _classify_part(affinity: int) -> int:
+    """Return the affinity of a part of a word, or of a word of which a part is replaced."""
+    return AffinityKind.NON_AFFINE if _is_cta_dependent(affinity) else AffinityKind.INVARIANT
 
 
 def _negate_guard(guard: Guard) -> Guard:

@@ -232,9 +232,9 @@ def estimate_distinct_sectors(table_bytes: float, n_sectors: float) -> float:
 def estimate_table_size(n_accesses: float, n_distinct: float) -> float | None:
     """Return the size of the table of which `n_accesses` random accesses find `n_distinct` distinct elements.
 
-    None if elements are accessed too seldom for an estimate.
+    None if elements are accessed too seldom for an estimate, or none is.
     """
-    if n_distinct * _MIN_VISITS_PER_SECTOR > n_accesses:
+    if n_distinct <= 0 or n_distinct * _MIN_VISITS_PER_SECTOR > n_accesses:
         return None
     low, high = n_distinct, n_distinct * n_accesses
     for _ in range(_BISECTION_STEPS):  # the number of distinct elements grows with the table

@@ -9,30 +9,34 @@ for all of that memory, `--arg 3=fill:N`, settles it.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
 from msgspec import Struct
 
 from analyzer.execution.binding.constant_image import Allocation, ConstantImage
+from analyzer.execution.lowering.loop_bounds import find_bound_loads
 from analyzer.execution.lowering.segments import CompiledKernel
 from analyzer.execution.lowering.step import ConstantRead
 from analyzer.execution.machine.access_totals import AccessKey, AccessTotals
 from analyzer.execution.profile.missing_inputs import MissingInput
+from analyzer.flow.def_use import DefUseChains
 from analyzer.ir.arrays import FloatArray
 
 
-class MissingInputSearch(Struct, frozen=True, eq=False):
+class MissingInputSearch(Struct, frozen=True, eq=False, dict=True):
     """Finds missing inputs of one executed launch."""
 
     kernel: CompiledKernel
     image: ConstantImage
     access_totals: Mapping[AccessKey, AccessTotals]
 
-    def find_by_origin(self, origin_row: int, *, is_trip: bool = False) -> MissingInput | None:
+    def find_by_origin(self, origin_row: int, *, exit_row: int | None = None) -> MissingInput | None:
         """Return the input that would make the words of an origin known; None if no argument does.
 
         origin_row: row of an instruction, or the number of instructions plus the number of a reason.
-        is_trip: a number of iterations hangs on it, which one number for the whole buffer settles.
+        exit_row: a branch that leaves a loop and hangs on it; one number for a whole buffer settles how many
+        iterations that takes, unless they are the difference of two loads.
         """
         n_rows = len(self.kernel.cfg.kernel)
         if origin_row >= n_rows:
@@ -42,8 +46,21 @@ class MissingInputSearch(Struct, frozen=True, eq=False):
         owner = self._find_loaded_allocation(origin_row)
         if owner is None or owner.ordinal is None or owner.is_parameter:
             return None
-        contents = "fill:N" if is_trip else "@data.npy"
-        return MissingInput(option=f"--arg {owner.ordinal}={contents}", name=owner.name)
+        fill = None if exit_row is None else self._find_fill(exit_row, owner)
+        return MissingInput(option=f"--arg {owner.ordinal}={fill or '@data.npy'}", name=owner.name)
+
+    @cached_property
+    def _chains(self) -> DefUseChains:
+        return DefUseChains(self.kernel.cfg)
+
+    def _find_fill(self, exit_row: int, owner: Allocation) -> str | None:
+        """Return `fill:N` with the type of the elements that bound a loop; None if one number decides nothing."""
+        bounds = find_bound_loads(self._chains, exit_row)
+        own = [load for load in bounds if self._find_loaded_allocation(load.row) is owner]
+        if len(own) > 1:
+            return None
+        element = own[0].element if own else ""
+        return f"fill:{element}:N" if element else "fill:N"
 
     def find_scalars(self, segment_executions: FloatArray) -> tuple[MissingInput, ...]:
         """Return the scalars without a value that executed code reads for branches and addresses.

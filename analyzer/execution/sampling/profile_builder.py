@@ -35,9 +35,12 @@ from analyzer.execution.sampling.gather_estimate import (
 from analyzer.execution.sampling.launch_sums import LaunchSums
 from analyzer.execution.sampling.missing_input_search import MissingInputSearch
 from analyzer.flow.missing_code import format_missing_code
-from analyzer.ir.arrays import IntArray
+from analyzer.ir.arrays import CountArray
 from analyzer.ir.launch import Launch
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
+
+_INT64_LIMIT = 2.0**63
+_LARGEST_EXACT_FLOAT = 2.0**53
 
 
 class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
@@ -325,7 +328,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         for row, weight in sorted(self.sums.speculative_instructions.items(), key=lambda item: -item[1]):
             text, origin_row = self.sums.branch_origins[row]
             header = self._find_exited_header(row)
-            missing = self._find_deciding_input(text, origin_row, is_trip=header is not None)
+            missing = self._find_deciding_input(text, origin_row, None if header is None else row)
             found.append(
                 UnknownBranch(
                     row=row,
@@ -353,11 +356,14 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
         return None if loop is None else int(cfg.kernel.addresses[cfg.blocks[loop.header].start])
 
     def _find_deciding_input(
-        self, text: str, origin_row: int | None, *, is_trip: bool
+        self, text: str, origin_row: int | None, exit_row: int | None
     ) -> MissingInput | None:
-        """Return the argument that would decide a branch, by its entry in `LaunchSums.branch_origins`."""
+        """Return the argument that would decide a branch.
+
+        text, origin_row: see `LaunchSums.branch_origins`; exit_row: its own where it leaves a loop.
+        """
         if origin_row is not None:
-            return self._missing_inputs.find_by_origin(origin_row, is_trip=is_trip)
+            return self._missing_inputs.find_by_origin(origin_row, exit_row=exit_row)
         image = self.task.image
         found = zip(image.unknown_reasons, image.missing_inputs, strict=True)
         return next((missing for reason, missing in found if reason == text), None)
@@ -389,11 +395,19 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                 f"calls of functions that the input does not have (malloc, printf or of another file) at "
                 f"{len(outside)} places: what runs there is not counted"
             )
+        if unset := self.task.kernel.unset_rows:
+            addresses = [f"{int(cfg.kernel.addresses[row]):#06x}" for row in unset]
+            notes.append(
+                f"what {len(unset)} instructions write is not followed and taken as unknown, the first at "
+                f"{addresses[0]}"
+            )
         if self.sums.stop_reason:
             notes.append(
                 f"execution came to no end: {self.sums.stop_reason}; counts are of what ran until then"
             )
         notes += self.sample.notes
+        if self.sums.segment_active_lanes.max(initial=0.0) > _LARGEST_EXACT_FLOAT:
+            notes.append(f"counts above {_LARGEST_EXACT_FLOAT:,.0f} are rounded to 15 digits")
         if self.sums.atomic_counters:
             places = ", ".join(
                 f"{int(cfg.kernel.addresses[row]):#06x}" for row in sorted(self.sums.atomic_counters)
@@ -475,9 +489,10 @@ def _format_random_word_note(addresses: Sequence[str]) -> str:
     )
 
 
-def _round_to_int(sums: NDArray[np.float64]) -> IntArray:
-    found: IntArray = np.rint(sums).astype(np.int64)
-    return found
+def _round_to_int(sums: NDArray[np.float64]) -> CountArray:
+    """Round counts; those of a grid that is too large for 64-bit integers stay floats."""
+    rounded: NDArray[np.float64] = np.rint(sums)
+    return rounded if rounded.max(initial=0.0) >= _INT64_LIMIT else rounded.astype(np.int64)
 
 
 def _merge_warp_classes(classes: list[WarpClass]) -> tuple[WarpClass, ...]:

@@ -11,6 +11,9 @@ Invariant: a loop is left as often as it is entered, whatever its trip count.
 
 Example: entry A, loop B with 16 trips, exit to C: A runs once, B 16 times, C once.
 
+Counts are cut off at `MAX_COUNT`, and the report says so: hundreds of nested loops would go beyond the range
+of floats.
+
 Abstract execution of a launch gives exact counts; these serve where no launch is known.
 """
 
@@ -31,6 +34,7 @@ from analyzer.ir.opcode import OpKind
 from analyzer.text.errors import UsageError
 
 ASSUMED_TRIP_COUNT = 16
+MAX_COUNT = 1e18  # a warp that executes one instruction per cycle would need 20 years
 
 
 class LoopTripCount(Struct, frozen=True):
@@ -117,6 +121,8 @@ def count_block_executions(
             "forward branches settled by rule (slow paths, early ends, ways around loops): "
             f"{branch_counts.n_ruled}"
         )
+    if max(counts, default=0.0) >= MAX_COUNT:
+        assumptions.append(f"counts above {MAX_COUNT:g} executions by a warp are cut off there")
     if cfg.unresolved_branches:
         assumptions.append(
             f"{len(cfg.unresolved_branches)} indirect branches: the dump holds no table, targets are guessed"
@@ -164,7 +170,7 @@ def _find_trip_count(
         return LoopTripCount(loop.index, constant, Provenance.EXACT, "from constant bounds")
     if not loop.exit_edges and not _leaves_code(cfg, loop):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "taken: no way leads out of it")
-    if loop.index in retry_loops or is_spin_loop(cfg, loop):
+    if loop.index in retry_loops or (is_spin_loop(cfg, loop) and not _leaves_code(cfg, loop)):
         return LoopTripCount(loop.index, 1, Provenance.ASSUMED, "assumed: what it waits for comes at once")
     for rule in rules:
         if rule.is_general:
@@ -213,7 +219,8 @@ def _propagate_counts(
         loop = header_of.get(block)
         if loop is not None:
             entered[loop.index] = inflow[block]
-            counts[block] = inflow[block] * max(trips[loop.index], 0)
+            counts[block] = inflow[block] * min(max(trips[loop.index], 0), MAX_COUNT)
+        counts[block] = min(counts[block], MAX_COUNT)
         for callee in callees.get(block, ()):
             inflow[callee] += counts[block]
         staying, leaving = [], 0.0

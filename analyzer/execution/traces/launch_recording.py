@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from analyzer.execution.acceleration.branch_decisions import BranchDecider
 from analyzer.execution.binding.image_builder import ConstantImage
 from analyzer.execution.lowering.call_returns import find_interprocedural_successors
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import (
     Action,
     CompiledKernel,
@@ -27,7 +28,7 @@ from analyzer.execution.lowering.segments import (
     Segment,
     TerminatorKind,
 )
-from analyzer.execution.lowering.slicing import Guard, find_guard
+from analyzer.execution.lowering.slicing import find_guard
 from analyzer.execution.lowering.step import Step, WordArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog

@@ -181,6 +181,7 @@ def _time_instructions(
         model_input.control_codes,
         latency,
         options.read_release_cycles,
+        constant_passes=options.constant_passes,
     )
 
 

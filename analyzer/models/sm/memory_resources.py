@@ -19,9 +19,11 @@ from analyzer.models.sm.simulated_warp import EventHeap, SimulatedStep, Simulate
 from analyzer.models.sm.simulation_state import SmParameters
 from analyzer.models.wait_causes import WaitCause
 
-_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FENCE_KIND = (
-    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN, StepKind.FENCE)
+_LOAD_KIND, _STORE_KIND, _COPY_KIND, _FULL_FENCE_KIND = (
+    int(kind) for kind in (StepKind.LOAD, StepKind.STORE, StepKind.BULK_COPY_IN, StepKind.FULL_FENCE)
 )
+FENCE_KINDS = (int(StepKind.FENCE), int(StepKind.FULL_FENCE))
+_NEVER = float("-inf")
 _MEMORY_PIPE, _MEMBAR = int(WaitCause.MEMORY_PIPE), int(WaitCause.MEMBAR)
 _HAS_ISSUED = int(StepPhase.HAS_ISSUED)
 _GOLDEN_RATIO_STEP = 0.618034  # of the spread: steps that fill it evenly
@@ -108,6 +110,7 @@ class LoadStorePath:
         "heap",
         "is_admitting",
         "l2",
+        "last_stores",
         "max_ldgsts",
         "mbarriers",
         "queue_cycles",
@@ -126,6 +129,7 @@ class LoadStorePath:
         self.store_queue_cycles = parameters.store_queue_cycles
         self.read_release_cycles = parameters.read_release_cycles
         self.max_ldgsts = parameters.max_ldgsts_in_flight
+        self.last_stores: dict[int, float] = {}  # by number of the warp: when the L2 has taken its last store
         self.waiting_warps: list[tuple[int, SimulatedWarp]] = []  # heap: the oldest has the lowest number
         self.is_admitting = False  # the next request is that of a warp that has waited for room
 
@@ -175,16 +179,30 @@ class LoadStorePath:
             self.mbarriers.arrive(warp, step, done)
         if step.uses_scoreboards:
             warp.write_scoreboards(step, done, begin + self.read_release_cycles)
-        return self._wait_for_stores(step, begin, time) if step.kind == _FENCE_KIND else time
+        return time
 
-    def _wait_for_stores(self, step: SimulatedStep, begin: float, time: float) -> float:
-        """Return when the stores before a fence have arrived, those that queue for the L2 too."""
-        queued = max(self.l2.free[True], self.l2.joint_free) - begin - self.burst_cycles
-        late = step.share * (begin + step.latency_cycles + max(queued, 0.0) - time)
+    def serve_store(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
+        """Serve a store whose warp may wait for it at a fence."""
+        ready = self.request(warp, step, at, time)
+        if ready is not None:
+            begin = self.free - step.load_store_cycles
+            queued = max(self.l2.free[True], self.l2.joint_free) - begin - self.burst_cycles
+            self.last_stores[warp.number] = begin + max(queued, 0.0)
+        return ready
+
+    def serve_fence(self, warp: SimulatedWarp, step: SimulatedStep, at: float, time: float) -> float | None:
+        """Serve a fence; its warp goes on when its last store has been to the L2 and back."""
+        ready = self.request(warp, step, at, time)
+        if ready is None:
+            return None
+        last = self.last_stores.get(warp.number, _NEVER)
+        if step.kind == _FULL_FENCE_KIND:
+            last = max(last, self.free - step.load_store_cycles)
+        late = step.share * (last + step.latency_cycles - ready)
         if late <= 0.0:
-            return time
+            return ready
         step.wait_cycles[_MEMBAR] += late
-        return time + late
+        return ready + late
 
     def _keep_warp(self, warp: SimulatedWarp, at: float) -> None:
         warp.blocked_since = at

@@ -68,7 +68,8 @@ class StepKind(IntEnum):
     MBARRIER_COMMIT = 8  # arrives when the warp's products are done
     BULK_COPY_IN = 9  # arrives when its bytes are there
     BULK_COPY_OUT = 10  # to global memory; the copy engine queues by itself
-    FENCE = 11  # waits for the way of the stores before it
+    FENCE = 11  # waits for the way of the stores of its warp before it
+    FULL_FENCE = 12  # the same, and for its own way to the L2
 
 
 OUTGOING_KINDS = (int(StepKind.STORE), int(StepKind.BULK_COPY_OUT))
@@ -211,7 +212,7 @@ def _classify_rows(model_input: ModelInput) -> NDArray[np.int8]:
         if PIPES[model_input.costs.pipe[number]] is Pipe.LSU:
             act = StepKind.SHARED_MEMORY
         if model_input.costs.fence_cycles[number]:
-            act = StepKind.FENCE
+            act = StepKind.FULL_FENCE if model_input.costs.is_full_fence[number] else StepKind.FENCE
         if opcode.kind in MEMORY_KINDS and opcode.space in (*GLOBAL_SPACES, AddressSpace.LOCAL):
             is_store = opcode.kind in (OpKind.STORE, OpKind.REDUCTION)
             act = StepKind.STORE if is_store else StepKind.LOAD

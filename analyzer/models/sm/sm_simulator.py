@@ -26,7 +26,7 @@ from analyzer.demand.opcode_costs import PIPE_INDEX
 from analyzer.ir.scheduling import Pipe
 from analyzer.models.sm.cta_barriers import CtaBarriers
 from analyzer.models.sm.mbarriers import Mbarriers
-from analyzer.models.sm.memory_resources import LoadStorePath
+from analyzer.models.sm.memory_resources import FENCE_KINDS, LoadStorePath
 from analyzer.models.sm.resource_demand import StepKind
 from analyzer.models.sm.simulated_warp import (
     EventHeap,
@@ -96,7 +96,11 @@ class _SmSimulator:
             StepKind.MBARRIER_WAIT: self.mbarriers.serve_wait,
             StepKind.MBARRIER_ARRIVE: self.mbarriers.serve_arrival,
             StepKind.MBARRIER_COMMIT: self.mbarriers.serve_arrival,
+            StepKind.FENCE: self.path.serve_fence,
+            StepKind.FULL_FENCE: self.path.serve_fence,
         }
+        if any(kind in FENCE_KINDS for program in self.warp_programs for kind in program.kind):
+            handlers[StepKind.STORE] = self.path.serve_store
         return [None if kind is StepKind.NONE else handlers.get(kind, self.path.request) for kind in StepKind]
 
     def run(self) -> SimulationResult:

@@ -222,7 +222,7 @@ def _count_mean_instructions(groups: list[list[WarpClass]], lengths: NDArray[np.
     """Count the instructions of one mean warp of each group together."""
     return sum(
         float(
-            sum(one.n_warps * (one.block_counts @ lengths) for one in group)
+            sum(float(one.n_warps) * float(one.block_counts @ lengths) for one in group)
             / sum(one.n_warps for one in group)
         )
         for group in groups
@@ -289,7 +289,7 @@ def _make_kinds(group: list[WarpClass], warp_slots: list[int]) -> list[_WarpKind
     """Return the mean warp at each slot."""
     counts = np.array([one.block_counts for one in group], dtype=np.float64)
     table = np.stack([_count_warps_by_slot([one], max(warp_slots) + 1) for one in group])[:, warp_slots]
-    table[:, table.sum(axis=0) == 0] = np.array([[one.n_warps] for one in group])
+    table[:, table.sum(axis=0) == 0] = np.array([[float(one.n_warps)] for one in group])
     means = (table / table.sum(axis=0)).T @ counts
     return [_WarpKind([slot], mean) for slot, mean in zip(warp_slots, means, strict=True)]
 

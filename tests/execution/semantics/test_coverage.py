@@ -32,6 +32,7 @@ ELSEWHERE = {
     Semantics.WAIT_WARPGROUP,
     Semantics.SLEEP,
     Semantics.NEXT_CTA,
+    Semantics.BARRIER_REDUCTION,
     *MBARRIER_SEMANTICS,
     *BULK_WRITE_SEMANTICS,
 }

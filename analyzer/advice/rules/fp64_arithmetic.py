@@ -1,0 +1,119 @@
+"""Double-precision arithmetic on single-precision numbers, which a constant without its `f` brings about."""
+
+from collections.abc import Collection
+
+import numpy as np
+from msgspec.structs import astuple, replace
+
+from analyzer.advice.edited_input import edit_input
+from analyzer.advice.interface import Edit, Site, list_rows
+from analyzer.advice.removed_rows import find_dead_rows, without_rows
+from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
+from analyzer.flow.def_use import DefUseChains
+from analyzer.hardware.gpu import find_sched_timing
+from analyzer.ir.opcode import Opcode, OpKind, Semantics
+from analyzer.ir.scheduling import Completion, SchedClass
+from analyzer.models.interface import ModelInput
+from analyzer.models.model_result import ModelResult
+
+NAME = "fp64-arithmetic"
+ACTION = "write constants with f (0.5f), and call the functions of single precision (sqrtf)"
+_TYPES = ("F64", "F32")
+
+
+def find_sites(result: ModelResult) -> tuple[Site, ...]:
+    """Return double-precision instructions between conversions from and to single precision."""
+    model_input = result.model_input
+    kernel, counts = model_input.kernel, model_input.execution_counts
+    is_double = kernel.form_table.make_opcode_mask(_is_double)[kernel.opcode_ids]
+    if not (is_double & (counts > 0)).any():
+        return ()
+    rows = sorted(_find_accidental_rows(model_input), key=lambda row: (-float(counts[row]), row))
+    share = sum(float(counts[row]) for row in rows) / max(1.0, float(counts.sum()))
+    message = (
+        f"double-precision arithmetic on single-precision operands: {len(rows)} instructions, {share:.0%} of "
+        "the executed ones, on the FP64 pipe, with conversions before and after"
+    )
+    return tuple(Site(row, message) for row in rows)
+
+
+def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
+    """Return the launch with single-precision instructions in their place, and without the conversions."""
+    model_input, rows = result.model_input, frozenset(list_rows(sites))
+    kernel = model_input.kernel
+    ids = {int(kernel.opcode_ids[row]) for row in rows}
+    others = set(np.flatnonzero(model_input.execution_counts > 0).tolist()) - rows
+    if ids & {int(kernel.opcode_ids[row]) for row in others}:
+        return None  # costs belong to opcodes: other uses of the same opcode are meant
+    chains = DefUseChains(model_input.cfg)
+    conversions = {
+        near
+        for row in rows
+        for near in chains.producers(row) | chains.consumers(row)
+        if _get_types(kernel.find_opcode(near)) is not None
+    }
+    edited = edit_input(model_input, costs=_make_single_precision(model_input, ids))
+    removed = conversions | find_dead_rows(model_input.cfg, ())
+    return Edit(without_rows(edited, removed), note="single-precision instructions in their place")
+
+
+def _find_accidental_rows(model_input: ModelInput) -> frozenset[int]:
+    """Return double-precision rows all of whose operands were single, and whose results become so.
+
+    Begins with all rows, and drops those that read or write a double number of another kind, until none is
+    left to drop.
+    """
+    kernel, chains = model_input.kernel, DefUseChains(model_input.cfg)
+    doubles = kernel.form_table.make_opcode_mask(_is_double)[kernel.opcode_ids]
+    rows = {
+        row
+        for row in np.flatnonzero(doubles[: model_input.cfg.blocks[-1].stop]).tolist()
+        if model_input.execution_counts[row] > 0
+    }
+    widened = {row for row in rows if _has_neighbour(model_input, chains.producers(row), ("F64", "F32"))}
+    while True:
+        kept = {row for row in rows if _are_single(model_input, chains.consumers(row), rows, ("F32", "F64"))}
+        if kept == rows:
+            return frozenset(kept) if widened & kept else frozenset()
+        rows = kept
+
+
+def _has_neighbour(model_input: ModelInput, rows: Collection[int], types: tuple[str, str]) -> bool:
+    return any(_get_types(model_input.kernel.find_opcode(row)) == types for row in rows)
+
+
+def _are_single(
+    model_input: ModelInput, consumers: Collection[int], rows: Collection[int], types: tuple[str, str]
+) -> bool:
+    """Return whether all readers of a double are such rows themselves or conversions to single precision."""
+    return all(row in rows or _get_types(model_input.kernel.find_opcode(row)) == types for row in consumers)
+
+
+def _get_types(opcode: Opcode) -> tuple[str, str] | None:
+    """Return the types that a conversion of floating-point numbers writes and reads; None for others."""
+    if opcode.semantics is not Semantics.FLOAT_TO_FLOAT:
+        return None
+    found = [modifier for modifier in opcode.modifiers if modifier in _TYPES]
+    return (found[0], found[1]) if len(found) == 2 else None
+
+
+def _make_single_precision(model_input: ModelInput, ids: Collection[int]) -> OpcodeCosts:
+    """Return costs in which some opcodes have those of FFMA."""
+    timing = find_sched_timing(model_input.arch, SchedClass.FP32)
+    values = {
+        "pipe": PIPE_INDEX[timing.pipe],
+        "alternate_pipe": -1 if timing.alternate_pipe is None else PIPE_INDEX[timing.alternate_pipe],
+        "issue_cycles": timing.issue_cycles.value,
+        "latency_cycles": timing.latency_cycles.value,
+        "is_long_scoreboard": timing.completion is Completion.LONG_SCOREBOARD,
+    }
+    chosen = sorted(ids)
+    columns = dict(zip(OpcodeCosts.__struct_fields__, astuple(model_input.costs), strict=True))
+    for name, value in values.items():
+        columns[name] = columns[name].copy()
+        columns[name][chosen] = value
+    return replace(model_input.costs, **columns)
+
+
+def _is_double(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.DOUBLE

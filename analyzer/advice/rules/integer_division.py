@@ -1,0 +1,147 @@
+"""Integer divisions and remainders by values that the compiler does not know, in loops.
+
+There is no instruction for them. For a / b the compiler computes 1 / b in floating point and corrects:
+
+    I2F.U32.RP  MUFU.RCP  IADD3 +0xffffffe  F2I.U32.TRUNC      the reciprocal, on the XU
+    IMAD  IMAD.HI                                              one step of Newton
+    IMAD.HI  IMAD  ISETP  IADD3  IADD3  ISETP  IADD3           quotient and remainder, corrected twice
+    SEL or @!P LOP3                                            for b = 0
+
+A division is found by the first line, whose instructions feed each other, and followed from there through
+integer arithmetic to the select for b = 0. The first two lines stand before the loop where b does not
+change in it.
+"""
+
+from analyzer.advice.interface import Edit, Site, list_rows
+from analyzer.advice.removed_rows import find_dead_rows, without_rows
+from analyzer.flow.def_use import DefUseChains
+from analyzer.ir.opcode import Opcode, Semantics
+from analyzer.models.interface import ModelInput
+from analyzer.models.model_result import ModelResult
+
+NAME = "integer-division"
+ACTION = (
+    "make the divisor a constant or a power of two, precompute its multiplicative inverse (multiply high and "
+    "shift), or carry quotient and remainder along by additions"
+)
+_RECIPROCAL_MODIFIER = "RCP"
+_HIGH_MODIFIER = "HI"
+_MAX_DISTANCE = 120  # instructions from the reciprocal to the end of a division, others between them
+_ARITHMETIC = frozenset(
+    {
+        Semantics.INT_ADD,
+        Semantics.INT_MAD,
+        Semantics.INT_COMPARE,
+        Semantics.INT_ABSOLUTE,
+        Semantics.MOVE,
+        Semantics.LOGIC,
+        Semantics.LOGIC_OF_TWO,
+        Semantics.SELECT,
+    }
+)
+_LOGIC = frozenset({Semantics.LOGIC, Semantics.LOGIC_OF_TWO})
+
+
+def find_sites(result: ModelResult) -> tuple[Site, ...]:
+    """Return the instructions of divisions that run more than once in a warp, most executed first."""
+    model_input = result.model_input
+    kernel, counts = model_input.kernel, model_input.execution_counts
+    candidates = kernel.form_table.make_opcode_mask(_is_float_to_int)[kernel.opcode_ids]
+    if not (candidates & (counts > 0)).any():
+        return ()
+    divisions = _find_divisions(model_input)
+    rows = [row for division in divisions for row in division if counts[row] > 1]
+    if not rows:
+        return ()
+    spent = sum(float(counts[row]) for row in rows) / max(1.0, float(counts.sum()))
+    message = (
+        f"integer division or remainder by a variable: {len(divisions)} in loops, {spent:.0%} of the "
+        "executed instructions"
+    )
+    return tuple(Site(row, message) for row in sorted(set(rows), key=lambda row: (-float(counts[row]), row)))
+
+
+def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
+    """Return the launch in which a division is a multiplication and one more instruction."""
+    model_input, rows = result.model_input, set(list_rows(sites))
+    for division in _find_divisions(model_input):
+        kernel = model_input.kernel
+        multiplies = [row for row in division if _HIGH_MODIFIER in kernel.find_opcode(row).modifiers]
+        rows -= {max(multiplies, default=-1), max(division)}
+    removed = frozenset(rows)
+    return Edit(
+        without_rows(model_input, removed | find_dead_rows(model_input.cfg, removed)),
+        note="a multiplication and one more instruction for each division",
+    )
+
+
+def _find_divisions(model_input: ModelInput) -> list[frozenset[int]]:
+    """Return the rows of each division some of whose instructions run more than once in a warp."""
+    kernel, chains = model_input.kernel, DefUseChains(model_input.cfg)
+    candidates = kernel.form_table.make_opcode_mask(_is_float_to_int)[kernel.opcode_ids]
+    found = []
+    for row in range(model_input.cfg.blocks[-1].stop):
+        if not candidates[row] or not model_input.execution_counts[row]:
+            continue
+        reciprocal = _find_reciprocal(model_input, chains, row)
+        if reciprocal:
+            division = reciprocal | _follow_quotient(model_input, row)
+            if max(model_input.execution_counts[one] for one in division) > 1:
+                found.append(frozenset(division))
+    return found
+
+
+def _find_reciprocal(model_input: ModelInput, chains: DefUseChains, row: int) -> set[int]:
+    """Return the instructions that make up the reciprocal of an integer, up to its conversion; else none."""
+    found = {row}
+    for wanted in (_is_addition, _is_reciprocal, _is_int_to_float):
+        feeding = {
+            one
+            for last in found
+            for one in chains.producers(last)
+            if wanted(model_input.kernel.find_opcode(one)) and one not in found
+        }
+        if not feeding:
+            return set()
+        found |= feeding
+    return found
+
+
+def _follow_quotient(model_input: ModelInput, row: int) -> set[int]:
+    """Return the integer arithmetic behind a reciprocal, up to the select for a divisor of zero; else none.
+
+    The select is an instruction of that kind, or a guarded one that overwrites the result. Instructions are
+    taken in address order: what lies between belongs to the division if it reads what that has written.
+    """
+    kernel = model_input.kernel
+    found: set[int] = set()
+    written = set(kernel.decode_form(row).defs)
+    for one in range(row + 1, min(row + 1 + _MAX_DISTANCE, model_input.cfg.blocks[-1].stop)):
+        form = kernel.decode_form(one)
+        is_arithmetic, reads = form.opcode.semantics in _ARITHMETIC, not written.isdisjoint(form.uses)
+        overwrites = form.opcode.semantics in _LOGIC and not form.is_unconditional
+        is_end = reads and form.opcode.semantics is Semantics.SELECT
+        if is_end or (overwrites and not written.isdisjoint(form.defs)):
+            return found | {one}
+        if reads and is_arithmetic:
+            found.add(one)
+            written.update(form.defs)
+        elif form.is_unconditional:
+            written.difference_update(form.defs)
+    return set()
+
+
+def _is_float_to_int(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.FLOAT_TO_INT
+
+
+def _is_addition(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.INT_ADD
+
+
+def _is_reciprocal(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.FLOAT_FUNCTION and _RECIPROCAL_MODIFIER in opcode.modifiers
+
+
+def _is_int_to_float(opcode: Opcode) -> bool:
+    return opcode.semantics is Semantics.INT_TO_FLOAT

@@ -1,0 +1,88 @@
+"""Tiles that go from global to shared memory through registers, where cp.async would go past these."""
+
+from analyzer.advice.interface import Edit, Site, list_rows
+from analyzer.advice.removed_rows import without_result_scoreboards, without_rows
+from analyzer.flow.def_use import DefUseChains
+from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, Opcode, OpKind
+from analyzer.ir.operand import Register
+from analyzer.ir.scheduling import SchedClass
+from analyzer.isa.register_operands import find_register_unit
+from analyzer.models.interface import ModelInput
+from analyzer.models.model_result import ModelResult
+
+NAME = "missing-async-copy"
+ACTION = (
+    "copy with cp.async (__pipeline_memcpy_async, cuda::memcpy_async; TMA from sm_90 on) and start the "
+    "copies some tiles ahead"
+)
+_COPY_BYTES = frozenset({4, 8, 16})  # sizes of cp.async
+
+
+def find_sites(result: ModelResult) -> tuple[Site, ...]:
+    """Return the stores in loops of what a load from global memory brought, most executed first."""
+    model_input = result.model_input
+    if SchedClass.ASYNC_COPY in model_input.arch.unsupported:
+        return ()
+    loads = _find_copies(model_input)
+    counts, kernel = model_input.execution_counts, model_input.kernel
+    return tuple(
+        Site(
+            row,
+            f"tile through registers: what {kernel.find_opcode(loads[row]).mnemonic} at "
+            f"{int(kernel.addresses[loads[row]]):#06x} brings, {kernel.find_opcode(row).mnemonic} stores to "
+            "shared memory as it is, and waits for it",
+        )
+        for row in sorted(loads, key=lambda row: (-float(counts[row]), row))
+    )
+
+
+def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
+    """Return the launch without these stores, and without waits for what they stored."""
+    loads = frozenset(_find_copies(result.model_input).values())
+    edited = without_rows(without_result_scoreboards(result.model_input, loads), list_rows(sites))
+    return Edit(edited, note="copies so far ahead that nothing waits for them, and shared memory as now")
+
+
+def _find_copies(model_input: ModelInput) -> dict[int, int]:
+    """Return the loads whose results are stored as they are, by the rows of the stores."""
+    rows = [row for row in _list_stores_in_loops(model_input) if model_input.execution_counts[row] > 0]
+    if not rows:
+        return {}
+    chains = DefUseChains(model_input.cfg)
+    return {row: load for row in rows if (load := _find_stored_load(model_input, chains, row)) is not None}
+
+
+def _list_stores_in_loops(model_input: ModelInput) -> list[int]:
+    kernel, cfg = model_input.kernel, model_input.cfg
+    stores = kernel.form_table.make_opcode_mask(_is_copyable_store)[kernel.opcode_ids].tolist()
+    return [
+        row
+        for block in cfg.blocks
+        if model_input.loop_forest.loop_of[block.index] is not None
+        for row in range(block.start, block.stop)
+        if stores[row]
+    ]
+
+
+def _find_stored_load(model_input: ModelInput, chains: DefUseChains, row: int) -> int | None:
+    """Return the load that brought what a row stores; None where other instructions made it."""
+    kernel = model_input.kernel
+    data = next(
+        (one for one in reversed(kernel.decode_form(row).operands) if isinstance(one, Register)), None
+    )
+    if data is None:
+        return None
+    writers = chains.sources(row).definitions.get(find_register_unit(data), frozenset())
+    loads = kernel.form_table.make_opcode_mask(_is_global_load)[kernel.opcode_ids]
+    if not writers or not all(loads[writer] for writer in writers):
+        return None
+    return min(writers)
+
+
+def _is_copyable_store(opcode: Opcode) -> bool:
+    is_store = opcode.kind is OpKind.STORE and opcode.space is AddressSpace.SHARED
+    return is_store and opcode.sched_class is SchedClass.SHARED_STORE and opcode.width_bytes in _COPY_BYTES
+
+
+def _is_global_load(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.LOAD and opcode.space in GLOBAL_SPACES

@@ -1,0 +1,9 @@
+// A constant without its f makes single-precision arithmetic double; then with it.
+template <typename T> __device__ void work(float* y, int n, T p, T q) {
+    float a = threadIdx.x, b = a + 1;
+#pragma unroll 1
+    for (int k = 0; k < n; ++k) { a = a * p + q; b = b * p + q; }
+    y[blockIdx.x * blockDim.x + threadIdx.x] = a + b;
+}
+extern "C" __global__ void faulty(float* y, int n) { work(y, n, 0.3, 0.7); }
+extern "C" __global__ void mended(float* y, int n) { work(y, n, 0.3f, 0.7f); }
