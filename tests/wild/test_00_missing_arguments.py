@@ -35,9 +35,7 @@ CASES = {
 @cache
 def run(arch: int, kernel: str, arguments: tuple[str, ...] = ()) -> Report:
     grid, block = LAUNCHES[kernel]
-    launch = Launch(
-        grid=Dim3(*grid), block=Dim3(*block), arguments=tuple(map(parse_argument, arguments))
-    )
+    launch = Launch(grid=Dim3(*grid), block=Dim3(*block), arguments=tuple(map(parse_argument, arguments)))
     path = FOLDER / f"missing_{arch}.sass"
     gpu = {80: "a100", 90: "h100"}[arch]
     return analyze(str(path), gpu, options=Options(kernels=(kernel,), launch=launch))

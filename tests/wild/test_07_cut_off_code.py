@@ -13,9 +13,7 @@ from analyzer.text.errors import WarplensError
 
 DUMP = Path(__file__).parent / "00-missing-arguments" / "missing_90.sass"
 KERNEL = "column_sums"
-LAUNCH = Launch(
-    grid=Dim3(4), block=Dim3(64), arguments=(parse_argument("2=9"), parse_argument("3=64"))
-)
+LAUNCH = Launch(grid=Dim3(4), block=Dim3(64), arguments=(parse_argument("2=9"), parse_argument("3=64")))
 HEAD = """\tcode for sm_90
 \t\tFunction : k
 \t.headerflags\t@"EF_CUDA_SM90"
@@ -97,7 +95,9 @@ def test_a_dump_cut_anywhere_never_has_other_counts_that_are_exact(tmp_path: Pat
 
 def test_an_exit_that_some_threads_take_makes_static_counts_assumed(tmp_path: Path) -> None:
     path = tmp_path / "guarded.sass"
-    path.write_text(HEAD + "/*0000*/ @P0 EXIT ;\n/*0010*/ STG.E [R2], R4 ;\n/*0020*/ EXIT ;\n/*0030*/ BRA 0x30;\n")
+    path.write_text(
+        HEAD + "/*0000*/ @P0 EXIT ;\n/*0010*/ STG.E [R2], R4 ;\n/*0020*/ EXIT ;\n/*0030*/ BRA 0x30;\n"
+    )
     counts = run(path, "k", Launch()).kernels[0].counts
     assert counts.provenance == "assumed"
     assert any("conditional exits" in note for note in counts.assumptions)
