@@ -102,7 +102,10 @@ def find_unknown_range(counted: CountedLaunch, count_work: CountWork) -> Unknown
     if profile is None:
         return None
     unknown = list_unknown_accesses(profile, counted.loaded.kernel)
-    has_work = any(branch.instruction_share >= _MIN_BRANCH_SHARE for branch in profile.unknown_branches)
+    has_work = any(
+        branch.is_open and branch.instruction_share >= _MIN_BRANCH_SHARE
+        for branch in profile.unknown_branches
+    )
     if not unknown and not has_work:
         return None
     extremes = {assumption: count_work(assumption) if has_work else counted for assumption in _EXTREMES}
