@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.traffic.cache_experiment import CacheExperiment
 
 _MIN_STEPS_PER_KERNEL = 200
+_EXTREME_BUDGET_DIVISOR = 10  # part of a kernel's steps for each end of its interval
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -97,6 +98,8 @@ class KernelAnalyzer:
         from analyzer.pipeline.launch_execution import execute_kernel
 
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
+        if assumption is not WorkAssumption.LIKELY:
+            limit = max(_MIN_STEPS_PER_KERNEL, limit // _EXTREME_BUDGET_DIVISOR)
         found = execute_kernel(
             loaded,
             launch,
@@ -152,7 +155,8 @@ class KernelAnalyzer:
             executed = self._execute(counted.loaded, counted.launch, assumption, boxes)
             if executed is None or executed.profile.provenance is Provenance.UNKNOWN:
                 return None
-            return self._make_counted_launch(counted.loaded, counted.launch, executed)
+            found = self._make_counted_launch(counted.loaded, counted.launch, executed)
+            return replace(found, cache_experiment=counted.cache_experiment)
 
         return find_unknown_range(counted, count_work)
 

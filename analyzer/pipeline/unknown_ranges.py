@@ -54,6 +54,8 @@ class UnknownRange(Struct, frozen=True, eq=False):
                 low, high = min(low, found.time_us_low), max(high, found.time_us_high)
             elif assumption is WorkAssumption.MOST:
                 high *= MAX_UNKNOWN_TRIPS / ASSUMED_TRIP_COUNT
+            else:
+                low *= MIN_UNKNOWN_TRIPS / ASSUMED_TRIP_COUNT
         prediction = replace(
             prediction,
             time_us_low=low,
