@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.traffic.cache_experiment import CacheExperiment
 
 _MIN_STEPS_PER_KERNEL = 200
+_EXTREME_BUDGET_DIVISOR = 10  # part of a kernel's steps for each end of its interval
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -98,6 +99,7 @@ class KernelAnalyzer:
         from analyzer.pipeline.launch_execution import execute_kernel, explain_shared_arguments
 
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
+<<<<<<< HEAD
         with explain_shared_arguments(self.n_kernels if launch.arguments else 1):
             found = execute_kernel(
                 loaded,
@@ -108,6 +110,19 @@ class KernelAnalyzer:
                 assumption=assumption,
                 rough_boxes=rough_boxes,
             )
+=======
+        if assumption is not WorkAssumption.LIKELY:
+            limit = max(_MIN_STEPS_PER_KERNEL, limit // _EXTREME_BUDGET_DIVISOR)
+        found = execute_kernel(
+            loaded,
+            launch,
+            trips=self.options.trip_rules,
+            taken=self.options.branch_rules,
+            step_limit=limit,
+            assumption=assumption,
+            rough_boxes=rough_boxes,
+        )
+>>>>>>> unknown43
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
         return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
@@ -154,7 +169,8 @@ class KernelAnalyzer:
             executed = self._execute(counted.loaded, counted.launch, assumption, boxes)
             if executed is None or executed.profile.provenance is Provenance.UNKNOWN:
                 return None
-            return self._make_counted_launch(counted.loaded, counted.launch, executed)
+            found = self._make_counted_launch(counted.loaded, counted.launch, executed)
+            return replace(found, cache_experiment=counted.cache_experiment)
 
         return find_unknown_range(counted, count_work)
 

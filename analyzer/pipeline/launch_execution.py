@@ -96,13 +96,15 @@ def execute_kernel(
     if found.is_endless and prepared.image.assumes_pointers:
         prepared = without_assumed_pointers(prepared, launch)
         found = _execute_prepared(loaded, launch, prepared, options)
-    profile = add_staged_boxes(
-        found.profile,
-        prepared.compiled,
-        prepared.image,
-        prepared.shape,
-        lambda: _count_copied_bytes(found.profile, prepared),
-    )
+    profile = found.profile
+    if rough_boxes is None:
+        profile = add_staged_boxes(
+            found.profile,
+            prepared.compiled,
+            prepared.image,
+            prepared.shape,
+            lambda: _count_copied_bytes(found.profile, prepared),
+        )
     return ExecutedLaunch(
         profile,
         frozenset(branch_decider.used_trip_rules),
