@@ -99,7 +99,8 @@ class KernelAnalyzer:
         from analyzer.pipeline.launch_execution import execute_kernel, explain_shared_arguments
 
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
-<<<<<<< HEAD
+        if assumption is not WorkAssumption.LIKELY:
+            limit = max(_MIN_STEPS_PER_KERNEL, limit // _EXTREME_BUDGET_DIVISOR)
         with explain_shared_arguments(self.n_kernels if launch.arguments else 1):
             found = execute_kernel(
                 loaded,
@@ -110,19 +111,6 @@ class KernelAnalyzer:
                 assumption=assumption,
                 rough_boxes=rough_boxes,
             )
-=======
-        if assumption is not WorkAssumption.LIKELY:
-            limit = max(_MIN_STEPS_PER_KERNEL, limit // _EXTREME_BUDGET_DIVISOR)
-        found = execute_kernel(
-            loaded,
-            launch,
-            trips=self.options.trip_rules,
-            taken=self.options.branch_rules,
-            step_limit=limit,
-            assumption=assumption,
-            rough_boxes=rough_boxes,
-        )
->>>>>>> unknown43
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
         return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
