@@ -131,7 +131,7 @@ class AbstractMachine:
         self.state.mark_unset(self.kernel.unset_registers, self.batch.find_unset_origin)
         rows = np.arange(self.batch.n_warps, dtype=np.int64)
         if (loop := self.loops_by_header.get(self.kernel.entry_segments[0])) is not None:
-            self.counters.loop_entries[loop.index] += 1  # code that begins with its loop, as a pasted one does
+            self.counters.loop_entries[loop.index] += 1  # a pasted loop begins the code
         self.enqueue_group(
             self.kernel.entry_segments[0],
             self.groups.make_group(rows, self.groups.live_lanes.copy(), (), has_all_lanes=True),
