@@ -70,7 +70,7 @@ class LoopAccelerator:
     def __init__(self, machine: AbstractMachine, outer: "LoopAccelerator | None" = None) -> None:
         """Accelerate the loops of `machine`.
 
-        outer: of the machine around it, if it is a symbolic iteration, in which registers grow along its loop.
+        outer: of the machine around it, if that is a symbolic iteration: registers grow along its loop.
         """
         # the machine owns this; a proxy, so that no cycle keeps its arrays alive
         self.machine: AbstractMachine = proxy(machine)
