@@ -80,7 +80,7 @@ def find_retry_loops(cfg: Cfg, loop_forest: LoopForest) -> Mapping[int, RetryLoo
 
 
 def _is_behind(cfg: Cfg, loop_forest: LoopForest, row: int, exchange: int) -> bool:
-    """Return whether an iteration comes to a row only after an exchange; before it is the last one's result."""
+    """Return whether an iteration reaches a row only after an exchange, so that it sees the new result."""
     before, here = cfg.block_of[exchange], cfg.block_of[row]
     return row > exchange if before == here else loop_forest.dominates(before, here)
 
