@@ -1,8 +1,8 @@
 """Achieved operations and bytes per second of a launch, and their shares of the GPU's peaks (speed of light).
 
 Operations are those of the code: a multiply-add counts two. A matrix product counts as if it were dense; its
-share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database at
-the clock of the datasheet, so that an edited GPU has edited peaks:
+share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database
+at the clock of the datasheet, so that an edited GPU has edited peaks:
 
     H100 SXM, FP16 tensor: 2,048 FMA per cycle and SM x 2 x 132 SMs x 1,830 MHz = 989 TFLOP/s
 
@@ -13,12 +13,15 @@ from enum import StrEnum
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.hardware.gpu import Gpu, find_sched_timing
 from analyzer.hardware.schema import Arch
 from analyzer.ir.arrays import FloatArray
+from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.ir.operand import ConstantBankOperand, Register
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
 from analyzer.models.bounds import DRAM_BOUND, L2_BOUND
 from analyzer.models.interface import ModelInput
@@ -149,7 +152,8 @@ def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeTh
 def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     """Count the executions of each opcode by the grid's warps, active lanes over 32 where they are known.
 
-    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA does.
+    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA
+    does. Half-precision operations on constants alone do not count: compilers set registers by them.
     """
     ids, table = model_input.kernel.opcode_ids, model_input.kernel.form_table
     executions = model_input.execution_counts * _count_warps(model_input)
@@ -163,7 +167,33 @@ def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     else:
         once = table.make_opcode_mask(is_tcgen05_mma)[ids]
         executions[once] /= model_input.occupancy.warps_per_cta
+    executions[_mask_constant_moves(model_input.kernel)] = 0.0
     return np.bincount(ids, weights=executions, minlength=len(table.opcodes)).astype(np.float64)
+
+
+def _mask_constant_moves(kernel: Kernel) -> NDArray[np.bool_]:
+    """Mark half-precision operations that read no register, such as `HFMA2.MMA R3, -RZ, RZ, 0, 0.5`, [n]."""
+    table = kernel.form_table
+    is_half = table.make_opcode_mask(_is_half_operation)[kernel.opcode_ids]
+    text_ids = np.unique(kernel.text_ids[is_half]).tolist()
+    moves = [text_id for text_id in text_ids if not _reads_value(table.decode_form(text_id))]
+    marked: NDArray[np.bool_] = (
+        np.isin(kernel.text_ids, moves) if moves else np.zeros(len(kernel), dtype=bool)
+    )
+    return marked
+
+
+def _is_half_operation(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.HALF and opcode.mma_shape is None
+
+
+def _reads_value(form: InstructionForm) -> bool:
+    """Return whether a source is a register or a word of a constant bank; the first operand is the result."""
+    return any(
+        isinstance(operand, ConstantBankOperand)
+        or (isinstance(operand, Register) and operand.index is not None)
+        for operand in form.operands[1:]
+    )
 
 
 def _is_matrix_product(opcode: Opcode) -> bool:

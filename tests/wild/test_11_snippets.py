@@ -1,5 +1,6 @@
 """Case 11: code without the headers of a tool, as one pastes it, is read; --arch names its architecture."""
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -171,6 +172,8 @@ def test_the_suffix_of_a_header_stays(capsys: Capture) -> None:
         ("MOV R1, R2\nhello there\n", 2, 1, "not a SASS instruction"),
         ("MOV R1, R2\nmov r1, r2\n", 2, 1, "not a SASS instruction"),
         ("/*0010*/ MOV R1, R2\n/*0010*/ EXIT\n", 2, 10, "does not follow"),
+        ("/*ffffffffffffffff*/ MOV R1, R2\n", 1, 22, "beyond the memory"),
+        ("0xfffffffffffffff0: MOV R1, R2\n", 1, 21, "beyond the memory"),
         ("/*0010*/ MOV R1, R2\n/*0020*/ ;\n", 2, 10, "not a SASS instruction"),
         ("[B------:R-:W-:-:S02] MOV R1, R2 ;\n[B------:R-:W-:-:S77] EXIT ;\n", 2, 1, "no control code"),
         ("[B------:R-:W-:-:S02] MOV R1, R2 ;\n[B9-----:R-:W-:-:S02] EXIT ;\n", 2, 1, "no control code"),
@@ -190,6 +193,42 @@ def test_bad_lines_have_a_place(tmp_path: Path, text: str, line: int, column: in
 def test_prose_is_no_code(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a SASS dump"):
         read_text(tmp_path, "NOTE: the kernel is slow\nand MOV is an opcode\n")
+
+
+def test_a_whole_file_of_cuassembler(tmp_path: Path) -> None:
+    kernel = read_text(
+        tmp_path,
+        """\
+	.headerflags    @"EF_CUDA_TEXMODE_UNIFIED EF_CUDA_64BIT_ADDRESS EF_CUDA_SM75 EF_CUDA_VIRTUAL_SM(EF_CUDA_SM75)"
+	.elftype        @"ET_EXEC"
+  .__elf_ident_osabi      51
+// --------------------- .nv.info          --------------------------
+	.section        .nv.info, "", @"SHT_CUDA_INFO"
+  .L_0:
+        /*0004*/ 	.byte	0x04, 0x11
+        /*0008*/ 	.word   index@(_Z1kPf)
+	.section        .text._Z1kPf, "ax", @progbits
+	.sectioninfo    @"SHI_REGISTERS=8"
+	.global         _Z1kPf
+    _Z1kPf:
+    .text._Z1kPf:
+      [B------:R-:W-:-:S02]         /*0000*/                   MOV R1, c[0x0][0x28] ;
+  .L_x_0:
+      [B------:R-:W-:-:S05]         /*0010*/              @!P0 BRA `(.L_x_0) ;
+      [B------:R-:W-:-:S05]         /*0020*/                   EXIT ;
+""",
+    )
+    assert (kernel.name, kernel.arch, len(kernel)) == ("_Z1kPf", "sm_75", 3)
+    assert facts(kernel)[1] == [(0, 1), (1, 1), (1, 2)]
+    assert kernel.control_words is not None
+
+
+def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(FORMS["bare"].encode()))
+    monkeypatch.setattr("sys.stdin", stream)
+    assert run(["analyze", "-", "--arch", "sm_90", "--format", "json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert (kernel["name"], kernel["input"]) == ("stdin", "<stdin>")
 
 
 def test_control_codes_of_cuassembler_are_read(tmp_path: Path) -> None:

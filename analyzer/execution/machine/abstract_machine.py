@@ -29,7 +29,8 @@ from analyzer.execution.lowering.step import ConstantRead, SpecialRead, Step, St
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget
 from analyzer.execution.machine.bulk_copies import split_access
-from analyzer.execution.machine.convergence import ConvergenceState, GroupSuccessors
+from analyzer.execution.machine.convergence import ConvergenceState
+from analyzer.execution.machine.cta_barriers import GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.execution_counters import make_counters
 from analyzer.execution.machine.execution_listener import EventListeners, ExecutionListener

@@ -33,7 +33,7 @@ from analyzer.execution.lowering.step import Step, WordArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget, StopExecution
-from analyzer.execution.machine.convergence import GroupSuccessors
+from analyzer.execution.machine.cta_barriers import GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
 from analyzer.execution.machine.random_data import RandomData
 from analyzer.execution.machine.register_state import (
