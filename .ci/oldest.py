@@ -12,8 +12,13 @@ EXTRAS = ("charts", "graph")
 
 def main() -> None:
     """Print a line `name==version` for each lower bound of what users install."""
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*project["dependencies"], *(each for name in EXTRAS for each in project["optional-dependencies"][name])]
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
+    wanted = [
+        *project["dependencies"],
+        *(each for name in EXTRAS for each in project["optional-dependencies"][name]),
+    ]
     for requirement in wanted:
         if match := re.match(r"([\w.-]+)>=([\w.]+)", requirement):
             print(f"{match[1]}=={match[2]}")

@@ -13,6 +13,7 @@ Each case runs in a fork of a worker that has loaded all modules, in a folder of
 import argparse
 import json
 import os
+import pkgutil
 import re
 import resource
 import shutil
@@ -25,10 +26,13 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 
 from fuzz_inputs import KINDS, Case, Mutator, load_kernels
+
+import analyzer
 
 EXIT_CODES = frozenset({0, 1, 2})  # 130 is for an interrupt
 MAX_PROCESSOR_S = 20
@@ -36,7 +40,6 @@ MAX_WALL_S = 90
 MAX_MEMORY_KIB = 1_000_000
 MAX_ADDRESS_BYTES = 6 << 30
 _BATCH = 25
-_ENCODING = {"encoding": "utf-8", "errors": "surrogateescape"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def run_case(number: int, seed: int, kinds: tuple[str, ...], keep: Path | None) 
             run_in_child(case, folder)
         status, usage = wait_for(child)
         faults = tuple(find_faults(folder, case, status, usage))
-        message = (folder / ".err").read_text(**_ENCODING).strip() if faults else ""  # type: ignore[call-overload]
+        message = (folder / ".err").read_text("utf-8", "surrogateescape").strip() if faults else ""
         if faults and keep is not None:
             shutil.copytree(folder, keep / f"{kind}-{number}", dirs_exist_ok=True, symlinks=True)
         processor_s = usage.ru_utime + usage.ru_stime
@@ -163,6 +166,8 @@ def prepare_worker() -> None:
     os.environ["XDG_CACHE_HOME"] = os.environ["XDG_CONFIG_HOME"] = (
         tempfile.gettempdir() + "/warplens-fuzz-none"
     )
+    for module in pkgutil.walk_packages(analyzer.__path__, "analyzer."):
+        import_module(module.name)  # all, so that sources may be edited meanwhile
     from analyzer.cli.app import run
 
     folder = Path(tempfile.mkdtemp(prefix="warplens-fuzz-"))

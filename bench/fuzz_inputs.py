@@ -445,7 +445,10 @@ def make_trace_case(mutator: Mutator) -> Made:
 def make_gpu_case(mutator: Mutator) -> Made:
     """Return a damaged GPU file."""
     choose = mutator.random.choice
-    own = b'schema = "warplens/gpu/1"\nname = "mine"\ninherits = "h100-sxm"\n\n[sm]\ncount = { value = 66, basis = "assumed", source = "me" }\n'
+    own = (
+        b'schema = "warplens/gpu/1"\nname = "mine"\ninherits = "h100-sxm"\n\n'
+        b'[sm]\ncount = { value = 66, basis = "assumed", source = "me" }\n'
+    )
     data = choose((own, choose(load_files("hwdb/gpu/*.toml"))))
     is_edited = mutator.random.random() < 0.6
     text = mutator.edit_numbers(data) if is_edited else mutator.damage(data, most=2)

@@ -2,7 +2,7 @@
 
 Operations are those of the code: a multiply-add counts two. A matrix product counts as if it were dense; its
 share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database
-at the clock of the datasheet, so that an edited GPU has edited peaks:
+at the clock of the datasheet, or the launch's own where that is higher, so an edited GPU has edited peaks:
 
     H100 SXM, FP16 tensor: 2,048 FMA per cycle and SM x 2 x 132 SMs x 1,830 MHz = 989 TFLOP/s
 
@@ -95,7 +95,7 @@ def measure_speed_of_light(result: ModelResult) -> SpeedOfLight:
     instructions = model_input.demand.instructions * _count_warps(model_input)
     slots = prediction.cycles * model_input.gpu.sm_count * model_input.arch.limits.subcores_per_sm.value
     return SpeedOfLight(
-        compute=_measure_compute(model_input, seconds),
+        compute=_measure_compute(model_input, seconds, prediction.clock_mhz),
         memory=_measure_memory(result, seconds),
         issue_share=instructions / slots if slots else 0.0,
     )
@@ -113,7 +113,9 @@ class _Work(Struct):
     peak_per_second: float | None = None
 
 
-def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeThroughput, ...]:
+def _measure_compute(
+    model_input: ModelInput, seconds: float, clock_mhz: float
+) -> tuple[ComputeThroughput, ...]:
     opcodes, gpu = model_input.kernel.form_table.opcodes, model_input.gpu
     executed = _count_warp_executions(model_input)
     found: dict[tuple[str, Unit, bool], _Work] = {}
@@ -124,11 +126,11 @@ def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeTh
         if rate is None:
             name = _VECTOR_TYPE_BY_KIND.get(opcode.kind, "FP32")
             work = found.setdefault((name, Unit.VECTOR, True), _Work())
-            work.peak_per_second = _compute_vector_peak(gpu, model_input.arch, name)
+            work.peak_per_second = _compute_vector_peak(gpu, model_input.arch, name, clock_mhz)
         else:
             key = (_TENSOR_TYPES[rate], Unit.TENSOR, rate not in _INTEGER_RATES)
             work = found.setdefault(key, _Work())
-            work.peak_per_second = _compute_tensor_peak(gpu, rate)
+            work.peak_per_second = _compute_tensor_peak(gpu, rate, clock_mhz)
         is_sparse = opcode.mma_shape is not None and opcode.mma_shape.is_sparse
         work.operations += operations
         work.dense_operations += operations * (0.5 if is_sparse else 1.0)
@@ -200,23 +202,23 @@ def _is_matrix_product(opcode: Opcode) -> bool:
     return opcode.mma_shape is not None
 
 
-def _compute_tensor_peak(gpu: Gpu, rate: TensorRate) -> float | None:
+def _compute_tensor_peak(gpu: Gpu, rate: TensorRate, clock_mhz: float) -> float | None:
     figure = gpu.find_tensor_fma_per_cycle(rate)
     if figure is None:
         return None
     clock = gpu.file.clock.tensor_mhz or gpu.file.clock.boost_mhz
     if rate is TensorRate.F64:
         clock = gpu.file.clock.boost_mhz
-    return 2.0 * figure.value * gpu.sm_count * clock.value * _MEGA
+    return 2.0 * figure.value * gpu.sm_count * max(clock.value, clock_mhz) * _MEGA
 
 
-def _compute_vector_peak(gpu: Gpu, arch: Arch, name: str) -> float:
+def _compute_vector_peak(gpu: Gpu, arch: Arch, name: str, clock_mhz: float) -> float:
     sched, operations = _VECTOR_TYPES[name]
     timing = find_sched_timing(arch, sched)
     pipes = 1 if timing.alternate_pipe is None else 2
     per_cycle = pipes * WARP_SIZE * operations / timing.issue_cycles.value
     subcores = arch.limits.subcores_per_sm.value * gpu.sm_count
-    return float(per_cycle * subcores * gpu.file.clock.boost_mhz.value * _MEGA)
+    return float(per_cycle * subcores * max(gpu.file.clock.boost_mhz.value, clock_mhz) * _MEGA)
 
 
 def _measure_memory(result: ModelResult, seconds: float) -> tuple[MemoryThroughput, ...]:

@@ -219,7 +219,7 @@ class ComputeThroughputEntry(Struct, frozen=True, kw_only=True):
     operations: Annotated[float, Meta(description="Of the whole grid.")]
     operations_per_second: float
     peak_per_second: Annotated[
-        float | None, Meta(description="Dense peak at the clock of the datasheet; null: not known.")
+        float | None, Meta(description="Dense peak at the datasheet's clock, or a higher one of the launch.")
     ]
     peak_share: Annotated[
         float | None, Meta(description="Of the peak; 2:4 sparse products count half of their operations.")

@@ -80,6 +80,19 @@ def test_peaks_are_those_that_vendors_print() -> None:
     assert printed >= 10
 
 
+def test_no_launch_exceeds_the_peak_of_the_clock_that_it_runs_at() -> None:
+    # The H20's tensor cores run faster than at the clock of the datasheet.
+    names = ("m", "n", "k", "a_stride", "b_stride", "c_stride")
+    arguments = tuple(parse_argument(f"{name}=2048") for name in names)
+    launch = Launch(grid=Dim3(512), arguments=arguments)
+    dump = str(TRACES / "triton" / "sm_90" / "matmul.sass")
+    entry = analyzer.analyze(dump, "h20", options=Options(launch=launch)).kernels[0].predictions[0]
+    assert entry.bound == "tensor"
+    share = speed(entry).compute[0].peak_share
+    assert share is not None
+    assert 0.8 < share <= 1.0
+
+
 def test_a_copy_moves_its_bytes_through_dram() -> None:
     entry = predict(REPORT16, "a100", "strided_copy_8", 65536, 256, "2=16777216")
     level = speed(entry).memory[0]

@@ -114,6 +114,16 @@ def test_a_loop_alone_is_a_loop(tmp_path: Path, capsys: Capture, text: str) -> N
     assert trips == [16, 100]
 
 
+def test_a_loop_alone_is_executed(capsys: Capture) -> None:
+    """Registers that nothing sets are unknown, so --trip decides here too."""
+    options = ["--arch", "sm_90", "--grid", "4", "--block", "64", "--trip", "50", "--format", "json"]
+    assert run(["analyze", str(FOLDER / "loop.sass"), *options]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["loops"][0]["trip_count"] == 50
+    assert kernel["counts"]["executed_warp_instructions"] == 4 * 2 * 50 * len(LOOP)
+    assert kernel["counts"]["provenance"] == "assumed"
+
+
 def test_the_first_address_of_bare_code_is_its_lowest_target(tmp_path: Path) -> None:
     path = tmp_path / "bare.sass"
     path.write_text("LDG.E R7, [R2.64]\nFADD R6, R6, R7\n@!P0 BRA 0x50\n")

@@ -52,7 +52,7 @@ from analyzer.isa.register_operands import PREDICATE_BASE, is_partial_predicate_
 from analyzer.text.errors import UsageError
 
 _MAX_BATCH_WARPS = 4096
-_STEP_LIMIT = 200_000_000
+_STEP_LIMIT = 100_000  # as of an analysis; what takes more is mostly a loop whose bound is wrong
 _SHORTEN_HINT = "--trip gives loops an end, --ctas N records the first N thread blocks alone"
 
 

@@ -56,3 +56,33 @@ template <int PITCH> __device__ void atomic(int* out, int n) {
 }
 extern "C" __global__ void faulty_atomic(int* out, int n) { atomic<32>(out, n); }
 extern "C" __global__ void mended_atomic(int* out, int n) { atomic<1>(out, n); }
+
+// Asynchronous copies of words into a column; then into rows of 33.
+template <int PITCH> __device__ void copy(float* out, int n, const float* in) {
+    __shared__ float t[32 * PITCH];
+    unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(t)) + (threadIdx.x & 31) * PITCH * 4;
+#pragma unroll 1
+    for (int k = 0; k < n; ++k) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address + (k & 31) * 4), "l"(in + threadIdx.x));
+    }
+    asm volatile("cp.async.wait_all;");
+    __syncthreads();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = t[threadIdx.x];
+}
+extern "C" __global__ void faulty_copy(float* out, int n, const float* in) { copy<32>(out, n, in); }
+extern "C" __global__ void mended_copy(float* out, int n, const float* in) { copy<33>(out, n, in); }
+
+// Asynchronous copies of 16 bytes into rows of 128; then of 144.
+template <int PITCH> __device__ void copy_wide(float* out, int n, const float4* in) {
+    __shared__ __align__(16) char t[32 * PITCH];
+    unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(t)) + (threadIdx.x & 31) * PITCH;
+#pragma unroll 1
+    for (int k = 0; k < n; ++k) {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 16;" ::"r"(address + (k & 7) * 16), "l"(in + threadIdx.x));
+    }
+    asm volatile("cp.async.wait_all;");
+    __syncthreads();
+    out[blockIdx.x * blockDim.x + threadIdx.x] = reinterpret_cast<float*>(t)[threadIdx.x];
+}
+extern "C" __global__ void faulty_copy_wide(float* out, int n, const float4* in) { copy_wide<128>(out, n, in); }
+extern "C" __global__ void mended_copy_wide(float* out, int n, const float4* in) { copy_wide<144>(out, n, in); }
