@@ -4,13 +4,21 @@ from pathlib import Path
 
 import click
 
+from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.options import InputOptions, input_options, jobs_option, strict_option
 from analyzer.cli.output import check_outputs, check_warnings, output_options, write_report
+from analyzer.cli.progress import show_progress
 from analyzer.render.text_options import TextOptions
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens analyze traces/triton/sm_90/matmul.sass -g h100 --launch docs/launch.json",
+        "warplens analyze traces/cuda/sm_80/report16.sass -g a100 -k saxpy \\",
+        "    --grid 4096 --block 256 --arg 3=1048576 --loops --memory",
+    )
+)
 @jobs_option
 @input_options
 @output_options("analyze")
@@ -45,7 +53,8 @@ def analyze(
 ) -> ExitCode:
     """Counts, bound, CPI stack, loops and predicted time of each kernel in FILE.
 
-    FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, or a trace; - is standard input.
+    FILE is SASS text of cuobjdump or nvdisasm, a cubin, object or library, a trace, or pasted code with
+    --arch; a folder, such as Triton's cache, stands for its cubins, - for standard input.
     """
     from analyzer.pipeline import analyze_programs
 
@@ -56,7 +65,8 @@ def analyze(
         explain=explain,
         advice=advice or show_all,
     )
-    report = analyze_programs(inputs.load(), inputs.gpu, options)
+    with show_progress("reading") as progress:
+        report = analyze_programs(inputs.load(), inputs.gpu, options, progress)
     shown = TextOptions(
         loops=loops or show_all,
         memory=memory or show_all,

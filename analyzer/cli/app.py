@@ -17,6 +17,7 @@ from importlib import import_module
 
 import click
 
+from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.text.errors import GateError, UsageError, WarplensError, format_diagnostic
 from analyzer.text.escaping import encode_for_terminal, escape_controls
@@ -43,7 +44,14 @@ class _LazyGroup(click.Group):
         return self.commands.get(cmd_name)
 
 
-@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=make_examples(
+        "warplens analyze traces/triton/sm_90/matmul.sass -g h100 --launch docs/launch.json",
+        "warplens gpus h100",
+    ),
+)
 @click.version_option(__version__, prog_name="warplens", message="%(prog)s %(version)s")
 def app() -> None:
     """Static performance analysis of GPU kernels from what the compiler dumps; no GPU needed."""

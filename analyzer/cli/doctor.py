@@ -4,27 +4,27 @@ from importlib.util import find_spec
 
 import click
 
+from analyzer.cli.examples import make_examples
 
-@click.command()
+
+@click.command(epilog=make_examples("warplens doctor", "warplens doctor | grep cuobjdump"))
 def doctor() -> None:
     """Show which optional tools and packages were found, and what each enables."""
-    from rich import box
-    from rich.table import Table
-
     from analyzer.frontend.cuda_tools import find_all_tools, make_install_hint
     from analyzer.hardware.gpu_database import find_gpu_paths, find_user_folder, list_known_archs
+    from analyzer.render.tables import Column, ColumnFit, make_table
     from analyzer.render.terminal import make_console
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("what", "found", "enables"):
-        table.add_column(name)
     found = {tool.name: f"{tool.version or '?'} ({tool.found_in}: {tool.path})" for tool in find_all_tools()}
-    for name, enables in _TOOLS:
-        table.add_row(name, found.get(name, "no"), enables)
-    for module, enables in _PACKAGES:
-        table.add_row(module, "yes" if find_spec(module) else "no", enables)
+    rows = [(name, found.get(name, "no"), enables) for name, enables in _TOOLS]
+    rows += [(module, "yes" if find_spec(module) else "no", enables) for module, enables in _PACKAGES]
+    columns = [
+        Column("what", ColumnFit.NO_WRAP),
+        Column("found", ColumnFit.WRAP, min_width=20),
+        Column("enables", ColumnFit.WRAP, min_width=20),
+    ]
     console = make_console()
-    console.print(table)
+    console.print(make_table(columns, rows))
     console.print(
         f"{len(find_gpu_paths())} GPUs, architectures {', '.join(list_known_archs())}", markup=False
     )

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import click
 
+from analyzer.cli.completion import complete_gpus
+from analyzer.cli.examples import make_examples
 from analyzer.cli.output import print_line, write_text
 from analyzer.text.errors import UsageError
 
@@ -19,7 +21,11 @@ class _DefaultShowGroup(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_DefaultShowGroup, invoke_without_command=True)
+@click.group(
+    cls=_DefaultShowGroup,
+    invoke_without_command=True,
+    epilog=make_examples("warplens gpus", "warplens gpus h100 --explain"),
+)
 @click.pass_context
 def gpus(context: click.Context) -> None:
     """The known GPUs: all of them, or one with its figures: gpus NAME [--explain]."""
@@ -32,8 +38,8 @@ def gpus(context: click.Context) -> None:
     make_console().print(make_gpu_table(load_all_gpus()))
 
 
-@gpus.command()
-@click.argument("name")
+@gpus.command(epilog=make_examples("warplens gpus show h100", "warplens gpus show 'rtx 4090' --explain"))
+@click.argument("name", shell_complete=complete_gpus)
 @click.option("--explain", is_flag=True, help="Add basis, source and note, and the architecture's figures.")
 def show(name: str, *, explain: bool) -> None:
     """Show the figures of one GPU: a name, an alias or a TOML file."""
@@ -44,7 +50,12 @@ def show(name: str, *, explain: bool) -> None:
     print_gpu(load_gpu(name), make_console(), explain=explain)
 
 
-@gpus.command()
+@gpus.command(
+    epilog=make_examples(
+        "warplens gpus new --from h100 -o mine.toml",
+        "warplens gpus new --from 'rtx 5090' -o faster-5090.toml",
+    )
+)
 @click.option("--from", "parent", required=True, help="GPU that the new one inherits from.")
 @click.option(
     "--output",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
+from analyzer.cli.completion import complete_files, complete_gpus, complete_models
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.launch_options import (
     LAUNCH_OPTIONS,
@@ -17,7 +18,6 @@ from analyzer.cli.launch_options import (
     parse_launch,
     parse_taken_rules,
 )
-from analyzer.cli.progress import ProgressLine
 from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT
 from analyzer.text.errors import UsageError
 
@@ -82,7 +82,6 @@ class InputOptions(Struct, frozen=True, kw_only=True):
         min_coverage: float = 0.0,
         explain: bool = False,
         advice: bool = False,
-        has_progress: bool = False,
     ) -> "Options":
         """Return the options of the pipeline. Raises UsageError."""
         from analyzer.execution.static_counts.block_counts import parse_trip_count_rule
@@ -107,7 +106,6 @@ class InputOptions(Struct, frozen=True, kw_only=True):
             models=parse_model_names(self.model),
             explain=explain,
             advice=advice,
-            progress=ProgressLine() if advice or has_progress else None,
             listing=listing,
             min_coverage=min_coverage,
         )
@@ -124,17 +122,29 @@ def parse_model_names(texts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-_FILES_ARGUMENT = click.argument("files", nargs=-1, required=True, metavar="FILE...")
+_FILES_ARGUMENT = click.argument(
+    "files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files
+)
 _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
-    click.option("--gpu", "-g", multiple=True, help="GPU by name or TOML file, repeatable; `all` for all."),
+    click.option(
+        "--gpu",
+        "-g",
+        multiple=True,
+        shell_complete=complete_gpus,
+        help="GPU by name or TOML file, repeatable; `all` for all.",
+    ),
     click.option(
         "--model",
         "-m",
         multiple=True,
+        shell_complete=complete_models,
         help="Models, by comma or repeated: sm, steady, amali, gcom, mdm, roofline, warp; `all` for all.",
     ),
     click.option(
-        "--trace", multiple=True, help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable."
+        "--trace",
+        multiple=True,
+        shell_complete=complete_files,
+        help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
     ),
     click.option(
         "--step-limit",
@@ -160,7 +170,9 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     ),
     click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
     click.option(
-        "--res-usage", help="Text of cuobjdump -res-usage; FILE's own stem with .res is looked for."
+        "--res-usage",
+        shell_complete=complete_files,
+        help="Text of cuobjdump -res-usage; FILE's own stem with .res is looked for.",
     ),
 )
 

@@ -4,11 +4,19 @@ from pathlib import Path
 
 import click
 
+from analyzer.cli.examples import make_examples
 from analyzer.cli.options import InputOptions, launch_options
 from analyzer.cli.output import check_outputs, output_option, print_line, write_text
+from analyzer.cli.progress import show_progress
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens trace traces/cuda/sm_80/report16.sass -k saxpy --grid 4 --block 64 -o saxpy.traceg",
+        "warplens trace traces/cuda/sm_80/report16.sass -k vector_add \\",
+        "    --grid 64 --block 256 --ctas 1 -o vector_add.traceg",
+    )
+)
 @launch_options
 @output_option
 @click.option("--ctas", type=click.IntRange(min=1), metavar="N", help="Trace the first N CTAs alone.")
@@ -22,7 +30,8 @@ def trace(inputs: InputOptions, *, output: Path | None, ctas: int | None) -> Non
     from analyzer.render.traceg import render_traceg
 
     check_outputs(inputs.list_input_paths(), output)
-    found = trace_kernel(inputs.load(), inputs.make_pipeline_options(listing=False), n_ctas=ctas)
+    with show_progress("executing"):
+        found = trace_kernel(inputs.load(), inputs.make_pipeline_options(listing=False), n_ctas=ctas)
     write_text(render_traceg(found.trace), output)
     for note in found.assumptions:
         print_line(f"rests on: {note}", to_errors=True)

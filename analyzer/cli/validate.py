@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from analyzer.cli.completion import complete_gpus
+from analyzer.cli.examples import make_examples
 from analyzer.cli.exit_codes import ExitCode
 from analyzer.cli.output import check_outputs, output_options, print_line, write_report
 from analyzer.text.errors import UsageError
@@ -16,14 +18,21 @@ if TYPE_CHECKING:
     from analyzer.report.validation_schema import ValidationReport
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens validate docs/cases.csv --model sm,roofline --jobs 1",
+        "warplens validate docs/cases.csv --suite stream --jobs 1 --max-mape 200 --format json",
+    )
+)
 @click.argument("table", metavar="CASES.csv", type=click.Path(path_type=Path))
 @click.option(
     "--model", "-m", multiple=True, help="Models, by comma or repeated, the default one first; all if none."
 )
 @click.option("--split", type=click.Choice(["learn", "judge"]), help="Only rows of this split.")
 @click.option("--suite", multiple=True, metavar="GLOB", help="Only rows of suites that fit; repeatable.")
-@click.option("--gpu", "-g", multiple=True, help="Only rows of this GPU; repeatable.")
+@click.option(
+    "--gpu", "-g", multiple=True, shell_complete=complete_gpus, help="Only rows of this GPU; repeatable."
+)
 @click.option("--jobs", "-j", type=click.IntRange(min=1), help="Processes; as many as cores if not given.")
 @click.option(
     "--cache", type=click.Path(path_type=Path), help="Folder of answers; ~/.cache/warplens/validate."

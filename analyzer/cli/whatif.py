@@ -4,12 +4,21 @@ from pathlib import Path
 
 import click
 
+from analyzer.cli.examples import make_examples
 from analyzer.cli.options import InputOptions, input_options
 from analyzer.cli.output import check_outputs, output_options, write_report
+from analyzer.cli.progress import show_progress
 from analyzer.text.errors import UsageError
 
 
-@click.command()
+@click.command(
+    epilog=make_examples(
+        "warplens whatif traces/cuda/sm_80/report16.sass -g a100 -k saxpy \\",
+        "    --grid 4096 --block 256 --set dram=x2",
+        "warplens whatif traces/cuda/sm_80/report16.sass -g a100 -k matmul_tiled \\",
+        "    --grid 64,64 --block 16,16 --sweep sms=54:108:27 --no-elasticity",
+    )
+)
 @input_options
 @click.option(
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Set a figure, or KEY=x1.5; repeatable."
@@ -52,8 +61,11 @@ def whatif(
         sweeps=tuple(map(parse_sweep, sweeps)),
         elasticity=elasticity,
     )
-    options = inputs.make_pipeline_options(listing=False, has_progress=True)
-    report = whatif_programs(inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options)
+    options = inputs.make_pipeline_options(listing=False)
+    with show_progress("reading") as progress:
+        report = whatif_programs(
+            inputs.load(), inputs.gpu[0] if inputs.gpu else None, edits, options, progress
+        )
     if chart is not None:
         write_report(report, "html", chart)
     write_report(report, output_format, output)

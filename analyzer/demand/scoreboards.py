@@ -235,15 +235,17 @@ def _make_kills(kernel: Kernel, results: _Results) -> list[int]:
 def _find_kill(kernel: Kernel, row: int, results: _Results) -> int:
     """Return the results that a row waits for wherever they are pending.
 
-    Texture instructions end in order, so that one of them does not wait to write what another one writes.
+    The load/store path reads registers in order, so that a load does not wait to overwrite what others read
+    there before. Texture instructions end in order: one does not wait to write what another writes.
     """
     form = kernel.decode_form(row)
     found = 0
     for unit in form.uses:
         found |= results.writers[unit]
     ends_in_order = form.opcode.kind is OpKind.TEXTURE
+    read_before = results.in_order if results.by_row.get(row, 0) & results.in_order else 0
     for unit in form.defs:
-        found |= results.readers[unit] | (0 if ends_in_order else results.writers[unit])
+        found |= results.readers[unit] & ~read_before | (0 if ends_in_order else results.writers[unit])
     if results.ordered and _ends_ordered_results(form.opcode):
         found |= results.ordered
     # A row that waits for what an instruction writes need not wait for its reads.
@@ -261,8 +263,10 @@ def _drop_implied_reads(flow: _PendingFlow, results: _Results) -> None:
     earlier = results.reads & results.in_order
     for row, waited in flow.waits.items():
         implied = (waited & results.twins) << 1
-        for result in _iterate_bits(waited & results.in_order & ~results.reads):
-            implied |= flow.overlaps[result] & earlier
+        for result in _iterate_bits(waited & results.in_order):
+            before = flow.overlaps[result] & earlier
+            # Of two reads around a loop, each of which is before the other, one stays.
+            implied |= before & ((1 << result) - 1) if 1 << result & results.reads else before
         flow.waits[row] = waited & ~implied
 
 
@@ -287,12 +291,17 @@ def _color_results(results: _Results, flow: _PendingFlow, boards: list[int]) -> 
     for result in sorted(first_wait, key=lambda result: results.rows[result]):
         key = (first_wait[result], results.is_write[result])
         color = latest.get(key)
-        if color is None:
+        if color is None or _holds_others(result, members[color] & neighbors[result], first_wait):
             free = [board for board in boards if not members[board] & neighbors[result]]
             color = free[0] if free else _share_board(result, members, results, neighbors, first_wait)
         latest[key] = colors[result] = color
         members[color] |= 1 << result
     return colors
+
+
+def _holds_others(result: int, pending: int, first_wait: dict[int, int]) -> bool:
+    """Return whether results on a scoreboard are waited for elsewhere than this one."""
+    return any(first_wait[other] != first_wait[result] for other in _iterate_bits(pending))
 
 
 def _share_board(

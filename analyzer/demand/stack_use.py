@@ -1,16 +1,17 @@
 """Stack frame of a kernel and the registers that it spills, told apart as `ptxas -v` does.
 
-The frame holds spilled registers and local objects: arrays that are indexed, arguments of printf, what callees get
-by pointer. The code moves the stack pointer R1 down by the frame:
+The frame holds spilled registers and local objects: arrays that are indexed, arguments of printf, what
+callees get by pointer. The code moves the stack pointer R1 down by the frame:
 
     IADD3 R1, R1, -0x110, RZ        frame of 272 bytes
     STL [R1+0x70], R18              4 bytes of spill stores ...
     LDL.LU R18, [R1+0x70]           ... and of spill loads
 
-An address other than `[R1+offset]`, or a copy of R1 in another register, shows that there is a local object. If
-there is none, all accesses are spills, and their bytes are those of ptxas. If there is one, spills are the words
-that some load of last use (.LU) reads: ptxas sets it on most loads of spilled registers and on no others; its sums
-are met to a few percent then. Bytes are sums over the instructions of the code, of one thread.
+An address other than `[R1+offset]`, or a copy of R1 in another register, shows that there is a local object.
+If there is none, all accesses are spills, and their bytes are those of ptxas. If there is one, spills are the
+words that some load of last use (.LU) reads: ptxas sets it on most loads of spilled registers and on no
+others; its sums are met to a few percent then. Bytes are sums over the instructions of the code, of one
+thread.
 """
 
 import re
@@ -92,8 +93,11 @@ def _find_spilled_words(accesses: list[_SlotAccess], *, has_objects: bool) -> fr
 def _mask_stack_texts(form_table: FormTable) -> NDArray[np.bool_]:
     """Mark the texts that access local memory or name R1, [n_text]."""
     is_local = form_table.make_opcode_mask(_is_local_access)[form_table.opcode_ids]
-    names_pointer = [_STACK_POINTER_TEXT.search(text) is not None for text in form_table.texts]
-    marked: NDArray[np.bool_] = is_local | np.array(names_pointer, dtype=np.bool_)
+    code = "\n".join(form_table.texts)
+    ends = np.cumsum([len(text) + 1 for text in form_table.texts])
+    places = [match.start() for match in _STACK_POINTER_TEXT.finditer(code)]
+    marked: NDArray[np.bool_] = is_local.copy()
+    marked[np.searchsorted(ends, places, side="right")] = True
     return marked
 
 

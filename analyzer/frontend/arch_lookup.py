@@ -60,7 +60,7 @@ def find_arch_entry(table: Mapping[tuple[str, str], T], arch: str, name: str) ->
 
 
 def find_compiled_name(names: Iterable[str], name: str) -> str:
-    """Return the one of `names` that demangles to `name`, as in a dump through c++filt; else `name` itself."""
+    """Return the one of `names` that demangles to `name`, as in a dump through c++filt; else `name`."""
     if "(" not in name:
         return name
     wanted = name.replace(" ", "")

@@ -38,6 +38,7 @@ _TARGET = re.compile(r"(?<![\w.])0x([0-9a-f]{1,16})$")
 _DEBUGGER_SYMBOL = re.compile(r"\s*<[^<>]*\+\d+>$")
 _LAST_OPERAND = re.compile(r"(?<=[ ,])([.\w$]+)$")
 _GUARD = re.compile(r"@!?U?P\w+ ")
+_MAX_ADDRESS = 1 << 57
 _OPENING, _CLOSING = "([{", ")]}"
 _NO_TARGET_KINDS = frozenset({OpKind.RETURN, OpKind.EXIT, OpKind.BRANCH_INDIRECT})
 
@@ -179,6 +180,9 @@ class _ListingBuilder:
         for each in instructions:
             expected = addresses[-1] + INSTRUCTION_BYTES if addresses else 0
             address = expected if each.address is None else each.address - function.base_address
+            if address >= _MAX_ADDRESS:
+                message = f"{address:#x} is beyond the memory of any GPU"
+                raise InputError(message, location=each.location, hint=LISTING_HINT)
             if (addresses and address < expected) or address < 0:
                 raise InputError(
                     f"address {each.address or address:#06x} does not follow "

@@ -182,7 +182,8 @@ def _detect_loose_text(text: bytes) -> InputFormat:
         (_FILE_LIST_LINE, InputFormat.FILE_LIST),
     ):
         if pattern.search(text):
-            return found
+            is_cut = found is InputFormat.ELF_TABLES and len(text) >= HEAD_BYTES  # its code may follow
+            return InputFormat.SASS if is_cut else found
     return InputFormat.LISTING if any(map(_is_instruction, lines)) else InputFormat.UNKNOWN_TEXT
 
 

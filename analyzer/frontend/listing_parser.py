@@ -23,7 +23,7 @@ from analyzer.frontend.sass_lines import ARCH, ARCH_FLAG, FUNCTION_HEADER, TEXT_
 from analyzer.ir.module import Module, SourceFormat
 from analyzer.isa.control_encoding import encode_control_code, parse_control_code
 from analyzer.text.errors import InputError
-from analyzer.text.source import Location
+from analyzer.text.source import Location, locate
 
 _PREFIX = re.compile(
     r"\s*(?:=>\s*)?(?:\d{1,7}[ \t|]+)?"
@@ -71,9 +71,8 @@ class _ListingParser:
         try:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            line = data.count(b"\n", 0, error.start) + 1
             raise InputError(
-                "the text is not UTF-8", location=Location(self.path, line, 1, ""), hint=LISTING_HINT
+                "the text is not UTF-8", location=locate(self.path, data, error.start), hint=LISTING_HINT
             ) from None
         for number, line in enumerate(text.split("\n"), 1):
             if len(line) > _MAX_LINE_CHARACTERS:

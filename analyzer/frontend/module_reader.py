@@ -53,6 +53,7 @@ _LISTING_FORMATS: Mapping[InputFormat, SourceFormat] = MappingProxyType(
         InputFormat.SOURCE_PAGE: SourceFormat.SOURCE_PAGE,
     }
 )
+_LATE_CODE_FORMATS = (InputFormat.ELF_TABLES, InputFormat.RESOURCE_USAGE)
 _BINARY_FORMATS = (InputFormat.CUBIN, InputFormat.FATBIN, InputFormat.HOST_BINARY, InputFormat.ARCHIVE)
 
 
@@ -122,6 +123,8 @@ def _read_input(path: str, file: BinaryIO) -> tuple[Module, bool]:
     """Return the module, and whether it was read from a text dump."""
     head = _read_bytes(path, file, HEAD_BYTES)
     found = detect_format(head)
+    if found in _LATE_CODE_FORMATS and len(head) >= HEAD_BYTES:
+        return _read_late_code(path, head.removeprefix(_UTF8_BOM), file, found), True
     check_readable(_make_display_path(path), found)
     if found is InputFormat.TRACE:
         from analyzer.frontend.trace_files import read_trace_module
@@ -160,6 +163,19 @@ def _read_dump(path: str, head: bytes, file: BinaryIO) -> Module:
     module = parse_sass(display_path, tables.filter_chunks(chunks))
     metadata = tables.collect_metadata()
     return add_kernel_metadata(module, lambda kernel: find_arch_entry(metadata, kernel.arch, kernel.name))
+
+
+def _read_late_code(path: str, head: bytes, file: BinaryIO, found: InputFormat) -> Module:
+    """Read a long text whose first part has no code: `cuobjdump -elf -sass` prints tables first.
+
+    Raises InputError, which names the format, if no code follows.
+    """
+    try:
+        return _read_dump(path, head, file)
+    except InputError as error:
+        if error.diagnostic.location is None:
+            check_readable(_make_display_path(path), found)
+        raise
 
 
 def _join_bounded(path: str, chunks: Iterable[bytes]) -> bytes:

@@ -17,7 +17,7 @@ import tomli
 from analyzer.files import find_home_folder, list_files, read_file
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_edits import with_inherited_figures
-from analyzer.hardware.parameter_paths import collect_parameters
+from analyzer.hardware.parameter_paths import collect_parameters, collect_struct_parameters
 from analyzer.hardware.schema import Arch, GpuFile
 from analyzer.resources import find_data_folder
 from analyzer.text.errors import HardwareError
@@ -28,6 +28,10 @@ _ERROR_KEY_PATH = re.compile(r"`\$\.?([^`]*)`")
 _MAX_INHERITANCE_DEPTH = 8
 _MAX_FILE_BYTES = 1 << 20
 _CHIP_FOLDER = "chip"
+# Figures outside are typing errors, and products of such would overflow floats.
+_LEAST_FIGURE, _MOST_FIGURE = 1e-12, 1e18
+_SM_COUNT_KEY, _MOST_SMS = "sm.count", 100_000.0
+_OPTIONAL_PREFIX = "link."  # 0: there is none
 
 TomlTable = dict[str, Any]
 _FileT = TypeVar("_FileT", Arch, GpuFile)
@@ -116,6 +120,7 @@ def _make_arch_sort_key(name: str) -> tuple[int, str]:
 @cache
 def _read_gpu(key: str, path: Path) -> Gpu:
     file = _convert_table(_read_merged_toml(path), GpuFile, path)
+    _check_figures(file, path)
     arch = load_arch(file.arch) if file.support == "kernels" else None
     gpu = Gpu(key=key, file=file, arch=arch)
     parent = None if _is_shipped(path) else _find_parent_gpu(path)
@@ -145,6 +150,18 @@ def _list_figure_keys(table: TomlTable, prefix: str = "") -> Iterator[str]:
         if isinstance(value, dict):
             key = f"{prefix}{name}"
             yield from [key] if "value" in value else _list_figure_keys(value, f"{key}.")
+
+
+def _check_figures(file: GpuFile, path: Path) -> None:
+    """Check that models can divide by the figures of a GPU. Raises HardwareError that shows a faulty one."""
+    for key, figure in collect_struct_parameters(file).items():
+        least = 1.0 if key == _SM_COUNT_KEY else _LEAST_FIGURE
+        most = _MOST_SMS if key == _SM_COUNT_KEY else _MOST_FIGURE
+        if least <= figure.value <= most or (figure.value == 0 and key.startswith(_OPTIONAL_PREFIX)):
+            continue
+        raise HardwareError(
+            f"{key} is {figure.value:g}, and must be {least:g} to {most:g}", location=_locate_key(path, key)
+        )
 
 
 def _find_gpu_key(name: str, paths: dict[str, Path]) -> str:

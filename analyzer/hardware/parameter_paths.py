@@ -27,6 +27,7 @@ def collect_parameters(gpu: Gpu) -> dict[str, HardwareParameter]:
 
 
 def collect_struct_parameters(root: msgspec.Struct) -> dict[str, HardwareParameter]:
+    """Return the parameters of a file by key."""
     return dict(_walk_parameters(root, ""))
 
 

@@ -37,7 +37,7 @@ def compute_sm_bounds(
     The SM's port to the L2 is a resource only if the bandwidth of the whole L2 is not known.
     demand: of one warp.
     elected: how often that demand counts in a CTA, by pipe that elected threads drive; 1 for other pipes.
-    warp_share: part of the warps that have the demand; pipes of elected threads are used once per CTA all the same.
+    warp_share: part of the warps that have the demand; pipes of elected threads are used once per CTA anyway.
     """
     arch = model_input.arch
     memory = arch.memory

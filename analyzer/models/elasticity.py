@@ -9,8 +9,8 @@ time jumps. Two kinds of change can only be noise, and the largest of them is th
 1. the time moves although figures move by a thousandth (`_measure_jitter`);
 2. a better figure costs time, or a worse one saves time.
 
-An elasticity whose change of time is not larger than the resolution is left out. A noisy model gets a larger
-step, so that more changes exceed its noise.
+A change from a worse to a better figure has the noise of two times: an elasticity is left out unless that
+change is larger than twice the resolution. A noisy model gets a larger step, so that more changes exceed it.
 
 Most figures have no effect. Groups of them are made worse together; where that does not cost time, none of
 the group does (a worse figure never saves time), else the group is halved. So n figures of which k matter
@@ -111,7 +111,7 @@ class _ElasticitySearch:
         self._search([key for key in keys if key != _SM_COUNT_KEY])
         found = {key: time / figure for key, (figure, time) in self.changes.items() if figure}
         found = {key: value for key, value in found.items() if abs(value) >= _MIN_ELASTICITY}
-        kept = {key: value for key, value in found.items() if abs(self.changes[key][1]) > self.noise}
+        kept = {key: value for key, value in found.items() if abs(self.changes[key][1]) > 2 * self.noise}
         return Elasticities(
             by_key=dict(sorted(kept.items(), key=lambda item: (-abs(item[1]), item[0]))),
             resolution=math.expm1(self.noise),

@@ -1,8 +1,9 @@
 """Lower bounds of a loop iteration: recurrence, pipes, issue slots, memory, and one warp's latency.
 
-The warps that count are those of this launch: CTAs that one SM holds of the grid, and of their warps those that
-enter the loop. Example: a matrix product takes 128 cycles of its pipe and 384 until the next one can start. One
-warp alone is bound by latency, 384 cycles, with the pipe 33 % busy; four warps on a sub-core keep it busy.
+The warps that count are those of this launch: CTAs that one SM holds of the grid, and of their warps those
+that enter the loop. Example: a matrix product takes 128 cycles of its pipe and 384 until the next one can
+start. One warp alone is bound by latency, 384 cycles, with the pipe 33 % busy; four warps on a sub-core keep
+it busy.
 """
 
 import math
@@ -28,7 +29,7 @@ _MIN_RECURRENCE_SHARE = 0.9
 
 
 class LoopBounds(Struct, frozen=True, kw_only=True):
-    """Bounds of one loop on one GPU, per iteration, with the warps of the launch that one SM holds at a time."""
+    """Bounds of one loop on one GPU, per iteration, with the launch's warps that one SM holds at a time."""
 
     loop: Loop
     cycles_per_iteration: float  # the longest of the bounds

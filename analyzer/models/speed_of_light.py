@@ -1,8 +1,8 @@
 """Achieved operations and bytes per second of a launch, and their shares of the GPU's peaks (speed of light).
 
 Operations are those of the code: a multiply-add counts two. A matrix product counts as if it were dense; its
-share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database at
-the clock of the datasheet, so that an edited GPU has edited peaks:
+share of the peak counts half the work where the code is 2:4 sparse. Peaks are those of the hardware database
+at the clock of the datasheet, or the launch's own where that is higher, so an edited GPU has edited peaks:
 
     H100 SXM, FP16 tensor: 2,048 FMA per cycle and SM x 2 x 132 SMs x 1,830 MHz = 989 TFLOP/s
 
@@ -13,12 +13,15 @@ from enum import StrEnum
 
 import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from analyzer.demand.tcgen05_tiles import is_tcgen05_mma
 from analyzer.hardware.gpu import Gpu, find_sched_timing
 from analyzer.hardware.schema import Arch
 from analyzer.ir.arrays import FloatArray
+from analyzer.ir.module import InstructionForm, Kernel
 from analyzer.ir.opcode import Opcode, OpKind
+from analyzer.ir.operand import ConstantBankOperand, Register
 from analyzer.ir.scheduling import WARP_SIZE, SchedClass, TensorRate
 from analyzer.models.bounds import DRAM_BOUND, L2_BOUND
 from analyzer.models.interface import ModelInput
@@ -92,7 +95,7 @@ def measure_speed_of_light(result: ModelResult) -> SpeedOfLight:
     instructions = model_input.demand.instructions * _count_warps(model_input)
     slots = prediction.cycles * model_input.gpu.sm_count * model_input.arch.limits.subcores_per_sm.value
     return SpeedOfLight(
-        compute=_measure_compute(model_input, seconds),
+        compute=_measure_compute(model_input, seconds, prediction.clock_mhz),
         memory=_measure_memory(result, seconds),
         issue_share=instructions / slots if slots else 0.0,
     )
@@ -110,7 +113,9 @@ class _Work(Struct):
     peak_per_second: float | None = None
 
 
-def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeThroughput, ...]:
+def _measure_compute(
+    model_input: ModelInput, seconds: float, clock_mhz: float
+) -> tuple[ComputeThroughput, ...]:
     opcodes, gpu = model_input.kernel.form_table.opcodes, model_input.gpu
     executed = _count_warp_executions(model_input)
     found: dict[tuple[str, Unit, bool], _Work] = {}
@@ -121,11 +126,11 @@ def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeTh
         if rate is None:
             name = _VECTOR_TYPE_BY_KIND.get(opcode.kind, "FP32")
             work = found.setdefault((name, Unit.VECTOR, True), _Work())
-            work.peak_per_second = _compute_vector_peak(gpu, model_input.arch, name)
+            work.peak_per_second = _compute_vector_peak(gpu, model_input.arch, name, clock_mhz)
         else:
             key = (_TENSOR_TYPES[rate], Unit.TENSOR, rate not in _INTEGER_RATES)
             work = found.setdefault(key, _Work())
-            work.peak_per_second = _compute_tensor_peak(gpu, rate)
+            work.peak_per_second = _compute_tensor_peak(gpu, rate, clock_mhz)
         is_sparse = opcode.mma_shape is not None and opcode.mma_shape.is_sparse
         work.operations += operations
         work.dense_operations += operations * (0.5 if is_sparse else 1.0)
@@ -149,7 +154,8 @@ def _measure_compute(model_input: ModelInput, seconds: float) -> tuple[ComputeTh
 def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     """Count the executions of each opcode by the grid's warps, active lanes over 32 where they are known.
 
-    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA does.
+    Matrix products count in full. Where it is not known which warp issues tcgen05 products, one of a CTA
+    does. Half-precision operations on constants alone do not count: compilers set registers by them.
     """
     ids, table = model_input.kernel.opcode_ids, model_input.kernel.form_table
     executions = model_input.execution_counts * _count_warps(model_input)
@@ -163,30 +169,56 @@ def _count_warp_executions(model_input: ModelInput) -> FloatArray:
     else:
         once = table.make_opcode_mask(is_tcgen05_mma)[ids]
         executions[once] /= model_input.occupancy.warps_per_cta
+    executions[_mask_constant_moves(model_input.kernel)] = 0.0
     return np.bincount(ids, weights=executions, minlength=len(table.opcodes)).astype(np.float64)
+
+
+def _mask_constant_moves(kernel: Kernel) -> NDArray[np.bool_]:
+    """Mark half-precision operations that read no register, such as `HFMA2.MMA R3, -RZ, RZ, 0, 0.5`, [n]."""
+    table = kernel.form_table
+    is_half = table.make_opcode_mask(_is_half_operation)[kernel.opcode_ids]
+    text_ids = np.unique(kernel.text_ids[is_half]).tolist()
+    moves = [text_id for text_id in text_ids if not _reads_value(table.decode_form(text_id))]
+    marked: NDArray[np.bool_] = (
+        np.isin(kernel.text_ids, moves) if moves else np.zeros(len(kernel), dtype=bool)
+    )
+    return marked
+
+
+def _is_half_operation(opcode: Opcode) -> bool:
+    return opcode.kind is OpKind.HALF and opcode.mma_shape is None
+
+
+def _reads_value(form: InstructionForm) -> bool:
+    """Return whether a source is a register or a word of a constant bank; the first operand is the result."""
+    return any(
+        isinstance(operand, ConstantBankOperand)
+        or (isinstance(operand, Register) and operand.index is not None)
+        for operand in form.operands[1:]
+    )
 
 
 def _is_matrix_product(opcode: Opcode) -> bool:
     return opcode.mma_shape is not None
 
 
-def _compute_tensor_peak(gpu: Gpu, rate: TensorRate) -> float | None:
+def _compute_tensor_peak(gpu: Gpu, rate: TensorRate, clock_mhz: float) -> float | None:
     figure = gpu.find_tensor_fma_per_cycle(rate)
     if figure is None:
         return None
     clock = gpu.file.clock.tensor_mhz or gpu.file.clock.boost_mhz
     if rate is TensorRate.F64:
         clock = gpu.file.clock.boost_mhz
-    return 2.0 * figure.value * gpu.sm_count * clock.value * _MEGA
+    return 2.0 * figure.value * gpu.sm_count * max(clock.value, clock_mhz) * _MEGA
 
 
-def _compute_vector_peak(gpu: Gpu, arch: Arch, name: str) -> float:
+def _compute_vector_peak(gpu: Gpu, arch: Arch, name: str, clock_mhz: float) -> float:
     sched, operations = _VECTOR_TYPES[name]
     timing = find_sched_timing(arch, sched)
     pipes = 1 if timing.alternate_pipe is None else 2
     per_cycle = pipes * WARP_SIZE * operations / timing.issue_cycles.value
     subcores = arch.limits.subcores_per_sm.value * gpu.sm_count
-    return float(per_cycle * subcores * gpu.file.clock.boost_mhz.value * _MEGA)
+    return float(per_cycle * subcores * max(gpu.file.clock.boost_mhz.value, clock_mhz) * _MEGA)
 
 
 def _measure_memory(result: ModelResult, seconds: float) -> tuple[MemoryThroughput, ...]:

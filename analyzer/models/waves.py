@@ -1,8 +1,8 @@
 """Waves of CTAs of a grid: full ones, and a last one with the rest, the tail.
 
-What the tail costs is the time beyond that of the same work spread evenly over the SMs. A model is asked for a
-grid that fills whole waves, and its cycles are taken in proportion: 1,057 CTAs where 1,056 fit at a time take
-two waves; 1,056 take one, so that 1,057 evenly spread would take 1.001 of it, and the tail costs 50 %.
+What the tail costs is the time beyond that of the same work spread evenly over the SMs. A model is asked for
+a grid that fills whole waves, and its cycles are taken in proportion: 1,057 CTAs where 1,056 fit at a time
+take two waves; 1,056 take one, so that 1,057 evenly spread would take 1.001 of it, and the tail costs 50 %.
 """
 
 import math
@@ -38,8 +38,8 @@ def measure_tail_share(result: ModelResult) -> float | None:
     """Return the share of a launch's time that its last, partly filled wave costs.
 
     None where the grid is not known or the model does not say what another grid takes; 0 where the last wave
-    is full or cannot cost 1 %. A grid of less than one wave is compared with one of equally many CTAs on every
-    SM, and has no tail where SMs have at most one.
+    is full or cannot cost 1 %. A grid of less than one wave is compared with one of equally many CTAs on
+    every SM, and has no tail where SMs have at most one.
     """
     model_input, scaling = result.model_input, result.sm_scaling
     if model_input.grid is None or scaling is None:

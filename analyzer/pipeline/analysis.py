@@ -27,6 +27,7 @@ from analyzer.report.input_entries import (
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import GateError, HardwareError, UsageError
 from analyzer.text.kernel_names import find_nearest_names, list_names_for_people
+from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
 
@@ -75,7 +76,10 @@ def with_launch(options: Options, launch: Launch | CheckedLaunch | None) -> Opti
 
 
 def analyze_programs(
-    programs: Sequence[Program], gpu: str | Sequence[str] | None, options: Options
+    programs: Sequence[Program],
+    gpu: str | Sequence[str] | None,
+    options: Options,
+    progress: ProgressCallback = ignore_progress,
 ) -> Report:
     """Analyze several loaded inputs; return one report."""
     gpus = find_gpus(gpu)
@@ -85,7 +89,7 @@ def analyze_programs(
         for index, (program, kernels) in enumerate(chosen)
         for kernel, own in _assign_gpus(kernels, gpus)
     ]
-    done = KernelTaskRunner(tasks, options).run()
+    done = KernelTaskRunner(tasks, options, progress).run()
     reports = done.reports
     _check_coverage(reports, options)
     refusals = [r.refused[0].reason for r in reports if r.refused and not r.predictions]
@@ -159,8 +163,8 @@ def _assign_gpus(
 def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[LoadedKernel]]:
     """Return the kernels of each input that the options name, all where they name none.
 
-    A name that equals one kernel's in any input leaves out those of which it is a part. Raises UsageError for a
-    name that fits nothing.
+    A name that equals one kernel's in any input leaves out those of which it is a part. Raises UsageError for
+    a name that fits nothing.
     """
     if not options.kernels:
         return [list(program.kernels) for program in programs]
@@ -177,7 +181,7 @@ def choose_kernels(programs: Sequence[Program], options: Options) -> list[list[L
 def _make_no_kernel_error(pattern: str, kernels: Sequence[LoadedKernel]) -> UsageError:
     names = [kernel.name for kernel in kernels]
     near = find_nearest_names(names, pattern)
-    hint = f"the input has: {list_names_for_people(names)}"
+    hint = f"the input has: {list_names_for_people(sorted(names))}"
     if near:
         hint = f"did you mean {list_names_for_people(near)}?"
     return UsageError(f"no kernel fits {pattern}", hint=hint)

@@ -1,6 +1,6 @@
 """Analysis of one kernel on any number of GPUs: counts, demand, predictions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -28,12 +28,14 @@ from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.pipeline.unknown_ranges import UnknownRange, find_unknown_range
 from analyzer.report.kernel_analysis import GpuResult, KernelAnalysis
 from analyzer.text.demangling import demangle
+from analyzer.text.progress import StepProgress
 
 if TYPE_CHECKING:  # execution is loaded where a launch is known
     from analyzer.pipeline.launch_execution import ExecutedLaunch
     from analyzer.traffic.cache_experiment import CacheExperiment
 
 _MIN_STEPS_PER_KERNEL = 200
+_EXTREME_BUDGET_DIVISOR = 10  # part of a kernel's steps for each end of its interval
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -49,7 +51,6 @@ class Options(Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()  # the first one for loops, listing and advice; the default where empty
     advice: bool = False  # ask the first model again for each rule of advice that applies
     advice_rules: tuple[str, ...] = ()  # rules to look at; all where empty
-    progress: Callable[[str], None] | None = None  # is told what takes long
     explain: bool = False  # run a second model where only one is named, so that they can be compared
     step_limit: int | None = None  # of each kernel's abstract execution; None: a few seconds for all kernels
     # Processes that share the kernels of large inputs. They are forks, and forks of a program that has
@@ -60,8 +61,9 @@ class Options(Struct, frozen=True, kw_only=True):
 class KernelAnalyzer:
     """Analyzer of the kernels of one module, whose opcodes' costs are computed once per GPU."""
 
-    def __init__(self, options: Options, n_kernels: int = 1) -> None:
-        self.options = options
+    def __init__(self, options: Options, n_kernels: int = 1, steps: StepProgress | None = None) -> None:
+        """Prepare for `n_kernels` kernels; each of them on each GPU is a step."""
+        self.options, self.steps = options, steps or StepProgress()
         self._costs_by_gpu: dict[str, OpcodeCosts] = {}
         self.used_trip_rules: set[TripCountRule] = set()
         self.n_kernels = max(1, n_kernels)
@@ -94,18 +96,21 @@ class KernelAnalyzer:
         """Execute a launch; None where it is not known, or needs more than a kernel's share of the steps."""
         if not launch.arguments and not launch.has_dimensions:
             return None
-        from analyzer.pipeline.launch_execution import execute_kernel
+        from analyzer.pipeline.launch_execution import execute_kernel, explain_shared_arguments
 
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
-        found = execute_kernel(
-            loaded,
-            launch,
-            trips=self.options.trip_rules,
-            taken=self.options.branch_rules,
-            step_limit=limit,
-            assumption=assumption,
-            rough_boxes=rough_boxes,
-        )
+        if assumption is not WorkAssumption.LIKELY:
+            limit = max(_MIN_STEPS_PER_KERNEL, limit // _EXTREME_BUDGET_DIVISOR)
+        with explain_shared_arguments(self.n_kernels if launch.arguments else 1):
+            found = execute_kernel(
+                loaded,
+                launch,
+                trips=self.options.trip_rules,
+                taken=self.options.branch_rules,
+                step_limit=limit,
+                assumption=assumption,
+                rough_boxes=rough_boxes,
+            )
         is_cut = found is not None and found.profile.provenance is Provenance.UNKNOWN
         return None if is_cut and self.n_kernels > 1 and not self.options.step_limit else found
 
@@ -152,7 +157,8 @@ class KernelAnalyzer:
             executed = self._execute(counted.loaded, counted.launch, assumption, boxes)
             if executed is None or executed.profile.provenance is Provenance.UNKNOWN:
                 return None
-            return self._make_counted_launch(counted.loaded, counted.launch, executed)
+            found = self._make_counted_launch(counted.loaded, counted.launch, executed)
+            return replace(found, cache_experiment=counted.cache_experiment)
 
         return find_unknown_range(counted, count_work)
 
@@ -177,7 +183,7 @@ class KernelAnalyzer:
         return replace(
             analysis,
             loops=compute_loop_bounds(first.model_input, first.timeline),
-            findings=find_advice(first, self.options.advice_rules, self.options.progress)
+            findings=find_advice(first, self.options.advice_rules, self.steps.tell)
             if self.options.advice
             else (),
         )
@@ -186,6 +192,7 @@ class KernelAnalyzer:
         self, counted: CountedLaunch, gpu: Gpu, unknown_range: UnknownRange | None
     ) -> tuple[GpuResult, ...]:
         """Return one result for each model, or one refusal if the kernel does not run on the GPU."""
+        self.steps.begin(f"{demangle(counted.loaded.name)} on {gpu.name}")
         costs = self._find_costs(gpu, counted.loaded.kernel)
         model_input = bind_to_gpu(counted, gpu, costs)
         found: list[ModelResult | None] = [None]

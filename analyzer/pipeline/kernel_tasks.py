@@ -14,6 +14,7 @@ from analyzer.pipeline.kernel_analyzer import KernelAnalyzer, Options
 from analyzer.pipeline.loaded_program import LoadedKernel
 from analyzer.report.analyze_schema import KernelReport
 from analyzer.report.kernel_entries import make_kernel_report
+from analyzer.text.progress import ProgressCallback, StepProgress, ignore_progress
 from analyzer.text.source_files import SourceFiles
 from analyzer.worker_pool import count_forkable_cores, run_in_forks, split_evenly
 
@@ -41,8 +42,11 @@ class TaskResults(msgspec.Struct, frozen=True):
 class KernelTaskRunner:
     """Runs tasks, those of each input with a `KernelAnalyzer` of its own."""
 
-    def __init__(self, tasks: Sequence[KernelTask], options: Options) -> None:
+    def __init__(
+        self, tasks: Sequence[KernelTask], options: Options, progress: ProgressCallback = ignore_progress
+    ) -> None:
         self.tasks, self.options = tasks, options
+        self.steps = StepProgress(progress, sum(max(1, len(task.gpus)) for task in tasks))
         self.analyzers: dict[int, KernelAnalyzer] = {}
         self.source_files: dict[Path | None, SourceFiles] = {}
 
@@ -53,7 +57,14 @@ class KernelTaskRunner:
         if n_workers < 2 or sum(sizes) < _MIN_PARALLEL_INSTRUCTIONS:
             return self.run_batch((0, len(self.tasks)))
         batches = split_evenly(sizes, n_workers * _BATCHES_PER_WORKER)
-        parts = list(run_in_forks(self.run_batch, batches, n_workers, TaskResults))
+        tell, self.steps = self.steps.callback, StepProgress()  # forks tell nothing
+        tell(0, len(self.tasks), "kernels")
+        parts = []
+        for (_, stop), part in zip(
+            batches, run_in_forks(self.run_batch, batches, n_workers, TaskResults), strict=True
+        ):
+            parts.append(part)
+            tell(stop, len(self.tasks), "kernels")
         return TaskResults(
             tuple(report for part in parts for report in part.reports),
             frozenset(rule for part in parts for rule in part.used_trip_rules),
@@ -66,8 +77,9 @@ class KernelTaskRunner:
             kernel_analyzer = self.analyzers.get(task.input_index)
             if kernel_analyzer is None:
                 kernel_analyzer = self.analyzers[task.input_index] = KernelAnalyzer(
-                    self.options, len(self.tasks)
+                    self.options, len(self.tasks), self.steps
                 )
+            self.steps.tell(task.loaded.name)
             for analysis in kernel_analyzer.analyze(task.loaded, task.gpus):
                 files = self.source_files.setdefault(task.input_folder, SourceFiles(task.input_folder))
                 reports.append(

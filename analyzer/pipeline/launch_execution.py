@@ -1,5 +1,8 @@
 """Abstract execution of a loaded kernel where its launch is known."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from msgspec import Struct
 
 from analyzer.demand.tma_copies import count_copied_bytes
@@ -26,7 +29,7 @@ from analyzer.execution.static_counts.block_counts import TripCountRule
 from analyzer.execution.static_counts.profile_counts import compute_mean_warp_counts
 from analyzer.ir.launch import Launch
 from analyzer.pipeline.loaded_program import LoadedKernel
-from analyzer.text.errors import HardwareError
+from analyzer.text.errors import HardwareError, UsageError
 
 
 class ExecutedLaunch(Struct, frozen=True, eq=False):
@@ -37,6 +40,21 @@ class ExecutedLaunch(Struct, frozen=True, eq=False):
     prepared: PreparedLaunch | None = None  # None for a trace
     memory_log: AccessLog | None = None  # as in `ExecutionResult`
     mbarrier_recorder: MbarrierRecorder | None = None  # as in `ExecutionResult`
+
+
+@contextmanager
+def explain_shared_arguments(n_kernels: int) -> Iterator[None]:
+    """Add to a UsageError that arguments go to each of several kernels, and how to choose one."""
+    try:
+        yield
+    except UsageError as error:
+        if n_kernels <= 1:
+            raise
+        told = error.diagnostic
+        hint = f"an argument goes to each of the {n_kernels:,} kernels: choose one with -k NAME"
+        raise UsageError(
+            told.message, location=told.location, hint=f"{told.hint}; {hint}" if told.hint else hint
+        ) from None
 
 
 def execute_kernel(
@@ -78,13 +96,15 @@ def execute_kernel(
     if found.is_endless and prepared.image.assumes_pointers:
         prepared = without_assumed_pointers(prepared, launch)
         found = _execute_prepared(loaded, launch, prepared, options)
-    profile = add_staged_boxes(
-        found.profile,
-        prepared.compiled,
-        prepared.image,
-        prepared.shape,
-        lambda: _count_copied_bytes(found.profile, prepared),
-    )
+    profile = found.profile
+    if rough_boxes is None:
+        profile = add_staged_boxes(
+            found.profile,
+            prepared.compiled,
+            prepared.image,
+            prepared.shape,
+            lambda: _count_copied_bytes(found.profile, prepared),
+        )
     return ExecutedLaunch(
         profile,
         frozenset(branch_decider.used_trip_rules),

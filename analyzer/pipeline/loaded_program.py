@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from analyzer.demand.instruction_mix import InstructionMix
 from analyzer.flow.cfg import Cfg, build_cfg
@@ -18,10 +19,10 @@ from analyzer.ir.module import Instruction, Kernel, Module
 from analyzer.isa.control_encoding import decode_control_code
 from analyzer.report.notebook import make_html_table
 from analyzer.text.demangling import demangle
-from analyzer.text.errors import InputError
+from analyzer.text.errors import InputError, ToolError, WarplensError
 from analyzer.text.escaping import escape_controls
 from analyzer.text.kernel_names import find_matching_names, list_names_for_people
-from analyzer.text.source import Diagnostic
+from analyzer.text.source import Diagnostic, Severity
 
 if TYPE_CHECKING:
     from analyzer.ir.trace import Trace
@@ -166,6 +167,7 @@ def load_all(
 ) -> list[Program]:
     """Read an input, or all cubins in a folder such as Triton's cache; see `load`.
 
+    A file of a folder that cannot be read is left out with a warning, unless none can.
     patterns: of the kernels that are wanted. A cubin in a folder is called as its kernel, so that others of
         many are not read. All are read if a pattern fits no name of a file.
     """
@@ -177,9 +179,21 @@ def load_all(
     if found and all(found):
         files = [files[index] for index in sorted({index for each in found for index in each})]
     programs: list[Program] = []
+    errors: list[WarplensError] = []
     for file in files:
         ordinal = sum(map(len, programs)) + 1
-        programs.append(Program(read_module(file, usage_path=usage_path, arch=arch), first_ordinal=ordinal))
+        try:
+            module = read_module(file, usage_path=usage_path, arch=arch)
+        except (InputError, ToolError) as error:
+            errors.append(error)
+        else:
+            programs.append(Program(module, first_ordinal=ordinal))
+    if not programs:
+        raise errors[0]
+    if errors:  # of some files among many
+        notes = tuple(Diagnostic(Severity.WARNING, "unreadable-file", f"left out: {each}") for each in errors)
+        first = programs[0].module
+        programs[0] = Program(replace(first, diagnostics=(*first.diagnostics, *notes)))
     return programs
 
 

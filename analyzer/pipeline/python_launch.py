@@ -111,13 +111,17 @@ def _is_array(value: object) -> bool:
 def _make_dims(what: str, value: Dims | None) -> Dim3 | None:
     if value is None:
         return None
-    sizes = (value,) if isinstance(value, numbers.Integral) else value
-    if not isinstance(sizes, Sequence) or isinstance(sizes, str | bytes) or not 1 <= len(sizes) <= 3:
+    sizes: object = (value,) if isinstance(value, numbers.Integral) else value
+    if (
+        not isinstance(sizes, Sequence)
+        or not 1 <= len(sizes) <= 3
+        or not all(isinstance(size, numbers.Integral) for size in sizes)
+    ):
         raise UsageError(f"{what} {value!r}: not one to three numbers", hint=f"write {what}=(128, 1, 1)")
-    for size in sizes:
-        if not isinstance(size, numbers.Integral) or not 1 <= size <= _MAX_EXTENT:
-            raise UsageError(f"{what} {value!r}: each number must be 1 to {_MAX_EXTENT}")
-    return Dim3(*map(int, sizes))
+    extents = [int(size) for size in sizes]
+    if not 1 <= min(extents) <= max(extents) <= _MAX_EXTENT:
+        raise UsageError(f"{what} {value!r}: each number must be 1 to {_MAX_EXTENT}")
+    return Dim3(*extents)
 
 
 def _list_arguments(arguments: object) -> list[tuple[str, object]]:

@@ -54,6 +54,8 @@ class UnknownRange(Struct, frozen=True, eq=False):
                 low, high = min(low, found.time_us_low), max(high, found.time_us_high)
             elif assumption is WorkAssumption.MOST:
                 high *= MAX_UNKNOWN_TRIPS / ASSUMED_TRIP_COUNT
+            else:
+                low *= MIN_UNKNOWN_TRIPS / ASSUMED_TRIP_COUNT
         prediction = replace(
             prediction,
             time_us_low=low,
@@ -102,7 +104,10 @@ def find_unknown_range(counted: CountedLaunch, count_work: CountWork) -> Unknown
     if profile is None:
         return None
     unknown = list_unknown_accesses(profile, counted.loaded.kernel)
-    has_work = any(branch.instruction_share >= _MIN_BRANCH_SHARE for branch in profile.unknown_branches)
+    has_work = any(
+        branch.is_open and branch.instruction_share >= _MIN_BRANCH_SHARE
+        for branch in profile.unknown_branches
+    )
     if not unknown and not has_work:
         return None
     extremes = {assumption: count_work(assumption) if has_work else counted for assumption in _EXTREMES}

@@ -1,6 +1,7 @@
 """Predictions on edited hardware: launches are counted once, then a model runs once for each edit."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from msgspec import Struct
 
@@ -36,6 +37,7 @@ from analyzer.report.whatif_entries import make_figure_entries, make_point_entry
 from analyzer.report.whatif_schema import WHATIF_SCHEMA, PointEntry, WhatIfKernel, WhatIfReport
 from analyzer.text.demangling import demangle
 from analyzer.text.errors import HardwareError, UsageError
+from analyzer.text.progress import ProgressCallback, ignore_progress
 from analyzer.version import __version__
 
 
@@ -74,7 +76,11 @@ def whatif(
 
 
 def whatif_programs(
-    programs: Sequence[Program], gpu: str | None, edits: HardwareEdits, options: Options
+    programs: Sequence[Program],
+    gpu: str | None,
+    edits: HardwareEdits,
+    options: Options,
+    progress: ProgressCallback = ignore_progress,
 ) -> WhatIfReport:
     """Predict times on a GPU as it is and on each edited one; a point where a kernel does not fit is refused.
 
@@ -90,8 +96,12 @@ def whatif_programs(
         for settings in combine_settings(edits.settings, edits.sweeps)
     ]
     kernel_analyzer = KernelAnalyzer(options, len(chosen))
-    counted = [one for kernel in chosen for one in kernel_analyzer.count_launches(kernel)]
-    found = [_evaluate_kernel(one, base, points, edits, options) for one in counted]
+    counted: list[CountedLaunch] = []
+    for number, kernel in enumerate(chosen):
+        progress(number, len(chosen), demangle(kernel.name))
+        counted += kernel_analyzer.count_launches(kernel)
+    tell = partial(progress, 0, 0)
+    found = [_evaluate_kernel(one, base, points, edits, options, tell) for one in counted]
     return WhatIfReport(
         schema=WHATIF_SCHEMA,
         tool_version=__version__,
@@ -111,6 +121,7 @@ def _evaluate_kernel(
     points: Sequence[tuple[tuple[ParameterSetting, ...], Gpu]],
     edits: HardwareEdits,
     options: Options,
+    tell: Callable[[str], None],
 ) -> WhatIfKernel:
     model, elasticity_model = _choose_models(counted, options)
     before = _predict(counted, base, model)
@@ -120,7 +131,7 @@ def _evaluate_kernel(
     elasticities = Elasticities(by_key={}, resolution=0.0)
     if edits.elasticity:
         predict_time_us = _make_time_predictor(counted, elasticity_model, ctas)
-        elasticities = compute_elasticities(before.model_input, predict_time_us, options.progress)
+        elasticities = compute_elasticities(before.model_input, predict_time_us, tell)
     resolution = elasticities.resolution if edits.elasticity and model == elasticity_model else 0.0
     if points and not resolution:
         predict_time_us = _make_time_predictor(counted, model, ctas)
@@ -132,7 +143,7 @@ def _evaluate_kernel(
         architecture=kernel.arch,
         base=_make_prediction_entry(before, counted, base),
         points=tuple(
-            _make_point_entry(counted, model, settings, gpu, ctas, options) for settings, gpu in points
+            _make_point_entry(counted, model, settings, gpu, ctas, tell) for settings, gpu in points
         ),
         elasticity=elasticities.by_key,
         resolution=resolution,
@@ -172,10 +183,9 @@ def _make_point_entry(
     settings: Sequence[ParameterSetting],
     gpu: Gpu,
     ctas: int,
-    options: Options,
+    tell: Callable[[str], None],
 ) -> PointEntry:
-    if options.progress is not None:
-        options.progress(f"{model} at {', '.join(map(str, settings))}")
+    tell(f"{model} at {', '.join(map(str, settings))}")
     found = _predict(counted, gpu, model, ctas)
     if isinstance(found, Refusal):
         return make_point_entry(gpu, settings, None, refused=found.reason)

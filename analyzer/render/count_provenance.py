@@ -80,7 +80,11 @@ def _format_looked_at_ctas(kernel: KernelReport) -> str:
         return f"{verb}{looked_at:,} CTAs"
     total = grid[0] * grid[1] * grid[2]
     is_proven = not counts.is_sample and counts.provenance in ("exact", "assumed")
-    alike = ", the others proven alike" if looked_at < total and is_proven else ""
+    alike = ""
+    if looked_at < total and counts.is_sample:
+        alike = ", the others taken to be like them"
+    elif looked_at < total and is_proven:
+        alike = ", the others proven alike"
     return f"{verb}{looked_at:,} of {total:,} CTAs{alike}"
 
 

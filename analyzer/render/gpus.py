@@ -1,46 +1,50 @@
 """GPUs and their figures as tables, and the text of a GPU file to edit."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 import msgspec
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from analyzer.hardware.gpu import Gpu
 from analyzer.hardware.parameter_couplings import find_coupled_keys
 from analyzer.hardware.schema import Arch, GpuFile, HardwareParameter, SchedClassTiming
 from analyzer.ir.scheduling import TensorRate
+from analyzer.render.tables import Column, ColumnFit, FittedTable, make_number_columns, make_table
 from analyzer.text.escaping import escape_controls
 
 
-def make_gpu_table(gpus: tuple[Gpu, ...]) -> Table:
+def make_gpu_table(gpus: tuple[Gpu, ...]) -> FittedTable:
     """Return a table with one row per GPU; tensor FMA is dense FP16 per cycle and SM, `-` for none.
 
     A GPU is verified if no figure that decides times is assumed.
     """
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("arch", no_wrap=True)
-    table.add_column("product")
-    for name in ("SMs", "MHz", "DRAM GB/s", "L2 MiB", "tensor FMA"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verified", no_wrap=True)
+    rows = []
     for gpu in gpus:
         rate = gpu.find_tensor_fma_per_cycle(TensorRate.F16)
-        table.add_row(
-            escape_controls(gpu.key),
-            gpu.file.arch,
-            escape_controls(gpu.name),
-            str(gpu.sm_count),
-            f"{gpu.find_clock_mhz(tensor=None).value:,.0f}",
-            f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
-            f"{gpu.file.l2.size_bytes.value / 2**20:,.1f}",
-            f"{rate.value:,.0f}" if rate else "-",
-            "yes" if gpu.is_verified else "no",
+        rows.append(
+            (
+                gpu.key,
+                gpu.file.arch,
+                gpu.name,
+                str(gpu.sm_count),
+                f"{gpu.find_clock_mhz(tensor=None).value:,.0f}",
+                f"{gpu.file.memory.bandwidth_gbps.value:,.0f}",
+                f"{gpu.file.l2.size_bytes.value / 2**20:,.1f}",
+                f"{rate.value:,.0f}" if rate else "-",
+                "yes" if gpu.is_verified else "no",
+            )
         )
-    return table
+    columns = [
+        Column("name", ColumnFit.WRAP, min_width=16),
+        Column("arch", ColumnFit.NO_WRAP),
+        Column("product", ColumnFit.WRAP, min_width=13, drop_rank=1),
+        *make_number_columns("SMs", "MHz", "DRAM GB/s"),
+        *make_number_columns("L2 MiB", "tensor FMA", drop_rank=2),
+        Column("verified", ColumnFit.NO_WRAP, drop_rank=3),
+    ]
+    return make_table(columns, rows)
 
 
 def print_gpu(gpu: Gpu, console: Console, *, explain: bool) -> None:
@@ -81,39 +85,37 @@ def list_figures(row: msgspec.Struct, prefix: str = "") -> Iterator[tuple[str, H
 
 def _make_figure_table(
     figures: dict[str, HardwareParameter], sources: Mapping[str, str], *, explain: bool
-) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("figure", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("basis", no_wrap=True)
-    if explain:
-        table.add_column("source and note")
+) -> FittedTable:
+    rows = []
     for key, figure in figures.items():
-        row = [
-            key,
-            f"{figure.value:,g}" if figure.value < 1e6 else f"{figure.value:,.0f}",
-            figure.basis.value,
-        ]
-        if explain:
-            source = sources.get(figure.source, figure.source)
-            row.append(f"{source}; {figure.note}" if figure.note else source)
-        table.add_row(*map(escape_controls, row))
-    return table
+        value = f"{figure.value:,g}" if figure.value < 1e6 else f"{figure.value:,.0f}"
+        source = sources.get(figure.source, figure.source)
+        told = [f"{source}; {figure.note}" if figure.note else source] if explain else []
+        rows.append((key, value, figure.basis.value, *told))
+    columns = [
+        Column("figure", ColumnFit.WRAP, min_width=20),
+        *make_number_columns("value"),
+        Column("basis", ColumnFit.NO_WRAP),
+        Column("source and note", ColumnFit.WRAP, min_width=20),
+    ]
+    return make_table(columns if explain else columns[:-1], rows)
 
 
-def _make_class_table(arch: Arch) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("scheduling class", "pipe"):
-        table.add_column(name, no_wrap=True)
-    for name in ("issue cycles", "latency cycles"):
-        table.add_column(name, justify="right")
-    table.add_column("completion", no_wrap=True)
-    table.add_column("sources")
-    for sched, figures in arch.sched.items():
-        table.add_row(sched.value, _format_pipes(figures), *_make_class_cells(figures, arch.sources))
-    for sched in arch.unsupported:
-        table.add_row(sched.value, "unsupported", "", "", "", "")
-    return table
+def _make_class_table(arch: Arch) -> FittedTable:
+    rows = [
+        (sched.value, _format_pipes(figures), *_make_class_cells(figures, arch.sources))
+        for sched, figures in arch.sched.items()
+    ]
+    rows += [(sched.value, "unsupported", "", "", "", "") for sched in arch.unsupported]
+    columns = [
+        Column("scheduling class", ColumnFit.WRAP, min_width=16),
+        Column("pipe", ColumnFit.WRAP, min_width=8),
+        Column("issue cycles", ColumnFit.WRAP),
+        Column("latency cycles", ColumnFit.WRAP),
+        Column("completion", ColumnFit.WRAP, min_width=10, drop_rank=1),
+        Column("sources", ColumnFit.WRAP, min_width=16),
+    ]
+    return make_table(columns, rows)
 
 
 def _format_pipes(figures: SchedClassTiming) -> str:
@@ -132,6 +134,11 @@ def _make_class_cells(figures: SchedClassTiming, sources: Mapping[str, str]) -> 
         figures.completion.value,
         escape_controls("; ".join(names)),
     )
+
+
+def _quote(text: str) -> str:
+    """Return a text as a string of TOML, which has JSON's escapes."""
+    return json.dumps(escape_controls(text))
 
 
 def make_gpu_file(parent: Gpu, name: str) -> str:
@@ -155,9 +162,10 @@ def make_gpu_file(parent: Gpu, name: str) -> str:
         for rate in file.tensor
     )
     return (
-        f"# {name}: as {file.name} but for what stands here. Figures: warplens gpus {parent.key} --explain\n"
+        f"# {escape_controls(name)}: as {escape_controls(file.name)} but for what stands here. "
+        f"Figures: warplens gpus {escape_controls(parent.key)} --explain\n"
         "# An edited figure scales those that were derived from it, unless they stand here too.\n"
-        f'schema = "warplens/gpu/1"\nname = "{name}"\ninherits = "{parent.key}"\n\n'
+        f'schema = "warplens/gpu/1"\nname = {_quote(name)}\ninherits = {_quote(parent.key)}\n\n'
         f"[sm]\n{line('sm.count', file.sm.count)}\n"
         f"[clock]\n{line('clock.boost_mhz', file.clock.boost_mhz)}\n"
         f"[memory]\n{line('memory.bandwidth_gbps', file.memory.bandwidth_gbps)}\n"

@@ -1,8 +1,8 @@
 """The annotated listing: executions, pipe, stall, control code, loops, instruction, memory, cause, source.
 
-Where the terminal is too narrow for all columns, the control code goes first and the pipe second. Where that is not
-enough, cause and source go under the instruction: the cause where a warp waits for something else than the stall
-count of a fixed latency, the source where it changes.
+Where the terminal is too narrow for all columns, the control code goes first and the pipe second. Where that
+is not enough, cause and source go under the instruction: the cause where a warp waits for something else than
+the stall count of a fixed latency, the source where it changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,15 +23,14 @@ _MIN_HOT_SHARE = 0.02
 _MIN_SHOWN_SHARE = 0.0005
 _MAX_SASS_CELLS = 40  # a longer instruction is folded before other columns are left out
 _MIN_SASS_CELLS = 12
+_MIN_TEXT_CELLS = 24  # of a source line beside its place
 _PASS_SPACES = ("shared", "distributed_shared", "constant")
 _FIXED_LATENCY_STALL = "wait"
 _LEGEND = (
     "executed: warps of the whole grid; request: its 32-byte sectors, or w wavefronts of shared memory "
     "(~ assumed, ? unknown)"
 )
-_MERGED_LEGEND = (
-    "under an instruction: what it waits for, unless that is a fixed latency (wait), and its source"
-)
+_MERGED_LEGEND = "under an instruction: what it waits for, unless for a fixed latency (wait), and its source"
 # Left out in this order until the rest fits.
 _OPTIONAL_COLUMNS = ("control", "pipe")
 
@@ -48,7 +47,8 @@ def make_listing_parts(kernel: KernelReport, *, top: int | None = None) -> list[
     if top is not None:
         chosen = tuple(sorted(kernel.listing, key=lambda entry: -entry.share)[:top])
         share = sum(entry.share for entry in chosen)
-        line = f"the {len(chosen):,} of {len(kernel.listing):,} instructions that cost most: {share:.0%} of the time"
+        of_all = f"{len(chosen):,} of {len(kernel.listing):,}"
+        line = f"the {of_all} instructions that cost most: {share:.0%} of the time"
         parts.append(Text(line, style="italic"))
     return [*parts, Listing(kernel, chosen, is_sorted_by_cost=top is not None)]
 
@@ -130,8 +130,10 @@ class _ListingTable:
         sass = min(_measure("SASS", self.cells["SASS"]), _MAX_SASS_CELLS)
         if is_merged or not self.has_column("source"):
             return sum(widths) + sass + 2 * len(widths)
-        places = _measure("source", _list_sources(self.entries, has_text=False))
-        return sum(widths) + sass + places + 2 * (len(widths) + 1)
+        sources = _measure("source", _list_sources(self.entries, has_text=False))
+        if any(entry.source_text for entry in self.entries):
+            sources += _MIN_TEXT_CELLS
+        return sum(widths) + sass + sources + 2 * (len(widths) + 1)
 
     def _is_shown(self, name: str) -> bool:
         return name not in ("loop", "source", "control") or self.has_column(name)
@@ -211,7 +213,8 @@ def _list_sources(entries: Sequence[ListingEntry], *, has_text: bool) -> list[Ce
     for entry in entries:
         place = shorten_source(entry.source)
         is_new = has_text and entry.source_text and entry.source != before
-        found.append(f"{place}  {entry.source_text}" if is_new else place)
+        text = f"{place}  {entry.source_text}" if is_new else place
+        found.append(Text(text, no_wrap=True, overflow="ellipsis"))
         before = entry.source
     return found
 

@@ -38,7 +38,9 @@ def format_percent(share: float) -> str:
 
 
 def format_waves(waves: float, tail_share: float | None) -> str:
-    """Return `3.88`, `1.001 (tail 49 %)`: what hides in two decimals gets more; a tail of 1 % or more is named.
+    """Return `3.88` or `1.001 (tail 49 %)`; a tail below 1 % is not named.
+
+    As many decimals as show that it is no whole number, two at least.
 
     tail_share: share of the time that the last wave costs, None where it is not known.
     """

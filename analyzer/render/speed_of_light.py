@@ -1,4 +1,7 @@
-"""One line on what a launch achieves: `L2-bound: 407 TFLOP/s, 41 % of FP16 peak; L2 97 %, 9,640 GB/s; DRAM 12 %`."""
+"""One line on what a launch achieves.
+
+Example: `L2-bound: 408 TFLOP/s, 41 % of FP16 peak; DRAM 23 %, 771 GB/s; L2 97 %, 9,651 GB/s`.
+"""
 
 from rich.text import Text
 
@@ -35,7 +38,7 @@ def make_speed_of_light_lines(kernel: KernelReport) -> list[Text]:
 def format_speed_of_light(entry: PredictionEntry) -> str:
     """Return the bound, the operations of the busiest data type, and the bytes of DRAM and L2, with shares.
 
-    `~` marks what rests on assumed counts, `?` what rests on unknown ones.
+    `~` marks what rests on assumed counts, bytes on assumed or unknown addresses too, `?` on unknown counts.
     """
     found = entry.speed_of_light
     if found is None:
@@ -43,7 +46,9 @@ def format_speed_of_light(entry: PredictionEntry) -> str:
     mark = format_provenance(found.provenance)
     parts = [_format_compute(found, mark)]
     if any(level.bytes for level in found.memory):
-        parts += [_format_memory(level, mark) for level in found.memory]
+        guessed = found.address_provenance in ("assumed", "unknown")
+        memory_mark = mark or (format_provenance("assumed") if guessed else "")
+        parts += [_format_memory(level, memory_mark) for level in found.memory]
     else:
         parts.append("no global memory traffic")
     if found.assumes_one_wave:

@@ -1,8 +1,8 @@
 """Tables that fit the width of the terminal: nothing is cut; columns are folded, then left out and named.
 
-Numbers and short words stand whole, other columns go on in the next line down to their least width. Where that is
-still too wide, columns with the highest `drop_rank` are left out, and a line under the table names them: of a
-column with one value, it gives the value. At last all columns are folded.
+Numbers and short words stand whole, other columns go on in the next line down to their least width. Where
+that is still too wide, columns with the highest `drop_rank` are left out, and a line under the table names
+them: of a column with one value, it gives the value. At last words are broken.
 
 Example, with 24 columns for `GPU` (folded), `cycles` (whole) and `occupancy` (drop_rank 1):
 
@@ -16,17 +16,21 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from analyzer.text.escaping import escape_controls
+
 Cell = str | Text
 Row = Sequence[Cell]
 
 _DEFAULT_MIN_CELLS = 12  # of a column that is folded
 _MAX_WORD_CELLS = 16  # a longer word of a folded column may be broken
+_MIN_BROKEN_CELLS = 6  # of a folded column that breaks words
 _GAP_CELLS = 2  # between columns
 _MARGIN_CELLS = 2  # at both ends
 
@@ -58,12 +62,25 @@ class FittedTable(Struct, frozen=True):
     has_rule: bool = True  # under the head
     row_styles: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        """Escape control characters before widths are measured."""
+        rows = [
+            [escape_controls(cell, keep="\n") if isinstance(cell, str) else cell for cell in row]
+            for row in self.rows
+        ]
+        force_setattr(self, "rows", rows)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Yield the table, and a line on what was left out."""
         widths = [self._measure_width(index) for index in range(len(self.columns))]
         least = [self._find_least_width(index, width) for index, width in enumerate(widths)]
         kept = self._choose_columns(least, options.max_width)
-        fitted = _fit_widths([least[i] for i in kept], [widths[i] for i in kept], options.max_width)
+        fitted = _fit_widths(
+            [self.columns[i].fit for i in kept],
+            [least[i] for i in kept],
+            [widths[i] for i in kept],
+            options.max_width,
+        )
         yield self._make_table(kept, fitted)
         left_out = [self._describe_left_out(i) for i in range(len(self.columns)) if i not in kept]
         if left_out:
@@ -111,7 +128,8 @@ class FittedTable(Struct, frozen=True):
             )
         for number, row in enumerate(self.rows):
             style = self.row_styles[number] if self.row_styles else ""
-            table.add_row(*(row[i] for i in kept), style=style)
+            cells = (row[i] for i in kept)
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells), style=style)
         return table
 
     def _describe_left_out(self, index: int) -> str:
@@ -124,18 +142,25 @@ def _sum_widths(widths: Sequence[int]) -> int:
     return sum(widths) + _GAP_CELLS * (len(widths) - 1) + _MARGIN_CELLS
 
 
-def _fit_widths(least: Sequence[int], widths: Sequence[int], available: int) -> list[int]:
-    """Return the widths of columns: folded ones share what the others leave, first come first served."""
+def _fit_widths(
+    fits: Sequence[ColumnFit], least: Sequence[int], widths: Sequence[int], available: int
+) -> list[int]:
+    """Return the widths of columns: folded ones share what the others leave, first come first served.
+
+    Where even the least widths are too much, folded columns break words, and at last others are folded.
+    """
     fitted = list(least)
     spare = available - _sum_widths(fitted)
     for index, width in enumerate(widths):
         more = max(0, min(spare, width - fitted[index]))
         fitted[index] += more
         spare -= more
-    while spare < 0 and max(fitted) > 1:  # all are folded
-        widest = max(range(len(fitted)), key=lambda i: fitted[i])
-        fitted[widest] -= 1
-        spare += 1
+    folded = [index for index, fit in enumerate(fits) if fit is ColumnFit.WRAP]
+    for candidates, floor in ((folded, _MIN_BROKEN_CELLS), (range(len(fitted)), 1)):
+        while spare < 0 and any(fitted[i] > floor for i in candidates):
+            widest = max(candidates, key=lambda i: fitted[i])
+            fitted[widest] -= 1
+            spare += 1
     return fitted
 
 

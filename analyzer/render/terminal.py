@@ -128,7 +128,7 @@ def _print_warnings(report: Report, console: Console) -> None:
 
 
 def _make_summary(report: Report) -> RenderableType:
-    """Return a table with a row per kernel and prediction, most cycles first, and a count of those left out."""
+    """Return a table with a row per kernel and prediction, most cycles first; the last counts the others."""
     ordered = sorted(report.kernels, key=_make_cost_key, reverse=True)
     shown = ordered[:MAX_SUMMARY_ROWS]
     rows = [row for kernel in shown for row in _make_summary_rows(kernel)]

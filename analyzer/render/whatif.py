@@ -87,7 +87,7 @@ def _make_point_table(kernel: WhatIfKernel, width: int) -> RenderableType:
         for one in named
     ]
     columns = [
-        Column(make_heading(kernel), ColumnFit.WRAP, min_width=20),
+        Column(make_heading(kernel), ColumnFit.WRAP, min_width=28),
         *make_number_columns("cycles", "time us", "time"),
         Column("bound", ColumnFit.WRAP, min_width=7),
         *make_number_columns(*stalls),
@@ -126,7 +126,7 @@ def _make_elasticity_table(report: WhatIfReport, kernel: WhatIfKernel) -> Render
     if rest:
         rows.append((f"{rest} more figures", "", "", "", ""))
     columns = [
-        Column("figure", ColumnFit.WRAP, min_width=20),
+        Column("figure", ColumnFit.WRAP, min_width=32),
         *make_number_columns("now"),
         Column("basis", ColumnFit.NO_WRAP, drop_rank=1),
         *make_number_columns("elasticity", "time, +10 %"),

@@ -212,16 +212,14 @@ class LoopEntry(Struct, frozen=True, kw_only=True):
 
 
 class ComputeThroughputEntry(Struct, frozen=True, kw_only=True):
-    """Achieved operations of one data type; a multiply-add counts two, a sparse product as if it were dense."""
+    """Achieved operations of one data type; a multiply-add counts two, a sparse product as a dense one."""
 
-    data_type: Annotated[
-        str, Meta(description="FP32, FP16, BF16, TF32, FP64, FP8, FP6, FP4, INT8, INT4, INT1.")
-    ]
+    data_type: Annotated[str, Meta(description="FP32, FP16, BF16, TF32, FP64, FP8, FP4, INT8 and so on.")]
     unit: Annotated[str, Meta(description="tensor or vector.")]
     operations: Annotated[float, Meta(description="Of the whole grid.")]
     operations_per_second: float
     peak_per_second: Annotated[
-        float | None, Meta(description="Dense peak at the clock of the datasheet; null: not known.")
+        float | None, Meta(description="Dense peak at the datasheet's clock, or a higher one of the launch.")
     ]
     peak_share: Annotated[
         float | None, Meta(description="Of the peak; 2:4 sparse products count half of their operations.")
@@ -243,10 +241,9 @@ class SpeedOfLightEntry(Struct, frozen=True, kw_only=True):
 
     compute: Annotated[tuple[ComputeThroughputEntry, ...], Meta(description="Largest share of a peak first.")]
     memory: tuple[MemoryThroughputEntry, ...]
-    issue_share: Annotated[
-        float, Meta(description="Share of all issue slots in which an instruction issues.")
-    ]
+    issue_share: Annotated[float, Meta(description="Issue slots that are used, of all.")]
     provenance: Annotated[str, Meta(description="Of the counts that the operations and bytes come from.")]
+    address_provenance: Annotated[str, Meta(description="Of the addresses that the bytes come from.")]
     assumes_one_wave: Annotated[bool, Meta(description="The grid is not known: one full wave is taken.")]
 
 
@@ -353,18 +350,14 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     registers: int | None
     registers_exact: Annotated[bool, Meta(description="False where they were estimated from the code.")]
     shared_bytes: int | None
-    spill_bytes: Annotated[
-        int, Meta(description="Part of a thread's stack frame that holds spilled registers.")
-    ]
+    spill_bytes: Annotated[int, Meta(description="Part of the frame that holds spilled registers.")]
     stack_frame_bytes: Annotated[
         int,
-        Meta(
-            description="Stack frame of a thread: spilled registers and local objects, as ptxas -v says it."
-        ),
+        Meta(description="Of a thread, with spilled registers and local objects, as ptxas -v says it."),
     ] = 0
     spill_store_bytes: Annotated[
         int,
-        Meta(description="Bytes of all instructions that store spilled registers, as ptxas -v says them."),
+        Meta(description="Of all instructions that store spilled registers, as ptxas -v says it."),
     ] = 0
     spill_load_bytes: Annotated[int, Meta(description="The same of loads.")] = 0
     spills_estimated: Annotated[
@@ -393,7 +386,7 @@ class KernelReport(Struct, frozen=True, kw_only=True):
     loops: tuple[LoopEntry, ...]
     loops_not_entered: Annotated[
         tuple[int, ...],
-        Meta(description="Headers of the loops that no warp enters, which `loops` leaves out."),
+        Meta(description="Headers of loops that no warp enters; `loops` leaves them out."),
     ] = ()
     predictions: tuple[PredictionEntry, ...]
     refused: tuple[RefusalEntry, ...]

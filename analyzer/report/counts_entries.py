@@ -28,7 +28,7 @@ def make_counts_entry(analysis: KernelAnalysis) -> CountsEntry:
         provenance=counts.provenance.value,
         assumed_share=_compute_assumed_share(analysis),
         assumed_time_share=_compute_assumed_time_share(analysis),
-        addresses=_find_address_provenance(profile).value,
+        addresses=find_address_provenance(profile).value,
         assumed_address_share=1.0 if profile is None else measure_assumed_address_share(profile),
         executed_warp_instructions=executed,
         instructions_per_warp=instructions,
@@ -40,7 +40,7 @@ def make_counts_entry(analysis: KernelAnalysis) -> CountsEntry:
     )
 
 
-def _find_address_provenance(profile: ExecutionProfile | None) -> Provenance:
+def find_address_provenance(profile: ExecutionProfile | None) -> Provenance:
     """Return the worst provenance of addresses; unknown without a profile, exact without requests."""
     if profile is None:
         return Provenance.UNKNOWN

@@ -3,6 +3,7 @@
 from analyzer.models.model_result import ModelResult
 from analyzer.models.speed_of_light import measure_speed_of_light
 from analyzer.report.analyze_schema import ComputeThroughputEntry, MemoryThroughputEntry, SpeedOfLightEntry
+from analyzer.report.counts_entries import find_address_provenance
 
 
 def make_speed_of_light_entry(result: ModelResult) -> SpeedOfLightEntry:
@@ -32,5 +33,6 @@ def make_speed_of_light_entry(result: ModelResult) -> SpeedOfLightEntry:
         ),
         issue_share=found.issue_share,
         provenance=model_input.block_counts.provenance.value,
+        address_provenance=find_address_provenance(model_input.profile).value,
         assumes_one_wave=model_input.grid is None,
     )

@@ -70,7 +70,7 @@ def _iterate_executed_unknowns(profile: ExecutionProfile) -> Iterator[UnknownEnt
     branches = [
         branch
         for branch in profile.unknown_branches
-        if branch.instruction_share >= _MIN_SHARE and not branch.is_improbable
+        if branch.instruction_share >= _MIN_SHARE and branch.is_open
     ]
     for what, decides_trips in (("trips", True), ("branches", False)):
         own = [branch for branch in branches if branch.decides_trips is decides_trips]

@@ -1,10 +1,13 @@
 """Demangled C++ names, from the system's C++ library where there is one."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 
 # CUTLASS has names of several thousand characters; a longer one was not made by a compiler.
 _MAX_NAME_CHARS = 16_000
+# C++ runtimes: of GNU, which numpy needs on Linux anyway, of LLVM, and of macOS.
+_LIBRARIES = ("libstdc++.so.6", "libc++abi.so.1", "libc++abi.dylib")
 
 
 def demangle(name: str) -> str:
@@ -41,10 +44,12 @@ def strip_signature(demangled: str) -> str:
 def _load_demangler() -> Callable[[str], str] | None:
     import ctypes
 
-    try:
-        library = ctypes.CDLL("libstdc++.so.6")
-        function = library.__cxa_demangle
-    except (OSError, AttributeError):
+    function = None
+    for name in _LIBRARIES:
+        with suppress(OSError, AttributeError):
+            function = ctypes.CDLL(name).__cxa_demangle
+            break
+    if function is None:
         return None
     function.restype = ctypes.c_void_p
     function.argtypes = [ctypes.c_char_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)]

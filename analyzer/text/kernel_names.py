@@ -73,7 +73,7 @@ def list_names_for_people(names: Sequence[str], n: int = 5) -> str:
     shown = [demangle(name) for name in dict.fromkeys(names)]
     shorter = [name if len(name) <= _MAX_LISTED_CHARS else f"{name[:_MAX_LISTED_CHARS]}..." for name in shown]
     more = f" and {len(shown) - n:,} more" if len(shown) > n else ""
-    return ", ".join(sorted(shorter)[:n]) + more
+    return ", ".join(shorter[:n]) + more
 
 
 @lru_cache(maxsize=1 << 14)

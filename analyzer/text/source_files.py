@@ -1,8 +1,8 @@
 """Lines of source files that an input names, where the files are at hand.
 
 The names come from the input, which may be anyone's, so reading is bounded: only regular files with a name of
-source code, of a limited size and number. A file is looked for under the name as written, and by its last part in
-the folder of the input.
+source code, of a limited size and number. A file is looked for under the name as written, and by its last
+part in the folder of the input.
 """
 
 import os
@@ -55,11 +55,13 @@ def _read_regular_file(path: Path) -> bytes | None:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError):
         return None
-    with os.fdopen(handle, "rb") as file:
+    try:
         about = os.fstat(handle)
         if not stat.S_ISREG(about.st_mode) or about.st_size > _MAX_FILE_BYTES:
             return None
-        try:
+        with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read(_MAX_FILE_BYTES)
-        except OSError:
-            return None
+    except OSError:
+        return None
+    finally:
+        os.close(handle)

@@ -7,6 +7,7 @@ import pytest
 from against_oracle import ARCHS, find_kernel, make_seeded_launch, run_machine
 
 from analyzer.execution.binding.argument_parser import parse_value
+from analyzer.execution.binding.fill_patterns import encode_fill_pattern
 from analyzer.execution.profile.execution_profile import ExecutionProfile
 from analyzer.execution.profile.provenance import Provenance
 from analyzer.ir.launch import Argument, Dim3, FilledBuffer, Launch, Pointer
@@ -78,6 +79,44 @@ def test_it_is_written_with_its_number() -> None:
     assert parse_value("fill:7") == FilledBuffer(7)
     assert parse_value(" Fill:0x10") == FilledBuffer(16)
     assert str(parse_value("fill:7.5")) == "fill:7.5"
+
+
+WIDTHS = [
+    ("fill:i64:7", bytes([7, 0, 0, 0, 0, 0, 0, 0])),
+    ("fill:i8:-1", b"\xff" * 8),
+    ("fill:u16:513", bytes([1, 2] * 4)),
+    ("fill:f16:1", bytes([0, 0x3C] * 4)),
+    ("fill:bf16:1", bytes([0x80, 0x3F] * 4)),
+    ("fill:f32:1", bytes([0, 0, 0x80, 0x3F] * 2)),
+    ("fill:f64:1", bytes([0, 0, 0, 0, 0, 0, 0xF0, 0x3F])),
+    ("fill:1.0", bytes([0, 0, 0x80, 0x3F] * 2)),
+    ("fill:1", bytes([1, 0, 0, 0] * 2)),
+]
+
+
+@pytest.mark.parametrize(("text", "pattern"), WIDTHS)
+def test_elements_may_have_another_width(text: str, pattern: bytes) -> None:
+    filled = parse_value(text)
+    assert isinstance(filled, FilledBuffer)
+    assert encode_fill_pattern(filled) == pattern
+    assert parse_value(str(filled)) == filled
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fill:i7:1", "no type 'i7'; one of i8, "),
+        ("fill:i8:200", "i8 holds -128 to 127"),
+        ("fill:u64:-1", "u64 holds 0 to "),
+        ("fill:i32:2.5", "i32 is an integer"),
+        ("fill:f16:1e9", "does not fit"),
+        ("fill:i64:", "no number"),
+    ],
+)
+def test_what_is_no_element_is_an_error(text: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_value(text)
+    assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("text", ["fill:", "fill:x", "fill:4294967296", "fill:-2147483649", "fill:fill:1"])

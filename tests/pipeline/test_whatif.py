@@ -4,12 +4,14 @@ import json
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 from paths import TRACES
 
 import analyzer
 from analyzer import whatif
 from analyzer.cli.app import run
+from analyzer.ir.launch import Argument, Dim3, Launch
 from analyzer.pipeline import Options
 from analyzer.render.json import make_json_schema, render_json
 
@@ -25,6 +27,39 @@ def test_base_is_what_analyze_says() -> None:
     (analyzed,) = analyzer.analyze(GEMM, "a100", options=Options(models=("amali",))).kernels
     assert kernel.base == analyzed.predictions[0]
     assert not kernel.points
+
+
+def test_base_is_what_analyze_says_where_no_model_is_named() -> None:
+    launch = Launch(grid=Dim3(10000), block=Dim3(256), arguments=(Argument(3, 2560000),))
+    options = Options(kernels=("vector_add",), launch=launch)
+    report = whatif(REPORT16, "a100", settings=["dram=x0.5"], options=options)
+    (analyzed,) = analyzer.analyze(REPORT16, "a100", options=options).kernels
+    assert report.model == "sm"
+    before = report.kernels[0].base
+    assert before == msgspec.structs.replace(analyzed.predictions[0], tail_share=None)  # measured there alone
+    assert report.kernels[0].elasticity_model == "steady"
+    assert any("elasticities are of steady" in note for note in report.notes)
+
+
+def test_points_say_what_followed_the_figures_that_were_set() -> None:
+    report = whatif(GEMM, "a100", settings=["dram=x2"], elasticity=False, options=Options(models=("steady",)))
+    (point,) = report.kernels[0].points
+    assert point.scaled == {"memory.sustained_gbps": 3788.0, "memory.streaming_gbps": 3472.0}
+    assert report.notes == ("memory.sustained_gbps, memory.streaming_gbps scaled with memory.bandwidth_gbps",)
+    assert point.prediction is not None
+    assert (
+        "memory.sustained_gbps, memory.streaming_gbps scaled by 2 with memory.bandwidth_gbps"
+        in point.prediction.assumptions
+    )
+
+
+def test_a_change_within_the_noise_of_the_model_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["whatif", GEMM, "--gpu", "a100", "--grid", "216", "--no-elasticity", "--model", "sm"]
+    command += [part for place in range(3, 9) for part in ("--arg", f"{place}=256")]
+    assert run([*command, "--set", "sched.int_logic.latency_cycles=x1.0001", "--format", "json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    change = kernel["points"][0]["prediction"]["time_us"] / kernel["base"]["time_us"] - 1
+    assert abs(change) <= kernel["resolution"] + 1e-9
 
 
 def test_a_point_is_what_analyze_says_on_a_file_with_the_same_figure(tmp_path: Path) -> None:

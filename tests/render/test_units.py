@@ -8,6 +8,7 @@ from analyzer.render.number_format import (
     format_percent,
     format_provenance,
     format_ratio,
+    format_waves,
 )
 
 
@@ -66,3 +67,14 @@ def test_marks() -> None:
         "~",
         "?",
     ]
+
+
+def test_waves_show_that_they_are_no_whole_number() -> None:
+    assert [format_waves(waves, None) for waves in (1.0, 3.88, 1057 / 1056, 2.5)] == [
+        "1.00",
+        "3.88",
+        "1.0009",
+        "2.50",
+    ]
+    assert format_waves(1057 / 1056, 0.47) == "1.0009 (tail 47 %)"
+    assert format_waves(9.5, 0.004) == "9.50"

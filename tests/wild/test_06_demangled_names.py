@@ -100,6 +100,22 @@ def test_filtered_usage_beside_a_filtered_dump_is_found(tmp_path: Path) -> None:
     assert {kernel.resources.registers for kernel in read_module(str(dump))} == {33}
 
 
+@pytest.mark.parametrize(
+    ("section", "name"),
+    [
+        ('.text._Z1ff,"ax",@progbits', "_Z1ff"),
+        ('.text._Z1ff, "ax", @progbits', "_Z1ff"),
+        (".text._Z1ff", "_Z1ff"),
+        ('.text.f(float, int),"ax",@progbits', "f(float, int)"),
+        ('.text.void g<float, 2>(int), "ax", @progbits', "void g<float, 2>(int)"),
+    ],
+)
+def test_names_of_sections(tmp_path: Path, section: str, name: str) -> None:
+    path = tmp_path / "k.txt"
+    path.write_text(f"\t.target\tsm_80\n\t.section\t{section}\n        /*0000*/                   EXIT ;\n")
+    assert [kernel.name for kernel in read_module(str(path))] == [name]
+
+
 def test_a_constant_of_a_relocatable_object_is_read(tmp_path: Path) -> None:
     path = tmp_path / "k.sass"
     path.write_text(

@@ -173,6 +173,10 @@ def test_a_cache_of_several_kernels(cache: Path) -> None:
     options = analyzer.Options(kernels=("#2",))
     (kernel,) = analyzer.analyze(str(cache), options=options).kernels
     assert kernel.input.endswith("scale_rows.cubin")
+    (other / "another.cubin").write_bytes(b"\x7fELF\2\1\1" + bytes(11) + b"\xbe\0" + bytes(60))
+    report = analyzer.analyze(str(cache))
+    assert len(report.kernels) == 1
+    assert [warning.code for warning in report.warnings] == ["unreadable-file"]
     with pytest.raises(analyzer.WarplensError, match="holds 2 cubins"):
         analyzer.load(str(cache))
 

@@ -109,6 +109,21 @@ def test_what_it_is_and_what_to_do(tmp_path: Path, content: str | bytes, says: s
     assert hint in caught.value.diagnostic.hint
 
 
+TABLES = "64bit elf: type=2, abi=8, sm=80\n" + "        .section .nv.info\n" * 4000
+USAGE = "Resource usage:\n" + " Function k:\n  REG:8 STACK:0 SHARED:0 LOCAL:0\n" * 3000
+CODE = "\tcode for sm_80\n\t\tFunction : k\n        /*0000*/                   EXIT ;\n"
+
+
+@pytest.mark.parametrize(("text", "says"), [(TABLES, "without its code"), (USAGE, "resource usage")])
+def test_code_behind_long_tables_is_found(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "k.txt"
+    path.write_text(text + CODE)
+    assert [kernel.name for kernel in read_module(str(path))] == ["k"]
+    path.write_text(text)
+    with pytest.raises(InputError, match=says):
+        read_module(str(path))
+
+
 def test_old_code_beside_new_code_is_left_out_with_a_warning(tmp_path: Path) -> None:
     new = '\t.section\t.text.n,"ax",@progbits\n        /*0000*/                   EXIT ;\n'
     path = tmp_path / "both.txt"

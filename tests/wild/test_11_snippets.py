@@ -1,5 +1,6 @@
 """Case 11: code without the headers of a tool, as one pastes it, is read; --arch names its architecture."""
 
+import io
 import json
 import re
 from collections.abc import Callable
@@ -113,6 +114,16 @@ def test_a_loop_alone_is_a_loop(tmp_path: Path, capsys: Capture, text: str) -> N
     assert trips == [16, 100]
 
 
+def test_a_loop_alone_is_executed(capsys: Capture) -> None:
+    """Registers that nothing sets are unknown, so --trip decides here too."""
+    options = ["--arch", "sm_90", "--grid", "4", "--block", "64", "--trip", "50", "--format", "json"]
+    assert run(["analyze", str(FOLDER / "loop.sass"), *options]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert kernel["loops"][0]["trip_count"] == 50
+    assert kernel["counts"]["executed_warp_instructions"] == 4 * 2 * 50 * len(LOOP)
+    assert kernel["counts"]["provenance"] == "assumed"
+
+
 def test_the_first_address_of_bare_code_is_its_lowest_target(tmp_path: Path) -> None:
     path = tmp_path / "bare.sass"
     path.write_text("LDG.E R7, [R2.64]\nFADD R6, R6, R7\n@!P0 BRA 0x50\n")
@@ -171,6 +182,8 @@ def test_the_suffix_of_a_header_stays(capsys: Capture) -> None:
         ("MOV R1, R2\nhello there\n", 2, 1, "not a SASS instruction"),
         ("MOV R1, R2\nmov r1, r2\n", 2, 1, "not a SASS instruction"),
         ("/*0010*/ MOV R1, R2\n/*0010*/ EXIT\n", 2, 10, "does not follow"),
+        ("/*ffffffffffffffff*/ MOV R1, R2\n", 1, 22, "beyond the memory"),
+        ("0xfffffffffffffff0: MOV R1, R2\n", 1, 21, "beyond the memory"),
         ("/*0010*/ MOV R1, R2\n/*0020*/ ;\n", 2, 10, "not a SASS instruction"),
         ("[B------:R-:W-:-:S02] MOV R1, R2 ;\n[B------:R-:W-:-:S77] EXIT ;\n", 2, 1, "no control code"),
         ("[B------:R-:W-:-:S02] MOV R1, R2 ;\n[B9-----:R-:W-:-:S02] EXIT ;\n", 2, 1, "no control code"),
@@ -190,6 +203,42 @@ def test_bad_lines_have_a_place(tmp_path: Path, text: str, line: int, column: in
 def test_prose_is_no_code(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a SASS dump"):
         read_text(tmp_path, "NOTE: the kernel is slow\nand MOV is an opcode\n")
+
+
+def test_a_whole_file_of_cuassembler(tmp_path: Path) -> None:
+    kernel = read_text(
+        tmp_path,
+        """\
+	.headerflags    @"EF_CUDA_TEXMODE_UNIFIED EF_CUDA_64BIT_ADDRESS EF_CUDA_SM75 EF_CUDA_VIRTUAL_SM(EF_CUDA_SM75)"
+	.elftype        @"ET_EXEC"
+  .__elf_ident_osabi      51
+// --------------------- .nv.info          --------------------------
+	.section        .nv.info, "", @"SHT_CUDA_INFO"
+  .L_0:
+        /*0004*/ 	.byte	0x04, 0x11
+        /*0008*/ 	.word   index@(_Z1kPf)
+	.section        .text._Z1kPf, "ax", @progbits
+	.sectioninfo    @"SHI_REGISTERS=8"
+	.global         _Z1kPf
+    _Z1kPf:
+    .text._Z1kPf:
+      [B------:R-:W-:-:S02]         /*0000*/                   MOV R1, c[0x0][0x28] ;
+  .L_x_0:
+      [B------:R-:W-:-:S05]         /*0010*/              @!P0 BRA `(.L_x_0) ;
+      [B------:R-:W-:-:S05]         /*0020*/                   EXIT ;
+""",
+    )
+    assert (kernel.name, kernel.arch, len(kernel)) == ("_Z1kPf", "sm_75", 3)
+    assert facts(kernel)[1] == [(0, 1), (1, 1), (1, 2)]
+    assert kernel.control_words is not None
+
+
+def test_standard_input_is_called_so(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(FORMS["bare"].encode()))
+    monkeypatch.setattr("sys.stdin", stream)
+    assert run(["analyze", "-", "--arch", "sm_90", "--format", "json"]) == 0
+    (kernel,) = json.loads(capsys.readouterr().out)["kernels"]
+    assert (kernel["name"], kernel["input"]) == ("stdin", "<stdin>")
 
 
 def test_control_codes_of_cuassembler_are_read(tmp_path: Path) -> None:

@@ -62,7 +62,10 @@ class BranchDecider:
         self.user_taken_shares = {rule.address: rule.share for rule in taken}
         self.reasons: dict[int, str] = {}  # by the row of the branch, how it was decided
         self.assumed_taken_shares: dict[int, float] = {}  # by row
-        self.improbable_rows: set[int] = set()  # branches one way of which is for rare numbers
+        # Branches and loops that neither the user nor the code settles: all but slow paths for rare numbers,
+        # loops that wait, atomics that are retried.
+        self.open_rows: set[int] = set()
+        self.open_loops: set[int] = set()
         self.used_trip_rules: set[TripCountRule] = set()
         self.assumed_trips: dict[int, tuple[int, str]] = {}  # by loop, with the reason
         self._has_cta_stealing = has_cta_work_stealing(kernel.cfg)
@@ -80,6 +83,10 @@ class BranchDecider:
         if loop is not None:
             return self._decide_loop_exit(machine, view, end, loop, unknown)
         return self._decide_forward_branch(view, end, unknown)
+
+    def is_open(self, row: int) -> bool:
+        """Return whether neither the user nor the code settled a branch or jump that execution met."""
+        return row in self.open_rows or row not in self.reasons
 
     # ---- loops -----------------------------------------------------------------------------------
 
@@ -159,6 +166,8 @@ class BranchDecider:
         """Return the trips of a loop, assumed at the first branch that leaves it."""
         if loop.index not in self.assumed_trips:
             self.assumed_trips[loop.index] = self._assume_trips(loop, unknown)
+        if loop.index in self.open_loops:
+            self.open_rows.add(end.row)
         trips, self.reasons[end.row] = self.assumed_trips[loop.index]
         return trips
 
@@ -180,6 +189,7 @@ class BranchDecider:
 
     def _assume_unknown_trips(self, loop: Loop) -> int:
         """Return the trips of a loop of which nothing is known; of nested ones, one takes the most."""
+        self.open_loops.add(loop.index)
         if self.assumption is WorkAssumption.LEAST:
             return MIN_UNKNOWN_TRIPS
         others = self.kernel.loop_forest.loops
@@ -236,23 +246,32 @@ class BranchDecider:
 
     def _assume_taken_share(self, end: Terminator) -> tuple[float, str]:
         """Return the share of warps that take a branch, and the reason."""
+        likely = self._find_likely_share(end)
+        if end.row not in self.open_rows or self.assumption is WorkAssumption.LIKELY:
+            return likely
+        share = self._work_sides.find_taken_share(end, self.assumption)
+        return (
+            likely
+            if share is None
+            else (share, f"{'taken' if share else 'not taken'}: {self.assumption} work")
+        )
+
+    def _find_likely_share(self, end: Terminator) -> tuple[float, str]:
+        """Return the likely share, and the reason; record the branch as open unless the code settles it."""
         cfg, segments = self.kernel.cfg, self.kernel.segments
-        if self.assumption is not WorkAssumption.LIKELY:
-            share = self._work_sides.find_taken_share(end, self.assumption)
-            if share is not None:
-                return share, f"{'taken' if share else 'not taken'}: {self.assumption} work"
         if end.target is None or end.fall_through is None:
+            self.open_rows.add(end.row)
             return 0.0, "an early end is not taken"
         sides = [segments[end.target].block, segments[end.fall_through].block]
         if sides[0] == sides[1]:
             return 0.0, "both ways are the same"
         block = cfg.block_of[end.row]
         share = estimate_branch_probabilities(cfg, self.kernel.loop_forest, block, sides)[0]
+        is_improbable = find_likely_successor(cfg, block) in sides
+        if not is_improbable and (0 < share < 1 or sides[share > 0] not in cfg.calling_blocks):
+            self.open_rows.add(end.row)
         if 0 < share < 1:
             return share, "half of the warps take it"
-        is_improbable = find_likely_successor(cfg, block) in sides
-        if is_improbable or sides[share > 0] in cfg.calling_blocks:
-            self.improbable_rows.add(end.row)
         reason = _ORDINARY_NUMBER_REASON if is_improbable else _RARE_PATH_REASON
         return share, f"{'taken' if share else 'not taken'}: {reason}"
 

@@ -70,7 +70,7 @@ class LoopAccelerator:
     def __init__(self, machine: AbstractMachine, outer: "LoopAccelerator | None" = None) -> None:
         """Accelerate the loops of `machine`.
 
-        outer: of the machine around it, if it is a symbolic iteration, in which registers grow along its loop.
+        outer: of the machine around it, if that is a symbolic iteration: registers grow along its loop.
         """
         # the machine owns this; a proxy, so that no cycle keeps its arrays alive
         self.machine: AbstractMachine = proxy(machine)
@@ -132,9 +132,7 @@ class LoopAccelerator:
     def _is_outer_attempt_allowed(self, segment: Segment, history: LoopHistory) -> bool:
         """Return whether an outer loop may be tried after so many arrivals and failed attempts."""
         least = 0 if segment.index in self.ending_loops else _MIN_OUTER_ARRIVALS
-        return history.n_arrivals >= least and (
-            self.is_inner or self.machine.budget.is_attempt_affordable
-        )
+        return history.n_arrivals >= least and (self.is_inner or self.machine.budget.is_attempt_affordable)
 
     def _find_slots(self, segment: Segment) -> list[int]:
         """Return the slots that are live at a loop header, and all words of the stack."""

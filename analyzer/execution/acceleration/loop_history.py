@@ -129,7 +129,7 @@ class AccelerationGains(Struct, eq=False):
             self.unsettled = (entries, period)
 
     def ends_loop(self, arrivals: int, entries: int) -> bool:
-        """Return whether an arrival is the first after a gain that ended with the loop: one of another entry."""
+        """Return whether an arrival, the first of another entry, follows a gain that ended with the loop."""
         if self.unsettled is None:
             return False
         entry, period = self.unsettled

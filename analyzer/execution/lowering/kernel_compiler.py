@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from analyzer.execution.lowering.bulk_operands import find_shared_address
 from analyzer.execution.lowering.call_returns import find_return_sites
+from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import (
     Action,
     ActionKind,
@@ -30,7 +31,6 @@ from analyzer.execution.lowering.segments import (
 from analyzer.execution.lowering.semantics import compile_step
 from analyzer.execution.lowering.slice_verification import find_slice_gaps
 from analyzer.execution.lowering.slicing import (
-    Guard,
     Slice,
     add_mbarriers_to_slice,
     build_control_slice,

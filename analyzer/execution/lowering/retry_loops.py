@@ -66,7 +66,9 @@ def find_retry_loops(cfg: Cfg, loop_forest: LoopForest) -> Mapping[int, RetryLoo
     for loop, exchanges in loops:
         for exchange in exchanges:
             exits = frozenset(
-                row for row in _iterate_exit_rows(cfg, loop) if _depends_on(chains, row, exchange)
+                row
+                for row in _iterate_exit_rows(cfg, loop)
+                if _is_behind(cfg, loop_forest, row, exchange) and _depends_on(chains, row, exchange)
             )
             if exits:
                 is_innermost = loop_forest.loop_of[cfg.block_of[exchange]] == loop.index
@@ -75,6 +77,12 @@ def find_retry_loops(cfg: Cfg, loop_forest: LoopForest) -> Mapping[int, RetryLoo
                 )
                 break
     return found
+
+
+def _is_behind(cfg: Cfg, loop_forest: LoopForest, row: int, exchange: int) -> bool:
+    """Return whether an iteration reaches a row only after an exchange, so that it sees the new result."""
+    before, here = cfg.block_of[exchange], cfg.block_of[row]
+    return row > exchange if before == here else loop_forest.dominates(before, here)
 
 
 def _iterate_rows(cfg: Cfg, loop: Loop) -> Iterator[int]:

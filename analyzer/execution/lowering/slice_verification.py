@@ -33,7 +33,7 @@ from analyzer.execution.lowering.segments import (
 from analyzer.execution.lowering.step import ConstantRead
 from analyzer.execution.lowering.worklist import Worklist
 from analyzer.ir.module import InstructionForm, Kernel
-from analyzer.ir.opcode import AddressSpace
+from analyzer.ir.opcode import AddressSpace, Semantics
 from analyzer.ir.operand import Predicate, Register, UnparsedOperand
 from analyzer.isa.register_operands import (
     BARRIER_RESULT_WORD,
@@ -66,6 +66,37 @@ def find_slice_gaps(kernel: CompiledKernel) -> SliceGaps:
     kept = kernel.slice.tracked_spaces - {AddressSpace.GENERIC}
     effects = [_list_effects(segment, kept) for segment in kernel.segments]
     successors = _list_successors(kernel)
+    live_in = _solve_liveness(effects, successors)
+    results: dict[int, tuple[int, ...]] = {}
+    written = _WrittenUnits(kernel.cfg.kernel)
+    for segment, own in zip(kernel.segments, effects, strict=True):
+        live = _join_live(successors[segment.index], live_in)
+        results.update(_find_gaps_in_segment(segment, own, live, written))
+    entry = kernel.entry_segments[0]
+    if live_in[entry]:
+        effects = [[_drop_merged_reads(one, kernel.cfg.kernel) for one in own] for own in effects]
+        live_in = _solve_liveness(effects, successors)
+    return SliceGaps(results, _list_units(live_in[entry]))
+
+
+def _drop_merged_reads(effect: _Effect, kernel: Kernel) -> _Effect:
+    """Leave out what an instruction only carries along: what nothing has set is never used afterwards.
+
+    A PRMT puts a part into a register, so the compiler keeps 16-bit variables (`PRMT R3, RZ, 0x7610, R3`); a
+    P2R saves all predicates, those too that have no value yet.
+    """
+    semantics, masks = kernel.find_opcode(effect.row).semantics, effect.masks
+    if semantics is Semantics.PERMUTE:
+        reads = masks.required_reads & ~masks.writes
+    elif semantics is Semantics.PREDICATES_TO_WORD:
+        reads = 0
+    else:
+        return effect
+    return _Effect(effect.row, StorageMasks(masks.writes, masks.kills, masks.reads, reads, masks.guard))
+
+
+def _solve_liveness(effects: list[list[_Effect]], successors: list[list[int]]) -> list[int]:
+    """Return what is live at the entry of each segment."""
     predecessors: list[list[int]] = [[] for _ in effects]
     for index, ways in enumerate(successors):
         for successor in ways:
@@ -79,12 +110,7 @@ def find_slice_gaps(kernel: CompiledKernel) -> SliceGaps:
         if live != live_in[index]:
             live_in[index] = live
             worklist.add(predecessors[index])
-    results: dict[int, tuple[int, ...]] = {}
-    written = _WrittenUnits(kernel.cfg.kernel)
-    for segment, own in zip(kernel.segments, effects, strict=True):
-        live = _join_live(successors[segment.index], live_in)
-        results.update(_find_gaps_in_segment(segment, own, live, written))
-    return SliceGaps(results, _list_units(live_in[kernel.entry_segments[0]]))
+    return live_in
 
 
 def _find_gaps_in_segment(

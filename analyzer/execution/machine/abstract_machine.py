@@ -29,7 +29,8 @@ from analyzer.execution.lowering.step import ConstantRead, SpecialRead, Step, St
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget
 from analyzer.execution.machine.bulk_copies import split_access
-from analyzer.execution.machine.convergence import ConvergenceState, GroupSuccessors
+from analyzer.execution.machine.convergence import ConvergenceState
+from analyzer.execution.machine.cta_barriers import GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch
 from analyzer.execution.machine.execution_counters import make_counters
 from analyzer.execution.machine.execution_listener import EventListeners, ExecutionListener
@@ -129,6 +130,8 @@ class AbstractMachine:
         """Enqueue all warps at the entry of the kernel."""
         self.state.mark_unset(self.kernel.unset_registers, self.batch.find_unset_origin)
         rows = np.arange(self.batch.n_warps, dtype=np.int64)
+        if (loop := self.loops_by_header.get(self.kernel.entry_segments[0])) is not None:
+            self.counters.loop_entries[loop.index] += 1  # a pasted loop begins the code
         self.enqueue_group(
             self.kernel.entry_segments[0],
             self.groups.make_group(rows, self.groups.live_lanes.copy(), (), has_all_lanes=True),

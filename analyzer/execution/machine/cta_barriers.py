@@ -15,7 +15,7 @@ come or have ended on an assumption, threads that came in another way (BAR.SYNC)
     B2R.RESULT R0
 """
 
-from typing import Protocol
+from typing import Any, Protocol
 from weakref import proxy
 
 import numpy as np
@@ -346,7 +346,7 @@ class CtaBarriers:
 _RESULT = BarrierReduction(BarrierOperation.UNKNOWN, None)
 
 
-def _compact(view: RegisterView, rows: NDArray[np.generic]) -> NDArray[np.generic]:
+def _compact(view: RegisterView, rows: NDArray[Any]) -> NDArray[Any]:
     """Return one number per warp in the shape of the view, as small as it is uniform."""
     return collapse_uniform_axes(view.from_warp_rows(rows[:, None]))
 

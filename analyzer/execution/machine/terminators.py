@@ -8,7 +8,8 @@ import numpy as np
 
 from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.segments import Terminator, TerminatorKind
-from analyzer.execution.machine.convergence import ConvergenceState, GroupSuccessors, unpack_lanes
+from analyzer.execution.machine.convergence import ConvergenceState, unpack_lanes
+from analyzer.execution.machine.cta_barriers import GroupSuccessors
 from analyzer.execution.machine.group_factory import GroupFactory
 from analyzer.execution.machine.register_state import (
     ALL_LANES,

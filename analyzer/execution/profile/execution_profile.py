@@ -78,7 +78,8 @@ class UnknownBranch(Struct, frozen=True, kw_only=True):
     hint: str  # the option by which the user can decide the branch
     instruction_share: float  # share of all executed warp instructions that depend on the branch
     missing_input: MissingInput | None = None  # the input that would decide it, if one does
-    is_improbable: bool = False  # one way is for numbers that are huge, tiny or equal: it is not taken
+    # Neither the user nor the code settles it, as it does slow paths for rare numbers, and loops that wait.
+    is_open: bool = True
     decides_trips: bool = False  # it leaves a loop, whose trips are assumed
 
 

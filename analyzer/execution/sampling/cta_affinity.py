@@ -481,7 +481,8 @@ def _find_returning_calls(kernel: CompiledKernel) -> dict[int, _ReturningCall]:
             action for segment in kernel.segments if segment.block in inside for action in segment.actions
         ]
         ends = [segment.terminator for segment in kernel.segments if segment.block in inside]
-        written = every.intersection(chain.from_iterable(part.writes for part in (*actions, *ends)))
+        changed = chain((action.writes for action in actions), (end.writes for end in ends))
+        written = every.intersection(chain.from_iterable(changed))
         found[caller] = _ReturningCall(inside, written, every - written)
     return found
 

@@ -339,7 +339,7 @@ class ProfileBuilder(Struct, frozen=True, eq=False, dict=True):
                     instruction_share=min(1.0, weight / total),
                     missing_input=missing or MissingInput(option=self._format_branch_option(row, header)),
                     decides_trips=header is not None,
-                    is_improbable=row in self.task.options.branch_decider.improbable_rows,
+                    is_open=self.task.options.branch_decider.is_open(row),
                 )
             )
         return tuple(found)

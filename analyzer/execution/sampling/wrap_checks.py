@@ -2,8 +2,8 @@
 
 A word that grows by d from one CTA to the next is v + d * t modulo 2^32. A comparison of it is monotone in t
 as long as the word does not wrap around, neither as a signed nor as an unsigned number. The first CTA of a
-box and its neighbor along each axis give v and d. Where a word wraps within the box, the step is evaluated for
-all of the box's CTAs: its results must be the same in all of them (of a rounding, grow evenly).
+box and its neighbor along each axis give v and d. Where a word wraps within the box, the step is evaluated
+for all of the box's CTAs: its results must be the same in all of them (of a rounding, grow evenly).
 
     bx * 256 + tx < n        v = tx, d = 256: no wrap in a box of 1,000 CTAs, so corners decide
     bx * 2654435761 < 2^31   wraps at nearly every CTA: true and false alternate, the box is no proof

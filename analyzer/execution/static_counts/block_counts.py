@@ -34,6 +34,8 @@ from analyzer.ir.opcode import OpKind
 from analyzer.text.errors import UsageError
 
 ASSUMED_TRIP_COUNT = 16
+_MAX_TRIP_COUNT = 1 << 40
+_SHOWN_LETTERS = 40
 MAX_COUNT = 1e18  # a warp that executes one instruction per cycle would need 20 years
 
 
@@ -93,6 +95,11 @@ def parse_trip_count_rule(text: str) -> TripCountRule:
     if count < 0:
         raise UsageError(
             f"--trip {text}: {value!r} is not a count", hint="write --trip 64 or --trip 0x370=64"
+        )
+    if count > _MAX_TRIP_COUNT:
+        raise UsageError(
+            f"--trip {text[:_SHOWN_LETTERS]}: a loop has at most {_MAX_TRIP_COUNT:,} trips",
+            hint="larger counts take a GPU days",
         )
     if not where:
         return TripCountRule(count)

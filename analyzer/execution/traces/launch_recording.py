@@ -33,7 +33,7 @@ from analyzer.execution.lowering.step import Step, WordArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
 from analyzer.execution.machine.budget import Budget, StopExecution
-from analyzer.execution.machine.convergence import GroupSuccessors
+from analyzer.execution.machine.cta_barriers import GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
 from analyzer.execution.machine.random_data import RandomData
 from analyzer.execution.machine.register_state import (
@@ -52,7 +52,7 @@ from analyzer.isa.register_operands import PREDICATE_BASE, is_partial_predicate_
 from analyzer.text.errors import UsageError
 
 _MAX_BATCH_WARPS = 4096
-_STEP_LIMIT = 200_000_000
+_STEP_LIMIT = 100_000  # as of an analysis; what takes more is mostly a loop whose bound is wrong
 _SHORTEN_HINT = "--trip gives loops an end, --ctas N records the first N thread blocks alone"
 
 

@@ -210,6 +210,7 @@ def _build_access(
         wavefronts=round(sums.wavefronts * scale) if known else None,
         unique_bytes=unique,
         provenance=provenance if known else Provenance.UNKNOWN,
+        address_provenance=provenance if known else Provenance.UNKNOWN,
     )
 
 
@@ -223,6 +224,7 @@ def _make_shared_side(copied: MemoryAccess) -> MemoryAccess:
         wavefronts=None,
         unique_bytes=None,
         provenance=Provenance.UNKNOWN,
+        address_provenance=Provenance.UNKNOWN,
     )
 
 

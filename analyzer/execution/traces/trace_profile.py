@@ -54,6 +54,7 @@ def build_trace_profile(trace: Trace, cfg: Cfg, loop_forest: LoopForest | None =
         accesses=measured.accesses,
         traffic=measure_global_traffic(measured, cfg),
         unknown_branches=(),
+        is_sample=n_ctas < header.grid.count,
         provenance=provenance,
         assumptions=tuple(_describe_assumptions(trace, cfg, rows)),
     )

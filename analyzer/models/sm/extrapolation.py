@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from analyzer.models.sm.iteration_plan import (
     MIN_OUTER_ITERATIONS,
     count_outer_iterations,
+    count_truncated_iterations,
     has_long_loop_nest,
     plan_sequences,
     plan_truncated_sequences,
@@ -55,6 +56,7 @@ _FEW_CTAS_PER_SM = 4  # with so few, nothing hides that one CTA follows another
 # many steps. The further apart two simulations are, the less a line through them errs: for 30 products and
 # attention kernels, 12 and 6 iterations were up to 29 % off the whole simulation, 24 and 6 up to 13 %.
 _EXTRAPOLATED_ITERATIONS = (24, 12, 6, 4)
+_MAX_LISTED_ITERATIONS = 200_000.0  # of all loops together
 _FEWER_ITERATIONS_DIVISOR = 4
 
 
@@ -194,6 +196,8 @@ def _extrapolate_iterations(
             warp_programs, parameters, n_ctas, _count_affordable_waves(per_cta, parameters)
         )
     for iterations in _EXTRAPOLATED_ITERATIONS:
+        if any(count_truncated_iterations(one, iterations) > _MAX_LISTED_ITERATIONS for one in warp_programs):
+            continue
         fewer, more = (
             _truncate_iterations(warp_programs, most)
             for most in (iterations // _FEWER_ITERATIONS_DIVISOR, iterations)

@@ -63,11 +63,20 @@ def plan_truncated_sequences(warp_program: WarpProgram, max_iterations: int) -> 
 
     Short loops are cut as well where they are many iterations inside each other.
     """
+    return _list_sequences(_truncate_loops(warp_program, max_iterations), warp_program)
+
+
+def count_truncated_iterations(warp_program: WarpProgram, max_iterations: int) -> float:
+    """Count the iterations of all loops that `plan_truncated_sequences` lists: deep nests have very many."""
+    return _count_iterations(_truncate_loops(warp_program, max_iterations))
+
+
+def _truncate_loops(warp_program: WarpProgram, max_iterations: int) -> _LoopPlan:
     root = _build_loop_tree(warp_program)
     _limit_iterations(root, SHORT_LOOP_MAX_ITERATIONS, max_iterations)
     if _count_iterations(root) > _MAX_TOTAL_ITERATIONS:
         _limit_iterations(root, max_iterations, max_iterations)
-    return _list_sequences(root, warp_program)
+    return root
 
 
 def has_long_loop_nest(warp_program: WarpProgram) -> bool:
