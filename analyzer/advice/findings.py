@@ -2,7 +2,8 @@
 
 Each rule looks for its sites, which is cheap. For rules with sites the model is asked once more, with the
 input that the rule makes of the launch's own: so the advice on a kernel costs one run of the model for each
-rule that applies, and none where none does.
+rule that applies, and none where none does. Where a rule knows that it can gain no more than 3 % of the cycles,
+that limit stands for the gain, and the model is not asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from analyzer.models.model_result import ModelResult
 from analyzer.models.registry import find_model
 
 ProgressListener = Callable[[str], None]
+
+MIN_ASKED_GAIN_SHARE = 0.03  # the model is not asked for gains that cannot be larger
 
 _GAIN_DECIMALS = (
     3  # findings whose gains differ by less are sorted by name, so that any machine gives one order
@@ -34,6 +37,9 @@ def find_advice(
         sites = rule.find_sites(result)
         if not sites:
             continue
+        if sites[0].max_gain_share < MIN_ASKED_GAIN_SHARE:
+            findings.append(_make_limited_finding(rule, result, sites))
+            continue
         edit = rule.remove_cause(result, sites)
         if edit is None:
             continue
@@ -44,19 +50,40 @@ def find_advice(
 
 
 def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit: Edit) -> Finding:
+    gain = max(0.0, result.prediction.cycles - _predict_cycles(result, edit))
+    notes = [f"{result.prediction.model} asked again without the cause", edit.note, _note_hit_rates(result, edit)]
+    return _compose_finding(rule, result, sites, gain, "; ".join(note for note in notes if note))
+
+
+def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...]) -> Finding:
+    limit = sites[0].max_gain_share * result.prediction.cycles
+    return _compose_finding(
+        rule, result, sites, limit, f"an upper limit, so that {result.prediction.model} was not asked again"
+    )
+
+
+def _compose_finding(
+    rule: Rule, result: ModelResult, sites: tuple[Site, ...], gain_cycles: float, basis: str
+) -> Finding:
     before = result.prediction.cycles
-    gain = max(0.0, before - _predict_cycles(result, edit))
-    basis = f"{result.prediction.model} asked again without the cause"
     return Finding(
         rule=rule.name,
         message=sites[0].message,
         action=rule.action,
         row=sites[0].row,
         other_rows=list_rows(sites[1:]),
-        gain_cycles=gain,
-        gain_share=gain / before if before else 0.0,
-        gain_basis=f"{basis}; {edit.note}" if edit.note else basis,
+        gain_cycles=gain_cycles,
+        gain_share=gain_cycles / before if before else 0.0,
+        gain_basis=basis,
     )
+
+
+def _note_hit_rates(result: ModelResult, edit: Edit) -> str:
+    """Return a remark where other numbers of CTAs on an SM would change the hit rates, which stay as they are."""
+    before, after = result.model_input, edit.model_input
+    if before.cache_rates is None or before.occupancy.ctas_per_sm == after.occupancy.ctas_per_sm:
+        return ""
+    return f"hit rates as with {before.occupancy.ctas_per_sm} CTAs per SM"
 
 
 def _predict_cycles(result: ModelResult, edit: Edit) -> float:

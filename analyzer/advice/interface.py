@@ -11,7 +11,8 @@ A rule is a module of `analyzer/advice/rules` with
 
 The gain of a rule is the difference between the cycles that the model predicts for the two inputs. It counts
 all sites of the rule together, and what limits the kernel then: to remove a cause that another one hides
-gains nothing.
+gains nothing. A rule that knows an upper limit of its gain says so (`Site.max_gain_share`), which saves a run of the
+model where the limit is small.
 """
 
 from typing import Protocol
@@ -27,6 +28,9 @@ class Site(Struct, frozen=True):
 
     row: int | None  # the instruction; None for the kernel as a whole
     message: str  # what is wrong there, with its figures, in the words of Nsight Compute
+    # Of the cycles, at most what removing the cause at all sites gains; 1 where the rule cannot say. Only the
+    # value of the worst site counts.
+    max_gain_share: float = 1.0
 
 
 class Edit(Struct, frozen=True, eq=False):
@@ -56,7 +60,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     action: str
     row: int | None  # of the worst site
     other_rows: tuple[int, ...]  # of the other sites, the worst ones first
-    gain_cycles: float  # at least 0
+    gain_cycles: float  # at least 0; the upper limit where the model was not asked
     gain_share: float  # of the predicted cycles
     gain_basis: str  # how the gain was found, and what it takes for granted
 

@@ -116,10 +116,11 @@ def _waits_for_scoreboard(opcode: Opcode) -> bool:
 
 
 def _only_writes_registers(opcode: Opcode) -> bool:
-    return opcode.kind in _PURE_KINDS
+    return opcode.kind in PURE_KINDS
 
 
-_PURE_KINDS = frozenset(
+# Instructions that do no more than write registers.
+PURE_KINDS = frozenset(
     {
         OpKind.INTEGER,
         OpKind.FLOAT,

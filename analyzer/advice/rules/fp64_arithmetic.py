@@ -7,7 +7,7 @@ from msgspec.structs import astuple, replace
 
 from analyzer.advice.edited_input import edit_input
 from analyzer.advice.interface import Edit, Site, list_rows
-from analyzer.advice.removed_rows import find_dead_rows, without_rows
+from analyzer.advice.removed_rows import PURE_KINDS, find_dead_rows, without_rows
 from analyzer.demand.opcode_costs import PIPE_INDEX, OpcodeCosts
 from analyzer.flow.def_use import DefUseChains
 from analyzer.hardware.gpu import find_sched_timing
@@ -19,6 +19,8 @@ from analyzer.models.model_result import ModelResult
 NAME = "fp64-arithmetic"
 ACTION = "write constants with f (0.5f), and call the functions of single precision (sqrtf)"
 _TYPES = ("F64", "F32")
+_ENDING = frozenset({Semantics.FLOAT_TO_INT, Semantics.INT_COMPARE, Semantics.DOUBLE_COMPARE})
+_CONTROL_KINDS = frozenset({OpKind.BRANCH, OpKind.CALL, OpKind.RETURN, OpKind.CONTROL, OpKind.EXIT})
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
@@ -58,35 +60,48 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
 
 
 def _find_accidental_rows(model_input: ModelInput) -> frozenset[int]:
-    """Return double-precision rows all of whose operands were single, and whose results become so.
+    """Return double-precision rows some of whose operands were single, and whose results become so.
 
-    Begins with all rows, and drops those that read or write a double number of another kind, until none is
-    left to drop.
+    A result may pass through other instructions that write registers (the steps of a square root move its
+    words, and test its exponent), and may end in a comparison or an integer. Rows whose results end elsewhere,
+    such as in memory, are meant.
     """
-    kernel, chains = model_input.kernel, DefUseChains(model_input.cfg)
-    doubles = kernel.form_table.make_opcode_mask(_is_double)[kernel.opcode_ids]
-    rows = {
-        row
-        for row in np.flatnonzero(doubles[: model_input.cfg.blocks[-1].stop]).tolist()
-        if model_input.execution_counts[row] > 0
-    }
-    widened = {row for row in rows if _has_neighbour(model_input, chains.producers(row), ("F64", "F32"))}
-    while True:
-        kept = {row for row in rows if _are_single(model_input, chains.consumers(row), rows, ("F32", "F64"))}
-        if kept == rows:
-            return frozenset(kept) if widened & kept else frozenset()
-        rows = kept
+    kernel, chains, counts = model_input.kernel, DefUseChains(model_input.cfg), model_input.execution_counts
+    doubles = kernel.form_table.make_opcode_mask(_is_double)[kernel.opcode_ids].tolist()
+    rows = {row for row in range(model_input.cfg.blocks[-1].stop) if doubles[row] and counts[row] > 0}
+    readers, meant = dict[int, frozenset[int]](), set[int]()
+    work = list(rows)
+    while work:
+        row = work.pop()
+        if row in readers:
+            continue
+        found = frozenset() if _ends_double(kernel.find_opcode(row)) else chains.consumers(row)
+        readers[row] = frozenset(one for one in found if counts[one] > 0)
+        if any(_keeps_double(kernel.find_opcode(one)) for one in readers[row]):
+            meant.add(row)
+        work += [one for one in readers[row] if _passes_on(kernel.find_opcode(one))]
+    while more := {row for row in readers if row not in meant and not meant.isdisjoint(readers[row])}:
+        meant |= more
+    kept = frozenset(rows - meant)
+    return kept if any(_is_widened(model_input, chains.producers(row)) for row in kept) else frozenset()
 
 
-def _has_neighbour(model_input: ModelInput, rows: Collection[int], types: tuple[str, str]) -> bool:
-    return any(_get_types(model_input.kernel.find_opcode(row)) == types for row in rows)
+def _is_widened(model_input: ModelInput, producers: Collection[int]) -> bool:
+    return any(_get_types(model_input.kernel.find_opcode(row)) == ("F64", "F32") for row in producers)
 
 
-def _are_single(
-    model_input: ModelInput, consumers: Collection[int], rows: Collection[int], types: tuple[str, str]
-) -> bool:
-    """Return whether all readers of a double are such rows themselves or conversions to single precision."""
-    return all(row in rows or _get_types(model_input.kernel.find_opcode(row)) == types for row in consumers)
+def _ends_double(opcode: Opcode) -> bool:
+    """Return whether the results of an instruction hold no double, though its operands may."""
+    return opcode.kind is OpKind.PREDICATE or opcode.semantics in _ENDING or _get_types(opcode) == ("F32", "F64")
+
+
+def _passes_on(opcode: Opcode) -> bool:
+    return opcode.kind in PURE_KINDS and not _ends_double(opcode)
+
+
+def _keeps_double(opcode: Opcode) -> bool:
+    """Return whether an instruction does with a double what only a program that means it does."""
+    return opcode.kind not in PURE_KINDS and opcode.kind not in _CONTROL_KINDS
 
 
 def _get_types(opcode: Opcode) -> tuple[str, str] | None:
@@ -116,4 +131,4 @@ def _make_single_precision(model_input: ModelInput, ids: Collection[int]) -> Opc
 
 
 def _is_double(opcode: Opcode) -> bool:
-    return opcode.kind is OpKind.DOUBLE
+    return opcode.kind is OpKind.DOUBLE or opcode.semantics is Semantics.DOUBLE_COMPARE

@@ -43,9 +43,7 @@ def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
     step = _find_step(result.model_input)
     if step is None:
         return None
-    return edit_occupancy(
-        result.model_input, step.occupancy, f"{step.occupancy.ctas_per_sm} CTAs per SM, hit rates as now"
-    )
+    return edit_occupancy(result.model_input, step.occupancy, f"{step.occupancy.ctas_per_sm} CTAs per SM")
 
 
 def _find_step(model_input: ModelInput) -> _Step | None:

@@ -4,6 +4,8 @@ Loads, stores, matrices, asynchronous copies into shared memory and atomics; fou
 addresses.
 """
 
+import math
+
 from analyzer.advice.ideal_accesses import SHARED_SPACES, count_ideal_wavefronts, with_ideal_wavefronts
 from analyzer.advice.interface import Edit, Site, list_rows
 from analyzer.execution.profile.execution_profile import MemoryAccess
@@ -13,6 +15,7 @@ from analyzer.models.model_result import ModelResult
 NAME = "shared-bank-conflict"
 ACTION = "pad the rows of the array, or swizzle its columns, so that the lanes of a warp meet different banks"
 _MIN_EXCESS = 1.25
+_LIMIT_FACTOR = 2.0  # CTAs of unequal work, and waits at barriers for a warp with conflicts
 
 
 def find_sites(result: ModelResult) -> tuple[Site, ...]:
@@ -27,15 +30,25 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         if access.wavefronts >= _MIN_EXCESS * ideal:
             found.append((access.wavefronts - ideal, access, ideal))
     found.sort(key=lambda one: (-one[0], one[1].row))
+    limit = _limit_gain_share(result, sum(excess for excess, _, _ in found))
     return tuple(
         Site(
             access.row,
             f"{(access.wavefronts or 0) / ideal:.3g}-way bank conflict: "
             f"{(access.wavefronts or 0) / access.requests:.3g} wavefronts/request, "
             f"{ideal / access.requests:.3g} ideal",
+            limit,
         )
         for _, access, ideal in found
     )
+
+
+def _limit_gain_share(result: ModelResult, excess_wavefronts: float) -> float:
+    """Return the share of the cycles in which the busiest SM does nothing but these wavefronts, twice over."""
+    model_input = result.model_input
+    busiest = math.ceil(model_input.grid_ctas / model_input.gpu.sm_count) / max(1, model_input.grid_ctas)
+    each = model_input.arch.memory.shared_pass_cycles.value
+    return min(1.0, _LIMIT_FACTOR * excess_wavefronts * busiest * each / max(1.0, result.prediction.cycles))
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:

@@ -27,7 +27,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
         f"tail effect: the last of {waves:,} {what} fills {left / places:.0%} of its places "
         f"({left:,} of {places:,} CTAs)"
     )
-    return (Site(None, message),)
+    return (Site(None, message, max_gain_share=1.0 - ctas / (waves * places)),)
 
 
 def remove_cause(result: ModelResult, sites: tuple[Site, ...]) -> Edit | None:
