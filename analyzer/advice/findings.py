@@ -51,7 +51,11 @@ def find_advice(
 
 def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit: Edit) -> Finding:
     gain = max(0.0, result.prediction.cycles - _predict_cycles(result, edit))
-    notes = [f"{result.prediction.model} asked again without the cause", edit.note, _note_hit_rates(result, edit)]
+    notes = [
+        f"{result.prediction.model} asked again without the cause",
+        edit.note,
+        _note_hit_rates(result, edit),
+    ]
     return _compose_finding(rule, result, sites, gain, "; ".join(note for note in notes if note))
 
 

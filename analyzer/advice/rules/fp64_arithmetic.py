@@ -92,7 +92,9 @@ def _is_widened(model_input: ModelInput, producers: Collection[int]) -> bool:
 
 def _ends_double(opcode: Opcode) -> bool:
     """Return whether the results of an instruction hold no double, though its operands may."""
-    return opcode.kind is OpKind.PREDICATE or opcode.semantics in _ENDING or _get_types(opcode) == ("F32", "F64")
+    return (
+        opcode.kind is OpKind.PREDICATE or opcode.semantics in _ENDING or _get_types(opcode) == ("F32", "F64")
+    )
 
 
 def _passes_on(opcode: Opcode) -> bool:
