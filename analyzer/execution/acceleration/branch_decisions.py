@@ -70,6 +70,7 @@ class BranchDecider:
         self.assumed_trips: dict[int, tuple[int, str]] = {}  # by loop, with the reason
         self._has_cta_stealing = has_cta_work_stealing(kernel.cfg)
         self._turns = ExchangeTurns(kernel)
+        self._exited_loops: dict[int, Loop | None] = {}  # by row of the branch
 
     def __call__(
         self, machine: AbstractMachine, view: RegisterView, end: Terminator, unknown: UnknownOrigins
@@ -107,6 +108,11 @@ class BranchDecider:
 
     def _find_exited_loop(self, end: Terminator) -> Loop | None:
         """Return the innermost loop that one side of the branch leaves and the other does not."""
+        if end.row not in self._exited_loops:
+            self._exited_loops[end.row] = self._search_exited_loop(end)
+        return self._exited_loops[end.row]
+
+    def _search_exited_loop(self, end: Terminator) -> Loop | None:
         segments, loop_forest = self.kernel.segments, self.kernel.loop_forest
         block = self.kernel.cfg.block_of[end.row]
         sides = [None if side is None else segments[side].block for side in (end.target, end.fall_through)]

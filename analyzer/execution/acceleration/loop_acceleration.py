@@ -87,11 +87,13 @@ class LoopAccelerator:
         self.rejected_growths: dict[tuple[int, ...], list[frozenset[int]]] = {}
         self.needed_slots: dict[int, list[int]] = {}
         self.segment_ranges: dict[int, slice] = {}
+        self.depths: dict[int, int] = {} if outer is None else outer.depths
 
     def accelerate(self, segment: Segment, group: LockstepGroup) -> None:
         """Accelerate iterations of a group, if possible, before it runs the header of its loop."""
         history = self.histories.get(segment.index)
         loop = self.machine.loops_by_header[segment.index].index
+        self.machine.budget.spend_at_header(self._find_depth(segment))
         entries = int(self.machine.counters.loop_entries[loop, group.warp_indices[0]])
         if history is None or history.n_entries != entries or not history.follow_group(group, self.machine):
             failures = self.failures.get(segment.index, 0)
@@ -149,6 +151,13 @@ class LoopAccelerator:
             inside = [other.index for other in self.machine.kernel.segments if other.block in blocks]
             self.segment_ranges[segment.index] = slice(inside[0], inside[-1] + 1)
         return self.segment_ranges[segment.index]
+
+    def _find_depth(self, segment: Segment) -> int:
+        """Return how many loops contain that of a header."""
+        if segment.index not in self.depths:
+            enclosing = self.machine.kernel.loop_forest.find_enclosing_loops(segment.block)
+            self.depths[segment.index] = len(enclosing) - 1
+        return self.depths[segment.index]
 
     def _take_snapshot(self, segment: Segment, group: LockstepGroup) -> RegisterSnapshot:
         """Return what the live registers of a group hold at a loop header."""

@@ -10,6 +10,7 @@ each other (BAR, WARPSYNC). Only instructions of the slice become actions.
 
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import cached_property
 from math import prod
 
 from msgspec import Struct
@@ -19,9 +20,11 @@ from analyzer.execution.lowering.guarded_liveness import Guard
 from analyzer.execution.lowering.slicing import Slice
 from analyzer.execution.lowering.step import Step
 from analyzer.flow.cfg import Cfg
-from analyzer.flow.loops import LoopForest
+from analyzer.flow.loops import Loop, LoopForest
 from analyzer.ir.opcode import AddressSpace, OpKind, Semantics
 from analyzer.isa.register_operands import BARRIER_RESULT_PREDICATE, BARRIER_RESULT_WORD
+
+_LAST_RANK = 1 << 30
 
 
 class ActionKind(StrEnum):
@@ -219,7 +222,7 @@ class Segment(Struct, frozen=True, kw_only=True, eq=False):
     terminator: Terminator
 
 
-class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
+class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """A kernel as segments, ready for abstract execution."""
 
     cfg: Cfg
@@ -232,3 +235,18 @@ class CompiledKernel(Struct, frozen=True, kw_only=True, eq=False):
     unset_registers: tuple[int, ...]  # storage numbers that are read before anything sets them
     awaited_loads: frozenset[int]  # rows of polling loads, see `spin_loops.find_awaited_loads`
     steps_by_text: Mapping[int, Step | None]  # compiled instructions by text id; None: not modelled
+
+    # Both are asked for by each symbolic iteration of a loop: a machine of its own.
+    @cached_property
+    def loops_by_header(self) -> Mapping[int, Loop]:
+        """Loops by the first segment of their header."""
+        return {self.entry_segments[loop.header]: loop for loop in self.loop_forest.loops}
+
+    @cached_property
+    def header_ranks(self) -> Mapping[int, tuple[int, int]]:
+        """Rank of each loop header, after all blocks of its loop: no warp runs an iteration ahead of others."""
+        segments, first = self.segments, self.entry_segments
+        return {
+            header: (max(segments[first[block]].rank[0] for block in loop.blocks), _LAST_RANK)
+            for header, loop in self.loops_by_header.items()
+        }

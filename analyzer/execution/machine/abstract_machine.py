@@ -57,7 +57,6 @@ from analyzer.execution.machine.tracked_memory import (
     compute_lane_addresses,
 )
 from analyzer.execution.machine.unknown_words import find_origin_if_all_unknown
-from analyzer.flow.loops import Loop
 from analyzer.ir.arrays import Addresses, BoolArray, IntArray
 from analyzer.ir.opcode import GLOBAL_SPACES, AddressSpace, OpKind
 from analyzer.ir.scheduling import WARP_SIZE
@@ -65,7 +64,6 @@ from analyzer.isa.register_operands import PREDICATE_BASE
 
 DecideBranch = Callable[["AbstractMachine", RegisterView, Terminator, UnknownOrigins], BoolArray]
 
-_LAST_RANK = 1 << 30
 _LARGE_ARRAY_SIZE = 4096
 _WARP_ROW_NDIM = 2  # dimensions of an array of some warps' lanes
 _WRITING_KINDS = frozenset({OpKind.STORE, OpKind.ATOMIC, OpKind.REDUCTION})
@@ -103,17 +101,7 @@ class AbstractMachine:
         self.overwritten_buffers = OverwrittenBuffers(batch.image.allocations)
         # header runs of each warp when it last left a loop on assumption, by loop
         self.speculative_exit_runs: dict[int, IntArray] = {}
-        self.loops_by_header = {kernel.entry_segments[loop.header]: loop for loop in kernel.loop_forest.loops}
-        # A header runs after all blocks of its loop, so that no warp runs an iteration ahead of others.
-        self.header_ranks = {
-            kernel.entry_segments[loop.header]: self._find_last_rank(loop)
-            for loop in kernel.loop_forest.loops
-        }
-
-    def _find_last_rank(self, loop: Loop) -> tuple[int, int]:
-        """Return a rank after all blocks of a loop."""
-        first = self.kernel.entry_segments
-        return max(self.kernel.segments[first[block]].rank[0] for block in loop.blocks), _LAST_RANK
+        self.loops_by_header, self.header_ranks = kernel.loops_by_header, kernel.header_ranks
 
     def count_segment_runs(self, index: int) -> IntArray:
         """Return how often each warp has run a segment."""

@@ -6,6 +6,7 @@ _WORDS_PER_STEP = 32_000
 _WASTED_STEPS_DIVISOR = 4
 _ATTEMPT_STEPS_DIVISOR = 2
 _MIN_ATTEMPT_STEPS = 1000
+_LOOPS_PER_STEP = 8
 
 
 class StopExecution(Exception):
@@ -49,6 +50,17 @@ class Budget:
     def spend(self, n_actions: int, n_words: int) -> None:
         """Spend the steps of a segment's actions and of the words that they wrote. Raises StopExecution."""
         self.n_words_written += n_words
-        self.spent_steps += 1 + n_actions // _ACTIONS_PER_STEP + n_words // _WORDS_PER_STEP
+        self._add_steps(1 + n_actions // _ACTIONS_PER_STEP + n_words // _WORDS_PER_STEP)
+
+    def spend_at_header(self, depth: int) -> None:
+        """Spend the steps of an arrival at a loop that so many loops contain. Raises StopExecution.
+
+        Nests of some loops, as people write them, cost nothing; in a deep one, each loop runs symbolic
+        iterations of those inside it, which take far longer than their few actions say.
+        """
+        self._add_steps(depth // _LOOPS_PER_STEP)
+
+    def _add_steps(self, n_steps: int) -> None:
+        self.spent_steps += n_steps
         if self.spent_steps > self.step_limit:
             raise StopExecution(f"{self.step_limit:,} steps were not enough (--step-limit)")
