@@ -111,7 +111,8 @@ def flatten_to_warp_rows(array: NDArray[Any], shape: tuple[int, ...]) -> NDArray
     if array.shape[:3] == (1, 1, 1):
         first: NDArray[Any] = array[0, 0]
         return first
-    return np.broadcast_to(array, (*shape, array.shape[3])).reshape(-1, array.shape[3])
+    whole = array if array.shape[:3] == shape else np.broadcast_to(array, (*shape, array.shape[3]))
+    return whole.reshape(-1, array.shape[3])
 
 
 class UniformStride(Struct, frozen=True):

@@ -181,7 +181,8 @@ class RegisterView:
             first: NDArray[Any] = array[0, 0]
             return first
         n_lanes = array.shape[3]
-        return np.broadcast_to(array, (*self.shape, n_lanes)).reshape(-1, n_lanes)
+        whole = array if array.shape[:3] == self.shape else np.broadcast_to(array, (*self.shape, n_lanes))
+        return whole.reshape(-1, n_lanes)
 
     def from_warp_rows(self, rows: NDArray[Any]) -> NDArray[Any]:
         """Return an array of one row per warp in the shape of the view."""
@@ -228,7 +229,7 @@ class RegisterView:
         if array.size == 1:
             return array.reshape(1)
         if array.ndim > 1:
-            return np.broadcast_to(array, self.shape).reshape(-1)
+            return (array if array.shape == self.shape else np.broadcast_to(array, self.shape)).reshape(-1)
         return array
 
     # ---- registers -------------------------------------------------------------------------------

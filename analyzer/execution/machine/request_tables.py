@@ -99,7 +99,10 @@ def _concatenate_tables(parts: list[RequestTable]) -> RequestTable:
         tables = [np.asarray(array) for array in arrays]
         width = [(max(table.shape[1] for table in tables),)] if tables[0].ndim > 1 else [()]
         return np.concatenate(
-            [np.broadcast_to(table, (n, *width[0])) for table, n in zip(tables, rows, strict=True)]
+            [
+                table if table.shape == (n, *width[0]) else np.broadcast_to(table, (n, *width[0]))
+                for table, n in zip(tables, rows, strict=True)
+            ]
         )
 
     return RequestTable(
