@@ -57,11 +57,11 @@ class _SlotAccess(Struct, frozen=True):
 
 def measure_stack_use(kernel: Kernel) -> StackUse:
     """Return the stack frame and the spills of a kernel."""
-    text_ids, counts = np.unique(kernel.text_ids, return_counts=True)
-    wanted = _mask_stack_texts(kernel.form_table)[text_ids]
+    wanted = _mask_stack_texts(kernel.form_table)[kernel.text_ids]
+    text_ids, counts = np.unique(kernel.text_ids[wanted], return_counts=True)
     frame_bytes, has_objects = 0, False
     accesses: list[_SlotAccess] = []
-    for text_id, count in zip(text_ids[wanted].tolist(), counts[wanted].tolist(), strict=True):
+    for text_id, count in zip(text_ids.tolist(), counts.tolist(), strict=True):
         form = kernel.form_table.decode_form(text_id)
         if _is_local_access(form.opcode):
             access = _read_slot_access(form, count)

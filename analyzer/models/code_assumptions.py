@@ -49,9 +49,10 @@ def _describe_fences(model_input: ModelInput) -> Iterator[str]:
     """Yield a note on what a warp is taken to wait for at fences, if it executes any."""
     ids = model_input.kernel.opcode_ids
     waits = model_input.costs.fence_cycles[ids]
-    executed = np.unique(waits[(waits > 0) & (model_input.execution_counts > 0)])
-    if executed.size:
-        cycles = " or ".join(f"{wait:,.0f}" for wait in executed.tolist())
+    # np.unique would import numpy.ma
+    executed = sorted(set(waits[(waits > 0) & (model_input.execution_counts > 0)].tolist()))
+    if executed:
+        cycles = " or ".join(f"{wait:,.0f}" for wait in executed)
         yield (
             f"memory fences take {cycles} cycles beside queues: the way to the L2 and back, and longer in "
             "the scope of the system (assumed)"

@@ -177,7 +177,7 @@ def _mask_constant_moves(kernel: Kernel) -> NDArray[np.bool_]:
     """Mark half-precision operations that read no register, such as `HFMA2.MMA R3, -RZ, RZ, 0, 0.5`, [n]."""
     table = kernel.form_table
     is_half = table.make_opcode_mask(_is_half_operation)[kernel.opcode_ids]
-    text_ids = np.unique(kernel.text_ids[is_half]).tolist()
+    text_ids = sorted(set(kernel.text_ids[is_half].tolist()))  # np.unique would import numpy.ma
     moves = [text_id for text_id in text_ids if not _reads_value(table.decode_form(text_id))]
     marked: NDArray[np.bool_] = (
         np.isin(kernel.text_ids, moves) if moves else np.zeros(len(kernel), dtype=bool)

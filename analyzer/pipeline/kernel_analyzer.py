@@ -101,6 +101,8 @@ class KernelAnalyzer:
         limit = self.options.step_limit or max(_MIN_STEPS_PER_KERNEL, DEFAULT_STEP_LIMIT // self.n_kernels)
         if assumption is not WorkAssumption.LIKELY:
             limit = max(_MIN_STEPS_PER_KERNEL, limit // _EXTREME_BUDGET_DIVISOR)
+        work = "" if assumption is WorkAssumption.LIKELY else f" with the {assumption.value} work"
+        self.steps.tell(f"executing {demangle(loaded.name)}{work}")
         with explain_shared_arguments(self.n_kernels if launch.arguments else 1):
             found = execute_kernel(
                 loaded,
