@@ -2,8 +2,8 @@
 
 Each rule looks for its sites, which is cheap. For rules with sites the model is asked once more, with the
 input that the rule makes of the launch's own: so the advice on a kernel costs one run of the model for each
-rule that applies, and none where none does. Where a rule knows that it can gain no more than 3 % of the cycles,
-that limit stands for the gain, and the model is not asked.
+rule that applies, and none where none does. Where a rule knows that it can gain no more than 3 % of the
+cycles, that limit stands for the gain, and the model is not asked.
 """
 
 from collections.abc import Callable, Sequence
@@ -51,7 +51,11 @@ def find_advice(
 
 def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit: Edit) -> Finding:
     gain = max(0.0, result.prediction.cycles - _predict_cycles(result, edit))
-    notes = [f"{result.prediction.model} asked again without the cause", edit.note, _note_hit_rates(result, edit)]
+    notes = [
+        f"{result.prediction.model} asked again without the cause",
+        edit.note,
+        _note_hit_rates(result, edit),
+    ]
     return _compose_finding(rule, result, sites, gain, "; ".join(note for note in notes if note))
 
 
@@ -79,7 +83,7 @@ def _compose_finding(
 
 
 def _note_hit_rates(result: ModelResult, edit: Edit) -> str:
-    """Return a remark where other numbers of CTAs on an SM would change the hit rates, which stay as they are."""
+    """Return a remark where an SM holds other numbers of CTAs, since hit rates stay as they are."""
     before, after = result.model_input, edit.model_input
     if before.cache_rates is None or before.occupancy.ctas_per_sm == after.occupancy.ctas_per_sm:
         return ""

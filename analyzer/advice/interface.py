@@ -11,8 +11,8 @@ A rule is a module of `analyzer/advice/rules` with
 
 The gain of a rule is the difference between the cycles that the model predicts for the two inputs. It counts
 all sites of the rule together, and what limits the kernel then: to remove a cause that another one hides
-gains nothing. A rule that knows an upper limit of its gain says so (`Site.max_gain_share`), which saves a run of the
-model where the limit is small.
+gains nothing. A rule that knows an upper limit of its gain says so (`Site.max_gain_share`), which saves a
+run of the model where the limit is small.
 """
 
 from typing import Protocol

@@ -44,7 +44,7 @@ def find_sites(result: ModelResult) -> tuple[Site, ...]:
 
 
 def _limit_gain_share(result: ModelResult, excess_wavefronts: float) -> float:
-    """Return the share of the cycles in which the busiest SM does nothing but these wavefronts, twice over."""
+    """Return twice the share of the cycles that these wavefronts take on the busiest SM."""
     model_input = result.model_input
     busiest = math.ceil(model_input.grid_ctas / model_input.gpu.sm_count) / max(1, model_input.grid_ctas)
     each = model_input.arch.memory.shared_pass_cycles.value
