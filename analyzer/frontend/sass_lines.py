@@ -25,9 +25,7 @@ ARCH = re.compile(rb"sm_(\d+[af]?)\b")
 ARCH_FLAG = re.compile(rb"EF_CUDA_SM(\d+)")
 FUNCTION_HEADER = re.compile(rb"^\s*Function\s*:\s*(\S.*)")
 # A demangled name has blanks, parentheses and commas of its own.
-TEXT_SECTION = re.compile(
-    rb"^\s*\.section\s+\.text\.(?:([^,\"\s(]+)(?=\s*(?:,|$))|([^\n\"]+)(?=,\s*\"))"
-)
+TEXT_SECTION = re.compile(rb"^\s*\.section\s+\.text\.(?:([^,\"\s(]+)(?=\s*(?:,|$))|([^\n\"]+)(?=,\s*\"))")
 _LABEL = re.compile(rb"^([.\w$]+):\s*(?://.*)?$")
 SOURCE_LINE = re.compile(rb'//## File "([^"]*)", line (\d+)(?: inlined at "([^"]*)", line (\d+))?')
 IMAGE_HEADER = re.compile(rb"Fatbin (\w+) code")

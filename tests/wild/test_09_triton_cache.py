@@ -99,7 +99,12 @@ def test_other_text_has_no_signature(text: str) -> None:
 
 def test_source_of_another_function_or_place_is_not_believed(tmp_path: Path) -> None:
     text = NEW.read_text()
-    for source in ("def other(x): pass\n", "\n" * 40 + "def scale_rows(x, z): pass\n", "def scale_rows(:\n", "\0"):
+    for source in (
+        "def other(x): pass\n",
+        "\n" * 40 + "def scale_rows(x, z): pass\n",
+        "def scale_rows(:\n",
+        "\0",
+    ):
         (tmp_path / "scale_rows.py").write_text(source)
         found = parse_ir_signature(text, tmp_path)
         assert found is not None
@@ -143,7 +148,11 @@ def test_scratch_pointers_are_known_without_the_intermediate_code(cache: Path, c
 @pytest.mark.parametrize(
     ("which", "value", "says"),
     [
-        ("y_stride", 1, "y_stride is no parameter of scale_rows: it is folded into the code as a constant (1)"),
+        (
+            "y_stride",
+            1,
+            "y_stride is no parameter of scale_rows: it is folded into the code as a constant (1)",
+        ),
         ("bias", None, "folded into the code as a constant (None or 1)"),
         ("BLOCK", 512, "folded into the code as a constant (512)"),
         ("ROUND", 1, "folded into the code as a constant"),

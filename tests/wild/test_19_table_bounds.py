@@ -12,7 +12,7 @@ from analyzer.pipeline.analysis import analyze
 from analyzer.pipeline.loaded_program import Program, load
 from analyzer.report.analyze_schema import KernelReport
 
-FOLDER = Path(__file__).parent / "18-table-bounds"
+FOLDER = Path(__file__).parent / "19-table-bounds"
 FILLS = {"words": "fill:N", "wide": "fill:i64:N", "bytes": "fill:u8:N", "floats": "fill:f32:N"}
 
 
