@@ -56,18 +56,18 @@ def _make_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...], edit
         edit.note,
         _note_hit_rates(result, edit),
     ]
-    return _compose_finding(rule, result, sites, gain, "; ".join(note for note in notes if note))
+    basis = "; ".join(note for note in notes if note)
+    return _compose_finding(rule, result, sites, gain, basis, is_limit=False)
 
 
 def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ...]) -> Finding:
     limit = sites[0].max_gain_share * result.prediction.cycles
-    return _compose_finding(
-        rule, result, sites, limit, f"an upper limit, so that {result.prediction.model} was not asked again"
-    )
+    basis = f"an upper limit, so that {result.prediction.model} was not asked again"
+    return _compose_finding(rule, result, sites, limit, basis, is_limit=True)
 
 
 def _compose_finding(
-    rule: Rule, result: ModelResult, sites: tuple[Site, ...], gain_cycles: float, basis: str
+    rule: Rule, result: ModelResult, sites: tuple[Site, ...], gain_cycles: float, basis: str, *, is_limit: bool
 ) -> Finding:
     before = result.prediction.cycles
     return Finding(
@@ -78,6 +78,7 @@ def _compose_finding(
         other_rows=list_rows(sites[1:]),
         gain_cycles=gain_cycles,
         gain_share=gain_cycles / before if before else 0.0,
+        gain_is_limit=is_limit,
         gain_basis=basis,
     )
 

@@ -62,6 +62,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     other_rows: tuple[int, ...]  # of the other sites, the worst ones first
     gain_cycles: float  # at least 0; the upper limit where the model was not asked
     gain_share: float  # of the predicted cycles
+    gain_is_limit: bool  # the model was not asked: the gain is at most this
     gain_basis: str  # how the gain was found, and what it takes for granted
 
 
