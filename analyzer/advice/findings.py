@@ -67,7 +67,13 @@ def _make_limited_finding(rule: Rule, result: ModelResult, sites: tuple[Site, ..
 
 
 def _compose_finding(
-    rule: Rule, result: ModelResult, sites: tuple[Site, ...], gain_cycles: float, basis: str, *, is_limit: bool
+    rule: Rule,
+    result: ModelResult,
+    sites: tuple[Site, ...],
+    gain_cycles: float,
+    basis: str,
+    *,
+    is_limit: bool,
 ) -> Finding:
     before = result.prediction.cycles
     return Finding(
