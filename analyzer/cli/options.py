@@ -146,12 +146,6 @@ _ANALYSIS_OPTIONS: tuple[Decorator, ...] = (
         shell_complete=complete_files,
         help="Trace (.traceg, kernelslist.g) of a kernel in FILE; repeatable.",
     ),
-    click.option(
-        "--step-limit",
-        type=click.IntRange(min=1),
-        help=f"Steps of abstract execution before it says what it knows; "
-        f"{DEFAULT_STEP_LIMIT:,} unless given.",
-    ),
 )
 # For commands whose report lists warnings.
 strict_option = click.option("--strict", is_flag=True, help="Exit with 2 where the report has a warning.")
@@ -167,6 +161,12 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
     *LAUNCH_OPTIONS,
     click.option(
         "--trip", multiple=True, help="Loop trips: N for all unknown, ADDRESS=N or FILE:LINE=N for one."
+    ),
+    click.option(
+        "--step-limit",
+        type=click.IntRange(min=1),
+        help="Steps of abstract execution before it says what it knows, or gives up a trace; "
+        f"{DEFAULT_STEP_LIMIT:,} unless given.",
     ),
     click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
     click.option(
