@@ -166,7 +166,7 @@ _KERNEL_OPTIONS: tuple[Decorator, ...] = (
         "--step-limit",
         type=click.IntRange(min=1),
         help="Steps of abstract execution before it says what it knows, or gives up a trace; "
-        f"{DEFAULT_STEP_LIMIT:,} unless given.",
+        f"{DEFAULT_STEP_LIMIT:,} (40,000 of a trace) unless given.",
     ),
     click.option("--arch", help="Architecture of code that names none, such as a pasted loop: sm_90."),
     click.option(

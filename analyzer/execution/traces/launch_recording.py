@@ -32,7 +32,7 @@ from analyzer.execution.lowering.slicing import find_guard
 from analyzer.execution.lowering.step import Step, WordArray
 from analyzer.execution.machine.abstract_machine import AbstractMachine
 from analyzer.execution.machine.access_log import AccessLog
-from analyzer.execution.machine.budget import DEFAULT_STEP_LIMIT, Budget, StopExecution
+from analyzer.execution.machine.budget import Budget, StopExecution
 from analyzer.execution.machine.cta_barriers import GroupSuccessors
 from analyzer.execution.machine.cta_batch import CtaBatch, LaunchShape, limit_ctas_by_memory
 from analyzer.execution.machine.random_data import RandomData
@@ -52,6 +52,7 @@ from analyzer.isa.register_operands import PREDICATE_BASE, is_partial_predicate_
 from analyzer.text.errors import UsageError
 
 _MAX_BATCH_WARPS = 4096
+DEFAULT_RECORDED_STEPS = 40_000  # some seconds; to record a step takes several times as long as to execute it
 _SHORTEN_HINT = (
     "--trip gives loops an end, --ctas N records the first N thread blocks alone, "
     "--step-limit N allows more steps for 4,096 warps"
@@ -348,7 +349,7 @@ def record_launch(
     branch_decider: BranchDecider,
     recorder: ExecutionRecorder,
     n_ctas: int | None = None,
-    step_limit: int = DEFAULT_STEP_LIMIT,
+    step_limit: int = DEFAULT_RECORDED_STEPS,
 ) -> RecordingSummary:
     """Execute a grid, or its first `n_ctas` CTAs, and report to a recorder.
 
