@@ -10,17 +10,18 @@ A scoreboard holds the rows that have incremented it since the last wait for it.
     2       STG [R2], R0                definitions of R0 at row 2: {0, 1}
 """
 
+from collections import deque
 from collections.abc import Mapping
 from functools import cached_property
 
+import numpy as np
 from msgspec import Struct
 
-from analyzer.flow.cfg import Cfg
+from analyzer.flow.cfg import BasicBlock, Cfg
 from analyzer.ir.module import InstructionForm
 from analyzer.isa.control_encoding import (
     N_SCOREBOARDS,
     NO_BARRIER,
-    ControlCodeColumns,
     decode_control_code_columns,
 )
 from analyzer.isa.register_operands import N_REGISTER_UNITS
@@ -35,6 +36,13 @@ class Dependences(Struct, frozen=True):
 
     definitions: Mapping[int, RowSet]  # by register unit read: rows that may have written it
     scoreboards: Mapping[int, RowSet]  # by scoreboard waited for: rows that have incremented it
+
+
+class _BlockEffect(Struct, frozen=True):
+    """What a block leaves of the state at its start, by register unit or scoreboard."""
+
+    set_rows: _ReachingDefinitions  # in place of those before
+    added_rows: _ReachingDefinitions  # beside those before
 
 
 class DefUseChains(Struct, frozen=True, eq=False, dict=True):
@@ -82,59 +90,82 @@ class DefUseChains(Struct, frozen=True, eq=False, dict=True):
         """State at the start of each block: the union over its predecessors' ends, at the fixed point."""
         blocks, successors = self.cfg.blocks, self.cfg.interprocedural_successors
         entries: list[_ReachingDefinitions] = [{} for _ in blocks]
-        work = list(range(len(blocks)))
+        effects = [self._summarize_block(block) for block in blocks]
+        work = deque(range(len(blocks)))
         waiting = set(work)
         while work:
-            index = work.pop(0)
+            index = work.popleft()
             waiting.discard(index)
-            state = dict(entries[index])
-            for row in range(blocks[index].start, blocks[index].stop):
-                self._transfer_row(row, state)
+            state = entries[index] | effects[index].set_rows
+            for number, rows in effects[index].added_rows.items():
+                state[number] = entries[index].get(number, _NO_ROWS) | rows
             for follower in successors[index]:
                 if _join_definitions(entries[follower], state) and follower not in waiting:
                     waiting.add(follower)
                     work.append(follower)
         return entries
 
-    def _transfer_row(self, row: int, state: _ReachingDefinitions) -> Dependences:
-        """Return the dependences of a row, and update `state` by what it writes."""
-        form = self.cfg.kernel.decode_form(row)
-        definitions = {number: state[number] for number in form.uses if number in state}
-        scoreboards = self._take_waited_scoreboards(row, state)
-        _define_results(row, form, state)
-        self._raise_scoreboards(row, state)
-        return Dependences(definitions, scoreboards)
+    def _summarize_block(self, block: BasicBlock) -> _BlockEffect:
+        """Return what a block does to the state at its start."""
+        set_rows: _ReachingDefinitions = {}
+        added_rows: _ReachingDefinitions = {}
 
-    def _take_waited_scoreboards(self, row: int, state: _ReachingDefinitions) -> dict[int, RowSet]:
-        if self._control_columns is None or not self._control_columns.wait_mask[row]:
-            return {}
-        mask = int(self._control_columns.wait_mask[row])
-        waited = {}
-        for number in range(N_SCOREBOARDS):
-            if mask >> number & 1:
-                waited[number] = state.pop(N_REGISTER_UNITS + number, _NO_ROWS)
-        return waited
+        def add(number: int, row: int) -> None:
+            known = set_rows if number in set_rows else added_rows
+            known[number] = known.get(number, _NO_ROWS) | {row}
 
-    def _raise_scoreboards(self, row: int, state: _ReachingDefinitions) -> None:
-        if self._control_columns is None:
-            return
-        for column in (self._control_columns.write_barrier, self._control_columns.read_barrier):
-            if column[row] != NO_BARRIER:
-                number = N_REGISTER_UNITS + int(column[row])
-                state[number] = state.get(number, _NO_ROWS) | {row}
+        def put(number: int, rows: RowSet) -> None:
+            set_rows[number] = rows
+            added_rows.pop(number, None)
+
+        for row in range(block.start, block.stop):
+            form, waited, raised = self._row_effects[row]
+            for number in waited:
+                put(number, _NO_ROWS)
+            if not form.is_never_executed:
+                for number in form.defs:
+                    if form.is_unconditional:
+                        put(number, frozenset((row,)))
+                    else:
+                        add(number, row)
+            for number in raised:
+                add(number, row)
+        return _BlockEffect(set_rows, added_rows)
 
     @cached_property
-    def _control_columns(self) -> ControlCodeColumns | None:
-        words = self.cfg.kernel.control_words
-        return None if words is None else decode_control_code_columns(words)
+    def _row_effects(self) -> list[tuple[InstructionForm, tuple[int, ...], tuple[int, ...]]]:
+        """Form of each row, and the numbers of the scoreboards that it waits for and raises."""
+        kernel = self.cfg.kernel
+        forms = kernel.decode_forms(0, len(kernel))
+        if kernel.control_words is None:
+            return [(form, (), ()) for form in forms]
+        columns = decode_control_code_columns(kernel.control_words)
+        waited_by_mask = {
+            mask: tuple(N_REGISTER_UNITS + number for number in range(N_SCOREBOARDS) if mask >> number & 1)
+            for mask in np.unique(columns.wait_mask).tolist()
+        }
+        barriers = zip(columns.write_barrier.tolist(), columns.read_barrier.tolist(), strict=True)
+        return [
+            (
+                form,
+                waited_by_mask[mask],
+                tuple(N_REGISTER_UNITS + number for number in raised if number != NO_BARRIER),
+            )
+            for form, mask, raised in zip(forms, columns.wait_mask.tolist(), barriers, strict=True)
+        ]
 
-
-def _define_results(row: int, form: InstructionForm, state: _ReachingDefinitions) -> None:
-    if form.is_never_executed:
-        return
-    for number in form.defs:
-        kept = _NO_ROWS if form.is_unconditional else state.get(number, _NO_ROWS)
-        state[number] = kept | {row}
+    def _transfer_row(self, row: int, state: _ReachingDefinitions) -> Dependences:
+        """Return the dependences of a row, and update `state` by what it writes."""
+        form, waited, raised = self._row_effects[row]
+        definitions = {number: state[number] for number in form.uses if number in state}
+        scoreboards = {number - N_REGISTER_UNITS: state.pop(number, _NO_ROWS) for number in waited}
+        if not form.is_never_executed:
+            own = frozenset((row,))
+            for number in form.defs:
+                state[number] = own if form.is_unconditional else state.get(number, _NO_ROWS) | own
+        for number in raised:
+            state[number] = state.get(number, _NO_ROWS) | {row}
+        return Dependences(definitions, scoreboards)
 
 
 def _join_definitions(entry: _ReachingDefinitions, arriving: _ReachingDefinitions) -> bool:

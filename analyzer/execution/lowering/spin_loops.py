@@ -15,23 +15,22 @@ _STRONG_MODIFIER = "STRONG"
 
 def is_spin_loop(cfg: Cfg, loop: Loop) -> bool:
     """Return whether a short loop polls memory at loop-invariant addresses and writes none."""
-    forms = [cfg.kernel.decode_form(row) for row in _list_loop_rows(cfg, loop)]
-    if len(forms) > _MAX_SLEEPING_SPIN_INSTRUCTIONS:
+    kernel, n_instructions = cfg.kernel, sum(len(cfg.blocks[block]) for block in loop.blocks)
+    if n_instructions > _MAX_SLEEPING_SPIN_INSTRUCTIONS:
         return False
-    sleeps = any(form.opcode.semantics is Semantics.SLEEP for form in forms)
-    if len(forms) > _MAX_SPIN_INSTRUCTIONS and not sleeps:
+    rows = _list_loop_rows(cfg, loop)
+    opcodes = [kernel.find_opcode(row) for row in rows]  # operands are decoded only where these fit
+    if n_instructions > _MAX_SPIN_INSTRUCTIONS and not any(
+        opcode.semantics is Semantics.SLEEP for opcode in opcodes
+    ):
         return False
-    written = {slot for form in forms for slot in form.defs}
-    reads = False
-    for form in forms:
-        kind = form.opcode.kind
-        if kind in _WRITE_KINDS:
-            return False
-        if kind in MEMORY_KINDS:
-            if not written.isdisjoint(set(form.uses)):
-                return False
-            reads = True
-    return reads
+    if any(opcode.kind in _WRITE_KINDS for opcode in opcodes):
+        return False
+    polls = [row for row, opcode in zip(rows, opcodes, strict=True) if opcode.kind in MEMORY_KINDS]
+    if not polls:
+        return False
+    written = {slot for row in rows for slot in kernel.decode_form(row).defs}
+    return all(written.isdisjoint(kernel.decode_form(row).uses) for row in polls)
 
 
 def has_cta_work_stealing(cfg: Cfg) -> bool:
