@@ -51,13 +51,16 @@ class InputOptions(Struct, frozen=True, kw_only=True):
     jobs: int | None = None
 
     def load(self) -> "list[Program]":
-        """Read the inputs. Raises InputError or UsageError."""
+        """Read the inputs. Raises InputError, UsageError, or HardwareError for an unknown architecture."""
         from analyzer.frontend.arch_lookup import parse_arch
+        from analyzer.hardware.gpu_database import load_arch
         from analyzer.pipeline import attach_traces, load_all
 
         if self.res_usage and len(self.files) > 1:
             raise UsageError("--res-usage goes with one FILE")
         arch = parse_arch(self.arch) if self.arch else ""
+        if arch:
+            load_arch(arch)
         programs = [
             program
             for path in self.files
